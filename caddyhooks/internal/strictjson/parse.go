@@ -1,0 +1,415 @@
+// Package strictjson parses JSON that comes from outside, in one pass and without leniency. A document has exactly one
+// reading here: duplicate keys, trailing data, invalid UTF-8, lone surrogates and nesting deeper than MaxDepth are
+// errors. Numbers keep the digits they were written with.
+//
+// Values are what encoding/json gives with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
+package strictjson
+
+import (
+	"encoding/json"
+	"fmt"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// MaxDepth is how many objects and arrays may be open at once.
+const MaxDepth = 128
+
+// Parse reads the one JSON value that data holds. White space around it is allowed, anything else is not.
+func Parse(data []byte) (any, error) {
+	p := parser{data: string(data)}
+	v, err := p.value()
+	if err != nil {
+		return nil, err
+	}
+	return v, p.end()
+}
+
+// ParsePrefix reads one JSON value at the start of data, after any white space, and says how many bytes it took.
+func ParsePrefix(data []byte) (v any, n int, err error) {
+	p := parser{data: string(data)}
+	v, err = p.value()
+	return v, p.pos, err
+}
+
+// Object is a JSON object with its members in the order in which they were written.
+type Object []Member
+
+// Member is one member of an object: its value parsed, and the very bytes it was parsed from.
+type Member struct {
+	Key   string
+	Value any
+	Raw   []byte
+}
+
+// ParseObject is Parse for a document that has to be an object, for callers that want to pass some members on as they
+// were written.
+func ParseObject(data []byte) (Object, error) {
+	p := parser{data: string(data)}
+	p.skipSpace()
+	if p.pos == len(data) || data[p.pos] != '{' {
+		if _, err := Parse(data); err != nil {
+			return nil, err
+		}
+		return nil, p.fail("it must be an object")
+	}
+	obj := make(Object, 0, 8)
+	var seen map[string]bool // once there are too many members to look through
+	err := p.object(func(key string, v any, start, end int) bool {
+		if seen == nil && len(obj) == 16 {
+			seen = make(map[string]bool)
+			for _, m := range obj {
+				seen[m.Key] = true
+			}
+		}
+		if seen[key] || seen == nil && obj.has(key) {
+			return false
+		}
+		if seen != nil {
+			seen[key] = true
+		}
+		obj = append(obj, Member{key, v, data[start:end:end]})
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return obj, p.end()
+}
+
+func (o Object) has(key string) bool {
+	for i := range o {
+		if o[i].Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// Error says where a document stops being JSON, and why. It quotes nothing of the document.
+type Error struct {
+	Offset int
+	Reason string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
+
+// parser works on one copy of the document, made as a string, so that the strings and numbers it finds are slices of
+// that copy and cost no memory of their own.
+type parser struct {
+	data  string
+	pos   int
+	depth int
+}
+
+func (p *parser) fail(reason string) error { return &Error{p.pos, reason} }
+
+func (p *parser) skipSpace() {
+	for p.pos < len(p.data) {
+		switch p.data[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (p *parser) end() error {
+	p.skipSpace()
+	if p.pos < len(p.data) {
+		return p.fail("there is more after the end of the value")
+	}
+	return nil
+}
+
+func (p *parser) value() (any, error) {
+	p.skipSpace()
+	if p.pos == len(p.data) {
+		if p.pos == 0 {
+			return nil, p.fail("it is empty")
+		}
+		return nil, p.fail("it ends too early")
+	}
+	switch c := p.data[p.pos]; c {
+	case '{':
+		m := make(map[string]any)
+		err := p.object(func(key string, v any, _, _ int) bool {
+			if _, dup := m[key]; dup {
+				return false
+			}
+			m[key] = v
+			return true
+		})
+		return m, err
+	case '[':
+		return p.array()
+	case '"':
+		return p.str()
+	case 't':
+		return true, p.literal("true")
+	case 'f':
+		return false, p.literal("false")
+	case 'n':
+		return nil, p.literal("null")
+	default:
+		if c == '-' || '0' <= c && c <= '9' {
+			return p.number()
+		}
+		return nil, p.fail("a value must start here")
+	}
+}
+
+func (p *parser) open() error {
+	if p.depth == MaxDepth {
+		return p.fail(fmt.Sprintf("it is nested deeper than %d levels", MaxDepth))
+	}
+	p.depth++
+	p.pos++
+	p.skipSpace()
+	return nil
+}
+
+// object reads an object and hands each member to add with the place of its value; add reports false for a key that
+// it had before.
+func (p *parser) object(add func(key string, v any, start, end int) bool) error {
+	if err := p.open(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if p.pos == len(p.data) {
+			return p.fail("it ends too early")
+		}
+		if first && p.data[p.pos] == '}' {
+			break
+		}
+		if p.data[p.pos] != '"' {
+			return p.fail("a key in double quotes must start here")
+		}
+		keyAt := p.pos
+		key, err := p.str()
+		if err != nil {
+			return err
+		}
+		p.skipSpace()
+		if p.pos == len(p.data) || p.data[p.pos] != ':' {
+			return p.fail("a key must be followed by a colon")
+		}
+		p.pos++
+		p.skipSpace()
+		start := p.pos
+		v, err := p.value()
+		if err != nil {
+			return err
+		}
+		if !add(key, v, start, p.pos) {
+			return &Error{keyAt, "a key stands twice in one object"}
+		}
+		p.skipSpace()
+		if p.pos == len(p.data) {
+			return p.fail("it ends too early")
+		}
+		if p.data[p.pos] == '}' {
+			break
+		}
+		if p.data[p.pos] != ',' {
+			return p.fail("members of an object must be separated by commas")
+		}
+		p.pos++
+		p.skipSpace()
+	}
+	p.pos++
+	p.depth--
+	return nil
+}
+
+func (p *parser) array() (any, error) {
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	items := []any{}
+	for {
+		if p.pos < len(p.data) && p.data[p.pos] == ']' && len(items) == 0 {
+			break
+		}
+		v, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, v)
+		p.skipSpace()
+		if p.pos == len(p.data) {
+			return nil, p.fail("it ends too early")
+		}
+		if p.data[p.pos] == ']' {
+			break
+		}
+		if p.data[p.pos] != ',' {
+			return nil, p.fail("items of an array must be separated by commas")
+		}
+		p.pos++
+	}
+	p.pos++
+	p.depth--
+	return items, nil
+}
+
+func (p *parser) literal(word string) error {
+	if len(p.data)-p.pos < len(word) || p.data[p.pos:p.pos+len(word)] != word {
+		return p.fail("a value must start here")
+	}
+	p.pos += len(word)
+	return nil
+}
+
+func (p *parser) number() (any, error) {
+	start := p.pos
+	if p.data[p.pos] == '-' {
+		p.pos++
+	}
+	if p.pos < len(p.data) && p.data[p.pos] == '0' {
+		p.pos++
+	} else if !p.digits() {
+		return nil, p.fail("a number needs a digit here")
+	}
+	if p.pos < len(p.data) && p.data[p.pos] == '.' {
+		p.pos++
+		if !p.digits() {
+			return nil, p.fail("a number needs a digit here")
+		}
+	}
+	if p.pos < len(p.data) && (p.data[p.pos] == 'e' || p.data[p.pos] == 'E') {
+		p.pos++
+		if p.pos < len(p.data) && (p.data[p.pos] == '+' || p.data[p.pos] == '-') {
+			p.pos++
+		}
+		if !p.digits() {
+			return nil, p.fail("a number needs a digit here")
+		}
+	}
+	return json.Number(p.data[start:p.pos]), nil
+}
+
+// digits skips a run of digits and reports whether there was one.
+func (p *parser) digits() bool {
+	start := p.pos
+	for p.pos < len(p.data) && '0' <= p.data[p.pos] && p.data[p.pos] <= '9' {
+		p.pos++
+	}
+	return p.pos > start
+}
+
+// str reads a string. Most strings have no escape in them and are taken as they stand.
+func (p *parser) str() (string, error) {
+	p.pos++
+	start := p.pos
+	ascii := true
+	for ; p.pos < len(p.data); p.pos++ {
+		switch c := p.data[p.pos]; {
+		case c == '"':
+			s := p.data[start:p.pos]
+			if !ascii && !utf8.ValidString(s) {
+				return "", p.fail("a string is not valid UTF-8")
+			}
+			p.pos++
+			return s, nil
+		case c == '\\':
+			return p.escaped(start)
+		case c < ' ':
+			return "", p.fail("a control character in a string must be escaped")
+		case c >= utf8.RuneSelf:
+			ascii = false
+		}
+	}
+	return "", p.fail("it ends too early")
+}
+
+// escaped reads the rest of a string that starts at start and whose first escape is here.
+func (p *parser) escaped(start int) (string, error) {
+	out := append(make([]byte, 0, 2*(p.pos-start)+32), p.data[start:p.pos]...)
+	for p.pos < len(p.data) {
+		switch c := p.data[p.pos]; {
+		case c == '"':
+			p.pos++
+			if !utf8.Valid(out) {
+				return "", p.fail("a string is not valid UTF-8")
+			}
+			return string(out), nil
+		case c == '\\':
+			r, err := p.escape()
+			if err != nil {
+				return "", err
+			}
+			out = utf8.AppendRune(out, r)
+		case c < ' ':
+			return "", p.fail("a control character in a string must be escaped")
+		default:
+			out = append(out, c)
+			p.pos++
+		}
+	}
+	return "", p.fail("it ends too early")
+}
+
+func (p *parser) escape() (rune, error) {
+	p.pos++ // the backslash
+	if p.pos == len(p.data) {
+		return 0, p.fail("it ends too early")
+	}
+	c := p.data[p.pos]
+	p.pos++
+	switch c {
+	case '"', '\\', '/':
+		return rune(c), nil
+	case 'b':
+		return '\b', nil
+	case 'f':
+		return '\f', nil
+	case 'n':
+		return '\n', nil
+	case 'r':
+		return '\r', nil
+	case 't':
+		return '\t', nil
+	case 'u':
+		r, ok := p.hex4()
+		if !ok {
+			return 0, p.fail(`\u must be followed by four hex digits`)
+		}
+		if !utf16.IsSurrogate(r) {
+			return r, nil
+		}
+		if p.pos+1 < len(p.data) && p.data[p.pos] == '\\' && p.data[p.pos+1] == 'u' {
+			p.pos += 2
+			if low, ok := p.hex4(); ok {
+				if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+					return pair, nil
+				}
+			}
+		}
+		return 0, p.fail("half of a surrogate pair stands alone")
+	default:
+		return 0, p.fail("an unknown escape stands in a string")
+	}
+}
+
+func (p *parser) hex4() (rune, bool) {
+	if len(p.data)-p.pos < 4 {
+		return 0, false
+	}
+	var r rune
+	for i := range 4 {
+		switch c := p.data[p.pos+i]; {
+		case '0' <= c && c <= '9':
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c && c <= 'f':
+			r = r<<4 | rune(c-'a'+10)
+		case 'A' <= c && c <= 'F':
+			r = r<<4 | rune(c-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	p.pos += 4
+	return r, true
+}

@@ -1,0 +1,174 @@
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseTakesWhatIsJSON(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		want any
+	}{
+		{`null`, nil},
+		{" true\r\n\t", true},
+		{`false`, false},
+		{`""`, ""},
+		{`"a\"\\\/\b\f\n\r\tz"`, "a\"\\/\b\f\n\r\tz"},
+		{`"\u00e9\ud83d\ude00é😀"`, "é😀é😀"},
+		{`"\u0000"`, "\x00"},
+		{`"�"`, "\ufffd"},
+		{`-0`, json.Number("-0")},
+		{`1.10`, json.Number("1.10")},
+		{`12345678901234567890`, json.Number("12345678901234567890")},
+		{`-1.5E+10`, json.Number("-1.5E+10")},
+		{`1e400`, json.Number("1e400")},
+		{`[]`, []any{}},
+		{`[ 1 , [ ] ]`, []any{json.Number("1"), []any{}}},
+		{`{}`, map[string]any{}},
+		{`{ "a" : { } , "" : null }`, map[string]any{"a": map[string]any{}, "": nil}},
+		{deep(MaxDepth), nested(MaxDepth)},
+	} {
+		got, err := Parse([]byte(tc.in))
+		if err != nil {
+			t.Errorf("Parse(%.40q): %v", tc.in, err)
+		} else if !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("Parse(%.40q) = %#v, want %#v", tc.in, got, tc.want)
+		}
+	}
+}
+
+func TestParseRefusesWhatIsNotJSON(t *testing.T) {
+	for _, in := range []string{
+		``, ` `, `nul`, `nulll`, `True`, `{`, `[`, `"`, `"\`, `"\u12`, `"\u12g4"`, `"\x"`, `}`, `]`, `,`,
+		`{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{a:1}`, `{'a':1}`, `{"a":1 "b":2}`, `{"a":1]`, `{"a"`, `{"a":1`, `{"a":1,`,
+		`[1,]`, `[,1]`, `[1 2]`, `[1}`, `[1`, `[1,`,
+		`01`, `-`, `+1`, `.5`, `1.`, `1e`, `1e+`, `--1`, `0x10`, `NaN`, `Infinity`,
+		`1 2`, `{} {}`, `{}x`, "\ufeff{}",
+		`{"a":1,"a":1}`, `{"a":1,"\u0061":2}`, `[{"x":{"a":1,"a":2}}]`,
+		"\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "{\"\xff\":1}", "\"\\n\xff\"",
+		`"\ud800"`, `"\udc00"`, `"\ud800\ud800"`, `"\ud800x"`, `"\ud800\n"`, `"\ude00\ud83d"`,
+		"\"a\nb\"", "\"\\na\tb\"", "\"\x00\"",
+		deep(MaxDepth + 1), strings.Repeat("[", 100_000), strings.Repeat(`{"a":`, 100_000),
+	} {
+		if v, err := Parse([]byte(in)); err == nil {
+			t.Errorf("Parse(%.40q) = %#v, want an error", in, v)
+		}
+	}
+}
+
+func TestErrorsQuoteNothingOfTheDocument(t *testing.T) {
+	_, err := Parse([]byte(`{"password":"hunter2" oops}`))
+	if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "oops") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestParseObjectKeepsBytesAndOrder(t *testing.T) {
+	obj, err := ParseObject([]byte(` {"z": {"b": 1.0, "a":"\u0041"} , "a":[ 1 ]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(obj) != 2 || obj[0].Key != "z" || string(obj[0].Raw) != `{"b": 1.0, "a":"\u0041"}` ||
+		obj[1].Key != "a" || string(obj[1].Raw) != `[ 1 ]` {
+		t.Errorf("got %+v", obj)
+	}
+}
+
+func TestParseObjectRefusesOtherDocuments(t *testing.T) {
+	many := `{"k0":0`
+	for i := range 40 {
+		many += fmt.Sprintf(`,"k%d":0`, i+1)
+	}
+	if obj, err := ParseObject([]byte(many + "}")); err != nil || len(obj) != 41 {
+		t.Errorf("41 members: got %d, %v", len(obj), err)
+	}
+	for _, in := range []string{
+		``, `[]`, `null`, `"x"`, `1`, `{"a":1,"a":2}`, `{} 1`, `[`,
+		many + `,"k3":1}`, many + `,"k30":1}`, many + `,"k40":1}`,
+	} {
+		if _, err := ParseObject([]byte(in)); err == nil {
+			t.Errorf("ParseObject(%q) gave no error", in)
+		}
+	}
+}
+
+func TestParsePrefixStopsBehindTheValue(t *testing.T) {
+	v, n, err := ParsePrefix([]byte(` {"a":1} and more`))
+	if err != nil || n != 8 || !reflect.DeepEqual(v, map[string]any{"a": json.Number("1")}) {
+		t.Errorf("got %#v, %d, %v", v, n, err)
+	}
+}
+
+func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+func nested(n int) any {
+	v := []any{}
+	for range n - 1 {
+		v = []any{v}
+	}
+	return v
+}
+
+// Whatever Parse takes, encoding/json takes with the same meaning; whatever it refuses that encoding/json takes is on
+// the list of what is refused on purpose.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"text":"hi","chatId":null,"metadata":{"a":[1,2.50,-3e4,true,false]}}`, `"\ud83d\ude00"`, `[[[[]]]]`,
+		`{"a":1,"a":2}`, "\"\xff\"", `{"k\u00e9y": "\\"} `,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := Parse(data)
+		if obj, objErr := ParseObject(data); objErr == nil {
+			if err != nil {
+				t.Fatalf("ParseObject takes what Parse refuses: %v", err)
+			}
+			for _, m := range obj {
+				if v, err := Parse(m.Raw); err != nil || !reflect.DeepEqual(v, got.(map[string]any)[m.Key]) {
+					t.Fatalf("raw bytes of %q do not hold its value: %v", m.Key, err)
+				}
+			}
+		}
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.UseNumber()
+		var want any
+		wantErr := dec.Decode(&want)
+		if wantErr == nil && dec.More() {
+			wantErr = &Error{}
+		}
+		if err == nil && (wantErr != nil || !reflect.DeepEqual(got, want)) {
+			t.Fatalf("Parse(%q) = %#v, encoding/json: %#v, %v", data, got, want, wantErr)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	data := []byte(`{"items":[` + strings.TrimSuffix(strings.Repeat(`{"id":12345,"name":"a name of sorts","tags":["x","y"],"ok":true},`, 300), ",") + `]}`)
+	b.Run("strict", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Parse(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("encoding-json", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for b.Loop() {
+			dec := json.NewDecoder(bytes.NewReader(data))
+			dec.UseNumber()
+			var v any
+			if err := dec.Decode(&v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
