@@ -1,0 +1,310 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	testSecret = "It's a Secret to Everybody"
+	testBody   = "Hello, World!"
+	// The signature that GitHub's documentation gives for this secret and body.
+	testHex = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+)
+
+func TestHMACAcceptsTheVectorGitHubDocuments(t *testing.T) {
+	h := http.Header{}
+	h.Set("X-Hub-Signature-256", "sha256="+testHex)
+	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(h, []byte(testBody)) {
+		t.Error("refused")
+	}
+}
+
+func TestHMACVerify(t *testing.T) {
+	sum, err := hex.DecodeString(testHex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	std, url := base64.StdEncoding.EncodeToString(sum), base64.URLEncoding.EncodeToString(sum)
+	rawStd, rawURL := strings.TrimRight(std, "="), strings.TrimRight(url, "=")
+	wrong := strings.Repeat("0", 64)
+
+	for _, c := range []struct {
+		name   string
+		prefix string
+		lines  []string
+		want   bool
+	}{
+		{"lower hex", "", []string{testHex}, true},
+		{"upper hex", "", []string{strings.ToUpper(testHex)}, true},
+		{"mixed hex", "", []string{strings.ToUpper(testHex[:32]) + testHex[32:]}, true},
+		{"base64", "", []string{std}, true},
+		{"base64 without padding", "", []string{rawStd}, true},
+		{"base64url", "", []string{url}, true},
+		{"base64url without padding", "", []string{rawURL}, true},
+		{"space around", "", []string{" \t" + testHex + " "}, true},
+		{"prefix and hex", "sha256=", []string{"sha256=" + testHex}, true},
+		{"prefix and base64", "sha256=", []string{"sha256=" + std}, true},
+		{"space after prefix", "HMAC-SHA256 ", []string{"HMAC-SHA256  " + testHex}, true},
+		{"prefix with a comma", "v1,", []string{"v1," + wrong + ",v1," + std}, true},
+		{"list, first good", "v1=", []string{"v1=" + testHex + ",v1=" + wrong}, true},
+		{"list, last good", "v1=", []string{"v1=" + wrong + " , v1=" + testHex}, true},
+		{"list with other entries", "v1=", []string{"t=1614265330,v1=" + testHex + ",v0=" + wrong}, true},
+		{"list without prefix", "", []string{wrong + "," + testHex}, true},
+		{"encodings mixed in a list", "", []string{wrong + "," + url}, true},
+		{"second line", "", []string{wrong, testHex}, true},
+		{"eighth entry", "", []string{strings.Repeat(wrong+",", 7) + testHex}, true},
+		{"eighth line", "", append(slices.Repeat([]string{wrong}, 7), testHex), true},
+
+		{"ninth entry", "", []string{strings.Repeat(wrong+",", 8) + testHex}, false},
+		{"ninth line", "", append(slices.Repeat([]string{wrong}, 8), testHex), false},
+		{"ninth, lines and entries", "", []string{strings.Repeat(wrong+",", 4) + wrong, wrong + "," + wrong + "," + wrong, testHex}, false},
+		{"ninth, malformed ones count", "v1=", []string{strings.Repeat("x,", 8) + "v1=" + testHex}, false},
+		{"no header", "", nil, false},
+		{"no header, prefix", "sha256=", nil, false},
+		{"empty header", "", []string{""}, false},
+		{"empty header, prefix", "sha256=", []string{""}, false},
+		{"prefix alone", "sha256=", []string{"sha256="}, false},
+		{"commas alone", "", []string{",,,,"}, false},
+		{"wrong signature", "", []string{wrong}, false},
+		{"prefix absent", "sha256=", []string{testHex}, false},
+		{"prefix in another case", "sha256=", []string{"SHA256=" + testHex}, false},
+		{"prefix not configured", "", []string{"sha256=" + testHex}, false},
+		{"prefix twice", "sha256=", []string{"sha256=sha256=" + testHex}, false},
+		{"prefix on the wrong entry", "v1=", []string{"v1=" + wrong + "," + testHex}, false},
+		{"hex cut short", "", []string{testHex[:62]}, false},
+		{"hex and more", "", []string{testHex + "00"}, false},
+		{"half of the bytes", "", []string{testHex[:32]}, false},
+		{"hex split by a space", "", []string{testHex[:32] + " " + testHex[32:]}, false},
+		{"padding twice", "", []string{std + "="}, false},
+		{"padding of another kind", "", []string{rawStd + "."}, false},
+		{"stray bits at the end", "", []string{strayBits(std)}, false},
+		{"newline for padding", "", []string{rawStd + "\n"}, false},
+		{"the secret itself", "", []string{testSecret}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newHMAC(t, "X-Signature", testSecret, c.prefix)
+			h := http.Header{}
+			for _, v := range c.lines {
+				h.Add("X-Signature", v)
+			}
+			if got := m.Verify(h, []byte(testBody)); got != c.want {
+				t.Errorf("Verify(%q) = %v", c.lines, got)
+			}
+		})
+	}
+}
+
+// strayBits returns another text which a lax decoder decodes to the same 32 bytes.
+func strayBits(std string) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	return std[:42] + string(alphabet[strings.IndexByte(alphabet, std[42])|1]) + "="
+}
+
+func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
+	want := [sha256.Size]byte(bytes.Repeat([]byte{0xfb, 0xff}, 16))
+	std, url := base64.StdEncoding.EncodeToString(want[:]), base64.URLEncoding.EncodeToString(want[:])
+	for _, s := range []string{std, url} {
+		var got [sha256.Size]byte
+		if !decodeSignature(&got, s) || got != want {
+			t.Errorf("%s: %x", s, got)
+		}
+	}
+	for _, mixed := range []string{std[:20] + url[20:], url[:20] + std[20:]} {
+		var got [sha256.Size]byte
+		if decodeSignature(&got, mixed) {
+			t.Errorf("%s: decoded", mixed)
+		}
+	}
+}
+
+func TestHMACRefusesEveryFlippedBit(t *testing.T) {
+	body := []byte(testBody)
+	sum, _ := hex.DecodeString(testHex)
+	m := newHMAC(t, "X-Signature", testSecret, "sha256=")
+
+	good := http.Header{"X-Signature": {"sha256=" + testHex}}
+	for i := range len(body) * 8 {
+		if m.Verify(good, flipBit(body, i)) {
+			t.Errorf("bit %d of the body flipped: passed", i)
+		}
+	}
+
+	for _, signature := range []string{
+		testHex,
+		strings.ToUpper(testHex),
+		base64.StdEncoding.EncodeToString(sum),
+		base64.RawStdEncoding.EncodeToString(sum),
+		base64.URLEncoding.EncodeToString(sum),
+		base64.RawURLEncoding.EncodeToString(sum),
+	} {
+		value := "sha256=" + signature
+		if !m.Verify(http.Header{"X-Signature": {value}}, body) {
+			t.Fatalf("%s: refused as it is", value)
+		}
+		for i := range len(value) * 8 {
+			flipped := string(flipBit([]byte(value), i))
+			// Hex is read in any case, and one bit is the difference between a and A.
+			sameHex := len(signature) == 64 && strings.HasPrefix(flipped, "sha256=") && strings.EqualFold(flipped, value)
+			if got := m.Verify(http.Header{"X-Signature": {flipped}}, body); got != sameHex {
+				t.Errorf("bit %d flipped, %q: Verify = %v", i, flipped, got)
+			}
+		}
+	}
+}
+
+func TestHMACIsSpecificToItsSecretAndHeader(t *testing.T) {
+	h := http.Header{"X-Signature": {testHex}}
+	for name, m := range map[string]*HMAC{
+		"other secret": newHMAC(t, "X-Signature", testSecret+".", ""),
+		"other header": newHMAC(t, "X-Signature-2", testSecret, ""),
+		"zero value":   {},
+	} {
+		if m.Verify(h, []byte(testBody)) {
+			t.Errorf("%s: passed", name)
+		}
+	}
+	empty := http.Header{"X-Signature": {hex.EncodeToString(sign("", ""))}, "": {hex.EncodeToString(sign("", ""))}}
+	if new(HMAC).Verify(empty, nil) {
+		t.Error("the zero value accepts a signature made with no key")
+	}
+}
+
+func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
+	for _, c := range []struct{ name, header, secret string }{
+		{"no header", "", "s"},
+		{"no secret", "X-Signature", ""},
+		{"blank secret", "X-Signature", " \n"},
+		{"space in header", "X Signature", "s"},
+		{"colon in header", "X-Signature:", "s"},
+		{"line break in header", "X-Signature\r\n", "s"},
+		{"non-ASCII header", "X-Signatür", "s"},
+		{"underscore in header", "X_Signature", "s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := NewHMAC(c.header, c.secret, ""); err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+func TestHMACServesManyGoroutines(t *testing.T) {
+	m := newHMAC(t, "X-Signature", testSecret, "")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			body := bytes.Repeat([]byte{byte(i)}, 1000+i)
+			good := http.Header{"X-Signature": {hex.EncodeToString(sign(testSecret, string(body)))}}
+			bad := http.Header{"X-Signature": {testHex}}
+			for range 200 {
+				if !m.Verify(good, body) || m.Verify(bad, body) {
+					t.Error("wrong verdict")
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzVerify(f *testing.F) {
+	sum, _ := hex.DecodeString(testHex)
+	for _, v := range []string{
+		testHex, "sha256=" + testHex, base64.StdEncoding.EncodeToString(sum), base64.RawURLEncoding.EncodeToString(sum),
+		"v1=" + testHex + ",v1=" + testHex, "", ",", "sha256=", " , ,", "v1,", "t=1,v1=x", strings.Repeat("A", 43), strings.Repeat("=", 44),
+	} {
+		f.Add(v, "sha256=", []byte(testBody))
+		f.Add(v, "", []byte(testBody))
+	}
+	f.Fuzz(func(t *testing.T, value, prefix string, body []byte) {
+		m, err := NewHMAC("X-Signature", testSecret, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefix = strings.TrimSpace(prefix)
+		sum := sign(testSecret, string(body))
+		spellings := []string{
+			hex.EncodeToString(sum), strings.ToUpper(hex.EncodeToString(sum)),
+			base64.StdEncoding.EncodeToString(sum), base64.RawStdEncoding.EncodeToString(sum),
+			base64.URLEncoding.EncodeToString(sum), base64.RawURLEncoding.EncodeToString(sum),
+		}
+
+		correct := strings.Contains(strings.ToLower(value), spellings[0])
+		for _, s := range spellings[2:] {
+			correct = correct || strings.Contains(value, s)
+		}
+		if m.Verify(http.Header{"X-Signature": {value}}, body) && (!correct || !strings.Contains(value, prefix)) {
+			t.Errorf("%q passed", value)
+		}
+
+		for _, s := range spellings {
+			// Whatever stands in other lines cannot spoil a good one, unless it uses up the tries.
+			if !m.Verify(http.Header{"X-Signature": {prefix + s, value}}, body) {
+				t.Errorf("%q before %q refused", prefix+s, value)
+			}
+			if strings.Count(value, ",") < maxSignatures-1 && !m.Verify(http.Header{"X-Signature": {value, prefix + s}}, body) {
+				t.Errorf("%q after %q refused", prefix+s, value)
+			}
+		}
+	})
+}
+
+func BenchmarkHMACVerify(b *testing.B) {
+	for name, size := range map[string]int{"100B": 100, "20KB": 20 << 10} {
+		b.Run(name, func(b *testing.B) {
+			body := bytes.Repeat([]byte("x"), size)
+			m, err := NewHMAC("X-Hub-Signature-256", testSecret, "sha256=")
+			if err != nil {
+				b.Fatal(err)
+			}
+			h := http.Header{"X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(sign(testSecret, string(body)))}}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if !m.Verify(h, body) {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSHA256 is what BenchmarkHMACVerify is to be held against.
+func BenchmarkSHA256(b *testing.B) {
+	body := bytes.Repeat([]byte("x"), 20<<10)
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		sha256.Sum256(body)
+	}
+}
+
+func newHMAC(t *testing.T, header, secret, prefix string) *HMAC {
+	t.Helper()
+	m, err := NewHMAC(header, secret, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func sign(secret, body string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(body))
+	return mac.Sum(nil)
+}
+
+// flipBit returns a copy of b with one bit flipped.
+func flipBit(b []byte, bit int) []byte {
+	b = slices.Clone(b)
+	b[bit/8] ^= 1 << (bit % 8)
+	return b
+}

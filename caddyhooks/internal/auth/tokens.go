@@ -1,0 +1,76 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+)
+
+// Tokens is a set of accepted bearer tokens; more than one is accepted while a token is being rotated. Only digests
+// are kept, so the tokens themselves cannot be printed by accident, and their length does not show in the time that a
+// comparison takes. The zero value accepts nothing.
+type Tokens struct {
+	digests [][sha256.Size]byte
+}
+
+// maxTokenLines bounds how many lines of each token header are looked at.
+const maxTokenLines = 4
+
+// NewTokens returns the set of the given tokens. White space around a token is dropped, because no header can carry
+// it, and blank tokens are ignored.
+func NewTokens(tokens ...string) Tokens {
+	var t Tokens
+	for _, token := range tokens {
+		if token = strings.TrimSpace(token); token != "" {
+			t.digests = append(t.digests, sha256.Sum256([]byte(token)))
+		}
+	}
+	return t
+}
+
+// Empty reports whether the set accepts nothing.
+func (t Tokens) Empty() bool { return len(t.digests) == 0 }
+
+// Match reports whether the request headers carry one of the tokens, as `Authorization: Bearer <token>` or as
+// `X-Service-Token: <token>`. One good header is enough: a wrong token or another scheme beside it does no harm, since
+// proxies are known to add an Authorization of their own. A repeated header counts as several tries, of which the
+// first four are looked at.
+func (t Tokens) Match(h http.Header) bool {
+	matched := 0
+	for i, line := range h["Authorization"] {
+		if i == maxTokenLines {
+			break
+		}
+		if token, ok := bearerToken(line); ok {
+			matched |= t.compare(token)
+		}
+	}
+	for i, line := range h["X-Service-Token"] {
+		if i == maxTokenLines {
+			break
+		}
+		matched |= t.compare(strings.Trim(line, " \t"))
+	}
+	return matched == 1
+}
+
+// bearerToken returns what follows the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
+// section 2.1).
+func bearerToken(value string) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(strings.Trim(value, " \t"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return "", false
+	}
+	return strings.Trim(token, " \t"), true
+}
+
+// compare returns 1 if the token is in the set and 0 if not. It looks at every digest whatever it finds.
+func (t Tokens) compare(token string) int {
+	digest := sha256.Sum256([]byte(token))
+	matched := 0
+	for i := range t.digests {
+		matched |= subtle.ConstantTimeCompare(digest[:], t.digests[i][:])
+	}
+	return matched
+}
