@@ -1,0 +1,83 @@
+package outbound
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Client sends callbacks. It follows no redirect, uses no proxy, and never sends anything twice by itself. It is safe
+// for concurrent use.
+type Client struct {
+	guard     *Guard
+	timeout   time.Duration
+	signer    signer
+	transport *http.Transport
+}
+
+const (
+	defaultTimeout = 15 * time.Second
+	connectTimeout = 5 * time.Second
+)
+
+// NewClient returns a client whose attempts take the given time at most, or 15 seconds if that is 0. Each secret, in
+// the form whsec_<base64>, adds a signature; without secrets callbacks are not signed.
+func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, error) {
+	signer, err := newSigner(secrets)
+	if err != nil {
+		return nil, err
+	}
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	dialer := &net.Dialer{Timeout: connectTimeout, Control: guard.Control}
+	return &Client{
+		guard:   guard,
+		timeout: timeout,
+		signer:  signer,
+		transport: &http.Transport{
+			Proxy:                  nil, // a proxy would dial in our place, past the guard
+			DialContext:            dialer.DialContext,
+			TLSHandshakeTimeout:    connectTimeout,
+			ForceAttemptHTTP2:      true,
+			DisableCompression:     true, // a few KiB of the answer are kept: nothing to gain from inflating them
+			MaxResponseHeaderBytes: 64 << 10,
+			// Callbacks go to many hosts, in bursts to a few of them.
+			MaxIdleConns:        100,
+			MaxIdleConnsPerHost: 8,
+			IdleConnTimeout:     30 * time.Second,
+		},
+	}, nil
+}
+
+// Close drops the connections kept for further callbacks. Attempts under way are not disturbed.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Post makes one attempt at delivering the callback and says how it went. The body must not be changed afterwards: an
+// attempt that was given up may still be reading it.
+func (c *Client) Post(ctx context.Context, cb Callback) Outcome {
+	// Checked again, because the allowance may have changed since the callback was accepted.
+	if err := c.guard.CheckURL(cb.URL); err != nil {
+		return Outcome{Final: true, Reason: err.Error()}
+	}
+	attempt, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	req, err := cb.request(attempt, c.signer)
+	if err != nil {
+		return Outcome{Final: true, Reason: "the callback URL is not a valid URL"}
+	}
+	// The transport is used without an http.Client around it, which would only add redirects and cookies.
+	resp, err := c.transport.RoundTrip(req)
+	switch {
+	case err == nil:
+		defer resp.Body.Close()
+		return outcomeOfAnswer(resp, time.Now())
+	case ctx.Err() != nil:
+		return Outcome{Reason: "the attempt was stopped before the answer came"}
+	case attempt.Err() != nil:
+		return Outcome{Reason: "no answer within " + c.timeout.String()}
+	default:
+		return outcomeOfError(err)
+	}
+}

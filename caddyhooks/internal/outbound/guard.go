@@ -1,0 +1,186 @@
+package outbound
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+	"golang.org/x/net/idna"
+)
+
+// Guard decides where callbacks may go: to public addresses and those an operator allowed, on a few ports. CheckURL
+// gives callers an early answer; Control is what can be relied on, since it sees the very address that is dialled.
+type Guard struct {
+	addrs *ssrf.Guardian
+	ports []uint16 // empty: any
+}
+
+// maxURLLength leaves room for the long signed URLs of object stores.
+const maxURLLength = 4096
+
+// NewGuard returns a guard that lets callbacks go to public addresses and to those in allow, on the given ports or, if
+// there are none, on 80, 443, 8080 and 8443. With anyPort every port is open.
+//
+// Allowing the NAT64 prefix 64:ff9b::/96 opens it for those IPv4 addresses only that could be reached directly.
+func NewGuard(allow []netip.Prefix, ports []uint16, anyPort bool) *Guard {
+	var v4, v6 []netip.Prefix
+	for _, p := range allow {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if p.Addr().Is4() {
+			v4 = append(v4, p)
+		} else {
+			v6 = append(v6, p)
+		}
+	}
+	switch {
+	case anyPort:
+		ports = nil
+	case len(ports) == 0:
+		ports = []uint16{80, 443, 8080, 8443}
+	}
+	return &Guard{
+		addrs: ssrf.New(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)),
+		ports: slices.Clone(ports),
+	}
+}
+
+// refusal is the error of a destination that must not be contacted, now or later, in words fit for the caller.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// CheckURL returns an error, one sentence fit for the caller, if no callback may be sent to the URL. Host names are
+// not resolved: where they lead is checked when they are dialled.
+func (g *Guard) CheckURL(raw string) error {
+	switch {
+	case raw == "":
+		return refusal("the callback URL is empty")
+	case len(raw) > maxURLLength:
+		return refusal(fmt.Sprintf("the callback URL is longer than %d bytes", maxURLLength))
+	case strings.Contains(raw, " "):
+		return refusal("the callback URL has a space in it")
+	}
+	u, err := url.Parse(raw)
+	if err != nil { // its text repeats the URL
+		return refusal("the callback URL is not a valid URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return refusal("the callback URL must begin with http:// or https://")
+	}
+	if u.User != nil {
+		return refusal("the callback URL must not hold a user name or password")
+	}
+	if err := g.checkPort(u); err != nil {
+		return err
+	}
+	return g.checkHost(u.Hostname())
+}
+
+func (g *Guard) checkPort(u *url.URL) error {
+	port := uint64(80)
+	if u.Scheme == "https" {
+		port = 443
+	}
+	if s := u.Port(); s != "" {
+		var err error
+		if port, err = strconv.ParseUint(s, 10, 16); err != nil || port == 0 {
+			return refusal("the port of the callback URL is not between 1 and 65535")
+		}
+	}
+	if !g.portAllowed(uint16(port)) {
+		return refusal(fmt.Sprintf("the callback URL uses port %d; allowed: %s", port, strings.Trim(fmt.Sprint(g.ports), "[]")))
+	}
+	return nil
+}
+
+func (g *Guard) portAllowed(port uint16) bool {
+	return len(g.ports) == 0 || slices.Contains(g.ports, port)
+}
+
+func (g *Guard) checkHost(host string) error {
+	if host == "" {
+		return refusal("the callback URL has no host")
+	}
+	// The HTTP client maps other digits and dots to ASCII before it dials, so the host is looked at as it will be then.
+	if strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }) {
+		ascii, err := idna.Lookup.ToASCII(host)
+		if err != nil {
+			return refusal("the host of the callback URL is not a valid name")
+		}
+		host = ascii
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if !g.addrAllowed(addr) {
+			return refusal(fmt.Sprintf("the callback URL points to %s, which is not a public address", addr.WithZone("")))
+		}
+		return nil
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if endsInNumber(name) {
+		return refusal("the host of the callback URL is neither a name nor an address of four decimal numbers")
+	}
+	if !validName(name) {
+		return refusal("the host of the callback URL is not a valid name")
+	}
+	return nil
+}
+
+// endsInNumber tells names from addresses as browsers do. No top-level domain is a number, but some resolvers read
+// 0x7f.1, 0177.0.0.1 or 2130706433 as 127.0.0.1.
+func endsInNumber(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if hexDigits, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hexDigits, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}
+
+// validName reports whether a lower-case name could be found in the DNS or a hosts file. Underscores are no part of
+// host names, but common in those of containers.
+func validName(name string) bool {
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Control refuses connections to addresses and ports that are not allowed. It is made for net.Dialer, which calls it
+// for every address it tries, after names are resolved.
+func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || network != "tcp4" && network != "tcp6" {
+		return refusal("the callback host cannot be reached over TCP")
+	}
+	if !g.portAllowed(to.Port()) {
+		return refusal(fmt.Sprintf("port %d is not allowed for callbacks", to.Port()))
+	}
+	if !g.addrAllowed(to.Addr()) {
+		// The address stays unsaid: callers shall not learn what internal names resolve to.
+		return refusal("the callback host has an address that is not public")
+	}
+	return nil
+}
+
+func (g *Guard) addrAllowed(addr netip.Addr) bool {
+	addr = addr.WithZone("").Unmap()
+	if g.addrs.SafeAddr(addr) != nil {
+		return false
+	}
+	if ssrf.IPv6NAT64Prefix.Contains(addr) {
+		b := addr.As16()
+		return g.addrs.SafeAddr(netip.AddrFrom4([4]byte(b[12:]))) == nil
+	}
+	return true
+}

@@ -1,0 +1,106 @@
+package outbound
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Outcome says how one attempt went.
+type Outcome struct {
+	// The receiver answered 2xx.
+	Delivered bool
+	// The attempt failed, and so would every further one.
+	Final bool
+	// The status of the answer; 0 if there was none.
+	Status int
+	// How long the receiver asked to be left alone before the next attempt, a day at most; 0 if it did not ask.
+	RetryAfter time.Duration
+	// The beginning of the answer's body, as the receiver wrote it: 4 KiB at most.
+	Answer []byte
+	// Why the callback was not delivered, in our own words: no secret, URL or internal address is in it.
+	Reason string
+}
+
+const (
+	maxAnswer     = 4 << 10
+	maxRetryAfter = 24 * time.Hour
+)
+
+// outcomeOfAnswer reads the answer. Its body is bounded in size here, and in time by the context of the request; what
+// happens to it does not change the outcome, for the status has been given.
+func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
+	o := Outcome{Status: resp.StatusCode}
+	// After 101 the body is the bare connection, and reading from that does not end with the context.
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		o.Answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	}
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode <= 299:
+		o.Delivered = true
+		return o
+	case resp.StatusCode == http.StatusRequestTimeout,
+		resp.StatusCode == http.StatusTooEarly,
+		resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode >= 500:
+		o.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+	default:
+		o.Final = true
+	}
+	o.Reason = fmt.Sprintf("the receiver answered %d", resp.StatusCode)
+	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
+		o.Reason += ", and redirects are not followed"
+	}
+	return o
+}
+
+// retryAfter reads a Retry-After value, in seconds or as a date. What makes no sense counts as absent.
+func retryAfter(value string, now time.Time) time.Duration {
+	var d time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		d = time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
+	} else if date, err := http.ParseTime(value); err == nil {
+		d = date.Sub(now)
+	}
+	return min(max(d, 0), maxRetryAfter)
+}
+
+// outcomeOfError puts the transport's error into words that may be shown to callers. Everything but a refused address
+// may be better the next time.
+func outcomeOfError(err error) Outcome {
+	if refused, ok := errors.AsType[refusal](err); ok {
+		return Outcome{Final: true, Reason: refused.Error()}
+	}
+	return Outcome{Reason: reasonOf(err)}
+}
+
+func reasonOf(err error) string {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound {
+			return "the callback host does not exist"
+		}
+		return "the callback host could not be looked up"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the TLS certificate of the callback host is not valid"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "the callback host does not speak TLS on this port"
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "the callback host refused the connection"
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return "connecting to the callback host took longer than " + connectTimeout.String()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return "the callback host could not be reached"
+	}
+	return "the callback host gave no proper answer"
+}
