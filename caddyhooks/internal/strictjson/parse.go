@@ -8,6 +8,7 @@ package strictjson
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -17,8 +18,14 @@ const MaxDepth = 128
 
 // Parse reads the one JSON value that data holds. White space around it is allowed, anything else is not.
 func Parse(data []byte) (any, error) {
+	return ParseWanted(data, everything)
+}
+
+// ParseWanted is Parse for callers that need some parts of the document only: all of it is checked, but what is not
+// wanted is left out of the value, which saves most of the time and memory.
+func ParseWanted(data []byte, want *Want) (any, error) {
 	p := parser{data: string(data)}
-	v, err := p.value()
+	v, err := p.value(want)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +35,7 @@ func Parse(data []byte) (any, error) {
 // ParsePrefix reads one JSON value at the start of data, after any white space, and says how many bytes it took.
 func ParsePrefix(data []byte) (v any, n int, err error) {
 	p := parser{data: string(data)}
-	v, err = p.value()
+	v, err = p.value(everything)
 	return v, p.pos, err
 }
 
@@ -54,37 +61,60 @@ func ParseObject(data []byte) (Object, error) {
 		return nil, p.fail("it must be an object")
 	}
 	obj := make(Object, 0, 8)
-	var seen map[string]bool // once there are too many members to look through
-	err := p.object(func(key string, v any, start, end int) bool {
-		if seen == nil && len(obj) == 16 {
-			seen = make(map[string]bool)
-			for _, m := range obj {
-				seen[m.Key] = true
-			}
-		}
-		if seen[key] || seen == nil && obj.has(key) {
-			return false
-		}
-		if seen != nil {
-			seen[key] = true
-		}
-		obj = append(obj, Member{key, v, data[start:end:end]})
-		return true
-	})
-	if err != nil {
+	var seen keySet
+	if err := p.open(); err != nil {
 		return nil, err
 	}
-	return obj, p.end()
+	for first := true; ; first = false {
+		key, ok, err := p.nextMember(first)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return obj, p.end()
+		}
+		if !seen.add(key) {
+			return nil, p.fail(duplicate)
+		}
+		start := p.pos
+		v, err := p.value(everything)
+		if err != nil {
+			return nil, err
+		}
+		obj = append(obj, Member{key, v, data[start:p.pos:p.pos]})
+	}
 }
 
-func (o Object) has(key string) bool {
-	for i := range o {
-		if o[i].Key == key {
+// keySet finds keys that were there before. A few are looked through, which is quickest; many are looked up.
+type keySet struct {
+	few  [16]string
+	n    int
+	many map[string]bool
+}
+
+func (k *keySet) add(key string) (isNew bool) {
+	if k.many == nil {
+		if slices.Contains(k.few[:k.n], key) {
+			return false
+		}
+		if k.n < len(k.few) {
+			k.few[k.n] = key
+			k.n++
 			return true
 		}
+		k.many = make(map[string]bool)
+		for _, few := range k.few {
+			k.many[few] = true
+		}
 	}
-	return false
+	if k.many[key] {
+		return false
+	}
+	k.many[key] = true
+	return true
 }
+
+const duplicate = "a key stands twice in one object"
 
 // Error says where a document stops being JSON, and why. It quotes nothing of the document.
 type Error struct {
@@ -93,6 +123,52 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
+
+// A Want says which parts of a value are wanted: all of it, or members of an object, or the items of an array. A value
+// of which nothing is wanted, or only what it does not have, may be nil in the result.
+type Want struct {
+	all     bool
+	members map[string]*Want
+	items   *Want
+}
+
+var everything = &Want{all: true}
+
+// All says that the whole value is wanted.
+func (w *Want) All() { w.all = true }
+
+// Member says that the member of this name is wanted in case the value is an object, and returns what is wanted of it.
+func (w *Want) Member(name string) *Want {
+	if w.members == nil {
+		w.members = make(map[string]*Want)
+	}
+	if w.members[name] == nil {
+		w.members[name] = new(Want)
+	}
+	return w.members[name]
+}
+
+// Items says that items are wanted in case the value is an array, and returns what is wanted of each.
+func (w *Want) Items() *Want {
+	if w.items == nil {
+		w.items = new(Want)
+	}
+	return w.items
+}
+
+func (w *Want) member(name string) *Want {
+	if w == nil || w.all {
+		return w
+	}
+	return w.members[name]
+}
+
+func (w *Want) item() *Want {
+	if w == nil || w.all {
+		return w
+	}
+	return w.items
+}
 
 // parser works on one copy of the document, made as a string, so that the strings and numbers it finds are slices of
 // that copy and cost no memory of their own.
@@ -123,7 +199,7 @@ func (p *parser) end() error {
 	return nil
 }
 
-func (p *parser) value() (any, error) {
+func (p *parser) value(want *Want) (any, error) {
 	p.skipSpace()
 	if p.pos == len(p.data) {
 		if p.pos == 0 {
@@ -133,19 +209,18 @@ func (p *parser) value() (any, error) {
 	}
 	switch c := p.data[p.pos]; c {
 	case '{':
-		m := make(map[string]any)
-		err := p.object(func(key string, v any, _, _ int) bool {
-			if _, dup := m[key]; dup {
-				return false
-			}
-			m[key] = v
-			return true
-		})
-		return m, err
+		if want == nil || !want.all {
+			return p.pruned(want)
+		}
+		return p.object()
 	case '[':
-		return p.array()
+		return p.array(want.item())
 	case '"':
-		return p.str()
+		s, err := p.str()
+		if want == nil {
+			return nil, err // without the cost of making it an any
+		}
+		return s, err
 	case 't':
 		return true, p.literal("true")
 	case 'f':
@@ -154,7 +229,11 @@ func (p *parser) value() (any, error) {
 		return nil, p.literal("null")
 	default:
 		if c == '-' || '0' <= c && c <= '9' {
-			return p.number()
+			start := p.pos
+			if err := p.number(); err != nil || want == nil {
+				return nil, err
+			}
+			return json.Number(p.data[start:p.pos]), nil
 		}
 		return nil, p.fail("a value must start here")
 	}
@@ -170,73 +249,107 @@ func (p *parser) open() error {
 	return nil
 }
 
-// object reads an object and hands each member to add with the place of its value; add reports false for a key that
-// it had before.
-func (p *parser) object(add func(key string, v any, start, end int) bool) error {
+// object reads an object of which everything is wanted.
+func (p *parser) object() (any, error) {
 	if err := p.open(); err != nil {
-		return err
+		return nil, err
 	}
+	m := make(map[string]any)
 	for first := true; ; first = false {
-		if p.pos == len(p.data) {
-			return p.fail("it ends too early")
+		key, ok, err := p.nextMember(first)
+		if err != nil || !ok {
+			return m, err
 		}
-		if first && p.data[p.pos] == '}' {
-			break
+		if _, dup := m[key]; dup {
+			return nil, p.fail(duplicate)
 		}
-		if p.data[p.pos] != '"' {
-			return p.fail("a key in double quotes must start here")
+		if m[key], err = p.value(everything); err != nil {
+			return nil, err
 		}
-		keyAt := p.pos
-		key, err := p.str()
-		if err != nil {
-			return err
-		}
-		p.skipSpace()
-		if p.pos == len(p.data) || p.data[p.pos] != ':' {
-			return p.fail("a key must be followed by a colon")
-		}
-		p.pos++
-		p.skipSpace()
-		start := p.pos
-		v, err := p.value()
-		if err != nil {
-			return err
-		}
-		if !add(key, v, start, p.pos) {
-			return &Error{keyAt, "a key stands twice in one object"}
-		}
-		p.skipSpace()
-		if p.pos == len(p.data) {
-			return p.fail("it ends too early")
-		}
-		if p.data[p.pos] == '}' {
-			break
-		}
-		if p.data[p.pos] != ',' {
-			return p.fail("members of an object must be separated by commas")
-		}
-		p.pos++
-		p.skipSpace()
 	}
-	p.pos++
-	p.depth--
-	return nil
 }
 
-func (p *parser) array() (any, error) {
+// pruned reads an object of which not everything is wanted.
+func (p *parser) pruned(want *Want) (any, error) {
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	var m map[string]any
+	if want != nil {
+		m = make(map[string]any)
+	}
+	var seen keySet
+	for first := true; ; first = false {
+		key, ok, err := p.nextMember(first)
+		if err != nil || !ok {
+			if want == nil {
+				return nil, err
+			}
+			return m, err
+		}
+		if !seen.add(key) {
+			return nil, p.fail(duplicate)
+		}
+		v, err := p.value(want.member(key))
+		if err != nil {
+			return nil, err
+		}
+		if want.member(key) != nil {
+			m[key] = v
+		}
+	}
+}
+
+// nextMember reads up to the value of the next member of an object and returns its key, or reads the end of the object
+// and reports false.
+func (p *parser) nextMember(first bool) (key string, ok bool, err error) {
+	p.skipSpace()
+	if p.pos == len(p.data) {
+		return "", false, p.fail("it ends too early")
+	}
+	switch c := p.data[p.pos]; {
+	case c == '}':
+		p.pos++
+		p.depth--
+		return "", false, nil
+	case !first && c != ',':
+		return "", false, p.fail("members of an object must be separated by commas")
+	case !first:
+		p.pos++
+		p.skipSpace()
+	}
+	if p.pos == len(p.data) || p.data[p.pos] != '"' {
+		return "", false, p.fail("a key in double quotes must start here")
+	}
+	if key, err = p.str(); err != nil {
+		return "", false, err
+	}
+	p.skipSpace()
+	if p.pos == len(p.data) || p.data[p.pos] != ':' {
+		return "", false, p.fail("a key must be followed by a colon")
+	}
+	p.pos++
+	p.skipSpace()
+	return key, true, nil
+}
+
+// array reads an array of whose items want is wanted.
+func (p *parser) array(want *Want) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
 	items := []any{}
-	for {
-		if p.pos < len(p.data) && p.data[p.pos] == ']' && len(items) == 0 {
+	for first := true; ; first = false {
+		if first && p.pos < len(p.data) && p.data[p.pos] == ']' {
 			break
 		}
-		v, err := p.value()
+		v, err := p.value(want)
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, v)
+		if want != nil {
+			items = append(items, v)
+		}
 		p.skipSpace()
 		if p.pos == len(p.data) {
 			return nil, p.fail("it ends too early")
@@ -251,6 +364,9 @@ func (p *parser) array() (any, error) {
 	}
 	p.pos++
 	p.depth--
+	if want == nil {
+		return nil, nil
+	}
 	return items, nil
 }
 
@@ -262,20 +378,19 @@ func (p *parser) literal(word string) error {
 	return nil
 }
 
-func (p *parser) number() (any, error) {
-	start := p.pos
+func (p *parser) number() error {
 	if p.data[p.pos] == '-' {
 		p.pos++
 	}
 	if p.pos < len(p.data) && p.data[p.pos] == '0' {
 		p.pos++
 	} else if !p.digits() {
-		return nil, p.fail("a number needs a digit here")
+		return p.fail("a number needs a digit here")
 	}
 	if p.pos < len(p.data) && p.data[p.pos] == '.' {
 		p.pos++
 		if !p.digits() {
-			return nil, p.fail("a number needs a digit here")
+			return p.fail("a number needs a digit here")
 		}
 	}
 	if p.pos < len(p.data) && (p.data[p.pos] == 'e' || p.data[p.pos] == 'E') {
@@ -284,10 +399,10 @@ func (p *parser) number() (any, error) {
 			p.pos++
 		}
 		if !p.digits() {
-			return nil, p.fail("a number needs a digit here")
+			return p.fail("a number needs a digit here")
 		}
 	}
-	return json.Number(p.data[start:p.pos]), nil
+	return nil
 }
 
 // digits skips a run of digits and reports whether there was one.

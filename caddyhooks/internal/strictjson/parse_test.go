@@ -104,6 +104,45 @@ func TestParsePrefixStopsBehindTheValue(t *testing.T) {
 	}
 }
 
+func TestUnwantedPartsAreLeftOut(t *testing.T) {
+	const doc = `{"a":{"b":[1,{"c":2,"d":3}],"e":"x"},"f":[{"g":1},{"g":2,"h":3}],"i":{"j":{}},"k":null,"l":{"m":1}}`
+	want := new(Want)
+	want.Member("a").Member("b").All()
+	want.Member("f").Items().Member("g").All()
+	want.Member("i").Member("j").All()
+	want.Member("k").Member("x").All()
+	want.Member("l").Items().All()
+	got, err := ParseWanted([]byte(doc), want)
+	n := func(s string) json.Number { return json.Number(s) }
+	pruned := map[string]any{
+		"a": map[string]any{"b": []any{n("1"), map[string]any{"c": n("2"), "d": n("3")}}},
+		"f": []any{map[string]any{"g": n("1")}, map[string]any{"g": n("2")}},
+		"i": map[string]any{"j": map[string]any{}},
+		"k": nil,
+		"l": map[string]any{},
+	}
+	if err != nil || !reflect.DeepEqual(got, pruned) {
+		t.Errorf("got %#v, %v", got, err)
+	}
+}
+
+func TestUnwantedPartsAreChecked(t *testing.T) {
+	many := ""
+	for i := range 100 {
+		many += fmt.Sprintf(`"k%d":{"x":0},`, i)
+	}
+	if _, err := ParseWanted([]byte("{"+many+`"end":{`+many+`"end":0}}`), nil); err != nil {
+		t.Error(err)
+	}
+	for _, part := range []string{
+		`{"x":1,"x":1}`, `"\ud800"`, "\"\xff\"", `01`, `[1,]`, deep(MaxDepth), "{" + many + `"k3":1}`, "{" + many + `"k99":1}`,
+	} {
+		if _, err := ParseWanted([]byte(`{"unwanted":[`+part+`]}`), nil); err == nil {
+			t.Errorf("%.40q is taken where it is not wanted", part)
+		}
+	}
+}
+
 func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 func nested(n int) any {
@@ -125,6 +164,9 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := Parse(data)
+		if _, unwantedErr := ParseWanted(data, nil); (unwantedErr == nil) != (err == nil) {
+			t.Fatalf("wanted or not makes a difference: %v, %v", err, unwantedErr)
+		}
 		if obj, objErr := ParseObject(data); objErr == nil {
 			if err != nil {
 				t.Fatalf("ParseObject takes what Parse refuses: %v", err)
@@ -155,6 +197,15 @@ func BenchmarkParse(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := Parse(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("unwanted", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ParseWanted(data, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

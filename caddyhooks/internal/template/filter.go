@@ -1,0 +1,390 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+// A filter is the condition of a [?…] in a JSONPath expression. It is an operator with its operands, or itself an
+// operand: a path or a literal.
+//
+// Filters are not left to jp, which gives && and || the same rank, finds no two fractions unequal, knows no number
+// beyond a float64, panics on objects and has no limit to its work.
+type filter struct {
+	operator    string
+	left, right *filter
+
+	path        path           // of fromHere and fromRoot
+	literal     any            // of constant: string, bool, nil, decimal, or an []any of these
+	pattern     *regexp.Regexp // of =~
+	patternSize int            // in instructions
+}
+
+// The operators of operands, and of a function with one argument. The others are called as they are written.
+const (
+	fromHere = "@"
+	fromRoot = "$"
+	constant = "constant"
+	length   = "length"
+)
+
+// filterParser reads a filter:
+//
+//	or         = and { "||" and }
+//	and        = not { "&&" not }
+//	not        = "!" not | comparison
+//	comparison = operand [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" | "in" ) operand | "=~" pattern ]
+//	operand    = "(" or ")" | path | string | number | "true" | "false" | "null" | list | function
+//	function   = "length(" operand ")" | "match(" operand "," string ")" | "search(" operand "," string ")"
+type filterParser struct {
+	rest string
+}
+
+func parseFilter(text string) (*filter, error) {
+	p := filterParser{rest: text}
+	f, err := p.or()
+	if err == nil && p.skipSpaces() != "" {
+		err = p.unexpected()
+	}
+	if err == nil && !f.isCondition() {
+		err = errors.New("it compares nothing")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("filter [?%s]: %w", text, err)
+	}
+	return f, nil
+}
+
+// isCondition reports whether f is true or false of a value.
+func (f *filter) isCondition() bool {
+	return f.operator != constant && f.operator != length
+}
+
+func (p *filterParser) skipSpaces() string {
+	p.rest = strings.TrimLeft(p.rest, spaces)
+	return p.rest
+}
+
+// accept skips text if it comes next.
+func (p *filterParser) accept(text string) bool {
+	rest, ok := strings.CutPrefix(p.skipSpaces(), text)
+	p.rest = rest
+	return ok
+}
+
+func (p *filterParser) unexpected() error {
+	if p.skipSpaces() == "" {
+		return errors.New("it ends too early")
+	}
+	return fmt.Errorf("unexpected %q", abridged(p.rest))
+}
+
+func (p *filterParser) or() (*filter, error) {
+	return p.chain("||", p.and)
+}
+
+func (p *filterParser) and() (*filter, error) {
+	return p.chain("&&", p.not)
+}
+
+func (p *filterParser) chain(operator string, next func() (*filter, error)) (*filter, error) {
+	f, err := next()
+	for err == nil && p.accept(operator) {
+		var right *filter
+		right, err = next()
+		if err == nil && (!f.isCondition() || !right.isCondition()) {
+			err = fmt.Errorf("%s joins conditions only", operator)
+		}
+		f = &filter{operator: operator, left: f, right: right}
+	}
+	return f, err
+}
+
+func (p *filterParser) not() (*filter, error) {
+	if !p.accept("!") {
+		return p.comparison()
+	}
+	f, err := p.not()
+	if err == nil && !f.isCondition() {
+		err = errors.New("! negates conditions only")
+	}
+	return &filter{operator: "!", left: f}, err
+}
+
+func (p *filterParser) comparison() (*filter, error) {
+	left, err := p.operand()
+	if err != nil {
+		return nil, err
+	}
+	for _, operator := range []string{"==", "!=", "<=", ">=", "<", ">", "in"} {
+		if p.accept(operator) {
+			right, err := p.operand()
+			return &filter{operator: operator, left: left, right: right}, err
+		}
+	}
+	if p.accept("=~") || p.accept("~=") {
+		f := &filter{operator: "=~", left: left}
+		p.skipSpaces()
+		n := -1
+		if strings.HasPrefix(p.rest, "/") {
+			n = delimitedLength(p.rest)
+		}
+		if n < 0 {
+			return nil, errors.New("=~ needs a regular expression such as /^a.*b$/")
+		}
+		pattern := strings.ReplaceAll(p.rest[1:n-1], `\/`, "/")
+		p.rest = p.rest[n:]
+		return f, f.setPattern(pattern)
+	}
+	return left, nil
+}
+
+func (p *filterParser) operand() (*filter, error) {
+	switch text := p.skipSpaces(); {
+	case text == "":
+		return nil, p.unexpected()
+	case p.accept("("):
+		f, err := p.or()
+		if err == nil && !p.accept(")") {
+			err = p.unexpected()
+		}
+		return f, err
+	case text[0] == '@', text[0] == '$':
+		path, n := parseSteps(text[1:])
+		p.rest = text[1+n:]
+		return &filter{operator: text[:1], path: path}, nil
+	case strings.HasPrefix(text, "length("), strings.HasPrefix(text, "match("), strings.HasPrefix(text, "search("):
+		return p.function()
+	case p.accept("["):
+		return p.list()
+	}
+	value, err := p.literal()
+	return &filter{operator: constant, literal: value}, err
+}
+
+func (p *filterParser) function() (*filter, error) {
+	name, rest, _ := strings.Cut(p.rest, "(")
+	p.rest = rest
+	argument, err := p.operand()
+	if err != nil {
+		return nil, err
+	}
+	f := &filter{operator: name, left: argument}
+	if name != length {
+		f.operator = "=~"
+		if !p.accept(",") {
+			return nil, p.unexpected()
+		}
+		literal, err := p.literal()
+		pattern, ok := literal.(string)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("%s needs a quoted regular expression", name)
+		}
+		if name == "match" {
+			pattern = "^(?:" + pattern + ")$"
+		}
+		if err := f.setPattern(pattern); err != nil {
+			return nil, err
+		}
+	}
+	if !p.accept(")") {
+		return nil, p.unexpected()
+	}
+	return f, nil
+}
+
+func (p *filterParser) list() (*filter, error) {
+	list := []any{}
+	for !p.accept("]") {
+		if len(list) > 0 && !p.accept(",") {
+			return nil, p.unexpected()
+		}
+		item, err := p.literal()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, item)
+	}
+	return &filter{operator: constant, literal: list}, nil
+}
+
+func (p *filterParser) literal() (any, error) {
+	text := p.skipSpaces()
+	if text != "" && (text[0] == '\'' || text[0] == '"') {
+		value, n := parseQuoted(text)
+		if n == 0 {
+			return nil, p.unexpected()
+		}
+		p.rest = text[n:]
+		return value, nil
+	}
+	word := text[:len(text)-len(strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzE0123456789+-."))]
+	p.rest = text[len(word):]
+	switch word {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	case "null":
+		return nil, nil
+	}
+	if !json.Valid([]byte(word)) { // what is left of JSON is a number
+		p.rest = text
+		return nil, p.unexpected()
+	}
+	return newDecimal(json.Number(word)), nil
+}
+
+// maxPatternSize bounds a compiled regular expression, in instructions.
+const maxPatternSize = 1000
+
+func (f *filter) setPattern(pattern string) error {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return err
+	}
+	if f.patternSize = len(program.Inst); f.patternSize > maxPatternSize {
+		return fmt.Errorf("the regular expression %s is too large", pattern)
+	}
+	f.pattern, err = regexp.Compile(pattern)
+	return err
+}
+
+// matches reports whether f is true of here. The answer counts only while the search has steps left.
+func (s *search) matches(f *filter, here any) bool {
+	if !s.spend(1) {
+		return false
+	}
+	switch f.operator {
+	case fromHere, fromRoot:
+		return s.evaluate(f, here) != absentValue{}
+	case "!":
+		return !s.matches(f.left, here)
+	case "&&":
+		return s.matches(f.left, here) && s.matches(f.right, here)
+	case "||":
+		return s.matches(f.left, here) || s.matches(f.right, here)
+	case "=~":
+		text, ok := s.evaluate(f.left, here).(string)
+		return ok && s.spend(5+len(text)*(1+f.patternSize/10)) && f.pattern.MatchString(text)
+	}
+	left, right := s.evaluate(f.left, here), s.evaluate(f.right, here)
+	switch f.operator {
+	case "==":
+		return s.equal(left, right)
+	case "!=":
+		return !s.equal(left, right)
+	case "<":
+		return s.order(left, right, -1, -1)
+	case "<=":
+		return s.order(left, right, -1, 0)
+	case ">":
+		return s.order(left, right, 1, 1)
+	case ">=":
+		return s.order(left, right, 0, 1)
+	}
+	list, _ := right.([]any) // in
+	for _, item := range list {
+		if !s.spend(1) || s.equal(left, s.comparable(item)) {
+			return true
+		}
+	}
+	return false
+}
+
+// absentValue is what a path without a match gives.
+type absentValue struct{}
+
+// evaluate returns the value of an operand: a string, bool, nil, decimal, map[string]any, []any or absentValue.
+func (s *search) evaluate(f *filter, here any) any {
+	switch f.operator {
+	case constant:
+		return f.literal
+	case fromHere, fromRoot:
+		if f.operator == fromRoot {
+			here = s.body
+		}
+		value, ok := f.path.find(here)
+		if !ok || !s.spend(1+len(f.path)) {
+			return absentValue{}
+		}
+		return s.comparable(value)
+	case length:
+		switch value := s.evaluate(f.left, here).(type) {
+		case string:
+			s.spend(len(value) / bytesPerStep)
+			return intDecimal(utf8.RuneCountInString(value))
+		case []any:
+			return intDecimal(len(value))
+		case map[string]any:
+			return intDecimal(len(value))
+		}
+		return absentValue{}
+	}
+	return s.matches(f, here)
+}
+
+func (s *search) comparable(value any) any {
+	number, ok := value.(json.Number)
+	if !ok {
+		return value
+	}
+	if !s.spend(len(number) / bytesPerStep) {
+		return absentValue{}
+	}
+	return newDecimal(number)
+}
+
+// bytesPerStep is how much text is read or compared in the time of a step.
+const bytesPerStep = 64
+
+// equal reports whether a and b are the same string, number, bool or null, or both absent. Objects and arrays are
+// never the same.
+func (s *search) equal(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any, []any:
+		return false
+	case string:
+		b, ok := b.(string)
+		return ok && len(a) == len(b) && s.spend(len(a)/bytesPerStep) && a == b
+	case decimal:
+		b, ok := b.(decimal)
+		return ok && s.spend(len(a.digits)/bytesPerStep) && a == b
+	}
+	switch b.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	return a == b
+}
+
+// order reports whether two numbers or two strings compare as one of from and to, or what is between them.
+func (s *search) order(a, b any, from, to int) bool {
+	var compared int
+	switch a := a.(type) {
+	case string:
+		b, ok := b.(string)
+		if !ok || !s.spend(min(len(a), len(b))/bytesPerStep) {
+			return false
+		}
+		compared = strings.Compare(a, b)
+	case decimal:
+		b, ok := b.(decimal)
+		if !ok || !s.spend(min(len(a.digits), len(b.digits))/bytesPerStep) {
+			return false
+		}
+		compared = a.compare(b)
+	default:
+		return false
+	}
+	return from <= compared && compared <= to
+}

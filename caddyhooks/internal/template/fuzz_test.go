@@ -1,0 +1,209 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ohler55/ojg/jp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+var templateSeeds = []string{
+	"", "hi {user.login}", "{tags[0]} {tags[-1]}", "{a['x y']}{a[\"x\"]}", "{{x}}", "{ $.a.b }", "{$..a}", "{$}", "{$.a[*]}",
+	"{$.a[?(@.b == 1 && !(@.c) || @.d in ['x', 2])]}", "{$.a[?(@.b =~ /x}/)]}", "{$.a[?match(@.b, 'x')]}", "{$[0:2]} {$[::-1]}",
+	"{$['a','b']}", "{$.a[?length(@.b) > 1.5e3]}", "{not a path}", `{"a": {b}}`, "{$.x-y}", "{$.a[?(@.b == '}')]}", "{$.a[?$.b != @[0]]}",
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range templateSeeds {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		parsed, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if parsed.String() != text {
+			t.Errorf("String() = %q", parsed)
+		}
+		if !strings.Contains(text, "{") && parsed.Render(nil) != text {
+			t.Errorf("text without braces became %q", parsed.Render(nil))
+		}
+		if doubled := strings.ReplaceAll(text, "{", "{{"); doubled != text {
+			again, err := Parse(doubled)
+			if err != nil {
+				t.Fatalf("Parse(%q): %v", doubled, err)
+			}
+			if got := again.Render(nil); got != doubled {
+				t.Errorf("double braces %q became %q", doubled, got)
+			}
+		}
+	})
+}
+
+func FuzzRender(f *testing.F) {
+	for i, seed := range templateSeeds {
+		f.Add(seed, []string{`{"a":{"b":1,"x y":"{b}"},"tags":["{a}",null,1e400]}`, `[[1,2.50],{"b":"x"}]`, `null`, `"{a}"`}[i%4])
+	}
+	f.Fuzz(func(t *testing.T, template, body string) {
+		parsed, err := Parse(template)
+		if err != nil {
+			return
+		}
+		d := json.NewDecoder(strings.NewReader(body))
+		d.UseNumber()
+		var value any
+		if d.Decode(&value) != nil {
+			return
+		}
+		got := parsed.Render(value)
+		if again := parsed.Render(value); again != got {
+			t.Errorf("rendered %q and then %q", got, again)
+		}
+
+		// What the template does not want makes no difference to it.
+		if _, err := strictjson.Parse([]byte(body)); err == nil {
+			want := new(strictjson.Want)
+			parsed.Wants(want)
+			pruned, err := strictjson.ParseWanted([]byte(body), want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := parsed.Render(pruned); again != got {
+				t.Errorf("rendered %q, and %q from what is wanted", got, again)
+			}
+		}
+
+		// Marking every value with nothing leaves the template's own text: no value was read as a template.
+		empty := parsed.RenderMarked(value, func(string) string { return "" })
+		var text strings.Builder
+		for _, p := range parsed.parts {
+			text.WriteString(p.text)
+		}
+		for _, stand := range []string{missing, tooLarge} {
+			empty = strings.ReplaceAll(empty, stand, "")
+		}
+		if want := strings.NewReplacer(missing, "", tooLarge, "").Replace(text.String()); empty != want {
+			t.Errorf("the text around the values is %q, want %q", empty, want)
+		}
+
+		whole, _ := Parse("{$}")
+		if _, isText := value.(string); !isText {
+			var back any
+			d := json.NewDecoder(strings.NewReader(whole.Render(value)))
+			d.UseNumber()
+			if err := d.Decode(&back); err != nil || !reflect.DeepEqual(back, value) {
+				t.Errorf("%q came back as %q: %v", value, back, err)
+			}
+		}
+	})
+}
+
+func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		value := randomValue(random, 4)
+		var want strings.Builder
+		e := json.NewEncoder(&want)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(value); err != nil {
+			t.Fatal(err)
+		}
+		got, ok := appendJSON(nil, value, maxValues)
+		if !ok || string(got) != strings.TrimSuffix(want.String(), "\n") {
+			t.Fatalf("got %s, want %s", got, want.String())
+		}
+	}
+}
+
+func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 5000 {
+		value := randomValue(random, 5)
+		expression, bare := randomPath(random)
+		matches := jp.MustParseString(expression).Get(value)
+		want := missing
+		if len(matches) == 1 {
+			text, _ := appendValue(nil, matches[0], maxValues)
+			want = string(text)
+		}
+		for _, template := range []string{"{" + expression + "}", "{" + bare + "}"} {
+			parsed, err := Parse(template)
+			if err != nil {
+				t.Fatalf("Parse(%q): %v", template, err)
+			}
+			if got := parsed.Render(value); got != want {
+				t.Fatalf("%s on %v: got %q, jp finds %q", template, value, got, want)
+			}
+			body, _ := json.Marshal(value)
+			wanted := new(strictjson.Want)
+			parsed.Wants(wanted)
+			pruned, err := strictjson.ParseWanted(body, wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, _ := strictjson.Parse(body)
+			if got, want := parsed.Render(pruned), parsed.Render(whole); got != want {
+				t.Fatalf("%s on %s: got %q from what is wanted, want %q", template, body, got, want)
+			}
+		}
+	}
+}
+
+var randomKeys = []string{"a", "b", "c_1", "é"}
+
+// randomPath returns the same path as an expression and in its bare form.
+func randomPath(random *rand.Rand) (expression, bare string) {
+	expression = "$"
+	for i := range 1 + random.IntN(4) {
+		key := randomKeys[random.IntN(len(randomKeys))]
+		switch kind := random.IntN(4); {
+		case kind == 0:
+			index := fmt.Sprintf("[%d]", random.IntN(5)-2)
+			expression, bare = expression+index, bare+index
+		case kind == 1:
+			quoted := fmt.Sprintf("['%s']", key)
+			expression, bare = expression+quoted, bare+quoted
+		case i == 0:
+			expression, bare = expression+"."+key, key
+		default:
+			expression, bare = expression+"."+key, bare+"."+key
+		}
+	}
+	return expression, bare
+}
+
+func randomValue(random *rand.Rand, depth int) any {
+	kind := random.IntN(8)
+	if depth == 0 {
+		kind = random.IntN(5)
+	}
+	switch kind {
+	case 0:
+		return nil
+	case 1:
+		return random.IntN(2) == 0
+	case 2:
+		return json.Number([]string{"0", "1.10", "-3e7", "12345678901234567890"}[random.IntN(4)])
+	case 3, 4:
+		return []string{"", "x", "<&>", "\x00\x1f\b\f\n\r\t\"\\/\x7f", "é😀\u2028\u2029", "a\xffb"}[random.IntN(6)]
+	case 5:
+		list := make([]any, random.IntN(4))
+		for i := range list {
+			list[i] = randomValue(random, depth-1)
+		}
+		return list
+	}
+	object := map[string]any{}
+	for _, key := range randomKeys {
+		if random.IntN(3) > 0 {
+			object[key] = randomValue(random, depth-1)
+		}
+	}
+	return object
+}

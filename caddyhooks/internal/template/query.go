@@ -1,0 +1,355 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ohler55/ojg/jp"
+)
+
+// A query is a JSONPath expression that may match several values. All but its filters is parsed by jp. The walk is ours,
+// because jp visits the members of an object in random order and cannot be stopped.
+type query struct {
+	selectors []selector
+}
+
+// A selector picks children of a value: by a fragment of the expression or, if there is one, by a filter.
+type selector struct {
+	frag   jp.Frag
+	filter *filter
+}
+
+// maxExpression bounds an expression, in bytes, and with it the work for each value that is looked at.
+const maxExpression = 1024
+
+// parseExpression reads a JSONPath expression. What leads to one place only becomes a path, anything else a query.
+func parseExpression(expression string) (path, *query, error) {
+	if len(expression) > maxExpression {
+		return nil, nil, fmt.Errorf("the expression is longer than %d bytes", maxExpression)
+	}
+	var selectors []selector
+	for rest := expression[1:]; rest != ""; {
+		fragments, condition, after, filtered := cutFilter(rest)
+		parsed, err := parseFragments(fragments)
+		if err != nil {
+			return nil, nil, err
+		}
+		selectors = append(selectors, parsed...)
+		if rest = after; filtered {
+			f, err := parseFilter(condition)
+			if err != nil {
+				return nil, nil, err
+			}
+			selectors = append(selectors, selector{filter: f})
+		}
+	}
+
+	p := make(path, 0, len(selectors))
+	descents := 0
+	for _, s := range selectors {
+		switch frag := s.frag.(type) {
+		case jp.Child:
+			p = append(p, step{key: string(frag)})
+		case jp.Nth:
+			p = append(p, step{index: int(frag), isIndex: true})
+		case jp.Descent:
+			descents++
+		}
+	}
+	if len(p) == len(selectors) {
+		return p, nil, nil
+	}
+	if descents > 1 {
+		return nil, nil, errors.New("an expression can hold one .. only")
+	}
+	if _, ok := selectors[len(selectors)-1].frag.(jp.Descent); ok {
+		selectors = append(selectors, selector{frag: jp.Wildcard('*')})
+	}
+	return nil, &query{selectors}, nil
+}
+
+// parseFragments reads the part of an expression between filters.
+func parseFragments(text string) ([]selector, error) {
+	parsed, err := jp.ParseString("$" + text)
+	if err != nil || strings.HasSuffix(text, "$") || strings.HasSuffix(text, "@") { // jp overlooks these at the end
+		if key := unquotedKey(text); key != "" {
+			return nil, fmt.Errorf("not a JSONPath expression: the key %s must be quoted, as in ['%[1]s']", key)
+		}
+		return nil, fmt.Errorf("not a JSONPath expression: cannot read %s", text)
+	}
+	selectors := make([]selector, 0, len(parsed))
+	for _, frag := range parsed[1:] {
+		switch frag.(type) {
+		case jp.Child, jp.Nth, jp.Wildcard, jp.Union, jp.Slice, jp.Descent:
+			selectors = append(selectors, selector{frag: frag})
+		default:
+			return nil, fmt.Errorf("not a JSONPath expression: %s is not supported", text)
+		}
+	}
+	return selectors, nil
+}
+
+// cutFilter cuts text around its first [?condition]. Without one, all of it is before.
+func cutFilter(text string) (before, condition, after string, found bool) {
+	scan := scanner{}
+	begin := -1
+	for i := 0; i < len(text); i += scan.next(text[i:]) {
+		switch {
+		case begin < 0 && text[i] == '[' && strings.HasPrefix(strings.TrimLeft(text[i+1:], spaces), "?"):
+			begin = i
+		case begin >= 0 && text[i] == ']' && scan.depth == 1:
+			_, condition, _ = strings.Cut(text[begin:i], "?")
+			return text[:begin], condition, text[i+1:], true
+		}
+	}
+	return text, "", "", false
+}
+
+// expressionLength returns how far it is from the start of a JSONPath expression to the brace that closes its
+// placeholder, or -1.
+func expressionLength(text string) int {
+	scan := scanner{}
+	for i := 0; i < len(text); i += scan.next(text[i:]) {
+		if text[i] == '}' {
+			return i
+		}
+	}
+	return -1
+}
+
+// A scanner goes over an expression and takes strings and regular expressions, which stand in brackets only, as one.
+type scanner struct {
+	depth  int  // of brackets
+	before byte // the last character but spaces
+}
+
+// next returns how far it is to the next place to look at.
+func (s *scanner) next(text string) int {
+	n, c := 1, text[0]
+	switch {
+	case c == '[':
+		s.depth++
+	case c == ']':
+		s.depth--
+	case s.depth > 0 && (c == '\'' || c == '"' || c == '/' && (s.before == '~' || s.before == '=')):
+		if n = delimitedLength(text); n < 0 {
+			n = len(text)
+		}
+	}
+	if c != ' ' {
+		s.before = c
+	}
+	return n
+}
+
+// delimitedLength returns the length of the string or regular expression that text begins with, or -1.
+func delimitedLength(text string) int {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case text[0]:
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// unquotedKey returns the first key after a dot that is a key of a bare path but no name for JSONPath, such as
+// user-agent.
+func unquotedKey(text string) string {
+	for part := range strings.SplitSeq(text, ".") {
+		key, _, _ := strings.Cut(part, "[")
+		if strings.Contains(key, "-") && keyLength(key) == len(key) {
+			return key
+		}
+	}
+	return ""
+}
+
+// maxSteps is how many steps the queries of one message may take together. A step is a look at one value and takes
+// around 100 ns.
+const maxSteps = 4 << 20
+
+// memberCost is what a look at one member of an object costs, with its part of sorting the keys.
+const memberCost = 10
+
+// A search evaluates the queries of one message.
+type search struct {
+	body  any
+	steps int // that may still be taken
+
+	// The query under way.
+	out   []byte
+	most  int // that out may grow to
+	count int
+	first any
+}
+
+// appendMatches appends the text of what q matches, unless out would grow beyond most bytes.
+func (s *search) appendMatches(out []byte, q *query, most int) ([]byte, outcome) {
+	s.out, s.most, s.count, s.first = out, most, 0, nil
+	ok := s.walk(s.body, q.selectors)
+	switch {
+	case s.steps < 0:
+		return s.out, unfinished
+	case ok && s.count == 0:
+		return out, absent
+	case ok && s.count == 1:
+		out, ok = appendValue(out, s.first, most)
+	default:
+		out = append(s.out, ']')
+	}
+	if !ok || len(out) > most {
+		return out, oversized
+	}
+	return out, inserted
+}
+
+// walk takes what selectors match below value. Like all methods that take selectors it reports whether to go on: false
+// means that a limit is reached.
+func (s *search) walk(value any, selectors []selector) bool {
+	if len(selectors) == 0 {
+		return s.take(value)
+	}
+	condition, rest := selectors[0].filter, selectors[1:]
+	if condition != nil {
+		return s.each(value, func(child any) bool { return !s.matches(condition, child) || s.walk(child, rest) })
+	}
+	switch frag := selectors[0].frag.(type) {
+	case jp.Child:
+		return s.member(value, string(frag), rest)
+	case jp.Nth:
+		return s.item(value, int(frag), rest)
+	case jp.Union:
+		return s.union(value, frag, rest)
+	case jp.Slice:
+		return s.slice(value, frag, rest)
+	case jp.Wildcard:
+		return s.each(value, func(child any) bool { return s.walk(child, rest) })
+	case jp.Descent:
+		return s.descend(value, rest)
+	}
+	return true
+}
+
+func (s *search) descend(value any, selectors []selector) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return s.walk(value, selectors) &&
+			s.each(value, func(child any) bool { return s.descend(child, selectors) })
+	}
+	return true
+}
+
+func (s *search) spend(steps int) bool {
+	s.steps -= steps
+	return s.steps >= 0
+}
+
+func (s *search) member(value any, key string, selectors []selector) bool {
+	members, _ := value.(map[string]any)
+	child, ok := members[key]
+	return s.spend(1) && (!ok || s.walk(child, selectors))
+}
+
+func (s *search) item(value any, index int, selectors []selector) bool {
+	items, _ := value.([]any)
+	if index < 0 {
+		index += len(items)
+	}
+	return s.spend(1) && (index < 0 || index >= len(items) || s.walk(items[index], selectors))
+}
+
+func (s *search) union(value any, frag jp.Union, selectors []selector) bool {
+	for _, one := range frag {
+		ok := true
+		switch one := one.(type) {
+		case string:
+			ok = s.member(value, one, selectors)
+		case int64:
+			ok = s.item(value, int(one), selectors)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *search) each(value any, visit func(child any) bool) bool {
+	switch value := value.(type) {
+	case []any:
+		for _, child := range value {
+			if !s.spend(1) || !visit(child) {
+				return false
+			}
+		}
+	case map[string]any:
+		if !s.spend(memberCost * len(value)) {
+			return false
+		}
+		var few [8]string
+		for _, key := range appendSortedKeys(few[:0], value) {
+			if !visit(value[key]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// slice follows RFC 9535, section 2.3.4.
+func (s *search) slice(value any, frag jp.Slice, selectors []selector) bool {
+	items, _ := value.([]any)
+	start, end, step := frag[0], frag[1], frag[2]
+	if step == jp.SliceNotSet {
+		step = 1
+	}
+	bound := func(i, unset, low, high int) int {
+		if i == jp.SliceNotSet {
+			return unset
+		}
+		if i < 0 {
+			i += len(items)
+		}
+		return min(max(i, low), high)
+	}
+	switch {
+	case step > 0:
+		step = min(step, len(items)+1)
+		end = bound(end, len(items), 0, len(items))
+		for i := bound(start, 0, 0, len(items)); i < end; i += step {
+			if !s.item(value, i, selectors) {
+				return false
+			}
+		}
+	case step < 0:
+		step = max(step, -len(items)-1)
+		end = bound(end, -1, -1, len(items)-1)
+		for i := bound(start, len(items)-1, -1, len(items)-1); i > end; i += step {
+			if !s.item(value, i, selectors) {
+				return false
+			}
+		}
+	}
+	return s.spend(1)
+}
+
+// take adds a match to the output, as an item of an array once there are two.
+func (s *search) take(value any) bool {
+	s.count++
+	if s.count == 1 {
+		s.first = value
+		return true
+	}
+	ok := true
+	if s.count == 2 {
+		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.most); !ok {
+			return false
+		}
+	}
+	s.out, ok = appendJSON(append(s.out, ','), value, s.most)
+	return ok
+}

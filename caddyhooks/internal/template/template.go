@@ -1,0 +1,244 @@
+// Package template renders messages from {json.path} templates and the JSON body of a webhook.
+//
+// # Placeholders
+//
+// A placeholder is a path in one pair of braces. White space may stand inside the braces: {user.login}, {tags[0]},
+// { $.payload.meta.client_id }. There are two kinds.
+//
+// A bare path is a list of keys and indexes:
+//
+//	{user-agent}  {commits[0].author.name}  {tags[-1]}  {[0].id}  {labels['app.kubernetes.io/name']}
+//
+// A key without quotes is made of letters and digits of any script, _ and -, and may begin with @, as in {@timestamp}.
+// The first key needs a letter or _ somewhere, so that {0} and {1-2} are text. A negative index counts from the end of
+// the array. Keys with dots, colons, spaces or other characters stand quoted in brackets, with \ before a quote or a \
+// of their own.
+//
+// A placeholder that begins with $ is a JSONPath expression, with wildcards, slices, unions, filters and at most one
+// "..":
+//
+//	{$.items[*].name}  {$..email}  {$.items[?(@.price > 9.5 && @.status != 'sold')].name}  {$.jobs[?@.id == $.failed].log}
+//
+// A filter compares with == != < <= > >=, "in" a list such as ['a', 'b'], or =~ /regular expression/, and joins
+// conditions with && || ! and parentheses. A path alone asks whether there is something. There are the functions length,
+// match and search. Paths in a filter begin with @ or $ and consist of keys and indexes. Numbers are compared exactly;
+// an object or array equals nothing. An expression that does not parse is an error of the template.
+//
+// All other braces are text: {"a": 1}, {not a path}, {a:b}, {} and, whatever they hold, {{x}}.
+//
+// # Values
+//
+// A string is inserted raw, a number as it is written in the body, an object or array as compact JSON with sorted keys.
+// A path without a match becomes <missing>; a null that is there becomes null; several matches become a JSON array, in
+// the order of the document, where the members of an object come in the order of their keys. Rendering is one pass:
+// what is inserted is never read as a template.
+//
+// # Limits
+//
+// The values in one message have at most 4 MiB together, and its JSONPath expressions share a number of steps that take
+// about half a second at most. Values beyond these limits become <too large>.
+package template
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+// A Template is a parsed message template. It never changes, and may be rendered by many goroutines at once.
+type Template struct {
+	source string
+	parts  []part
+}
+
+// A part of a template is text, or a placeholder with either a path or a query.
+type part struct {
+	text  string
+	path  path
+	query *query
+}
+
+// Parse reads a template. The only error is a placeholder that begins with $ and holds no JSONPath expression that
+// Render can evaluate; it names the placeholder and its place in text.
+func Parse(text string) (*Template, error) {
+	t := &Template{source: text}
+	written := 0 // text before this is in t.parts
+	for i := 0; i < len(text); {
+		next := strings.IndexByte(text[i:], '{')
+		if next < 0 {
+			break
+		}
+		i += next
+		if strings.HasPrefix(text[i:], "{{") {
+			i += len(text[i:]) - len(strings.TrimLeft(text[i:], "{"))
+			continue
+		}
+		found, length, err := parsePlaceholder(text[i:])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", position(text, i), err)
+		}
+		if length == 0 {
+			i++
+			continue
+		}
+		if written < i {
+			t.parts = append(t.parts, part{text: text[written:i]})
+		}
+		t.parts = append(t.parts, found)
+		i += length
+		written = i
+	}
+	if written < len(text) {
+		t.parts = append(t.parts, part{text: text[written:]})
+	}
+	return t, nil
+}
+
+// parsePlaceholder reads the placeholder that text, which begins with a brace, begins with. Its length is 0 if there is
+// none.
+func parsePlaceholder(text string) (found part, length int, err error) {
+	inner := strings.TrimLeft(text[1:], spaces)
+	begin := len(text) - len(inner)
+	if !strings.HasPrefix(inner, "$") {
+		path, n := parsePath(inner)
+		rest := strings.TrimLeft(inner[n:], spaces)
+		if n == 0 || !strings.HasPrefix(rest, "}") {
+			return part{}, 0, nil
+		}
+		return part{path: path}, len(text) - len(rest) + 1, nil
+	}
+
+	n := expressionLength(inner)
+	if n < 0 {
+		line, _, _ := strings.Cut(text, "\n")
+		return part{}, 0, fmt.Errorf("placeholder %s has no closing brace", abridged(line))
+	}
+	expression := strings.TrimRight(inner[:n], spaces)
+	path, query, err := parseExpression(expression)
+	if err != nil {
+		return part{}, 0, fmt.Errorf("placeholder {%s}: %w", abridged(expression), err)
+	}
+	return part{path: path, query: query}, begin + n + 1, nil
+}
+
+const spaces = " \t\r\n"
+
+// position says where offset is in text, for a person.
+func position(text string, offset int) string {
+	line := 1 + strings.Count(text[:offset], "\n")
+	column := 1 + utf8.RuneCountInString(text[strings.LastIndexByte(text[:offset], '\n')+1:offset])
+	return fmt.Sprintf("line %d, column %d", line, column)
+}
+
+func abridged(text string) string {
+	const most = 80
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most]) + "…"
+}
+
+// String returns the text that the template was parsed from.
+func (t *Template) String() string {
+	return t.source
+}
+
+// Blank reports whether the template is nothing but white space.
+func (t *Template) Blank() bool {
+	return strings.TrimSpace(t.source) == ""
+}
+
+// Wants adds the parts of a body that Render looks at to want, so that the rest need not be kept when it is parsed.
+func (t *Template) Wants(want *strictjson.Want) {
+	for _, p := range t.parts {
+		switch {
+		case p.text != "":
+		case p.query != nil:
+			want.All()
+		default:
+			p.path.want(want)
+		}
+	}
+}
+
+const (
+	missing  = "<missing>"
+	tooLarge = "<too large>"
+)
+
+// maxValues is how many bytes the values in one message may have together. It is far more than a model can read.
+const maxValues = 4 << 20
+
+// Render returns the message for a body. The body is what encoding/json decodes with UseNumber: map[string]any, []any,
+// string, json.Number, bool and nil.
+func (t *Template) Render(body any) string {
+	return t.render(body, nil)
+}
+
+// RenderMarked is like Render and passes the text of every inserted value through mark. What stands in for a value that
+// is missing or too large does not pass.
+func (t *Template) RenderMarked(body any, mark func(value string) string) string {
+	return t.render(body, mark)
+}
+
+func (t *Template) render(body any, mark func(string) string) string {
+	if len(t.parts) == 1 && t.parts[0].text != "" {
+		return t.source
+	}
+	out := make([]byte, 0, len(t.source)+512)
+	search := search{body: body, steps: maxSteps}
+	room := maxValues
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.text != "" {
+			out = append(out, p.text...)
+			continue
+		}
+		start := len(out)
+		var result outcome
+		if p.query != nil {
+			out, result = search.appendMatches(out, p.query, start+room)
+		} else {
+			out, result = appendPath(out, p.path, body, start+room)
+		}
+		switch result {
+		case absent:
+			out = append(out, missing...)
+		case unfinished:
+			out = append(out[:start], tooLarge...)
+		case oversized:
+			out = append(out[:start], tooLarge...)
+			room = 0 // so that not every placeholder tries to fill it
+		case inserted:
+			if mark != nil {
+				out = append(out[:start], mark(string(out[start:]))...)
+			}
+			room = max(0, room-(len(out)-start))
+		}
+	}
+	return string(out)
+}
+
+// An outcome is what became of a placeholder.
+type outcome int
+
+const (
+	inserted   outcome = iota
+	absent             // there is no such value
+	oversized          // the value does not fit into the message
+	unfinished         // the search for it took too many steps
+)
+
+func appendPath(dst []byte, p path, body any, most int) ([]byte, outcome) {
+	value, ok := p.find(body)
+	if !ok {
+		return dst, absent
+	}
+	dst, ok = appendValue(dst, value, most)
+	if !ok {
+		return dst, oversized
+	}
+	return dst, inserted
+}
