@@ -1,0 +1,184 @@
+package untrusted
+
+import (
+	"bytes"
+	"slices"
+)
+
+// defang turns, in a skeleton, the brackets of every forged marker and every chat-template token into parentheses, and
+// reports whether there were any. It never makes a bracket, so what it has defanged stays so.
+func defang(skel []byte) bool {
+	tokens := defangTokens(skel)
+	markers := defangMarkers(skel)
+	return tokens || markers
+}
+
+// controlTokens are the special tokens that models are trained to obey, as a skeleton shows them. Those of the form
+// <|…|> need no list.
+var controlTokens = []string{
+	// Llama and Mistral
+	"[inst]", "[/inst]", "<<sys>>", "<</sys>>", "<s>", "</s>",
+	"[systemprompt]", "[/systemprompt]", "[modelsettings]", "[/modelsettings]", "[think]", "[/think]",
+	"[availabletools]", "[/availabletools]", "[toolcalls]", "[toolresults]", "[/toolresults]", "[toolcontent]", "[/toolcontent]",
+	// Gemma
+	"<startofturn>", "<endofturn>", "<bos>", "<eos>",
+	"<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool>", "<tool|>",
+	"<|toolcall>", "<toolcall|>", "<|toolresponse>", "<toolresponse|>",
+	// Qwen, DeepSeek, Hermes and others that think and call tools in tags
+	"<think>", "</think>", "<toolcall>", "</toolcall>", "<toolresponse>", "</toolresponse>",
+	"<functioncalls>", "</functioncalls>", "<functionresults>", "</functionresults>",
+	// GLM and InternLM
+	"[gmask]", "<sop>", "<eop>", "<eoh>", "<eoa>", "<eom>", "<eot>",
+}
+
+// tokensBySecond holds the control tokens by their second character: few are left to compare at every bracket.
+var tokensBySecond = func() (tokens [256][][]byte) {
+	for _, token := range controlTokens {
+		tokens[token[1]] = append(tokens[token[1]], []byte(token))
+	}
+	return tokens
+}()
+
+func defangTokens(skel []byte) bool {
+	found := false
+	for i := 0; i < len(skel); i++ {
+		if skel[i] != '[' && skel[i] != '<' {
+			continue
+		}
+		if n := tokenLength(skel[i:]); n > 0 {
+			turnBrackets(skel[i : i+n])
+			found = true
+			i += n - 1
+		}
+	}
+	return found
+}
+
+// tokenLength returns the length of the token that skel begins with, or 0.
+func tokenLength(skel []byte) int {
+	if len(skel) < 2 {
+		return 0
+	}
+	for _, token := range tokensBySecond[skel[1]] {
+		if bytes.HasPrefix(skel, token) {
+			return len(token)
+		}
+	}
+	return pipedToken(skel)
+}
+
+// pipedToken returns the length of the <|name|> that skel begins with, or 0. The longest such token of a known model
+// has less than 40 characters.
+func pipedToken(skel []byte) int {
+	if !bytes.HasPrefix(skel, []byte("<|")) {
+		return 0
+	}
+	i := 2
+	for i < len(skel) && i < 2+64 && (isWord(skel[i]) || bytes.IndexByte([]byte(`/.:"`), skel[i]) >= 0) {
+		i++
+	}
+	if i > 2 && bytes.HasPrefix(skel[i:], []byte("|>")) {
+		return i + 2
+	}
+	return 0
+}
+
+// markerWords is what both of our markers say.
+const markerWords = "externalwebhookdata"
+
+// A forged marker may say more than ours does inside its brackets, such as "END OF …" and "… id=1a2b3c4d". These are
+// the numbers of letters and digits between the words and a bracket beyond which it reads as a sentence.
+const (
+	maxBeforeWords = 16
+	maxAfterWords  = 48
+)
+
+// defangMarkers looks for the words first and then for brackets around them, so that "[INFO] external webhook data
+// arrived" is left alone.
+func defangMarkers(skel []byte) bool {
+	found := false
+	spans := markerSpans(skel)
+	for i, span := range spans {
+		before, after := 0, len(skel)
+		if i > 0 {
+			before = spans[i-1].end
+		}
+		if i+1 < len(spans) {
+			after = spans[i+1].start
+		}
+		opening := outermost(slices.Backward(skel[before:span.start]), "[<", "]>", maxBeforeWords)
+		closing := outermost(slices.All(skel[span.end:after]), "]>", "[<", maxAfterWords)
+		if opening < 0 || closing < 0 {
+			continue
+		}
+		turnBrackets(skel[before+opening : span.end+closing+1])
+		found = true
+	}
+	return found
+}
+
+// outermost walks away from the marker words and returns the index of the last bracket of those that enclose them,
+// or -1. Brackets with words between them are different pairs, of which the nearest counts.
+func outermost(walk func(func(int, byte) bool), enclosing, leaving string, maxWords int) int {
+	last, words := -1, 0
+	for i, c := range walk {
+		switch {
+		case bytes.IndexByte([]byte(enclosing), c) >= 0:
+			last = i
+		case bytes.IndexByte([]byte(leaving), c) >= 0:
+			return last
+		case isWord(c):
+			words++
+			if last >= 0 || words > maxWords {
+				return last
+			}
+		case (c == '(' || c == ')') && words > 0 && last < 0:
+			return last
+		}
+	}
+	return last
+}
+
+type span struct{ start, end int }
+
+// markerSpans finds the marker words in skel, whatever punctuation stands between their letters. The spans do not
+// overlap.
+func markerSpans(skel []byte) []span {
+	var spans []span
+	var starts [len(markerWords)]int // where the letters matched so far stand
+	matched := 0
+	for i, c := range skel {
+		if !isWord(c) {
+			continue
+		}
+		for matched > 0 && c != markerWords[matched] {
+			// The words repeat none of their beginnings but the single letter e.
+			if last := starts[matched-1]; matched > 1 && skel[last] == markerWords[0] {
+				starts[0], matched = last, 1
+			} else {
+				matched = 0
+			}
+		}
+		if c != markerWords[matched] {
+			continue
+		}
+		starts[matched] = i
+		matched++
+		if matched == len(markerWords) {
+			spans = append(spans, span{starts[0], i + 1})
+			matched = 0
+		}
+	}
+	return spans
+}
+
+func turnBrackets(skel []byte) {
+	for i, c := range skel {
+		switch c {
+		case '[', '<':
+			skel[i] = '('
+		case ']', '>':
+			skel[i] = ')'
+		}
+	}
+}
