@@ -1,0 +1,50 @@
+package contract
+
+import (
+	"errors"
+	"time"
+)
+
+// A budget pays for the work on one run's answers, the first and all repaired ones together, or for one example. Work
+// beyond it is stopped by a panic with errTooCostly.
+type budget struct {
+	work     int           // nanoseconds by our own estimate, so that a verdict does not depend on how busy the machine is
+	time     time.Duration // on the clock, in case the estimate is wrong
+	deadline time.Time     // by time, while run runs
+	unpolled int           // work since the last look at the clock
+}
+
+func answerBudget() *budget  { return &budget{work: 800_000_000, time: 2 * time.Second} }
+func exampleBudget() *budget { return &budget{work: 200_000_000, time: 2 * time.Second} }
+
+var errTooCostly = errors.New("it takes too much work to check it")
+
+// run returns errTooCostly if the budget did not suffice for work.
+func (b *budget) run(work func()) (err error) {
+	start := time.Now()
+	b.deadline = start.Add(b.time)
+	defer func() {
+		b.time -= time.Since(start)
+		if r := recover(); r == errTooCostly {
+			err = errTooCostly
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	work()
+	return nil
+}
+
+func (b *budget) spend(work int) {
+	b.work -= work
+	b.unpolled += work
+	if b.unpolled > 1_000_000 {
+		b.unpolled = 0
+		if time.Now().After(b.deadline) {
+			b.work = 0
+		}
+	}
+	if b.work <= 0 {
+		panic(errTooCostly)
+	}
+}

@@ -1,0 +1,144 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// references resolves the references of a schema. The library could do it, but takes its time with many of them, takes
+// any value that a reference leads to for a schema, and does not come back from some forms of $id. So it gets to see
+// resources that are named by us, and references in the one form that it finds at once.
+type references struct {
+	resources      map[string]*resource // by URL
+	anchors        map[string]string    // place by URL with fragment
+	dynamicAnchors int
+	found          []reference
+}
+
+// A resource is the schema, or a subschema that has an $id.
+type resource struct {
+	url  string // as the caller has it
+	name string // URL for the library
+	at   string
+}
+
+// A reference is a $ref or $dynamicRef.
+type reference struct {
+	keyword string
+	url     string
+	at      string // the subschema that has it
+	home    *resource
+	whole   map[string]any // what the library gets to see of that subschema
+}
+
+const (
+	baseURL           = "schema:///"
+	maxResources      = 100
+	maxIDLength       = 512
+	maxDynamicAnchors = 100
+	maxDynamicSteps   = 200_000 // dynamic references × subschemas in which the library looks for their anchors
+)
+
+// register notes what a subschema says about references, and returns the resource that it belongs to. The subschema is
+// valid; home is the resource around it.
+func (r *references) register(m, whole map[string]any, at string, home *resource) (*resource, error) {
+	id, isResource := m["$id"].(string)
+	if isResource || home == nil {
+		address, err := resolveURL(home, id)
+		if err != nil {
+			return nil, invalid(at+"/$id", keywordDemand("$id", id))
+		}
+		if r.resources[address] != nil {
+			return nil, invalid(at+"/$id", "another subschema has the same")
+		}
+		if len(r.resources) == maxResources || len(id) > maxIDLength {
+			return nil, invalid(at+"/$id", fmt.Sprintf("a schema may have up to %d $id of up to %d characters", maxResources, maxIDLength))
+		}
+		name := baseURL
+		if home != nil {
+			name += strconv.Itoa(len(r.resources))
+			whole["$id"] = name
+		}
+		home = &resource{address, name, at}
+		r.resources[address] = home
+	}
+	for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
+		name, ok := m[keyword].(string)
+		if !ok {
+			continue
+		}
+		anchor := home.url + "#" + name
+		if other, taken := r.anchors[anchor]; taken && other != at {
+			return nil, invalid(at+"/"+keyword, "another subschema has the same anchor")
+		}
+		r.anchors[anchor] = at
+		if keyword == "$dynamicAnchor" {
+			r.dynamicAnchors++
+		}
+	}
+	if r.dynamicAnchors > maxDynamicAnchors {
+		return nil, invalid(at, fmt.Sprintf("a schema may have up to %d $dynamicAnchor", maxDynamicAnchors))
+	}
+	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+		if to, ok := m[keyword].(string); ok {
+			r.found = append(r.found, reference{keyword, to, at, home, whole})
+		}
+	}
+	return home, nil
+}
+
+// resolve tells the library where all references lead.
+func (r *references) resolve(places map[string]*part) error {
+	dynamic := 0
+	for _, ref := range r.found {
+		address, err := resolveURL(ref.home, ref.url)
+		target := r.resources[address]
+		if err != nil || target == nil {
+			return invalid(ref.at+"/"+ref.keyword, "a reference must lead to a subschema of the schema itself, such as #/$defs/name")
+		}
+		_, fragment, _ := strings.Cut(ref.url, "#")
+		place, exists := target.at, true
+		switch {
+		case strings.HasPrefix(fragment, "/"):
+			for _, token := range splitPointer(fragment) {
+				place += "/" + escapeToken(token)
+			}
+			exists = places[place] != nil
+		case fragment != "":
+			place, exists = r.anchors[target.url+"#"+fragment]
+		}
+		if !exists {
+			return invalid(ref.at+"/"+ref.keyword, quote(ref.url)+" is not a subschema of the schema")
+		}
+		ref.whole[ref.keyword] = baseURL + "#" + place
+		if m, ok := places[place].doc.(map[string]any); ok && ref.keyword == "$dynamicRef" && m["$dynamicAnchor"] == fragment {
+			ref.whole[ref.keyword] = target.name + "#" + fragment
+			dynamic++
+		}
+	}
+	if dynamic*len(places) > maxDynamicSteps {
+		return errors.New("the schema has too many dynamic references for its size")
+	}
+	return nil
+}
+
+// resolveURL returns the URL that ref means inside a resource, without its fragment.
+func resolveURL(home *resource, ref string) (string, error) {
+	base := baseURL
+	if home != nil {
+		base = home.url
+	}
+	from, err := url.Parse(base)
+	if err != nil {
+		return "", err
+	}
+	to, err := from.Parse(ref)
+	if err != nil {
+		return "", err
+	}
+	to.Fragment, to.RawFragment, to.ForceQuery = "", "", false
+	return to.String(), nil
+}
