@@ -192,7 +192,7 @@ func TestRetryAfterReadsDates(t *testing.T) {
 		"1.5":                            0,
 		"":                               0,
 	} {
-		if got := retryAfter(value, now); got != want {
+		if got := RetryAfter(value, now); got != want {
 			t.Errorf("%q: %v", value, got)
 		}
 	}

@@ -49,7 +49,7 @@ func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 		resp.StatusCode == http.StatusTooEarly,
 		resp.StatusCode == http.StatusTooManyRequests,
 		resp.StatusCode >= 500:
-		o.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+		o.RetryAfter = RetryAfter(resp.Header.Get("Retry-After"), now)
 	default:
 		o.Final = true
 	}
@@ -60,8 +60,9 @@ func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 	return o
 }
 
-// retryAfter reads a Retry-After value, in seconds or as a date. What makes no sense counts as absent.
-func retryAfter(value string, now time.Time) time.Duration {
+// RetryAfter reads a Retry-After value, in seconds or as a date. What makes no sense counts as absent, and a day is the
+// most.
+func RetryAfter(value string, now time.Time) time.Duration {
 	var d time.Duration
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		d = time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second

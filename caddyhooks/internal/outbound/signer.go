@@ -15,6 +15,12 @@ import (
 // leisure. An empty signer does not sign.
 type signer []*standardwebhooks.Webhook
 
+// CheckSecrets reports what is wrong with secrets that callbacks are to be signed with.
+func CheckSecrets(secrets []string) error {
+	_, err := newSigner(secrets)
+	return err
+}
+
 // newSigner reads the secrets. Its errors name a secret by its place in the list, never by its text.
 func newSigner(secrets []string) (signer, error) {
 	var s signer

@@ -21,7 +21,7 @@ func TestWrapPutsTextBetweenMarkerLines(t *testing.T) {
 }
 
 func TestWrapTakesAFreshIDEveryTime(t *testing.T) {
-	if Wrap("x") == Wrap("x") {
+	if first, second := Wrap("x"), Wrap("x"); first == second {
 		t.Error("two wraps are the same")
 	}
 }

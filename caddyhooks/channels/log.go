@@ -1,0 +1,65 @@
+// Package channels holds the messaging channels to which answers can be delivered.
+package channels
+
+import (
+	"context"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func init() {
+	caddy.RegisterModule(Log{})
+}
+
+// Log is a channel that writes answers to Caddy's log, as the logger hooks.channels.log. It takes any name for a chat.
+type Log struct {
+	log *zap.Logger
+}
+
+// CaddyModule returns the Caddy module information.
+func (Log) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.channels.log",
+		New: func() caddy.Module { return new(Log) },
+	}
+}
+
+// Provision sets up the channel.
+func (l *Log) Provision(ctx caddy.Context) error {
+	l.log = ctx.Logger()
+	return nil
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	channel <name> log
+func (*Log) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	if d.NextBlock(d.Nesting()) {
+		return d.Errf("unrecognized subdirective '%s'; the log channel takes none", d.Val())
+	}
+	return nil
+}
+
+// ValidTo takes any chat.
+func (*Log) ValidTo(string) error { return nil }
+
+// Send writes the answer to the log.
+func (l *Log) Send(_ context.Context, d *engine.Delivery) error {
+	l.log.Info("answer", zap.String("to", d.To), zap.String("run_id", d.RunID), zap.String("text", d.Body))
+	return nil
+}
+
+// Interface guards
+var (
+	_ engine.Channel        = (*Log)(nil)
+	_ caddy.Provisioner     = (*Log)(nil)
+	_ caddyfile.Unmarshaler = (*Log)(nil)
+)

@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Run is what was accepted: one message for the agent, with all that is needed to carry it out and to answer for it.
+// It does not change after it was submitted; how it went is its Outcome.
+type Run struct {
+	ID     string // a UUIDv7, so ids are in order of acceptance
+	ChatID string
+	Hook   string // "wake", "agent" or the name of the custom hook
+	Action Action
+	Name   string // the caller's label, for logs
+
+	Message  string
+	Metadata json.RawMessage // an object, or nil
+
+	Tier           string // "" is the runner's own default
+	ValidationTier string // with a schema: for the turn and its repairs
+	MemoryPreset   string
+	Schema         json.RawMessage // what the answer has to match, or nil
+
+	Sync        bool // a caller waits for the answer
+	CallbackURL string
+	Channel     string // deliver to this channel …
+	To          string // … and this chat on it
+
+	Timeout     time.Duration
+	AcceptedAt  time.Time
+	TraceParent string
+}
+
+// Action says what the caller of a run gets back.
+type Action string
+
+const (
+	Wake  Action = "wake"  // an acknowledgement only
+	Agent Action = "agent" // a run id, or the answer itself
+)
+
+// Status is where a run stands.
+type Status string
+
+// A run is queued, then running, then one of the other four, for good.
+const (
+	Queued    Status = "queued"
+	Running   Status = "running"
+	Completed Status = "completed"
+	Failed    Status = "failed"
+	TimedOut  Status = "timed_out"
+	Cancelled Status = "cancelled"
+)
+
+// Outcome is how a run ended.
+type Outcome struct {
+	Status  Status
+	Text    string // what the turn answered, as it was; also of a run that failed later
+	HasText bool
+	JSON    []byte // the part of an answer that matches the schema, byte for byte
+	Repairs int    // repair calls that were made for it
+
+	Failure    Failure       // why, when Status is Failed
+	Message    string        // one sentence about it for the caller
+	RetryAfter time.Duration // when it makes sense to ask again, if it does
+}
+
+// Failure tells apart the ways in which a run fails, for callers that act on them.
+type Failure string
+
+const (
+	RunnerFailed      Failure = "runner_failed"
+	RunnerUnavailable Failure = "runner_unavailable"
+	SchemaUnmet       Failure = "schema_unmet"
+	ShuttingDown      Failure = "shutting_down"
+)
+
+// hasDeliveries reports whether someone other than a waiting caller is told how the run ended.
+func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != "" }
+
+// deadline is when the time of an attempt that starts at start is up. A waiting caller's time began with the request.
+func (r *Run) deadline(start time.Time) time.Time {
+	if r.Sync {
+		start = r.AcceptedAt
+	}
+	return start.Add(r.Timeout)
+}
+
+// turnTier and repairTier resolve tiers from the request alone; nothing of the chat's history plays a part.
+func (r *Run) turnTier() string {
+	if r.Schema != nil && r.ValidationTier != "" {
+		return r.ValidationTier
+	}
+	return r.Tier
+}
+
+func (r *Run) repairTier() string {
+	if tier := r.turnTier(); tier != "" {
+		return tier
+	}
+	return "balanced"
+}

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// A Runner carries out one turn of the agent loop. Run returns when the turn is over or ctx is done; after that the
+// turn has no further effects. The text of an error is for the operator's log, never for the caller of a webhook.
+type Runner interface {
+	Run(ctx context.Context, turn Turn) (Reply, error)
+}
+
+// Turn is one call of the runner.
+type Turn struct {
+	RunID  string
+	ChatID string
+	Action Action
+	Hook   string
+	Name   string
+
+	// Repair is 0 for the turn itself, and counts from 1 the calls that mend an answer which did not fit its schema.
+	// Those are isolated: they must see no history, no tools and no memory.
+	Repair int
+
+	Message        string
+	System         string // instructions for the system prompt, if any
+	Tier           string // "" is the runner's own default
+	MemoryPreset   string // "disabled": nothing is recalled, and nothing persisted
+	ResponseSchema json.RawMessage
+	Metadata       json.RawMessage
+	Timeout        time.Duration
+	Deadline       time.Time
+	TraceParent    string
+}
+
+// Isolated reports whether the turn must run without history, tools and memory.
+func (t *Turn) Isolated() bool { return t.Repair > 0 }
+
+// Memory reports whether the turn may recall notes and persist new ones.
+func (t *Turn) Memory() bool { return t.MemoryPreset != MemoryDisabled && !t.Isolated() }
+
+// MemoryDisabled is the preset of a turn without memory.
+const MemoryDisabled = "disabled"
+
+// Reply is what the agent answered.
+type Reply struct {
+	Text string
+}
+
+// UnavailableError is returned by a Runner that could not take the turn on: it is busy, or cannot be reached. The turn
+// had no effects and may be tried again.
+type UnavailableError struct {
+	Busy       bool          // it is there, and asked to be called later
+	RetryAfter time.Duration // as long as it asked for, 0 when it did not say
+	Err        error
+}
+
+func (e *UnavailableError) Error() string { return e.Err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -1,0 +1,301 @@
+package runners
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+func init() {
+	caddy.RegisterModule(HTTP{})
+}
+
+// HTTP is a runner that posts every turn as JSON to a URL and takes the response for the answer: plain text as it is,
+// JSON as {"text": …}, or a stream of events. A script of a few lines can stand behind it.
+type HTTP struct {
+	// Where turns are posted to.
+	URL string `json:"url,omitempty"`
+
+	// A token to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced.
+	Token string `json:"token,omitempty"`
+
+	client *http.Client
+	token  string
+}
+
+// CaddyModule returns the Caddy module information.
+func (HTTP) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.runners.http",
+		New: func() caddy.Module { return new(HTTP) },
+	}
+}
+
+// Provision sets up the runner.
+func (h *HTTP) Provision(caddy.Context) error {
+	repl := caddy.NewReplacer()
+	if h.Token != "" {
+		var err error
+		if h.token, err = repl.ReplaceOrErr(h.Token, true, true); err != nil || h.token == "" {
+			return errors.New("runner http: the token is empty, or names an environment variable or a file that is not there")
+		}
+	}
+	h.URL = repl.ReplaceKnown(h.URL, "")
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	h.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext:         dialer.DialContext,
+			MaxIdleConnsPerHost: 256,
+			// Shorter than the five seconds after which Node closes an idle connection: a turn sent into a connection that
+			// is being closed is a turn that failed.
+			IdleConnTimeout:     4 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+		},
+		// A redirect would turn the POST into a GET, or carry the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return nil
+}
+
+// Validate checks the configuration.
+func (h *HTTP) Validate() error {
+	u, err := url.Parse(h.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host")
+	}
+	return nil
+}
+
+// Cleanup closes connections that no turn uses. Turns that are under way go on.
+func (h *HTTP) Cleanup() error {
+	if h.client != nil {
+		h.client.CloseIdleConnections()
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	runner http <url> {
+//		token <secret>
+//	}
+func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if !d.AllArgs(&h.URL) {
+		return d.ArgErr()
+	}
+	h.URL = shorthand.Undo(h.URL)
+	if err := h.Validate(); err != nil && !strings.Contains(h.URL, "{") {
+		return d.WrapErr(err)
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		switch d.Val() {
+		case "token":
+			if h.Token != "" {
+				return d.Err("token is set already")
+			}
+			// An error must not quote it.
+			if !d.AllArgs(&h.Token) || strings.TrimSpace(h.Token) == "" {
+				return d.Err("token takes one secret, which must not be blank")
+			}
+			h.Token = shorthand.Undo(h.Token)
+		default:
+			return d.Errf("unrecognized subdirective '%s'; runner http takes token", d.Val())
+		}
+	}
+	return nil
+}
+
+// maxReply bounds the text of an answer.
+const maxReply = 1 << 20
+
+// turnRequest is a turn on the wire.
+type turnRequest struct {
+	Version        int             `json:"version"`
+	RunID          string          `json:"runId"`
+	ChatID         string          `json:"chatId"`
+	Phase          string          `json:"phase"`
+	Action         engine.Action   `json:"action"`
+	Hook           string          `json:"hook"`
+	Name           string          `json:"name,omitempty"`
+	Message        string          `json:"message"`
+	System         string          `json:"system,omitempty"`
+	Tier           *string         `json:"tier"`
+	Memory         turnMemory      `json:"memory"`
+	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"`
+	Metadata       json.RawMessage `json:"metadata,omitempty"`
+	TimeoutSeconds int             `json:"timeoutSeconds"`
+	Isolated       bool            `json:"isolated"`
+}
+
+type turnMemory struct {
+	Preset  string `json:"preset"`
+	Recall  bool   `json:"recall"`
+	Persist bool   `json:"persist"`
+}
+
+// Run posts the turn and reads the answer.
+func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	req, err := h.request(ctx, turn)
+	if err != nil {
+		return engine.Reply{}, err
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		// Its text would show the URL, which may hold a secret.
+		var urlErr *url.Error
+		if errors.As(err, &urlErr) {
+			err = urlErr.Err
+		}
+		var opErr *net.OpError
+		if ctx.Err() == nil && errors.As(err, &opErr) && opErr.Op == "dial" {
+			return engine.Reply{}, &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
+		}
+		return engine.Reply{}, fmt.Errorf("calling the runner: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		// Read a little, so that the connection can be used again; what it says stays here.
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+		return engine.Reply{}, statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()))
+	}
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var text string
+	switch mediaType {
+	case "text/event-stream":
+		text, err = readEvents(resp.Body)
+	case "application/json":
+		text, err = readJSONReply(resp.Body)
+	default:
+		text, err = readText(resp.Body)
+	}
+	if err != nil {
+		return engine.Reply{}, fmt.Errorf("reading the runner's answer: %w", err)
+	}
+	return engine.Reply{Text: text}, nil
+}
+
+func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, error) {
+	body := turnRequest{
+		Version: 1, RunID: turn.RunID, ChatID: turn.ChatID, Phase: "turn", Action: turn.Action, Hook: turn.Hook,
+		Name: turn.Name, Message: turn.Message, System: turn.System, ResponseSchema: turn.ResponseSchema,
+		Metadata: turn.Metadata, Isolated: turn.Isolated(),
+		Memory:         turnMemory{Preset: turn.MemoryPreset, Recall: turn.Memory(), Persist: turn.Memory()},
+		TimeoutSeconds: int(turn.Timeout / time.Second),
+	}
+	key := turn.RunID + ":turn"
+	if turn.Repair > 0 {
+		body.Phase = "repair"
+		key = fmt.Sprintf("%s:repair-%d", turn.RunID, turn.Repair)
+	}
+	if turn.Tier != "" {
+		body.Tier = &turn.Tier
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		return nil, fmt.Errorf("encoding the turn: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, &buf)
+	if err != nil {
+		return nil, err
+	}
+	// With an Idempotency-Key, net/http would send the request again by itself when a connection breaks. Whether a
+	// turn is carried out a second time is for the engine to say.
+	req.GetBody = nil
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/plain, application/json, text/event-stream")
+	if h.token != "" {
+		req.Header.Set("Authorization", "Bearer "+h.token)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("X-Service-Run-Id", turn.RunID)
+	req.Header.Set("X-Service-Chat-Id", outbound.HeaderValue(turn.ChatID))
+	req.Header.Set("X-Service-Deadline", turn.Deadline.UTC().Format(time.RFC3339))
+	if turn.TraceParent != "" {
+		req.Header.Set("Traceparent", turn.TraceParent)
+	}
+	return req, nil
+}
+
+var errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
+
+func readBounded(r io.Reader, limit int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err == nil && len(data) > limit {
+		err = errReplyTooLarge
+	}
+	return data, err
+}
+
+func readText(r io.Reader) (string, error) {
+	data, err := readBounded(r, maxReply)
+	if err == nil && !utf8.Valid(data) {
+		err = errors.New("the text is not valid UTF-8")
+	}
+	return string(data), err
+}
+
+// readJSONReply reads {"text": …}. Escapes can make the JSON a good deal longer than the text.
+func readJSONReply(r io.Reader) (string, error) {
+	data, err := readBounded(r, 6*maxReply+1024)
+	if err != nil {
+		return "", err
+	}
+	text, ok := textMember(data)
+	if !ok {
+		return "", errors.New(`the JSON is not an object with a string "text"`)
+	}
+	if len(text) > maxReply {
+		return "", errReplyTooLarge
+	}
+	return text, nil
+}
+
+func textMember(data []byte) (string, bool) {
+	v, err := strictjson.Parse(data)
+	if err != nil {
+		return "", false
+	}
+	obj, _ := v.(map[string]any)
+	text, ok := obj["text"].(string)
+	return text, ok
+}
+
+// statusError is what a status code other than 200 means for the turn.
+func statusError(status int, retryAfter time.Duration) error {
+	err := fmt.Errorf("the runner answered with status %d", status)
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		return &engine.UnavailableError{Busy: true, RetryAfter: retryAfter, Err: err}
+	}
+	return err
+}
+
+// Interface guards
+var (
+	_ engine.Runner         = (*HTTP)(nil)
+	_ caddy.Provisioner     = (*HTTP)(nil)
+	_ caddy.Validator       = (*HTTP)(nil)
+	_ caddy.CleanerUpper    = (*HTTP)(nil)
+	_ caddyfile.Unmarshaler = (*HTTP)(nil)
+)

@@ -1,0 +1,277 @@
+package runners
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func newHTTP(t *testing.T, url, token string) *HTTP {
+	t.Helper()
+	h := &HTTP{URL: url, Token: token}
+	if err := h.Provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Cleanup() })
+	return h
+}
+
+func exampleTurn() engine.Turn {
+	return engine.Turn{
+		RunID: "run", ChatID: "chät 1", Action: engine.Agent, Hook: "github", Name: "label",
+		Message: "<hello> & \u2028", System: "be brief", Tier: "smart", MemoryPreset: "ops_support",
+		ResponseSchema: json.RawMessage(`{"type":"object"}`), Metadata: json.RawMessage(`{"n":1.10}`),
+		Timeout: 90 * time.Second, Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	}
+}
+
+func TestTurnOnTheWire(t *testing.T) {
+	var header http.Header
+	var body string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		header = r.Header
+		data, _ := io.ReadAll(r.Body)
+		body = string(data)
+	}))
+	defer server.Close()
+	h := newHTTP(t, server.URL, "runner-token")
+
+	if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"version":1,"runId":"run","chatId":"chät 1","phase":"turn","action":"agent","hook":"github","name":"label",` +
+		`"message":"<hello> & \u2028","system":"be brief","tier":"smart","memory":{"preset":"ops_support","recall":true,"persist":true},` +
+		`"responseSchema":{"type":"object"},"metadata":{"n":1.10},"timeoutSeconds":90,"isolated":false}` + "\n"
+	if body != want {
+		t.Errorf("got body\n%s\nwant\n%s", body, want)
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/json", "Authorization": "Bearer runner-token", "Idempotency-Key": "run:turn",
+		"X-Service-Run-Id": "run", "X-Service-Chat-Id": "ch%C3%A4t%201", "X-Service-Deadline": "2026-01-02T03:04:05Z",
+		"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	} {
+		if got := header.Get(name); got != want {
+			t.Errorf("got %s %q, want %q", name, got, want)
+		}
+	}
+
+	repair := exampleTurn()
+	repair.Repair, repair.Tier, repair.MemoryPreset = 2, "", engine.MemoryDisabled
+	if _, err := h.Run(t.Context(), repair); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"phase":"repair"`, `"tier":null`, `"isolated":true`, `{"preset":"disabled","recall":false,"persist":false}`} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the repair call has no %s: %s", part, body)
+		}
+	}
+	if got := header.Get("Idempotency-Key"); got != "run:repair-2" {
+		t.Errorf("got key %q", got)
+	}
+}
+
+func TestAnswersThatAreTaken(t *testing.T) {
+	for _, tc := range []struct{ name, contentType, body, want string }{
+		{"plain text", "text/plain", " as it is\n", " as it is\n"},
+		{"no content type", "", "text", "text"},
+		{"JSON", "application/json; charset=utf-8", `{"text":"a \ud83d\ude00","more":1}`, "a 😀"},
+		{"empty", "text/plain", "", ""},
+		{"the largest", "text/plain", strings.Repeat("x", maxReply), strings.Repeat("x", maxReply)},
+		{"deltas", "text/event-stream", "event: delta\ndata: {\"text\":\"Hel\"}\n\nevent: heartbeat\n\n: comment\n\nevent: delta\ndata: lo\n\nevent: result\ndata: {}\n\n", "Hello"},
+		{"a result instead of deltas", "text/event-stream", "event: delta\ndata: draft\n\nevent: result\ndata: {\"text\":\"final\"}\n\n", "final"},
+		{"several lines and CRLF", "text/event-stream", "event: result\r\ndata: one\r\ndata: two\r\n\r\n", "one\ntwo"},
+		{"JSON that is the answer", "text/event-stream", "event: result\ndata: {\"a\":1}\n\n", `{"a":1}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			reply, err := runAgainst(t, func(w http.ResponseWriter) {
+				w.Header()["Content-Type"] = nil
+				if tc.contentType != "" {
+					w.Header().Set("Content-Type", tc.contentType)
+				}
+				_, _ = io.WriteString(w, tc.body)
+			})
+			if err != nil || reply.Text != tc.want {
+				t.Errorf("got %.80q, %v, want %.80q", reply.Text, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAnswersThatAreRefused(t *testing.T) {
+	for _, tc := range []struct{ name, contentType, body string }{
+		{"text that is too large", "text/plain", strings.Repeat("x", maxReply+1)},
+		{"invalid UTF-8", "text/plain", "\xff"},
+		{"JSON without text", "application/json", `{"answer":"x"}`},
+		{"JSON with another text", "application/json", `{"text":1}`},
+		{"JSON with two texts", "application/json", `{"text":"a","text":"b"}`},
+		{"broken JSON", "application/json", `{"text":`},
+		{"a large text in JSON", "application/json", `{"text":"` + strings.Repeat("x", maxReply+1) + `"}`},
+		{"a stream that is cut off", "text/event-stream", "event: delta\ndata: Hel\n\n"},
+		{"a result that is cut off", "text/event-stream", "event: result\ndata: Hel"},
+		{"an error event", "text/event-stream", "event: error\ndata: {\"message\":\"inner secret\"}\n\n"},
+		{"deltas that are too large", "text/event-stream", strings.Repeat("event: delta\ndata: "+strings.Repeat("x", 1<<16)+"\n\n", 20)},
+		{"heartbeats without end", "text/event-stream", strings.Repeat("event: heartbeat\n\n", 1<<20)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := runAgainst(t, func(w http.ResponseWriter) {
+				w.Header().Set("Content-Type", tc.contentType)
+				_, _ = io.WriteString(w, tc.body)
+			})
+			if err == nil || strings.Contains(err.Error(), "inner secret") {
+				t.Errorf("got error %v", err)
+			}
+		})
+	}
+}
+
+func runAgainst(t *testing.T, answer func(w http.ResponseWriter)) (engine.Reply, error) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer(w)
+	}))
+	t.Cleanup(server.Close)
+	return newHTTP(t, server.URL, "").Run(t.Context(), exampleTurn())
+}
+
+func TestStatusesOfTheRunner(t *testing.T) {
+	for _, tc := range []struct {
+		status     int
+		retryAfter string
+		busy       bool
+		after      time.Duration
+	}{
+		{400, "", false, 0}, {404, "", false, 0}, {500, "", false, 0}, {502, "3", false, 0},
+		{204, "", false, 0}, {301, "", false, 0},
+		{429, "7", true, 7 * time.Second}, {503, "", true, 0}, {503, "soon", true, 0}, {503, "-1", true, 0},
+		{503, "99999999999999999999", true, 24 * time.Hour}, {503, "99999999", true, 24 * time.Hour},
+		{503, time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), true, time.Hour},
+	} {
+		_, err := runAgainst(t, func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
+			if tc.retryAfter != "" {
+				w.Header().Set("Retry-After", tc.retryAfter)
+			}
+			w.WriteHeader(tc.status)
+			if tc.status != 204 {
+				_, _ = io.WriteString(w, "inner secret")
+			}
+		})
+		var unavailable *engine.UnavailableError
+		if err == nil || strings.Contains(err.Error(), "inner secret") {
+			t.Errorf("status %d: got error %v", tc.status, err)
+		} else if busy := errors.As(err, &unavailable) && unavailable.Busy; busy != tc.busy {
+			t.Errorf("status %d: busy is %v", tc.status, busy)
+		} else if busy && (tc.after-unavailable.RetryAfter).Abs() > 5*time.Second {
+			t.Errorf("status %d with %q: retry after %s, want %s", tc.status, tc.retryAfter, unavailable.RetryAfter, tc.after)
+		}
+	}
+}
+
+func TestRunnerThatIsNotThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	_, err = newHTTP(t, url, "").Run(t.Context(), exampleTurn())
+	var unavailable *engine.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Busy {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A turn whose connection breaks may have been carried out: it must not be sent a second time behind our back.
+func TestTurnIsSentOnce(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if requests.Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	h := newHTTP(t, server.URL, "")
+	if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.Run(t.Context(), exampleTurn())
+	var unavailable *engine.UnavailableError
+	if err == nil || errors.As(err, &unavailable) || requests.Load() != 2 {
+		t.Errorf("got %v after %d requests", err, requests.Load())
+	}
+}
+
+func TestCancellingClosesTheConnection(t *testing.T) {
+	gone := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := newHTTP(t, server.URL, "").Run(ctx, exampleTurn()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	<-gone
+}
+
+func TestBadConfigurationOfHTTP(t *testing.T) {
+	for _, url := range []string{"", "127.0.0.1:9000", "ftp://x", "http://", "http://%zz"} {
+		if err := (&HTTP{URL: url}).Validate(); err == nil {
+			t.Errorf("URL %q is taken", url)
+		}
+	}
+	if err := (&HTTP{URL: "http://x", Token: "{env.CADDYHOOKS_NOT_SET}"}).Provision(caddy.Context{}); err == nil {
+		t.Error("a token that is not there is taken")
+	}
+}
+
+func FuzzReadEvents(f *testing.F) {
+	f.Add("event: delta\ndata: {\"text\":\"a\"}\n\nevent: result\ndata: {}\n\n")
+	f.Add("event: result\ndata: x\ndata\n\n")
+	f.Add(": c\r\n\r\nevent:error\n\n")
+	f.Fuzz(func(t *testing.T, stream string) {
+		text, err := readEvents(strings.NewReader(stream))
+		if err != nil && text != "" {
+			t.Errorf("an error comes with the text %q", text)
+		}
+		if err == nil && !strings.Contains(stream, "result") {
+			t.Error("a stream without a result gave an answer")
+		}
+	})
+}
+
+func FuzzReadJSONReply(f *testing.F) {
+	f.Add(`{"text":"a"}`)
+	f.Add(`{"text":1}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		text, err := readJSONReply(strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		var want struct{ Text string }
+		if json.Unmarshal([]byte(body), &want) != nil || want.Text != text {
+			t.Errorf("got %q from %q", text, body)
+		}
+	})
+}
