@@ -1,0 +1,220 @@
+package caddyhooks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+func init() {
+	caddy.RegisterModule(Admin{})
+}
+
+// Admin shows and changes live settings on Caddy's admin endpoint:
+//
+//	GET, PATCH        /hooks/settings
+//	GET               /hooks/mappings
+//	GET, PUT, DELETE  /hooks/mappings/<name>
+//	GET               /hooks/instances
+//
+// That is the instance "default"; the same of another one is found below /hooks/instances/<name>/. What the
+// configuration sets is shown, and a change of it is answered 409. Secrets are shown masked, and a masked secret that
+// is sent back keeps what it stands for.
+type Admin struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.hooks",
+		New: func() caddy.Module { return new(Admin) },
+	}
+}
+
+// Routes returns the route of the API.
+func (a *Admin) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{{Pattern: "/hooks/", Handler: caddy.AdminHandlerFunc(a.serve)}}
+}
+
+func (a *Admin) serve(w http.ResponseWriter, r *http.Request) error {
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/hooks/"), "/")
+	name := "default"
+	if parts[0] == "instances" {
+		if len(parts) == 1 {
+			return a.serveInstances(w, r)
+		}
+		name, parts = parts[1], parts[2:]
+	}
+	in := running.find(name)
+	if in == nil {
+		return apiError(http.StatusNotFound, "there is no hooks instance %q", name)
+	}
+	switch {
+	case len(parts) == 1 && parts[0] == "settings":
+		return in.serveSettings(w, r)
+	case len(parts) == 1 && parts[0] == "mappings":
+		return in.serveMappings(w, r)
+	case len(parts) == 2 && parts[0] == "mappings":
+		return in.serveMapping(w, r, parts[1])
+	default:
+		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings or /hooks/mappings")
+	}
+}
+
+func (a *Admin) serveInstances(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return notAllowed(w, "GET")
+	}
+	return respond(w, running.names())
+}
+
+func (in *instance) serveSettings(w http.ResponseWriter, r *http.Request) error {
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodPatch:
+		body, err := readAdminBody(r)
+		if err != nil {
+			return err
+		}
+		patch, err := strictjson.ParseObject(body)
+		if err != nil {
+			return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+		}
+		err = in.shared.change(func(in *instance, live *Settings) error {
+			for _, member := range patch {
+				if err := in.patch(live, member); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return changeError(err)
+		}
+	default:
+		return notAllowed(w, "GET, PATCH")
+	}
+	return respond(w, in.showSettings())
+}
+
+func (in *instance) serveMappings(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return notAllowed(w, "GET")
+	}
+	return respond(w, in.showSettings().Mappings)
+}
+
+func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name string) error {
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodPut:
+		body, err := readAdminBody(r)
+		if err != nil {
+			return err
+		}
+		m, err := parseMapping(body)
+		if err == nil && m.Name != "" && m.Name != name {
+			err = fieldErrorf("name", "must be %s, as in the URL, or be left out", name)
+		}
+		m.Name = name
+		if err == nil {
+			err = in.shared.change(func(in *instance, live *Settings) error {
+				store, err := in.takeMapping(&m, live.Mappings)
+				if err != nil || !store {
+					return err
+				}
+				if i := indexMapping(live.Mappings, name); i >= 0 {
+					live.Mappings[i] = m
+				} else {
+					live.Mappings = append(live.Mappings, m)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return changeError(err)
+		}
+	case http.MethodDelete:
+		err := in.shared.change(func(in *instance, live *Settings) error {
+			if indexMapping(in.pinned.Mappings, name) >= 0 {
+				return pinnedHook(name)
+			}
+			i := indexMapping(live.Mappings, name)
+			if i < 0 {
+				return apiError(http.StatusNotFound, "there is no hook %q", name)
+			}
+			live.Mappings = slices.Delete(live.Mappings, i, i+1)
+			return nil
+		})
+		if err != nil {
+			return changeError(err)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	default:
+		return notAllowed(w, "GET, PUT, DELETE")
+	}
+	for _, m := range in.showSettings().Mappings {
+		if m.Name == name {
+			return respond(w, m)
+		}
+	}
+	return apiError(http.StatusNotFound, "there is no hook %q", name)
+}
+
+const maxAdminBody = 4 << 20
+
+func readAdminBody(r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxAdminBody+1))
+	if err != nil {
+		return nil, apiError(http.StatusBadRequest, "the body broke off before its end")
+	}
+	if len(body) > maxAdminBody {
+		return nil, apiError(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxAdminBody)
+	}
+	return body, nil
+}
+
+func respond(w http.ResponseWriter, value any) error {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(value)
+}
+
+func apiError(status int, format string, args ...any) error {
+	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, args...)}
+}
+
+func conflictf(format string, args ...any) error {
+	return apiError(http.StatusConflict, format, args...)
+}
+
+func notAllowed(w http.ResponseWriter, allowed string) error {
+	w.Header().Set("Allow", allowed)
+	return apiError(http.StatusMethodNotAllowed, "method not allowed; use %s", allowed)
+}
+
+// changeError is the answer to a change that was refused or that failed.
+func changeError(err error) error {
+	var api caddy.APIError
+	var field *fieldError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.As(err, &field):
+		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+	default:
+		return err
+	}
+}
+
+// Interface guard
+var _ caddy.AdminRouter = (*Admin)(nil)

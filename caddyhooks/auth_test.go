@@ -1,0 +1,478 @@
+package caddyhooks_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// signature is the HMAC-SHA256 of body in hex.
+func signature(secret, body string) string {
+	return hex.EncodeToString(rawSignature(secret, body))
+}
+
+func rawSignature(secret, body string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(body))
+	return mac.Sum(nil)
+}
+
+// behindProxy makes the client address that of X-Forwarded-For.
+const behindProxy = "servers {\n trusted_proxies static 127.0.0.1/32\n}"
+
+// GitHub documents this signature of this body.
+const (
+	githubSecret    = "It's a Secret to Everybody"
+	githubBody      = "Hello, World!"
+	githubSignature = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+)
+
+func TestGitHubsDocumentedSignatureIsVerified(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := newServer(t)
+	s.globals = behindProxy
+	s.load(hooks(rn, "workers 1\n hook github {\n auth hmac X-Hub-Signature-256 \""+githubSecret+"\" sha256=\n }"))
+
+	t.Run("and then the body is no JSON", func(t *testing.T) {
+		s.request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+githubSignature).wantError(t, 400, "JSON")
+	})
+	t.Run("with any bit flipped it fails", func(t *testing.T) {
+		for bit := range 256 {
+			raw, _ := hex.DecodeString(githubSignature)
+			raw[bit/8] ^= 1 << (bit % 8)
+			// Every one comes from an address of its own, so that none is throttled.
+			s.request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+hex.EncodeToString(raw),
+				"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", bit)).wantError(t, 401, "signature")
+		}
+	})
+	t.Run("with any bit of the body flipped it fails", func(t *testing.T) {
+		for bit := range 8 * len(githubBody) {
+			body := []byte(githubBody)
+			body[bit/8] ^= 1 << (bit % 8)
+			s.request("POST", "/api/hooks/github", string(body), "X-Hub-Signature-256", "sha256="+githubSignature,
+				"X-Forwarded-For", fmt.Sprintf("198.51.100.%d", bit)).wantError(t, 401, "signature")
+		}
+	})
+	rn.wantNoTurn(s)
+}
+
+func TestTokensRotate(t *testing.T) {
+	rn := startRunner(t, nil)
+	wake := func(s *server, token string) response {
+		return s.request("POST", "/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer "+token)
+	}
+	block := func(tokens string) string {
+		return "hooks {\n enabled\n token " + tokens + "\n runner http " + rn.URL + "\n}"
+	}
+	t.Run("in the configuration", func(t *testing.T) {
+		s := startSite(t, block("old-token"))
+		if resp := wake(s, "old-token"); resp.status != 200 {
+			t.Fatalf("before: got %d", resp.status)
+		}
+		wake(s, "new-token").wantError(t, 401)
+		s.load(block("old-token new-token"))
+		eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer new-token")
+			return err == nil && resp.status == 200
+		})
+		for _, token := range []string{"old-token", "new-token"} {
+			if resp := wake(s, token); resp.status != 200 {
+				t.Errorf("%s while both are good: got %d", token, resp.status)
+			}
+		}
+		for _, token := range []string{"old-token new-token", "old-token,new-token", "old-tokennew-token", "old-toke", "old-token2"} {
+			wake(s, token).wantError(t, 401)
+		}
+		s.load(block("new-token"))
+		eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer old-token")
+			return err == nil && resp.status == 401
+		})
+		if resp := wake(s, "new-token"); resp.status != 200 {
+			t.Errorf("after: got %d", resp.status)
+		}
+	})
+	t.Run("through the admin API", func(t *testing.T) {
+		s := startSite(t, "hooks {\n enabled\n}")
+		s.patchSettings(`{"token":"old-token"}`)
+		s.patchSettings(`{"token":["••••","new-token"]}`)
+		for _, token := range []string{"old-token", "new-token"} {
+			if resp := wake(s, token); resp.status != 200 {
+				t.Errorf("%s while both are good: got %d", token, resp.status)
+			}
+		}
+		s.patchSettings(`{"token":"new-token"}`)
+		wake(s, "old-token").wantError(t, 401)
+		wake(s, "••••").wantError(t, 401)
+		if resp := wake(s, "new-token"); resp.status != 200 {
+			t.Errorf("after: got %d", resp.status)
+		}
+	})
+}
+
+func TestSecretsComeFromEnvironmentAndFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Setenv("HOOKS_TEST_TOKEN", "token-of-the-environment")
+	t.Setenv("HOOKS_TEST_HMAC", "hmac-of-the-environment")
+	t.Setenv("HOOKS_TEST_RUNNER", "runner-of-the-environment")
+	tokenFile := file("token", "token-of-a-file\n")
+	hmacFile := file("hmac", "hmac-of-a-file\n")
+	rn := startRunner(t, nil)
+	s := startSite(t, `hooks {
+		enabled
+		token {env.HOOKS_TEST_TOKEN} {file.`+tokenFile+`}
+		runner http `+rn.URL+` {
+			token {env.HOOKS_TEST_RUNNER}
+		}
+		hook env {
+			auth hmac X-Signature {env.HOOKS_TEST_HMAC}
+		}
+		hook file {
+			auth hmac X-Signature {file.`+hmacFile+`}
+		}
+	}`)
+	for _, token := range []string{"token-of-the-environment", "token-of-a-file"} {
+		if resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token); resp.status != 200 {
+			t.Errorf("%s: got %d %s", token, resp.status, resp.body)
+		}
+		if got := rn.next().header.Get("Authorization"); got != "Bearer runner-of-the-environment" {
+			t.Errorf("the runner was sent %q", got)
+		}
+	}
+	for hook, secret := range map[string]string{"env": "hmac-of-the-environment", "file": "hmac-of-a-file"} {
+		if resp := s.request("POST", "/api/hooks/"+hook, `{}`, "X-Signature", signature(secret, "{}")); resp.status != 200 {
+			t.Errorf("hook %s: got %d %s", hook, resp.status, resp.body)
+		}
+	}
+	for _, literal := range []string{"{env.HOOKS_TEST_TOKEN}", "{file." + tokenFile + "}", ""} {
+		s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+literal).wantError(t, 401)
+	}
+
+	t.Run("and a secret that is not there is an error", func(t *testing.T) {
+		for _, secret := range []string{"{env.HOOKS_TEST_NOT_SET}", "{file." + dir + "/absent}", "{file." + file("empty", "") + "}"} {
+			err := s.tryLoad("hooks {\n enabled\n token " + secret + "\n}")
+			if err == nil || !strings.Contains(err.Error(), "token") {
+				t.Errorf("token %s: got %v", secret, err)
+			}
+			err = s.tryLoad("hooks {\n enabled\n token x\n hook a {\n auth hmac X-Signature " + secret + "\n }\n}")
+			if err == nil || !strings.Contains(err.Error(), "hmacSecret") {
+				t.Errorf("hmac secret %s: got %v", secret, err)
+			}
+		}
+	})
+}
+
+// Secrets that are easy to find in whatever they may have leaked into.
+const (
+	loudToken  = "loud-token-0123456789"
+	loudSecret = "loud-secret-0123456789"
+)
+
+// wantNoSecrets checks that text holds no secret in any form, and none of the others.
+func wantNoSecrets(t testing.TB, where, text string, others ...string) {
+	t.Helper()
+	forms := others
+	for _, secret := range []string{loudToken, loudSecret} {
+		sum := sha256.Sum256([]byte(secret))
+		forms = append(forms, secret, hex.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte(secret))[:20],
+			hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(sum[:]))
+	}
+	lower := strings.ToLower(text)
+	for _, form := range forms {
+		if strings.Contains(lower, strings.ToLower(form)) {
+			t.Errorf("%s holds %s:\n%s", where, form, text)
+		}
+	}
+}
+
+// loggedSite is a site that logs everything it can to files, with its webhooks on.
+func loggedSite(t *testing.T, rn *runner, more string) (s *server, accessLog, errorLog string) {
+	t.Helper()
+	dir := t.TempDir()
+	accessLog, errorLog = filepath.Join(dir, "access.log"), filepath.Join(dir, "default.log")
+	s = newServer(t)
+	s.globals = "log {\n output file " + errorLog + "\n level DEBUG\n}"
+	s.load(`
+	log {
+		output file ` + accessLog + `
+	}
+	` + more + `
+	hooks {
+		enabled
+		token ` + loudToken + `
+		runner http ` + rn.URL + `
+		hook bearer
+		hook signed {
+			auth hmac X-Loud-Signature ` + loudSecret + ` sha256=
+		}
+	}`)
+	return s, accessLog, errorLog
+}
+
+// waitForLines waits until a log has n entries of handled requests, and returns the log.
+func waitForLines(t testing.TB, file string, n int) string {
+	t.Helper()
+	var data []byte
+	eventually(t, fmt.Sprintf("%d entries in the log", n), func() bool {
+		data, _ = os.ReadFile(file)
+		return bytes.Count(data, []byte("\n")) >= n
+	})
+	return string(data)
+}
+
+func TestAccessLogsHoldNoSecrets(t *testing.T) {
+	rn := startRunner(t, nil)
+	s, accessLog, defaultLog := loggedSite(t, rn, "respond /elsewhere \"elsewhere\" 201\n error /broken \"broken\" 500\n error /gone 410")
+	const body = `{"text":"a","message":"b"}`
+	good, bad := signature(loudSecret, body), signature(loudSecret, "another body")
+	tokenHeader := []string{"X-Service-Token", loudToken}
+	nearly := []string{"X-Service-Token", loudToken + "x"}
+	requests := []struct {
+		name, method, path string
+		headers            []string
+		status             int
+	}{
+		{"wake with its token in a header of its own", "POST", "/api/hooks/wake", tokenHeader, 200},
+		{"wake with Authorization", "POST", "/api/hooks/wake", []string{"Authorization", "Bearer " + loudToken}, 200},
+		{"wake with both", "POST", "/api/hooks/wake", append([]string{"Authorization", "Bearer " + loudToken}, tokenHeader...), 200},
+		{"wake with a token in two lines", "POST", "/api/hooks/wake", append(tokenHeader, nearly...), 200},
+		{"wake with a wrong token", "POST", "/api/hooks/wake", nearly, 401},
+		{"wake with a token in another scheme", "POST", "/api/hooks/wake", []string{"Authorization", "Token " + loudToken}, 401},
+		{"agent", "POST", "/api/hooks/agent", tokenHeader, 202},
+		{"custom hook", "POST", "/api/hooks/bearer", tokenHeader, 200},
+		{"signed hook", "POST", "/api/hooks/signed", []string{"X-Loud-Signature", "sha256=" + good}, 200},
+		{"signed hook with a wrong signature", "POST", "/api/hooks/signed", []string{"X-Loud-Signature", "sha256=" + bad}, 401},
+		{"signed hook with a token beside it", "POST", "/api/hooks/signed", append([]string{"X-Loud-Signature", "sha256=" + good}, tokenHeader...), 200},
+		{"signature sent to wake", "POST", "/api/hooks/wake", []string{"X-Loud-Signature", "sha256=" + good}, 401},
+		{"unknown hook", "POST", "/api/hooks/unknown", tokenHeader, 404},
+		{"wrong method", "GET", "/api/hooks/wake", tokenHeader, 405},
+		{"another path", "POST", "/elsewhere", append([]string{"X-Loud-Signature", "sha256=" + good}, tokenHeader...), 201},
+		{"a path that nothing serves", "POST", "/nowhere", tokenHeader, 200},
+		{"a path with an error of the client", "POST", "/gone", tokenHeader, 410},
+		{"a path with an error of the server", "POST", "/broken", append([]string{"X-Loud-Signature", "sha256=" + good}, tokenHeader...), 500},
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, r := range requests {
+		req, err := http.NewRequest(r.method, s.url+r.path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Request-Name", r.name)
+		for i := 0; i < len(r.headers); i += 2 {
+			req.Header.Add(r.headers[i], r.headers[i+1])
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != r.status {
+			t.Errorf("%s: got %d, want %d", r.name, resp.StatusCode, r.status)
+		}
+	}
+
+	entries := make(map[string]string)
+	status := make(map[string]float64)
+	for line := range strings.Lines(waitForLines(t, accessLog, len(requests))) {
+		var entry struct {
+			Status  float64
+			Msg     string
+			Request struct{ Headers http.Header }
+		}
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatal(err)
+		}
+		name := entry.Request.Headers.Get("X-Request-Name")
+		entries[name] += line
+		if entry.Status != 0 {
+			status[name] = entry.Status
+		}
+	}
+	others, _ := os.ReadFile(defaultLog)
+	for _, r := range requests {
+		t.Run(r.name, func(t *testing.T) {
+			entry := entries[r.name]
+			if r.path != "/nowhere" && status[r.name] != float64(r.status) {
+				t.Errorf("there is no entry with status %d: %s", r.status, entry)
+			}
+			for line := range strings.Lines(string(others)) {
+				if strings.Contains(line, r.name) {
+					entry += line
+				}
+			}
+			if r.status == 410 || r.status == 500 {
+				return // another handler's error, which Caddy alone can log
+			}
+			wantNoSecrets(t, "the log", entry, good, bad, "X-Service-Token", "X-Loud-Signature")
+		})
+	}
+}
+
+func TestAccessLogIsThatOfCaddyButForTheSecrets(t *testing.T) {
+	rn := startRunner(t, nil)
+	s, accessLog, _ := loggedSite(t, rn, "")
+	s.request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept")
+	s.request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept", "X-Service-Token", loudToken)
+	var entries []map[string]any
+	for line := range strings.Lines(waitForLines(t, accessLog, 2)) {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatal(err)
+		}
+		// What differs from one request to the next.
+		delete(entry, "ts")
+		delete(entry, "duration")
+		delete(entry["request"].(map[string]any), "remote_port")
+		entries = append(entries, entry)
+	}
+	if len(entries) != 2 || asJSON(t, entries[0]) != asJSON(t, entries[1]) {
+		t.Errorf("got\n%s\nwhere Caddy has\n%s", asJSON(t, entries[1]), asJSON(t, entries[0]))
+	}
+}
+
+func TestLogsHoldNoSecretsOfRuns(t *testing.T) {
+	rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, tn turn) {
+		if strings.Contains(tn.text("message"), "fail") {
+			http.Error(w, "the runner knows "+loudSecret, http.StatusInternalServerError)
+		}
+	})
+	s, _, defaultLog := loggedSite(t, rn, "")
+	resp := s.request("POST", "/api/hooks/agent", `{"message":"fail","syncResponse":true}`, "X-Service-Token", loudToken)
+	resp.wantError(t, 502)
+	wantNoSecrets(t, "the answer", resp.body)
+	if resp := s.request("POST", "/api/hooks/agent", `{"message":"go","syncResponse":true}`, "X-Service-Token", loudToken); resp.status != 200 {
+		t.Fatalf("got %d", resp.status)
+	}
+	var log string
+	eventually(t, "both runs are in the log", func() bool {
+		data, _ := os.ReadFile(defaultLog)
+		log = string(data)
+		return strings.Count(log, "run finished") == 2
+	})
+	for line := range strings.Lines(log) {
+		// At this level Caddy logs the configuration itself.
+		if !strings.Contains(line, "adjusted config") {
+			wantNoSecrets(t, "the log", line)
+		}
+	}
+}
+
+func TestErrorsHoldNoSecrets(t *testing.T) {
+	rn := startRunner(t, nil)
+	s, _, _ := loggedSite(t, rn, "")
+	const body = `{"a":1}`
+	good := signature(loudSecret, body)
+	for _, r := range []struct {
+		path    string
+		body    string
+		headers []string
+		status  int
+	}{
+		{"/api/hooks/wake", body, []string{"Authorization", "Bearer " + loudToken + "x"}, 401},
+		{"/api/hooks/wake", body, []string{"X-Service-Token", loudToken + "x"}, 401},
+		{"/api/hooks/signed", body, []string{"X-Loud-Signature", good}, 401},
+		{"/api/hooks/signed", "{", []string{"X-Loud-Signature", "sha256=" + signature(loudSecret, "{")}, 400},
+		{"/api/hooks/wake", `{"text":"` + loudToken, []string{"X-Service-Token", loudToken}, 400},
+		{"/api/hooks/agent", `{"message":"a","model":"` + loudToken + `"}`, []string{"X-Service-Token", loudToken}, 400},
+		{"/api/hooks/" + loudToken, `{}`, []string{"X-Service-Token", loudToken}, 404},
+	} {
+		resp := s.request("POST", r.path, r.body, r.headers...)
+		resp.wantError(t, r.status)
+		wantNoSecrets(t, fmt.Sprintf("the answer %d", r.status), fmt.Sprint(resp.header, resp.body), good)
+	}
+}
+
+func TestAdminAnswersHoldNoSecrets(t *testing.T) {
+	t.Setenv("HOOKS_LOUD", loudSecret)
+	s := startSite(t, `hooks {
+		enabled
+		hook pinned {
+			auth hmac X-Signature {env.HOOKS_LOUD}
+		}
+	}`)
+	for _, r := range []struct{ method, path, body string }{
+		{"PATCH", "/hooks/settings", `{"token":"` + loudToken + `"}`},
+		{"PATCH", "/hooks/settings", `{"token":["` + loudToken + `","` + loudToken + `2"]}`},
+		{"PATCH", "/hooks/settings", `{"token":["` + loudToken + `",""]}`},
+		{"PATCH", "/hooks/settings", `{"token":{"a":"` + loudToken + `"}}`},
+		{"PUT", "/hooks/mappings/live", `{"authMode":"hmac","hmacHeader":"X-Signature","hmacSecret":"` + loudSecret + `"}`},
+		{"PUT", "/hooks/mappings/live", `{"authMode":"hmac","hmacHeader":"X_Signature","hmacSecret":"` + loudSecret + `"}`},
+		{"PUT", "/hooks/mappings/live", `{"authMode":"hmac","hmacHeader":"` + loudSecret + ` ","hmacSecret":["` + loudSecret + `"]}`},
+		{"GET", "/hooks/settings", ""},
+		{"GET", "/hooks/mappings", ""},
+		{"GET", "/hooks/mappings/live", ""},
+		{"GET", "/hooks/mappings/pinned", ""},
+		{"GET", "/hooks/instances/default/settings", ""},
+		{"PATCH", "/hooks/settings", `{"mappings":[{"name":"a","hmacSecret":"` + loudSecret + `"}]}`},
+	} {
+		resp := s.adminRequest(r.method, r.path, r.body)
+		wantNoSecrets(t, fmt.Sprintf("%s %s (%d)", r.method, r.path, resp.status), resp.body)
+	}
+	if shown := s.adminRequest("GET", "/hooks/settings", "").field(t, "token"); asJSON(t, shown) != `["••••","••••"]` {
+		t.Errorf("tokens are shown as %v", shown)
+	}
+}
+
+func TestFailedCredentialsAreThrottledByAddress(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := newServer(t)
+	s.globals = behindProxy
+	s.load(hooks(rn, "workers 1\n hook signed {\n auth hmac X-Signature secret\n }"))
+	wake := func(addr, token string) response {
+		return s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token, "X-Forwarded-For", addr)
+	}
+	// A wrong method is no bad credential.
+	for range 30 {
+		s.request("GET", "/api/hooks/wake", "", "X-Forwarded-For", "192.0.2.1").wantError(t, 405)
+	}
+	// An address counts as one however it is written, and all hooks count together.
+	for i := range 20 {
+		switch i % 4 {
+		case 0:
+			wake("192.0.2.1", "wrong").wantError(t, 401)
+		case 1:
+			wake("::ffff:192.0.2.1", "wrong").wantError(t, 401)
+		case 2:
+			wake("::ffff:c000:201", "wrong").wantError(t, 401)
+		case 3:
+			s.request("POST", "/api/hooks/signed", `{}`, "X-Forwarded-For", "192.0.2.1").wantError(t, 401)
+		}
+	}
+	for _, addr := range []string{"192.0.2.1", "::ffff:192.0.2.1"} {
+		resp := wake(addr, "wrong")
+		resp.wantError(t, 429, "address")
+		seconds, err := time.ParseDuration(resp.header.Get("Retry-After") + "s")
+		if err != nil || seconds < time.Second || seconds > time.Minute {
+			t.Errorf("Retry-After is %q", resp.header.Get("Retry-After"))
+		}
+	}
+	s.request("POST", "/api/hooks/signed", `{}`, "X-Signature", "wrong", "X-Forwarded-For", "192.0.2.1").wantError(t, 429)
+	rn.wantNoTurn(s)
+
+	t.Run("another address is not", func(t *testing.T) { wake("192.0.2.2", "wrong").wantError(t, 401) })
+	t.Run("a good credential passes", func(t *testing.T) {
+		if resp := wake("192.0.2.1", token); resp.status != 200 {
+			t.Errorf("got %d %s", resp.status, resp.body)
+		}
+		if resp := s.request("POST", "/api/hooks/signed", `{}`, "X-Signature", signature("secret", "{}"), "X-Forwarded-For", "192.0.2.1"); resp.status != 200 {
+			t.Errorf("got %d %s", resp.status, resp.body)
+		}
+	})
+}

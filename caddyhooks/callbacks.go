@@ -1,0 +1,106 @@
+package caddyhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+// Callbacks is how replies are posted to callback URLs.
+type Callbacks struct {
+	// Secrets, as whsec_<base64>, that callbacks are signed with. Several: one is being replaced by another.
+	Secret Secrets `json:"secret,omitempty"`
+
+	// Addresses or ranges that callbacks may go to although they are not public.
+	Allow []string `json:"allow,omitempty"`
+
+	// The ports that callbacks may go to. Default: 80, 443, 8080, 8443.
+	Ports []uint16 `json:"ports,omitempty"`
+
+	// Let callbacks go to every port.
+	AnyPort bool `json:"any_port,omitempty"`
+
+	// How long one attempt may take. Default: 15s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+}
+
+// guard makes the address guard that the configuration asks for.
+func (c *Callbacks) guard() (*outbound.Guard, error) {
+	var allow []netip.Prefix
+	for _, text := range c.Allow {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(text)
+			if addrErr != nil {
+				return nil, fmt.Errorf("callbacks allow: '%s' is neither an address nor a range such as 10.0.0.0/8", text)
+			}
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		allow = append(allow, prefix)
+	}
+	return outbound.NewGuard(allow, c.Ports, c.AnyPort), nil
+}
+
+// client makes the client that sends callbacks.
+func (c *Callbacks) client(guard *outbound.Guard) (*outbound.Client, error) {
+	var secrets []string
+	for _, configured := range c.Secret {
+		secret, err := resolveSecret(configured)
+		if err != nil {
+			return nil, fmt.Errorf("callbacks: a secret %w", err)
+		}
+		secrets = append(secrets, secret)
+	}
+	client, err := outbound.NewClient(guard, time.Duration(c.Timeout), secrets)
+	if err != nil {
+		return nil, fmt.Errorf("callbacks: %w", err)
+	}
+	return client, nil
+}
+
+// checkSecrets looks at those that are there already; placeholders are for the machine that the configuration is loaded
+// on.
+func (c *Callbacks) checkSecrets() error {
+	var literal []string
+	for _, secret := range c.Secret {
+		if !strings.Contains(secret, "{") {
+			literal = append(literal, secret)
+		}
+	}
+	if err := outbound.CheckSecrets(literal); err != nil {
+		return fmt.Errorf("callbacks: %w", err)
+	}
+	return nil
+}
+
+// callbackSender sends deliveries to callback URLs.
+type callbackSender struct{ client *outbound.Client }
+
+func (s callbackSender) Send(ctx context.Context, d *engine.Delivery) error {
+	outcome := s.client.Post(ctx, outbound.Callback{
+		URL: d.Callback, ID: d.ID, RunID: d.RunID, ChatID: d.ChatID, RunStatus: string(d.RunStatus),
+		Attempt: d.Attempt, ContentType: d.ContentType, Body: []byte(d.Body),
+	})
+	err := errors.New(outcome.Reason)
+	switch {
+	case outcome.Delivered:
+		return nil
+	case outcome.Final:
+		return &engine.FinalError{Err: err}
+	case outcome.RetryAfter > 0:
+		return &engine.RetryLaterError{After: outcome.RetryAfter, Err: err}
+	default:
+		return err
+	}
+}
+
+// Interface guard
+var _ engine.Sender = callbackSender{}

@@ -1,0 +1,287 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
+)
+
+// intake makes the body of a request to the named hook a run, or says what is wrong with it.
+func (in *instance) intake(v *view, name string, custom *hook, body []byte) (*engine.Run, error) {
+	switch {
+	case custom != nil:
+		return in.intakeCustom(v, custom, body)
+	case name == "wake":
+		return in.intakeWake(v, body)
+	default:
+		return in.intakeAgent(v, body)
+	}
+}
+
+func malformed(err error) error {
+	return &answer{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
+}
+
+// intakeWake reads {"text", "chatId", "metadata"}.
+func (in *instance) intakeWake(v *view, body []byte) (*engine.Run, error) {
+	obj, err := strictjson.ParseObject(body)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	f := fields{obj: obj}
+	text := f.text("text")
+	chatID := f.text("chatId")
+	metadata := f.object("metadata")
+	if f.err != nil {
+		return nil, f.err
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil, fieldErrorf("text", "is missing or blank: it must hold the text of the event")
+	}
+	if err := checkChatID(chatID); err != nil {
+		return nil, err
+	}
+	return &engine.Run{
+		Hook: "wake", Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
+		Message: untrusted.Wrap(text), Metadata: metadata,
+		MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+	}, nil
+}
+
+const defaultWakeChat = "webhook:default"
+
+func freshChat() string { return "hook:" + uuid.NewString() }
+
+// intakeAgent reads a request for a full run.
+func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
+	obj, err := strictjson.ParseObject(body)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	f := fields{obj: obj}
+	message := f.text("message")
+	name := f.text("name")
+	_, emptyCallback := f.given("callbackUrl")
+	agent := AgentFields{
+		ChatID:             f.text("chatId"),
+		Model:              f.choice("model", tiers),
+		MemoryPreset:       f.choice("memoryPreset", memoryPresets),
+		SyncResponse:       f.boolean("syncResponse"),
+		ResponseJSONSchema: f.object("responseJsonSchema"),
+		CallbackURL:        f.text("callbackUrl"),
+		Deliver:            f.boolean("deliver"),
+		Channel:            f.text("channel"),
+		To:                 f.text("to"),
+		TimeoutSeconds:     f.seconds("timeoutSeconds"),
+		Metadata:           f.object("metadata"),
+	}
+	if agent.ResponseJSONSchema != nil {
+		agent.ResponseValidationModelTier = f.choice("responseValidationModelTier", tiers)
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	if strings.TrimSpace(message) == "" {
+		if _, ok := f.given("text"); ok {
+			return nil, fieldErrorf("message", "is missing: agent takes its prompt as message, not as text")
+		}
+		return nil, fieldErrorf("message", "is missing or blank: it must hold the prompt")
+	}
+	if len(name) > 256 {
+		return nil, fieldErrorf("name", "must not be longer than 256 bytes")
+	}
+	if emptyCallback && agent.CallbackURL == "" {
+		return nil, fieldErrorf("callbackUrl", "must not be empty; leave it out for no callback")
+	}
+	if err := agent.check(&in.rules); err != nil {
+		return nil, err
+	}
+	run := agent.run(v)
+	run.Hook, run.Name, run.Message = "agent", name, message
+	run.ChatID = agent.ChatID
+	if run.ChatID == "" {
+		run.ChatID = freshChat()
+	}
+	return run, nil
+}
+
+// run makes a run of the fields, but for its hook, chat and message.
+func (f *AgentFields) run(v *view) *engine.Run {
+	run := &engine.Run{
+		Action:         engine.Agent,
+		Metadata:       f.Metadata,
+		Tier:           f.Model,
+		ValidationTier: f.ResponseValidationModelTier,
+		MemoryPreset:   orDefault(f.MemoryPreset, v.memoryPreset),
+		Schema:         f.ResponseJSONSchema,
+		Sync:           f.SyncResponse,
+		CallbackURL:    f.CallbackURL,
+		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, v.defaultTimeout),
+	}
+	if f.Deliver {
+		run.Channel, run.To = f.Channel, f.To
+	}
+	return run
+}
+
+// intakeCustom renders the message of a custom hook from any JSON.
+func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, error) {
+	doc, err := strictjson.ParseWanted(body, h.wants)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	var message string
+	switch {
+	case h.template.Blank():
+		message = string(body)
+		if h.Action == engine.Agent && h.Untrusted == "wrap" {
+			message = untrusted.Wrap(message)
+		}
+	case h.Action == engine.Agent && h.Untrusted == "wrap":
+		message = h.template.RenderMarked(doc, untrusted.NewMarker().WrapValue)
+	default:
+		message = h.template.Render(doc)
+	}
+	if strings.TrimSpace(message) == "" {
+		return nil, &answer{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
+	}
+
+	chatID := ""
+	if !h.chatID.Blank() {
+		chatID = fitChatID(h.chatID.Render(doc))
+	}
+	if h.Action == engine.Wake {
+		return &engine.Run{
+			Hook: h.Name, Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
+			Message: untrusted.Wrap(message), Metadata: h.Metadata,
+			MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+		}, nil
+	}
+	run := h.AgentFields.run(v)
+	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
+	if chatID == "" {
+		run.ChatID = freshChat()
+	}
+	return run, nil
+}
+
+// fitChatID makes a chat id of what a template gave: senders cannot mend what they send, so it is not refused.
+func fitChatID(text string) string {
+	text = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if isControl(r) {
+			return -1
+		}
+		return r
+	}, text))
+	if len(text) <= maxChatID {
+		return text
+	}
+	// Two long ids that begin alike are still two chats.
+	digest := sha256.Sum256([]byte(text))
+	suffix := "~" + hex.EncodeToString(digest[:8])
+	cut := maxChatID - len(suffix)
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + suffix
+}
+
+// fields reads the members of a request by the types they must have. The first one of a wrong type is its error; null
+// is as good as absent.
+type fields struct {
+	obj strictjson.Object
+	err error
+}
+
+// given returns a member that is there and not null.
+func (f *fields) given(name string) (strictjson.Member, bool) {
+	for _, m := range f.obj {
+		if m.Key == name {
+			return m, m.Value != nil
+		}
+	}
+	return strictjson.Member{}, false
+}
+
+func (f *fields) wrong(name, want string) {
+	if f.err == nil {
+		f.err = fieldErrorf(name, "must be %s", want)
+	}
+}
+
+func (f *fields) text(name string) string {
+	m, ok := f.given(name)
+	if !ok {
+		return ""
+	}
+	s, ok := m.Value.(string)
+	if !ok {
+		f.wrong(name, "a string")
+	}
+	return strings.Clone(s) // a slice would hold the whole body in memory
+}
+
+func (f *fields) choice(name string, allowed []string) string {
+	s := f.text(name)
+	if _, ok := f.given(name); ok && !slices.Contains(allowed, s) {
+		f.wrong(name, "one of "+strings.Join(allowed, ", "))
+	}
+	return s
+}
+
+func (f *fields) boolean(name string) bool {
+	m, ok := f.given(name)
+	if !ok {
+		return false
+	}
+	b, ok := m.Value.(bool)
+	if !ok {
+		f.wrong(name, "true or false")
+	}
+	return b
+}
+
+// seconds reads a number of seconds of at least 1; 0 says that there is none.
+func (f *fields) seconds(name string) int {
+	m, ok := f.given(name)
+	if !ok {
+		return 0
+	}
+	number, _ := m.Value.(json.Number)
+	n, err := number.Int64()
+	if err != nil {
+		f.wrong(name, "a whole number")
+		return 0
+	}
+	if n < 1 {
+		f.wrong(name, "at least 1")
+		return 0
+	}
+	return int(n)
+}
+
+// object returns an object as it was written.
+func (f *fields) object(name string) json.RawMessage {
+	m, ok := f.given(name)
+	if !ok {
+		return nil
+	}
+	if _, ok := m.Value.(map[string]any); !ok {
+		f.wrong(name, "an object")
+		return nil
+	}
+	return bytes.Clone(m.Raw)
+}

@@ -1,0 +1,109 @@
+package caddyhooks
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+// fuzzInstance is an instance as far as intake needs one.
+func fuzzInstance(f testing.TB) (*instance, *view) {
+	in := &instance{rules: rules{
+		maxTimeout:  time.Hour,
+		guard:       outbound.NewGuard(nil, nil, false),
+		checkSchema: checkSchema,
+		channels:    map[string]engine.Channel{"notes": nil},
+	}}
+	in.pinned.Mappings = []Mapping{
+		{Name: "raw"},
+		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
+	}
+	v, err := in.compile(Settings{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return in, v
+}
+
+// Whatever comes in, intake makes a run that keeps the bounds, or says in a clean sentence why not.
+func FuzzIntake(f *testing.F) {
+	in, v := fuzzInstance(f)
+	for _, body := range []string{
+		`{"text":"x","chatId":"c","metadata":{"a":1}}`, `{"message":"x","syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
+		`{"message":"x","callbackUrl":"https://example.com","timeoutSeconds":5,"deliver":true,"channel":"notes","to":"y"}`,
+		`{"a":"\ud83d\ude00","b":[{"c":1.10}],"x":{"d":null}}`, `null`, `[]`, ``, `{"message":1}`, `{"text":" "}`, `{"message":"x","model":""}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		for _, name := range []string{"wake", "agent", "raw", "full"} {
+			run, err := in.intake(v, name, v.hooks[name], []byte(body))
+			if err != nil {
+				var a *answer
+				var field *fieldError
+				if !errors.As(err, &a) && !errors.As(err, &field) {
+					t.Errorf("%s: an error without an answer: %v", name, err)
+				}
+				if !utf8.ValidString(err.Error()) || len(err.Error()) > 2000 {
+					t.Errorf("%s: the message is %q", name, err)
+				}
+				continue
+			}
+			switch {
+			case strings.TrimSpace(run.Message) == "" || run.ChatID == "" || run.Timeout <= 0 || run.Timeout > time.Hour:
+				t.Errorf("%s: incomplete run %+v", name, run)
+			case checkChatID(run.ChatID) != nil || !utf8.ValidString(run.ChatID):
+				t.Errorf("%s: chat id %q", name, run.ChatID)
+			case run.Metadata != nil && !json.Valid(run.Metadata), run.Schema != nil && (!json.Valid(run.Schema) || !run.Sync):
+				t.Errorf("%s: metadata or schema of %+v", name, run)
+			case run.Action == engine.Wake && !strings.HasPrefix(run.Message, "[EXTERNAL WEBHOOK DATA] id="):
+				t.Errorf("%s: the message is not marked: %q", name, run.Message)
+			}
+		}
+	})
+}
+
+func TestSizesAreReadAsOperatorsMeanThem(t *testing.T) {
+	for text, want := range map[string]Size{
+		"64KB": 65536, "64kb": 65536, "64 KB": 65536, "64K": 65536, "64KiB": 65536, "65536": 65536, "1MB": 1 << 20, "1.5MB": 3 << 19, "1GB": 1 << 30, "10B": 10,
+	} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("%s is %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "KB", "-1", "1TB", "1e3", "0x10", "99999999999GB", "1,000"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("%q is taken for %d", text, got)
+		}
+	}
+}
+
+func TestChatIDsFromTemplatesFit(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain": "plain", " a\nb\x00c\u0085 ": "abc", strings.Repeat("x", 256): strings.Repeat("x", 256),
+	} {
+		if got := fitChatID(in); got != want {
+			t.Errorf("%q became %q", in, got)
+		}
+	}
+	long := "x" + strings.Repeat("😀", 100)
+	first, second := fitChatID(long+"1"), fitChatID(long+"2")
+	if first == second || checkChatID(first) != nil || !utf8.ValidString(first) || !strings.HasPrefix(first, long[:200]) {
+		t.Errorf("long ids became %q and %q", first, second)
+	}
+}
+
+func TestTraceParentIsPassedOnOnlyIfItIsOne(t *testing.T) {
+	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for value, want := range map[string]string{good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): ""} {
+		if got := traceParent(map[string][]string{"Traceparent": {value}}); got != want {
+			t.Errorf("%q gives %q", value, got)
+		}
+	}
+}

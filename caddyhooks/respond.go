@@ -1,0 +1,132 @@
+package caddyhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+// answer is an error with the answer that it is given.
+type answer struct {
+	status     int
+	message    string
+	retryAfter time.Duration
+	header     [2]string // one more header, if it has a name
+}
+
+func (a *answer) Error() string { return a.message }
+
+var (
+	errNotFound = &answer{status: http.StatusNotFound, message: "There is no webhook here."}
+	errMethod   = &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
+	errStarting = &answer{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
+	errSlowBody = &answer{status: http.StatusRequestTimeout, message: "The body took too long to arrive."}
+	errCutBody  = &answer{status: http.StatusBadRequest, message: "The body broke off before its end."}
+)
+
+// statusCallerGone is what Caddy, too, logs for a caller that did not wait for its answer.
+const statusCallerGone = 499
+
+// writeError turns an error into its answer. What has none of its own is our fault, and says no more than that.
+func writeError(w http.ResponseWriter, err error) {
+	var a *answer
+	var field *fieldError
+	switch {
+	case errors.As(err, &a):
+	case errors.As(err, &field):
+		a = &answer{status: http.StatusBadRequest, message: "The field " + field.Error() + "."}
+	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
+		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
+	case errors.Is(err, engine.ErrStopping):
+		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
+	case errors.Is(err, context.Canceled):
+		w.WriteHeader(statusCallerGone) // for the access log
+		return
+	default:
+		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
+	}
+	h := w.Header()
+	if a.retryAfter > 0 {
+		h.Set("Retry-After", retryAfterSeconds(a.retryAfter))
+	}
+	if a.header[0] != "" {
+		h.Set(a.header[0], a.header[1])
+	}
+	writeBody(w, a.status, "application/json", engine.ErrorBody(a.message))
+}
+
+// retryAfterSeconds rounds up: a caller that comes back on time must not be early.
+func retryAfterSeconds(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}
+
+// writeAccepted acknowledges a run that is carried out in the background.
+func writeAccepted(w http.ResponseWriter, run *engine.Run) {
+	body := append(make([]byte, 0, 128), `{"status":"accepted"`...)
+	status := http.StatusOK
+	if run.Action == engine.Agent {
+		status = http.StatusAccepted
+		body = append(body, `,"runId":"`...)
+		body = append(body, run.ID...)
+		body = append(body, '"')
+	}
+	body = append(body, `,"chatId":`...)
+	body = append(body, jsonString(run.ChatID)...)
+	body = append(body, '}')
+	writeBody(w, status, "application/json", body)
+}
+
+// jsonString is text as JSON. Most ids can be taken as they stand.
+func jsonString(text string) []byte {
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			encoded, _ := json.Marshal(text) // strings always encode
+			return encoded
+		}
+	}
+	return append(append([]byte{'"'}, text...), '"')
+}
+
+// writeOutcome answers a caller that waited for the end of its run.
+func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome) error {
+	h := w.Header()
+	h.Set("X-Service-Run-Id", run.ID)
+	h.Set("X-Service-Chat-Id", outbound.HeaderValue(run.ChatID))
+	if run.Schema != nil && outcome.HasText {
+		h.Set("X-Service-Schema-Repair-Attempts", strconv.Itoa(outcome.Repairs))
+	}
+	if outcome.Status == engine.Completed {
+		if run.Schema != nil {
+			writeBody(w, http.StatusOK, "application/json", outcome.JSON)
+		} else {
+			writeBody(w, http.StatusOK, "text/plain; charset=utf-8", []byte(outcome.Text))
+		}
+		return nil
+	}
+	status := http.StatusBadGateway
+	switch {
+	case outcome.Status == engine.TimedOut:
+		status = http.StatusGatewayTimeout
+	case outcome.Failure == engine.SchemaUnmet:
+		status = http.StatusUnprocessableEntity
+	case outcome.Failure == engine.RunnerUnavailable, outcome.Failure == engine.ShuttingDown:
+		status = http.StatusServiceUnavailable
+	}
+	return &answer{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter}
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = []string{contentType}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	// What a caller sent may come back in an answer; no browser should take it for a page.
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a caller that is gone cannot be told
+}

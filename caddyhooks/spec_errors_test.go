@@ -1,0 +1,509 @@
+package caddyhooks_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBadRequestsAre400(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := startSite(t, hooks(rn, "workers 1\n max_timeout 10m\n hook custom\n"))
+	for _, c := range []struct {
+		name, path, body string
+		words            []string
+	}{
+		{"missing text", "wake", `{}`, []string{"text"}},
+		{"missing message", "agent", `{}`, []string{"message"}},
+		{"text instead of message", "agent", `{"text":"a"}`, []string{"message", "text"}},
+		{"malformed JSON for wake", "wake", `{"text":"a"`, []string{"JSON"}},
+		{"malformed JSON for agent", "agent", `{"message":"a",}`, []string{"JSON"}},
+		{"malformed JSON for a custom hook", "custom", `{a:1}`, []string{"JSON"}},
+		{"callback URL without a scheme", "agent", `{"message":"a","callbackUrl":"example.com/x"}`, []string{"callbackUrl", "http://"}},
+		{"callback URL of another scheme", "agent", `{"message":"a","callbackUrl":"ftp://example.com/"}`, []string{"callbackUrl", "http://"}},
+		{"callback URL without a host", "agent", `{"message":"a","callbackUrl":"http:///x"}`, []string{"callbackUrl", "host"}},
+		{"callback URL with a password", "agent", `{"message":"a","callbackUrl":"http://u:p@example.com/"}`, []string{"callbackUrl", "password"}},
+		{"callback URL that is empty", "agent", `{"message":"a","callbackUrl":""}`, []string{"callbackUrl", "empty"}},
+		{"callback URL with a bad port", "agent", `{"message":"a","callbackUrl":"http://example.com:99999/"}`, []string{"callbackUrl", "port"}},
+		{"callback URL with a port that is not allowed", "agent", `{"message":"a","callbackUrl":"http://example.com:22/"}`, []string{"callbackUrl", "443"}},
+		{"callback URL to loopback", "agent", `{"message":"a","callbackUrl":"http://127.0.0.1/"}`, []string{"callbackUrl", "public"}},
+		{"callback URL to IPv6 loopback", "agent", `{"message":"a","callbackUrl":"http://[::1]/"}`, []string{"callbackUrl", "public"}},
+		{"callback URL to a mapped private address", "agent", `{"message":"a","callbackUrl":"http://[::ffff:10.0.0.1]/"}`, []string{"callbackUrl", "public"}},
+		{"callback URL to a metadata service", "agent", `{"message":"a","callbackUrl":"http://169.254.169.254/latest"}`, []string{"callbackUrl", "public"}},
+		{"callback URL in other digits", "agent", `{"message":"a","callbackUrl":"http://①②⑦.⓪.⓪.①/"}`, []string{"callbackUrl"}},
+		{"callback URL with a number for a host", "agent", `{"message":"a","callbackUrl":"http://2130706433/"}`, []string{"callbackUrl"}},
+		{"callback URL that is none", "agent", `{"message":"a","callbackUrl":"http://[::1"}`, []string{"callbackUrl"}},
+		{"empty schema", "agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{}}`, []string{"responseJsonSchema", "empty"}},
+		{"invalid schema", "agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{"type":7}}`, []string{"responseJsonSchema", "type"}},
+		{"schema without syncResponse", "agent", `{"message":"a","responseJsonSchema":{"type":"object"}}`, []string{"responseJsonSchema", "syncResponse"}},
+		{"unknown memoryPreset", "agent", `{"message":"a","memoryPreset":"elephant"}`, []string{"memoryPreset", "coding_balanced", "disabled"}},
+		{"unknown model", "agent", `{"message":"a","model":"gpt-4"}`, []string{"model", "balanced", "smart", "coding", "deep", "special1", "special5"}},
+		{"empty model", "agent", `{"message":"a","model":""}`, []string{"model"}},
+		{"timeoutSeconds 0", "agent", `{"message":"a","timeoutSeconds":0}`, []string{"timeoutSeconds", "1"}},
+		{"negative timeoutSeconds", "agent", `{"message":"a","timeoutSeconds":-5}`, []string{"timeoutSeconds", "1"}},
+		{"timeoutSeconds over max_timeout", "agent", `{"message":"a","timeoutSeconds":601}`, []string{"timeoutSeconds", "600"}},
+		{"timeoutSeconds with a fraction", "agent", `{"message":"a","timeoutSeconds":1.5}`, []string{"timeoutSeconds", "whole"}},
+		{"timeoutSeconds beyond all numbers", "agent", `{"message":"a","timeoutSeconds":99999999999999999999}`, []string{"timeoutSeconds"}},
+		{"timeoutSeconds that would overflow", "agent", `{"message":"a","timeoutSeconds":9223372036854775807}`, []string{"timeoutSeconds", "600"}},
+		{"deliver without a channel", "agent", `{"message":"a","deliver":true}`, []string{"channel"}},
+		{"chatId too long", "agent", `{"message":"a","chatId":"` + strings.Repeat("x", 300) + `"}`, []string{"chatId", "256"}},
+		{"chatId with a control character", "wake", `{"text":"a","chatId":"a\u0000b"}`, []string{"chatId", "control"}},
+		{"name too long", "agent", `{"message":"a","name":"` + strings.Repeat("x", 300) + `"}`, []string{"name", "256"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { s.post("/api/hooks/"+c.path, c.body).wantError(t, 400, c.words...) })
+	}
+	rn.wantNoTurn(s)
+}
+
+func TestBadCredentialsAre401(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := startSite(t, hooks(rn, "workers 1\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
+	for _, e := range endpoints {
+		t.Run("missing token for "+e.name, func(t *testing.T) {
+			s.request("POST", e.path, e.body).wantError(t, 401, "Authorization: Bearer", "X-Service-Token")
+		})
+		t.Run("wrong token for "+e.name, func(t *testing.T) {
+			s.request("POST", e.path, e.body, "Authorization", "Bearer wrong").wantError(t, 401, "token")
+		})
+		t.Run("token that cannot be read for "+e.name, func(t *testing.T) {
+			s.request("POST", e.path, e.body, "Authorization", "Bearer").wantError(t, 401, "token")
+		})
+	}
+	t.Run("missing signature", func(t *testing.T) { s.request("POST", "/api/hooks/signed", `{}`).wantError(t, 401, "signature") })
+	t.Run("failed signature", func(t *testing.T) {
+		s.request("POST", "/api/hooks/signed", `{}`, "X-Sig", signature("secret", "{ }")).wantError(t, 401, "signature")
+	})
+	rn.wantNoTurn(s)
+}
+
+func TestNotFoundLooksTheSameForEveryReason(t *testing.T) {
+	s := startSite(t, "hooks {\n token "+token+"\n hook custom\n}")
+	var answers []response
+	var names []string
+	ask := func(name, method, path string, headers ...string) {
+		resp := s.request(method, path, `{"text":"a","message":"a"}`, headers...)
+		resp.wantError(t, 404)
+		resp.header.Del("Date")
+		answers, names = append(answers, resp), append(names, name)
+	}
+	good := []string{"Authorization", "Bearer " + token}
+	ask("off, wake", "POST", "/api/hooks/wake", good...)
+	ask("off, agent", "POST", "/api/hooks/agent", good...)
+	ask("off, custom hook", "POST", "/api/hooks/custom", good...)
+	ask("off, unknown", "POST", "/api/hooks/unknown", good...)
+	ask("off, no token", "POST", "/api/hooks/wake")
+	ask("off, wrong method", "GET", "/api/hooks/wake")
+	s.patchSettings(`{"enabled":true}`)
+	ask("unknown", "POST", "/api/hooks/unknown", good...)
+	ask("another case", "POST", "/api/hooks/Custom", good...)
+	ask("unknown, no token", "POST", "/api/hooks/unknown")
+	ask("unknown, wrong method", "DELETE", "/api/hooks/unknown")
+	ask("the path itself", "POST", "/api/hooks", good...)
+	ask("the path with a slash", "POST", "/api/hooks/", good...)
+	for i, answer := range answers {
+		if answer.body != answers[0].body || fmt.Sprint(answer.header) != fmt.Sprint(answers[0].header) {
+			t.Errorf("%s: got %v %s\n%s: got %v %s", names[i], answer.header, answer.body, names[0], answers[0].header, answers[0].body)
+		}
+	}
+}
+
+func TestOtherMethodsAre405(t *testing.T) {
+	s := startSite(t, "hooks {\n enabled\n token "+token+"\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }\n}")
+	for _, path := range []string{"wake", "agent", "custom", "signed"} {
+		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "PROPFIND"} {
+			t.Run(method+" "+path, func(t *testing.T) {
+				resp := s.request(method, "/api/hooks/"+path, "")
+				if got := resp.header.Get("Allow"); got != "POST" {
+					t.Errorf("Allow is %q", got)
+				}
+				if method == "HEAD" {
+					if resp.status != 405 {
+						t.Errorf("got %d", resp.status)
+					}
+					return
+				}
+				resp.wantError(t, 405, "POST")
+			})
+		}
+	}
+}
+
+func TestTooLargeBodiesAre413(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := startSite(t, hooks(rn, "workers 1\n max_payload 1KB\n max_request 2KB\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
+	for _, c := range []struct {
+		path  string
+		limit int
+	}{{"custom", 1024}, {"signed", 1024}, {"wake", 2048}, {"agent", 2048}} {
+		t.Run(c.path, func(t *testing.T) {
+			body := func(size int) string {
+				start := `{"text":"a","message":"`
+				return start + strings.Repeat("x", size-len(start)-2) + `"}`
+			}
+			over, fits := body(c.limit+1), body(c.limit)
+			resp := s.post("/api/hooks/"+c.path, over, "X-Sig", signature("secret", over))
+			resp.wantError(t, 413, fmt.Sprint(c.limit))
+			if c.path != "signed" {
+				s.postChunked("/api/hooks/"+c.path, over).wantError(t, 413, fmt.Sprint(c.limit))
+			}
+			rn.wantNoTurn(s)
+			if resp := s.post("/api/hooks/"+c.path, fits, "X-Sig", signature("secret", fits)); resp.status/100 != 2 {
+				t.Errorf("a body of %d bytes: got %d %s", c.limit, resp.status, resp.body)
+			}
+			if got := rn.next().text("hook"); got != c.path {
+				t.Errorf("the runner got a turn of %s", got)
+			}
+		})
+	}
+	t.Run("1 MB is the default for built-in endpoints", func(t *testing.T) {
+		s.load(hooks(rn, "workers 1"))
+		body := `{"text":"a","x":"` + strings.Repeat("x", 1<<20) + `"}`
+		eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"`+strings.Repeat("x", 4096)+`"}`, "Authorization", "Bearer "+token)
+			return err == nil && resp.status == 200
+		})
+		s.post("/api/hooks/wake", body).wantError(t, 413, "1048576")
+		if resp := s.post("/api/hooks/wake", `{"text":"a","x":"`+strings.Repeat("x", 1<<20-19)+`"}`); resp.status != 200 {
+			t.Errorf("got %d %s", resp.status, resp.body)
+		}
+	})
+}
+
+// A request that is wrong in every way is told so in a fixed order: mending what it is told brings up the next.
+func TestOrderOfChecks(t *testing.T) {
+	release := make(chan struct{})
+	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
+	s := startSite(t, "hooks {\n token "+token+"\n runner http "+rn.URL+"\n workers 1\n queue_limit 1\n max_payload 1KB\n max_request 1KB\n hook signed {\n auth hmac X-Sig secret\n }\n}")
+	defer close(release)
+
+	long := `{"text":` + strings.Repeat(" ", 2000)
+	const broken, wrong, good = `{"text":`, `{"text":"","message":""}`, `{"text":"a","message":"a"}`
+	auth := "Bearer " + token
+	for _, path := range []string{"wake", "agent"} {
+		s.request("GET", "/api/hooks/"+path, long).wantError(t, 404)
+	}
+	s.patchSettings(`{"enabled":true}`)
+	// One run is under way and one waits: the queue is full.
+	s.post("/api/hooks/wake", `{"text":"under way","chatId":"1"}`)
+	rn.next()
+	s.post("/api/hooks/wake", `{"text":"waits","chatId":"2"}`)
+
+	for _, path := range []string{"wake", "agent"} {
+		t.Run(path, func(t *testing.T) {
+			s.request("GET", "/api/hooks/"+path+"x", long).wantError(t, 404)
+			s.request("GET", "/api/hooks/"+path, long).wantError(t, 405)
+			s.request("POST", "/api/hooks/"+path, long).wantError(t, 401)
+			s.request("POST", "/api/hooks/"+path, long, "Authorization", auth).wantError(t, 413)
+			s.request("POST", "/api/hooks/"+path, broken, "Authorization", auth).wantError(t, 400, "JSON")
+			s.request("POST", "/api/hooks/"+path, wrong, "Authorization", auth).wantError(t, 400, "field")
+			resp := s.request("POST", "/api/hooks/"+path, good, "Authorization", auth)
+			resp.wantError(t, 503)
+			if resp.header.Get("Retry-After") == "" {
+				t.Error("there is no Retry-After")
+			}
+		})
+	}
+	t.Run("signed hook", func(t *testing.T) {
+		s.request("GET", "/api/hooks/signedx", long).wantError(t, 404)
+		s.request("GET", "/api/hooks/signed", long).wantError(t, 405)
+		s.request("POST", "/api/hooks/signed", long).wantError(t, 413)
+		s.request("POST", "/api/hooks/signed", broken).wantError(t, 401)
+		s.request("POST", "/api/hooks/signed", broken, "X-Sig", signature("secret", broken)).wantError(t, 400, "JSON")
+		s.request("POST", "/api/hooks/signed", good, "X-Sig", signature("secret", good)).wantError(t, 503)
+	})
+}
+
+func TestFullQueueIs503AndStoresNothing(t *testing.T) {
+	release := make(chan struct{})
+	rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, tn turn) { <-release })
+	s := startSite(t, hooks(rn, "workers 1\n queue_limit 1\n hook custom"))
+	s.post("/api/hooks/agent", `{"message":"first"}`)
+	if got := rn.next().text("message"); got != "first" {
+		t.Errorf("got turn %q", got)
+	}
+	if resp := s.post("/api/hooks/agent", `{"message":"second"}`); resp.status != 202 {
+		t.Errorf("the run that fits in the queue: got %d", resp.status)
+	}
+	for path, body := range map[string]string{
+		"wake":   `{"text":"x"}`,
+		"agent":  `{"message":"x"}`,
+		"custom": `{}`,
+	} {
+		resp := s.post("/api/hooks/"+path, body)
+		resp.wantError(t, 503, "later")
+		if resp.header.Get("Retry-After") == "" {
+			t.Errorf("%s: there is no Retry-After", path)
+		}
+	}
+	resp := s.post("/api/hooks/agent", `{"message":"x","syncResponse":true}`)
+	resp.wantError(t, 503, "later")
+	if resp.header.Get("Retry-After") == "" {
+		t.Error("sync: there is no Retry-After")
+	}
+	close(release)
+	if got := rn.next().text("message"); got != "second" {
+		t.Errorf("got turn %q", got)
+	}
+	rn.wantNoTurn(s)
+}
+
+func TestFullChatIs503ForThatChatAlone(t *testing.T) {
+	release := make(chan struct{})
+	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
+	s := startSite(t, hooks(rn, "chat_limit 1"))
+	defer close(release)
+	s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	rn.next()
+	s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	resp := s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	resp.wantError(t, 503, "later")
+	if resp.header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
+	}
+	if resp := s.post("/api/hooks/wake", `{"text":"a","chatId":"other"}`); resp.status != 200 {
+		t.Errorf("another chat: got %d %s", resp.status, resp.body)
+	}
+}
+
+func TestFailedRunnerIs502(t *testing.T) {
+	const leak = "secret words of the upstream"
+	for name, reply := range map[string]func(http.ResponseWriter, *http.Request, turn){
+		"status 500": func(w http.ResponseWriter, _ *http.Request, _ turn) { http.Error(w, leak, 500) },
+		"status 404": func(w http.ResponseWriter, _ *http.Request, _ turn) { http.Error(w, leak, 404) },
+		"status 204": func(w http.ResponseWriter, _ *http.Request, _ turn) { w.WriteHeader(204) },
+		"a redirect": func(w http.ResponseWriter, r *http.Request, _ turn) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		},
+		"bad JSON": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"answer":"`+leak+`"}`)
+		},
+		"an error event": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "event: error\ndata: "+leak+"\n\n")
+		},
+		"a stream cut off": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "event: delta\ndata: "+leak+"\n\n")
+		},
+		"a broken connection": func(http.ResponseWriter, *http.Request, turn) { panic(http.ErrAbortHandler) },
+		"too long a reply":    func(w http.ResponseWriter, _ *http.Request, _ turn) { _, _ = w.Write(make([]byte, 1<<20+1)) },
+		"invalid UTF-8":       func(w http.ResponseWriter, _ *http.Request, _ turn) { _, _ = w.Write([]byte{0xff, 0xfe}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rn := startRunner(t, reply)
+			s := startSite(t, hooks(rn, "workers 1"))
+			for _, body := range []string{`{"message":"a","syncResponse":true}`, schemaRequest} {
+				resp := s.post("/api/hooks/agent", body)
+				resp.wantError(t, 502)
+				if strings.Contains(resp.body, leak) {
+					t.Errorf("the answer holds what the upstream said: %s", resp.body)
+				}
+				if id := rn.next().text("runId"); resp.header.Get("X-Service-Run-Id") != id {
+					t.Errorf("X-Service-Run-Id is %q, want %s", resp.header.Get("X-Service-Run-Id"), id)
+				}
+			}
+			if len(rn.turns) != 0 {
+				t.Error("the turn was tried again")
+			}
+		})
+	}
+}
+
+func TestUnreachableRunnerIs503(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := startSite(t, hooks(rn, ""))
+	rn.Close()
+	resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true}`)
+	resp.wantError(t, 503, "later")
+	if resp.header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
+	}
+}
+
+func TestBusyRunnerIsTriedAgainWithinTheRunsTime(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		t.Run(fmt.Sprintf("after %d", status), func(t *testing.T) {
+			calls := 0
+			rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) {
+				if calls++; calls == 1 {
+					w.WriteHeader(status)
+					return
+				}
+				_, _ = io.WriteString(w, "now")
+			})
+			s := startSite(t, hooks(rn, ""))
+			if resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true}`); resp.status != 200 || resp.body != "now" {
+				t.Errorf("got %d %s", resp.status, resp.body)
+			}
+			if first, second := rn.next(), rn.next(); first.header.Get("Idempotency-Key") != second.header.Get("Idempotency-Key") {
+				t.Error("the second call has another Idempotency-Key")
+			}
+		})
+	}
+	t.Run("503 if it asks for more time than there is", func(t *testing.T) {
+		rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			w.Header().Set("Retry-After", "77")
+			w.WriteHeader(503)
+		})
+		s := startSite(t, hooks(rn, ""))
+		resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":5}`)
+		resp.wantError(t, 503, "later")
+		if got := resp.header.Get("Retry-After"); got != "77" {
+			t.Errorf("Retry-After is %q", got)
+		}
+	})
+	t.Run("504 if it is busy until the time is up", func(t *testing.T) {
+		rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) { w.WriteHeader(429) })
+		s := startSite(t, hooks(rn, ""))
+		s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`).wantError(t, 504, "1 second")
+	})
+}
+
+// hang holds a turn until the caller gives up, and then tells of it.
+func hang(gone chan<- string) func(http.ResponseWriter, *http.Request, turn) {
+	return func(_ http.ResponseWriter, r *http.Request, tn turn) {
+		<-r.Context().Done()
+		gone <- tn.text("runId")
+	}
+}
+
+func receiveWithin[T any](t testing.TB, what string, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("did not happen in time: %s", what)
+	}
+	return value
+}
+
+func TestSyncRunThatDoesNotFinishInTimeIs504(t *testing.T) {
+	gone := make(chan string, 10)
+	rn := startRunner(t, hang(gone))
+	callbacks := startReceiver(t)
+	s := startSite(t, hooks(rn, withCallbacks+"hook custom {\n action agent\n sync\n timeout 1s\n }"))
+	for _, c := range []struct{ name, path, body string }{
+		{"plain", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`},
+		{"schema", "agent", strings.Replace(schemaRequest, `"message"`, `"timeoutSeconds":1,"message"`, 1)},
+		{"custom hook", "custom", `{}`},
+		{"with a callback", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := s.post("/api/hooks/"+c.path, c.body)
+			resp.wantError(t, 504, "1 second")
+			id := rn.next().text("runId")
+			if resp.header.Get("X-Service-Run-Id") != id {
+				t.Errorf("X-Service-Run-Id is %q, want %s", resp.header.Get("X-Service-Run-Id"), id)
+			}
+			if got := receiveWithin(t, "the turn is cancelled", gone); got != id {
+				t.Errorf("run %s was cancelled, want %s", got, id)
+			}
+		})
+	}
+	got := callbacks.next()
+	if got.header.Get("X-Service-Run-Status") != "timed_out" || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("the callback is %+v", got)
+	}
+	response{status: 504, header: got.header, body: got.body}.wantError(t, 504, "1 second")
+}
+
+func TestTimeIsUpForAQueuedSyncRunToo(t *testing.T) {
+	release := make(chan struct{})
+	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
+	s := startSite(t, hooks(rn, "workers 1"))
+	s.post("/api/hooks/agent", `{"message":"first"}`)
+	rn.next()
+	s.post("/api/hooks/agent", `{"message":"second","syncResponse":true,"timeoutSeconds":1}`).wantError(t, 504, "1 second")
+	close(release)
+	rn.wantNoTurn(s)
+}
+
+func TestTimeIsUpForAsyncRunsToo(t *testing.T) {
+	gone := make(chan string, 10)
+	rn := startRunner(t, hang(gone))
+	callbacks := startReceiver(t)
+	s := startSite(t, hooks(rn, withCallbacks))
+	resp := s.post("/api/hooks/agent", `{"message":"a","timeoutSeconds":1,"callbackUrl":"`+callbacks.URL+`"}`)
+	id := resp.wantBody(t, 202, "status", "runId", "chatId")["runId"]
+	if got := receiveWithin(t, "the turn is cancelled", gone); got != id {
+		t.Errorf("run %s was cancelled, want %s", got, id)
+	}
+	if got := callbacks.next(); got.header.Get("X-Service-Run-Status") != "timed_out" || got.header.Get("X-Service-Run-Id") != id {
+		t.Errorf("the callback is %+v", got)
+	}
+}
+
+// leave sends a webhook and goes away once the runner has its turn.
+func leave(t *testing.T, s *server, rn *runner, body string) turn {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/api/hooks/agent", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	left := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		left <- err
+	}()
+	tn := rn.next()
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("the caller got an answer")
+	}
+	return tn
+}
+
+func TestRunIsCancelledWhenItsCallerGoesAway(t *testing.T) {
+	gone := make(chan string, 1)
+	rn := startRunner(t, hang(gone))
+	s := startSite(t, hooks(rn, ""))
+	tn := leave(t, s, rn, `{"message":"a","syncResponse":true}`)
+	if got := receiveWithin(t, "the turn is cancelled", gone); got != tn.text("runId") {
+		t.Errorf("run %s was cancelled, want %s", got, tn.text("runId"))
+	}
+}
+
+func TestRunWithACallbackGoesOnWhenItsCallerGoesAway(t *testing.T) {
+	release := make(chan struct{})
+	rn := startRunner(t, func(w http.ResponseWriter, r *http.Request, _ turn) {
+		select {
+		case <-release:
+			_, _ = io.WriteString(w, "for the callback")
+		case <-r.Context().Done():
+		}
+	})
+	callbacks := startReceiver(t)
+	s := startSite(t, hooks(rn, "workers 1\n"+withCallbacks))
+	tn := leave(t, s, rn, `{"message":"a","syncResponse":true,"callbackUrl":"`+callbacks.URL+`"}`)
+	close(release)
+	got := callbacks.next()
+	if got.body != "for the callback" || got.header.Get("X-Service-Run-Status") != "completed" || got.header.Get("X-Service-Run-Id") != tn.text("runId") {
+		t.Errorf("the callback is %+v", got)
+	}
+}
+
+func TestThrottledCredentialsAre429(t *testing.T) {
+	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
+	for range 20 {
+		s.request("POST", "/api/hooks/wake", `{"text":"a"}`).wantError(t, 401)
+	}
+	resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`)
+	resp.wantError(t, 429, "address")
+	if resp.header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
+	}
+	if resp := s.post("/api/hooks/wake", `{"text":"a"}`); resp.status != 200 {
+		t.Errorf("a good credential: got %d", resp.status)
+	}
+}
