@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -30,7 +32,7 @@ func (r response) wantAdminError(t testing.TB, status int, words ...string) {
 	}
 }
 
-func (r response) wantJSON(t testing.TB, status int, want string) {
+func (r response) wantJSON(t testing.TB, want string) {
 	t.Helper()
 	var a, b any
 	if err := json.Unmarshal([]byte(r.body), &a); err != nil {
@@ -39,15 +41,15 @@ func (r response) wantJSON(t testing.TB, status int, want string) {
 	if err := json.Unmarshal([]byte(want), &b); err != nil {
 		t.Fatal(err)
 	}
-	if r.status != status || !reflect.DeepEqual(a, b) {
-		t.Errorf("got %d %s\nwant %d %s", r.status, r.body, status, want)
+	if r.status != 200 || !reflect.DeepEqual(a, b) {
+		t.Errorf("got %d %s\nwant 200 %s", r.status, r.body, want)
 	}
 }
 
 func TestEverythingCanBeSetUpLive(t *testing.T) {
 	s := startSite(t, "hooks")
 	s.post("/api/hooks/wake", `{"text":"x"}`).wantError(t, 404)
-	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, 200, `{"enabled":false,"token":null,"defaultTimeoutSeconds":300,
+	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, `{"enabled":false,"token":null,"defaultTimeoutSeconds":300,
 		"maxPayloadSize":65536,"memoryPreset":"disabled","mappings":[],"pinned":[]}`)
 
 	s.adminRequest("PATCH", "/hooks/settings", `{"enabled":true}`)
@@ -58,7 +60,7 @@ func TestEverythingCanBeSetUpLive(t *testing.T) {
 	}
 
 	s.post("/api/hooks/new", `{}`).wantError(t, 404)
-	s.adminRequest("PUT", "/hooks/mappings/new", `{"action":"agent","syncResponse":true,"messageTemplate":"{$.a.b}, {host}"}`).wantJSON(t, 200,
+	s.adminRequest("PUT", "/hooks/mappings/new", `{"action":"agent","syncResponse":true,"messageTemplate":"{$.a.b}, {host}"}`).wantJSON(t,
 		`{"name":"new","action":"agent","syncResponse":true,"messageTemplate":"{$.a.b}, {host}"}`)
 	if got := s.post("/api/hooks/new", `{"a":{"b":1.10},"host":"h"}`); got.body != "1.10, h" {
 		t.Errorf("the new hook answered %+v", got)
@@ -75,9 +77,9 @@ func TestEverythingCanBeSetUpLive(t *testing.T) {
 	s.adminRequest("GET", "/hooks/mappings/new", "").wantAdminError(t, 404, "new")
 
 	s.adminRequest("PATCH", "/hooks/settings", `{"maxPayloadSize":"1KB","memoryPreset":"general_chat","defaultTimeoutSeconds":7}`)
-	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, 200, `{"enabled":true,"token":"••••","defaultTimeoutSeconds":7,
+	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, `{"enabled":true,"token":"••••","defaultTimeoutSeconds":7,
 		"maxPayloadSize":1024,"memoryPreset":"general_chat","mappings":[],"pinned":[]}`)
-	s.adminRequest("PATCH", "/hooks/settings", `{"maxPayloadSize":null,"memoryPreset":null,"defaultTimeoutSeconds":null,"token":null}`).wantJSON(t, 200,
+	s.adminRequest("PATCH", "/hooks/settings", `{"maxPayloadSize":null,"memoryPreset":null,"defaultTimeoutSeconds":null,"token":null}`).wantJSON(t,
 		`{"enabled":true,"token":null,"defaultTimeoutSeconds":300,"maxPayloadSize":65536,"memoryPreset":"disabled","mappings":[],"pinned":[]}`)
 	s.post("/api/hooks/wake", `{"text":"x"}`).wantError(t, 404)
 }
@@ -114,10 +116,10 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	const shown = `{"enabled":true,"token":["••••","••••"],"defaultTimeoutSeconds":60,"maxPayloadSize":1024,"memoryPreset":"ops_support",
 		"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
 		"pinned":["defaultTimeoutSeconds","enabled","maxPayloadSize","memoryPreset","token"]}`
-	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, 200, shown)
+	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, shown)
 	// What is shown may be sent back, and setting a value to itself is no change.
-	s.adminRequest("PATCH", "/hooks/settings", shown).wantJSON(t, 200, shown)
-	s.adminRequest("PATCH", "/hooks/settings", `{"token":["one","two"],"maxPayloadSize":"1KB"}`).wantJSON(t, 200, shown)
+	s.adminRequest("PATCH", "/hooks/settings", shown).wantJSON(t, shown)
+	s.adminRequest("PATCH", "/hooks/settings", `{"token":["one","two"],"maxPayloadSize":"1KB"}`).wantJSON(t, shown)
 	s.adminRequest("PUT", "/hooks/mappings/pinned", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret","messageTemplate":"{a}"}`)
 
 	for _, patch := range []string{
@@ -129,7 +131,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	}
 	s.adminRequest("PUT", "/hooks/mappings/pinned", `{"messageTemplate":"{b}"}`).wantAdminError(t, 409, "pinned")
 	s.adminRequest("DELETE", "/hooks/mappings/pinned", "").wantAdminError(t, 409, "pinned")
-	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, 200, shown)
+	s.adminRequest("GET", "/hooks/settings", "").wantJSON(t, shown)
 }
 
 func TestMaskedSecretsAreKept(t *testing.T) {
@@ -140,7 +142,7 @@ func TestMaskedSecretsAreKept(t *testing.T) {
 	s.request("POST", "/api/hooks/signed", body, "X-Sig", hexHMAC("other", body)).wantError(t, 401)
 
 	shown := s.adminRequest("GET", "/hooks/mappings/signed", "")
-	shown.wantJSON(t, 200, `{"name":"signed","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••"}`)
+	shown.wantJSON(t, `{"name":"signed","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••"}`)
 	s.adminRequest("PUT", "/hooks/mappings/signed", shown.body)
 	if got := s.request("POST", "/api/hooks/signed", body, "X-Sig", hexHMAC("s3cret", body)).status; got != 200 {
 		t.Errorf("after a masked secret was sent back: %d", got)
@@ -154,6 +156,23 @@ func TestMaskedSecretsAreKept(t *testing.T) {
 		}
 	}
 	s.adminRequest("PATCH", "/hooks/settings", `{"token":["a","b","••••"]}`).wantAdminError(t, 400, "token")
+	s.adminRequest("PATCH", "/hooks/settings", `{"token":["••••"]}`).wantAdminError(t, 400, "ambiguous")
+	s.adminRequest("PATCH", "/hooks/settings", `{"token":"••••"}`).wantAdminError(t, 400, "ambiguous")
+}
+
+func TestPinnedSecretsAreReadOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startSite(t, "hooks {\n\tenabled\n\ttoken {file."+file+"}\n}")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.adminRequest("PUT", "/hooks/mappings/later", `{}`).wantJSON(t, `{"name":"later"}`)
+	if got := s.post("/api/hooks/later", `{}`); got.status != 200 {
+		t.Errorf("got %+v", got)
+	}
 }
 
 func TestBadSettingsChangeNothing(t *testing.T) {
@@ -186,7 +205,8 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 		`{"syncResponse":true,"responseJsonSchema":{"type":"object"},"responseValidationModelTier":"x"}`: {"responseValidationModelTier"},
 		`{"callbackUrl":"ftp://example.com"}`:                                                            {"callbackUrl"}, `{"callbackUrl":"http://127.0.0.1/"}`: {"callbackUrl"},
 		`{"deliver":true}`: {"channel"}, `{"deliver":true,"channel":"notes"}`: {"to"}, `{"deliver":true,"channel":"x","to":"y"}`: {"channel"},
-		`{"timeoutSeconds":3601}`: {"timeoutSeconds"}, `{"timeoutSeconds":-1}`: {"timeoutSeconds"}, `{"timeoutSeconds":"1"}`: {"timeoutSeconds"},
+		`{"timeoutSeconds":3601}`: {"timeoutSeconds"}, `{"timeoutSeconds":-1}`: {"timeoutSeconds"}, `{"timeoutSeconds":0}`: {"timeoutSeconds"},
+		`{"Action":"agent"}`: {"Action"}, `{"action":"wake","action":"agent"}`: {"twice"}, `{"timeoutSeconds":"1"}`: {"timeoutSeconds"},
 		`{"metadata":[]}`: {"metadata"}, `{"metadata":"x"}`: {"metadata"},
 	} {
 		s.adminRequest("PUT", "/hooks/mappings/bad", body).wantAdminError(t, 400, words...)
@@ -206,11 +226,11 @@ func TestEveryFieldOfAMappingIsKept(t *testing.T) {
 		"responseJsonSchema":{"type":"object","z":1.10,"a":"<>"},"responseValidationModelTier":"deep","callbackUrl":"https://example.com/x?a=1&b=2",
 		"deliver":true,"channel":"notes","to":"me","timeoutSeconds":5,"metadata":{"n":12345678901234567890}}`
 	got := s.adminRequest("PUT", "/hooks/mappings/full", strings.Replace(mapping, "••••", "s3cret", 1))
-	got.wantJSON(t, 200, mapping)
+	got.wantJSON(t, mapping)
 	if !strings.Contains(got.body, "12345678901234567890") || !strings.Contains(got.body, "1.10") || strings.Contains(got.body, `\u003c`) {
 		t.Errorf("numbers or text changed: %s", got.body)
 	}
-	s.adminRequest("GET", "/hooks/mappings", "").wantJSON(t, 200, "["+mapping+"]")
+	s.adminRequest("GET", "/hooks/mappings", "").wantJSON(t, "["+mapping+"]")
 }
 
 func TestInstancesAreApart(t *testing.T) {
@@ -224,11 +244,11 @@ func TestInstancesAreApart(t *testing.T) {
 		enabled
 		token second
 	}`)
-	s.adminRequest("GET", "/hooks/instances", "").wantJSON(t, 200, `["default","ops"]`)
+	s.adminRequest("GET", "/hooks/instances", "").wantJSON(t, `["default","ops"]`)
 	s.adminRequest("PUT", "/hooks/instances/ops/mappings/only", `{}`)
-	s.adminRequest("GET", "/hooks/mappings", "").wantJSON(t, 200, `[]`)
-	s.adminRequest("GET", "/hooks/instances/ops/mappings", "").wantJSON(t, 200, `[{"name":"only"}]`)
-	s.adminRequest("GET", "/hooks/instances/default/mappings", "").wantJSON(t, 200, `[]`)
+	s.adminRequest("GET", "/hooks/mappings", "").wantJSON(t, `[]`)
+	s.adminRequest("GET", "/hooks/instances/ops/mappings", "").wantJSON(t, `[{"name":"only"}]`)
+	s.adminRequest("GET", "/hooks/instances/default/mappings", "").wantJSON(t, `[]`)
 	for _, tc := range []struct {
 		path, token string
 		want        int

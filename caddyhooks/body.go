@@ -51,7 +51,7 @@ func readBody(r *http.Request, limit int64) (*body, error) {
 			err = errSlowBody
 		}
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return b, nil
 			}
 			b.release()

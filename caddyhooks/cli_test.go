@@ -39,7 +39,8 @@ func TestBinary(t *testing.T) {
 	t.Run("takes every Caddyfile of this repository", b.takesEveryCaddyfile)
 	t.Run("lists the modules", b.listsModules)
 	t.Run("validates a configuration that is being served", b.validatesBesideAServer)
-	t.Run("lets held callers go when it is terminated", b.letsHeldCallersGo)
+	t.Run("lets held callers go when it is terminated", func(t *testing.T) { b.letsHeldCallersGo(t, "", "1s") })
+	t.Run("lets held callers go before Caddy drops them", func(t *testing.T) { b.letsHeldCallersGo(t, "grace_period 2s", "1m") })
 	t.Run("lets a turn end when it is terminated", b.letsATurnEnd)
 }
 
@@ -115,7 +116,7 @@ func (b *caddyBinary) listsModules(t *testing.T) {
 }
 
 func (b *caddyBinary) validatesBesideAServer(t *testing.T) {
-	p := b.serve(t, `
+	p := b.serve(t, "", `
 	hooks {
 		enabled
 		token `+token+`
@@ -142,14 +143,18 @@ func (b *caddyBinary) validatesBesideAServer(t *testing.T) {
 	p.wantCleanExit(t)
 }
 
-func (b *caddyBinary) letsHeldCallersGo(t *testing.T) {
+func (b *caddyBinary) letsHeldCallersGo(t *testing.T, globals, drainTimeout string) {
 	rn := startRunner(t, func(_ http.ResponseWriter, r *http.Request, _ turn) { <-r.Context().Done() })
-	p := b.serve(t, `
+	p := b.serve(t, globals, `
 	hooks {
 		enabled
 		token `+token+`
 		runner http `+rn.URL+`
-		drain_timeout 1s
+		drain_timeout `+drainTimeout+`
+	}
+	hooks another {
+		path /another
+		drain_timeout `+drainTimeout+`
 	}`)
 	running := p.ask(`{"message":"one","syncResponse":true,"chatId":"c","timeoutSeconds":300}`)
 	rn.next()
@@ -182,7 +187,7 @@ func (b *caddyBinary) letsATurnEnd(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	p := b.serve(t, `
+	p := b.serve(t, "", `
 	hooks {
 		enabled
 		token `+token+`
@@ -218,8 +223,8 @@ type process struct {
 	err    error // how it exited
 }
 
-// serve starts the binary with one site that has the given directives.
-func (b *caddyBinary) serve(t *testing.T, directives string) *process {
+// serve starts the binary with global options and one site that has the given directives.
+func (b *caddyBinary) serve(t *testing.T, globals, directives string) *process {
 	t.Helper()
 	p := &process{
 		url:    "http://127.0.0.1:" + freePort(t),
@@ -227,7 +232,8 @@ func (b *caddyBinary) serve(t *testing.T, directives string) *process {
 		config: filepath.Join(t.TempDir(), "Caddyfile"),
 		exited: make(chan struct{}),
 	}
-	text := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n}\n%s {\n%s\n}\n", strings.TrimPrefix(p.admin, "http://"), p.url, directives)
+	text := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\t%s\n}\n%s {\n%s\n}\n",
+		strings.TrimPrefix(p.admin, "http://"), globals, p.url, directives)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -884,3 +884,51 @@ func (rc *receiver) next() received {
 		return received{}
 	}
 }
+
+// The rest of a site must not get at webhooks or their answers.
+func TestHooksStandAheadOfTheRestOfTheSite(t *testing.T) {
+	t.Setenv("CADDYHOOKS_TEST_SECRET", "from the environment")
+	s := startSite(t, `
+	root `+t.TempDir()+`
+	templates
+	try_files {path} /index.html
+	basic_auth {
+		someone $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG
+	}
+	file_server
+	handle {
+		respond "taken"
+	}
+	hooks {
+		enabled
+		token `+token+`
+	}`)
+	got := s.post("/api/hooks/agent", `{"message":"{{env \"CADDYHOOKS_TEST_SECRET\"}}","syncResponse":true}`)
+	if got.status != 200 || got.body != `{{env "CADDYHOOKS_TEST_SECRET"}}` {
+		t.Errorf("got %d %q", got.status, got.body)
+	}
+	if got := s.request("GET", "/else", ""); got.status != 401 {
+		t.Errorf("the rest of the site answers %d", got.status)
+	}
+}
+
+func TestWakeMappingDoesNotUseAgentFields(t *testing.T) {
+	rn := startRunner(t, nil)
+	s := startSite(t, hooks(rn, `
+		hook bell {
+			action wake
+			model deep
+			memory_preset ops_support
+			sync
+			timeout 7s
+			metadata k v
+		}`))
+	if got := s.post("/api/hooks/bell", `{"a":1}`); got.status != 200 || got.field(t, "status") != "accepted" {
+		t.Errorf("got %+v", got)
+	}
+	tn := rn.next()
+	memory, _ := tn.body["memory"].(map[string]any)
+	if tn.body["tier"] != nil || memory["preset"] != "disabled" || fmt.Sprint(tn.body["timeoutSeconds"]) != "300" {
+		t.Errorf("the turn is %v", tn.body)
+	}
+}

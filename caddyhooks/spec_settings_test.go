@@ -19,13 +19,12 @@ func (s *server) patchSettings(body string) response {
 }
 
 // putMapping saves a live mapping, which must go well.
-func (s *server) putMapping(name, body string) response {
+func (s *server) putMapping(name, body string) {
 	s.t.Helper()
 	resp := s.adminRequest("PUT", "/hooks/mappings/"+name, body)
 	if resp.status != 200 {
 		s.t.Fatalf("PUT mapping %s %s: got %d %s", name, body, resp.status, resp.body)
 	}
-	return resp
 }
 
 func TestDefaultSettingsAreShownByTheAdminAPI(t *testing.T) {

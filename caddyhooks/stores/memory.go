@@ -18,7 +18,7 @@ func init() {
 }
 
 // Memory keeps runs and live settings in memory. They survive a reload of the configuration, and are gone when the
-// process ends.
+// process ends. When the runs and deliveries that it holds come to 512 MB, it takes no more.
 type Memory struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -61,13 +61,21 @@ type memoryStore struct {
 	lanes      engine.Lanes[*engine.Run]
 	places     map[string]*engine.Place[*engine.Run] // by run id
 	deliveries deliveryHeap
+	bytes      int // of runs and deliveries
 	settings   []byte
 }
+
+const maxBytes = 512 << 20
+
+// runBytes and deliveryBytes are about what one takes in memory.
+func runBytes(r *engine.Run) int { return 1024 + len(r.Message) + len(r.Metadata) + len(r.Schema) }
+
+func deliveryBytes(d *engine.Delivery) int { return 512 + len(d.Body) }
 
 func (s *memoryStore) Add(_ context.Context, run *engine.Run, limits engine.Limits) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if limits.Queue > 0 && s.lanes.Queued() >= limits.Queue {
+	if limits.Queue > 0 && s.lanes.Queued() >= limits.Queue || s.bytes+runBytes(run) > maxBytes {
 		return engine.ErrQueueFull
 	}
 	if limits.Chat > 0 && s.lanes.QueuedIn(run.ChatID) >= limits.Chat {
@@ -75,6 +83,7 @@ func (s *memoryStore) Add(_ context.Context, run *engine.Run, limits engine.Limi
 	}
 	place, ready := s.lanes.Push(run.ChatID, run)
 	s.places[run.ID] = place
+	s.bytes += runBytes(run)
 	if ready {
 		s.signal()
 	}
@@ -133,7 +142,9 @@ func (s *memoryStore) remove(id string, queued bool, deliveries []*engine.Delive
 	}
 	s.lanes.Done(place)
 	delete(s.places, id)
+	s.bytes -= runBytes(place.Item)
 	for _, d := range deliveries {
+		s.bytes += deliveryBytes(d)
 		heap.Push(&s.deliveries, d)
 	}
 	return nil
@@ -152,11 +163,12 @@ func (s *memoryStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (
 }
 
 func (s *memoryStore) SettleDelivery(_ context.Context, d *engine.Delivery, over bool) error {
-	if over {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if over {
+		s.bytes -= deliveryBytes(d)
+		return nil
+	}
 	heap.Push(&s.deliveries, d)
 	return nil
 }

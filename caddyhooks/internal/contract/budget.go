@@ -25,9 +25,11 @@ func (b *budget) run(work func()) (err error) {
 	b.deadline = start.Add(b.time)
 	defer func() {
 		b.time -= time.Since(start)
-		if r := recover(); r == errTooCostly {
+		switch r := recover(); r {
+		case nil:
+		case errTooCostly:
 			err = errTooCostly
-		} else if r != nil {
+		default:
 			panic(r)
 		}
 	}()

@@ -79,10 +79,10 @@ func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 	var (
 		best     candidate
 		failures []failure
-		none     error
+		notJSON  error
 	)
 	err := b.run(func() {
-		none = candidates([]byte(answer), b, func(c candidate) bool {
+		notJSON = candidates([]byte(answer), b, func(c candidate) bool {
 			found := s.validate(c.value, b)
 			if found == nil || len(c.text) > len(best.text) {
 				best, failures = c, found
@@ -93,8 +93,8 @@ func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case none != nil:
-		return unreadable(answer, "the answer is not a JSON value: "+none.Error()), nil
+	case notJSON != nil:
+		return unreadable(answer, "the answer is not a JSON value: "+notJSON.Error()), nil //nolint:nilerr // what is wrong with an answer is no failure of judging it
 	case failures == nil:
 		return verdict{json: bytes.Clone(best.text)}, nil
 	default:

@@ -344,7 +344,7 @@ func (s *search) take(value any) bool {
 		s.first = value
 		return true
 	}
-	ok := true
+	var ok bool
 	if s.count == 2 {
 		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.most); !ok {
 			return false
