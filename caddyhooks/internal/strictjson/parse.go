@@ -216,7 +216,7 @@ func (p *parser) value(want *Want) (any, error) {
 	case '[':
 		return p.array(want.item())
 	case '"':
-		s, err := p.str()
+		s, err := p.str(want != nil)
 		if want == nil {
 			return nil, err // without the cost of making it an any
 		}
@@ -321,7 +321,7 @@ func (p *parser) nextMember(first bool) (key string, ok bool, err error) {
 	if p.pos == len(p.data) || p.data[p.pos] != '"' {
 		return "", false, p.fail("a key in double quotes must start here")
 	}
-	if key, err = p.str(); err != nil {
+	if key, err = p.str(true); err != nil {
 		return "", false, err
 	}
 	p.skipSpace()
@@ -414,13 +414,25 @@ func (p *parser) digits() bool {
 	return p.pos > start
 }
 
-// str reads a string. Most strings have no escape in them and are taken as they stand.
-func (p *parser) str() (string, error) {
+// plain are the bytes that stand for themselves in a string, and need no second look.
+var plain = func() (table [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		table[c] = c != '"' && c != '\\'
+	}
+	return table
+}()
+
+// str reads a string. Most strings have no escape in them and are taken as they stand. One that is not wanted is only
+// checked.
+func (p *parser) str(wanted bool) (string, error) {
 	p.pos++
 	start := p.pos
 	ascii := true
-	for ; p.pos < len(p.data); p.pos++ {
-		switch c := p.data[p.pos]; {
+	for p.pos < len(p.data) {
+		c := p.data[p.pos]
+		switch {
+		case plain[c]:
+			p.pos++
 		case c == '"':
 			s := p.data[start:p.pos]
 			if !ascii && !utf8.ValidString(s) {
@@ -428,12 +440,17 @@ func (p *parser) str() (string, error) {
 			}
 			p.pos++
 			return s, nil
-		case c == '\\':
+		case c == '\\' && wanted:
 			return p.escaped(start)
+		case c == '\\':
+			if _, err := p.escape(); err != nil {
+				return "", err
+			}
 		case c < ' ':
 			return "", p.fail("a control character in a string must be escaped")
-		case c >= utf8.RuneSelf:
+		default:
 			ascii = false
+			p.pos++
 		}
 	}
 	return "", p.fail("it ends too early")
@@ -459,8 +476,10 @@ func (p *parser) escaped(start int) (string, error) {
 		case c < ' ':
 			return "", p.fail("a control character in a string must be escaped")
 		default:
-			out = append(out, c)
-			p.pos++
+			from := p.pos
+			for p.pos++; p.pos < len(p.data) && plain[p.data[p.pos]]; p.pos++ {
+			}
+			out = append(out, p.data[from:p.pos]...)
 		}
 	}
 	return "", p.fail("it ends too early")
