@@ -124,10 +124,12 @@ func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name st
 			err = fieldErrorf("name", "must be %s, as in the URL, or be left out", name)
 		}
 		m.Name = name
+		pinned := false
 		if err == nil {
 			err = in.shared.change(func(in *instance, live *Settings) error {
 				store, err := in.takeMapping(&m, live.Mappings)
 				if err != nil || !store {
+					pinned = true
 					return err
 				}
 				if i := indexMapping(live.Mappings, name); i >= 0 {
@@ -141,6 +143,7 @@ func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name st
 		if err != nil {
 			return changeError(err)
 		}
+		return respond(w, m.shown(pinned))
 	case http.MethodDelete:
 		err := in.shared.change(func(in *instance, live *Settings) error {
 			if indexMapping(in.pinned.Mappings, name) >= 0 {

@@ -197,6 +197,7 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 		`{"action":"run"}`: {"action", "wake"}, `{"action":1}`: {"action"}, `{"authMode":"none"}`: {"authMode"}, `{"authMode":"hmac"}`: {"hmac"},
 		`{"authMode":"hmac","hmacHeader":"X-Sig"}`: {"hmacSecret"}, `{"authMode":"hmac","hmacSecret":"x"}`: {"hmacHeader"},
 		`{"authMode":"hmac","hmacSecret":"x","hmacHeader":"X Sig"}`: {"hmacHeader"},
+		`{"authMode":"hmac","hmacSecret":"x","hmacHeader":"host"}`:  {"hmacHeader", "Host"},
 		`{"messageTemplate":"{$..[}"}`:                              {"messageTemplate"}, `{"chatId":"{$..[}"}`: {"chatId"}, `{"untrusted":"maybe"}`: {"untrusted"},
 		`{"model":"large"}`: {"model", "balanced"}, `{"memoryPreset":"x"}`: {"memoryPreset"}, `{"syncResponse":"yes"}`: {"syncResponse"},
 		`{"responseJsonSchema":{"type":"object"}}`: {"responseJsonSchema", "syncResponse"}, `{"syncResponse":true,"responseJsonSchema":{}}`: {"responseJsonSchema"},

@@ -20,15 +20,14 @@ type body struct {
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
-const (
-	// maxBodyTime bounds how long a body may take in all. One that stalls is ended by Caddy's own idle timeout.
-	maxBodyTime = 30 * time.Second
-	// maxPooledBody is how much memory a body may leave behind for the next one.
-	maxPooledBody = 128 << 10
-)
+// maxBodyTime bounds how long a body may take in all. Tests shorten it.
+var maxBodyTime = 30 * time.Second
+
+// maxPooledBody is how much memory a body may leave behind for the next one.
+const maxPooledBody = 128 << 10
 
 // readBody reads the body of a request if it is not larger than limit.
-func readBody(r *http.Request, limit int64) (*body, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -36,28 +35,79 @@ func readBody(r *http.Request, limit int64) (*body, error) {
 	b.Reset()
 	// What Content-Length says is not worth much memory before the bytes are here.
 	b.Grow(int(min(max(r.ContentLength+1, 512), 4<<10)))
-	start := time.Now()
+	clock := startBodyClock(w)
+	err := b.readAll(r.Body, limit, clock)
+	if late := clock.stop(); late && err != nil {
+		err = errSlowBody
+	}
+	if err != nil {
+		b.release()
+		return nil, bodyError(err)
+	}
+	return b, nil
+}
+
+func (b *body) readAll(r io.Reader, limit int64, clock *bodyClock) error {
 	for {
 		if b.Available() == 0 {
 			b.Grow(b.Len())
 		}
 		free := b.AvailableBuffer()
-		n, err := r.Body.Read(free[:cap(free)])
+		n, err := r.Read(free[:cap(free)])
 		b.Write(free[:n])
 		switch {
 		case int64(b.Len()) > limit:
-			err = tooLarge(limit)
-		case err == nil && time.Since(start) > maxBodyTime:
-			err = errSlowBody
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return b, nil
-			}
-			b.release()
-			return nil, bodyError(err)
+			return tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case clock.isLate():
+			return errSlowBody // the deadline fell between two reads
 		}
 	}
+}
+
+// bodyClock ends the reading of a body that takes too long. Caddy's own idle timeout ends it only when nothing comes at
+// all, and later.
+type bodyClock struct {
+	timer *time.Timer
+	conn  *http.ResponseController
+
+	mu      sync.Mutex
+	stopped bool
+	late    bool
+}
+
+func startBodyClock(w http.ResponseWriter) *bodyClock {
+	c := &bodyClock{conn: http.NewResponseController(w)}
+	c.timer = time.AfterFunc(maxBodyTime, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.stopped {
+			c.late = true
+			_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // what cannot be interrupted has to be waited for
+		}
+	})
+	return c
+}
+
+func (c *bodyClock) isLate() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.late
+}
+
+// stop reports whether the time was up.
+func (c *bodyClock) stop() (late bool) {
+	c.timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.late {
+		_ = c.conn.SetReadDeadline(time.Time{})
+	}
+	return c.late
 }
 
 // bodyError is the answer to a body that could not be read.

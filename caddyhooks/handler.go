@@ -195,7 +195,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 	if custom != nil {
 		limit = v.maxPayload
 	}
-	body, err := readBody(r, limit)
+	body, err := readBody(w, r, limit)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 func (in *instance) unauthorized(r *http.Request, scheme, message string) error {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	addr, _ := netip.ParseAddr(ip)
-	if after, throttled := in.shared.throttle.Fail(addr, time.Now()); throttled {
+	if after, throttled := in.shared.throttle().Fail(addr, time.Now()); throttled {
 		return &answer{status: http.StatusTooManyRequests, retryAfter: after,
 			message: "Too many requests with a bad credential came from this address."}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 )
 
 // hostileSite has a hook of every kind, and one worker for wantNoTurn.
@@ -447,5 +449,48 @@ func TestManyMembersAndLongStrings(t *testing.T) {
 	}
 	if got := rn.next().wakeText(t); strings.ContainsAny(got, "\u200b\u202e") {
 		t.Error("invisible characters are still there")
+	}
+}
+
+// A sender that stops in the middle, or gives a byte now and then, is answered and let go, and its connection closed.
+func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
+	restore := caddyhooks.ShortenBodyTime(200 * time.Millisecond)
+	s := startSite(t, "hooks {\n\tenabled\n\ttoken "+token+"\n\thook signed {\n\t\tauth hmac X-Sig s3cret\n\t}\n}")
+	t.Cleanup(restore)
+	for _, tc := range []struct {
+		name, path, header, body string
+		every                    time.Duration
+	}{
+		{"nothing comes, from nobody in particular", "/api/hooks/signed", "", "", 0},
+		{"nothing more comes", "/api/hooks/agent", "Authorization: Bearer " + token + "\r\n", "{", 0},
+		{"little comes", "/api/hooks/agent", "Authorization: Bearer " + token + "\r\n", "{", 20 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n%sContent-Length: 1000\r\n\r\n%s", tc.path, s.port, tc.header, tc.body)
+			if tc.every > 0 {
+				ticker := time.NewTicker(tc.every)
+				defer ticker.Stop()
+				go func() {
+					for range ticker.C {
+						if _, err := conn.Write([]byte(" ")); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			answer, _ := io.ReadAll(conn) // until the server closes the connection
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), `"status":"error"`) {
+				t.Errorf("got %q", answer)
+			}
+		})
+	}
+	// A body in time is none the worse for it.
+	if got := s.post("/api/hooks/agent", `{"message":"x","syncResponse":true}`); got.status != 200 {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -59,7 +59,7 @@ type view struct {
 // shared is what outlives a reload: the engine, and the live settings in its store.
 type shared struct {
 	engine   *engine.Engine
-	throttle *auth.Throttle
+	throttle func() *auth.Throttle // made when it is first needed
 
 	mu        sync.Mutex
 	live      Settings
@@ -255,7 +255,7 @@ func (in *instance) start(grace time.Duration) error {
 		if err != nil {
 			return nil, err
 		}
-		s := &shared{engine: engine.New(store), throttle: auth.NewThrottle()}
+		s := &shared{engine: engine.New(store), throttle: sync.OnceValue(auth.NewThrottle)}
 		saved, err := store.Settings(context.Background())
 		if err == nil && saved != nil {
 			err = json.Unmarshal(saved, &s.live)

@@ -245,10 +245,7 @@ func (in *instance) showSettings() shownSettings {
 		shown.Token = append(shown.Token, mask)
 	}
 	for _, m := range s.Mappings {
-		if m.HMACSecret != "" {
-			m.HMACSecret = mask
-		}
-		shown.Mappings = append(shown.Mappings, shownMapping{m, v.hooks[m.Name].pinned})
+		shown.Mappings = append(shown.Mappings, m.shown(v.hooks[m.Name].pinned))
 	}
 	for name, pinned := range map[string]bool{
 		"enabled":               in.pinned.Enabled != nil,
@@ -263,6 +260,13 @@ func (in *instance) showSettings() shownSettings {
 	}
 	slices.Sort(shown.Pinned)
 	return shown
+}
+
+func (m Mapping) shown(pinned bool) shownMapping {
+	if m.HMACSecret != "" {
+		m.HMACSecret = mask
+	}
+	return shownMapping{m, pinned}
 }
 
 // unmaskTokens puts the tokens that masks stand for in their places.

@@ -18,6 +18,8 @@ type answer struct {
 	message    string
 	retryAfter time.Duration
 	header     [2]string // one more header, if it has a name
+
+	abandonsBody bool // the rest of the body shall not be waited for
 }
 
 func (a *answer) Error() string { return a.message }
@@ -26,8 +28,8 @@ var (
 	errNotFound = &answer{status: http.StatusNotFound, message: "There is no webhook here."}
 	errMethod   = &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
 	errStarting = &answer{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
-	errSlowBody = &answer{status: http.StatusRequestTimeout, message: "The body took too long to arrive."}
-	errCutBody  = &answer{status: http.StatusBadRequest, message: "The body broke off before its end."}
+	errSlowBody = &answer{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
+	errCutBody  = &answer{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
 )
 
 // statusCallerGone is what Caddy, too, logs for a caller that did not wait for its answer.
@@ -52,6 +54,11 @@ func writeError(w http.ResponseWriter, err error) {
 		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
 	}
 	h := w.Header()
+	if a.abandonsBody {
+		// Otherwise net/http would wait for the rest of it, before it answers and after, for as long as it takes.
+		h.Set("Connection", "close")
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	}
 	if a.retryAfter > 0 {
 		h.Set("Retry-After", retryAfterSeconds(a.retryAfter))
 	}

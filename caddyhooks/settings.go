@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -268,6 +269,9 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 		}
 		if m.HMACHeader == "" {
 			return nil, fieldErrorf("hmacHeader", "must name the header that carries the signature")
+		}
+		if http.CanonicalHeaderKey(m.HMACHeader) == "Host" {
+			return nil, fieldErrorf("hmacHeader", "must not be Host, which is no header to Caddy")
 		}
 		if h.hmac, err = auth.NewHMAC(m.HMACHeader, secret, m.HMACPrefix); err != nil {
 			return nil, fieldErrorf("hmacHeader", "is refused: %v", err)

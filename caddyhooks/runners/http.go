@@ -174,8 +174,11 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		// Read a little, so that the connection can be used again; what it says stays here.
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+		// Read a little, so that the connection can be used again; what it says stays here. After 101 the body is the
+		// bare connection, and reading from that does not end with the context.
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+		}
 		return engine.Reply{}, statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()))
 	}
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))

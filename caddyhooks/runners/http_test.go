@@ -235,6 +235,26 @@ func TestCancellingClosesTheConnection(t *testing.T) {
 	<-gone
 }
 
+func TestRunnerThatSwitchesProtocols(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the other side closes
+		conn.Close()
+	}()
+	if _, err := newHTTP(t, "http://"+l.Addr().String(), "").Run(t.Context(), exampleTurn()); err == nil {
+		t.Error("got no error")
+	}
+}
+
 func TestBadConfigurationOfHTTP(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:9000", "ftp://x", "http://", "http://%zz"} {
 		if err := (&HTTP{URL: url}).Validate(); err == nil {
