@@ -194,12 +194,12 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 	}
 	for body, words := range map[string][]string{
 		`{`: {"JSON"}, `null`: {"object"}, `{"name":"other"}`: {"name"}, `{"path":"/x"}`: {"path"}, `{"skill":"x"}`: {"skill"},
-		`{"action":"run"}`: {"action", "wake"}, `{"action":1}`: {"action"}, `{"authMode":"none"}`: {"authMode"}, `{"authMode":"hmac"}`: {"hmac"},
+		`{"action":"run"}`: {"action", "wake"}, `{"action":1}`: {"action", "string"}, `{"authMode":"none"}`: {"authMode"}, `{"authMode":"hmac"}`: {"hmac"},
 		`{"authMode":"hmac","hmacHeader":"X-Sig"}`: {"hmacSecret"}, `{"authMode":"hmac","hmacSecret":"x"}`: {"hmacHeader"},
 		`{"authMode":"hmac","hmacSecret":"x","hmacHeader":"X Sig"}`: {"hmacHeader"},
 		`{"authMode":"hmac","hmacSecret":"x","hmacHeader":"host"}`:  {"hmacHeader", "Host"},
 		`{"messageTemplate":"{$..[}"}`:                              {"messageTemplate"}, `{"chatId":"{$..[}"}`: {"chatId"}, `{"untrusted":"maybe"}`: {"untrusted"},
-		`{"model":"large"}`: {"model", "balanced"}, `{"memoryPreset":"x"}`: {"memoryPreset"}, `{"syncResponse":"yes"}`: {"syncResponse"},
+		`{"model":"large"}`: {"model", "balanced"}, `{"memoryPreset":"x"}`: {"memoryPreset"}, `{"syncResponse":"yes"}`: {"syncResponse", "true or false"},
 		`{"responseJsonSchema":{"type":"object"}}`: {"responseJsonSchema", "syncResponse"}, `{"syncResponse":true,"responseJsonSchema":{}}`: {"responseJsonSchema"},
 		`{"syncResponse":true,"responseJsonSchema":"x"}`:                                                 {"responseJsonSchema"},
 		`{"syncResponse":true,"responseJsonSchema":{"type":"thing"}}`:                                    {"responseJsonSchema"},
@@ -207,7 +207,7 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 		`{"callbackUrl":"ftp://example.com"}`:                                                            {"callbackUrl"}, `{"callbackUrl":"http://127.0.0.1/"}`: {"callbackUrl"},
 		`{"deliver":true}`: {"channel"}, `{"deliver":true,"channel":"notes"}`: {"to"}, `{"deliver":true,"channel":"x","to":"y"}`: {"channel"},
 		`{"timeoutSeconds":3601}`: {"timeoutSeconds"}, `{"timeoutSeconds":-1}`: {"timeoutSeconds"}, `{"timeoutSeconds":0}`: {"timeoutSeconds"},
-		`{"Action":"agent"}`: {"Action"}, `{"action":"wake","action":"agent"}`: {"twice"}, `{"timeoutSeconds":"1"}`: {"timeoutSeconds"},
+		`{"Action":"agent"}`: {"Action"}, `{"action":"wake","action":"agent"}`: {"twice"}, `{"timeoutSeconds":"1"}`: {"timeoutSeconds", "whole number"}, `{"timeoutSeconds":1.5}`: {"timeoutSeconds", "whole number"},
 		`{"metadata":[]}`: {"metadata"}, `{"metadata":"x"}`: {"metadata"},
 	} {
 		s.adminRequest("PUT", "/hooks/mappings/bad", body).wantAdminError(t, 400, words...)

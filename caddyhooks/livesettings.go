@@ -192,10 +192,22 @@ func parseMapping(raw []byte) (Mapping, error) {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
-		return Mapping{}, fieldErrorf(field, "must not be a %s", strings.Fields(wrong.Value)[0])
+		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
 	}
 	m.normalize()
 	return m.Mapping, err
+}
+
+// wantedKind says in the words of JSON what a field must be.
+func wantedKind(kind reflect.Kind) string {
+	switch kind {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	default:
+		return "a string"
+	}
 }
 
 // mappingFields are the fields of a mapping in JSON.

@@ -8,9 +8,13 @@ import (
 // defang turns, in a skeleton, the brackets of every forged marker and every chat-template token into parentheses, and
 // reports whether there were any. It never makes a bracket, so what it has defanged stays so.
 func defang(skel []byte) bool {
-	tokens := defangTokens(skel)
-	markers := defangMarkers(skel)
-	return tokens || markers
+	found := defangTokens(skel)
+	// Once the nearest brackets around the words are turned, those around them are the nearest. That ends soon: there are
+	// words between one pair and the next, and only a few words are looked past.
+	for defangMarkers(skel) {
+		found = true
+	}
+	return found
 }
 
 // controlTokens are the special tokens that models are trained to obey, as a skeleton shows them. Those of the form
