@@ -8,7 +8,6 @@ package strictjson
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -39,83 +38,6 @@ func ParsePrefix(data []byte) (v any, n int, err error) {
 	return v, p.pos, err
 }
 
-// Object is a JSON object with its members in the order in which they were written.
-type Object []Member
-
-// Member is one member of an object: its value parsed, and the very bytes it was parsed from.
-type Member struct {
-	Key   string
-	Value any
-	Raw   []byte
-}
-
-// ParseObject is Parse for a document that has to be an object, for callers that want to pass some members on as they
-// were written.
-func ParseObject(data []byte) (Object, error) {
-	p := parser{data: string(data)}
-	p.skipSpace()
-	if p.pos == len(data) || data[p.pos] != '{' {
-		if _, err := Parse(data); err != nil {
-			return nil, err
-		}
-		return nil, p.fail("it must be an object")
-	}
-	obj := make(Object, 0, 8)
-	var seen keySet
-	if err := p.open(); err != nil {
-		return nil, err
-	}
-	for first := true; ; first = false {
-		key, ok, err := p.nextMember(first)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return obj, p.end()
-		}
-		if !seen.add(key) {
-			return nil, p.fail(duplicate)
-		}
-		start := p.pos
-		v, err := p.value(everything)
-		if err != nil {
-			return nil, err
-		}
-		obj = append(obj, Member{key, v, data[start:p.pos:p.pos]})
-	}
-}
-
-// keySet finds keys that were there before. A few are looked through, which is quickest; many are looked up.
-type keySet struct {
-	few  [16]string
-	n    int
-	many map[string]bool
-}
-
-func (k *keySet) add(key string) (isNew bool) {
-	if k.many == nil {
-		if slices.Contains(k.few[:k.n], key) {
-			return false
-		}
-		if k.n < len(k.few) {
-			k.few[k.n] = key
-			k.n++
-			return true
-		}
-		k.many = make(map[string]bool)
-		for _, few := range k.few {
-			k.many[few] = true
-		}
-	}
-	if k.many[key] {
-		return false
-	}
-	k.many[key] = true
-	return true
-}
-
-const duplicate = "a key stands twice in one object"
-
 // Error says where a document stops being JSON, and why. It quotes nothing of the document.
 type Error struct {
 	Offset int
@@ -123,52 +45,6 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
-
-// A Want says which parts of a value are wanted: all of it, or members of an object, or the items of an array. A value
-// of which nothing is wanted, or only what it does not have, may be nil in the result.
-type Want struct {
-	all     bool
-	members map[string]*Want
-	items   *Want
-}
-
-var everything = &Want{all: true}
-
-// All says that the whole value is wanted.
-func (w *Want) All() { w.all = true }
-
-// Member says that the member of this name is wanted in case the value is an object, and returns what is wanted of it.
-func (w *Want) Member(name string) *Want {
-	if w.members == nil {
-		w.members = make(map[string]*Want)
-	}
-	if w.members[name] == nil {
-		w.members[name] = new(Want)
-	}
-	return w.members[name]
-}
-
-// Items says that items are wanted in case the value is an array, and returns what is wanted of each.
-func (w *Want) Items() *Want {
-	if w.items == nil {
-		w.items = new(Want)
-	}
-	return w.items
-}
-
-func (w *Want) member(name string) *Want {
-	if w == nil || w.all {
-		return w
-	}
-	return w.members[name]
-}
-
-func (w *Want) item() *Want {
-	if w == nil || w.all {
-		return w
-	}
-	return w.items
-}
 
 // parser works on one copy of the document, made as a string, so that the strings and numbers it finds are slices of
 // that copy and cost no memory of their own.
