@@ -67,9 +67,9 @@ func TestWakeRequest(t *testing.T) {
 				t.Errorf("%s is %s, want %s", field, got, want)
 			}
 		}
-		for _, field := range []string{"responseSchema", "system", "metadata", "name"} {
-			if value, there := tn.body[field]; there && value != "" && value != nil {
-				t.Errorf("%s is %v, and was not given", field, value)
+		for field, want := range map[string]string{"responseSchema": `null`, "system": `""`, "metadata": `{}`, "name": `""`} {
+			if got := asJSON(t, tn.body[field]); got != want {
+				t.Errorf("%s is %s, want %s since it was not given", field, got, want)
 			}
 		}
 	})

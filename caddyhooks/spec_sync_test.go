@@ -180,7 +180,7 @@ func TestMismatchIsRepaired(t *testing.T) {
 				if got, want := repair.header.Get("Idempotency-Key"), fmt.Sprintf("%s:repair-%d", tn.text("runId"), n); got != want {
 					t.Errorf("repair %d has the key %q, want %q", n, got, want)
 				}
-				if repair.text("runId") != tn.text("runId") || repair.body["metadata"] != nil {
+				if repair.text("runId") != tn.text("runId") || asJSON(t, repair.body["metadata"]) != `{}` {
 					t.Errorf("repair %d is %v", n, repair.body)
 				}
 				// It has the schema, what is wrong and the answer, and not the prompt.

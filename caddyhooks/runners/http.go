@@ -128,7 +128,7 @@ func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // maxReply bounds the text of an answer.
 const maxReply = 1 << 20
 
-// turnRequest is a turn on the wire.
+// turnRequest is a turn on the wire. All fields are always there, so that a script need not ask.
 type turnRequest struct {
 	Version        int             `json:"version"`
 	RunID          string          `json:"runId"`
@@ -136,13 +136,13 @@ type turnRequest struct {
 	Phase          string          `json:"phase"`
 	Action         engine.Action   `json:"action"`
 	Hook           string          `json:"hook"`
-	Name           string          `json:"name,omitempty"`
+	Name           string          `json:"name"`
 	Message        string          `json:"message"`
-	System         string          `json:"system,omitempty"`
+	System         string          `json:"system"`
 	Tier           *string         `json:"tier"`
 	Memory         turnMemory      `json:"memory"`
-	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"`
-	Metadata       json.RawMessage `json:"metadata,omitempty"`
+	ResponseSchema json.RawMessage `json:"responseSchema"`
+	Metadata       json.RawMessage `json:"metadata"`
 	TimeoutSeconds int             `json:"timeoutSeconds"`
 	Isolated       bool            `json:"isolated"`
 }
@@ -212,6 +212,9 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 	}
 	if turn.Tier != "" {
 		body.Tier = &turn.Tier
+	}
+	if body.Metadata == nil {
+		body.Metadata = json.RawMessage(`{}`)
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

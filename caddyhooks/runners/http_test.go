@@ -71,6 +71,15 @@ func TestTurnOnTheWire(t *testing.T) {
 		}
 	}
 
+	if _, err := h.Run(t.Context(), engine.Turn{RunID: "run", ChatID: "c", Action: engine.Wake, Hook: "wake", Message: "m", MemoryPreset: engine.MemoryDisabled}); err != nil {
+		t.Fatal(err)
+	}
+	want = `{"version":1,"runId":"run","chatId":"c","phase":"turn","action":"wake","hook":"wake","name":"","message":"m","system":"","tier":null,` +
+		`"memory":{"preset":"disabled","recall":false,"persist":false},"responseSchema":null,"metadata":{},"timeoutSeconds":0,"isolated":false}` + "\n"
+	if body != want {
+		t.Errorf("got the smallest body\n%s\nwant\n%s", body, want)
+	}
+
 	repair := exampleTurn()
 	repair.Repair, repair.Tier, repair.MemoryPreset = 2, "", engine.MemoryDisabled
 	if _, err := h.Run(t.Context(), repair); err != nil {

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def answer(turn):
-    if turn.get("responseSchema"):
+    if turn["responseSchema"]:
         return '{"sentiment": "good"}'
     return f"I was told in {turn['chatId']}: {turn['message']}"
 
