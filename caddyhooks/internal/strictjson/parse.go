@@ -57,15 +57,12 @@ type parser struct {
 func (p *parser) fail(reason string) error { return &Error{p.pos, reason} }
 
 func (p *parser) skipSpace() {
-	for p.pos < len(p.data) {
-		switch p.data[p.pos] {
-		case ' ', '\t', '\n', '\r':
-			p.pos++
-		default:
-			return
-		}
+	for p.pos < len(p.data) && p.data[p.pos] <= ' ' && isSpace(p.data[p.pos]) {
+		p.pos++
 	}
 }
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 func (p *parser) end() error {
 	p.skipSpace()
@@ -304,11 +301,12 @@ func (p *parser) str(wanted bool) (string, error) {
 	p.pos++
 	start := p.pos
 	ascii := true
-	for p.pos < len(p.data) {
-		c := p.data[p.pos]
-		switch {
-		case plain[c]:
-			p.pos++
+	for {
+		p.skipPlain()
+		if p.pos == len(p.data) {
+			return "", p.fail("it ends too early")
+		}
+		switch c := p.data[p.pos]; {
 		case c == '"':
 			s := p.data[start:p.pos]
 			if !ascii && !utf8.ValidString(s) {
@@ -329,7 +327,14 @@ func (p *parser) str(wanted bool) (string, error) {
 			p.pos++
 		}
 	}
-	return "", p.fail("it ends too early")
+}
+
+func (p *parser) skipPlain() {
+	data, pos := p.data, p.pos
+	for pos < len(data) && plain[data[pos]] {
+		pos++
+	}
+	p.pos = pos
 }
 
 // escaped reads the rest of a string that starts at start and whose first escape is here.
@@ -353,8 +358,8 @@ func (p *parser) escaped(start int) (string, error) {
 			return "", p.fail("a control character in a string must be escaped")
 		default:
 			from := p.pos
-			for p.pos++; p.pos < len(p.data) && plain[p.data[p.pos]]; p.pos++ {
-			}
+			p.pos++
+			p.skipPlain()
 			out = append(out, p.data[from:p.pos]...)
 		}
 	}
