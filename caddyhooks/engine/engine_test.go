@@ -318,6 +318,51 @@ func TestPanicFailsOneRunAlone(t *testing.T) {
 	})
 }
 
+// faultyStore fails, or panics, when it is asked for runs the first few times.
+type faultyStore struct {
+	engine.Store
+	failures atomic.Int32
+	panics   bool
+}
+
+func (s *faultyStore) Claim(ctx context.Context, n int) ([]*engine.Run, error) {
+	if s.failures.Add(-1) >= 0 {
+		if s.panics {
+			panic("torn page")
+		}
+		return nil, errors.New("torn page")
+	}
+	return s.Store.Claim(ctx, n)
+}
+
+func TestStoreThatFailsIsAskedAgain(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			memory, _ := stores.Memory{}.OpenStore(t.Context(), "test")
+			store := &faultyStore{Store: memory, panics: panics}
+			store.failures.Store(3)
+			e := engine.New(store)
+			t.Cleanup(e.Stop)
+			e.Attach(config(echo))
+			outcomes := make(chan engine.Outcome, 10)
+			for i := range 10 { // more than there are workers: none may be lost to the failures
+				go func() {
+					outcome, err := e.Do(t.Context(), syncRun(fmt.Sprint(i), "hello"))
+					if err != nil {
+						t.Error(err)
+					}
+					outcomes <- outcome
+				}()
+			}
+			for range 10 {
+				if outcome := <-outcomes; outcome.Text != "hello" {
+					t.Errorf("panics %v: got %+v", panics, outcome)
+				}
+			}
+		})
+	}
+}
+
 func TestRunnerThatIsUnavailable(t *testing.T) {
 	busy := &engine.UnavailableError{Busy: true, Err: errors.New("busy")}
 	away := &engine.UnavailableError{Err: errors.New("connection refused")}

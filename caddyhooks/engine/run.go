@@ -40,13 +40,10 @@ const (
 	Agent Action = "agent" // a run id, or the answer itself
 )
 
-// Status is where a run stands.
+// Status is how a run ended.
 type Status string
 
-// A run is queued, then running, then one of the other four, for good.
 const (
-	Queued    Status = "queued"
-	Running   Status = "running"
 	Completed Status = "completed"
 	Failed    Status = "failed"
 	TimedOut  Status = "timed_out"

@@ -16,7 +16,7 @@ import (
 func (e *Engine) dispatch() {
 	defer e.loops.Done()
 	for {
-		e.protect("starting workers", e.startWorkers)
+		e.startWorkers()
 		select {
 		case <-e.stopping:
 			return
@@ -73,23 +73,23 @@ func (e *Engine) protect(what string, f func()) {
 	f()
 }
 
-func (e *Engine) next() (run *Run) {
+func (e *Engine) next() *Run {
 	e.mu.Lock()
 	surplus := e.active > e.config.Load().Workers // after a reload with fewer workers
 	e.mu.Unlock()
 	if surplus || e.isStopping() {
 		return nil
 	}
-	e.protect("claiming a run", func() {
-		if runs := e.claim(1); len(runs) == 1 {
-			run = runs[0]
-		}
-	})
-	return run
+	if runs := e.claim(1); len(runs) == 1 {
+		return runs[0]
+	}
+	return nil
 }
 
-func (e *Engine) claim(n int) []*Run {
-	runs, err := e.store.Claim(e.base, n)
+// claim returns nothing if the store fails, and then sees to it that it is asked again.
+func (e *Engine) claim(n int) (runs []*Run) {
+	err := errors.New("the store panicked")
+	e.protect("claiming runs", func() { runs, err = e.store.Claim(e.base, n) })
 	if err != nil {
 		e.log().Error("claiming runs failed, trying again in a second", zap.Error(err))
 		time.AfterFunc(time.Second, func() { signal(e.freed) })
