@@ -148,11 +148,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		defer entry.write()
 	}
 	if v == nil {
-		writeError(w, errStarting)
+		writeError(w, errStarting, in.log)
 		return nil
 	}
 	if err := h.serve(w, r, v, strings.TrimPrefix(rest, "/")); err != nil {
-		writeError(w, err)
+		writeError(w, err, in.log)
 	}
 	return nil
 }

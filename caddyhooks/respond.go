@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
@@ -35,8 +37,9 @@ var (
 // statusCallerGone is what Caddy, too, logs for a caller that did not wait for its answer.
 const statusCallerGone = 499
 
-// writeError turns an error into its answer. What has none of its own is our fault, and says no more than that.
-func writeError(w http.ResponseWriter, err error) {
+// writeError turns an error into its answer. What has none of its own is for the operator's log; the caller is told no
+// more than that it was not their fault.
+func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 	var a *answer
 	var field *fieldError
 	switch {
@@ -51,6 +54,7 @@ func writeError(w http.ResponseWriter, err error) {
 		w.WriteHeader(statusCallerGone) // for the access log
 		return
 	default:
+		log.Error("a run could not be accepted", zap.Error(err))
 		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
 	}
 	h := w.Header()
