@@ -271,6 +271,24 @@ type hookBlock struct {
 	places map[string]caddyfile.Dispenser
 }
 
+// hookFields are the names in JSON of what the subdirectives of a hook set, as far as there can be something wrong with it.
+var hookFields = map[string][]string{
+	"action":               {"action"},
+	"auth":                 {"authMode", "hmacHeader", "hmacSecret"},
+	"template":             {"messageTemplate"},
+	"template_file":        {"messageTemplate"},
+	"chat_id":              {"chatId"},
+	"model":                {"model"},
+	"memory_preset":        {"memoryPreset"},
+	"response_schema":      {"responseJsonSchema"},
+	"response_schema_file": {"responseJsonSchema"},
+	"validation_tier":      {"responseValidationModelTier"},
+	"callback_url":         {"callbackUrl"},
+	"deliver":              {"channel", "to"},
+	"timeout":              {"timeoutSeconds"},
+	"untrusted":            {"untrusted"},
+}
+
 // unmarshalHook parses:
 //
 //	hook <name> {
@@ -304,6 +322,9 @@ func unmarshalHook(outer *block) (hookBlock, error) {
 	for nesting := b.Nesting(); b.NextBlock(nesting); {
 		word := b.Val()
 		here := *b.Dispenser
+		for _, field := range hookFields[word] {
+			h.places[field] = here
+		}
 		if word != "metadata" {
 			if err := b.once(strings.TrimSuffix(word, "_file")); err != nil {
 				return h, err
@@ -311,34 +332,26 @@ func unmarshalHook(outer *block) (hookBlock, error) {
 		}
 		switch word {
 		case "action":
-			h.places["action"] = here
 			var action string
 			action, err = b.word()
 			h.Action = engine.Action(action)
 		case "auth":
-			h.places["authMode"], h.places["hmacHeader"], h.places["hmacSecret"] = here, here, here
 			err = h.unmarshalAuth(b)
 		case "template":
-			h.places["messageTemplate"] = here
 			h.MessageTemplate, err = b.text()
 		case "template_file":
-			h.places["messageTemplate"] = here
 			h.MessageTemplate, err = b.file()
 			h.MessageTemplate = strings.TrimSuffix(strings.TrimSuffix(h.MessageTemplate, "\n"), "\r")
 		case "chat_id":
-			h.places["chatId"] = here
 			h.ChatID, err = b.text()
 		case "model":
-			h.places["model"] = here
 			h.Model, err = b.word()
 		case "memory_preset":
-			h.places["memoryPreset"] = here
 			h.MemoryPreset, err = b.word()
 		case "sync":
 			h.SyncResponse = true
 			err = b.noArgs()
 		case "response_schema", "response_schema_file":
-			h.places["responseJsonSchema"] = here
 			read := b.text
 			if word == "response_schema_file" {
 				read = b.file
@@ -352,20 +365,16 @@ func unmarshalHook(outer *block) (hookBlock, error) {
 				err = here.Errf("%s is refused: the schema must be a JSON object", word)
 			}
 		case "validation_tier":
-			h.places["responseValidationModelTier"] = here
 			h.ResponseValidationModelTier, err = b.word()
 		case "callback_url":
-			h.places["callbackUrl"] = here
 			h.CallbackURL, err = b.word()
 		case "deliver":
-			h.places["channel"], h.places["to"] = here, here
 			h.Deliver = true
 			if !b.AllArgs(&h.Channel, &h.To) {
 				err = b.ArgErr()
 			}
 			h.To = shorthand.Undo(h.To)
 		case "timeout":
-			h.places["timeoutSeconds"] = here
 			h.TimeoutSeconds, err = b.seconds()
 		case "metadata":
 			var key, value string
@@ -376,7 +385,6 @@ func unmarshalHook(outer *block) (hookBlock, error) {
 			}
 			metadata[key] = shorthand.Undo(value)
 		case "untrusted":
-			h.places["untrusted"] = here
 			h.Untrusted, err = b.word()
 		default:
 			err = b.Errf("unrecognized subdirective '%s'; a hook takes action, auth, template, template_file, chat_id, model, memory_preset, sync, response_schema, response_schema_file, validation_tier, callback_url, deliver, timeout, metadata and untrusted", word)

@@ -31,13 +31,6 @@ func ParseWanted(data []byte, want *Want) (any, error) {
 	return v, p.end()
 }
 
-// ParsePrefix reads one JSON value at the start of data, after any white space, and says how many bytes it took.
-func ParsePrefix(data []byte) (v any, n int, err error) {
-	p := parser{data: string(data)}
-	v, err = p.value(everything)
-	return v, p.pos, err
-}
-
 // Error says where a document stops being JSON, and why. It quotes nothing of the document.
 type Error struct {
 	Offset int

@@ -97,13 +97,6 @@ func TestParseObjectRefusesOtherDocuments(t *testing.T) {
 	}
 }
 
-func TestParsePrefixStopsBehindTheValue(t *testing.T) {
-	v, n, err := ParsePrefix([]byte(` {"a":1} and more`))
-	if err != nil || n != 8 || !reflect.DeepEqual(v, map[string]any{"a": json.Number("1")}) {
-		t.Errorf("got %#v, %d, %v", v, n, err)
-	}
-}
-
 func TestUnwantedPartsAreLeftOut(t *testing.T) {
 	const doc = `{"a":{"b":[1,{"c":2,"d":3}],"e":"x"},"f":[{"g":1},{"g":2,"h":3}],"i":{"j":{}},"k":null,"l":{"m":1}}`
 	want := new(Want)
