@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
@@ -18,11 +20,14 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings on Caddy's admin endpoint:
+// Admin shows and changes live settings, and shows runs, on Caddy's admin endpoint:
 //
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
 //	GET, PUT, DELETE  /hooks/mappings/<name>
+//	GET               /hooks/runs
+//	GET               /hooks/runs/<id>
+//	POST              /hooks/runs/<id>/cancel
 //	GET               /hooks/instances
 //
 // That is the instance "default"; the same of another one is found below /hooks/instances/<name>/. What the
@@ -63,8 +68,12 @@ func (a *Admin) serve(w http.ResponseWriter, r *http.Request) error {
 		return in.serveMappings(w, r)
 	case len(parts) == 2 && parts[0] == "mappings":
 		return in.serveMapping(w, r, parts[1])
+	case len(parts) == 1 && parts[0] == "runs":
+		return in.serveRuns(w, r)
+	case (len(parts) == 2 || len(parts) == 3 && parts[2] == "cancel") && parts[0] == "runs":
+		return in.serveRun(w, r, parts[1], len(parts) == 3)
 	default:
-		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings or /hooks/mappings")
+		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings or /hooks/runs")
 	}
 }
 
@@ -170,6 +179,73 @@ func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name st
 		}
 	}
 	return apiError(http.StatusNotFound, "there is no hook %q", name)
+}
+
+// maxPage is how many runs are listed at once, at most.
+const maxPage = 1000
+
+// serveRuns lists runs, the newest first. A page can be short although there is more: then it has a cursor.
+func (in *instance) serveRuns(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return notAllowed(w, "GET")
+	}
+	params := r.URL.Query()
+	query := engine.Query{
+		Hook: params.Get("hook"), ChatID: params.Get("chatId"), Status: engine.Status(params.Get("status")),
+		Cursor: params.Get("cursor"), Limit: 100,
+	}
+	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled}
+	if !slices.Contains(statuses, query.Status) {
+		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out and cancelled")
+	}
+	if limit := params.Get("limit"); limit != "" {
+		n, err := strconv.Atoi(limit)
+		if err != nil || n < 1 || n > maxPage {
+			return apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
+		}
+		query.Limit = n
+	}
+	records, next, err := in.shared.engine.List(r.Context(), query)
+	if errors.Is(err, engine.ErrCursor) {
+		return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
+	}
+	if err != nil {
+		return err
+	}
+	page := struct {
+		Runs   []shownRun `json:"runs"`
+		Cursor string     `json:"cursor,omitempty"`
+	}{[]shownRun{}, next}
+	for _, record := range records {
+		page.Runs = append(page.Runs, showListed(record))
+	}
+	return respond(w, page)
+}
+
+// serveRun shows a run, or cancels it.
+func (in *instance) serveRun(w http.ResponseWriter, r *http.Request, id string, cancel bool) error {
+	var record *engine.Record
+	var err error
+	switch {
+	case cancel && r.Method != http.MethodPost:
+		return notAllowed(w, "POST")
+	case !cancel && r.Method != http.MethodGet:
+		return notAllowed(w, "GET")
+	case cancel:
+		record, err = in.shared.engine.Cancel(r.Context(), id)
+	default:
+		record, err = in.shared.engine.Find(r.Context(), id, 0)
+	}
+	if errors.Is(err, engine.ErrNotFound) {
+		return apiError(http.StatusNotFound, "there is no run %q", id)
+	}
+	if err != nil {
+		return err
+	}
+	if cancel && record.Status.Ended() && record.Status != engine.Cancelled {
+		return conflictf("the run has ended already: it is %s", record.Status)
+	}
+	return respond(w, showRun(record))
 }
 
 const maxAdminBody = 4 << 20

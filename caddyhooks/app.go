@@ -72,6 +72,11 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hooks instance %q: %w", handler.Name, err)
 	}
+	for _, other := range a.instances {
+		if other.poolKey() == in.poolKey() {
+			return nil, fmt.Errorf("the hooks instances %q and %q have the same store: give each its own", other.name, in.name)
+		}
+	}
 	if a.instances == nil {
 		a.instances = make(map[string]*instance)
 	}

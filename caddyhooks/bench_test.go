@@ -7,64 +7,95 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
 )
 
 // BenchmarkIngress measures requests per second that the hooks take, beside a bare respond of the same Caddy in the same
-// run, with 64 clients that keep their connections. The two are measured in turns, so that whatever else the machine does
-// falls on both; ratio, the median of those turns, is what to look at. The time of a hook ends when its runs have been
-// carried out, not when they have been accepted. Clients and server share the machine's cores.
+// run, with clients that keep their connections. The two are measured in turns, so that whatever else the machine does
+// falls on both; ratio, the median of those turns, is what to look at. Clients and server share the machine's cores.
+//
+// Runs are stored on disk before they are answered. In the cases that are called held all workers are busy, so that the
+// queue grows; otherwise an echo runner works it off at the same time, and runs/s is how many were over per second from
+// the first request until the queue was empty.
 func BenchmarkIngress(b *testing.B) {
-	s := startSite(b, `
-	respond /bare "ok"
-	hooks {
-		enabled
-		token `+token+`
-		runner echo
-		queue_limit 1000000
-		hook github {
-			action agent
-			auth hmac X-Hub-Signature-256 secret sha256=
-			template "{repository.full_name}: {action} by {sender.login}, { $.issue.title }, {issue.labels[0].name}"
-		}
-	}`)
+	bearer := "Authorization: Bearer " + token + "\r\n"
 	large := largePayload()
 	mac := hmac.New(sha256.New, []byte("secret"))
 	mac.Write([]byte(large))
-	signature := "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	signature := "X-Hub-Signature-256: sha256=" + hex.EncodeToString(mac.Sum(nil)) + "\r\n"
+	wake := `{"text":"the disk of web-3 is 91 % full","metadata":{"host":"web-3"}}`
+	agent := `{"message":"look at the disk of web-3","name":"disk"}`
 
-	bearer := "Authorization: Bearer " + token + "\r\n"
 	for _, bench := range []struct {
 		name    string
-		request []byte
+		clients int
+		hook    string
+		headers string
+		body    string
 		status  string
+		config  string
 	}{
-		{"wake", rawRequest(s, "/api/hooks/wake", bearer, `{"text":"the disk of web-3 is 91 % full","metadata":{"host":"web-3"}}`), "200"},
-		{"agent", rawRequest(s, "/api/hooks/agent", bearer, `{"message":"look at the disk of web-3","name":"disk"}`), "202"},
-		{"hmac-20KB", rawRequest(s, "/api/hooks/github", "X-Hub-Signature-256: "+signature+"\r\n", large), "202"},
+		{"wake-held", 64, "wake", bearer, wake, "200", "runner echo {\ndelay 1h\n}"},
+		{"wake-held", 256, "wake", bearer, wake, "200", "runner echo {\ndelay 1h\n}"},
+		{"wake", 64, "wake", bearer, wake, "200", "runner echo"},
+		{"wake", 256, "wake", bearer, wake, "200", "runner echo"},
+		{"agent", 64, "agent", bearer, agent, "202", "runner echo"},
+		{"agent", 256, "agent", bearer, agent, "202", "runner echo"},
+		{"hmac-20KB", 64, "github", signature, large, "202", "runner echo"},
+		{"wake-memory", 64, "wake", bearer, wake, "200", "runner echo\nstore memory"},
 	} {
-		b.Run(bench.name, func(b *testing.B) {
-			// The bare site gets the same body, which it does not read.
-			bare := bytes.Replace(bench.request, bench.request[5:bytes.IndexByte(bench.request[5:], ' ')+5], []byte("/bare"), 1)
+		b.Run(fmt.Sprintf("%s/%d", bench.name, bench.clients), func(b *testing.B) {
+			s := startSite(b, `
+			respond /bare "ok"
+			hooks {
+				enabled
+				token `+token+`
+				queue_limit 100000000
+				drain_timeout 1ms
+				hook github {
+					action agent
+					auth hmac X-Hub-Signature-256 secret sha256=
+					template "{repository.full_name}: {action} by {sender.login}, { $.issue.title }, {issue.labels[0].name}"
+				}
+				`+bench.config+`
+			}`)
+			request := rawRequest(s, "/api/hooks/"+bench.hook, bench.headers, bench.body)
+			bare := rawRequest(s, "/bare", bench.headers, bench.body) // which it does not read
+			held := strings.HasSuffix(bench.name, "held")
 			const rounds = 10
-			var bareTime, hookTime time.Duration
+			var bareTime, hookTime, workTime time.Duration
 			var ratios []float64
 			share := max(b.N/rounds, 1)
+			var latencies []time.Duration
 			for range rounds {
-				bareTurn := hammer(b, s, bare, "200", share)
+				bareTurn, _ := hammer(b, s, bare, "200", bench.clients, share)
 				start := time.Now()
-				hammer(b, s, bench.request, bench.status, share)
-				// Runs are carried out in order, so when this one is over the others are too.
-				if got := s.post("/api/hooks/agent", `{"message":"last","chatId":"webhook:default","syncResponse":true}`); got.status != 200 {
-					b.Fatalf("got %+v", got)
+				hookTurn, took := hammer(b, s, request, bench.status, bench.clients, share)
+				latencies = append(latencies, took...)
+				if !held {
+					// Runs of a chat are carried out in order, and chats by turns.
+					if got := s.post("/api/hooks/agent", `{"message":"last","chatId":"webhook:default","syncResponse":true}`); got.status != 200 {
+						b.Fatalf("got %+v", got)
+					}
+					workTime += time.Since(start)
 				}
-				hookTurn := time.Since(start)
 				bareTime += bareTurn
 				hookTime += hookTurn
 				ratios = append(ratios, bareTurn.Seconds()/hookTurn.Seconds())
@@ -74,9 +105,121 @@ func BenchmarkIngress(b *testing.B) {
 			b.ReportMetric(total/hookTime.Seconds(), "req/s")
 			b.ReportMetric(total/bareTime.Seconds(), "bare-req/s")
 			b.ReportMetric(ratios[rounds/2], "ratio")
+			slices.Sort(latencies)
+			b.ReportMetric(latencies[len(latencies)*99/100].Seconds()*1000, "p99-ms")
+			if !held {
+				b.ReportMetric(total/workTime.Seconds(), "runs/s")
+			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// BenchmarkDispatch measures how many asynchronous agent runs per second are accepted, stored, carried out by an HTTP
+// runner that answers at once, and over. Clients, Caddy and runner share the machine's cores.
+func BenchmarkDispatch(b *testing.B) {
+	var turns atomic.Int64
+	over := make(chan struct{}, 1)
+	runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "done")
+		if turns.Add(1) == int64(b.N) {
+			over <- struct{}{}
+		}
+	}))
+	defer runner.Close()
+	s := startSite(b, "hooks {\nenabled\ntoken "+token+"\nqueue_limit 100000000\nrunner http "+runner.URL+"\n}")
+	request := rawRequest(s, "/api/hooks/agent", "Authorization: Bearer "+token+"\r\n", `{"message":"look at the disk of web-3"}`)
+	start := time.Now()
+	hammer(b, s, request, "202", 64, b.N)
+	<-over
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "runs/s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkLongQueue compares accepting when a million runs are queued with accepting when a thousand are, in turns, and
+// says what it takes to start with a million runs that are unfinished. Each has a chat of its own, which costs most.
+func BenchmarkLongQueue(b *testing.B) {
+	const long, short = 1_000_000, 1_000
+	dir := b.TempDir()
+	for name, n := range map[string]int{"long": long, "short": short} {
+		fillStore(b, filepath.Join(dir, name+".db"), n)
+	}
+	s := newServer(b)
+	site := "respond /bare \"ok\"\n"
+	for _, name := range []string{"long", "short"} {
+		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + token + "\nqueue_limit 100000000\n" +
+			"runner echo {\ndelay 1h\n}\ndrain_timeout 1ms\nstore bolt " + filepath.Join(dir, name+".db") + "\n}\n"
+	}
+	start := time.Now()
+	s.load(site)
+	ready := time.Since(start)
+	runtime.GC()
+	anonymous, file := residentMemory(b)
+
+	body := `{"message":"look at the disk of web-3","name":"disk"}`
+	headers := "Authorization: Bearer " + token + "\r\n"
+	const rounds = 10
+	share := max(b.N/rounds, 1)
+	var ratios []float64
+	for range rounds {
+		few, _ := hammer(b, s, rawRequest(s, "/short/agent", headers, body), "202", 64, share)
+		many, _ := hammer(b, s, rawRequest(s, "/long/agent", headers, body), "202", 64, share)
+		ratios = append(ratios, many.Seconds()/few.Seconds())
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[rounds/2], "cost-ratio")
+	b.ReportMetric(ready.Seconds(), "s-to-start")
+	b.ReportMetric(float64(anonymous)/1e6, "MB")
+	b.ReportMetric(float64(file)/1e6, "MB-of-files")
+	b.ReportMetric(0, "ns/op")
+}
+
+// fillStore makes a store that has n queued runs.
+func fillStore(b *testing.B, path string, n int) {
+	store, err := (&stores.Bolt{Path: path}).OpenStore(b.Context(), "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var left atomic.Int64
+	left.Store(int64(n))
+	var group sync.WaitGroup
+	for range 512 {
+		group.Go(func() {
+			for left.Add(-1) >= 0 {
+				err := store.Add(b.Context(), &engine.Run{
+					ChatID: "hook:" + uuid.NewString(), Hook: "agent", Action: engine.Agent, MemoryPreset: "disabled",
+					Message: "look at the disk of web-3", Timeout: time.Hour, AcceptedAt: time.Now(),
+				}, engine.Limits{})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// residentMemory is how many bytes of memory the process uses, its own and of files that are mapped into it.
+func residentMemory(b *testing.B) (anonymous, file int64) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kilobytes int64
+		if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &kilobytes); err == nil {
+			anonymous = kilobytes << 10
+		}
+		if _, err := fmt.Sscanf(line, "RssFile: %d kB", &kilobytes); err == nil {
+			file = kilobytes << 10
+		}
+	}
+	return anonymous, file
 }
 
 func rawRequest(s *server, path, headers, body string) []byte {
@@ -84,10 +227,9 @@ func rawRequest(s *server, path, headers, body string) []byte {
 		path, s.port, headers, len(body), body)
 }
 
-// hammer sends n requests over 64 connections and checks the status of every answer. The client is as thin as can be,
+// hammer sends n requests over so many connections and checks the status of every answer. The client is as thin as can be,
 // since it takes its time from the same cores.
-func hammer(b *testing.B, s *server, request []byte, status string, n int) time.Duration {
-	const clients = 64
+func hammer(b *testing.B, s *server, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
 	conns := make([]net.Conn, clients)
 	for i := range conns {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
@@ -100,11 +242,19 @@ func hammer(b *testing.B, s *server, request []byte, status string, n int) time.
 	var left atomic.Int64
 	left.Store(int64(n))
 	var group sync.WaitGroup
+	var mu sync.Mutex
 	start := time.Now()
 	for _, conn := range conns {
 		group.Go(func() {
 			answers := bufio.NewReader(conn)
+			var took []time.Duration
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				each = append(each, took...)
+			}()
 			for left.Add(-1) >= 0 {
+				sent := time.Now()
 				if _, err := conn.Write(request); err != nil {
 					b.Error(err)
 					return
@@ -114,11 +264,12 @@ func hammer(b *testing.B, s *server, request []byte, status string, n int) time.
 					b.Errorf("got status %s, %v, want %s", got, err, status)
 					return
 				}
+				took = append(took, time.Since(sent))
 			}
 		})
 	}
 	group.Wait()
-	return time.Since(start)
+	return time.Since(start), each
 }
 
 // skipAnswer reads one answer and returns its status.

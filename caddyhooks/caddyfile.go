@@ -49,6 +49,8 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		workers         <n>
 //		queue_limit     <n>
 //		chat_limit      <n>
+//		max_attempts    <n>
+//		retention       <duration>
 //		drain_timeout   <duration>
 //		channel         <name> <module> [<args...>] { … }
 //		callbacks       { … }
@@ -113,6 +115,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			h.QueueLimit, err = b.number(1)
 		case "chat_limit":
 			h.ChatLimit, err = b.number(0)
+		case "max_attempts":
+			h.MaxAttempts, err = b.number(1)
+		case "retention":
+			h.Retention, err = b.duration(time.Second)
 		case "drain_timeout":
 			h.DrainTimeout, err = b.duration(time.Millisecond)
 		case "channel":
@@ -124,7 +130,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			hook, err = unmarshalHook(b)
 			hooks = append(hooks, hook)
 		default:
-			err = d.Errf("unrecognized subdirective '%s'; hooks takes enabled, token, path, default_timeout, max_timeout, max_payload, max_request, memory_preset, runner, store, workers, queue_limit, chat_limit, drain_timeout, channel, callbacks and hook", word)
+			err = d.Errf("unrecognized subdirective '%s'; hooks takes enabled, token, path, default_timeout, max_timeout, max_payload, max_request, memory_preset, runner, store, workers, queue_limit, chat_limit, max_attempts, retention, drain_timeout, channel, callbacks and hook", word)
 		}
 		if err != nil {
 			return err
@@ -286,6 +292,7 @@ var hookFields = map[string][]string{
 	"callback_url":         {"callbackUrl"},
 	"deliver":              {"channel", "to"},
 	"timeout":              {"timeoutSeconds"},
+	"idempotency_header":   {"idempotencyHeader"},
 	"untrusted":            {"untrusted"},
 }
 
@@ -308,6 +315,7 @@ var hookFields = map[string][]string{
 //		deliver              <channel> <to>
 //		timeout              <duration>
 //		metadata             <key> <value>
+//		idempotency_header   <name>
 //		untrusted            pass|wrap
 //	}
 func unmarshalHook(outer *block) (hookBlock, error) {
@@ -384,10 +392,12 @@ func unmarshalHook(outer *block) (hookBlock, error) {
 				err = b.Errf("metadata %s is set already", key)
 			}
 			metadata[key] = shorthand.Undo(value)
+		case "idempotency_header":
+			h.IdempotencyHeader, err = b.word()
 		case "untrusted":
 			h.Untrusted, err = b.word()
 		default:
-			err = b.Errf("unrecognized subdirective '%s'; a hook takes action, auth, template, template_file, chat_id, model, memory_preset, sync, response_schema, response_schema_file, validation_tier, callback_url, deliver, timeout, metadata and untrusted", word)
+			err = b.Errf("unrecognized subdirective '%s'; a hook takes action, auth, template, template_file, chat_id, model, memory_preset, sync, response_schema, response_schema_file, validation_tier, callback_url, deliver, timeout, metadata, idempotency_header and untrusted", word)
 		}
 		if err != nil {
 			return h, err

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -20,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,30 +28,13 @@ import (
 
 // TestBinary tries the program that people build.
 func TestBinary(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "caddy")
-	build := exec.Command("go", "build", "-o", binary, "../xcaddy")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
-	b := &caddyBinary{path: binary, home: t.TempDir()}
+	b := newBinary(t)
 	t.Run("takes every Caddyfile of this repository", b.takesEveryCaddyfile)
 	t.Run("lists the modules", b.listsModules)
 	t.Run("validates a configuration that is being served", b.validatesBesideAServer)
 	t.Run("lets held callers go when it is terminated", func(t *testing.T) { b.letsHeldCallersGo(t, "", "1s") })
 	t.Run("lets held callers go before Caddy drops them", func(t *testing.T) { b.letsHeldCallersGo(t, "grace_period 2s", "1m") })
 	t.Run("lets a turn end when it is terminated", b.letsATurnEnd)
-}
-
-type caddyBinary struct {
-	path string
-	home string
-}
-
-func (b *caddyBinary) command(env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(b.path, args...)
-	cmd.Env = append(os.Environ(), "HOME="+b.home, "XDG_DATA_HOME="+b.home, "XDG_CONFIG_HOME="+b.home)
-	cmd.Env = append(cmd.Env, env...)
-	return cmd
 }
 
 var environmentVariable = regexp.MustCompile(`\{(?:env\.|\$)([A-Z][A-Z0-9_]*)\}`)
@@ -213,53 +194,6 @@ func (b *caddyBinary) letsATurnEnd(t *testing.T) {
 	p.wantCleanExit(t)
 }
 
-// process is the binary serving a configuration.
-type process struct {
-	url, admin, config string
-
-	cmd    *exec.Cmd
-	log    bytes.Buffer
-	exited chan struct{}
-	err    error // how it exited
-}
-
-// serve starts the binary with global options and one site that has the given directives.
-func (b *caddyBinary) serve(t *testing.T, globals, directives string) *process {
-	t.Helper()
-	p := &process{
-		url:    "http://127.0.0.1:" + freePort(t),
-		admin:  "http://127.0.0.1:" + freePort(t),
-		config: filepath.Join(t.TempDir(), "Caddyfile"),
-		exited: make(chan struct{}),
-	}
-	text := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\t%s\n}\n%s {\n%s\n}\n",
-		strings.TrimPrefix(p.admin, "http://"), globals, p.url, directives)
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.cmd = b.command(nil, "run", "--adapter", "caddyfile", "--config", p.config)
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // if it is still there
-		<-p.exited
-		if t.Failed() {
-			t.Logf("what Caddy logged:\n%s", p.log.String())
-		}
-	})
-	eventually(t, "Caddy starts", func() bool {
-		resp, err := tryRequest("POST", p.url+"/api/hooks/none", "")
-		return err == nil && resp.status == 404
-	})
-	return p
-}
-
 // ask sends an agent request, and hands over the answer when it comes.
 func (p *process) ask(body string) <-chan response {
 	answer := make(chan response, 1)
@@ -271,25 +205,6 @@ func (p *process) ask(body string) <-chan response {
 		answer <- resp
 	}()
 	return answer
-}
-
-func (p *process) terminate(t *testing.T) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p *process) wantCleanExit(t *testing.T) {
-	t.Helper()
-	select {
-	case <-p.exited:
-		if p.err != nil {
-			t.Errorf("exited with %v", p.err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("does not exit")
-	}
 }
 
 // What caddyserver.com shows about a module is taken from these comments.
@@ -611,7 +526,7 @@ func TestSameNameWithAnotherConfigurationIsRefused(t *testing.T) {
 		good           bool
 	}{
 		{"the same", "hooks", "hooks", true},
-		{"the same with a default spelled out", "hooks", "hooks default {\npath /api/hooks\nworkers 16\nmax_request 1MB\nrunner echo\nstore memory\n}", true},
+		{"the same with a default spelled out", "hooks", "hooks default {\npath /api/hooks\nworkers 16\nmax_request 1MB\nrunner echo\nstore bolt\nmax_attempts 5\nretention 168h\n}", true},
 		{"another name", "hooks", "hooks other {\nenabled\n}", true},
 		{"another token", "hooks {\ntoken a\n}", "hooks {\ntoken b\n}", false},
 		{"another runner", "hooks", "hooks {\nrunner echo {\ndelay 1s\n}\n}", false},

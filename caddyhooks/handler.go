@@ -11,6 +11,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 func init() {
@@ -39,7 +41,7 @@ type Handler struct {
 	// What carries out turns. Default: echo.
 	RunnerRaw json.RawMessage `json:"runner,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
 
-	// Where runs and live settings are kept. Default: memory.
+	// Where runs and live settings are kept. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
 
 	// The messaging channels that replies can be delivered to, by the name that requests and mappings use.
@@ -56,6 +58,12 @@ type Handler struct {
 
 	// How many runs of one chat may be queued. Default: as many as there may be in all.
 	ChatLimit int `json:"chat_limit,omitempty"`
+
+	// How often a run is started if the process dies while it is carried out. Default: 5.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+
+	// How long finished runs can be asked about. Default: 168h.
+	Retention caddy.Duration `json:"retention,omitempty"`
 
 	// How long turns that are under way may take to end when Caddy shuts down. Default: 10s.
 	DrainTimeout caddy.Duration `json:"drain_timeout,omitempty"`
@@ -89,16 +97,18 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.MaxRequest = orDefault(h.MaxRequest, 1<<20)
 	h.Workers = orDefault(h.Workers, 16)
 	h.QueueLimit = orDefault(h.QueueLimit, 100_000)
+	h.MaxAttempts = orDefault(h.MaxAttempts, 5)
+	h.Retention = orDefault(h.Retention, caddy.Duration(7*24*time.Hour))
 	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
 	if h.RunnerRaw == nil {
 		h.RunnerRaw = json.RawMessage(`{"runner":"echo"}`)
 	}
 	if h.StoreRaw == nil {
-		h.StoreRaw = json.RawMessage(`{"store":"memory"}`)
+		h.StoreRaw = json.RawMessage(`{"store":"bolt"}`)
 	}
 	if h.MaxTimeout < caddy.Duration(time.Second) || h.Workers < 1 || h.QueueLimit < 1 || h.ChatLimit < 0 ||
-		h.DrainTimeout < 0 || h.Callbacks.Timeout < 0 || h.MaxRequest < 1 || h.MaxRequest > maxMaxPayload {
-		return errors.New("max_timeout, max_request, workers, queue_limit, chat_limit, drain_timeout and timeout of callbacks must be positive, and max_request at most 64MB")
+		h.MaxAttempts < 1 || h.Retention < caddy.Duration(time.Second) || h.DrainTimeout < 0 || h.Callbacks.Timeout < 0 || h.MaxRequest < 1 || h.MaxRequest > maxMaxPayload {
+		return errors.New("max_timeout, max_request, workers, queue_limit, chat_limit, max_attempts, retention, drain_timeout and timeout of callbacks must be positive, and max_request at most 64MB")
 	}
 	app, err := ctx.App("hooks")
 	if err != nil {
@@ -178,6 +188,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 	if !v.on {
 		return errNotFound
 	}
+	if run, ok := strings.CutPrefix(name, "runs/"); ok {
+		return h.serveRun(w, r, v, run)
+	}
 	var custom *hook
 	if name != "wake" && name != "agent" {
 		if custom = v.hooks[name]; custom == nil {
@@ -189,7 +202,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 	}
 	signed := custom != nil && custom.hmac != nil
 	if !signed && !v.tokens.Match(r.Header) {
-		return in.unauthorized(r, "Bearer", "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.")
+		return in.unauthorizedBearer(r)
 	}
 	limit := in.maxRequest
 	if custom != nil {
@@ -209,18 +222,44 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 		return err
 	}
 	run.TraceParent = traceParent(r.Header)
-	if !run.Sync {
-		if err := in.shared.engine.Submit(r.Context(), run); err != nil {
-			return err
-		}
-		writeAccepted(w, run)
-		return nil
-	}
-	outcome, err := in.shared.engine.Do(r.Context(), run)
-	if err != nil {
+	if run.Key, err = idempotencyKey(r.Header, v, run, custom, body.Bytes()); err != nil {
 		return err
 	}
-	return writeOutcome(w, run, outcome)
+	err = errKeyFreed
+	for range maxReplays {
+		if !errors.Is(err, errKeyFreed) {
+			break
+		}
+		err = h.submit(w, r, name, run)
+	}
+	return err
+}
+
+// submit has the engine carry out a run, and answers.
+func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) error {
+	var outcome engine.Outcome
+	var err error
+	if run.Sync {
+		outcome, err = h.instance.shared.engine.Do(r.Context(), run)
+	} else {
+		err = h.instance.shared.engine.Submit(r.Context(), run)
+	}
+	var duplicate *engine.DuplicateError
+	switch {
+	case errors.As(err, &duplicate):
+		return h.replay(w, r, name, duplicate)
+	case err != nil:
+		return err
+	case run.Sync:
+		return writeOutcome(w, run, outcome)
+	default:
+		h.writeAccepted(w, r, name, run)
+		return nil
+	}
+}
+
+func (in *instance) unauthorizedBearer(r *http.Request) error {
+	return in.unauthorized(r, "Bearer", "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.")
 }
 
 // unauthorized is the answer to a bad credential. A client address that has sent too many is told to slow down.

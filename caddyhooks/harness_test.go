@@ -42,6 +42,7 @@ func startSite(t testing.TB, directives string) *server {
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{t: t}
+	t.Setenv("XDG_DATA_HOME", t.TempDir()) // where the store is
 	s.port = freePort(t)
 	s.site = "http://127.0.0.1:" + s.port
 	s.url = s.site

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,7 +54,8 @@ type view struct {
 	maxPayload     int64
 	memoryPreset   string
 	hooks          map[string]*hook
-	secretHeaders  []string // canonical names of the request headers that must not be logged
+	secretHeaders  []string          // canonical names of the request headers that must not be logged
+	problems       map[string]string // live settings and hooks that were left out since they do not fit, and why
 }
 
 // shared is what outlives a reload: the engine, and the live settings in its store.
@@ -161,16 +163,21 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		channels:    channels,
 	}
 	in.engineConfig = engine.Config{
-		Runner:       runner.(engine.Runner),
-		Channels:     channels,
-		Callbacks:    callbackSender{in.client},
-		Workers:      h.Workers,
-		Limits:       engine.Limits{Queue: h.QueueLimit, Chat: h.ChatLimit},
+		Runner:    runner.(engine.Runner),
+		Channels:  channels,
+		Callbacks: callbackSender{in.client},
+		Workers:   h.Workers,
+		Limits: engine.Limits{
+			Queue: h.QueueLimit, Chat: h.ChatLimit,
+			Retention: time.Duration(h.Retention),
+			Keys:      maxKeys, KeyAge: min(keyAge, time.Duration(h.Retention)),
+		},
+		MaxAttempts:  h.MaxAttempts,
 		DrainTimeout: time.Duration(h.DrainTimeout),
 		Log:          in.log,
 	}
 	// Refuse bad settings now, when nothing has been touched yet.
-	v, err := in.compile(Settings{})
+	v, err := in.compile(Settings{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +185,31 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	return in, nil
 }
 
-// compile makes the view of the pinned settings with the live ones beneath them.
-func (in *instance) compile(live Settings) (*view, error) {
+// compile makes the view of the pinned settings with the live ones beneath them. A live setting that does not fit is an
+// error, or left out if forgive says so.
+func (in *instance) compile(live Settings, forgive func(name string, err error) bool) (*view, error) {
+	problems := make(map[string]string)
+	for {
+		v, name, err := in.tryCompile(live)
+		if err == nil {
+			v.problems = problems
+			return v, nil
+		}
+		if forgive == nil || problems[name] != "" || !forgive(name, err) {
+			return nil, err
+		}
+		problems[name] = err.Error()
+		live = live.without(name)
+	}
+}
+
+// tryCompile names the setting that an error is about, or the hook.
+func (in *instance) tryCompile(live Settings) (v *view, name string, err error) {
 	settings := defaultSettings(&in.rules).merge(live).merge(in.pinned)
 	if err := settings.check(&in.rules); err != nil {
-		return nil, err
+		return nil, fieldOf(err), err
 	}
-	v := &view{
+	v = &view{
 		settings:       settings,
 		defaultTimeout: time.Duration(*settings.DefaultTimeoutSeconds) * time.Second,
 		maxPayload:     int64(*settings.MaxPayloadSize),
@@ -200,7 +225,7 @@ func (in *instance) compile(live Settings) (*view, error) {
 	for _, s := range settings.Token {
 		token, err := in.resolve(s)
 		if err != nil {
-			return nil, fieldErrorf("token", "%v", err)
+			return nil, "token", fieldErrorf("token", "%v", err)
 		}
 		tokens = append(tokens, token)
 	}
@@ -208,11 +233,11 @@ func (in *instance) compile(live Settings) (*view, error) {
 	v.on = *settings.Enabled && !v.tokens.Empty()
 	for _, m := range settings.Mappings {
 		if v.hooks[m.Name] != nil {
-			return nil, fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
+			return nil, "", fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
 		h, err := m.compile(&in.rules, in.resolve)
 		if err != nil {
-			return nil, fmt.Errorf("hook %q: %w", m.Name, err)
+			return nil, hookProblem(m.Name), fmt.Errorf("hook %q: %w", m.Name, err)
 		}
 		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
 		v.hooks[m.Name] = h
@@ -222,7 +247,18 @@ func (in *instance) compile(live Settings) (*view, error) {
 			}
 		}
 	}
-	return v, nil
+	return v, "", nil
+}
+
+// hookProblem is how a hook goes by among problems.
+func hookProblem(name string) string { return "hook " + name }
+
+func fieldOf(err error) string {
+	var field *fieldError
+	if errors.As(err, &field) {
+		return field.field
+	}
+	return ""
 }
 
 // resolve is resolveSecret with a memory, so that a file that goes away later is no reason to refuse a change of
@@ -250,7 +286,7 @@ func resolveSecret(configured string) (string, error) {
 // start opens the store, unless the configuration before this one has it open already, and puts the instance in force.
 // grace is how long the web server waits for its requests when it shuts down, 0 if it does not mind.
 func (in *instance) start(grace time.Duration) error {
-	value, _, err := pool.LoadOrNew(in.poolKey(), func() (caddy.Destructor, error) {
+	value, reload, err := pool.LoadOrNew(in.poolKey(), func() (caddy.Destructor, error) {
 		store, err := in.opener.OpenStore(context.Background(), in.name)
 		if err != nil {
 			return nil, err
@@ -273,7 +309,16 @@ func (in *instance) start(grace time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in.rules.checkSchema = s.engine.CheckSchema
-	v, err := in.compile(s.live)
+	v, err := in.compile(s.live, func(name string, err error) bool {
+		// When a configuration is loaded anew there is somebody who can put it right, and the one before goes on.
+		// When Caddy starts there may be nobody, and what is right must not go down with what is not.
+		if reload && s.known(name) == "" {
+			return false
+		}
+		in.log.Error("a live setting does not go with the configuration and is left out",
+			zap.String("setting", name), zap.Error(err))
+		return true
+	})
 	if err != nil {
 		_, _ = pool.Delete(in.poolKey())
 		return fmt.Errorf("the live settings do not go with this configuration: %w", err)
@@ -343,6 +388,16 @@ func (in *instance) current(ctx context.Context) *view {
 	return in.view.Load()
 }
 
+// known returns the problem of that name which the newest configuration has already.
+func (s *shared) known(name string) string {
+	for _, in := range slices.Backward(s.instances) {
+		if v := in.view.Load(); v != nil && !in.stopped {
+			return v.problems[name]
+		}
+	}
+	return ""
+}
+
 // change has edit change the live settings, and puts the result in force for the next request. If anything about the
 // result is wrong nothing changes.
 func (s *shared) change(edit func(in *instance, live *Settings) error) error {
@@ -364,7 +419,10 @@ func (s *shared) change(edit func(in *instance, live *Settings) error) error {
 	}
 	views := make([]*view, len(s.instances))
 	for i, in := range s.instances {
-		v, err := in.compile(live)
+		v, err := in.compile(live, func(name string, err error) bool {
+			// What was wrong before, in the same way, does not stand in the way of other changes.
+			return s.known(name) == err.Error() && reflect.DeepEqual(s.live.setting(name), live.setting(name))
+		})
 		if err != nil && in == newest {
 			return err
 		}

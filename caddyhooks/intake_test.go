@@ -24,7 +24,7 @@ func fuzzInstance(f testing.TB) (*instance, *view) {
 		{Name: "raw"},
 		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
 	}
-	v, err := in.compile(Settings{})
+	v, err := in.compile(Settings{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

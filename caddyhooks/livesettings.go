@@ -61,7 +61,7 @@ func (in *instance) patch(live *Settings, member strictjson.Member) error {
 		if all, err = parseMappings(member); err == nil {
 			live.Mappings, err = in.replaceMappings(live.Mappings, all)
 		}
-	case "pinned": // what GET shows may be sent back
+	case "pinned", "problems": // what GET shows may be sent back
 	default:
 		return fieldErrorf(member.Key, "is unknown; settings are enabled, token, defaultTimeoutSeconds, maxPayloadSize, memoryPreset and mappings")
 	}
@@ -239,6 +239,7 @@ type shownSettings struct {
 	MemoryPreset          string         `json:"memoryPreset"`
 	Mappings              []shownMapping `json:"mappings"`
 	Pinned                []string       `json:"pinned"`
+	Problems              []string       `json:"problems,omitempty"` // what was saved and is not in force
 }
 
 type shownMapping struct {
@@ -271,6 +272,10 @@ func (in *instance) showSettings() shownSettings {
 		}
 	}
 	slices.Sort(shown.Pinned)
+	for name, problem := range v.problems {
+		shown.Problems = append(shown.Problems, name+" is left out: "+problem)
+	}
+	slices.Sort(shown.Problems)
 	return shown
 }
 

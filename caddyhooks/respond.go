@@ -1,13 +1,17 @@
 package caddyhooks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -29,6 +33,7 @@ func (a *answer) Error() string { return a.message }
 var (
 	errNotFound = &answer{status: http.StatusNotFound, message: "There is no webhook here."}
 	errMethod   = &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
+	errNoRun    = &answer{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten."}
 	errStarting = &answer{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
 	errSlowBody = &answer{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
 	errCutBody  = &answer{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
@@ -50,6 +55,8 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
 	case errors.Is(err, engine.ErrStopping):
 		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
+	case errors.Is(err, engine.ErrNotFound):
+		a = errNoRun
 	case errors.Is(err, context.Canceled):
 		w.WriteHeader(statusCallerGone) // for the access log
 		return
@@ -77,12 +84,13 @@ func retryAfterSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }
 
-// writeAccepted acknowledges a run that is carried out in the background.
-func writeAccepted(w http.ResponseWriter, run *engine.Run) {
+// writeAccepted acknowledges a run that is carried out in the background. name is the hook as it stands in the URL.
+func (h *Handler) writeAccepted(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) {
 	body := append(make([]byte, 0, 128), `{"status":"accepted"`...)
 	status := http.StatusOK
 	if run.Action == engine.Agent {
 		status = http.StatusAccepted
+		w.Header()["Location"] = []string{h.base(r, name) + "runs/" + run.ID}
 		body = append(body, `,"runId":"`...)
 		body = append(body, run.ID...)
 		body = append(body, '"')
@@ -91,6 +99,18 @@ func writeAccepted(w http.ResponseWriter, run *engine.Run) {
 	body = append(body, jsonString(run.ChatID)...)
 	body = append(body, '}')
 	writeBody(w, status, "application/json", body)
+}
+
+// base is the path that the hooks of this request are below, as the caller sees it: a handle_path around us may have cut
+// off its beginning.
+func (h *Handler) base(r *http.Request, name string) string {
+	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
+		if base, ok := strings.CutSuffix(original.URL.Path, name); ok {
+			base = "/" + strings.TrimLeft(base, "/") // two slashes would begin the name of a host
+			return (&url.URL{Path: base}).EscapedPath()
+		}
+	}
+	return h.Path + "/"
 }
 
 // jsonString is text as JSON. Most ids can be taken as they stand.
@@ -109,11 +129,11 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 	h := w.Header()
 	h.Set("X-Service-Run-Id", run.ID)
 	h.Set("X-Service-Chat-Id", outbound.HeaderValue(run.ChatID))
-	if run.Schema != nil && outcome.HasText {
+	if outcome.Checked {
 		h.Set("X-Service-Schema-Repair-Attempts", strconv.Itoa(outcome.Repairs))
 	}
 	if outcome.Status == engine.Completed {
-		if run.Schema != nil {
+		if outcome.Checked {
 			writeBody(w, http.StatusOK, "application/json", outcome.JSON)
 		} else {
 			writeBody(w, http.StatusOK, "text/plain; charset=utf-8", []byte(outcome.Text))
@@ -130,6 +150,15 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 		status = http.StatusServiceUnavailable
 	}
 	return &answer{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter}
+}
+
+// writeJSON answers with a value that always encodes.
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(value)
+	writeBody(w, status, "application/json", bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
 }
 
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
@@ -72,6 +73,10 @@ type Mapping struct {
 	// What the agent is told about values that a template inserts: "pass" inserts them as they are, "wrap" marks them
 	// as data from outside. Messages of wake hooks are marked as a whole anyway. Default: "pass".
 	Untrusted string `json:"untrusted,omitempty"`
+
+	// The header by which a sender marks what it may send again, such as X-GitHub-Delivery. A request with the same value
+	// is not carried out twice. Default: Idempotency-Key or webhook-id.
+	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
 
 	AgentFields
 }
@@ -279,6 +284,14 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 	default:
 		return nil, oneOf("authMode", m.AuthMode, []string{"bearer", "hmac"})
 	}
+	if m.IdempotencyHeader != "" {
+		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
+			return nil, fieldErrorf("idempotencyHeader", "must be the name of a header, without underscores")
+		}
+		if name := http.CanonicalHeaderKey(m.IdempotencyHeader); name == "Host" || name == "Authorization" || name == "X-Service-Token" {
+			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
+		}
+	}
 	var err error
 	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
 		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
@@ -352,6 +365,39 @@ func (s Settings) merge(over Settings) Settings {
 	}
 	s.Mappings = mappings
 	return s
+}
+
+// without returns the settings with one of them unset, or without a hook.
+func (s Settings) without(name string) Settings {
+	switch name {
+	case "token":
+		s.Token = nil
+	case "defaultTimeoutSeconds":
+		s.DefaultTimeoutSeconds = nil
+	case "maxPayloadSize":
+		s.MaxPayloadSize = nil
+	case "memoryPreset":
+		s.MemoryPreset = nil
+	default:
+		s.Mappings = slices.DeleteFunc(slices.Clone(s.Mappings), func(m Mapping) bool { return hookProblem(m.Name) == name })
+	}
+	return s
+}
+
+// setting returns one of the settings, or a hook, by the name that without takes.
+func (s Settings) setting(name string) any {
+	switch name {
+	case "token":
+		return s.Token
+	case "defaultTimeoutSeconds":
+		return s.DefaultTimeoutSeconds
+	case "maxPayloadSize":
+		return s.MaxPayloadSize
+	case "memoryPreset":
+		return s.MemoryPreset
+	default:
+		return slices.DeleteFunc(slices.Clone(s.Mappings), func(m Mapping) bool { return hookProblem(m.Name) != name })
+	}
 }
 
 func indexMapping(all []Mapping, name string) int {

@@ -11,6 +11,7 @@ import (
 type Delivery struct {
 	ID        string
 	RunID     string
+	Index     int // among the deliveries of the run
 	ChatID    string
 	RunStatus Status
 	Callback  string // the URL to post to, or "":
@@ -20,39 +21,51 @@ type Delivery struct {
 	ContentType string
 	Body        string
 
-	Attempt int // attempts so far
-	Due     time.Time
+	Status    DeliveryStatus
+	Attempt   int // attempts so far
+	Due       time.Time
+	LastError string // why the last attempt failed, in words fit for the run's owner
 }
 
+// DeliveryStatus is where a delivery is.
+type DeliveryStatus string
+
+const (
+	Pending   DeliveryStatus = "pending"
+	Delivered DeliveryStatus = "delivered"
+	Dead      DeliveryStatus = "dead" // given up
+)
+
 // deliveriesOf lists what has to be sent out now that run ended with outcome.
-func deliveriesOf(run *Run, outcome Outcome) []*Delivery {
+func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
 	if !run.hasDeliveries() {
 		return nil
 	}
 	var all []*Delivery
+	add := func() *Delivery {
+		d := &Delivery{ID: "msg_" + uuid.NewString(), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
+			RunStatus: outcome.Status, Status: Pending, Due: now}
+		all = append(all, d)
+		return d
+	}
 	if run.CallbackURL != "" {
-		d := newDelivery(run, outcome)
+		d := add()
 		d.Callback = run.CallbackURL
 		d.ContentType, d.Body = "text/plain; charset=utf-8", outcome.Text
 		if !outcome.HasText {
 			d.ContentType, d.Body = "application/json", string(ErrorBody(outcome.Message))
 		}
-		all = append(all, d)
 	}
 	if run.Channel != "" && outcome.HasText {
-		d := newDelivery(run, outcome)
+		d := add()
 		d.Channel, d.To = run.Channel, run.To
 		d.ContentType, d.Body = "text/plain; charset=utf-8", outcome.Text
-		all = append(all, d)
 	}
 	return all
 }
 
-func newDelivery(run *Run, outcome Outcome) *Delivery {
-	return &Delivery{ID: "msg_" + uuid.NewString(), RunID: run.ID, ChatID: run.ChatID, RunStatus: outcome.Status, Due: time.Now()}
-}
-
-// A Sender makes one attempt at a delivery. The text of the error is for the operator's log.
+// A Sender makes one attempt at a delivery. The text of an error is for the operator's log, and for whoever may look at
+// the run: it holds no secret.
 type Sender interface {
 	Send(ctx context.Context, d *Delivery) error
 }

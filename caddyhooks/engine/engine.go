@@ -2,8 +2,12 @@
 // it, a worker claims it and has the Runner carry out its turn, and its Outcome goes to whoever waits for it and out as
 // deliveries.
 //
-// Runs of one chat are carried out one at a time, in the order in which they were submitted; runs of different chats go
+// Runs of one chat are carried out one at a time, in the order in which they were accepted; runs of different chats go
 // side by side, as many at once as there are workers.
+//
+// A run that was accepted is carried out at least once. What was queued when the process ended is carried out after the
+// next start, and what was running is started again, unless it has been started too often or only a caller who is gone
+// would have been told.
 package engine
 
 import (
@@ -22,6 +26,7 @@ import (
 
 // Engine carries out the runs of one store.
 type Engine struct {
+	id      string // of this engine alone, to know its own callers by
 	store   Store
 	schemas contract.Cache
 
@@ -30,9 +35,9 @@ type Engine struct {
 
 	mu      sync.Mutex
 	active  int // workers that have a run, or are about to get one
-	running map[string]context.CancelCauseFunc
-	doomed  map[string]error // runs to be cancelled as soon as they start, and why
-	waiting map[string]chan Outcome
+	running map[string]*runningTurn
+	doomed  map[string]error   // runs to be cancelled as soon as they start, and why
+	waiting map[string]*waiter // for the end of a run
 
 	freed      chan struct{} // a worker has gone, or there may be work for a new one
 	deliveries chan struct{} // a delivery was stored, or there is room to send another one
@@ -42,6 +47,7 @@ type Engine struct {
 	base       context.Context // of all turns and deliveries
 	cut        context.CancelCauseFunc
 	loops      sync.WaitGroup
+	renewer    sync.WaitGroup // goes on until the last turn is over
 	workers    sync.WaitGroup
 }
 
@@ -52,6 +58,7 @@ type Config struct {
 	Callbacks    Sender
 	Workers      int
 	Limits       Limits
+	MaxAttempts  int // how often a run is started, if the process dies while it is carried out; 0 is no limit
 	DrainTimeout time.Duration
 	Log          *zap.Logger
 }
@@ -59,10 +66,11 @@ type Config struct {
 // New makes an engine that works on store, and owns it from now on. It starts when a Config is attached.
 func New(store Store) *Engine {
 	e := &Engine{
+		id:         uuid.NewString(),
 		store:      store,
-		running:    make(map[string]context.CancelCauseFunc),
+		running:    make(map[string]*runningTurn),
 		doomed:     make(map[string]error),
-		waiting:    make(map[string]chan Outcome),
+		waiting:    make(map[string]*waiter),
 		freed:      make(chan struct{}, 1),
 		deliveries: make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
@@ -92,9 +100,12 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	e.configs = append(e.configs, c)
 	e.config.Store(c)
 	if first {
-		e.loops.Add(2)
+		e.loops.Add(3)
 		go e.dispatch()
 		go e.deliver()
+		go e.prune()
+		e.renewer.Add(1)
+		go e.renew()
 	}
 	signal(e.freed)
 	return func() {
@@ -113,62 +124,62 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	}
 }
 
-// Submit gives the run an id and stores it. When it returns nil the run has been accepted and will be carried out.
+// Submit stores the run, which gets its id. When it returns nil the run has been accepted and will be carried out.
 func (e *Engine) Submit(ctx context.Context, run *Run) error {
-	if err := e.accept(run); err != nil {
-		return err
+	if e.isStopping() {
+		return ErrStopping
 	}
-	return e.add(ctx, run)
+	run.AcceptedAt = time.Now()
+	err := e.store.Add(ctx, run, e.config.Load().Limits)
+	var duplicate *DuplicateError
+	if err != nil && !errors.Is(err, ErrQueueFull) && !errors.Is(err, ErrChatFull) && !errors.As(err, &duplicate) {
+		return fmt.Errorf("storing a run: %w", err)
+	}
+	return err
 }
 
 // Do submits the run and waits for its end. When ctx is done first, the run is cancelled unless it has deliveries.
 func (e *Engine) Do(ctx context.Context, run *Run) (Outcome, error) {
-	if err := e.accept(run); err != nil {
+	run.Owner = e.id
+	if err := e.Submit(ctx, run); err != nil {
 		return Outcome{}, err
 	}
-	ended := make(chan Outcome, 1)
-	e.mu.Lock()
-	e.waiting[run.ID] = ended
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.waiting, run.ID)
-		delete(e.doomed, run.ID)
-		e.mu.Unlock()
-	}()
-	if err := e.add(ctx, run); err != nil {
-		return Outcome{}, err
+	w := e.wait(run.ID)
+	defer e.stopWaiting(run.ID, w)
+	// It may have ended before anybody could be told to wait for it.
+	if record, err := e.store.Get(ctx, run.ID); err == nil && record.Status.Ended() {
+		return record.Outcome, nil
 	}
 
-	timer := time.NewTimer(time.Until(run.deadline(run.AcceptedAt)))
+	timer := time.NewTimer(time.Until(run.deadline(run.AcceptedAt, true)))
 	defer timer.Stop()
 	grace := time.Second
 	select {
-	case outcome := <-ended:
-		return outcome, nil
+	case <-w.ended:
+		return w.outcome, nil
 	case <-timer.C:
-		e.end(run, timedOut(run), errTimedOut)
+		_ = e.end(run, timedOut(run), errTimedOut) // a store that fails is in the log; the run's time is up all the same
 	case <-e.stopping:
 		// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
 		if run.hasDeliveries() && !e.isRunning(run.ID) {
 			return stoppedOutcome(), nil
 		}
 		if !run.hasDeliveries() {
-			e.withdraw(run, stoppedOutcome())
+			_ = e.withdraw(run, stoppedOutcome())
 		}
 		grace += e.drainTimeout()
 	case <-ctx.Done():
 		if run.hasDeliveries() {
 			return Outcome{}, ctx.Err()
 		}
-		e.end(run, Outcome{Status: Cancelled, Message: "The caller went away."}, errCancelled)
+		_ = e.end(run, Outcome{Status: Cancelled, Message: "The caller went away."}, errCancelled)
 	}
 	// What became of the run is told by the worker that had it. A runner that does not return when it should must not
 	// hold the caller too.
 	timer.Reset(grace)
 	select {
-	case outcome := <-ended:
-		return outcome, ctx.Err()
+	case <-w.ended:
+		return w.outcome, ctx.Err()
 	case <-timer.C:
 	}
 	if ctx.Err() != nil {
@@ -180,52 +191,32 @@ func (e *Engine) Do(ctx context.Context, run *Run) (Outcome, error) {
 	return timedOut(run), nil
 }
 
-func (e *Engine) accept(run *Run) error {
-	if e.isStopping() {
-		return ErrStopping
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("making a run id: %w", err)
-	}
-	run.ID = id.String()
-	run.AcceptedAt = time.Now()
-	return nil
-}
-
-func (e *Engine) add(ctx context.Context, run *Run) error {
-	err := e.store.Add(ctx, run, e.config.Load().Limits)
-	if err != nil && !errors.Is(err, ErrQueueFull) && !errors.Is(err, ErrChatFull) {
-		return fmt.Errorf("storing a run: %w", err)
-	}
-	return err
-}
-
 // end ends a run with outcome if it still waits, and otherwise cancels its turn because of cause.
-func (e *Engine) end(run *Run, outcome Outcome, cause error) {
-	if e.withdraw(run, outcome) {
-		return
+func (e *Engine) end(run *Run, outcome Outcome, cause error) error {
+	err := e.withdraw(run, outcome)
+	if !errors.Is(err, ErrNotFound) {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if cancel := e.running[run.ID]; cancel != nil {
-		cancel(cause)
-	} else if _, waiting := e.waiting[run.ID]; waiting {
+	if turn := e.running[run.ID]; turn != nil {
+		turn.cancel(cause)
+	} else if e.waiting[run.ID] != nil {
 		e.doomed[run.ID] = cause // claimed, and about to be started
 	}
+	return nil
 }
 
-func (e *Engine) withdraw(run *Run, outcome Outcome) bool {
-	deliveries := deliveriesOf(run, outcome)
-	err := e.store.Withdraw(context.Background(), run.ID, outcome, deliveries)
-	if errors.Is(err, ErrNotFound) {
-		return false
-	}
-	if err != nil {
+// withdraw ends a run that is queued. ErrNotFound says that it is not.
+func (e *Engine) withdraw(run *Run, outcome Outcome) error {
+	end := newEnd(run, outcome)
+	err := e.store.Withdraw(context.Background(), run.ID, end)
+	if err == nil {
+		e.conclude(run, end, 0, nil)
+	} else if !errors.Is(err, ErrNotFound) {
 		e.log().Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(err))
 	}
-	e.conclude(run, outcome, deliveries, 0, nil)
-	return true
+	return err
 }
 
 func (e *Engine) isRunning(id string) bool {
@@ -256,6 +247,7 @@ func (e *Engine) Stop() {
 		}
 	}
 	e.cut(ErrStopping)
+	e.renewer.Wait()
 	if err := e.store.Close(); err != nil {
 		e.log().Error("closing the store failed", zap.Error(err))
 	}

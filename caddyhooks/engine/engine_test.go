@@ -325,14 +325,14 @@ type faultyStore struct {
 	panics   bool
 }
 
-func (s *faultyStore) Claim(ctx context.Context, n int) ([]*engine.Run, error) {
+func (s *faultyStore) Claim(ctx context.Context, want engine.Want) ([]*engine.Claim, error) {
 	if s.failures.Add(-1) >= 0 {
 		if s.panics {
 			panic("torn page")
 		}
 		return nil, errors.New("torn page")
 	}
-	return s.Store.Claim(ctx, n)
+	return s.Store.Claim(ctx, want)
 }
 
 func TestStoreThatFailsIsAskedAgain(t *testing.T) {
@@ -471,7 +471,7 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		if runs, err := store.Claim(t.Context(), 10); err != nil || len(runs) != 1 || runs[0].ID != kept.ID {
+		if runs, err := store.Claim(t.Context(), engine.Want{Runs: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != kept.ID {
 			t.Errorf("back in the queue are %v, %v, want the run that nobody waited for", runs, err)
 		}
 		if err := e.Submit(t.Context(), newRun("late", "")); !errors.Is(err, engine.ErrStopping) {

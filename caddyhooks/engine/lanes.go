@@ -1,143 +1,282 @@
 package engine
 
-import "container/list"
+import (
+	"bytes"
+	"hash/maphash"
+
+	"github.com/google/uuid"
+)
 
 // Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
-// first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that keep their queue
-// in memory share it. All operations take constant time. It is not safe for concurrent use.
-type Lanes[T any] struct {
-	lanes  map[string]*lane[T]
-	ready  list.List // of *lane[T]
+// first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
+// memory share it. It takes about 120 bytes a run, in memory that the garbage collector need not look into, and all
+// operations but Undo take constant time. It is not safe for concurrent use.
+//
+// A lane goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
+type Lanes struct {
+	seed   maphash.Seed
+	lanes  map[uint64]uint32    // by hash of the chat
+	places map[uuid.UUID]uint32 // by run
+	lane   slab[lane]
+	place  slab[place]
+	ready  struct{ first, last uint32 } // lanes, in a list
 	queued int
 }
 
-type lane[T any] struct {
-	chat    string
-	first   *Place[T]
-	last    *Place[T]
-	queued  int
-	claimed bool
-	ready   *list.Element
+// In both, 0 is no index.
+type lane struct {
+	chat        uint64
+	first, last uint32 // places
+	prev, next  uint32 // in the list of ready lanes
+	queued      uint32
+	held        bool // its first run has been popped, and is not over
+	ready       bool
 }
 
-// Place is where an item stands.
-type Place[T any] struct {
-	Item       T
-	lane       *lane[T]
-	prev, next *Place[T]
-	queued     bool
+type place struct {
+	id         uuid.UUID
+	lane       uint32
+	prev, next uint32
+	queued     bool // popped otherwise
 }
 
-// Queued reports whether the item waits; otherwise it was popped or is done.
-func (p *Place[T]) Queued() bool { return p.queued }
+// Queued is how many runs wait in all lanes together.
+func (l *Lanes) Queued() int { return l.queued }
 
-// Queued is how many items wait in all lanes together.
-func (l *Lanes[T]) Queued() int { return l.queued }
-
-// QueuedIn is how many items wait in the lane of chat.
-func (l *Lanes[T]) QueuedIn(chat string) int {
-	if ln := l.lanes[chat]; ln != nil {
-		return ln.queued
+// QueuedIn is how many runs wait in the lane of chat.
+func (l *Lanes) QueuedIn(chat string) int {
+	if l.lanes == nil {
+		return 0
+	}
+	if i := l.lanes[l.hash(chat)]; i != 0 {
+		return int(l.lane.at(i).queued)
 	}
 	return 0
 }
 
-// Push appends item to its chat's lane and reports whether it can be popped at once.
-func (l *Lanes[T]) Push(chat string, item T) (place *Place[T], ready bool) {
-	ln := l.lanes[chat]
-	if ln == nil {
-		if l.lanes == nil {
-			l.lanes = make(map[string]*lane[T])
-		}
-		ln = &lane[T]{chat: chat}
-		l.lanes[chat] = ln
+// Ready reports whether there is a run that can be popped.
+func (l *Lanes) Ready() bool { return l.ready.first != 0 }
+
+// Has reports whether a run is here, and whether it waits or has been popped.
+func (l *Lanes) Has(id uuid.UUID) (here, queued bool) {
+	i := l.places[id]
+	if i == 0 {
+		return false, false
 	}
-	p := &Place[T]{Item: item, lane: ln, queued: true, prev: ln.last}
-	if ln.last == nil {
-		ln.first = p
+	return true, l.place.at(i).queued
+}
+
+// Push appends a run to its chat's lane and reports whether it can be popped at once.
+func (l *Lanes) Push(chat string, id uuid.UUID) (ready bool) {
+	if l.lanes == nil {
+		l.init()
+	}
+	li := l.laneOf(l.hash(chat))
+	l.insert(li, id, 0)
+	return l.offer(li)
+}
+
+func (l *Lanes) init() {
+	if l.seed == (maphash.Seed{}) {
+		l.seed = maphash.MakeSeed()
+	}
+	l.lanes = make(map[uint64]uint32)
+	l.places = make(map[uuid.UUID]uint32)
+}
+
+func (l *Lanes) hash(chat string) uint64 { return maphash.String(l.seed, chat) }
+
+func (l *Lanes) laneOf(chat uint64) uint32 {
+	li := l.lanes[chat]
+	if li == 0 {
+		li = l.lane.add(lane{chat: chat})
+		l.lanes[chat] = li
+	}
+	return li
+}
+
+// insert makes a place for a run before another one, or at the end if that is 0.
+func (l *Lanes) insert(li uint32, id uuid.UUID, before uint32) {
+	pi := l.place.add(place{id: id, lane: li})
+	l.places[id] = pi
+	l.link(pi, before)
+}
+
+func (l *Lanes) link(pi, before uint32) {
+	p := l.place.at(pi)
+	ln := l.lane.at(p.lane)
+	p.queued, p.next, p.prev = true, before, ln.last
+	if before != 0 {
+		p.prev = l.place.at(before).prev
+		l.place.at(before).prev = pi
 	} else {
-		ln.last.next = p
+		ln.last = pi
 	}
-	ln.last = p
+	if p.prev != 0 {
+		l.place.at(p.prev).next = pi
+	} else {
+		ln.first = pi
+	}
 	ln.queued++
 	l.queued++
-	return p, l.offer(ln)
 }
 
-// Pop takes the first item of the lane that has been ready longest, and holds the lane until Done or Return.
-func (l *Lanes[T]) Pop() (*Place[T], bool) {
-	front := l.ready.Front()
-	if front == nil {
-		return nil, false
+func (l *Lanes) unlink(pi uint32) {
+	p := l.place.at(pi)
+	ln := l.lane.at(p.lane)
+	if p.prev == 0 {
+		ln.first = p.next
+	} else {
+		l.place.at(p.prev).next = p.next
 	}
-	ln := front.Value.(*lane[T])
-	p := ln.first
-	l.unlink(p)
-	ln.claimed = true
-	l.withdraw(ln)
-	return p, true
+	if p.next == 0 {
+		ln.last = p.prev
+	} else {
+		l.place.at(p.next).prev = p.prev
+	}
+	p.prev, p.next, p.queued = 0, 0, false
+	ln.queued--
+	l.queued--
 }
 
-// Done takes an item out for good, popped or still queued.
-func (l *Lanes[T]) Done(p *Place[T]) {
-	ln := p.lane
+// Pop takes the first run of the lane that has been ready longest, and holds the lane until Done or Return.
+func (l *Lanes) Pop() (id uuid.UUID, ok bool) {
+	li := l.ready.first
+	if li == 0 {
+		return id, false
+	}
+	ln := l.lane.at(li)
+	pi := ln.first
+	l.unlink(pi)
+	ln.held = true
+	l.withdraw(li)
+	return l.place.at(pi).id, true
+}
+
+// Gone is what Done took out, for Undo.
+type Gone struct {
+	id     uuid.UUID
+	chat   uint64
+	queued bool
+}
+
+// Done takes out a run that is here, popped or still queued.
+func (l *Lanes) Done(id uuid.UUID) Gone {
+	pi := l.places[id]
+	p := l.place.at(pi)
+	li := p.lane
+	ln := l.lane.at(li)
+	gone := Gone{id: id, chat: ln.chat, queued: p.queued}
 	if p.queued {
-		l.unlink(p)
-		if ln.first == nil {
-			l.withdraw(ln)
+		l.unlink(pi)
+		if ln.first == 0 {
+			l.withdraw(li)
 		}
 	} else {
-		ln.claimed = false
-		l.offer(ln)
+		ln.held = false
+		l.offer(li)
 	}
-	if ln.first == nil && !ln.claimed {
+	delete(l.places, id)
+	l.place.free(pi)
+	if ln.first == 0 && !ln.held {
 		delete(l.lanes, ln.chat)
+		l.lane.free(li)
 	}
+	if len(l.places) == 0 && l.place.used > 64*slabPiece {
+		*l = Lanes{seed: l.seed} // gives back what a long queue took
+	}
+	return gone
 }
 
-// Return puts a popped item back to the head of its lane.
-func (l *Lanes[T]) Return(p *Place[T]) {
-	ln := p.lane
-	p.queued, p.next = true, ln.first
-	if ln.first == nil {
-		ln.last = p
-	} else {
-		ln.first.prev = p
+// Undo takes back a Done, and must do so before anything else that happened to the chat in between, other than by Push,
+// is left in place.
+func (l *Lanes) Undo(gone Gone) {
+	if l.lanes == nil {
+		l.init()
 	}
-	ln.first = p
-	ln.claimed = false
-	ln.queued++
-	l.queued++
-	l.offer(ln)
+	li := l.laneOf(gone.chat)
+	if !gone.queued {
+		l.places[gone.id] = l.place.add(place{id: gone.id, lane: li})
+		l.lane.at(li).held = true
+		l.withdraw(li)
+		return
+	}
+	before := l.lane.at(li).first
+	for before != 0 && bytes.Compare(l.place.at(before).id[:], gone.id[:]) < 0 {
+		before = l.place.at(before).next
+	}
+	l.insert(li, gone.id, before)
+	l.offer(li)
 }
 
-func (l *Lanes[T]) offer(ln *lane[T]) bool {
-	if ln.claimed || ln.first == nil || ln.ready != nil {
+// Return puts a popped run back to the head of its lane.
+func (l *Lanes) Return(id uuid.UUID) {
+	pi := l.places[id]
+	li := l.place.at(pi).lane
+	ln := l.lane.at(li)
+	l.link(pi, ln.first)
+	ln.held = false
+	l.offer(li)
+}
+
+// offer appends a lane to the ready ones if its first run may start.
+func (l *Lanes) offer(li uint32) bool {
+	ln := l.lane.at(li)
+	if ln.held || ln.first == 0 || ln.ready {
 		return false
 	}
-	ln.ready = l.ready.PushBack(ln)
+	ln.ready, ln.prev = true, l.ready.last
+	if ln.prev == 0 {
+		l.ready.first = li
+	} else {
+		l.lane.at(ln.prev).next = li
+	}
+	l.ready.last = li
 	return true
 }
 
-func (l *Lanes[T]) withdraw(ln *lane[T]) {
-	if ln.ready != nil {
-		l.ready.Remove(ln.ready)
-		ln.ready = nil
+func (l *Lanes) withdraw(li uint32) {
+	ln := l.lane.at(li)
+	if !ln.ready {
+		return
 	}
+	if ln.prev == 0 {
+		l.ready.first = ln.next
+	} else {
+		l.lane.at(ln.prev).next = ln.next
+	}
+	if ln.next == 0 {
+		l.ready.last = ln.prev
+	} else {
+		l.lane.at(ln.next).prev = ln.prev
+	}
+	ln.ready, ln.prev, ln.next = false, 0, 0
 }
 
-func (l *Lanes[T]) unlink(p *Place[T]) {
-	if p.prev == nil {
-		p.lane.first = p.next
-	} else {
-		p.prev.next = p.next
-	}
-	if p.next == nil {
-		p.lane.last = p.prev
-	} else {
-		p.next.prev = p.prev
-	}
-	p.prev, p.next, p.queued = nil, nil, false
-	p.lane.queued--
-	l.queued--
+// slab holds values in large pieces that never move, and uses freed places again. Index 0 is never given out.
+type slab[T any] struct {
+	pieces []*[slabPiece]T
+	used   uint32
+	unused []uint32
 }
+
+const slabPiece = 1024
+
+func (s *slab[T]) at(i uint32) *T { return &s.pieces[i/slabPiece][i%slabPiece] }
+
+func (s *slab[T]) add(value T) uint32 {
+	if n := len(s.unused); n > 0 {
+		i := s.unused[n-1]
+		s.unused = s.unused[:n-1]
+		*s.at(i) = value
+		return i
+	}
+	s.used++
+	if int(s.used/slabPiece) >= len(s.pieces) {
+		s.pieces = append(s.pieces, new([slabPiece]T))
+	}
+	*s.at(s.used) = value
+	return s.used
+}
+
+func (s *slab[T]) free(i uint32) { s.unused = append(s.unused, i) }

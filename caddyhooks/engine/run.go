@@ -30,6 +30,15 @@ type Run struct {
 	Timeout     time.Duration
 	AcceptedAt  time.Time
 	TraceParent string
+
+	Key   *Key   // if the caller marked the request as one that it may repeat
+	Owner string // which engine has the caller that waits
+}
+
+// Key is how requests are recognised that a caller sends again, by digests of what the caller chose and of the body.
+type Key struct {
+	ID   [32]byte
+	Body [32]byte
 }
 
 // Action says what the caller of a run gets back.
@@ -40,10 +49,13 @@ const (
 	Agent Action = "agent" // a run id, or the answer itself
 )
 
-// Status is how a run ended.
+// Status is where a run is. It is queued, running, possibly queued and running again, and then one of the others, which
+// are final.
 type Status string
 
 const (
+	Queued    Status = "queued"
+	Running   Status = "running"
 	Completed Status = "completed"
 	Failed    Status = "failed"
 	TimedOut  Status = "timed_out"
@@ -57,6 +69,7 @@ type Outcome struct {
 	HasText bool
 	JSON    []byte // the part of an answer that matches the schema, byte for byte
 	Repairs int    // repair calls that were made for it
+	Checked bool   // the answer had to match a schema
 
 	Failure    Failure       // why, when Status is Failed
 	Message    string        // one sentence about it for the caller
@@ -71,14 +84,25 @@ const (
 	RunnerUnavailable Failure = "runner_unavailable"
 	SchemaUnmet       Failure = "schema_unmet"
 	ShuttingDown      Failure = "shutting_down"
+	Interrupted       Failure = "interrupted" // by the end of the process
 )
+
+// Ended reports whether the status is final.
+func (s Status) Ended() bool { return s != Queued && s != Running }
+
+// ForgetsKey reports whether a run that ended like this leaves its key to another attempt: nothing came of it that the
+// caller could be told again.
+func (o *Outcome) ForgetsKey() bool {
+	return o.Status == Cancelled || o.Failure == RunnerUnavailable || o.Failure == ShuttingDown || o.Failure == Interrupted
+}
 
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.
 func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != "" }
 
-// deadline is when the time of an attempt that starts at start is up. A waiting caller's time began with the request.
-func (r *Run) deadline(start time.Time) time.Time {
-	if r.Sync {
+// deadline is when the time of an attempt that starts at start is up. The time of a caller who waits began with the
+// request.
+func (r *Run) deadline(start time.Time, awaited bool) time.Time {
+	if awaited {
 		start = r.AcceptedAt
 	}
 	return start.Add(r.Timeout)

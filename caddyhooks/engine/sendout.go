@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -72,35 +73,61 @@ func (e *Engine) sendOnce(d *Delivery) {
 		d.Attempt-- // it was us who broke it off
 	}
 
-	over := true
 	var later *RetryLaterError
 	var final *FinalError
-	if err != nil && !errors.As(err, &final) {
-		delay, more := outbound.RetryDelay(d.Attempt, rand.Float64)
-		if errors.As(err, &later) {
-			delay = max(delay, later.After)
+	d.Status, d.LastError = Delivered, ""
+	if err != nil {
+		d.Status, d.LastError = Dead, lastError(err)
+		if delay, more := outbound.RetryDelay(d.Attempt, rand.Float64); more && !errors.As(err, &final) {
+			if errors.As(err, &later) {
+				delay = max(delay, later.After)
+			}
+			d.Status, d.Due = Pending, time.Now().Add(delay)
 		}
-		d.Due, over = time.Now().Add(delay), !more
 	}
 	fields := []zap.Field{zap.String("delivery_id", d.ID), zap.String("run_id", d.RunID), zap.Int("attempt", d.Attempt)}
-	switch {
-	case err == nil:
+	switch d.Status {
+	case Delivered:
 		config.Log.Debug("delivered", fields...)
-	case over:
+	case Dead:
 		config.Log.Error("delivery given up", append(fields, zap.Error(err))...)
-	default:
+	case Pending:
 		config.Log.Warn("delivery failed, will be tried again", append(fields, zap.Error(err), zap.Time("due", d.Due))...)
 	}
-	if err := e.store.SettleDelivery(context.Background(), d, over); err != nil {
+	settle := func() error { return e.store.SettleDelivery(context.Background(), d) }
+	if err := e.insist(config, "recording a delivery", d.RunID, settle); err != nil {
 		config.Log.Error("recording a delivery failed", append(fields, zap.Error(err))...)
 	}
+}
+
+// panicError is a panic of a sender. What it says is for the log alone.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("the sender panicked: %v\n%s", e.value, e.stack)
+}
+
+// lastError is what is told about an attempt that failed.
+func lastError(err error) string {
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		return "the sender failed"
+	}
+	text := err.Error()
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:300], "") + "…"
+	}
+	return text
 }
 
 // send hands the delivery to its sender, and makes a panic there the failure of one attempt.
 func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the sender panicked: %v\n%s", p, debug.Stack())
+			err = &panicError{p, debug.Stack()}
 		}
 	}()
 	if d.Channel == "" {

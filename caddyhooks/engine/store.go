@@ -3,38 +3,59 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
-// A Store keeps runs from acceptance to their end, deliveries until they arrived, and the live settings. It is safe for
-// use by many goroutines, and never calls back into the engine.
+// A Store keeps runs from acceptance until they are pruned, deliveries likewise, the keys by which callers mark a request
+// that they may repeat, and the live settings. It is safe for use by many goroutines and never calls back into the
+// engine. What a method has reported as done survives the process, as far as anything kept in this store does; a method
+// that fails has changed nothing.
 type Store interface {
-	// Add stores a new run as the last of its chat. When it returns nil the run is kept. ErrQueueFull and ErrChatFull
-	// say that a limit was reached, and then nothing was stored.
+	// Add gives a new run its id, a UUIDv7 greater than those of all runs before it, and stores it as the last of its
+	// chat. When it returns nil the run is kept. ErrQueueFull and ErrChatFull say that a limit was reached. A run whose
+	// key was used before is not stored: the *DuplicateError tells about the first one.
 	Add(ctx context.Context, run *Run, limits Limits) error
 
-	// Claim hands out up to max runs to be carried out now. A chat has at most one claimed run, and its runs are
-	// handed out in the order in which they were added.
-	Claim(ctx context.Context, max int) ([]*Run, error)
+	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in
+	// the order of their ids. A claim that is not renewed within its lease is lost: the run can be claimed again.
+	Claim(ctx context.Context, want Want) ([]*Claim, error)
 
-	// Claimable receives a value after Add or Release made a run claimable. Whoever calls Finish claims anew itself.
+	// Claimable receives a value after runs have become claimable other than by Finish, which claims on its own.
 	Claimable() <-chan struct{}
 
-	// Release puts a claimed run back to the head of its chat.
-	Release(ctx context.Context, id string) error
+	// Renew lets the claims hold for another lease, and returns those that are lost.
+	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, err error)
 
-	// Finish ends a claimed run and stores its deliveries in the same step.
-	Finish(ctx context.Context, id string, outcome Outcome, deliveries []*Delivery) error
+	// Release puts a claimed run back to the head of its chat, as if it had not been started.
+	Release(ctx context.Context, claim *Claim) error
 
-	// Withdraw is Finish for a run that still waits. ErrNotFound says that it does not: it was claimed, or has ended.
-	Withdraw(ctx context.Context, id string, outcome Outcome, deliveries []*Delivery) error
+	// Finish ends a claimed run, stores its deliveries, and claims what else is wanted, all in one step. ErrClaimLost
+	// says that the claim no longer holds, and then nothing was done.
+	Finish(ctx context.Context, claim *Claim, end End, want Want) (next []*Claim, err error)
 
-	// ClaimDeliveries hands out up to max deliveries that are due at now, and says when the next one is (the zero time
-	// if there is none).
+	// Withdraw is Finish for a run that is queued. ErrNotFound says that it is not: it was claimed, or has ended.
+	Withdraw(ctx context.Context, id string, end End) error
+
+	// Get returns what is known about a run, or ErrNotFound.
+	Get(ctx context.Context, id string) (*Record, error)
+
+	// List returns runs, the newest first, without what they were told and what they replied. next is the Cursor of
+	// the query that goes on from there, "" if there is no more. A page can be short or empty although there is more:
+	// a query looks at a bounded number of runs.
+	List(ctx context.Context, query Query) (page []*Record, next string, err error)
+
+	// ClaimDeliveries hands out up to max pending deliveries that are due at now, and says when the next one is (the
+	// zero time if there is none).
 	ClaimDeliveries(ctx context.Context, now time.Time, max int) (due []*Delivery, next time.Time, err error)
 
-	// SettleDelivery records the end of an attempt: the delivery is over, or due again at its Due time.
-	SettleDelivery(ctx context.Context, d *Delivery, over bool) error
+	// SettleDelivery records the end of an attempt, as the delivery's Status, Attempt, Due and LastError tell it. One
+	// that is still pending will be handed out again when it is due.
+	SettleDelivery(ctx context.Context, d *Delivery) error
+
+	// Prune forgets finished runs and keys that are older than limits say, a bounded number of them, and reports
+	// whether there are more. Runs with pending deliveries stay.
+	Prune(ctx context.Context, now time.Time, limits Limits) (more bool, err error)
 
 	// Settings returns what SaveSettings stored last, nil if nothing was.
 	Settings(ctx context.Context) ([]byte, error)
@@ -50,10 +71,64 @@ type StoreOpener interface {
 	OpenStore(ctx context.Context, instance string) (Store, error)
 }
 
-// Limits bound how many runs may wait; 0 is no limit.
+// Limits bound what a store holds; 0 is no limit.
 type Limits struct {
-	Queue int // of all chats
-	Chat  int // of one chat
+	Queue     int           // queued runs of all chats
+	Chat      int           // queued runs of one chat
+	Retention time.Duration // how long finished runs are kept
+	Keys      int           // how many idempotency keys are kept …
+	KeyAge    time.Duration // … and for how long
+}
+
+// Want says how many runs to claim, and for how long they are the claimer's own unless it renews them.
+type Want struct {
+	Runs  int
+	Lease time.Duration
+}
+
+// Claim is the right to carry out a run. The attempt tells claims of one run apart.
+type Claim struct {
+	Run       *Run
+	Attempt   int // counted from 1; one that the process did not survive counts too
+	StartedAt time.Time
+}
+
+// End is what is stored when a run has ended.
+type End struct {
+	Outcome    Outcome
+	Deliveries []*Delivery
+	At         time.Time
+	Unstarted  bool // the claim was not used: the run was not started again
+}
+
+// Record is what a store knows about a run. Once it has ended, its Run has no message, metadata or schema any more.
+type Record struct {
+	Run        *Run
+	Status     Status
+	Attempts   int
+	StartedAt  time.Time // of the last attempt
+	FinishedAt time.Time
+	Outcome    Outcome     // once it has ended
+	Deliveries []*Delivery // without their bodies
+}
+
+// Query selects runs; what is "" does not matter.
+type Query struct {
+	Hook   string
+	ChatID string
+	Status Status
+	Limit  int    // how many at most
+	Cursor string // where an earlier query ended
+}
+
+// DuplicateError says that a run with the same key was accepted before.
+type DuplicateError struct {
+	First    *Run // its ID, ChatID, Action and Sync
+	SameBody bool
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("run %s was accepted with the same key", e.First.ID)
 }
 
 var (
@@ -61,4 +136,6 @@ var (
 	ErrChatFull  = errors.New("the queue of this chat is full")
 	ErrStopping  = errors.New("the engine is stopping")
 	ErrNotFound  = errors.New("there is no such run")
+	ErrClaimLost = errors.New("the claim on the run was lost")
+	ErrCursor    = errors.New("the cursor is not one of this list")
 )

@@ -36,26 +36,27 @@ func (e *Engine) startWorkers() {
 		if free == 0 {
 			return
 		}
-		runs := e.claim(free)
+		claims := e.claim(free)
 		e.mu.Lock()
-		e.active -= free - len(runs)
+		e.active -= free - len(claims)
 		e.mu.Unlock()
-		for _, run := range runs {
+		for _, claim := range claims {
 			e.workers.Add(1)
-			go e.work(run)
+			go e.work(claim)
 		}
-		if len(runs) < free {
+		if len(claims) < free {
 			return
 		}
 	}
 }
 
-// work carries out run, and then what else can be claimed.
-func (e *Engine) work(run *Run) {
+// work carries out a run, and then what else can be claimed.
+func (e *Engine) work(claim *Claim) {
 	defer e.workers.Done()
-	for run != nil {
-		e.protect("carrying out a run", func() { e.carryOut(e.config.Load(), run) })
-		run = e.next()
+	for claim != nil {
+		var next *Claim
+		e.protect("carrying out a run", func() { next = e.carryOut(e.config.Load(), claim) })
+		claim = next
 	}
 	e.mu.Lock()
 	e.active--
@@ -73,90 +74,175 @@ func (e *Engine) protect(what string, f func()) {
 	f()
 }
 
-func (e *Engine) next() *Run {
-	e.mu.Lock()
-	surplus := e.active > e.config.Load().Workers // after a reload with fewer workers
-	e.mu.Unlock()
-	if surplus || e.isStopping() {
-		return nil
-	}
-	if runs := e.claim(1); len(runs) == 1 {
-		return runs[0]
-	}
-	return nil
-}
+// lease is how long a run stays with an engine that does not renew its claim. It ends the wait for an engine that died
+// while others work on the same store.
+const lease = time.Minute
 
 // claim returns nothing if the store fails, and then sees to it that it is asked again.
-func (e *Engine) claim(n int) (runs []*Run) {
+func (e *Engine) claim(n int) (claims []*Claim) {
 	err := errors.New("the store panicked")
-	e.protect("claiming runs", func() { runs, err = e.store.Claim(e.base, n) })
+	e.protect("claiming runs", func() { claims, err = e.store.Claim(e.base, Want{Runs: n, Lease: lease}) })
 	if err != nil {
 		e.log().Error("claiming runs failed, trying again in a second", zap.Error(err))
 		time.AfterFunc(time.Second, func() { signal(e.freed) })
 	}
-	return runs
+	return claims
 }
 
-// carryOut brings a claimed run to its end.
-func (e *Engine) carryOut(config *Config, run *Run) {
+// another is what a worker wants when its run is over: one more run, unless it is not needed any more.
+func (e *Engine) another() Want {
+	e.mu.Lock()
+	surplus := e.active > e.config.Load().Workers // after a reload with fewer workers
+	e.mu.Unlock()
+	if surplus || e.isStopping() {
+		return Want{}
+	}
+	return Want{Runs: 1, Lease: lease}
+}
+
+// runningTurn is a run that is being carried out.
+type runningTurn struct {
+	claim  *Claim
+	cancel context.CancelCauseFunc
+}
+
+// carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
+func (e *Engine) carryOut(config *Config, claim *Claim) (next *Claim) {
+	run := claim.Run
 	start := time.Now()
-	ctx, stop := context.WithDeadlineCause(e.base, run.deadline(start), errTimedOut)
+	awaited := run.Sync && run.Owner == e.id
+	ctx, stop := context.WithDeadlineCause(e.base, run.deadline(start, awaited), errTimedOut)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.mu.Lock()
-	e.running[run.ID] = cancel
+	if before := e.running[run.ID]; before != nil {
+		// The process stood still for so long that the claim ran out, and now the same run was claimed again.
+		before.claim = claim
+		e.mu.Unlock()
+		return nil
+	}
+	turn := &runningTurn{claim, cancel}
+	e.running[run.ID] = turn
 	if cause := e.doomed[run.ID]; cause != nil {
 		cancel(cause)
+		delete(e.doomed, run.ID)
 	}
 	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		delete(e.running, run.ID)
+		e.mu.Unlock()
+	}()
 
-	outcome, err := e.attempt(ctx, config, run)
-
-	e.mu.Lock()
-	delete(e.running, run.ID)
-	e.mu.Unlock()
+	outcome, hopeless := hopelessOutcome(config, claim, awaited)
+	var err error
+	if !hopeless {
+		outcome, err = e.attempt(ctx, config, run)
+	}
 	if errors.Is(err, ErrStopping) && (!run.Sync || run.hasDeliveries()) {
-		if err := e.store.Release(context.Background(), run.ID); err != nil {
+		if err := e.store.Release(context.Background(), e.claimOf(turn)); err != nil {
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
 		e.tell(run.ID, outcome)
-		return
+		return nil
 	}
-	deliveries := deliveriesOf(run, outcome)
-	if storeErr := e.store.Finish(context.Background(), run.ID, outcome, deliveries); storeErr != nil {
+	if errors.Is(context.Cause(ctx), ErrClaimLost) {
+		return nil // it is carried out elsewhere
+	}
+	end := newEnd(run, outcome)
+	end.Unstarted = hopeless
+	next, storeErr := e.finish(config, turn, end)
+	if errors.Is(storeErr, ErrClaimLost) {
+		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
+		return nil
+	}
+	if storeErr != nil {
 		config.Log.Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(storeErr))
 	}
-	e.conclude(run, outcome, deliveries, time.Since(start), err)
+	e.conclude(run, end, time.Since(start), err)
+	return next
+}
+
+// hopelessOutcome is the end of a run that must not be started again after the process died.
+func hopelessOutcome(config *Config, claim *Claim, awaited bool) (outcome Outcome, hopeless bool) {
+	run := claim.Run
+	switch {
+	case run.Sync && !awaited && !run.hasDeliveries():
+		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended."}, true
+	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
+		return Outcome{Status: Failed, Failure: Interrupted,
+			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts)}, true
+	}
+	return Outcome{}, false
+}
+
+// claimOf is the claim on a run that holds now.
+func (e *Engine) claimOf(turn *runningTurn) *Claim {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return turn.claim
+}
+
+// finish stores the end of a run, and claims another one.
+func (e *Engine) finish(config *Config, turn *runningTurn, end End) (next *Claim, err error) {
+	claim := e.claimOf(turn)
+	runID := claim.Run.ID
+	err = e.insist(config, "storing the end of a run", runID, func() error {
+		claims, err := e.store.Finish(context.Background(), claim, end, e.another())
+		if newer := e.claimOf(turn); errors.Is(err, ErrClaimLost) && newer != claim {
+			claim = newer
+			claims, err = e.store.Finish(context.Background(), claim, end, e.another())
+		}
+		if len(claims) > 0 {
+			next = claims[0]
+		}
+		if err != nil && !errors.Is(err, ErrClaimLost) {
+			e.tell(runID, end.Outcome) // a caller who waits need not wait for this
+		}
+		return err
+	})
+	return next, err
+}
+
+// insist does something again and again until the store, whose disk may be full, can do it, or the engine is stopped.
+// What is not stored by then is done again after the next start.
+func (e *Engine) insist(config *Config, what, runID string, do func() error) error {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := do()
+		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil {
+			return err
+		}
+		config.Log.Error("the store failed, trying again",
+			zap.String("while", what), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-e.base.Done():
+			timer.Stop()
+		}
+	}
+}
+
+func newEnd(run *Run, outcome Outcome) End {
+	now := time.Now()
+	return End{Outcome: outcome, Deliveries: deliveriesOf(run, outcome, now), At: now}
 }
 
 // conclude tells everybody how a run ended, after the store was told. cause is why it failed, if it did.
-func (e *Engine) conclude(run *Run, outcome Outcome, deliveries []*Delivery, took time.Duration, cause error) {
-	if len(deliveries) > 0 {
+func (e *Engine) conclude(run *Run, end End, took time.Duration, cause error) {
+	if len(end.Deliveries) > 0 {
 		signal(e.deliveries)
 	}
-	e.tell(run.ID, outcome)
+	e.tell(run.ID, end.Outcome)
 	level := zap.InfoLevel
-	if outcome.Status != Completed && outcome.Status != Cancelled {
+	if status := end.Outcome.Status; status != Completed && status != Cancelled {
 		level = zap.WarnLevel
 	}
 	if c := e.log().Check(level, "run finished"); c != nil {
 		c.Write(zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", run.Name),
-			zap.String("status", string(outcome.Status)), zap.Int("repairs", outcome.Repairs), zap.Duration("took", took),
+			zap.String("status", string(end.Outcome.Status)), zap.Int("repairs", end.Outcome.Repairs), zap.Duration("took", took),
 			zap.Error(cause))
-	}
-}
-
-// tell wakes the caller that waits for this very run, if there is one.
-func (e *Engine) tell(id string, outcome Outcome) {
-	e.mu.Lock()
-	ended := e.waiting[id]
-	e.mu.Unlock()
-	if ended != nil {
-		select {
-		case ended <- outcome:
-		default:
-		}
 	}
 }
 
@@ -185,7 +271,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, run *Run) (outcome
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
-	outcome = Outcome{Status: Completed, Text: reply.Text, HasText: true}
+	outcome = Outcome{Status: Completed, Text: reply.Text, HasText: true, Checked: schema != nil}
 	if schema == nil {
 		return outcome, nil
 	}
@@ -215,7 +301,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, run *Run) (outcome
 
 // failed completes outcome with the reason for which a turn gave no answer.
 func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome, error) {
-	text, hasText, repairs := outcome.Text, outcome.HasText, outcome.Repairs
+	before := outcome
 	var unavailable *UnavailableError
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimedOut):
@@ -230,7 +316,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	default:
 		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent failed to answer."}
 	}
-	outcome.Text, outcome.HasText, outcome.Repairs = text, hasText, repairs
+	outcome.Text, outcome.HasText, outcome.Repairs, outcome.Checked = before.Text, before.HasText, before.Repairs, before.Checked
 	return outcome, err
 }
 

@@ -2,13 +2,16 @@
 package stores
 
 import (
+	"bytes"
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -18,7 +21,7 @@ func init() {
 }
 
 // Memory keeps runs and live settings in memory. They survive a reload of the configuration, and are gone when the
-// process ends. When the runs and deliveries that it holds come to 512 MB, it takes no more.
+// process ends. When they come to 512 MB, it forgets finished runs, and takes no more when there are none left to forget.
 type Memory struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -49,112 +52,267 @@ func (Memory) StoreKey(instance string) string { return "memory:" + instance }
 // OpenStore makes an empty store.
 func (Memory) OpenStore(context.Context, string) (engine.Store, error) {
 	return &memoryStore{
-		places:    make(map[string]*engine.Place[*engine.Run]),
-		claimable: make(chan struct{}, 1),
+		queue: newQueue(),
+		runs:  make(map[uuid.UUID]*engine.Record),
+		keys:  make(map[[32]byte]*engine.Run),
 	}, nil
 }
 
 type memoryStore struct {
-	claimable chan struct{}
-
 	mu         sync.Mutex
-	lanes      engine.Lanes[*engine.Run]
-	places     map[string]*engine.Place[*engine.Run] // by run id
+	queue      queue
+	runs       map[uuid.UUID]*engine.Record
+	order      []uuid.UUID // of all runs, and of some that are gone
+	over       overHeap    // runs that have ended, and so have their deliveries
 	deliveries deliveryHeap
-	bytes      int // of runs and deliveries
+	keys       map[[32]byte]*engine.Run // with no more than duplicates are told about
+	keyOrder   []*engine.Run            // the oldest first; some may have lost their key
+	bytes      int                      // of runs and deliveries
 	settings   []byte
 }
 
 const maxBytes = 512 << 20
 
-// runBytes and deliveryBytes are about what one takes in memory.
-func runBytes(r *engine.Run) int { return 1024 + len(r.Message) + len(r.Metadata) + len(r.Schema) }
-
-func deliveryBytes(d *engine.Delivery) int { return 512 + len(d.Body) }
+// recordBytes is about what a run takes in memory, with its deliveries.
+func recordBytes(r *engine.Record) int {
+	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON)
+	for _, d := range r.Deliveries {
+		n += 512 + len(d.Body)
+	}
+	return n
+}
 
 func (s *memoryStore) Add(_ context.Context, run *engine.Run, limits engine.Limits) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if limits.Queue > 0 && s.lanes.Queued() >= limits.Queue || s.bytes+runBytes(run) > maxBytes {
-		return engine.ErrQueueFull
-	}
-	if limits.Chat > 0 && s.lanes.QueuedIn(run.ChatID) >= limits.Chat {
-		return engine.ErrChatFull
-	}
-	place, ready := s.lanes.Push(run.ChatID, run)
-	s.places[run.ID] = place
-	s.bytes += runBytes(run)
-	if ready {
-		s.signal()
-	}
-	return nil
-}
-
-func (s *memoryStore) Claim(_ context.Context, n int) ([]*engine.Run, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var runs []*engine.Run
-	for len(runs) < n {
-		place, ok := s.lanes.Pop()
-		if !ok {
-			break
+	now := time.Now()
+	if run.Key != nil {
+		if first := s.keys[run.Key.ID]; first != nil && !keyIsOld(first, now, limits) {
+			return duplicate(first, run)
 		}
-		runs = append(runs, place.Item)
 	}
-	return runs, nil
+	if err := s.queue.admit(run.ChatID, limits); err != nil {
+		return err
+	}
+	record := &engine.Record{Run: run, Status: engine.Queued}
+	for s.bytes+recordBytes(record) > maxBytes {
+		if !s.forgetOldest(now) {
+			return engine.ErrQueueFull
+		}
+	}
+	id, err := s.queue.ids.Next(now)
+	if err != nil {
+		return err
+	}
+	run.ID = id.String()
+	s.runs[id] = record
+	s.order = append(s.order, id)
+	s.bytes += recordBytes(record)
+	if run.Key != nil {
+		first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: run.Key}
+		s.keys[run.Key.ID] = first
+		s.keyOrder = append(s.keyOrder, first)
+		for limits.Keys > 0 && len(s.keys) > limits.Keys {
+			s.forgetOldestKey()
+		}
+	}
+	if ready, _ := s.queue.push(run.ChatID, id); ready {
+		s.queue.signal()
+	}
+	return nil
 }
 
-func (s *memoryStore) Claimable() <-chan struct{} { return s.claimable }
+// keyIsOld reports whether the key of a run need not be known any more.
+func keyIsOld(run *engine.Run, now time.Time, limits engine.Limits) bool {
+	return limits.KeyAge > 0 && now.Sub(run.AcceptedAt) > limits.KeyAge
+}
 
-func (s *memoryStore) signal() {
-	select {
-	case s.claimable <- struct{}{}:
-	default:
+// duplicate tells about the first of two runs with the same key.
+func duplicate(first, second *engine.Run) error {
+	return &engine.DuplicateError{First: first, SameBody: first.Key.Body == second.Key.Body}
+}
+
+func (s *memoryStore) forgetOldestKey() {
+	oldest := s.keyOrder[0]
+	s.keyOrder = s.keyOrder[1:]
+	if s.keys[oldest.Key.ID] == oldest {
+		delete(s.keys, oldest.Key.ID)
 	}
 }
 
-func (s *memoryStore) Release(_ context.Context, id string) error {
+func (s *memoryStore) Claim(_ context.Context, want engine.Want) ([]*engine.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := s.places[id]
-	if place == nil {
-		return engine.ErrNotFound
+	return s.claim(want), nil
+}
+
+func (s *memoryStore) claim(want engine.Want) []*engine.Claim {
+	var claims []*engine.Claim
+	ids, _ := s.queue.claim(want, time.Now())
+	for _, id := range ids {
+		h := s.queue.held[id]
+		claims = append(claims, &engine.Claim{Run: s.runs[id].Run, Attempt: h.attempt, StartedAt: h.startedAt})
 	}
-	s.lanes.Return(place)
-	s.signal()
+	return claims
+}
+
+func (s *memoryStore) Claimable() <-chan struct{} { return s.queue.claimable }
+
+func (s *memoryStore) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.renew(claims, time.Now().Add(lease)), nil
+}
+
+func (s *memoryStore) Release(_ context.Context, claim *engine.Claim) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.queue.holds(claim)
+	if !ok {
+		return engine.ErrClaimLost
+	}
+	s.queue.release(id)
 	return nil
 }
 
-func (s *memoryStore) Finish(_ context.Context, id string, _ engine.Outcome, deliveries []*engine.Delivery) error {
-	return s.remove(id, false, deliveries)
-}
-
-func (s *memoryStore) Withdraw(_ context.Context, id string, _ engine.Outcome, deliveries []*engine.Delivery) error {
-	return s.remove(id, true, deliveries)
-}
-
-func (s *memoryStore) remove(id string, queued bool, deliveries []*engine.Delivery) error {
+func (s *memoryStore) Finish(_ context.Context, claim *engine.Claim, end engine.End, want engine.Want) ([]*engine.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := s.places[id]
-	if place == nil || place.Queued() != queued {
+	id, ok := s.queue.holds(claim)
+	if !ok {
+		return nil, engine.ErrClaimLost
+	}
+	s.end(id, end)
+	return s.claim(want), nil
+}
+
+func (s *memoryStore) Withdraw(_ context.Context, runID string, end engine.End) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := parseID(runID)
+	if !ok || !s.queue.isQueued(id) {
 		return engine.ErrNotFound
 	}
-	s.lanes.Done(place)
-	delete(s.places, id)
-	s.bytes -= runBytes(place.Item)
-	for _, d := range deliveries {
-		s.bytes += deliveryBytes(d)
-		heap.Push(&s.deliveries, d)
-	}
+	s.end(id, end)
 	return nil
+}
+
+func (s *memoryStore) end(id uuid.UUID, end engine.End) {
+	record := s.runs[id]
+	s.bytes -= recordBytes(record)
+	s.queue.describe(id, record)
+	s.queue.end(id)
+	if key := record.Run.Key; key != nil && end.Outcome.ForgetsKey() {
+		if first := s.keys[key.ID]; first != nil && first.ID == record.Run.ID {
+			delete(s.keys, key.ID)
+		}
+	}
+	run := *record.Run // the caller may still look at the other one
+	run.Message, run.Metadata, run.Schema = "", nil, nil
+	ended := &engine.Record{Run: &run, Status: end.Outcome.Status, Attempts: record.Attempts, StartedAt: record.StartedAt,
+		FinishedAt: end.At, Outcome: end.Outcome}
+	for _, d := range end.Deliveries {
+		d := *d
+		ended.Deliveries = append(ended.Deliveries, &d)
+		heap.Push(&s.deliveries, &d)
+	}
+	if end.Unstarted {
+		ended.Attempts, ended.StartedAt = ended.Attempts-1, time.Time{}
+	}
+	s.runs[id] = ended
+	s.bytes += recordBytes(ended)
+	s.noteOver(id)
+}
+
+// noteOver lets a run be forgotten in time, unless a delivery of it is still pending.
+func (s *memoryStore) noteOver(id uuid.UUID) {
+	if record := s.runs[id]; !hasPending(record) {
+		heap.Push(&s.over, overRun{record.FinishedAt, id})
+	}
+}
+
+func hasPending(record *engine.Record) bool {
+	return slices.ContainsFunc(record.Deliveries, func(d *engine.Delivery) bool { return d.Status == engine.Pending })
+}
+
+func (s *memoryStore) Get(_ context.Context, runID string) (*engine.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := parseID(runID)
+	if !ok || s.runs[id] == nil {
+		return nil, engine.ErrNotFound
+	}
+	record := s.show(id)
+	for i, d := range record.Deliveries {
+		d := *d
+		d.Body = ""
+		record.Deliveries[i] = &d
+	}
+	return record, nil
+}
+
+// show returns a copy of a record that can be given away.
+func (s *memoryStore) show(id uuid.UUID) *engine.Record {
+	record := *s.runs[id]
+	if !record.Status.Ended() {
+		s.queue.describe(id, &record)
+	}
+	record.Deliveries = slices.Clone(record.Deliveries)
+	return &record
+}
+
+func (s *memoryStore) List(_ context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if query.Limit <= 0 {
+		return nil, "", nil
+	}
+	end := len(s.order)
+	if query.Cursor != "" {
+		cursor, ok := parseID(query.Cursor)
+		if !ok {
+			return nil, "", engine.ErrCursor
+		}
+		end, _ = slices.BinarySearchFunc(s.order, cursor, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	}
+	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
+		if len(page) == query.Limit || looked == listLooksAt {
+			return page, s.order[i+1].String(), nil
+		}
+		if s.runs[s.order[i]] == nil {
+			continue
+		}
+		if record := s.show(s.order[i]); selects(query, record) {
+			page = append(page, withoutTexts(record))
+		}
+	}
+	return page, "", nil
+}
+
+// listLooksAt is how many runs a query looks at before it leaves the rest to the next one.
+const listLooksAt = 10_000
+
+func selects(query engine.Query, record *engine.Record) bool {
+	return (query.Hook == "" || query.Hook == record.Run.Hook) &&
+		(query.ChatID == "" || query.ChatID == record.Run.ChatID) &&
+		(query.Status == "" || query.Status == record.Status)
+}
+
+// withoutTexts is a record as it is listed.
+func withoutTexts(record *engine.Record) *engine.Record {
+	run := *record.Run
+	run.Message, run.Metadata, run.Schema = "", nil, nil
+	record.Run, record.Deliveries = &run, nil
+	record.Outcome.Text, record.Outcome.JSON = "", nil
+	return record
 }
 
 func (s *memoryStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (due []*engine.Delivery, next time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.deliveries) > 0 && len(due) < n && !s.deliveries[0].Due.After(now) {
-		due = append(due, heap.Pop(&s.deliveries).(*engine.Delivery))
+		d := *heap.Pop(&s.deliveries).(*engine.Delivery)
+		due = append(due, &d)
 	}
 	if len(s.deliveries) > 0 {
 		next = s.deliveries[0].Due
@@ -162,27 +320,75 @@ func (s *memoryStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (
 	return due, next, nil
 }
 
-func (s *memoryStore) SettleDelivery(_ context.Context, d *engine.Delivery, over bool) error {
+func (s *memoryStore) SettleDelivery(_ context.Context, d *engine.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if over {
-		s.bytes -= deliveryBytes(d)
-		return nil
+	id, ok := parseID(d.RunID)
+	record := s.runs[id]
+	if !ok || record == nil || d.Index >= len(record.Deliveries) {
+		return engine.ErrNotFound
 	}
-	heap.Push(&s.deliveries, d)
+	s.bytes -= recordBytes(record)
+	kept := *d
+	switch d.Status {
+	case engine.Pending:
+		heap.Push(&s.deliveries, &kept)
+	case engine.Delivered:
+		kept.Body = ""
+	}
+	record.Deliveries[d.Index] = &kept
+	s.bytes += recordBytes(record)
+	s.noteOver(id)
 	return nil
+}
+
+func (s *memoryStore) Prune(_ context.Context, now time.Time, limits engine.Limits) (more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range pruneStep {
+		oldKey := len(s.keyOrder) > 0 && keyIsOld(s.keyOrder[0], now, limits)
+		if oldKey {
+			s.forgetOldestKey()
+		}
+		oldRun := limits.Retention > 0 && s.forgetOldest(now.Add(-limits.Retention))
+		if !oldKey && !oldRun {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// pruneStep is how much is forgotten at once.
+const pruneStep = 200
+
+// forgetOldest forgets the run that has ended first, if that was before the given time.
+func (s *memoryStore) forgetOldest(before time.Time) bool {
+	for len(s.over) > 0 && !s.over[0].at.After(before) {
+		id := heap.Pop(&s.over).(overRun).id
+		record := s.runs[id]
+		if record == nil || hasPending(record) {
+			continue // it has been forgotten, or will be noted again
+		}
+		delete(s.runs, id)
+		s.bytes -= recordBytes(record)
+		if len(s.order) > 1000 && len(s.order) > 2*len(s.runs) {
+			s.order = slices.DeleteFunc(s.order, func(id uuid.UUID) bool { return s.runs[id] == nil })
+		}
+		return true
+	}
+	return false
 }
 
 func (s *memoryStore) Settings(context.Context) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settings, nil
+	return bytes.Clone(s.settings), nil
 }
 
 func (s *memoryStore) SaveSettings(_ context.Context, settings []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settings = settings
+	s.settings = bytes.Clone(settings)
 	return nil
 }
 
@@ -200,6 +406,25 @@ func (h *deliveryHeap) Pop() any {
 	last := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
+	return last
+}
+
+// overRun is a run of which nothing is left to be done.
+type overRun struct {
+	at time.Time
+	id uuid.UUID
+}
+
+// overHeap has the run that ended first at the top.
+type overHeap []overRun
+
+func (h overHeap) Len() int           { return len(h) }
+func (h overHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h overHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *overHeap) Push(r any)        { *h = append(*h, r.(overRun)) }
+func (h *overHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
 	return last
 }
 

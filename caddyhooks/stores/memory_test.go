@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
 )
 
 func newMemory(t *testing.T) engine.Store {
@@ -19,109 +20,144 @@ func newMemory(t *testing.T) engine.Store {
 	return store
 }
 
+func TestMemoryKeepsTheContractOfStores(t *testing.T) {
+	storetest.Run(t, newMemory, storetest.Options{})
+}
+
 func TestMemoryTakesNoMoreThanItsShare(t *testing.T) {
 	store := newMemory(t)
 	message := strings.Repeat("x", 64<<20) // one string, counted for every run that has it
-	add := func(id string) error {
-		return store.Add(t.Context(), &engine.Run{ID: id, ChatID: id, Message: message}, engine.Limits{})
+	added := 0
+	add := func() error {
+		added++
+		return store.Add(t.Context(), &engine.Run{ChatID: fmt.Sprint(added), Message: message, AcceptedAt: time.Now()}, engine.Limits{})
 	}
 	taken := 0
-	for add(fmt.Sprint(taken)) == nil {
+	for add() == nil {
 		taken++
 	}
 	if taken != 7 {
 		t.Fatalf("%d runs of 64 MB were taken, want 7", taken)
 	}
-	if _, err := store.Claim(t.Context(), taken); err != nil {
-		t.Fatal(err)
+	claims, err := store.Claim(t.Context(), engine.Want{Runs: taken, Lease: time.Hour})
+	if err != nil || len(claims) != taken {
+		t.Fatalf("claimed %d runs: %v", len(claims), err)
+	}
+	finish := func(claim *engine.Claim, deliveries ...*engine.Delivery) {
+		t.Helper()
+		end := engine.End{Outcome: engine.Outcome{Status: engine.Completed}, Deliveries: deliveries, At: time.Now()}
+		if _, err := store.Finish(t.Context(), claim, end, engine.Want{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	// A run that has ended makes room, unless its answer has to be delivered.
-	delivery := &engine.Delivery{ID: "d", Body: message}
-	if err := store.Finish(t.Context(), "0", engine.Outcome{}, []*engine.Delivery{delivery}); err != nil {
-		t.Fatal(err)
-	}
-	if err := add("more"); !errors.Is(err, engine.ErrQueueFull) {
+	delivery := &engine.Delivery{ID: "d", RunID: claims[0].Run.ID, Status: engine.Pending, Body: message}
+	finish(claims[0], delivery)
+	if err := add(); !errors.Is(err, engine.ErrQueueFull) {
 		t.Errorf("got %v, want ErrQueueFull", err)
 	}
 	due, _, err := store.ClaimDeliveries(t.Context(), time.Now(), 1)
 	if err != nil || len(due) != 1 {
 		t.Fatalf("got %v, %v", due, err)
 	}
-	if err := store.SettleDelivery(t.Context(), delivery, true); err != nil {
+	due[0].Status = engine.Delivered
+	if err := store.SettleDelivery(t.Context(), due[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := add("more"); err != nil {
+	if err := add(); err != nil {
 		t.Errorf("there is room again, but: %v", err)
 	}
-}
-
-func TestMemoryHandsOutDeliveriesAsTheyBecomeDue(t *testing.T) {
-	store := newMemory(t)
-	run := &engine.Run{ID: "r", ChatID: "c"}
-	if err := store.Add(t.Context(), run, engine.Limits{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Claim(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	var all []*engine.Delivery
-	for i, minutes := range []int{3, 1, 2} {
-		all = append(all, &engine.Delivery{ID: fmt.Sprint(i), Due: start.Add(time.Duration(minutes) * time.Minute)})
-	}
-	if err := store.Finish(t.Context(), "r", engine.Outcome{}, all); err != nil {
-		t.Fatal(err)
-	}
-	due, next, err := store.ClaimDeliveries(t.Context(), start, 10)
-	if err != nil || len(due) != 0 || !next.Equal(start.Add(time.Minute)) {
-		t.Errorf("at the start: %v, next %v, %v", due, next, err)
-	}
-	due, next, err = store.ClaimDeliveries(t.Context(), start.Add(2*time.Minute), 10)
-	if err != nil || len(due) != 2 || due[0].ID != "1" || due[1].ID != "2" || !next.Equal(start.Add(3*time.Minute)) {
-		t.Errorf("after two minutes: %v, next %v, %v", due, next, err)
-	}
-	due[0].Due = start.Add(10 * time.Minute)
-	if err := store.SettleDelivery(t.Context(), due[0], false); err != nil {
-		t.Fatal(err)
-	}
-	if due, _, err := store.ClaimDeliveries(t.Context(), start.Add(10*time.Minute), 1); err != nil || len(due) != 1 || due[0].ID != "0" {
-		t.Errorf("the one that is due first is %v, %v", due, err)
+	if err := add(); !errors.Is(err, engine.ErrQueueFull) {
+		t.Errorf("got %v, want ErrQueueFull", err)
 	}
 }
 
-func TestMemoryKnowsWhichRunsWait(t *testing.T) {
-	store := newMemory(t)
-	for _, id := range []string{"1", "2"} {
-		if err := store.Add(t.Context(), &engine.Run{ID: id, ChatID: "c"}, engine.Limits{}); err != nil {
+func TestMemoryIsGivenBack(t *testing.T) {
+	store := newMemory(t).(*memoryStore)
+	limits := engine.Limits{Retention: time.Hour, KeyAge: time.Hour}
+	for i := range 3000 {
+		run := &engine.Run{ChatID: fmt.Sprint(i % 7), Message: "message", AcceptedAt: time.Now(), Key: &engine.Key{ID: [32]byte{byte(i), byte(i >> 8)}}}
+		if err := store.Add(t.Context(), run, limits); err != nil {
+			t.Fatal(err)
+		}
+		end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "text", JSON: []byte("1")}, At: time.Now()}
+		if i%2 == 0 {
+			end.Outcome.Status = engine.Cancelled
+		}
+		end.Deliveries = []*engine.Delivery{{RunID: run.ID, Status: engine.Pending, Body: "body"}}
+		claim := func(runs int, lease time.Duration) []*engine.Claim {
+			claims, err := store.Claim(t.Context(), engine.Want{Runs: runs, Lease: lease})
+			if err != nil || len(claims) != runs {
+				t.Fatalf("claimed %v: %v", claims, err)
+			}
+			return claims
+		}
+		if i%3 > 0 {
+			claim(1, 0) // which is over at once
+		}
+		if i%3 > 1 {
+			claim(0, 0) // notices that
+			if err := store.Withdraw(t.Context(), run.ID, end); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := store.Finish(t.Context(), claim(1, time.Hour)[0], end, engine.Want{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if runs, err := store.Claim(t.Context(), 5); err != nil || len(runs) != 1 || runs[0].ID != "1" {
-		t.Fatalf("claimed %v, %v", runs, err)
+	due, _, err := store.ClaimDeliveries(t.Context(), time.Now(), 5000)
+	if err != nil || len(due) != 3000 {
+		t.Fatalf("%d deliveries are due: %v", len(due), err)
 	}
-	if err := store.Withdraw(t.Context(), "1", engine.Outcome{}, nil); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("a claimed run was withdrawn: %v", err)
+	for i, d := range due {
+		d.Status = []engine.DeliveryStatus{engine.Delivered, engine.Dead}[i%2]
+		if err := store.SettleDelivery(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := store.Finish(t.Context(), "2", engine.Outcome{}, nil); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("a queued run was finished: %v", err)
+	for _, first := range store.keys {
+		if first.Message != "" {
+			t.Fatal("a key keeps the message of a run that has ended")
+		}
 	}
-	if err := store.Release(t.Context(), "1"); err != nil {
-		t.Fatal(err)
+	for more := true; more; {
+		if more, err = store.Prune(t.Context(), time.Now().Add(2*time.Hour), limits); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if runs, err := store.Claim(t.Context(), 5); err != nil || len(runs) != 1 || runs[0].ID != "1" {
-		t.Errorf("after the release %v, %v is claimed, want the same run again", runs, err)
+	for what, n := range map[string]int{
+		"runs": len(store.runs), "claims": len(store.queue.held), "starts": len(store.queue.starts), "queued runs": store.queue.lanes.Queued(),
+		"deliveries": len(store.deliveries), "ended runs": len(store.over), "keys": len(store.keys), "runs with keys": len(store.keyOrder),
+		"bytes": store.bytes, "thousands of ids": len(store.order) / 1001,
+	} {
+		if n != 0 {
+			t.Errorf("%d %s are left", n, what)
+		}
 	}
-	if err := store.Withdraw(t.Context(), "2", engine.Outcome{}, nil); err != nil {
-		t.Error(err)
+}
+
+func TestMemoryListsWhatIsFarBehindOthers(t *testing.T) {
+	store := newMemory(t)
+	for i := range 2*listLooksAt + 5 {
+		run := &engine.Run{ChatID: "a", Hook: "busy", AcceptedAt: time.Now()}
+		if i == 0 {
+			run.Hook = "rare"
+		}
+		if err := store.Add(t.Context(), run, engine.Limits{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := store.Finish(t.Context(), "1", engine.Outcome{}, nil); err != nil {
-		t.Error(err)
+	query := engine.Query{Hook: "rare", Limit: 10}
+	found, pages := 0, 0
+	for more := true; more; pages++ {
+		page, next, err := store.List(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += len(page)
+		query.Cursor, more = next, next != ""
 	}
-	if err := store.Finish(t.Context(), "1", engine.Outcome{}, nil); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("a run was finished twice: %v", err)
-	}
-	if runs, err := store.Claim(t.Context(), 5); err != nil || len(runs) != 0 {
-		t.Errorf("there is still %v, %v", runs, err)
+	if found != 1 || pages != 3 {
+		t.Errorf("found %d runs on %d pages, want one on the third", found, pages)
 	}
 }

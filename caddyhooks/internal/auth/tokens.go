@@ -55,6 +55,16 @@ func (t Tokens) Match(h http.Header) bool {
 	return matched == 1
 }
 
+// Credential returns a digest of the token that Match found, to tell callers with different tokens apart.
+func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
+	for i := range t.digests {
+		if (Tokens{t.digests[i : i+1]}).Match(h) {
+			return t.digests[i]
+		}
+	}
+	return [sha256.Size]byte{}
+}
+
 // bearerToken returns what follows the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
 // section 2.1).
 func bearerToken(value string) (token string, ok bool) {

@@ -1,0 +1,116 @@
+package caddyhooks
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// How many idempotency keys an instance remembers, and for how long.
+const (
+	maxKeys = 1_000_000
+	keyAge  = 24 * time.Hour
+)
+
+const maxKeyLength = 256
+
+// idempotencyKey returns the key of a request that its sender may repeat, nil if it has none. The same key means the same
+// request only at the same endpoint and from a caller with the same credential.
+func idempotencyKey(header http.Header, v *view, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
+	name, values := "", []string(nil)
+	if custom != nil && custom.IdempotencyHeader != "" {
+		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
+		values = header[name]
+	}
+	for _, standard := range [...]string{"Idempotency-Key", "Webhook-Id"} {
+		if len(values) == 0 {
+			name, values = standard, header[standard]
+		}
+	}
+	if len(values) == 0 {
+		return nil, nil
+	}
+	key, ok := unquote(values[0])
+	if !ok || len(values) > 1 || key == "" || len(key) > maxKeyLength {
+		return nil, &answer{status: http.StatusBadRequest,
+			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
+	}
+	scope := sha256.New()
+	for _, part := range [...]string{run.Hook, key} {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		scope.Write(length[:])
+		scope.Write([]byte(part))
+	}
+	if custom == nil || custom.hmac == nil {
+		credential := v.tokens.Credential(header)
+		scope.Write(credential[:])
+	}
+	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil
+}
+
+// unquote returns what a quoted string of a header stands for (RFC 8941, section 3.3.3); other values stand for
+// themselves.
+func unquote(value string) (string, bool) {
+	value = strings.Trim(value, " \t")
+	if !strings.HasPrefix(value, `"`) {
+		return value, true
+	}
+	var text strings.Builder
+	for i := 1; i < len(value); i++ {
+		switch c := value[i]; {
+		case c == '"':
+			return text.String(), i == len(value)-1
+		case c == '\\':
+			i++
+			if i == len(value) || value[i] != '"' && value[i] != '\\' {
+				return "", false
+			}
+			text.WriteByte(value[i])
+		default:
+			text.WriteByte(c)
+		}
+	}
+	return "", false
+}
+
+// errKeyFreed says that the key of a request was in use a moment ago, and is not any more. maxReplays is how often a
+// request can meet with that before it is turned away.
+var errKeyFreed = &answer{status: http.StatusConflict, retryAfter: time.Second,
+	message: "The first request with this idempotency key came to nothing. Try again."}
+
+const maxReplays = 3
+
+// replay answers a request whose key was used before as the first one was answered, or tells why it cannot.
+func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, duplicate *engine.DuplicateError) error {
+	if !duplicate.SameBody {
+		return &answer{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
+	}
+	first := duplicate.First
+	if !first.Sync {
+		w.Header().Set("Idempotent-Replayed", "true")
+		h.writeAccepted(w, r, name, first)
+		return nil
+	}
+	record, err := h.instance.shared.engine.Find(r.Context(), first.ID, 0)
+	if errors.Is(err, engine.ErrNotFound) {
+		return &answer{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
+	}
+	if err != nil {
+		return err
+	}
+	if !record.Status.Ended() {
+		return &answer{status: http.StatusConflict, retryAfter: time.Second,
+			message: "The first request with this idempotency key is still being carried out."}
+	}
+	if record.Outcome.ForgetsKey() {
+		return errKeyFreed
+	}
+	w.Header().Set("Idempotent-Replayed", "true")
+	return writeOutcome(w, record.Run, record.Outcome)
+}

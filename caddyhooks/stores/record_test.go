@@ -1,0 +1,58 @@
+package stores
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func FuzzDecodeRecord(f *testing.F) {
+	run := &engine.Run{ChatID: "chat", Hook: "agent", Message: "hello", Sync: true, Timeout: time.Minute, AcceptedAt: time.Now(),
+		Key: &engine.Key{ID: [32]byte{1}}}
+	f.Add(encodeRun(run))
+	f.Add(encodeEnded(run, 2, time.Now(), engine.End{Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}")}, At: time.Now()}))
+	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now()}))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// As it is, which the checksum refuses, and as a record that has a good one.
+		e := newEncoder(len(data))
+		e.data = append(e.data, data...)
+		for _, data := range [][]byte{data, e.sealed()} {
+			before := bytes.Clone(data)
+			record, err := decodeRecord("id", data)
+			_, chatErr := chatOf(data)
+			if err == nil && chatErr != nil {
+				t.Errorf("the record can be read, but not its chat: %v", chatErr)
+			}
+			if err == nil {
+				// What was understood can be written and read again.
+				again, err := decodeRecord("id", encodeRun(record.Run))
+				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Message != record.Run.Message {
+					t.Errorf("got %+v, %v, want %+v", again.Run, err, record.Run)
+				}
+			}
+			_, _ = decodeDelivery("id", 0, data)
+			if !bytes.Equal(before, data) {
+				t.Error("reading changed the record")
+			}
+		}
+	})
+}
+
+func TestADamagedRecordIsRefused(t *testing.T) {
+	data := encodeRun(&engine.Run{ChatID: "chat", Message: "hello"})
+	for i := range data {
+		for _, bit := range []byte{1, 0x80} {
+			damaged := bytes.Clone(data)
+			damaged[i] ^= bit
+			if _, err := decodeRecord("id", damaged); err == nil {
+				t.Errorf("byte %d changed by %x, and nobody noticed", i, bit)
+			}
+		}
+		if _, err := decodeRecord("id", data[:i]); err == nil {
+			t.Errorf("cut to %d bytes, and nobody noticed", i)
+		}
+	}
+}

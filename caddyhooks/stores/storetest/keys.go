@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var keyChecks = []check{
+	{"a run with a used key is not stored", usedKey},
+	{"the first run with a key is told about in every state", firstInEveryState},
+	{"keys are independent of each other", independentKeys},
+	{"of runs that are added at once with one key exactly one is stored", oneKeyAtOnce},
+	{"a full queue still knows its keys", fullQueueKnowsKeys},
+	{"a key is free again if nothing came of its run", freedKeys},
+	{"a key is free again when it is old enough", oldKey},
+	{"the oldest keys make room for new ones", tooManyKeys},
+	{"a key that has passed on is not freed by its first run", keyPassedOn},
+	{"pruning forgets old keys alone", prunedKeys},
+}
+
+// keyed makes a run with a key of its own, or with that of another run.
+func keyed(chat string, key *engine.Key) *engine.Run {
+	run := newRun(chat)
+	run.Key = key
+	return run
+}
+
+// another is the same key with another body.
+func another(key *engine.Key) *engine.Key {
+	other := *key
+	other.Body = newKey().Body
+	return &other
+}
+
+// duplicateOf expects a run not to be stored because its key belongs to first.
+func (s *store) duplicateOf(first, run *engine.Run, limits engine.Limits) {
+	s.t.Helper()
+	err := s.Add(s.t.Context(), run, limits)
+	var duplicate *engine.DuplicateError
+	if !errors.As(err, &duplicate) {
+		s.t.Fatalf("a run with a used key: got %v, want a DuplicateError", err)
+	}
+	if same := first.Key.Body == run.Key.Body; duplicate.SameBody != same {
+		s.t.Errorf("SameBody is %v, want %v", duplicate.SameBody, same)
+	}
+	got := duplicate.First
+	if got.ID != first.ID || got.ChatID != first.ChatID || got.Action != first.Action || got.Sync != first.Sync {
+		s.t.Errorf("the first is said to be %s %s %s sync=%v, want %s %s %s sync=%v",
+			got.ID, got.ChatID, got.Action, got.Sync, first.ID, first.ChatID, first.Action, first.Sync)
+	}
+}
+
+func usedKey(_ *testing.T, s *store) {
+	first := keyed("a", newKey())
+	first.Sync = true
+	second := keyed("b", newKey())
+	second.Action = engine.Wake
+	s.add(first, second)
+	for range 2 {
+		s.duplicateOf(first, keyed("a", first.Key), engine.Limits{})
+		s.duplicateOf(first, keyed("a", another(first.Key)), engine.Limits{})
+		s.duplicateOf(second, keyed("c", second.Key), engine.Limits{})
+		s.duplicateOf(second, keyed("b", another(second.Key)), engine.Limits{})
+	}
+	s.lists(engine.Query{}, first, second)
+	s.claimAll(first, second)
+}
+
+func firstInEveryState(_ *testing.T, s *store) {
+	limits := engine.Limits{Retention: time.Hour, Keys: 100, KeyAge: 24 * time.Hour}
+	first := keyed("a", newKey())
+	first.Sync = true
+	duplicate := func() {
+		s.t.Helper()
+		s.duplicateOf(first, keyed("b", first.Key), limits)
+		s.duplicateOf(first, keyed("b", another(first.Key)), limits)
+	}
+	s.add(first)
+	duplicate()
+	claim := s.claimFirst(first)
+	duplicate()
+	s.release(claim)
+	duplicate()
+	s.abandon(first)
+	claim = s.reclaim(first)
+	duplicate()
+	s.finish(claim, ended())
+	duplicate()
+	s.prune(time.Now().Add(2*time.Hour), limits)
+	s.gone(first.ID)
+	duplicate()
+	s.lists(engine.Query{})
+}
+
+// Keys that have much in common are still different, and so are bodies and keys.
+func independentKeys(t *testing.T, s *store) {
+	first := keyed("a", newKey())
+	s.add(first)
+	last := *first.Key
+	last.ID[31] ^= 1
+	begin := *first.Key
+	begin.ID[0] ^= 1
+	swapped := engine.Key{ID: first.Key.Body, Body: first.Key.ID}
+	runs := []*engine.Run{first}
+	for _, key := range []*engine.Key{&last, &begin, &swapped, {}, nil, nil} {
+		run := keyed("a", key)
+		if err := s.Add(t.Context(), run, engine.Limits{}); err != nil {
+			t.Errorf("key %+v: %v", key, err)
+		}
+		runs = append(runs, run)
+	}
+	s.lists(engine.Query{}, runs...)
+	s.duplicateOf(runs[4], keyed("a", &engine.Key{}), engine.Limits{})
+	body := *first.Key
+	body.Body[31] ^= 1
+	s.duplicateOf(first, keyed("a", &body), engine.Limits{})
+}
+
+func oneKeyAtOnce(t *testing.T, s *store) {
+	const rounds, callers = 10, 8
+	for range rounds {
+		key := newKey()
+		var mu sync.Mutex
+		var stored, told []string
+		var adders sync.WaitGroup
+		for range callers {
+			adders.Go(func() {
+				run := keyed("a", key)
+				err := s.Add(t.Context(), run, engine.Limits{})
+				mu.Lock()
+				defer mu.Unlock()
+				var duplicate *engine.DuplicateError
+				switch {
+				case err == nil:
+					stored = append(stored, run.ID)
+				case errors.As(err, &duplicate):
+					told = append(told, duplicate.First.ID)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		adders.Wait()
+		if len(stored) != 1 || len(told) != callers-1 {
+			t.Fatalf("%d were stored and %d told that they were not", len(stored), len(told))
+		}
+		for _, id := range told {
+			if id != stored[0] {
+				t.Errorf("told about %s, want %s", id, stored[0])
+			}
+		}
+	}
+	if n := len(s.list(engine.Query{})); n != rounds {
+		t.Errorf("there are %d runs, want %d", n, rounds)
+	}
+}
+
+func fullQueueKnowsKeys(_ *testing.T, s *store) {
+	first := keyed("a", newKey())
+	s.add(first)
+	for _, limits := range []engine.Limits{{Queue: 1}, {Chat: 1}, {Queue: 1, Chat: 1}} {
+		s.duplicateOf(first, keyed("a", first.Key), limits)
+		s.duplicateOf(first, keyed("a", another(first.Key)), limits)
+	}
+	s.refuse(keyed("a", newKey()), engine.Limits{Queue: 1}, engine.ErrQueueFull)
+}
+
+func freedKeys(t *testing.T, s *store) {
+	for _, c := range []struct {
+		status  engine.Status
+		failure engine.Failure
+		free    bool
+	}{
+		{engine.Completed, "", false},
+		{engine.TimedOut, "", false},
+		{engine.Failed, engine.RunnerFailed, false},
+		{engine.Failed, engine.SchemaUnmet, false},
+		{engine.Cancelled, "", true},
+		{engine.Failed, engine.RunnerUnavailable, true},
+		{engine.Failed, engine.ShuttingDown, true},
+		{engine.Failed, engine.Interrupted, true},
+	} {
+		for _, withdrawn := range []bool{false, true} {
+			first, again := keyed("a", newKey()), newRun("a")
+			again.Key = first.Key
+			s.add(first)
+			if withdrawn {
+				s.withdraw(first, endedAs(c.status, c.failure))
+			} else {
+				s.finish(s.claimFirst(first), endedAs(c.status, c.failure))
+			}
+			if !c.free {
+				s.duplicateOf(first, again, engine.Limits{})
+				continue
+			}
+			if err := s.Add(t.Context(), again, engine.Limits{}); err != nil {
+				t.Errorf("a key is not free after %s %s: %v", c.status, c.failure, err)
+				continue
+			}
+			// Now it is the key of the second.
+			s.duplicateOf(again, keyed("a", again.Key), engine.Limits{})
+			s.withdraw(again, ended())
+		}
+	}
+	s.claimAll()
+}
+
+func oldKey(t *testing.T, s *store) {
+	limits := engine.Limits{KeyAge: 24 * time.Hour}
+	first := keyed("a", newKey())
+	s.add(first)
+	s.duplicateOf(first, keyed("a", first.Key), limits)
+	s.duplicateOf(first, keyed("a", first.Key), engine.Limits{}) // 0 is no limit
+	second := keyed("b", another(first.Key))
+	s.outlive(first.Key, second)
+	s.duplicateOf(second, keyed("a", second.Key), limits)
+	s.duplicateOf(second, keyed("a", first.Key), limits)
+	s.lists(engine.Query{}, first, second)
+	same(t, "the first run", s.get(first.ID).Run, first)
+	s.claimAll(first, second)
+}
+
+// outlive adds a run when a key, that it shares, is old enough by a limit that makes it so very soon.
+func (s *store) outlive(key *engine.Key, run *engine.Run) {
+	s.t.Helper()
+	eventually(s.t, "the key is old enough", func() bool {
+		run.AcceptedAt = time.Now()
+		err := s.Add(s.t.Context(), run, engine.Limits{KeyAge: 20 * time.Millisecond})
+		var duplicate *engine.DuplicateError
+		if err != nil && !errors.As(err, &duplicate) {
+			s.t.Fatalf("adding a run with key %x: %v", key.ID[:4], err)
+		}
+		return err == nil
+	})
+}
+
+func tooManyKeys(t *testing.T, s *store) {
+	limits := engine.Limits{Keys: 3}
+	var runs []*engine.Run
+	for range 5 {
+		run := keyed("a", newKey())
+		if err := s.Add(t.Context(), run, limits); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	for _, run := range runs[2:] {
+		s.duplicateOf(run, keyed("a", run.Key), limits)
+	}
+	for i := range 2 {
+		again := keyed("a", runs[i].Key)
+		if err := s.Add(t.Context(), again, limits); err != nil {
+			t.Fatalf("key %d has not made room for others: %v", i, err)
+		}
+		runs = append(runs, again)
+	}
+	for _, run := range runs[4:] {
+		s.duplicateOf(run, keyed("a", run.Key), limits)
+	}
+	// Runs without keys take none of the room.
+	for range 4 {
+		if err := s.Add(t.Context(), newRun("a"), limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.duplicateOf(runs[4], keyed("a", runs[4].Key), limits)
+	// Without a limit there is room for all.
+	for range 10 {
+		s.add(keyed("b", newKey()))
+	}
+	s.duplicateOf(runs[4], keyed("a", runs[4].Key), engine.Limits{})
+}
+
+func keyPassedOn(t *testing.T, s *store) {
+	// Because it was too old.
+	first := keyed("a", newKey())
+	s.add(first)
+	passed := time.Now()
+	eventually(t, "the clock moves on", func() bool { return time.Since(passed) > 10*time.Millisecond })
+	second := keyed("b", first.Key)
+	s.outlive(first.Key, second)
+	// By now the first is too old and the second is not.
+	between := passed.Add(second.AcceptedAt.Sub(passed) / 2)
+	s.prune(between.Add(time.Hour), engine.Limits{KeyAge: time.Hour})
+	s.duplicateOf(second, keyed("c", first.Key), engine.Limits{})
+	s.withdraw(first, endedAs(engine.Cancelled, ""))
+	s.duplicateOf(second, keyed("c", first.Key), engine.Limits{})
+
+	// Because there were too many.
+	third := keyed("c", newKey())
+	if err := s.Add(t.Context(), third, engine.Limits{Keys: 1}); err != nil {
+		t.Fatal(err)
+	}
+	fourth := keyed("d", second.Key)
+	if err := s.Add(t.Context(), fourth, engine.Limits{Keys: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s.withdraw(second, endedAs(engine.Cancelled, ""))
+	s.duplicateOf(fourth, keyed("e", second.Key), engine.Limits{})
+	s.claimAll(third, fourth)
+}
+
+func prunedKeys(t *testing.T, s *store) {
+	queued, finished := keyed("queued", newKey()), keyed("finished", newKey())
+	s.carryOut(finished, ended())
+	s.add(queued)
+	now := time.Now()
+	// Nothing is old enough.
+	for _, limits := range []engine.Limits{
+		{Retention: time.Hour, Keys: 2}, {Retention: time.Hour, KeyAge: 24 * time.Hour}, {KeyAge: 24 * time.Hour},
+	} {
+		s.prune(now.Add(2*time.Hour), limits)
+		s.duplicateOf(queued, keyed("b", queued.Key), engine.Limits{})
+		s.duplicateOf(finished, keyed("b", finished.Key), engine.Limits{})
+	}
+	// Now they are, and the runs are not.
+	s.prune(now.Add(48*time.Hour), engine.Limits{KeyAge: 24 * time.Hour})
+	s.claimAll(queued)
+	same(t, "the run", s.get(queued.ID).Run, queued)
+	s.status(queued, engine.Running, 1)
+	for _, first := range []*engine.Run{queued, finished} {
+		again := keyed("again", first.Key)
+		if err := s.Add(t.Context(), again, engine.Limits{}); err != nil {
+			t.Errorf("a key is still there: %v", err)
+		} else {
+			s.duplicateOf(again, keyed("b", first.Key), engine.Limits{})
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var limitChecks = []check{
+	{"a full queue takes no more", fullQueue},
+	{"a full chat takes no more and leaves room for others", fullChat},
+	{"0 is no limit", zeroIsNoLimit},
+	{"runs that are claimed or ended take no room", roomIsMade},
+	{"runs that are given back take their room again", givenBackTakeRoom},
+	{"of a run that was refused nothing stays", nothingStays},
+	{"a limit holds when runs are added at once", limitHoldsAtOnce},
+}
+
+func fullQueue(t *testing.T, s *store) {
+	limits := engine.Limits{Queue: 2}
+	for _, chat := range []string{"a", "b"} {
+		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.refuse(newRun("a"), limits, engine.ErrQueueFull)
+	s.refuse(newRun("c"), limits, engine.ErrQueueFull)
+	// The limit is what this call says.
+	if err := s.Add(t.Context(), newRun("c"), engine.Limits{Queue: 3}); err != nil {
+		t.Error(err)
+	}
+	s.refuse(newRun("c"), engine.Limits{Queue: 1}, engine.ErrQueueFull)
+}
+
+func fullChat(t *testing.T, s *store) {
+	limits := engine.Limits{Chat: 2}
+	for _, chat := range []string{"a", "a", "b"} {
+		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.refuse(newRun("a"), limits, engine.ErrChatFull)
+	for _, chat := range []string{"b", "c", "c"} {
+		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+			t.Errorf("chat %s: %v", chat, err)
+		}
+	}
+	s.refuse(newRun("b"), limits, engine.ErrChatFull)
+}
+
+func zeroIsNoLimit(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a", "a")
+	s.refuse(newRun("a"), engine.Limits{Queue: 3}, engine.ErrQueueFull)
+	s.refuse(newRun("a"), engine.Limits{Chat: 3}, engine.ErrChatFull)
+	s.claimThrough(append(runs, s.addTo("a")...)...)
+}
+
+func roomIsMade(t *testing.T, s *store) {
+	limits := engine.Limits{Queue: 2, Chat: 2}
+	full := func(why string) {
+		t.Helper()
+		for s.Add(t.Context(), newRun("a"), limits) == nil {
+			if len(s.list(engine.Query{Status: engine.Queued})) > 2 {
+				t.Fatalf("%s: more than 2 runs are queued", why)
+			}
+		}
+		if n := len(s.list(engine.Query{Status: engine.Queued})); n != 2 {
+			t.Fatalf("%s: %d runs are queued, want 2", why, n)
+		}
+	}
+	full("at first")
+	claims := s.claim(1)
+	full("after a run was claimed")
+	claims = s.finishAnd(claims[0], ended(), wanting(1))
+	full("after another one was claimed at the end of the first")
+	s.finish(claims[0], ended())
+	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull) // the end of a claimed run makes no room
+	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
+	queued := s.list(engine.Query{Status: engine.Queued})
+	s.withdraw(queued[0].Run, ended())
+	full("after a run was withdrawn")
+}
+
+func givenBackTakeRoom(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	claim := s.claimFirst(run)
+	if err := s.Add(t.Context(), newRun("a"), engine.Limits{Queue: 1, Chat: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s.release(claim) // although there is no room
+	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull)
+	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
+	s.claimFirst(run)
+	if err := s.Add(t.Context(), newRun("a"), engine.Limits{Queue: 2, Chat: 2}); err != nil {
+		t.Error(err)
+	}
+}
+
+func nothingStays(t *testing.T, s *store) {
+	first := s.addTo("a")[0]
+	refused := fullRun(t, "a")
+	s.refuse(refused, engine.Limits{Queue: 1}, engine.ErrQueueFull)
+	s.refuse(refused, engine.Limits{Chat: 1}, engine.ErrChatFull)
+	s.lists(engine.Query{}, first)
+	s.claimThrough(first)
+	// Not even its key.
+	if err := s.Add(t.Context(), refused, engine.Limits{Queue: 1, Chat: 1}); err != nil {
+		t.Fatalf("adding the run when there is room: %v", err)
+	}
+	s.lists(engine.Query{}, first, refused)
+	s.claimThrough(refused)
+}
+
+func limitHoldsAtOnce(t *testing.T, s *store) {
+	limits := engine.Limits{Queue: 20, Chat: 7}
+	var adders sync.WaitGroup
+	for range 8 {
+		adders.Go(func() {
+			for i := range 10 {
+				err := s.Add(t.Context(), newRun(fmt.Sprint("chat ", i%5)), limits)
+				if err != nil && !errors.Is(err, engine.ErrQueueFull) && !errors.Is(err, engine.ErrChatFull) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	adders.Wait()
+	perChat := map[string]int{}
+	all := s.list(engine.Query{})
+	for _, record := range all {
+		perChat[record.Run.ChatID]++
+	}
+	if len(all) != limits.Queue {
+		t.Errorf("%d runs are queued, want %d", len(all), limits.Queue)
+	}
+	for chat, n := range perChat {
+		if n > limits.Chat {
+			t.Errorf("%d runs of %s are queued, more than %d", n, chat, limits.Chat)
+		}
+	}
+}

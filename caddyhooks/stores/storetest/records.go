@@ -1,0 +1,177 @@
+package storetest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var recordChecks = []check{
+	{"a run is known in every state", knownInEveryState},
+	{"every kind of end is known as it was", everyKindOfEnd},
+	{"odd content comes back as it was", oddContent},
+	{"what is empty stays empty", emptyStaysEmpty},
+	{"runs that never were are not found", notFound},
+}
+
+// recordOf is what is known about a run that ended before it was started.
+func recordOf(run *engine.Run, end engine.End) *engine.Record {
+	kept := *run
+	kept.Message, kept.Metadata, kept.Schema = "", nil, nil
+	record := &engine.Record{Run: &kept, Status: end.Outcome.Status, FinishedAt: end.At, Outcome: end.Outcome}
+	for _, d := range end.Deliveries {
+		d := *d
+		d.Body = ""
+		record.Deliveries = append(record.Deliveries, &d)
+	}
+	return record
+}
+
+func knownInEveryState(t *testing.T, s *store) {
+	run := fullRun(t, "a")
+	original := *run
+	s.add(run)
+	original.ID = run.ID
+	same(t, "the queued run", s.get(run.ID), &engine.Record{Run: &original, Status: engine.Queued})
+
+	claim := s.claimFirst(run)
+	same(t, "the running run", s.get(run.ID),
+		&engine.Record{Run: &original, Status: engine.Running, Attempts: 1, StartedAt: claim.StartedAt})
+
+	end := ended()
+	for i := range 3 {
+		end.Deliveries = append(end.Deliveries, newDelivery(run, i, end.At.Add(time.Duration(-i)*time.Minute)))
+	}
+	s.finish(claim, end)
+	want := recordOf(&original, end)
+	want.Attempts, want.StartedAt = 1, claim.StartedAt
+	same(t, "the run at its end", s.get(run.ID), want)
+
+	// It is still the same when there are others.
+	s.carryOut(fullRun(t, "a"), ended())
+	s.addTo("a", "b")
+	same(t, "the run later on", s.get(run.ID), want)
+}
+
+func everyKindOfEnd(t *testing.T, s *store) {
+	all := engine.Outcome{
+		Status: engine.Failed, Text: "an answer", HasText: true, JSON: []byte("{\"a\": 1.10,\t\"a\": \"\\u0000\"}"), Repairs: 3, Checked: true,
+		Failure: engine.SchemaUnmet, Message: "It did not match.", RetryAfter: 1500 * time.Millisecond,
+	}
+	allSet(t, &all)
+	for name, outcome := range map[string]engine.Outcome{
+		"everything":         all,
+		"a text":             {Status: engine.Completed, Text: "answer", HasText: true},
+		"an empty text":      {Status: engine.Completed, HasText: true},
+		"JSON":               {Status: engine.Completed, Text: `Here it is: "ü"`, HasText: true, JSON: []byte(`"ü"`), Repairs: 1, Checked: true},
+		"no answer":          {Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The agent failed to answer."},
+		"an answer too late": {Status: engine.TimedOut, Text: "half", HasText: true, Message: "The agent did not finish."},
+		"cancelled":          {Status: engine.Cancelled, Message: "The run was cancelled."},
+		"come back later":    {Status: engine.Failed, Failure: engine.RunnerUnavailable, RetryAfter: time.Hour},
+		"shutting down":      {Status: engine.Failed, Failure: engine.ShuttingDown, RetryAfter: 5 * time.Second},
+		"interrupted":        {Status: engine.Failed, Failure: engine.Interrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			for _, withdrawn := range []bool{false, true} {
+				run := fullRun(t, "a")
+				s.add(run)
+				end := engine.End{Outcome: outcome, At: time.Now()}
+				want := recordOf(run, end)
+				if withdrawn {
+					s.withdraw(run, end)
+				} else {
+					claim := s.claimFirst(run)
+					s.finish(claim, end)
+					want.Attempts, want.StartedAt = 1, claim.StartedAt
+				}
+				same(t, "the run", s.get(run.ID), want)
+			}
+		})
+	}
+}
+
+func oddContent(t *testing.T, s *store) {
+	for name, text := range map[string]string{
+		"NUL":               "a\x00b\x00",
+		"emoji":             "👩‍👩‍👧 \U0001F600 é",
+		"lines":             "\n\r\n\ttab\n",
+		"quotes":            `'; -- "\" \\ %s $1 {}`,
+		"blank":             " ",
+		"as long as it may": strings.Repeat("𝄞", 64),
+	} {
+		t.Run(name, func(t *testing.T) { s.in(t).keeps(text, text) })
+	}
+	t.Run("a large message", func(t *testing.T) { s.in(t).keeps("large", strings.Repeat("0123456789abcde\n", 1<<16)) })
+}
+
+// keeps puts a short and a long text wherever there can be one, and expects both back.
+func (s *store) keeps(short, long string) {
+	t := s.t
+	t.Helper()
+	inJSON, err := json.Marshal(map[string]string{"text": long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	withoutControls := strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return -1
+		}
+		return r
+	}, short)
+	run := newRun(withoutControls) // others are not accepted
+	run.Name, run.To, run.Message, run.Metadata, run.Schema = short, short, long, inJSON, inJSON
+	original := *run
+	s.add(run)
+	original.ID = run.ID
+	same(t, "the queued run", s.get(run.ID).Run, &original)
+	claim := s.claimFirst(run)
+	same(t, "the claimed run", claim.Run, &original)
+	end := engine.End{At: time.Now(), Outcome: engine.Outcome{Status: engine.Failed, Text: long, HasText: true, JSON: inJSON, Message: short}}
+	d := newDelivery(run, 0, time.Now())
+	d.Body, d.LastError, d.To = long, short, short
+	end.Deliveries = []*engine.Delivery{d}
+	s.finish(claim, end)
+	want := recordOf(&original, end)
+	want.Attempts, want.StartedAt = 1, claim.StartedAt
+	same(t, "the run at its end", s.get(run.ID), want)
+	due, _ := s.due(time.Now(), 10)
+	same(t, "the delivery", due, end.Deliveries)
+	s.settle(due[0], engine.Delivered, due[0].Due, "")
+	s.lists(engine.Query{ChatID: run.ChatID}, run)
+}
+
+func emptyStaysEmpty(t *testing.T, s *store) {
+	run := &engine.Run{ChatID: "a", AcceptedAt: time.Now()}
+	s.add(run)
+	original := *run
+	same(t, "the queued run", s.get(run.ID), &engine.Record{Run: &original, Status: engine.Queued})
+	claim := s.claimFirst(run)
+	same(t, "the claimed run", claim.Run, &original)
+	d := &engine.Delivery{ID: "d", RunID: run.ID, Status: engine.Pending, Due: time.Now()}
+	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed}, Deliveries: []*engine.Delivery{d}, At: time.Now()}
+	s.finish(claim, end)
+	want := recordOf(&original, end)
+	want.Attempts, want.StartedAt = 1, claim.StartedAt
+	same(t, "the run at its end", s.get(run.ID), want)
+	due, _ := s.due(time.Now(), 10)
+	same(t, "the delivery", due, end.Deliveries)
+}
+
+func notFound(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	for _, id := range []string{
+		"", "x", "\x00", uuid.Nil.String(), uuid.Must(uuid.NewV7()).String(), run.ID[:35], run.ID + "0", run.ID + "\x00", " " + run.ID,
+		strings.Repeat("z", len(run.ID)), strings.Repeat("0123456789abcdef", 1<<16),
+		// Other ways to write a UUID are not the id that was given out.
+		"{" + run.ID + "}", "urn:uuid:" + run.ID, strings.ReplaceAll(run.ID, "-", ""),
+	} {
+		s.gone(id)
+	}
+	s.status(run, engine.Queued, 0)
+}
