@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -205,6 +206,27 @@ func TestTheFreelistIsNotWrittenWhenItIsLong(t *testing.T) {
 	crashed("closed.db", false)
 }
 
+// holdUp keeps the committer from taking changes. release lets it go on when n of them wait, and will be made together.
+func holdUp(s *boltStore) (release func(n int)) {
+	hold, held := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = s.committer.do(&change{apply: func(*transaction) error {
+			close(held)
+			<-hold
+			return nil
+		}})
+	}()
+	<-held
+	return func(n int) {
+		for waiting := 0; waiting < n; runtime.Gosched() {
+			s.committer.mu.Lock()
+			waiting = len(s.committer.waiting)
+			s.committer.mu.Unlock()
+		}
+		close(hold)
+	}
+}
+
 // TestAFailedTransactionChangesNothing makes all kinds of changes in one transaction that fails, and then again in one
 // that does not.
 func TestAFailedTransactionChangesNothing(t *testing.T) {
@@ -277,18 +299,10 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 		},
 		"save settings": func() error { return s.SaveSettings(t.Context(), []byte("{}")) },
 	}
-	// together makes all changes in one transaction: the committer is held up until all of them wait for it.
+	// together makes all changes in one transaction.
 	together := func(last func(*transaction) error) map[string]error {
 		t.Helper()
-		hold, held := make(chan struct{}), make(chan struct{})
-		go func() {
-			_ = s.committer.do(&change{apply: func(*transaction) error {
-				close(held)
-				<-hold
-				return nil
-			}})
-		}()
-		<-held
+		release := holdUp(s)
 		var mu sync.Mutex
 		var group sync.WaitGroup
 		results := make(map[string]error)
@@ -304,12 +318,7 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 			start(name, f)
 		}
 		start("last", func() error { return s.committer.do(&change{apply: last}) })
-		for waiting := 0; waiting < len(changes)+1; {
-			s.committer.mu.Lock()
-			waiting = len(s.committer.waiting)
-			s.committer.mu.Unlock()
-		}
-		close(hold)
+		release(len(changes) + 1)
 		group.Wait()
 		return results
 	}
@@ -356,15 +365,7 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 func TestADuplicateOfARunThatWasNotStoredIsNone(t *testing.T) {
 	s := newBolt(t, filepath.Join(t.TempDir(), "hooks.db"))
 	defer s.Close()
-	hold, held := make(chan struct{}), make(chan struct{})
-	go func() {
-		_ = s.committer.do(&change{apply: func(*transaction) error {
-			close(held)
-			<-hold
-			return nil
-		}})
-	}()
-	<-held
+	release := holdUp(s)
 	var group sync.WaitGroup
 	errs := make([]error, 2)
 	for i := range errs {
@@ -380,12 +381,7 @@ func TestADuplicateOfARunThatWasNotStoredIsNone(t *testing.T) {
 			return nil
 		}})
 	})
-	for waiting := 0; waiting < 3; {
-		s.committer.mu.Lock()
-		waiting = len(s.committer.waiting)
-		s.committer.mu.Unlock()
-	}
-	close(hold)
+	release(3)
 	group.Wait()
 	for _, err := range errs {
 		var duplicate *engine.DuplicateError
