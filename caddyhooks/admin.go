@@ -239,11 +239,18 @@ func (in *instance) serveRun(w http.ResponseWriter, r *http.Request, id string, 
 	if errors.Is(err, engine.ErrNotFound) {
 		return apiError(http.StatusNotFound, "there is no run %q", id)
 	}
+	if errors.Is(err, engine.ErrStopping) {
+		return apiError(http.StatusServiceUnavailable, "the service is shutting down")
+	}
 	if err != nil {
 		return err
 	}
 	if cancel && record.Status.Ended() && record.Status != engine.Cancelled {
 		return conflictf("the run has ended already: it is %s", record.Status)
+	}
+	if cancel && !record.Status.Ended() {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted) // the runner was told, and has not let go yet
 	}
 	return respond(w, showRun(record))
 }

@@ -194,14 +194,14 @@ func (e *Engine) Do(ctx context.Context, run *Run) (Outcome, error) {
 // end ends a run with outcome if it still waits, and otherwise cancels its turn because of cause.
 func (e *Engine) end(run *Run, outcome Outcome, cause error) error {
 	err := e.withdraw(run, outcome)
-	if !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if turn := e.running[run.ID]; turn != nil {
 		turn.cancel(cause)
-	} else if e.waiting[run.ID] != nil {
+	} else if err != nil && e.waiting[run.ID] != nil {
 		e.doomed[run.ID] = cause // claimed, and about to be started
 	}
 	return nil
@@ -214,6 +214,7 @@ func (e *Engine) withdraw(run *Run, outcome Outcome) error {
 	if err == nil {
 		e.conclude(run, end, 0, nil)
 	} else if !errors.Is(err, ErrNotFound) {
+		signal(e.deliveries) // the store cannot know that they were not stored
 		e.log().Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(err))
 	}
 	return err

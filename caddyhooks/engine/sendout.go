@@ -23,7 +23,7 @@ func (e *Engine) deliver() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		var next time.Time
+		next := time.Now().Add(time.Second) // if the store panics
 		e.protect("claiming deliveries", func() { next = e.sendDue() })
 		if next.IsZero() {
 			timer.Stop()

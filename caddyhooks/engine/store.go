@@ -9,8 +9,8 @@ import (
 
 // A Store keeps runs from acceptance until they are pruned, deliveries likewise, the keys by which callers mark a request
 // that they may repeat, and the live settings. It is safe for use by many goroutines and never calls back into the
-// engine. What a method has reported as done survives the process, as far as anything kept in this store does; a method
-// that fails has changed nothing.
+// engine. What a method has reported as done survives the process, as far as anything kept in this store does. A method
+// that fails has changed nothing, unless the store itself failed: then it cannot know.
 type Store interface {
 	// Add gives a new run its id, a UUIDv7 greater than those of all runs before it, and stores it as the last of its
 	// chat. When it returns nil the run is kept. ErrQueueFull and ErrChatFull say that a limit was reached. A run whose
@@ -54,7 +54,7 @@ type Store interface {
 	SettleDelivery(ctx context.Context, d *Delivery) error
 
 	// Prune forgets finished runs and keys that are older than limits say, a bounded number of them, and reports
-	// whether there are more. Runs with pending deliveries stay.
+	// whether there are more. Runs with pending deliveries stay. It is called by one goroutine at a time.
 	Prune(ctx context.Context, now time.Time, limits Limits) (more bool, err error)
 
 	// Settings returns what SaveSettings stored last, nil if nothing was.

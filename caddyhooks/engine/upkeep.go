@@ -34,12 +34,15 @@ func (e *Engine) renewOnce() {
 	if err != nil {
 		e.log().Error("renewing claims failed", zap.Error(err))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, claim := range lost {
+		if record, err := e.store.Get(e.base, claim.Run.ID); err == nil && record.Status == Queued {
+			continue // nobody else has it: the process stood still, and will claim it again itself
+		}
+		e.mu.Lock()
 		if turn := e.running[claim.Run.ID]; turn != nil && turn.claim == claim {
 			turn.cancel(ErrClaimLost)
 		}
+		e.mu.Unlock()
 	}
 }
 

@@ -213,6 +213,46 @@ func TestRunWhoseClaimRanOutWhileTheProcessStoodStillGoesOn(t *testing.T) {
 	}
 }
 
+// A run whose claim ran out may have to wait for other runs before it can be claimed again. Nobody else has it, so its turn
+// goes on meanwhile, and its end counts even if the run was not claimed again by then.
+func TestRunThatWaitsToBeClaimedAgainGoesOn(t *testing.T) {
+	for _, length := range []string{"3m", "85s"} { // claimed again after 170 s
+		synctest.Test(t, func(t *testing.T) {
+			var suspended atomic.Bool
+			suspended.Store(true)
+			store := &tampered{Store: newMemory(t), renew: func(claims []*engine.Claim) []*engine.Claim {
+				if suspended.Load() {
+					return nil
+				}
+				return claims
+			}}
+			var turns sync.Map
+			c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+				if _, again := turns.LoadOrStore(turn.RunID, true); again {
+					t.Errorf("the run of %s was started again", turn.Message)
+				}
+				return takes(ctx, turn)
+			}))
+			c.Workers = 2
+			e := startOn(t, store, c)
+			run := newRun("a", length)
+			for _, r := range []*engine.Run{run, newRun("b", "70s"), newRun("c", "100s"), newRun("d", "100s")} {
+				r.Timeout = time.Hour
+				submit(t, e, r)
+			}
+			time.Sleep(75 * time.Second) // b has ended, and its worker found the claim on a run out; it went on with c
+			suspended.Store(false)
+			if record := get(t, store, run.ID); record.Status != engine.Queued {
+				t.Fatalf("the run is %s", record.Status)
+			}
+			time.Sleep(10 * time.Minute)
+			if record := get(t, store, run.ID); record.Status != engine.Completed || record.Outcome.Text != "done" {
+				t.Errorf("the run is %+v", record)
+			}
+		})
+	}
+}
+
 func TestRenewalThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewals atomic.Int32

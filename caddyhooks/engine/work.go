@@ -104,6 +104,7 @@ func (e *Engine) another() Want {
 type runningTurn struct {
 	claim  *Claim
 	cancel context.CancelCauseFunc
+	over   bool // its end has been stored, or given up
 }
 
 // carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
@@ -116,13 +117,15 @@ func (e *Engine) carryOut(config *Config, claim *Claim) (next *Claim) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.mu.Lock()
-	if before := e.running[run.ID]; before != nil {
+	if before := e.running[run.ID]; before != nil && !before.over {
 		// The process stood still for so long that the claim ran out, and now the same run was claimed again.
-		before.claim = claim
+		if claim.Attempt > before.claim.Attempt {
+			before.claim = claim
+		}
 		e.mu.Unlock()
 		return nil
 	}
-	turn := &runningTurn{claim, cancel}
+	turn := &runningTurn{claim: claim, cancel: cancel}
 	e.running[run.ID] = turn
 	if cause := e.doomed[run.ID]; cause != nil {
 		cancel(cause)
@@ -131,7 +134,10 @@ func (e *Engine) carryOut(config *Config, claim *Claim) (next *Claim) {
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
-		delete(e.running, run.ID)
+		turn.over = true
+		if e.running[run.ID] == turn {
+			delete(e.running, run.ID)
+		}
 		e.mu.Unlock()
 	}()
 
@@ -158,7 +164,9 @@ func (e *Engine) carryOut(config *Config, claim *Claim) (next *Claim) {
 		return nil
 	}
 	if storeErr != nil {
-		config.Log.Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(storeErr))
+		config.Log.Error("the end of a run is not stored, so it will be started again",
+			zap.String("run_id", run.ID), zap.String("status", string(outcome.Status)), zap.Error(storeErr))
+		return nil
 	}
 	e.conclude(run, end, time.Since(start), err)
 	return next
@@ -186,13 +194,11 @@ func (e *Engine) claimOf(turn *runningTurn) *Claim {
 
 // finish stores the end of a run, and claims another one.
 func (e *Engine) finish(config *Config, turn *runningTurn, end End) (next *Claim, err error) {
-	claim := e.claimOf(turn)
-	runID := claim.Run.ID
+	runID := e.claimOf(turn).Run.ID
 	err = e.insist(config, "storing the end of a run", runID, func() error {
-		claims, err := e.store.Finish(context.Background(), claim, end, e.another())
-		if newer := e.claimOf(turn); errors.Is(err, ErrClaimLost) && newer != claim {
-			claim = newer
-			claims, err = e.store.Finish(context.Background(), claim, end, e.another())
+		claims, err := e.store.Finish(context.Background(), e.claimOf(turn), end, e.another())
+		if errors.Is(err, ErrClaimLost) {
+			err = e.finishLost(turn, end)
 		}
 		if len(claims) > 0 {
 			next = claims[0]
@@ -205,12 +211,41 @@ func (e *Engine) finish(config *Config, turn *runningTurn, end End) (next *Claim
 	return next, err
 }
 
+// finishLost stores the end of a run whose claim has run out, as long as nobody else has ended the run or is about to.
+func (e *Engine) finishLost(turn *runningTurn, end End) error {
+	claim := e.claimOf(turn)
+	for range 100 {
+		record, err := e.store.Get(context.Background(), claim.Run.ID)
+		switch {
+		case err != nil:
+			return err
+		case record.Status.Ended() && record.FinishedAt.Equal(end.At.Truncate(0)):
+			return nil // it was stored after all when the store said that it had failed
+		case record.Status.Ended():
+			return ErrClaimLost
+		case record.Status == Queued:
+			err = e.store.Withdraw(context.Background(), claim.Run.ID, end)
+			if !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		default: // it was claimed again: by this engine, which takes the claim over, or by another one
+			newer := e.claimOf(turn)
+			if newer != claim {
+				_, err = e.store.Finish(context.Background(), newer, end, Want{})
+				return err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return ErrClaimLost
+}
+
 // insist does something again and again until the store, whose disk may be full, can do it, or the engine is stopped.
 // What is not stored by then is done again after the next start.
 func (e *Engine) insist(config *Config, what, runID string, do func() error) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := do()
-		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil {
+		if err == nil || errors.Is(err, ErrClaimLost) || errors.Is(err, ErrNotFound) || e.base.Err() != nil {
 			return err
 		}
 		config.Log.Error("the store failed, trying again",

@@ -2,7 +2,6 @@ package stores
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -94,7 +93,6 @@ func openBolt(path string) (*boltStore, error) {
 		return nil, err
 	}
 	s := &boltStore{db: db, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record), keyCount: c.keyCount}
-	heap.Init(&s.outbox)
 	if s.queue.lanes.Queued() > 0 {
 		s.queue.signal()
 	}
@@ -108,19 +106,21 @@ type boltStore struct {
 	committer *committer
 
 	mu     sync.Mutex
-	queue  queue // with the changes that are just being written
-	outbox dueHeap
+	queue  queue                       // with the changes that are just being written
+	outbox agenda[deliveryKey]         // pending deliveries that are not under way
 	ending map[uuid.UUID]engine.Record // where runs are whose end is just being written
 
 	// Only for the committer.
 	keyCount      int
-	pruneFrom     []byte // where the next step of pruning begins
 	freelistNoted bool
+
+	// Only for Prune, which one goroutine calls.
+	pruneFrom []byte // where the next step begins
 }
 
 func (s *boltStore) Add(_ context.Context, run *engine.Run, limits engine.Limits) error {
 	data := encodeRun(run)
-	return s.committer.do(&change{apply: func(t *transaction) error {
+	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
 		if run.Key != nil {
 			if first := firstWithKey(t, run.Key.ID); first != nil && !keyIsOld(first, t.now, limits) {
 				return duplicate(first, run)
@@ -134,7 +134,7 @@ func (s *boltStore) Add(_ context.Context, run *engine.Run, limits engine.Limits
 			return err
 		}
 		run.ID = id.String()
-		t.append(runsBucket, id[:], data)
+		t.append(runsBucket, id[:], seal(id[:], data))
 		if run.Key != nil {
 			s.putKey(t, id, run, limits)
 		}
@@ -188,7 +188,7 @@ func (s *boltStore) readClaimed(claims []*engine.Claim) (read []*engine.Claim, e
 		runs := tx.Bucket(runsBucket)
 		for _, claim := range claims {
 			id := uuid.MustParse(claim.Run.ID)
-			record, err := decodeRecord(claim.Run.ID, runs.Get(id[:]))
+			record, err := decodeRun(id, runs.Get(id[:]))
 			if err != nil {
 				unreadable = fmt.Errorf("reading run %s: %w", claim.Run.ID, err)
 				continue
@@ -243,7 +243,11 @@ func (s *boltStore) Finish(_ context.Context, claim *engine.Claim, end engine.En
 		attempts, startedAt = attempts-1, time.Time{}
 	}
 	data := encodeEnded(claim.Run, attempts, startedAt, end)
-	ch := &change{claim: want, apply: func(t *transaction) error {
+	size := len(data)
+	for _, d := range end.Deliveries {
+		size += len(d.Body)
+	}
+	ch := &change{claim: want, size: size, apply: func(t *transaction) error {
 		id, ok := s.queue.holds(claim)
 		if !ok {
 			return engine.ErrClaimLost
@@ -267,7 +271,7 @@ func (s *boltStore) Withdraw(_ context.Context, runID string, end engine.End) er
 		if !s.queue.isQueued(id) {
 			return engine.ErrNotFound
 		}
-		record, err := decodeRecord(runID, t.bucket(runsBucket).Get(id[:]))
+		record, err := decodeRun(id, t.bucket(runsBucket).Get(id[:]))
 		if err != nil {
 			return err
 		}
@@ -280,14 +284,14 @@ func (s *boltStore) Withdraw(_ context.Context, runID string, end engine.End) er
 func (s *boltStore) end(t *transaction, id uuid.UUID, run *engine.Run, data []byte, end engine.End) {
 	t.delete(runsBucket, id[:])
 	t.delete(startsBucket, id[:])
-	t.append(endedBucket, id[:], data)
+	t.append(endedBucket, id[:], seal(id[:], data))
 	if run.Key != nil && end.Outcome.ForgetsKey() {
 		s.deleteKey(t, id, run.Key.ID[:])
 	}
 	for _, d := range end.Deliveries {
 		key := newDeliveryKey(id, d.Index)
-		t.append(outboxBucket, key[:], encodeDelivery(d))
-		t.after = append(t.after, func() { heap.Push(&s.outbox, dueDelivery{d.Due, key}) })
+		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
+		t.after = append(t.after, func() { s.outbox.add(d.Due, key) })
 	}
 	var place engine.Record
 	s.queue.describe(id, &place)
@@ -327,7 +331,7 @@ func (s *boltStore) Get(_ context.Context, runID string) (record *engine.Record,
 				return engine.ErrNotFound
 			}
 		}
-		if record, err = decodeRecord(id.String(), data); err != nil {
+		if record, err = decodeRun(id, data); err != nil {
 			return fmt.Errorf("reading run %s: %w", runID, err)
 		}
 		if !ended {
@@ -366,7 +370,7 @@ func (s *boltStore) List(ctx context.Context, query engine.Query) (page []*engin
 			}
 			size += len(data)
 			next = uuid.UUID(id).String()
-			record, err := decodeRecord(next, data)
+			record, err := decodeRun(uuid.UUID(id), data)
 			if err != nil {
 				return fmt.Errorf("reading run %s: %w", next, err)
 			}
@@ -463,11 +467,12 @@ func firstWithKey(t *transaction, key [32]byte) *engine.Run {
 	if len(value) < len(uuid.UUID{}) {
 		return nil
 	}
-	id := uuid.UUID(value[:16])
-	record, err := decodeRecord(id.String(), value[16:])
-	if err != nil {
+	id := uuid.UUID(value[:len(uuid.UUID{})])
+	record, err := decodeRecord(key[:], id.String(), value[len(id):])
+	if err != nil || record.Run.Key == nil {
 		return nil
 	}
+	record.Run.Key.ID = key
 	return record.Run
 }
 
@@ -479,12 +484,11 @@ func (s *boltStore) putKey(t *transaction, id uuid.UUID, run *engine.Run, limits
 	e.text(runAction, string(run.Action))
 	e.flag(runSync, run.Sync)
 	e.time(runAcceptedAt, run.AcceptedAt)
-	e.bytes(runKey, run.Key.ID[:])
 	e.bytes(runKeyBody, run.Key.Body[:])
-	if old := t.bucket(keysBucket).Get(run.Key.ID[:]); old != nil {
-		s.deleteKey(t, uuid.UUID(old[:16]), run.Key.ID[:])
+	if old := t.bucket(keysBucket).Get(run.Key.ID[:]); len(old) >= len(id) {
+		s.deleteKey(t, uuid.UUID(old[:len(id)]), run.Key.ID[:])
 	}
-	t.put(keysBucket, run.Key.ID[:], append(id[:len(id):len(id)], e.sealed()...))
+	t.put(keysBucket, run.Key.ID[:], append(id[:len(id):len(id)], seal(run.Key.ID[:], e.data)...))
 	t.append(keyRunsBucket, id[:], run.Key.ID[:])
 	s.countKeys(t, 1)
 	for limits.Keys > 0 && s.keyCount > limits.Keys {
@@ -510,13 +514,26 @@ func (s *boltStore) countKeys(t *transaction, n int) {
 	t.put(metaBucket, keyCountKey, binary.AppendUvarint(nil, uint64(s.keyCount)))
 }
 
-// Prune goes over the runs that have ended, from the oldest on. A run cannot have ended before it was accepted, so it
-// need not look at those that are too young.
+// Prune forgets what is old, and at the end of a pass writes down which pages of the file are free.
 func (s *boltStore) Prune(_ context.Context, now time.Time, limits engine.Limits) (more bool, err error) {
+	var old []uuid.UUID
+	if limits.Retention > 0 {
+		// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
+		err = s.view(func(tx *bolt.Tx) error {
+			old, more = s.oldRuns(tx, now, now.Add(-limits.Retention))
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+	}
 	err = s.committer.do(&change{apply: func(t *transaction) error {
-		more = s.pruneKeys(t, now, limits)
-		if limits.Retention > 0 {
-			more = s.pruneRuns(t, now.Add(-limits.Retention)) || more
+		more = s.pruneKeys(t, now, limits) || more
+		for _, id := range old {
+			pruneRun(t, id)
+		}
+		if !more && s.db.NoFreelistSync {
+			t.written, t.writeFreelist = true, true
 		}
 		return nil
 	}})
@@ -529,7 +546,7 @@ func (s *boltStore) pruneKeys(t *transaction, now time.Time, limits engine.Limit
 	}
 	for range pruneStep {
 		id, key := t.bucket(keyRunsBucket).Cursor().First()
-		if id == nil || !engine.IDTime(uuid.UUID(id)).Before(now.Add(-limits.KeyAge)) {
+		if id == nil || isYoung(id, now, now.Add(-limits.KeyAge)) {
 			return false
 		}
 		s.deleteKey(t, uuid.UUID(id), key)
@@ -537,47 +554,61 @@ func (s *boltStore) pruneKeys(t *transaction, now time.Time, limits engine.Limit
 	return true
 }
 
-// pruneLooksAt is how many runs are looked at to find those of one step.
-const pruneLooksAt = 5 * pruneStep
+// isYoung reports whether a run was accepted after the given time. While the clock is behind what it was once, ids are
+// ahead of it, and say nothing about that.
+func isYoung(id []byte, now, after time.Time) bool {
+	at := engine.IDTime(uuid.UUID(id))
+	return at.After(after) && !at.After(now)
+}
 
-func (s *boltStore) pruneRuns(t *transaction, before time.Time) (more bool) {
-	var old []uuid.UUID
-	looked := 0
-	cursor := t.bucket(endedBucket).Cursor()
+// How much is looked at in one step of pruning, and how much is deleted.
+const (
+	pruneLooksAt = 5 * pruneStep
+	pruneDeletes = 4 << 20 // bytes
+)
+
+// oldRuns goes over the runs that have ended, from the oldest on, a step at a time. A run cannot have ended before it was
+// accepted, so it need not look at those that are too young.
+func (s *boltStore) oldRuns(tx *bolt.Tx, now, before time.Time) (old []uuid.UUID, more bool) {
+	looked, size := 0, 0
+	cursor := tx.Bucket(endedBucket).Cursor()
 	id, data := cursor.Seek(s.pruneFrom)
-	for ; id != nil && looked < pruneLooksAt && len(old) < pruneStep; id, data = cursor.Next() {
-		if engine.IDTime(uuid.UUID(id)).After(before) {
+	for ; id != nil && looked < pruneLooksAt && len(old) < pruneStep && size < pruneDeletes; id, data = cursor.Next() {
+		if isYoung(id, now, before) {
 			id = nil
 			break
 		}
 		looked++
-		if endedBefore(data, before) && !hasPrefix(t.bucket(outboxBucket), id) {
+		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) {
 			old = append(old, uuid.UUID(id))
+			size += len(data)
 		}
 	}
 	s.pruneFrom = slices.Clone(id) // nil begins anew the next time
-	for _, run := range old {
-		t.delete(endedBucket, run[:])
-		var deliveries [][]byte
-		_ = eachWithPrefix(t.bucket(settledBucket), run[:], func(key, _ []byte) error {
-			deliveries = append(deliveries, slices.Clone(key))
-			return nil
-		})
-		for _, key := range deliveries {
-			t.delete(settledBucket, key)
-		}
-	}
-	return id != nil
+	return old, id != nil
 }
 
 func endedBefore(data []byte, before time.Time) (old bool) {
-	err := fieldsOf(data, func(n protowire.Number, f field) bool {
+	err := uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
 		if n == endFinishedAt {
 			old = !f.time().After(before)
 		}
 		return true
 	})
 	return old && err == nil
+}
+
+// pruneRun forgets a run and its deliveries.
+func pruneRun(t *transaction, id uuid.UUID) {
+	t.delete(endedBucket, id[:])
+	var deliveries [][]byte
+	_ = eachWithPrefix(t.bucket(settledBucket), id[:], func(key, _ []byte) error {
+		deliveries = append(deliveries, slices.Clone(key))
+		return nil
+	})
+	for _, key := range deliveries {
+		t.delete(settledBucket, key)
+	}
 }
 
 // Interface guards

@@ -21,7 +21,7 @@ import (
 var (
 	metaBucket     = []byte("meta")     // the version of the layout, the settings and what else there is one of
 	runsBucket     = []byte("runs")     // unfinished runs, by id
-	startsBucket   = []byte("starts")   // how often unfinished runs have been started, and when they were last
+	startsBucket   = []byte("starts")   // how often unfinished runs have been started
 	endedBucket    = []byte("ended")    // runs that have ended, by id
 	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
 	settledBucket  = []byte("settled")  // deliveries that arrived or were given up, likewise
@@ -44,7 +44,7 @@ var (
 // contents is what is read of a file before it is used.
 type contents struct {
 	queue    queue
-	outbox   dueHeap
+	outbox   agenda[deliveryKey]
 	keyCount int
 	txID     int
 }
@@ -65,11 +65,20 @@ func openFile(path string) (db *bolt.DB, c *contents, err error) {
 	if c, err = inspectFile(path); err != nil {
 		return nil, nil, err
 	}
+	var file *os.File
+	options := boltOptions(false)
+	options.OpenFile = func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+		file, err = os.OpenFile(name, flag, mode)
+		return file, err
+	}
 	err = guarded(func() error {
-		db, err = bolt.Open(path, 0o600, boltOptions(false))
+		db, err = bolt.Open(path, 0o600, options)
 		return err
 	})
 	if err != nil {
+		if file != nil {
+			_ = file.Close() // after a panic nobody else does, and the lock would stay
+		}
 		return nil, nil, err
 	}
 	db.AllocSize = growBy
@@ -175,7 +184,7 @@ func createFile(path string) error {
 			return err
 		}
 	}
-	return syncDir(dir)
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
 }
 
 // syncDir makes a new name in a directory survive a power cut.
@@ -317,7 +326,7 @@ func (c *contents) readRuns(tx *bolt.Tx, from []byte) (next []byte, err error) {
 			return slices.Clone(key), nil
 		}
 		size += len(key) + len(value)
-		chat, err := chatOf(value)
+		chat, err := chatOf(key, value)
 		if err != nil || len(key) != len(uuid.UUID{}) {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
@@ -332,10 +341,12 @@ func (c *contents) readRuns(tx *bolt.Tx, from []byte) (next []byte, err error) {
 func (c *contents) readRest(tx *bolt.Tx) error {
 	err := tx.Bucket(startsBucket).ForEach(func(key, value []byte) error {
 		starts, _ := binary.Uvarint(value)
-		if len(key) != len(uuid.UUID{}) || !c.queue.isQueued(uuid.UUID(key)) {
+		if len(key) != len(uuid.UUID{}) {
 			return fmt.Errorf("start of run %x: %w", key, errDamaged)
 		}
-		c.queue.starts[uuid.UUID(key)] = int(starts)
+		if id := uuid.UUID(key); c.queue.isQueued(id) {
+			c.queue.starts[id] = int(starts)
+		}
 		return nil
 	})
 	if err != nil {
@@ -345,11 +356,11 @@ func (c *contents) readRest(tx *bolt.Tx) error {
 		if len(key) != len(deliveryKey{}) {
 			return fmt.Errorf("delivery %x: %w", key, errDamaged)
 		}
-		d, err := readDelivery(key, value)
+		d, err := decodeDelivery(deliveryKey(key), value)
 		if err != nil {
 			return fmt.Errorf("delivery %x: %w", key, err)
 		}
-		c.outbox = append(c.outbox, dueDelivery{d.Due, deliveryKey(slices.Clone(key))})
+		c.outbox.add(d.Due, deliveryKey(key))
 		return nil
 	})
 }

@@ -24,6 +24,10 @@ type committer struct {
 	news    sync.Cond // there are changes, or there will be no more
 	waiting []*change
 	closed  bool
+
+	pause time.Duration // after a transaction that failed
+
+	commitTx func(*bolt.Tx) error
 }
 
 // change is something to be written.
@@ -33,6 +37,7 @@ type change struct {
 	apply func(*transaction) error
 	// claim says how many runs to claim after all changes of the transaction were made.
 	claim engine.Want
+	size  int // about how many bytes it writes
 
 	claims []*engine.Claim // whose Run has no more than its ID yet
 	err    error
@@ -41,21 +46,27 @@ type change struct {
 
 // transaction is a set of changes that are made together or not at all.
 type transaction struct {
-	tx      *bolt.Tx
-	now     time.Time
-	written bool
-	failure error // that is not the fault of a single change
-	undo    []func()
-	after   []func()
+	tx       *bolt.Tx
+	now      time.Time
+	written  bool
+	failure  error // that is not the fault of a single change
+	inEffect bool  // it failed, but can be read nevertheless
+	undo     []func()
+	after    []func()
+
+	writeFreelist bool
 }
 
-// The most that is put in one transaction, for the sake of those who wait for it.
-const maxChanges = 1024
+// The most that is put in one transaction, for the sake of those who wait for it and of memory.
+const (
+	maxChanges     = 1024
+	maxChangesSize = 16 << 20
+)
 
 var errClosed = errors.New("the store is closed")
 
 func newCommitter(store *boltStore) *committer {
-	c := &committer{store: store, over: make(chan struct{})}
+	c := &committer{store: store, over: make(chan struct{}), commitTx: (*bolt.Tx).Commit}
 	c.news.L = &c.mu
 	go c.run()
 	return c
@@ -91,7 +102,11 @@ func (c *committer) run() {
 	defer close(c.over)
 	for changes := c.next(); changes != nil; changes = c.next() {
 		for len(changes) > 0 {
-			n := min(len(changes), maxChanges)
+			n, size := 1, changes[0].size
+			for n < min(len(changes), maxChanges) && size+changes[n].size <= maxChangesSize {
+				size += changes[n].size
+				n++
+			}
 			c.commit(changes[:n])
 			changes = changes[n:]
 		}
@@ -120,30 +135,47 @@ func (c *committer) next() []*change {
 // commit makes changes in one transaction and tells who waits for them.
 func (c *committer) commit(changes []*change) {
 	t, err := c.write(changes)
-	c.store.mu.Lock()
-	if err != nil {
-		for i := len(t.undo) - 1; i >= 0; i-- {
-			t.undo[i]()
-		}
-	} else {
-		for _, f := range t.after {
-			f()
-		}
-	}
-	c.store.mu.Unlock()
+	c.settle(t, changes, err)
 	for _, ch := range changes {
 		if err != nil { // also for what was refused: it may have been because of a change that did not come to be
 			ch.err, ch.claims = err, nil
 		}
 		close(ch.done)
 	}
-	if err != nil {
-		time.Sleep(failurePause)
+	if err == nil {
+		c.pause = 0
+		return
 	}
+	c.pause = min(max(2*c.pause, 10*time.Millisecond), 200*time.Millisecond)
+	time.Sleep(c.pause) // a disk that is full must not be asked more often than makes sense
 }
 
-// failurePause keeps a disk that is full from being asked more often than makes sense.
-const failurePause = 20 * time.Millisecond
+// settle brings what is in memory in line with what is in the file.
+func (c *committer) settle(t *transaction, changes []*change, err error) {
+	s := c.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && !t.inEffect {
+		for i := len(t.undo) - 1; i >= 0; i-- {
+			t.undo[i]()
+		}
+		return
+	}
+	for _, f := range t.after {
+		f()
+	}
+	if err != nil {
+		// Those who asked are told that it failed, and so nobody carries out what was claimed.
+		for _, ch := range changes {
+			for _, claim := range ch.claims {
+				if id, ok := s.queue.holds(claim); ok {
+					s.queue.putBack(id, claim.Attempt)
+					s.queue.signal()
+				}
+			}
+		}
+	}
+}
 
 func (c *committer) write(changes []*change) (t *transaction, err error) {
 	t = &transaction{now: time.Now()}
@@ -170,7 +202,14 @@ func (c *committer) write(changes []*change) (t *transaction, err error) {
 	if !t.written {
 		return t, t.tx.Rollback()
 	}
-	if err := t.tx.Commit(); err != nil {
+	id := t.tx.ID()
+	if err := c.commitTx(t.tx); err != nil {
+		// If no more than the last sync has failed, then the transaction is not known to be on the disk, but whoever reads
+		// the file sees it.
+		_ = s.view(func(tx *bolt.Tx) error {
+			t.inEffect = tx.ID() >= id
+			return nil
+		})
 		return t, fmt.Errorf("writing to the store: %w", err)
 	}
 	return t, nil
@@ -193,16 +232,18 @@ func (t *transaction) make(s *boltStore, changes []*change) {
 
 // freelistWorthWriting is up to how many free pages the list of them is written with every transaction. Without the list
 // the database has to look for free pages when it opens a file that was not closed, which takes longer the larger the
-// file is; but to write a long one with every transaction slows down all of them.
+// file is; but to write a long one with every transaction slows down all of them. A longer one is written now and then,
+// which helps if nothing is written after that.
 const freelistWorthWriting = 2048
 
 // noteFreelist decides whether this transaction writes the list of free pages, and puts down if it does not.
 func (t *transaction) noteFreelist(s *boltStore) {
 	stats := s.db.Stats()
-	skip := stats.FreePageN+stats.PendingPageN > freelistWorthWriting
+	skip := stats.FreePageN+stats.PendingPageN > freelistWorthWriting && !t.writeFreelist
 	if skip == s.db.NoFreelistSync && s.freelistNoted {
 		return
 	}
+	t.undo = append(t.undo, func() { s.freelistNoted = false })
 	if skip {
 		t.put(metaBucket, freelistKey, []byte{1})
 	} else {

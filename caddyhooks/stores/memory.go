@@ -3,7 +3,6 @@ package stores
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -62,9 +61,9 @@ type memoryStore struct {
 	mu         sync.Mutex
 	queue      queue
 	runs       map[uuid.UUID]*engine.Record
-	order      []uuid.UUID // of all runs, and of some that are gone
-	over       overHeap    // runs that have ended, and so have their deliveries
-	deliveries deliveryHeap
+	order      []uuid.UUID       // of all runs, and of some that are gone
+	over       agenda[uuid.UUID] // runs that have ended, and so have their deliveries
+	deliveries agenda[*engine.Delivery]
 	keys       map[[32]byte]*engine.Run // with no more than duplicates are told about
 	keyOrder   []*engine.Run            // the oldest first; some may have lost their key
 	bytes      int                      // of runs and deliveries
@@ -112,7 +111,7 @@ func (s *memoryStore) Add(_ context.Context, run *engine.Run, limits engine.Limi
 		first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: run.Key}
 		s.keys[run.Key.ID] = first
 		s.keyOrder = append(s.keyOrder, first)
-		for limits.Keys > 0 && len(s.keys) > limits.Keys {
+		for limits.Keys > 0 && len(s.keyOrder) > limits.Keys {
 			s.forgetOldestKey()
 		}
 	}
@@ -214,7 +213,7 @@ func (s *memoryStore) end(id uuid.UUID, end engine.End) {
 	for _, d := range end.Deliveries {
 		d := *d
 		ended.Deliveries = append(ended.Deliveries, &d)
-		heap.Push(&s.deliveries, &d)
+		s.deliveries.add(d.Due, &d)
 	}
 	if end.Unstarted {
 		ended.Attempts, ended.StartedAt = ended.Attempts-1, time.Time{}
@@ -227,7 +226,7 @@ func (s *memoryStore) end(id uuid.UUID, end engine.End) {
 // noteOver lets a run be forgotten in time, unless a delivery of it is still pending.
 func (s *memoryStore) noteOver(id uuid.UUID) {
 	if record := s.runs[id]; !hasPending(record) {
-		heap.Push(&s.over, overRun{record.FinishedAt, id})
+		s.over.add(record.FinishedAt, id)
 	}
 }
 
@@ -310,13 +309,15 @@ func withoutTexts(record *engine.Record) *engine.Record {
 func (s *memoryStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (due []*engine.Delivery, next time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.deliveries) > 0 && len(due) < n && !s.deliveries[0].Due.After(now) {
-		d := *heap.Pop(&s.deliveries).(*engine.Delivery)
-		due = append(due, &d)
+	for len(due) < n {
+		d, ok := s.deliveries.take(now)
+		if !ok {
+			break
+		}
+		given := *d
+		due = append(due, &given)
 	}
-	if len(s.deliveries) > 0 {
-		next = s.deliveries[0].Due
-	}
+	next, _ = s.deliveries.first()
 	return due, next, nil
 }
 
@@ -332,7 +333,7 @@ func (s *memoryStore) SettleDelivery(_ context.Context, d *engine.Delivery) erro
 	kept := *d
 	switch d.Status {
 	case engine.Pending:
-		heap.Push(&s.deliveries, &kept)
+		s.deliveries.add(kept.Due, &kept)
 	case engine.Delivered:
 		kept.Body = ""
 	}
@@ -363,8 +364,11 @@ const pruneStep = 200
 
 // forgetOldest forgets the run that has ended first, if that was before the given time.
 func (s *memoryStore) forgetOldest(before time.Time) bool {
-	for len(s.over) > 0 && !s.over[0].at.After(before) {
-		id := heap.Pop(&s.over).(overRun).id
+	for {
+		id, ok := s.over.take(before)
+		if !ok {
+			return false
+		}
 		record := s.runs[id]
 		if record == nil || hasPending(record) {
 			continue // it has been forgotten, or will be noted again
@@ -376,7 +380,6 @@ func (s *memoryStore) forgetOldest(before time.Time) bool {
 		}
 		return true
 	}
-	return false
 }
 
 func (s *memoryStore) Settings(context.Context) ([]byte, error) {
@@ -393,40 +396,6 @@ func (s *memoryStore) SaveSettings(_ context.Context, settings []byte) error {
 }
 
 func (s *memoryStore) Close() error { return nil }
-
-// deliveryHeap has the delivery that is due first at the top.
-type deliveryHeap []*engine.Delivery
-
-func (h deliveryHeap) Len() int           { return len(h) }
-func (h deliveryHeap) Less(i, j int) bool { return h[i].Due.Before(h[j].Due) }
-func (h deliveryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *deliveryHeap) Push(d any)        { *h = append(*h, d.(*engine.Delivery)) }
-func (h *deliveryHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return last
-}
-
-// overRun is a run of which nothing is left to be done.
-type overRun struct {
-	at time.Time
-	id uuid.UUID
-}
-
-// overHeap has the run that ended first at the top.
-type overHeap []overRun
-
-func (h overHeap) Len() int           { return len(h) }
-func (h overHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h overHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *overHeap) Push(r any)        { *h = append(*h, r.(overRun)) }
-func (h *overHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
 
 // Interface guards
 var (

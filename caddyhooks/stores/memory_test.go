@@ -127,7 +127,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	for what, n := range map[string]int{
 		"runs": len(store.runs), "claims": len(store.queue.held), "starts": len(store.queue.starts), "queued runs": store.queue.lanes.Queued(),
-		"deliveries": len(store.deliveries), "ended runs": len(store.over), "keys": len(store.keys), "runs with keys": len(store.keyOrder),
+		"deliveries": len(store.deliveries.entries), "ended runs": len(store.over.entries), "keys": len(store.keys), "runs with keys": len(store.keyOrder),
 		"bytes": store.bytes, "thousands of ids": len(store.order) / 1001,
 	} {
 		if n != 0 {

@@ -2,9 +2,7 @@ package stores
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,52 +21,34 @@ func newDeliveryKey(run uuid.UUID, index int) (key deliveryKey) {
 	return key
 }
 
-func readDelivery(key, data []byte) (*engine.Delivery, error) {
-	return decodeDelivery(uuid.UUID(key[:16]).String(), int(key[16]), data)
-}
-
-// dueDelivery is a pending delivery that is not under way.
-type dueDelivery struct {
-	due time.Time
-	key deliveryKey
-}
-
-// dueHeap has the delivery that is due first at the top.
-type dueHeap []dueDelivery
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(d any)        { *h = append(*h, d.(dueDelivery)) }
-func (h *dueHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
+func (k deliveryKey) run() uuid.UUID { return uuid.UUID(k[:16]) }
+func (k deliveryKey) index() int     { return int(k[16]) }
 
 func (s *boltStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (due []*engine.Delivery, next time.Time, err error) {
-	var taken []dueDelivery
+	var taken []deliveryKey
 	s.mu.Lock()
-	for len(s.outbox) > 0 && len(taken) < n && !s.outbox[0].due.After(now) {
-		taken = append(taken, heap.Pop(&s.outbox).(dueDelivery))
+	for len(taken) < n {
+		key, ok := s.outbox.take(now)
+		if !ok {
+			break
+		}
+		taken = append(taken, key)
 	}
-	if len(s.outbox) > 0 {
-		next = s.outbox[0].due
-	}
+	next, _ = s.outbox.first()
 	s.mu.Unlock()
 	if len(taken) == 0 {
 		return nil, next, nil
 	}
 	err = s.view(func(tx *bolt.Tx) error {
 		outbox := tx.Bucket(outboxBucket)
-		for _, t := range taken {
-			data := outbox.Get(t.key[:])
+		for _, key := range taken {
+			data := outbox.Get(key[:])
 			if data == nil {
 				continue // it is not pending any more
 			}
-			d, err := readDelivery(t.key[:], data)
+			d, err := decodeDelivery(key, data)
 			if err != nil {
-				return fmt.Errorf("reading a delivery of run %s: %w", uuid.UUID(t.key[:16]), err)
+				return fmt.Errorf("reading a delivery of run %s: %w", key.run(), err)
 			}
 			due = append(due, d)
 		}
@@ -76,8 +56,8 @@ func (s *boltStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (du
 	})
 	if err != nil {
 		s.mu.Lock()
-		for _, t := range taken {
-			heap.Push(&s.outbox, t)
+		for _, key := range taken {
+			s.outbox.add(now, key)
 		}
 		s.mu.Unlock()
 		return nil, next, err
@@ -96,26 +76,31 @@ func (s *boltStore) SettleDelivery(_ context.Context, d *engine.Delivery) error 
 		kept.Body = ""
 	}
 	data := encodeDelivery(&kept)
-	return s.committer.do(&change{apply: func(t *transaction) error {
+	err := s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
 		if t.bucket(outboxBucket).Get(key[:]) == nil {
 			return engine.ErrNotFound
 		}
 		if d.Status == engine.Pending {
-			t.put(outboxBucket, key[:], data)
-			t.after = append(t.after, func() { heap.Push(&s.outbox, dueDelivery{d.Due, key}) })
+			t.put(outboxBucket, key[:], seal(key[:], data))
 			return nil
 		}
 		t.delete(outboxBucket, key[:])
-		t.append(settledBucket, key[:], data)
+		t.append(settledBucket, key[:], seal(key[:], data))
 		return nil
 	}})
+	if err == nil && d.Status == engine.Pending {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.outbox.add(d.Due, key)
+	}
+	return err
 }
 
 // deliveriesOf returns the deliveries of a run, without their bodies.
 func deliveriesOf(tx *bolt.Tx, run uuid.UUID) (all []*engine.Delivery, err error) {
 	for _, bucket := range [][]byte{outboxBucket, settledBucket} {
 		err := eachWithPrefix(tx.Bucket(bucket), run[:], func(key, value []byte) error {
-			d, err := readDelivery(key, value)
+			d, err := decodeDelivery(deliveryKey(key), value)
 			if err != nil {
 				return fmt.Errorf("reading a delivery of run %s: %w", run, err)
 			}
@@ -144,6 +129,6 @@ func eachWithPrefix(b *bolt.Bucket, prefix []byte, each func(key, value []byte) 
 }
 
 func hasPrefix(b *bolt.Bucket, prefix []byte) bool {
-	errFound := errors.New("found")
-	return eachWithPrefix(b, prefix, func(_, _ []byte) error { return errFound }) != nil
+	key, _ := b.Cursor().Seek(prefix)
+	return bytes.HasPrefix(key, prefix)
 }

@@ -102,6 +102,7 @@ func (q *queue) expire(now time.Time) {
 	for id, h := range q.held {
 		if !now.Before(h.expires) {
 			q.putBack(id, h.attempt)
+			q.signal()
 		} else if q.expiry.IsZero() || h.expires.Before(q.expiry) {
 			q.expiry = h.expires
 		}
@@ -114,7 +115,6 @@ func (q *queue) putBack(id uuid.UUID, starts int) {
 		q.starts[id] = starts
 	}
 	q.lanes.Return(id)
-	q.signal()
 }
 
 // holds reports whether a claim is in force, and returns the id of its run.
@@ -145,6 +145,7 @@ func (q *queue) renew(claims []*engine.Claim, expires time.Time) (lost []*engine
 // release puts a claimed run back, as if it had not been started. There is no way back.
 func (q *queue) release(id uuid.UUID) {
 	q.putBack(id, q.held[id].attempt-1)
+	q.signal()
 }
 
 // end takes a run out for good, be it claimed or queued.

@@ -6,12 +6,13 @@ import (
 	"hash/crc32"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// Runs and deliveries are written as a checksum and then numbered fields, as protocol buffers have them. A field that is
+// Runs and deliveries are written as a checksum, of their key too, and then numbered fields, as protocol buffers have them. A field that is
 // not there has its zero value, and one of an unknown number is passed over, so fields can be added. A number must never
 // be used for something else.
 
@@ -106,10 +107,14 @@ func (e *encoder) time(n protowire.Number, t time.Time) {
 	}
 }
 
-// sealed is the record with its checksum.
-func (e *encoder) sealed() []byte {
-	binary.BigEndian.PutUint32(e.data, crc32.Checksum(e.data[4:], castagnoli))
-	return e.data
+// seal puts the checksum into a record that is to be stored at a key.
+func seal(key, record []byte) []byte {
+	binary.BigEndian.PutUint32(record, checksum(key, record))
+	return record
+}
+
+func checksum(key, record []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, record[4:])
 }
 
 // field is one field of a record, valid as long as the record.
@@ -125,9 +130,17 @@ func (f field) flag() bool              { return f.number != 0 }
 func (f field) duration() time.Duration { return time.Duration(f.number) }
 func (f field) time() time.Time         { return time.Unix(0, int64(f.number)) }
 
-// fieldsOf checks a record and gives its fields to each, until that reports false.
-func fieldsOf(record []byte, each func(n protowire.Number, f field) bool) error {
-	if len(record) < 4 || binary.BigEndian.Uint32(record) != crc32.Checksum(record[4:], castagnoli) {
+// fieldsOf checks the record at a key and gives its fields to each, until that reports false.
+func fieldsOf(key, record []byte, each func(n protowire.Number, f field) bool) error {
+	if len(record) < 4 || binary.BigEndian.Uint32(record) != checksum(key, record) {
+		return errDamaged
+	}
+	return uncheckedFieldsOf(record, each)
+}
+
+// uncheckedFieldsOf is fieldsOf without a look at the checksum, and so at all of a long record.
+func uncheckedFieldsOf(record []byte, each func(n protowire.Number, f field) bool) error {
+	if len(record) < 4 {
 		return errDamaged
 	}
 	for rest := record[4:]; len(rest) > 0; {
@@ -163,7 +176,7 @@ func encodeRun(run *engine.Run) []byte {
 	e.text(runMessage, run.Message)
 	e.bytes(runMetadata, run.Metadata)
 	e.bytes(runSchema, run.Schema)
-	return e.sealed()
+	return e.data
 }
 
 // runBase writes what is kept of a run after its end.
@@ -206,21 +219,26 @@ func encodeEnded(run *engine.Run, attempts int, startedAt time.Time, end engine.
 	e.number(endAttempts, int64(attempts))
 	e.time(endStartedAt, startedAt)
 	e.time(endFinishedAt, end.At)
-	return e.sealed()
+	return e.data
+}
+
+// decodeRun reads the record of a run from where its id is the key.
+func decodeRun(id uuid.UUID, data []byte) (*engine.Record, error) {
+	return decodeRecord(id[:], id.String(), data)
 }
 
 // decodeRecord reads what encodeRun or encodeEnded wrote. The status is "" for a run that has not ended.
-func decodeRecord(id string, data []byte) (*engine.Record, error) {
+func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 	run := &engine.Run{ID: id}
 	record := &engine.Record{Run: run}
 	outcome := &record.Outcome
-	key := func() *engine.Key {
+	idempotency := func() *engine.Key {
 		if run.Key == nil {
 			run.Key = new(engine.Key)
 		}
 		return run.Key
 	}
-	err := fieldsOf(data, func(n protowire.Number, f field) bool {
+	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
 		switch n {
 		case runChat:
 			run.ChatID = f.text()
@@ -257,9 +275,9 @@ func decodeRecord(id string, data []byte) (*engine.Record, error) {
 		case runTraceParent:
 			run.TraceParent = f.text()
 		case runKey:
-			copy(key().ID[:], f.bytes)
+			copy(idempotency().ID[:], f.bytes)
 		case runKeyBody:
-			copy(key().Body[:], f.bytes)
+			copy(idempotency().Body[:], f.bytes)
 		case runOwner:
 			run.Owner = f.text()
 		case endStatus:
@@ -294,8 +312,8 @@ func decodeRecord(id string, data []byte) (*engine.Record, error) {
 }
 
 // chatOf reads no more of a run than its chat, after it has checked all of it.
-func chatOf(data []byte) (chat string, err error) {
-	err = fieldsOf(data, func(n protowire.Number, f field) bool {
+func chatOf(key, data []byte) (chat string, err error) {
+	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
 		if n == runChat {
 			chat = f.text()
 		}
@@ -318,12 +336,12 @@ func encodeDelivery(d *engine.Delivery) []byte {
 	e.time(deliveryDue, d.Due)
 	e.text(deliveryLastError, d.LastError)
 	e.text(deliveryBody, d.Body)
-	return e.sealed()
+	return e.data
 }
 
-func decodeDelivery(runID string, index int, data []byte) (*engine.Delivery, error) {
-	d := &engine.Delivery{RunID: runID, Index: index}
-	err := fieldsOf(data, func(n protowire.Number, f field) bool {
+func decodeDelivery(key deliveryKey, data []byte) (*engine.Delivery, error) {
+	d := &engine.Delivery{RunID: key.run().String(), Index: key.index()}
+	err := fieldsOf(key[:], data, func(n protowire.Number, f field) bool {
 		switch n {
 		case deliveryID:
 			d.ID = f.text()
