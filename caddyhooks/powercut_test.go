@@ -129,7 +129,7 @@ func takeCut(t *testing.T, p *process, l *load, image string) *powerCut {
 func (cut *powerCut) check(t *testing.T, l *load) {
 	t.Helper()
 	var lost []string
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(30 * time.Second)
 	for _, req := range cut.acknowledged {
 		for !l.completed(req) {
 			if time.Now().After(deadline) {

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -301,15 +302,39 @@ func (c *contents) begin(tx *bolt.Tx) error {
 	}
 	meta := tx.Bucket(metaBucket)
 	if meta.Get(freelistKey) != nil {
-		// The database will look at every page when it opens the file, and not as carefully as we do here.
-		for _, name := range allBuckets {
-			_ = tx.Bucket(name).Stats()
+		// The database is going to look at every page when it opens the file, and would take the process down if something
+		// was wrong with one.
+		if err := checkPages(tx); err != nil {
+			return err
+		}
+	}
+	for _, name := range [][]byte{endedBucket, settledBucket, keyRunsBucket} {
+		if err := checkEnd(tx.Bucket(name)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))
 	c.keyCount = int(count)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.queue.ids.After(uuid.UUID(id))
+	}
+	return nil
+}
+
+// checkEnd looks at the last keys of a bucket, which new ones will be put between and after. If they were not in order,
+// what is put there could not be found again.
+func checkEnd(b *bolt.Bucket) error {
+	cursor := b.Cursor()
+	after, _ := cursor.Last()
+	for range 256 {
+		key, _ := cursor.Prev()
+		if key == nil {
+			break
+		}
+		if bytes.Compare(key, after) >= 0 {
+			return errDamaged
+		}
+		after = key
 	}
 	return nil
 }
