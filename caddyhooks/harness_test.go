@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
-
 	"testing"
 	"time"
 
@@ -81,15 +82,18 @@ func loadCaddyfile(text string) error {
 	return caddy.Load(config, true)
 }
 
+// freePort is a port that nothing listens at and no outgoing connection is given, so that it is still free a moment later.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(15_000 + rand.IntN(15_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	t.Fatal("found no free port")
+	return ""
 }
 
 // hooks is a hooks directive with webhooks on and turns that go to rn. more are further subdirectives.

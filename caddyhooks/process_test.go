@@ -3,13 +3,10 @@ package caddyhooks_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,8 +79,8 @@ func (b *caddyBinary) deploy(t *testing.T, globals, directives string) *deployme
 	t.Helper()
 	d := &deployment{
 		caddyBinary: b,
-		url:         "http://127.0.0.1:" + lastingPort(t),
-		admin:       "http://127.0.0.1:" + lastingPort(t),
+		url:         "http://127.0.0.1:" + freePort(t),
+		admin:       "http://127.0.0.1:" + freePort(t),
 		config:      filepath.Join(t.TempDir(), "Caddyfile"),
 	}
 	text := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\t%s\n}\n%s {\n%s\n}\n",
@@ -92,20 +89,6 @@ func (b *caddyBinary) deploy(t *testing.T, globals, directives string) *deployme
 		t.Fatal(err)
 	}
 	return d
-}
-
-// lastingPort is a free port that no outgoing connection is given, so that a process that starts again finds it free.
-func lastingPort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		port := strconv.Itoa(15_000 + rand.IntN(15_000))
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("found no free port")
-	return ""
 }
 
 // process is the binary serving a configuration.
