@@ -745,6 +745,9 @@ func (l *load) wantEnded(id string, req *request, deadline time.Time) {
 		case run.Status == "completed" && run.Reply == replyTo(req.text):
 		case run.Status == "failed" && req.sync && !req.callback && req.runID != id:
 			return // its caller was gone
+		case run.Status == "running" && time.Now().Before(deadline):
+			time.Sleep(20 * time.Millisecond) // its end is tried to be stored every few seconds after a disk was full
+			continue
 		default:
 			l.w.fault("run %s of %+v is %+v in the end", id, *req, run)
 			return
