@@ -135,14 +135,7 @@ func TestRunWhoseClaimRanOutWhileTheProcessStoodStillGoesOn(t *testing.T) {
 	for _, end := range []string{"answered", "cancelled", "stopped"} {
 		t.Run(end, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var still atomic.Bool
-				still.Store(true)
-				store := &tampered{Store: newMemory(t), renew: func(claims []*engine.Claim) []*engine.Claim {
-					if still.Load() {
-						return nil
-					}
-					return claims
-				}}
+				store, still := suspendedStore(t)
 				release := make(chan struct{})
 				var turns atomic.Int32
 				var r recorder
@@ -213,19 +206,24 @@ func TestRunWhoseClaimRanOutWhileTheProcessStoodStillGoesOn(t *testing.T) {
 	}
 }
 
+// suspendedStore renews no claims until suspended is false, as for a process that stands still.
+func suspendedStore(t *testing.T) (store *tampered, suspended *atomic.Bool) {
+	suspended = new(atomic.Bool)
+	suspended.Store(true)
+	return &tampered{Store: newMemory(t), renew: func(claims []*engine.Claim) []*engine.Claim {
+		if suspended.Load() {
+			return nil
+		}
+		return claims
+	}}, suspended
+}
+
 // A run whose claim ran out may have to wait for other runs before it can be claimed again. Nobody else has it, so its turn
 // goes on meanwhile, and its end counts even if the run was not claimed again by then.
 func TestRunThatWaitsToBeClaimedAgainGoesOn(t *testing.T) {
 	for _, length := range []string{"3m", "85s"} { // claimed again after 170 s
 		synctest.Test(t, func(t *testing.T) {
-			var suspended atomic.Bool
-			suspended.Store(true)
-			store := &tampered{Store: newMemory(t), renew: func(claims []*engine.Claim) []*engine.Claim {
-				if suspended.Load() {
-					return nil
-				}
-				return claims
-			}}
+			store, suspended := suspendedStore(t)
 			var turns sync.Map
 			c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 				if _, again := turns.LoadOrStore(turn.RunID, true); again {

@@ -27,7 +27,7 @@ type committer struct {
 
 	pause time.Duration // after a transaction that failed
 
-	commitTx func(*bolt.Tx) error
+	commitTx func(*bolt.Tx) error // which tests let fail
 }
 
 // change is something to be written.
@@ -165,12 +165,12 @@ func (c *committer) settle(t *transaction, changes []*change, err error) {
 		f()
 	}
 	if err != nil {
-		// Those who asked are told that it failed, and so nobody carries out what was claimed.
+		// Those who asked are told that it failed, and so nobody starts what was claimed. The next claim of the run counts
+		// like this one, or a disk that keeps failing would use up the attempts of runs that were never started.
 		for _, ch := range changes {
 			for _, claim := range ch.claims {
 				if id, ok := s.queue.holds(claim); ok {
-					s.queue.putBack(id, claim.Attempt)
-					s.queue.signal()
+					s.queue.putBack(id, claim.Attempt-1)
 				}
 			}
 		}
