@@ -2,7 +2,6 @@ package caddyhooks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -85,21 +84,10 @@ func (c *Callbacks) checkSecrets() error {
 type callbackSender struct{ client *outbound.Client }
 
 func (s callbackSender) Send(ctx context.Context, d *engine.Delivery) error {
-	outcome := s.client.Post(ctx, outbound.Callback{
+	return d.Record(s.client.Post(ctx, outbound.Callback{
 		URL: d.Callback, ID: d.ID, RunID: d.RunID, ChatID: d.ChatID, RunStatus: string(d.RunStatus),
 		Attempt: d.Attempt, ContentType: d.ContentType, Body: []byte(d.Body),
-	})
-	err := errors.New(outcome.Reason)
-	switch {
-	case outcome.Delivered:
-		return nil
-	case outcome.Final:
-		return &engine.FinalError{Err: err}
-	case outcome.RetryAfter > 0:
-		return &engine.RetryLaterError{After: outcome.RetryAfter, Err: err}
-	default:
-		return err
-	}
+	}))
 }
 
 // Interface guard

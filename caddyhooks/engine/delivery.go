@@ -2,9 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
 // Delivery is one thing to send out when a run has ended: its answer, or word that there is none.
@@ -20,11 +26,19 @@ type Delivery struct {
 
 	ContentType string
 	Body        string
+	Sent        int // how many parts of a long body have arrived, if its sender sends it in parts
 
 	Status    DeliveryStatus
-	Attempt   int // attempts so far
-	Due       time.Time
-	LastError string // why the last attempt failed, in words fit for the run's owner
+	Attempt   int // attempts so far …
+	Restart   int // … and how many there were when it was last sent again by hand
+	CreatedAt time.Time
+	TriedAt   time.Time // when the last attempt began
+	Due       time.Time // when the next one is
+
+	// How the last attempt failed.
+	LastStatus int    // the status of the answer, 0 if there was none
+	LastAnswer string // the beginning of the answer, as it came from outside
+	LastError  string // why, in words fit for the run's owner
 }
 
 // DeliveryStatus is where a delivery is.
@@ -43,8 +57,8 @@ func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
 	}
 	var all []*Delivery
 	add := func() *Delivery {
-		d := &Delivery{ID: "msg_" + uuid.NewString(), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
-			RunStatus: outcome.Status, Status: Pending, Due: now}
+		d := &Delivery{ID: deliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
+			RunStatus: outcome.Status, Status: Pending, CreatedAt: now, Due: now}
 		all = append(all, d)
 		return d
 	}
@@ -64,8 +78,28 @@ func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
 	return all
 }
 
-// A Sender makes one attempt at a delivery. The text of an error is for the operator's log, and for whoever may look at
-// the run: it holds no secret.
+// deliveryID names a delivery, so that its run and its place among the deliveries of the run can be told from the name.
+func deliveryID(runID string, index int) string {
+	return fmt.Sprintf("msg_%s_%d", strings.ReplaceAll(runID, "-", ""), index)
+}
+
+// ParseDeliveryID is the reverse of what gives deliveries their ID.
+func ParseDeliveryID(id string) (runID string, index int, ok bool) {
+	digits, place, _ := strings.Cut(strings.TrimPrefix(id, "msg_"), "_")
+	run, err := uuid.Parse(digits)
+	if err != nil {
+		return "", 0, false
+	}
+	index, err = strconv.Atoi(place)
+	if err != nil || index < 0 || index > 255 || deliveryID(run.String(), index) != id {
+		return "", 0, false
+	}
+	return run.String(), index, true
+}
+
+// A Sender makes one attempt at a delivery. It notes in it what the other side answered, in LastStatus and LastAnswer, and
+// how much has arrived, in Sent, and leaves the rest of it alone. The text of an error is for the operator's log, and for
+// whoever may look at the run: it holds no secret, and neither does LastAnswer.
 type Sender interface {
 	Send(ctx context.Context, d *Delivery) error
 }
@@ -78,11 +112,36 @@ type Channel interface {
 	ValidTo(to string) error
 }
 
+// Record notes how an attempt over HTTP went, and returns what Send has to return for it.
+func (d *Delivery) Record(o outbound.Outcome) error {
+	d.LastStatus, d.LastAnswer = o.Status, string(o.Answer)
+	err := errors.New(o.Reason)
+	switch {
+	case o.Delivered:
+		return nil
+	case o.Final:
+		return &FinalError{Err: err}
+	case o.Unreachable:
+		return &UnreachableError{Err: err}
+	case o.RetryAfter > 0:
+		return &RetryLaterError{After: o.RetryAfter, Err: err}
+	default:
+		return err
+	}
+}
+
 // FinalError is returned by a Sender when another attempt would be of no use.
 type FinalError struct{ Err error }
 
 func (e *FinalError) Error() string { return e.Err.Error() }
 func (e *FinalError) Unwrap() error { return e.Err }
+
+// UnreachableError is returned by a Sender when there was no connection to send anything over, so that nothing else can be
+// delivered to the same host either.
+type UnreachableError struct{ Err error }
+
+func (e *UnreachableError) Error() string { return e.Err.Error() }
+func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // RetryLaterError is returned by a Sender when the other side asked for a pause before the next attempt.
 type RetryLaterError struct {

@@ -68,6 +68,7 @@ func (e *Engine) sendDue() (next time.Time) {
 func (e *Engine) sendOnce(d *Delivery) {
 	config := e.config.Load()
 	d.Attempt++
+	d.TriedAt, d.LastStatus, d.LastAnswer = time.Now(), 0, ""
 	err := send(e.base, config, d)
 	if err != nil && e.base.Err() != nil {
 		d.Attempt-- // it was us who broke it off
@@ -76,9 +77,11 @@ func (e *Engine) sendOnce(d *Delivery) {
 	var later *RetryLaterError
 	var final *FinalError
 	d.Status, d.LastError = Delivered, ""
-	if err != nil {
+	if err == nil {
+		d.LastAnswer = ""
+	} else {
 		d.Status, d.LastError = Dead, lastError(err)
-		if delay, more := outbound.RetryDelay(d.Attempt, rand.Float64); more && !errors.As(err, &final) {
+		if delay, more := outbound.RetryDelay(d.Attempt-d.Restart, rand.Float64); more && !errors.As(err, &final) {
 			if errors.As(err, &later) {
 				delay = max(delay, later.After)
 			}

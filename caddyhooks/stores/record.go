@@ -68,6 +68,12 @@ const (
 	deliveryAttempt
 	deliveryDue
 	deliveryLastError
+	deliverySent
+	deliveryRestart
+	deliveryCreatedAt
+	deliveryTriedAt
+	deliveryLastStatus
+	deliveryLastAnswer
 )
 
 var (
@@ -335,6 +341,12 @@ func encodeDelivery(d *engine.Delivery) []byte {
 	e.number(deliveryAttempt, int64(d.Attempt))
 	e.time(deliveryDue, d.Due)
 	e.text(deliveryLastError, d.LastError)
+	e.number(deliverySent, int64(d.Sent))
+	e.number(deliveryRestart, int64(d.Restart))
+	e.time(deliveryCreatedAt, d.CreatedAt)
+	e.time(deliveryTriedAt, d.TriedAt)
+	e.number(deliveryLastStatus, int64(d.LastStatus))
+	e.text(deliveryLastAnswer, d.LastAnswer)
 	e.text(deliveryBody, d.Body)
 	return e.data
 }
@@ -367,6 +379,18 @@ func decodeDelivery(key deliveryKey, data []byte) (*engine.Delivery, error) {
 			d.Due = f.time()
 		case deliveryLastError:
 			d.LastError = f.text()
+		case deliverySent:
+			d.Sent = f.int()
+		case deliveryRestart:
+			d.Restart = f.int()
+		case deliveryCreatedAt:
+			d.CreatedAt = f.time()
+		case deliveryTriedAt:
+			d.TriedAt = f.time()
+		case deliveryLastStatus:
+			d.LastStatus = f.int()
+		case deliveryLastAnswer:
+			d.LastAnswer = f.text()
 		}
 		return true
 	})

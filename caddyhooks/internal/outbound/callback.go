@@ -31,9 +31,6 @@ func (cb Callback) request(ctx context.Context, s signer) (*http.Request, error)
 	if err != nil {
 		return nil, err
 	}
-	// With a GetBody the transport might send the body a second time when a connection breaks.
-	req.GetBody = nil
-
 	contentType := cb.ContentType
 	if contentType == "" {
 		contentType = "text/plain; charset=utf-8"

@@ -61,14 +61,24 @@ func (c *Client) Post(ctx context.Context, cb Callback) Outcome {
 	if err := c.guard.CheckURL(cb.URL); err != nil {
 		return Outcome{Final: true, Reason: err.Error()}
 	}
-	attempt, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	req, err := cb.request(attempt, c.signer)
+	req, err := cb.request(ctx, c.signer)
 	if err != nil {
 		return Outcome{Final: true, Reason: "the callback URL is not a valid URL"}
 	}
+	return Exchange(c.transport, req, c.timeout)
+}
+
+// Exchange sends a request, once, and says how it went. It follows no redirect, and reads no more of the answer than an
+// Outcome holds.
+func Exchange(transport http.RoundTripper, req *http.Request, timeout time.Duration) Outcome {
+	ctx := req.Context()
+	attempt, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req = req.WithContext(attempt)
+	// With a GetBody the transport might send the body a second time when a connection breaks.
+	req.GetBody = nil
 	// The transport is used without an http.Client around it, which would only add redirects and cookies.
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
@@ -76,7 +86,7 @@ func (c *Client) Post(ctx context.Context, cb Callback) Outcome {
 	case ctx.Err() != nil:
 		return Outcome{Reason: "the attempt was stopped before the answer came"}
 	case attempt.Err() != nil:
-		return Outcome{Reason: "no answer within " + c.timeout.String()}
+		return Outcome{Reason: "no answer within " + timeout.String()}
 	default:
 		return outcomeOfError(err)
 	}

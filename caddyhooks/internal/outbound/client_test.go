@@ -266,7 +266,7 @@ func TestPostNeverSendsTwice(t *testing.T) {
 	}
 	for _, body := range []string{"second", ""} {
 		o := client.Post(t.Context(), Callback{URL: "http://" + address, Body: []byte(body)})
-		if o.Delivered || o.Final || o.Reason != "the callback host gave no proper answer" {
+		if o.Delivered || o.Final || o.Reason != "the host gave no proper answer" {
 			t.Errorf("%q: %+v", body, o)
 		}
 	}
@@ -345,7 +345,7 @@ func TestPostBoundsTheAnswersHeader(t *testing.T) {
 		}
 	})
 	o := newClient(t, openGuard, 0).Post(t.Context(), Callback{URL: "http://" + address})
-	if o.Delivered || o.Final || o.Reason != "the callback host gave no proper answer" {
+	if o.Delivered || o.Final || o.Reason != "the host gave no proper answer" {
 		t.Errorf("outcome: %+v", o)
 	}
 }
@@ -375,11 +375,11 @@ func TestPostSaysWhyThereWasNoAnswer(t *testing.T) {
 		{"unknown authority", secure.URL, "certificate"},
 		{"plain HTTP behind https", strings.Replace(plain.URL, "http:", "https:", 1), "does not speak TLS"},
 		{"nobody there", closed.URL, "refused the connection"},
-		{"no such host", "http://nobody.invalid/", "callback host"},
+		{"no such host", "http://nobody.invalid/", "the host"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := newClient(t, openGuard, 0).Post(t.Context(), Callback{URL: c.url})
-			if o.Delivered || o.Final || !strings.Contains(o.Reason, c.want) || strings.Contains(o.Reason, "127.0.0.1") {
+			if o.Delivered || o.Final || !o.Unreachable || !strings.Contains(o.Reason, c.want) || strings.Contains(o.Reason, "127.0.0.1") {
 				t.Errorf("outcome: %+v", o)
 			}
 		})

@@ -24,7 +24,9 @@ type Outcome struct {
 	RetryAfter time.Duration
 	// The beginning of the answer's body, as the receiver wrote it: 4 KiB at most.
 	Answer []byte
-	// Why the callback was not delivered, in our own words: no secret, URL or internal address is in it.
+	// There was no connection to send anything over: whatever else is for the same host would fare alike.
+	Unreachable bool
+	// Why nothing was delivered, in our own words: no secret, URL or internal address is in it.
 	Reason string
 }
 
@@ -78,30 +80,34 @@ func outcomeOfError(err error) Outcome {
 	if refused, ok := errors.AsType[refusal](err); ok {
 		return Outcome{Final: true, Reason: refused.Error()}
 	}
-	return Outcome{Reason: reasonOf(err)}
+	if reason := whyUnreachable(err); reason != "" {
+		return Outcome{Unreachable: true, Reason: reason}
+	}
+	return Outcome{Reason: "the host gave no proper answer"}
 }
 
-func reasonOf(err error) string {
+// whyUnreachable says why there was no connection, or "" if there was one.
+func whyUnreachable(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {
-			return "the callback host does not exist"
+			return "the host does not exist"
 		}
-		return "the callback host could not be looked up"
+		return "the host could not be looked up"
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "the TLS certificate of the callback host is not valid"
+		return "the TLS certificate of the host is not valid"
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return "the callback host does not speak TLS on this port"
+		return "the host does not speak TLS on this port"
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return "the callback host refused the connection"
+		return "the host refused the connection"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return "connecting to the callback host took longer than " + connectTimeout.String()
+		return "connecting to the host took longer than " + connectTimeout.String()
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return "the callback host could not be reached"
+		return "the host could not be reached"
 	}
-	return "the callback host gave no proper answer"
+	return ""
 }
