@@ -26,7 +26,7 @@ type Callback struct {
 }
 
 // request builds the request of one attempt, signed as of now.
-func (cb Callback) request(ctx context.Context, s signer) (*http.Request, error) {
+func (cb Callback) request(ctx context.Context, s Signer) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cb.URL, bytes.NewReader(cb.Body))
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (cb Callback) request(ctx context.Context, s signer) (*http.Request, error)
 	req.Header.Set("X-Service-Chat-Id", HeaderValue(cb.ChatID))
 	req.Header.Set("X-Service-Run-Status", HeaderValue(cb.RunStatus))
 	req.Header.Set("X-Service-Attempt", strconv.Itoa(cb.Attempt))
-	s.sign(req.Header, HeaderValue(cb.ID), time.Now(), cb.Body)
+	s.Sign(req.Header, HeaderValue(cb.ID), time.Now(), cb.Body)
 	return req, nil
 }
 

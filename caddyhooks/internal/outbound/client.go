@@ -12,7 +12,7 @@ import (
 type Client struct {
 	guard     *Guard
 	timeout   time.Duration
-	signer    signer
+	signer    Signer
 	transport *http.Transport
 }
 
@@ -24,7 +24,7 @@ const (
 // NewClient returns a client whose attempts take the given time at most, or 15 seconds if that is 0. Each secret, in
 // the form whsec_<base64>, adds a signature; without secrets callbacks are not signed.
 func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, error) {
-	signer, err := newSigner(secrets)
+	signer, err := NewSigner(secrets)
 	if err != nil {
 		return nil, err
 	}

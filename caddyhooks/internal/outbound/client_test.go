@@ -426,12 +426,12 @@ func TestNewClientRefusesUselessSecrets(t *testing.T) {
 }
 
 func TestSignerMakesTheDocumentedSignature(t *testing.T) {
-	s, err := newSigner([]string{secretA})
+	s, err := NewSigner([]string{secretA})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := http.Header{}
-	s.sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	s.Sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	if got := h.Get("webhook-signature"); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
 		t.Errorf("webhook-signature %q", got)
 	}

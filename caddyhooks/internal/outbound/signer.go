@@ -11,42 +11,42 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// signer signs callbacks as Standard Webhooks describe, once for every secret, so that receivers can change theirs at
-// leisure. An empty signer does not sign.
-type signer []*standardwebhooks.Webhook
+// Signer signs what is sent as Standard Webhooks describe, once for every secret, so that receivers can change theirs at
+// leisure. An empty Signer does not sign.
+type Signer []*standardwebhooks.Webhook
 
-// CheckSecrets reports what is wrong with secrets that callbacks are to be signed with.
+// CheckSecrets reports what is wrong with secrets to sign with.
 func CheckSecrets(secrets []string) error {
-	_, err := newSigner(secrets)
+	_, err := NewSigner(secrets)
 	return err
 }
 
-// newSigner reads the secrets. Its errors name a secret by its place in the list, never by its text.
-func newSigner(secrets []string) (signer, error) {
-	var s signer
+// NewSigner reads the secrets. Its errors name a secret by its place in the list, never by its text.
+func NewSigner(secrets []string) (Signer, error) {
+	var s Signer
 	for i, secret := range secrets {
 		encoded, ok := strings.CutPrefix(strings.TrimSpace(secret), "whsec_")
 		if !ok {
-			return nil, fmt.Errorf("callback secret %d does not begin with whsec_", i+1)
+			return nil, fmt.Errorf("secret %d does not begin with whsec_", i+1)
 		}
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil {
-			return nil, fmt.Errorf("callback secret %d: what follows whsec_ is not base64", i+1)
+			return nil, fmt.Errorf("secret %d: what follows whsec_ is not base64", i+1)
 		}
 		if len(key) < 24 || len(key) > 64 {
-			return nil, fmt.Errorf("callback secret %d has %d bytes; Standard Webhooks ask for 24 to 64", i+1, len(key))
+			return nil, fmt.Errorf("secret %d has %d bytes; Standard Webhooks ask for 24 to 64", i+1, len(key))
 		}
 		webhook, err := standardwebhooks.NewWebhookRaw(key)
 		if err != nil {
-			return nil, fmt.Errorf("callback secret %d: %w", i+1, err)
+			return nil, fmt.Errorf("secret %d: %w", i+1, err)
 		}
 		s = append(s, webhook)
 	}
 	return s, nil
 }
 
-// sign sets the signature headers, if there is a secret to sign with.
-func (s signer) sign(h http.Header, id string, at time.Time, body []byte) {
+// Sign sets the signature headers, if there is a secret to sign with.
+func (s Signer) Sign(h http.Header, id string, at time.Time, body []byte) {
 	if len(s) == 0 {
 		return
 	}
