@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +43,38 @@ type Delivery struct {
 	LastError  string // why, in words fit for the run's owner
 }
 
+// Destination is where a delivery goes to, as far as that matters for when it can be sent.
+type Destination struct {
+	Host string // what may be slow or down as a whole: the host and port of a callback, or a channel
+	Chat string // on a channel: what is written to one message at a time
+}
+
+// PerHost is how many deliveries to one host are under way at once, unless it is throttled.
+const PerHost = 16
+
+// Destination tells where the delivery goes to.
+func (d *Delivery) Destination() Destination {
+	if d.Channel != "" {
+		return Destination{Host: "channel/" + d.Channel, Chat: d.To}
+	}
+	return Destination{Host: d.CallbackHost()}
+}
+
+// CallbackHost is the host and port of a callback, "" of a delivery to a channel.
+func (d *Delivery) CallbackHost() string {
+	u, err := url.Parse(d.Callback)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	port := u.Port()
+	if port == "" && u.Scheme == "https" {
+		port = "443"
+	} else if port == "" {
+		port = "80"
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
 // DeliveryStatus is where a delivery is.
 type DeliveryStatus string
 
@@ -57,7 +91,7 @@ func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
 	}
 	var all []*Delivery
 	add := func() *Delivery {
-		d := &Delivery{ID: deliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
+		d := &Delivery{ID: DeliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
 			RunStatus: outcome.Status, Status: Pending, CreatedAt: now, Due: now}
 		all = append(all, d)
 		return d
@@ -78,12 +112,12 @@ func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
 	return all
 }
 
-// deliveryID names a delivery, so that its run and its place among the deliveries of the run can be told from the name.
-func deliveryID(runID string, index int) string {
+// DeliveryID names a delivery, so that its run and its place among the deliveries of the run can be told from the name.
+func DeliveryID(runID string, index int) string {
 	return fmt.Sprintf("msg_%s_%d", strings.ReplaceAll(runID, "-", ""), index)
 }
 
-// ParseDeliveryID is the reverse of what gives deliveries their ID.
+// ParseDeliveryID is the reverse of DeliveryID.
 func ParseDeliveryID(id string) (runID string, index int, ok bool) {
 	digits, place, _ := strings.Cut(strings.TrimPrefix(id, "msg_"), "_")
 	run, err := uuid.Parse(digits)
@@ -91,7 +125,7 @@ func ParseDeliveryID(id string) (runID string, index int, ok bool) {
 		return "", 0, false
 	}
 	index, err = strconv.Atoi(place)
-	if err != nil || index < 0 || index > 255 || deliveryID(run.String(), index) != id {
+	if err != nil || index < 0 || index > 255 || DeliveryID(run.String(), index) != id {
 		return "", 0, false
 	}
 	return run.String(), index, true

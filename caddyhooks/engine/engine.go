@@ -42,6 +42,8 @@ type Engine struct {
 	freed      chan struct{} // a worker has gone, or there may be work for a new one
 	deliveries chan struct{} // a delivery was stored, or there is room to send another one
 	sending    atomic.Int32  // attempts under way
+	unsettled  atomic.Int32  // those and the ones whose end is being stored
+	breakers   breakers
 	stopping   chan struct{}
 	stopOnce   sync.Once
 	base       context.Context // of all turns and deliveries

@@ -500,35 +500,6 @@ func TestStopDoesNotWaitForARunnerThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-func TestSlowReceiversAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		var sending, sent atomic.Int32
-		c := config(echo)
-		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error {
-			sending.Add(1)
-			<-release
-			sent.Add(1)
-			return nil
-		})
-		e := start(t, c)
-		for i := range 200 {
-			run := newRun(fmt.Sprint(i), "")
-			run.CallbackURL = "https://example.com"
-			submit(t, e, run)
-		}
-		synctest.Wait()
-		if n := sending.Load(); n != 64 {
-			t.Errorf("%d deliveries at once, want 64", n)
-		}
-		close(release)
-		synctest.Wait()
-		if n := sent.Load(); n != 200 {
-			t.Errorf("%d deliveries were sent, want 200", n)
-		}
-	})
-}
-
 func TestReloadKeepsRunsAndLetsTurnsEndOnTheirRunner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

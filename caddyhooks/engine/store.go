@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -45,16 +46,39 @@ type Store interface {
 	// a query looks at a bounded number of runs.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
 
-	// ClaimDeliveries hands out up to max pending deliveries that are due at now, and says when the next one is (the
-	// zero time if there is none).
+	// ClaimDeliveries hands out up to max pending deliveries that are due at now, the one that has been due for longest
+	// first, and says when the next one can be handed out (the zero time if that is not a question of time). No more
+	// than PerHost to one host are under way at once, and to one chat of a channel only one.
 	ClaimDeliveries(ctx context.Context, now time.Time, max int) (due []*Delivery, next time.Time, err error)
 
-	// SettleDelivery records the end of an attempt, as the delivery's Status, Attempt, Due and LastError tell it. One
-	// that is still pending will be handed out again when it is due.
+	// Throttle lets no more than atOnce deliveries to a host be under way at once, 0 for PerHost, and none be handed out
+	// before the given time, or none to a single chat. It holds for what is pending now, as long as there is any of it.
+	Throttle(to Destination, atOnce int, until time.Time)
+
+	// ClaimOverdue hands out up to max pending deliveries to a host that were due before a time and have not been sent
+	// since, throttled or not.
+	ClaimOverdue(ctx context.Context, host string, before time.Time, max int) ([]*Delivery, error)
+
+	// SettleDelivery records the end of an attempt, as the delivery tells it. One that is still pending will be handed
+	// out again when it is due. It makes room for another one when it is called, not when it returns.
 	SettleDelivery(ctx context.Context, d *Delivery) error
 
+	// Delivery returns a delivery as a whole, or ErrNotFound.
+	Delivery(ctx context.Context, id string) (*Delivery, error)
+
+	// ListDeliveries returns deliveries, those of the newest run first, without their bodies. For next see List.
+	ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error)
+
+	// RetryDelivery lets a delivery be due at now that was given up or waits for its next attempt, and has the schedule of
+	// attempts begin anew. The errors are ErrNotFound, ErrUnderWay and ErrDelivered.
+	RetryDelivery(ctx context.Context, id string, now time.Time) (*Delivery, error)
+
+	// DropDelivery forgets a delivery that was given up or waits for its next attempt. The errors are those of
+	// RetryDelivery.
+	DropDelivery(ctx context.Context, id string) error
+
 	// Prune forgets finished runs and keys that are older than limits say, a bounded number of them, and reports
-	// whether there are more. Runs with pending deliveries stay. It is called by one goroutine at a time.
+	// whether there are more. Runs with pending deliveries stay, and those with one that was given up lately. It is called by one goroutine at a time.
 	Prune(ctx context.Context, now time.Time, limits Limits) (more bool, err error)
 
 	// Settings returns what SaveSettings stored last, nil if nothing was.
@@ -121,6 +145,27 @@ type Query struct {
 	Cursor string // where an earlier query ended
 }
 
+// DeliveryQuery selects deliveries; what is "" does not matter.
+type DeliveryQuery struct {
+	Status  DeliveryStatus
+	Channel string
+	Host    string // of a callback, with its port or without
+	Limit   int
+	Cursor  string
+}
+
+// Selects reports whether a delivery is one of those that the query is about.
+func (q *DeliveryQuery) Selects(d *Delivery) bool {
+	if q.Host != "" {
+		host := d.CallbackHost()
+		name, _, _ := net.SplitHostPort(host)
+		if host == "" || q.Host != host && q.Host != name {
+			return false
+		}
+	}
+	return (q.Status == "" || q.Status == d.Status) && (q.Channel == "" || q.Channel == d.Channel)
+}
+
 // DuplicateError says that a run with the same key was accepted before.
 type DuplicateError struct {
 	First    *Run // its ID, ChatID, Action and Sync
@@ -137,5 +182,7 @@ var (
 	ErrStopping  = errors.New("the engine is stopping")
 	ErrNotFound  = errors.New("there is no such run")
 	ErrClaimLost = errors.New("the claim on the run was lost")
+	ErrUnderWay  = errors.New("the delivery is under way")
+	ErrDelivered = errors.New("the delivery has arrived already")
 	ErrCursor    = errors.New("the cursor is not one of this list")
 )

@@ -106,7 +106,7 @@ type boltStore struct {
 
 	mu     sync.Mutex
 	queue  queue                       // with the changes that are just being written
-	outbox agenda[deliveryKey]         // pending deliveries that are not under way
+	outbox *outbox                     // the pending deliveries
 	ending map[uuid.UUID]engine.Record // where runs are whose end is just being written
 
 	// Only for the committer.
@@ -290,7 +290,8 @@ func (s *boltStore) end(t *transaction, id uuid.UUID, run *engine.Run, data []by
 	for _, d := range end.Deliveries {
 		key := newDeliveryKey(id, d.Index)
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
-		t.after = append(t.after, func() { s.outbox.add(d.Due, key) })
+		to, due := d.Destination(), d.Due
+		t.after = append(t.after, func() { s.outbox.add(to, key, due) })
 	}
 	var place engine.Record
 	s.queue.describe(id, &place)
@@ -356,7 +357,7 @@ func (s *boltStore) List(ctx context.Context, query engine.Query) (page []*engin
 		cursor = id[:]
 	}
 	err = s.view(func(tx *bolt.Tx) error {
-		newest := newestFirst(tx, cursor)
+		newest := newestFirst(tx, cursor, runsBucket, endedBucket)
 		size := 0
 		for looked := 0; ; looked++ {
 			id, data := newest()
@@ -404,30 +405,36 @@ func (s *boltStore) List(ctx context.Context, query engine.Query) (page []*engin
 // listReads is how many bytes of runs a query reads before it leaves the rest to the next one.
 const listReads = 32 << 20
 
-// newestFirst walks over all runs whose ids are less than cursor, if there is one.
-func newestFirst(tx *bolt.Tx, cursor []byte) func() (id, data []byte) {
-	start := func(bucket []byte) (c *bolt.Cursor, id, data []byte) {
-		c = tx.Bucket(bucket).Cursor()
+// newestFirst walks over what is in some buckets, from the greatest key that is less than cursor, if there is one.
+func newestFirst(tx *bolt.Tx, cursor []byte, buckets ...[]byte) func() (key, value []byte) {
+	type walk struct {
+		*bolt.Cursor
+		key, value []byte
+	}
+	var walks []*walk
+	for _, bucket := range buckets {
+		w := &walk{Cursor: tx.Bucket(bucket).Cursor()}
+		walks = append(walks, w)
 		if cursor != nil {
-			if id, _ := c.Seek(cursor); id != nil {
-				id, data = c.Prev()
-				return c, id, data
+			if key, _ := w.Seek(cursor); key != nil {
+				w.key, w.value = w.Prev()
+				continue
 			}
 		}
-		id, data = c.Last()
-		return c, id, data
+		w.key, w.value = w.Last()
 	}
-	runs, runID, run := start(runsBucket)
-	ended, endedID, end := start(endedBucket)
-	return func() (id, data []byte) {
-		if bytes.Compare(runID, endedID) > 0 {
-			id, data = runID, run
-			runID, run = runs.Prev()
-		} else {
-			id, data = endedID, end
-			endedID, end = ended.Prev()
+	return func() (key, value []byte) {
+		newest := walks[0]
+		for _, w := range walks[1:] {
+			if bytes.Compare(w.key, newest.key) > 0 {
+				newest = w
+			}
 		}
-		return id, data
+		key, value = newest.key, newest.value
+		if key != nil {
+			newest.key, newest.value = newest.Prev()
+		}
+		return key, value
 	}
 }
 

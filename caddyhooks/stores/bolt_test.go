@@ -271,7 +271,7 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf("%d queued, %d in a, %d held, %d keys, outbox %d;", s.queue.lanes.Queued(), s.queue.lanes.QueuedIn("a"),
-			len(s.queue.held), s.keyCount, len(s.outbox.entries))
+			len(s.queue.held), s.keyCount, len(s.outbox.letters))
 		for _, record := range page {
 			text += fmt.Sprintf(" %s %s %d;", record.Run.ID, record.Status, record.Attempts)
 		}
@@ -594,7 +594,7 @@ func TestFilesOfOldLayoutsAreRead(t *testing.T) {
 			}
 			s := newBolt(t, path)
 			defer s.Close()
-			checkLayoutFile(t, s)
+			checkLayoutFile(t, s, version)
 		})
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/google/uuid"
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // The buckets of a database file.
@@ -25,16 +27,17 @@ var (
 	startsBucket   = []byte("starts")   // how often unfinished runs have been started
 	endedBucket    = []byte("ended")    // runs that have ended, by id
 	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
-	settledBucket  = []byte("settled")  // deliveries that arrived or were given up, likewise
+	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
+	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
 	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
 	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, endedBucket, outboxBucket, settledBucket, keysBucket, keyRunsBucket}
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, endedBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
 	versionKey     = []byte("version")
 	settingsKey    = []byte("settings")
 	keyCountKey    = []byte("key_count")
 	freelistKey    = []byte("freelist_not_written")
 	layoutVersion  = len(migrations) + 1
-	migrations     []func(*bolt.Tx) error // the first leads from version 1 to version 2, and so on
+	migrations     = []func(*bolt.Tx) error{partDead} // the first leads from version 1 to version 2, and so on
 	lockTimeout    = 2 * time.Second
 	smallestFile   = int64(4 * 4096)
 	errTruncated   = errors.New("the file is shorter than it should be")
@@ -45,7 +48,7 @@ var (
 // contents is what is read of a file before it is used.
 type contents struct {
 	queue    queue
-	outbox   agenda[deliveryKey]
+	outbox   *outbox
 	keyCount int
 	txID     int
 }
@@ -229,6 +232,33 @@ func migrateFile(path string, migrations []func(*bolt.Tx) error) error {
 	return errors.Join(err, db.Close())
 }
 
+// partDead gives deliveries that were given up a bucket of their own, where they are found at once.
+func partDead(tx *bolt.Tx) error {
+	dead, err := tx.CreateBucket(deadBucket)
+	if err != nil {
+		return err
+	}
+	settled := tx.Bucket(settledBucket)
+	var moved [][]byte
+	err = settled.ForEach(func(key, value []byte) error {
+		if len(key) != len(deliveryKey{}) {
+			return nil
+		}
+		d, err := decodeDelivery(deliveryKey(key), value)
+		if err != nil || d.Status != engine.Dead { // what is damaged stays where it is
+			return nil
+		}
+		moved = append(moved, slices.Clone(key))
+		return dead.Put(moved[len(moved)-1], slices.Clone(value))
+	})
+	for _, key := range moved {
+		if err == nil {
+			err = settled.Delete(key)
+		}
+	}
+	return err
+}
+
 func putVersion(tx *bolt.Tx, version int) error {
 	return tx.Bucket(metaBucket).Put(versionKey, binary.AppendUvarint(nil, uint64(version)))
 }
@@ -274,7 +304,7 @@ func readFile(path string, read func(*bolt.Tx) error) error {
 
 // inspectFile reads what is unfinished. It takes as long as there is of that, whatever else is in the file.
 func inspectFile(path string) (*contents, error) {
-	c := &contents{queue: newQueue()}
+	c := &contents{queue: newQueue(), outbox: newOutbox()}
 	err := readFile(path, c.begin)
 	for from := []byte{}; err == nil && from != nil; {
 		// Each part is read through a map of its own, or the whole file would count as memory of this process.
@@ -308,7 +338,7 @@ func (c *contents) begin(tx *bolt.Tx) error {
 			return err
 		}
 	}
-	for _, name := range [][]byte{endedBucket, settledBucket, keyRunsBucket} {
+	for _, name := range [][]byte{endedBucket, settledBucket, deadBucket, keyRunsBucket} {
 		if err := checkEnd(tx.Bucket(name)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -385,7 +415,7 @@ func (c *contents) readRest(tx *bolt.Tx) error {
 		if err != nil {
 			return fmt.Errorf("delivery %x: %w", key, err)
 		}
-		c.outbox.add(d.Due, deliveryKey(key))
+		c.outbox.add(d.Destination(), deliveryKey(key), d.Due)
 		return nil
 	})
 }

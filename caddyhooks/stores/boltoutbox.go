@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,7 +27,6 @@ func (k deliveryKey) index() int     { return int(k[16]) }
 
 func (s *boltStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (due []*engine.Delivery, next time.Time, err error) {
 	var taken []deliveryKey
-	s.mu.Lock()
 	for len(taken) < n {
 		key, ok := s.outbox.take(now)
 		if !ok {
@@ -34,35 +34,50 @@ func (s *boltStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (du
 		}
 		taken = append(taken, key)
 	}
-	next, _ = s.outbox.first()
-	s.mu.Unlock()
+	next = s.outbox.next()
+	due, err = s.readTaken(taken)
+	return due, next, err
+}
+
+func (s *boltStore) ClaimOverdue(_ context.Context, host string, before time.Time, n int) ([]*engine.Delivery, error) {
+	return s.readTaken(s.outbox.overdue(host, before, n))
+}
+
+// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it.
+func (s *boltStore) readTaken(taken []deliveryKey) (read []*engine.Delivery, err error) {
 	if len(taken) == 0 {
-		return nil, next, nil
+		return nil, nil
 	}
+	var gone []deliveryKey
 	err = s.view(func(tx *bolt.Tx) error {
-		outbox := tx.Bucket(outboxBucket)
 		for _, key := range taken {
-			data := outbox.Get(key[:])
+			data := tx.Bucket(outboxBucket).Get(key[:])
 			if data == nil {
-				continue // it is not pending any more
+				gone = append(gone, key) // it is not pending any more
+				continue
 			}
 			d, err := decodeDelivery(key, data)
 			if err != nil {
 				return fmt.Errorf("reading a delivery of run %s: %w", key.run(), err)
 			}
-			due = append(due, d)
+			read = append(read, d)
 		}
 		return nil
 	})
-	if err != nil {
-		s.mu.Lock()
-		for _, key := range taken {
-			s.outbox.add(now, key)
-		}
-		s.mu.Unlock()
-		return nil, next, err
+	for _, key := range gone {
+		s.outbox.remove(key)
 	}
-	return due, next, nil
+	if err != nil {
+		for _, key := range taken {
+			s.outbox.putBack(key)
+		}
+		return nil, err
+	}
+	return read, nil
+}
+
+func (s *boltStore) Throttle(to engine.Destination, atOnce int, until time.Time) {
+	s.outbox.throttle(to, atOnce, until)
 }
 
 func (s *boltStore) SettleDelivery(_ context.Context, d *engine.Delivery) error {
@@ -76,29 +91,171 @@ func (s *boltStore) SettleDelivery(_ context.Context, d *engine.Delivery) error 
 		kept.Body = ""
 	}
 	data := encodeDelivery(&kept)
-	err := s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
+	s.outbox.free(key)
+	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
 		if t.bucket(outboxBucket).Get(key[:]) == nil {
 			return engine.ErrNotFound
 		}
-		if d.Status == engine.Pending {
+		if kept.Status == engine.Pending {
 			t.put(outboxBucket, key[:], seal(key[:], data))
+			t.after = append(t.after, func() { s.outbox.add(kept.Destination(), key, kept.Due) })
 			return nil
 		}
 		t.delete(outboxBucket, key[:])
-		t.append(settledBucket, key[:], seal(key[:], data))
+		if kept.Status == engine.Dead {
+			t.put(deadBucket, key[:], seal(key[:], data))
+		} else {
+			t.append(settledBucket, key[:], seal(key[:], data))
+		}
+		t.after = append(t.after, func() { s.outbox.remove(key) })
 		return nil
 	}})
-	if err == nil && d.Status == engine.Pending {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.outbox.add(d.Due, key)
+}
+
+// bucketsByStatus are where deliveries are kept.
+var bucketsByStatus = map[engine.DeliveryStatus][]byte{
+	engine.Pending:   outboxBucket,
+	engine.Dead:      deadBucket,
+	engine.Delivered: settledBucket,
+}
+
+// parseDeliveryID returns the key of a delivery.
+func parseDeliveryID(id string) (key deliveryKey, err error) {
+	runID, index, ok := engine.ParseDeliveryID(id)
+	if !ok {
+		return key, engine.ErrNotFound
 	}
-	return err
+	return newDeliveryKey(uuid.MustParse(runID), index), nil
+}
+
+func (s *boltStore) Delivery(_ context.Context, id string) (d *engine.Delivery, err error) {
+	key, err := parseDeliveryID(id)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(func(tx *bolt.Tx) error {
+		for _, bucket := range bucketsByStatus {
+			if data := tx.Bucket(bucket).Get(key[:]); data != nil {
+				if d, err = decodeDelivery(key, data); err != nil {
+					return fmt.Errorf("reading delivery %s: %w", id, err)
+				}
+				return nil
+			}
+		}
+		return engine.ErrNotFound
+	})
+	return d, err
+}
+
+func (s *boltStore) RetryDelivery(_ context.Context, id string, now time.Time) (*engine.Delivery, error) {
+	var d *engine.Delivery
+	err := s.changeUnsent(id, func(t *transaction, key deliveryKey, found *engine.Delivery) error {
+		if s.outbox.busy(key) {
+			return engine.ErrUnderWay
+		}
+		d = found
+		d.Status, d.Restart, d.Due = engine.Pending, d.Attempt, now
+		t.delete(deadBucket, key[:])
+		t.put(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
+		to := d.Destination()
+		t.after = append(t.after, func() { s.outbox.add(to, key, now) })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (s *boltStore) DropDelivery(_ context.Context, id string) error {
+	return s.changeUnsent(id, func(t *transaction, key deliveryKey, d *engine.Delivery) error {
+		if s.outbox.removeWaiting(key) {
+			t.undo = append(t.undo, func() { s.outbox.add(d.Destination(), key, d.Due) })
+		} else if s.outbox.busy(key) {
+			return engine.ErrUnderWay
+		}
+		t.delete(outboxBucket, key[:])
+		t.delete(deadBucket, key[:])
+		return nil
+	})
+}
+
+// changeUnsent has edit change a delivery that is pending or dead.
+func (s *boltStore) changeUnsent(id string, edit func(*transaction, deliveryKey, *engine.Delivery) error) error {
+	key, err := parseDeliveryID(id)
+	if err != nil {
+		return err
+	}
+	return s.committer.do(&change{apply: func(t *transaction) error {
+		data := t.bucket(deadBucket).Get(key[:])
+		if data == nil {
+			data = t.bucket(outboxBucket).Get(key[:])
+		}
+		if data == nil && t.bucket(settledBucket).Get(key[:]) != nil {
+			return engine.ErrDelivered
+		}
+		if data == nil {
+			return engine.ErrNotFound
+		}
+		d, err := decodeDelivery(key, data)
+		if err != nil {
+			return fmt.Errorf("reading delivery %s: %w", id, err)
+		}
+		return edit(t, key, d)
+	}})
+}
+
+func (s *boltStore) ListDeliveries(_ context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
+	var cursor []byte
+	if query.Cursor != "" {
+		key, err := parseDeliveryID(query.Cursor)
+		if err != nil {
+			return nil, "", engine.ErrCursor
+		}
+		cursor = key[:]
+	}
+	if query.Limit <= 0 {
+		return nil, "", nil
+	}
+	var buckets [][]byte
+	for status, bucket := range bucketsByStatus {
+		if query.Status == "" || query.Status == status {
+			buckets = append(buckets, bucket)
+		}
+	}
+	err = s.view(func(tx *bolt.Tx) error {
+		newest := newestFirst(tx, cursor, buckets...)
+		size := 0
+		for looked := 0; ; looked++ {
+			key, data := newest()
+			if key == nil {
+				next = ""
+				return nil
+			}
+			if len(page) == query.Limit || looked == listLooksAt || size > listReads {
+				return nil
+			}
+			size += len(data)
+			d, err := decodeDelivery(deliveryKey(key), data)
+			if err != nil {
+				return fmt.Errorf("reading a delivery of run %s: %w", deliveryKey(key).run(), err)
+			}
+			next = engine.DeliveryID(d.RunID, d.Index)
+			if query.Selects(d) {
+				d.Body = ""
+				page = append(page, d)
+			}
+		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return page, next, nil
 }
 
 // deliveriesOf returns the deliveries of a run, without their bodies.
 func deliveriesOf(tx *bolt.Tx, run uuid.UUID) (all []*engine.Delivery, err error) {
-	for _, bucket := range [][]byte{outboxBucket, settledBucket} {
+	for _, bucket := range bucketsByStatus {
 		err := eachWithPrefix(tx.Bucket(bucket), run[:], func(key, value []byte) error {
 			d, err := decodeDelivery(deliveryKey(key), value)
 			if err != nil {
@@ -112,9 +269,7 @@ func deliveriesOf(tx *bolt.Tx, run uuid.UUID) (all []*engine.Delivery, err error
 			return nil, err
 		}
 	}
-	if len(all) == 2 && all[0].Index > all[1].Index {
-		all[0], all[1] = all[1], all[0]
-	}
+	slices.SortFunc(all, func(a, b *engine.Delivery) int { return a.Index - b.Index })
 	return all, nil
 }
 

@@ -28,7 +28,9 @@ func (s *boltStore) Prune(_ context.Context, now time.Time, limits engine.Limits
 	err = s.committer.do(&change{apply: func(t *transaction) error {
 		more = s.pruneKeys(t, now, limits) || more
 		for _, id := range old {
-			pruneRun(t, id)
+			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
+				pruneRun(t, id)
+			}
 		}
 		if !more && s.db.NoFreelistSync {
 			t.written, t.writeFreelist = true, true
@@ -63,7 +65,7 @@ func (s *boltStore) oldRuns(tx *bolt.Tx, now, before time.Time) (old []uuid.UUID
 			break
 		}
 		looked++
-		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) {
+		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) && !hasYoungDead(tx, id, before) {
 			old = append(old, uuid.UUID(id))
 			size += len(data)
 		}
@@ -82,15 +84,28 @@ func endedBefore(data []byte, before time.Time) (old bool) {
 	return old && err == nil
 }
 
+// hasYoungDead reports whether a delivery of a run was given up lately. Somebody may want to see it.
+func hasYoungDead(tx *bolt.Tx, id []byte, before time.Time) (young bool) {
+	_ = eachWithPrefix(tx.Bucket(deadBucket), id, func(_, data []byte) error {
+		return uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+			young = young || n == deliveryTriedAt && f.time().After(before)
+			return true
+		})
+	})
+	return young
+}
+
 // pruneRun forgets a run and its deliveries.
 func pruneRun(t *transaction, id uuid.UUID) {
 	t.delete(endedBucket, id[:])
-	var deliveries [][]byte
-	_ = eachWithPrefix(t.bucket(settledBucket), id[:], func(key, _ []byte) error {
-		deliveries = append(deliveries, slices.Clone(key))
-		return nil
-	})
-	for _, key := range deliveries {
-		t.delete(settledBucket, key)
+	for _, bucket := range [][]byte{settledBucket, deadBucket} {
+		var deliveries [][]byte
+		_ = eachWithPrefix(t.bucket(bucket), id[:], func(key, _ []byte) error {
+			deliveries = append(deliveries, slices.Clone(key))
+			return nil
+		})
+		for _, key := range deliveries {
+			t.delete(bucket, key)
+		}
 	}
 }

@@ -43,14 +43,17 @@ func writeLayoutFile(t *testing.T, name string) {
 	deliveries := []*engine.Delivery{
 		{ID: "msg_1", RunID: ended.Run.ID, Index: 0, Status: engine.Pending, Callback: "https://example.com/", Body: "pending", Due: time.Now()},
 		{ID: "msg_2", RunID: ended.Run.ID, Index: 1, Status: engine.Pending, Channel: "notes", To: "me", Body: "arrived", Due: time.Now().Add(-time.Hour)},
+		{ID: engine.DeliveryID(ended.Run.ID, 2), RunID: ended.Run.ID, Index: 2, Status: engine.Pending, Channel: "notes", To: "you", Body: "dead", Due: time.Now().Add(-2 * time.Hour)},
 	}
 	_, err := s.Finish(t.Context(), ended, engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "hi", HasText: true},
 		Deliveries: deliveries, At: time.Now()}, engine.Want{})
 	check(err)
-	due, _, err := s.ClaimDeliveries(t.Context(), time.Now(), 1)
+	due, _, err := s.ClaimDeliveries(t.Context(), time.Now(), 2)
 	check(err)
-	due[0].Status, due[0].Attempt = engine.Delivered, 1
+	due[0].Status, due[0].Attempt, due[0].LastStatus, due[0].LastAnswer = engine.Dead, 8, 500, "oops"
 	check(s.SettleDelivery(t.Context(), due[0]))
+	due[1].Status, due[1].Attempt = engine.Delivered, 1
+	check(s.SettleDelivery(t.Context(), due[1]))
 	add("busy", "interrupted")
 	claim()
 	add("busy", "queued")
@@ -72,7 +75,7 @@ func writeLayoutFile(t *testing.T, name string) {
 }
 
 // checkLayoutFile checks that all that writeLayoutFile wrote is there.
-func checkLayoutFile(t *testing.T, s engine.Store) {
+func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	t.Helper()
 	if settings, err := s.Settings(t.Context()); err != nil || string(settings) != `{"enabled":true}` {
 		t.Errorf("the settings are %s, %v", settings, err)
@@ -95,13 +98,45 @@ func checkLayoutFile(t *testing.T, s engine.Store) {
 		t.Fatalf("due are %+v, %v", due, err)
 	}
 	record, err := s.Get(t.Context(), due[0].RunID)
-	if err != nil || record.Outcome.Text != "hi" || len(record.Deliveries) != 2 || record.Deliveries[1].Status != engine.Delivered {
+	if err != nil || record.Outcome.Text != "hi" || len(record.Deliveries) != min(version+1, 3) || record.Deliveries[1].Status != engine.Delivered {
 		t.Errorf("the run that has ended is %+v, %v", record, err)
+	}
+	if version > 1 { // the file of the first version has none
+		dead, err := s.Delivery(t.Context(), engine.DeliveryID(record.Run.ID, 2))
+		if err != nil || dead.Status != engine.Dead || dead.Attempt != 8 || dead.LastStatus != 500 || dead.LastAnswer != "oops" || dead.Body != "dead" {
+			t.Errorf("the delivery that was given up is %+v, %v", dead, err)
+		}
 	}
 	again := testRun("ended", "ended")
 	again.Key = record.Run.Key
 	var duplicate *engine.DuplicateError
 	if err := s.Add(t.Context(), again, engine.Limits{}); !errors.As(err, &duplicate) || duplicate.First.ID != due[0].RunID || !duplicate.SameBody {
 		t.Errorf("adding a run with a known key: %v", err)
+	}
+}
+
+// TestDeadDeliveriesOfTheFirstLayoutAreFound makes a file as the first version wrote it, which kept those that were given
+// up among those that had arrived.
+func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	writeLayoutFile(t, path)
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		err := tx.Bucket(deadBucket).ForEach(func(key, value []byte) error { return tx.Bucket(settledBucket).Put(key, value) })
+		return errors.Join(err, tx.DeleteBucket(deadBucket), putVersion(tx, 1))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := newBolt(t, path)
+	defer s.Close()
+	checkLayoutFile(t, s, 2)
+	for status, want := range map[engine.DeliveryStatus]int{engine.Dead: 1, engine.Delivered: 1, engine.Pending: 1, "": 3} {
+		if page, _, err := s.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: status, Limit: 10}); err != nil || len(page) != want {
+			t.Errorf("%d deliveries are listed as %q, want %d (%v)", len(page), status, want, err)
+		}
 	}
 }

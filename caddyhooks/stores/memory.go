@@ -51,23 +51,24 @@ func (Memory) StoreKey(instance string) string { return "memory:" + instance }
 // OpenStore makes an empty store.
 func (Memory) OpenStore(context.Context, string) (engine.Store, error) {
 	return &memoryStore{
-		queue: newQueue(),
-		runs:  make(map[uuid.UUID]*engine.Record),
-		keys:  make(map[[32]byte]*engine.Run),
+		queue:  newQueue(),
+		outbox: newOutbox(),
+		runs:   make(map[uuid.UUID]*engine.Record),
+		keys:   make(map[[32]byte]*engine.Run),
 	}, nil
 }
 
 type memoryStore struct {
-	mu         sync.Mutex
-	queue      queue
-	runs       map[uuid.UUID]*engine.Record
-	order      []uuid.UUID       // of all runs, and of some that are gone
-	over       agenda[uuid.UUID] // runs that have ended, and so have their deliveries
-	deliveries agenda[*engine.Delivery]
-	keys       map[[32]byte]*engine.Run // with no more than duplicates are told about
-	keyOrder   []*engine.Run            // the oldest first; some may have lost their key
-	bytes      int                      // of runs and deliveries
-	settings   []byte
+	mu       sync.Mutex
+	queue    queue
+	outbox   *outbox
+	runs     map[uuid.UUID]*engine.Record
+	order    []uuid.UUID              // of all runs, and of some that are gone
+	over     agenda[uuid.UUID]        // runs that have ended, and so have their deliveries
+	keys     map[[32]byte]*engine.Run // with no more than duplicates are told about
+	keyOrder []*engine.Run            // the oldest first; some may have lost their key
+	bytes    int                      // of runs and deliveries
+	settings []byte
 }
 
 const maxBytes = 512 << 20
@@ -76,7 +77,7 @@ const maxBytes = 512 << 20
 func recordBytes(r *engine.Record) int {
 	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON)
 	for _, d := range r.Deliveries {
-		n += 512 + len(d.Body)
+		n += 512 + len(d.Body) + len(d.LastAnswer)
 	}
 	return n
 }
@@ -213,7 +214,7 @@ func (s *memoryStore) end(id uuid.UUID, end engine.End) {
 	for _, d := range end.Deliveries {
 		d := *d
 		ended.Deliveries = append(ended.Deliveries, &d)
-		s.deliveries.add(d.Due, &d)
+		s.outbox.add(d.Destination(), newDeliveryKey(id, d.Index), d.Due)
 	}
 	if end.Unstarted {
 		ended.Attempts, ended.StartedAt = ended.Attempts-1, time.Time{}
@@ -226,8 +227,19 @@ func (s *memoryStore) end(id uuid.UUID, end engine.End) {
 // noteOver lets a run be forgotten in time, unless a delivery of it is still pending.
 func (s *memoryStore) noteOver(id uuid.UUID) {
 	if record := s.runs[id]; !hasPending(record) {
-		s.over.add(record.FinishedAt, id)
+		s.over.add(overSince(record), id)
 	}
+}
+
+// overSince is when there was nothing more to do about a run: it has ended, and no delivery has been given up since.
+func overSince(record *engine.Record) time.Time {
+	at := record.FinishedAt
+	for _, d := range record.Deliveries {
+		if d.Status == engine.Dead {
+			at = later(at, d.TriedAt)
+		}
+	}
+	return at
 }
 
 func hasPending(record *engine.Record) bool {
@@ -272,7 +284,7 @@ func (s *memoryStore) List(_ context.Context, query engine.Query) (page []*engin
 		if !ok {
 			return nil, "", engine.ErrCursor
 		}
-		end, _ = slices.BinarySearchFunc(s.order, cursor, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+		end = s.olderThan(cursor)
 	}
 	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
 		if len(page) == query.Limit || looked == listLooksAt {
@@ -286,6 +298,12 @@ func (s *memoryStore) List(_ context.Context, query engine.Query) (page []*engin
 		}
 	}
 	return page, "", nil
+}
+
+// olderThan is how many of the runs in order are older than the one given.
+func (s *memoryStore) olderThan(id uuid.UUID) int {
+	n, _ := slices.BinarySearchFunc(s.order, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return n
 }
 
 // listLooksAt is how many runs a query looks at before it leaves the rest to the next one.
@@ -304,43 +322,6 @@ func withoutTexts(record *engine.Record) *engine.Record {
 	record.Run, record.Deliveries = &run, nil
 	record.Outcome.Text, record.Outcome.JSON = "", nil
 	return record
-}
-
-func (s *memoryStore) ClaimDeliveries(_ context.Context, now time.Time, n int) (due []*engine.Delivery, next time.Time, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(due) < n {
-		d, ok := s.deliveries.take(now)
-		if !ok {
-			break
-		}
-		given := *d
-		due = append(due, &given)
-	}
-	next, _ = s.deliveries.first()
-	return due, next, nil
-}
-
-func (s *memoryStore) SettleDelivery(_ context.Context, d *engine.Delivery) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, ok := parseID(d.RunID)
-	record := s.runs[id]
-	if !ok || record == nil || d.Index >= len(record.Deliveries) {
-		return engine.ErrNotFound
-	}
-	s.bytes -= recordBytes(record)
-	kept := *d
-	switch d.Status {
-	case engine.Pending:
-		s.deliveries.add(kept.Due, &kept)
-	case engine.Delivered:
-		kept.Body = ""
-	}
-	record.Deliveries[d.Index] = &kept
-	s.bytes += recordBytes(record)
-	s.noteOver(id)
-	return nil
 }
 
 func (s *memoryStore) Prune(_ context.Context, now time.Time, limits engine.Limits) (more bool, err error) {
@@ -370,8 +351,8 @@ func (s *memoryStore) forgetOldest(before time.Time) bool {
 			return false
 		}
 		record := s.runs[id]
-		if record == nil || hasPending(record) {
-			continue // it has been forgotten, or will be noted again
+		if record == nil || hasPending(record) || overSince(record).After(before) {
+			continue // it has been forgotten, or is noted again
 		}
 		delete(s.runs, id)
 		s.bytes -= recordBytes(record)

@@ -437,16 +437,18 @@ func endedAs(status engine.Status, failure engine.Failure) engine.End {
 	return engine.End{Outcome: engine.Outcome{Status: status, Failure: failure, Message: "why"}, At: time.Now()}
 }
 
-// newDelivery makes a delivery in which every field is set but Channel and To, or Callback.
+// newDelivery makes a delivery in which every field is set but LastError, and Channel and To or Callback. It shares its
+// destination with no other.
 func newDelivery(run *engine.Run, index int, due time.Time) *engine.Delivery {
 	d := &engine.Delivery{
-		ID: "msg_" + uuid.NewString(), RunID: run.ID, Index: index, ChatID: run.ChatID, RunStatus: engine.Completed,
-		Callback:    "https://example.com/callback",
+		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, RunStatus: engine.Completed,
+		Callback:    fmt.Sprintf("https://%s.example.com/callback", run.ID),
 		ContentType: "text/plain; charset=utf-8", Body: fmt.Sprintf("body %d of run %s", index, run.ID),
-		Status: engine.Pending, Due: due,
+		Sent: 2, Status: engine.Pending, Restart: 3, CreatedAt: time.Now(), TriedAt: time.Now().Add(-time.Hour), Due: due,
+		LastStatus: 503, LastAnswer: "not \xff now",
 	}
 	if index > 0 {
-		d.Callback, d.Channel, d.To = "", "log", "somebody"
+		d.Callback, d.Channel, d.To = "", "log", fmt.Sprintf("somebody %d of %s", index, run.ID)
 	}
 	return d
 }

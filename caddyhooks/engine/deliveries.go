@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Delivery returns a delivery as a whole, or ErrNotFound.
+func (e *Engine) Delivery(ctx context.Context, id string) (*Delivery, error) {
+	return e.store.Delivery(ctx, id)
+}
+
+// ListDeliveries returns deliveries, those of the newest run first, without their bodies.
+func (e *Engine) ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error) {
+	return e.store.ListDeliveries(ctx, query)
+}
+
+// RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
+func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
+	d, err := e.store.RetryDelivery(ctx, id, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	// Whoever asks for this knows more about the host than we do.
+	e.breakers.succeeded(d.Destination().Host)
+	e.store.Throttle(Destination{Host: d.Destination().Host}, 0, time.Time{})
+	e.store.Throttle(d.Destination(), 0, time.Time{})
+	signal(e.deliveries)
+	return d, nil
+}
+
+// DropDelivery forgets a delivery that was given up or waits for its next attempt.
+func (e *Engine) DropDelivery(ctx context.Context, id string) error {
+	return e.store.DropDelivery(ctx, id)
+}
+
+// RetryDeliveries is RetryDelivery for all that a query selects, and returns how many these were. What is under way, has
+// arrived or is gone by then does not count.
+func (e *Engine) RetryDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return e.eachDelivery(ctx, query, func(id string) error {
+		_, err := e.RetryDelivery(ctx, id)
+		return err
+	})
+}
+
+// DropDeliveries is DropDelivery for all that a query selects, and returns how many these were.
+func (e *Engine) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return e.eachDelivery(ctx, query, func(id string) error { return e.DropDelivery(ctx, id) })
+}
+
+// eachDelivery does something with all deliveries that a query selects, each of them once, from the newest on: many at a
+// time, for they share what it costs to write to the disk.
+func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
+	query.Limit, query.Cursor = 256, ""
+	for {
+		page, next, err := e.store.ListDeliveries(ctx, query)
+		if err != nil {
+			return n, err
+		}
+		errs := make([]error, len(page))
+		var all sync.WaitGroup
+		for i, d := range page {
+			all.Go(func() { errs[i] = do(DeliveryID(d.RunID, d.Index)) })
+		}
+		all.Wait()
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				n++
+			case errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnderWay) || errors.Is(err, ErrDelivered):
+			default:
+				return n, err
+			}
+		}
+		if next == "" || ctx.Err() != nil {
+			return n, ctx.Err()
+		}
+		query.Cursor = next
+	}
+}
