@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings, and shows runs, on Caddy's admin endpoint:
+// Admin shows and changes live settings, and shows runs and their deliveries, on Caddy's admin endpoint:
 //
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
@@ -28,6 +29,10 @@ func init() {
 //	GET               /hooks/runs
 //	GET               /hooks/runs/<id>
 //	POST              /hooks/runs/<id>/cancel
+//	GET, DELETE       /hooks/deliveries
+//	POST              /hooks/deliveries/retry
+//	GET, DELETE       /hooks/deliveries/<id>
+//	POST              /hooks/deliveries/<id>/retry
 //	GET               /hooks/instances
 //
 // That is the instance "default"; the same of another one is found below /hooks/instances/<name>/. What the
@@ -72,8 +77,14 @@ func (a *Admin) serve(w http.ResponseWriter, r *http.Request) error {
 		return in.serveRuns(w, r)
 	case (len(parts) == 2 || len(parts) == 3 && parts[2] == "cancel") && parts[0] == "runs":
 		return in.serveRun(w, r, parts[1], len(parts) == 3)
+	case len(parts) == 1 && parts[0] == "deliveries":
+		return in.serveDeliveries(w, r, false)
+	case len(parts) == 2 && parts[0] == "deliveries" && parts[1] == "retry":
+		return in.serveDeliveries(w, r, true)
+	case (len(parts) == 2 || len(parts) == 3 && parts[2] == "retry") && parts[0] == "deliveries":
+		return in.serveDelivery(w, r, parts[1], len(parts) == 3)
 	default:
-		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings or /hooks/runs")
+		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings, /hooks/runs or /hooks/deliveries")
 	}
 }
 
@@ -181,8 +192,23 @@ func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name st
 	return apiError(http.StatusNotFound, "there is no hook %q", name)
 }
 
-// maxPage is how many runs are listed at once, at most.
+// maxPage is how many runs or deliveries are listed at once, at most.
 const maxPage = 1000
+
+func parseLimit(params url.Values) (int, error) {
+	if !params.Has("limit") {
+		return 100, nil
+	}
+	n, err := strconv.Atoi(params.Get("limit"))
+	if err != nil || n < 1 || n > maxPage {
+		return 0, apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
+	}
+	return n, nil
+}
+
+func badCursor() error {
+	return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
+}
 
 // serveRuns lists runs, the newest first. A page can be short although there is more: then it has a cursor.
 func (in *instance) serveRuns(w http.ResponseWriter, r *http.Request) error {
@@ -192,22 +218,19 @@ func (in *instance) serveRuns(w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	query := engine.Query{
 		Hook: params.Get("hook"), ChatID: params.Get("chatId"), Status: engine.Status(params.Get("status")),
-		Cursor: params.Get("cursor"), Limit: 100,
+		Cursor: params.Get("cursor"),
 	}
 	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled}
 	if !slices.Contains(statuses, query.Status) {
 		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out and cancelled")
 	}
-	if limit := params.Get("limit"); limit != "" {
-		n, err := strconv.Atoi(limit)
-		if err != nil || n < 1 || n > maxPage {
-			return apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
-		}
-		query.Limit = n
+	var err error
+	if query.Limit, err = parseLimit(params); err != nil {
+		return err
 	}
 	records, next, err := in.shared.engine.List(r.Context(), query)
 	if errors.Is(err, engine.ErrCursor) {
-		return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
+		return badCursor()
 	}
 	if err != nil {
 		return err

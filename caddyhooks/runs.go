@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -32,15 +31,6 @@ type shownRun struct {
 	Deliveries     []shownDelivery `json:"deliveries,omitempty"`
 }
 
-type shownDelivery struct {
-	ID        string                `json:"id"`
-	Kind      string                `json:"kind"`
-	Target    string                `json:"target"`
-	Status    engine.DeliveryStatus `json:"status"`
-	Attempts  int                   `json:"attempts"`
-	LastError string                `json:"lastError,omitempty"`
-}
-
 func showRun(r *engine.Record) shownRun {
 	shown := shownRun{
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Name: r.Run.Name,
@@ -58,13 +48,7 @@ func showRun(r *engine.Record) shownRun {
 		shown.ErrorMessage = r.Outcome.Message
 	}
 	for _, d := range r.Deliveries {
-		kind, target := "callback", withoutSecrets(d.Callback)
-		if d.Channel != "" {
-			kind, target = "channel", d.Channel+":"+d.To
-		}
-		shown.Deliveries = append(shown.Deliveries, shownDelivery{
-			ID: d.ID, Kind: kind, Target: target, Status: d.Status, Attempts: d.Attempt, LastError: d.LastError,
-		})
+		shown.Deliveries = append(shown.Deliveries, showDelivery(d))
 	}
 	return shown
 }
@@ -82,16 +66,6 @@ func showTime(t time.Time) *time.Time {
 	}
 	t = t.UTC().Truncate(time.Millisecond)
 	return &t
-}
-
-// withoutSecrets is a URL without the parts in which callers put what others should not see.
-func withoutSecrets(callback string) string {
-	u, err := url.Parse(callback)
-	if err != nil {
-		return ""
-	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String()
 }
 
 // serveRun answers requests about a run: GET <id> and POST <id>/cancel.

@@ -16,6 +16,7 @@ var pruneChecks = []check{
 	{"without a limit nothing is forgotten", nothingForgottenWithoutLimit},
 	{"unfinished runs stay", unfinishedStay},
 	{"runs with pending deliveries stay until those are over", pendingDeliveriesStay},
+	{"runs whose deliveries were given up lately stay", lateDeadStay},
 	{"many runs and keys are forgotten in steps", forgottenInSteps},
 }
 
@@ -186,4 +187,29 @@ func forgottenInSteps(t *testing.T, s *store) {
 		}
 	}
 	s.lists(engine.Query{}, young, queued)
+}
+
+func lateDeadStay(t *testing.T, s *store) {
+	start := time.Now()
+	limits := engine.Limits{Retention: time.Hour}
+	run, _ := s.endWith(longAgo())
+	got, _ := s.due(time.Now(), 1)
+	got[0].TriedAt = start.Add(8 * time.Hour)
+	s.settle(got[0], engine.Dead, got[0].Due, "gone")
+	s.prune(start.Add(8*time.Hour+30*time.Minute), limits)
+	s.lists(engine.Query{}, run)
+	// If it is sent again it counts from there.
+	s.retry(got[0], longAgo())
+	s.prune(start.Add(100*time.Hour), limits)
+	s.lists(engine.Query{}, run)
+	got, _ = s.due(time.Now(), 1)
+	got[0].TriedAt = start.Add(20 * time.Hour)
+	s.settle(got[0], engine.Dead, got[0].Due, "gone")
+	s.prune(start.Add(20*time.Hour+59*time.Minute), limits)
+	s.lists(engine.Query{}, run)
+	s.prune(start.Add(21*time.Hour+time.Minute), limits)
+	s.lists(engine.Query{})
+	if _, err := s.Delivery(t.Context(), got[0].ID); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("a delivery of a run that is forgotten: %v", err)
+	}
 }
