@@ -144,6 +144,89 @@ func BenchmarkDispatch(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkCallbacks measures how many callbacks per second reach a receiver that answers at once. The receiver lets none
+// pass until all runs are over, so that nothing but sending, and putting down that it was done, is measured. The same is
+// done by an instance that has deliveries waiting for two dead hosts, one that refuses connections and one that never
+// answers; slowed is by which factor that is slower, the median of many turns. At the end the runs are not held back: both
+// accepting and carrying out runs and calling back, with everything on the same cores, is what all/s says.
+func BenchmarkCallbacks(b *testing.B) {
+	var received, wanted atomic.Int64
+	over := make(chan struct{}, 1)
+	var gate sync.RWMutex
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		gate.RLock()
+		defer gate.RUnlock()
+		if received.Add(1) == wanted.Load() {
+			over <- struct{}{}
+		}
+	}))
+	defer receiver.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer silent.Close() // nobody accepts, but the system does
+	refusing := freePort(b)
+	s := newServer(b)
+	site := ""
+	for _, name := range []string{"calm", "troubled"} {
+		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + token + "\nqueue_limit 100000000\nrunner echo\n" +
+			"drain_timeout 1ms\ncallbacks {\nsecret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nallow 127.0.0.0/8\nports *\n}\n}\n"
+	}
+	s.load(site)
+	request := func(instance, url string) []byte {
+		return rawRequest(s, "/"+instance+"/agent", "Authorization: Bearer "+token+"\r\n", `{"message":"look at the disk of web-3","callbackUrl":"`+url+`"}`)
+	}
+	settled := func(instance string) {
+		within(b, time.Minute, "all runs are over", func() bool {
+			for _, status := range []string{"queued", "running"} {
+				resp := s.adminRequest("GET", "/hooks/instances/"+instance+"/runs?limit=1&status="+status, "")
+				if !strings.HasPrefix(resp.body, `{"runs":[]`) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	const dead = 1000
+	hammer(b, s, request("troubled", "http://"+silent.Addr().String()), "202", 64, dead)
+	hammer(b, s, request("troubled", "http://127.0.0.1:"+refusing), "202", 64, dead)
+	settled("troubled")
+
+	const rounds = 10
+	share := max(b.N/rounds, 1)
+	turn := func(instance string) time.Duration {
+		received.Store(0)
+		wanted.Store(int64(share))
+		gate.Lock()
+		hammer(b, s, request(instance, receiver.URL), "202", 64, share)
+		settled(instance)
+		start := time.Now()
+		gate.Unlock()
+		<-over
+		return time.Since(start)
+	}
+	var calmTime time.Duration
+	var slowed []float64
+	for range rounds {
+		calm, troubled := turn("calm"), turn("troubled")
+		calmTime += calm
+		slowed = append(slowed, troubled.Seconds()/calm.Seconds())
+	}
+	slices.Sort(slowed)
+	b.ReportMetric(float64(rounds*share)/calmTime.Seconds(), "deliveries/s")
+	b.ReportMetric(slowed[rounds/2], "slowed")
+
+	received.Store(0)
+	wanted.Store(int64(rounds * share))
+	start := time.Now()
+	hammer(b, s, request("calm", receiver.URL), "202", 64, rounds*share)
+	<-over
+	b.ReportMetric(float64(rounds*share)/time.Since(start).Seconds(), "all/s")
+	b.ReportMetric(0, "ns/op")
+}
+
 // BenchmarkLongQueue compares accepting when a million runs are queued with accepting when a thousand are, in turns, and
 // says what it takes to start with a million runs that are unfinished. Each has a chat of its own, which costs most.
 func BenchmarkLongQueue(b *testing.B) {

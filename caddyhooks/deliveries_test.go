@@ -32,7 +32,7 @@ type deliveryView struct {
 	Body          string    `json:"body"`
 }
 
-// moodyReceiver takes callbacks, and answers them as it is told.
+// moodyReceiver takes callbacks, and answers them as it is told, which is 410 at first.
 type moodyReceiver struct {
 	*httptest.Server
 	status atomic.Int32
@@ -40,10 +40,10 @@ type moodyReceiver struct {
 	bodies chan string
 }
 
-func startMoodyReceiver(t *testing.T, status int, answer string) *moodyReceiver {
+func startMoodyReceiver(t *testing.T, answer string) *moodyReceiver {
 	t.Helper()
 	rc := &moodyReceiver{bodies: make(chan string, 10_000)}
-	rc.status.Store(int32(status))
+	rc.status.Store(http.StatusGone)
 	rc.answer.Store(&answer)
 	rc.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -114,7 +114,7 @@ const echoWithCallbacks = `
 
 func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 	s := startSite(t, echoWithCallbacks)
-	rc := startMoodyReceiver(t, http.StatusGone, strings.Repeat("no such order ", 1000))
+	rc := startMoodyReceiver(t, strings.Repeat("no such order ", 1000))
 	begin := time.Now().Add(-time.Second)
 	runID := s.callBack("the answer", rc.URL+"/back?token=secret")
 	eventually(t, "the delivery is given up", func() bool { return len(s.deliveries("status=dead")) == 1 })
@@ -173,7 +173,7 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 
 func TestADeliveryCanBeDropped(t *testing.T) {
 	s := startSite(t, echoWithCallbacks)
-	rc := startMoodyReceiver(t, http.StatusGone, "")
+	rc := startMoodyReceiver(t, "")
 	dead := s.callBack("dead", rc.URL)
 	eventually(t, "the delivery is given up", func() bool { return len(s.deliveries("status=dead")) == 1 })
 	rc.status.Store(http.StatusInternalServerError)
@@ -203,7 +203,7 @@ func TestADeliveryCanBeDropped(t *testing.T) {
 
 func TestAllDeliveriesOfAFilterAreSentAgainOrDropped(t *testing.T) {
 	s := startSite(t, echoWithCallbacks)
-	one, other := startMoodyReceiver(t, http.StatusGone, ""), startMoodyReceiver(t, http.StatusGone, "")
+	one, other := startMoodyReceiver(t, ""), startMoodyReceiver(t, "")
 	const each = 40
 	for i := range each {
 		s.callBack(fmt.Sprint(i), one.URL)
@@ -232,7 +232,7 @@ func TestAllDeliveriesOfAFilterAreSentAgainOrDropped(t *testing.T) {
 
 func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 	s := startSite(t, echoWithCallbacks)
-	rc := startMoodyReceiver(t, http.StatusGone, "")
+	rc := startMoodyReceiver(t, "")
 	s.callBack("dead", rc.URL)
 	eventually(t, "the delivery is given up", func() bool { return len(s.deliveries("status=dead")) == 1 })
 	for _, c := range []struct {

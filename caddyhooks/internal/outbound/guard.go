@@ -20,6 +20,10 @@ type Guard struct {
 	ports []uint16 // empty: any
 }
 
+// cloudInside are addresses that are public by their number, but lead to the inside of the clouds that use them: to the
+// services of an Azure host, and to those of a cluster at Google. An allowance opens them as it does others.
+var cloudInside = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("34.118.224.0/20")}
+
 // maxURLLength leaves room for the long signed URLs of object stores.
 const maxURLLength = 4096
 
@@ -46,7 +50,7 @@ func NewGuard(allow []netip.Prefix, ports []uint16, anyPort bool) *Guard {
 		ports = []uint16{80, 443, 8080, 8443}
 	}
 	return &Guard{
-		addrs: ssrf.New(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)),
+		addrs: ssrf.New(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(cloudInside...)),
 		ports: slices.Clone(ports),
 	}
 }
