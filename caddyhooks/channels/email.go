@@ -1,0 +1,702 @@
+package channels
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/mail"
+	"net/netip"
+	"net/smtp"
+	"net/textproto"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+)
+
+func init() {
+	caddy.RegisterModule(Email{})
+}
+
+// Email is a channel that mails answers, as plain text, through an SMTP server. A chat is a mail address. Every delivery
+// has a connection of its own, and all its attempts send the same message, down to its Message-ID, so that a mailbox can
+// drop a repeat.
+type Email struct {
+	// The mail server, as host or host:port; an IPv6 address stands in brackets. Default port: 587, with tls on 465, with
+	// tls off 25.
+	Server string `json:"server,omitempty"`
+
+	// Whom mails are from: an address, or a name with the address in angle brackets.
+	From string `json:"from,omitempty"`
+
+	// Who logs in, if the server wants that; goes with a password.
+	Username string `json:"username,omitempty"`
+
+	// The password of the user. Placeholders such as {env.X} and {file.X} are replaced. It is sent over TLS only, unless tls
+	// is off; then CRAM-MD5, which does not show it, is used if the server can.
+	Password string `json:"password,omitempty"`
+
+	// When TLS begins: starttls, before anything else is said, and nothing is sent if the server cannot; on, with the
+	// connection; off, never, which is for a server on this machine or in a network that is trusted. Default: starttls.
+	TLS string `json:"tls,omitempty"`
+
+	// The subject of mails, in which {run_id}, {chat_id} and {status} are replaced. Default: Answer from the agent.
+	Subject string `json:"subject,omitempty"`
+
+	// PEM files with certificates of authorities to trust besides those of the system.
+	RootCA []string `json:"root_ca,omitempty"`
+
+	// The name by which this machine greets the server. Default: the host name if it has a dot, else localhost.
+	Helo string `json:"helo,omitempty"`
+
+	// How long one attempt may take, from looking up the server to its last word. Default: 30s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	username  string
+	password  string
+	from      mail.Address
+	address   string // of the server, to dial
+	tlsConfig *tls.Config
+}
+
+// When TLS begins.
+const (
+	startTLS = "starttls"
+	tlsOn    = "on"
+	tlsOff   = "off"
+)
+
+const defaultMailSubject = "Answer from the agent"
+
+// CaddyModule returns the Caddy module information.
+func (Email) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.channels.email",
+		New: func() caddy.Module { return new(Email) },
+	}
+}
+
+// Provision sets up the channel.
+func (e *Email) Provision(caddy.Context) error {
+	repl := caddy.NewReplacer()
+	if e.Username != "" || e.Password != "" {
+		var errName, errSecret error
+		e.username, errName = repl.ReplaceOrErr(e.Username, true, true)
+		e.password, errSecret = repl.ReplaceOrErr(e.Password, true, true)
+		// What is wrong with them is not quoted.
+		if errName != nil || errSecret != nil || e.username == "" || e.password == "" {
+			return errors.New("channel email: username and password go together, and one of them is empty, or names an environment variable or a file that is not there")
+		}
+		if strings.ContainsFunc(e.username+e.password, unicode.IsControl) {
+			return errors.New("channel email: the username or the password holds a line break or another control character")
+		}
+	}
+	for _, text := range []*string{&e.Server, &e.From, &e.TLS, &e.Subject, &e.Helo} {
+		*text = repl.ReplaceKnown(*text, "")
+	}
+	if err := e.setUp(repl); err != nil {
+		return fmt.Errorf("channel email: %w", err)
+	}
+	return nil
+}
+
+// setUp checks what was configured, placeholders replaced, and sets what Send goes by.
+func (e *Email) setUp(repl *caddy.Replacer) error {
+	if e.TLS == "" {
+		e.TLS = startTLS
+	}
+	if err := checkMailTLS(e.TLS); err != nil {
+		return err
+	}
+	host, port, err := splitMailServer(e.Server)
+	if err != nil {
+		return err
+	}
+	if port == "" {
+		port = map[string]string{startTLS: "587", tlsOn: "465", tlsOff: "25"}[e.TLS]
+	}
+	e.address = net.JoinHostPort(host, port)
+	if e.from, err = parseFrom(e.From); err != nil {
+		return err
+	}
+	if e.Subject == "" {
+		e.Subject = defaultMailSubject
+	}
+	if err := checkMailSubject(e.Subject); err != nil {
+		return err
+	}
+	if e.Helo == "" {
+		e.Helo = ownName()
+	}
+	if err := checkHelo(e.Helo); err != nil {
+		return err
+	}
+	if e.Timeout < 0 {
+		return errors.New("the timeout must not be negative")
+	}
+	if e.Timeout == 0 {
+		e.Timeout = caddy.Duration(30 * time.Second)
+	}
+	e.tlsConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	if len(e.RootCA) > 0 {
+		e.tlsConfig.RootCAs, err = trustedRoots(e.RootCA, repl)
+	}
+	return err
+}
+
+// trustedRoots returns the authorities of the system and those in the files.
+func trustedRoots(files []string, repl *caddy.Replacer) (*x509.CertPool, error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificates that the system trusts: %w", err)
+	}
+	for _, file := range files {
+		pem, err := os.ReadFile(repl.ReplaceKnown(file, ""))
+		if err != nil {
+			return nil, fmt.Errorf("reading a root_ca: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("root_ca %s holds no certificate in PEM form", file)
+		}
+	}
+	return roots, nil
+}
+
+// splitMailServer takes host or host:port apart. The port is "" if none is given.
+func splitMailServer(server string) (host, port string, err error) {
+	host = server
+	bracketed := strings.HasPrefix(server, "[")
+	if bracketed && strings.HasSuffix(server, "]") {
+		host = server[1 : len(server)-1]
+	} else if strings.Contains(server, ":") {
+		if host, port, err = net.SplitHostPort(server); err != nil || strings.Contains(port, "/") {
+			return "", "", errors.New("the mail server must be given as host or host:port, with an IPv6 address in brackets")
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", "", errors.New("the port of the mail server must be a number between 1 and 65535")
+		}
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case bracketed && (err != nil || !addr.Is6()):
+		return "", "", errors.New("what stands in brackets must be an IPv6 address")
+	case err == nil:
+		return host, port, nil
+	}
+	if strings.Contains(host, "_") { // no part of host names, but common in those of containers
+		_, err = asciiDomain(strings.ReplaceAll(host, "_", "x"))
+	} else {
+		host, err = asciiDomain(host)
+	}
+	if err != nil {
+		return "", "", errors.New("the mail server must be the name or the address of a host")
+	}
+	return host, port, nil
+}
+
+func checkMailTLS(mode string) error {
+	if mode != startTLS && mode != tlsOn && mode != tlsOff {
+		return fmt.Errorf("tls takes starttls, on or off, not '%s'", mode)
+	}
+	return nil
+}
+
+func checkHelo(name string) error {
+	if name == "" || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("helo takes a host name, or an address in brackets")
+	}
+	return nil
+}
+
+// ownName is what to greet a server with. Many refuse a host name without a dot, and let localhost pass.
+func ownName() string {
+	name, err := os.Hostname()
+	if err == nil && strings.Contains(name, ".") {
+		if name, err = asciiDomain(name); err == nil {
+			return name
+		}
+	}
+	return "localhost"
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	channel <name> email <host>[:<port>] {
+//		from     <address>
+//		username <name>
+//		password <secret>
+//		tls      starttls|on|off
+//		subject  <text>
+//		root_ca  <file...>
+//		helo     <name>
+//		timeout  <duration>
+//	}
+func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	// What holds a placeholder can be judged only when the configuration is loaded.
+	check := func(text string, err error) error {
+		if err == nil || strings.Contains(text, "{") {
+			return nil
+		}
+		return d.WrapErr(err)
+	}
+	if !d.AllArgs(&e.Server) {
+		return d.ArgErr()
+	}
+	e.Server = shorthand.Undo(e.Server)
+	_, _, err := splitMailServer(e.Server)
+	if err := check(e.Server, err); err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		if seen[word] {
+			return d.Errf("%s is set already", word)
+		}
+		seen[word] = true
+		switch word {
+		case "from":
+			if !d.AllArgs(&e.From) {
+				return d.ArgErr()
+			}
+			e.From = shorthand.Undo(e.From)
+			_, err = parseFrom(e.From)
+			err = check(e.From, err)
+		case "username":
+			if !d.AllArgs(&e.Username) || e.Username == "" {
+				return d.Err("username takes one name, which must not be empty")
+			}
+			e.Username = shorthand.Undo(e.Username)
+		case "password":
+			// An error must not quote it.
+			if !d.AllArgs(&e.Password) || e.Password == "" {
+				return d.Err("password takes one secret, which must not be empty")
+			}
+			e.Password = shorthand.Undo(e.Password)
+		case "tls":
+			if !d.AllArgs(&e.TLS) {
+				return d.ArgErr()
+			}
+			err = check(e.TLS, checkMailTLS(e.TLS))
+		case "subject":
+			if !d.AllArgs(&e.Subject) {
+				return d.ArgErr()
+			}
+			e.Subject = shorthand.Undo(e.Subject)
+			if err = checkMailSubject(e.Subject); err != nil {
+				err = d.WrapErr(err)
+			}
+		case "root_ca":
+			if e.RootCA = d.RemainingArgs(); len(e.RootCA) == 0 || slices.Contains(e.RootCA, "") {
+				return d.Err("root_ca takes one or more PEM files")
+			}
+			for i := range e.RootCA {
+				e.RootCA[i] = shorthand.Undo(e.RootCA[i])
+			}
+		case "helo":
+			if !d.AllArgs(&e.Helo) {
+				return d.ArgErr()
+			}
+			e.Helo = shorthand.Undo(e.Helo)
+			err = check(e.Helo, checkHelo(e.Helo))
+		case "timeout":
+			err = e.unmarshalTimeout(d)
+		default:
+			return d.Errf("unrecognized subdirective '%s'; channel email takes from, username, password, tls, subject, root_ca, helo and timeout", word)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if e.From == "" {
+		return d.Err("channel email needs from, the address that mails come from")
+	}
+	if (e.Username == "") != (e.Password == "") {
+		return d.Err("username and password go together")
+	}
+	return nil
+}
+
+func (e *Email) unmarshalTimeout(d *caddyfile.Dispenser) error {
+	var text string
+	if !d.AllArgs(&text) {
+		return d.ArgErr()
+	}
+	timeout, err := caddy.ParseDuration(text)
+	if err != nil || timeout < time.Millisecond {
+		return d.Errf("timeout takes a duration such as 30s, not '%s'", text)
+	}
+	e.Timeout = caddy.Duration(timeout)
+	return nil
+}
+
+// ValidTo takes one bare mail address.
+func (*Email) ValidTo(to string) error {
+	_, err := parseMailAddress(to)
+	return err
+}
+
+// Send mails the answer.
+func (e *Email) Send(ctx context.Context, d *engine.Delivery) error {
+	to, err := parseMailAddress(d.To)
+	if err != nil {
+		return &engine.FinalError{Err: err}
+	}
+	if strings.TrimSpace(d.Body) == "" {
+		return &engine.FinalError{Err: errors.New("the answer is blank, and no mail is sent without a text")}
+	}
+	attempt, cancel := context.WithTimeout(ctx, time.Duration(e.Timeout))
+	defer cancel()
+	s := new(smtpSession)
+	defer s.close(attempt)
+	err = e.converse(attempt, s, to, newMailMessage(e.from, to, e.Subject, d))
+	d.LastStatus, d.LastAnswer = s.code, e.withoutSecrets(s.answer, s.proofs)
+	return e.outcome(ctx, attempt, s, err)
+}
+
+// converse goes through the whole dialogue with the server, up to its word that it has the message.
+func (e *Email) converse(ctx context.Context, s *smtpSession, to mailAddress, m *mailMessage) error {
+	if err := e.connect(ctx, s); err != nil {
+		return err
+	}
+	if e.username != "" {
+		if err := s.login(e.username, e.password, e.TLS != tlsOff); err != nil {
+			return err
+		}
+	}
+	options := ""
+	if !to.ascii() {
+		if _, ok := s.offers["SMTPUTF8"]; !ok {
+			return &engine.FinalError{Err: errors.New("the mail server takes only ASCII before the @ of an address")}
+		}
+		options = " BODY=8BITMIME SMTPUTF8"
+	}
+	if _, err := s.command("the sender", 2, "MAIL FROM:<%s>%s", e.from.Address, options); err != nil {
+		return err
+	}
+	if _, err := s.command("the recipient", 2, "RCPT TO:<%s>", to); err != nil {
+		return err
+	}
+	if _, err := s.command("the message", 3, "DATA"); err != nil {
+		return err
+	}
+	w := s.text.DotWriter()
+	if err := m.write(w); err != nil {
+		return err
+	}
+	s.sent = true
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_, err := s.read("the message", 2)
+	return err
+}
+
+// smtpConnectTimeout leaves time for another attempt at a host that has several addresses.
+const smtpConnectTimeout = 10 * time.Second
+
+// connect opens the connection and brings it to where mail can be sent: in TLS, if it is to be, and after the greetings.
+func (e *Email) connect(ctx context.Context, s *smtpSession) error {
+	dialer := &net.Dialer{Timeout: smtpConnectTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", e.address)
+	if err != nil {
+		return &engine.UnreachableError{Err: whyNoMailServer(err)}
+	}
+	s.open(ctx, conn)
+	if e.TLS == tlsOn {
+		if err := s.secure(ctx, e.tlsConfig); err != nil {
+			return err
+		}
+	}
+	if _, err := s.read("the connection", 2); err != nil {
+		return err
+	}
+	if err := s.hello(e.Helo); err != nil || e.TLS != startTLS {
+		return err
+	}
+	if _, ok := s.offers["STARTTLS"]; !ok {
+		return &engine.FinalError{Err: errors.New("the mail server does not offer STARTTLS, and nothing is sent to it in the clear")}
+	}
+	if _, err := s.command("the start of TLS", 2, "STARTTLS"); err != nil {
+		return err
+	}
+	if err := s.secure(ctx, e.tlsConfig); err != nil {
+		return err
+	}
+	return s.hello(e.Helo) // what it offered before might have come from anybody
+}
+
+// whyNoMailServer says why there is no connection, in words that show no address.
+func whyNoMailServer(err error) error {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		return errors.New("the name of the mail server does not exist")
+	} else if ok {
+		return errors.New("the name of the mail server could not be looked up")
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return errors.New("the mail server refused the connection")
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return errors.New("the certificate of the mail server comes from an authority that is not trusted; root_ca can name one")
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return errors.New("the certificate of the mail server is for another name")
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return errors.New("the certificate of the mail server has expired, or is not valid yet")
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errors.New("the certificate of the mail server is not valid")
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return errors.New("the mail server does not speak TLS on this port")
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return errors.New("connecting to the mail server took too long")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return errors.New("the mail server could not be reached")
+	}
+	return errors.New("the mail server broke off the start of TLS")
+}
+
+// outcome is what Send has to return when the dialogue ended with err.
+func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return errors.New("the attempt was stopped before the mail server had the message")
+	}
+	if refused, ok := errors.AsType[*smtpRefusal](err); ok {
+		if refused.code/100 == 5 {
+			return &engine.FinalError{Err: refused}
+		}
+		return refused
+	}
+	_, final := errors.AsType[*engine.FinalError](err)
+	_, unreachable := errors.AsType[*engine.UnreachableError](err)
+	_, nonsense := errors.AsType[textproto.ProtocolError](err)
+	switch {
+	case final || unreachable:
+		return err
+	case attempt.Err() != nil:
+		return fmt.Errorf("the mail server did not take the message within %s", time.Duration(e.Timeout))
+	case nonsense || s.answers != nil && s.answers.N <= 0:
+		return errors.New("what the mail server said is not SMTP")
+	case s.sent:
+		return errors.New("the connection broke before the mail server confirmed the message, which it may have")
+	default:
+		return errors.New("the connection to the mail server broke")
+	}
+}
+
+// maxMailAnswer bounds what is kept of the server's words.
+const maxMailAnswer = 4 << 10
+
+// withoutSecrets is the beginning of what a server said, without the password in case it was repeated there, and without
+// the proofs of knowing it that were sent.
+func (e *Email) withoutSecrets(answer string, proofs []string) string {
+	if e.password != "" {
+		secrets := proofs
+		for _, text := range []string{"\x00" + e.username + "\x00" + e.password, e.password} {
+			secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(text)), base64.URLEncoding.EncodeToString([]byte(text)))
+		}
+		pairs := []string{e.password, "••••"}
+		for _, secret := range secrets {
+			pairs = append(pairs, strings.TrimRight(secret, "="), "••••")
+		}
+		answer = strings.NewReplacer(pairs...).Replace(answer)
+	}
+	return strings.ToValidUTF8(answer[:min(len(answer), maxMailAnswer)], "")
+}
+
+// smtpSession is one connection to a mail server. The client of net/smtp is not used, since it takes STARTTLS for absent when
+// EHLO failed for now, asks for SMTPUTF8 where it is not needed, and reads answers without end.
+type smtpSession struct {
+	raw     net.Conn
+	conn    net.Conn // raw, or TLS over it
+	text    *textproto.Conn
+	answers *io.LimitedReader // under text
+
+	offers map[string]string // what the server can do, and the parameters of that
+	proofs []string          // what was sent to prove knowledge of the password, as it was sent
+	code   int               // of the last answer, 0 if there is none …
+	answer string            // … and its text
+	sent   bool              // the whole message went out
+	idle   bool              // the last command has been answered
+	stop   func() bool       // lets go of the context
+}
+
+// maxSMTPAnswers bounds what is read from a server, all answers together.
+const maxSMTPAnswers = 64 << 10
+
+// open starts the session on a connection, which is broken off when ctx is done.
+func (s *smtpSession) open(ctx context.Context, conn net.Conn) {
+	s.raw = conn
+	s.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	s.speakOver(conn)
+}
+
+// speakOver begins afresh on the connection: what was received before, and not read, is dropped.
+func (s *smtpSession) speakOver(conn net.Conn) {
+	s.conn = conn
+	s.answers = &io.LimitedReader{R: conn, N: maxSMTPAnswers}
+	s.text = textproto.NewConn(struct {
+		io.Reader
+		io.WriteCloser
+	}{s.answers, conn})
+}
+
+// secure goes on in TLS.
+func (s *smtpSession) secure(ctx context.Context, config *tls.Config) error {
+	s.idle = false
+	conn := tls.Client(s.raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return &engine.UnreachableError{Err: whyNoMailServer(err)}
+	}
+	s.speakOver(conn)
+	s.idle = true
+	return nil
+}
+
+// smtpQuitTimeout is how long the server's goodbye is waited for: nothing depends on it.
+const smtpQuitTimeout = 2 * time.Second
+
+// close says goodbye, if the server is listening, and closes the connection. It does not close TLS, which might wait.
+func (s *smtpSession) close(ctx context.Context) {
+	if s.raw == nil {
+		return
+	}
+	defer s.raw.Close()
+	defer s.stop()
+	if !s.idle || s.raw.SetDeadline(time.Now().Add(smtpQuitTimeout)) != nil || ctx.Err() != nil {
+		return
+	}
+	if s.text.PrintfLine("QUIT") == nil {
+		_, _, _ = s.text.ReadResponse(0)
+	}
+}
+
+// smtpRefusal is an answer other than the one that lets the dialogue go on.
+type smtpRefusal struct {
+	what string // was refused
+	code int
+}
+
+func (r *smtpRefusal) Error() string {
+	switch r.code / 100 {
+	case 4:
+		return fmt.Sprintf("the mail server refused %s for now (%d)", r.what, r.code)
+	case 5:
+		return fmt.Sprintf("the mail server refused %s (%d)", r.what, r.code)
+	default:
+		return fmt.Sprintf("the mail server gave an answer that does not fit %s (%d)", r.what, r.code)
+	}
+}
+
+// command sends one line and reads the answer. What names the thing that the server may refuse here.
+func (s *smtpSession) command(what string, want int, format string, args ...any) (answer string, err error) {
+	s.idle = false
+	if err := s.text.PrintfLine(format, args...); err != nil {
+		return "", err
+	}
+	return s.read(what, want)
+}
+
+// read reads an answer, whose code has to begin with the digit that is wanted.
+func (s *smtpSession) read(what string, want int) (answer string, err error) {
+	code, answer, err := s.text.ReadResponse(0)
+	if err != nil {
+		return "", err
+	}
+	s.code, s.answer, s.idle = code, answer, true
+	if code/100 != want {
+		return "", &smtpRefusal{what, code}
+	}
+	return answer, nil
+}
+
+// hello greets the server and learns what it offers.
+func (s *smtpSession) hello(name string) error {
+	answer, err := s.command("the greeting", 2, "EHLO %s", name)
+	if err != nil {
+		return err
+	}
+	s.offers = make(map[string]string)
+	_, lines, _ := strings.Cut(answer, "\n")
+	for line := range strings.SplitSeq(lines, "\n") {
+		word, parameters, _ := strings.Cut(strings.ToUpper(line), " ")
+		s.offers[word] = parameters
+	}
+	return nil
+}
+
+// login proves to the server who we are. In private the plainest way is the one that works everywhere; where others can
+// listen, the password is better not said.
+func (s *smtpSession) login(username, password string, private bool) error {
+	ways := []string{"PLAIN", "LOGIN", "CRAM-MD5"}
+	if !private {
+		ways = []string{"CRAM-MD5", "PLAIN", "LOGIN"}
+	}
+	offered := strings.Fields(s.offers["AUTH"])
+	known := slices.IndexFunc(ways, func(way string) bool { return slices.Contains(offered, way) })
+	if known < 0 {
+		return &engine.FinalError{Err: errors.New("the mail server offers none of PLAIN, LOGIN and CRAM-MD5 to log in with")}
+	}
+	const what = "the login"
+	prove := func(format, proof string) error {
+		proof = base64.StdEncoding.EncodeToString([]byte(proof))
+		s.proofs = append(s.proofs, proof)
+		_, err := s.command(what, 2, format, proof)
+		return err
+	}
+	switch ways[known] {
+	case "PLAIN":
+		return prove("AUTH PLAIN %s", "\x00"+username+"\x00"+password)
+	case "LOGIN":
+		if _, err := s.command(what, 3, "AUTH LOGIN"); err != nil {
+			return err
+		}
+		if _, err := s.command(what, 3, "%s", base64.StdEncoding.EncodeToString([]byte(username))); err != nil {
+			return err
+		}
+		return prove("%s", password)
+	default:
+		answer, err := s.command(what, 3, "AUTH CRAM-MD5")
+		if err != nil {
+			return err
+		}
+		challenge, err := base64.StdEncoding.DecodeString(answer)
+		if err != nil {
+			return textproto.ProtocolError("challenge is not base64")
+		}
+		proof, err := smtp.CRAMMD5Auth(username, password).Next(challenge, true)
+		if err != nil {
+			return err
+		}
+		return prove("%s", string(proof))
+	}
+}
+
+// Interface guards
+var (
+	_ engine.Channel        = (*Email)(nil)
+	_ caddy.Provisioner     = (*Email)(nil)
+	_ caddyfile.Unmarshaler = (*Email)(nil)
+)
