@@ -80,12 +80,11 @@ func callBack(t *testing.T, e *engine.Engine, url string) *engine.Run {
 var counter atomic.Int64
 
 // write has a run carried out whose answer goes to a chat of the channel.
-func write(t *testing.T, e *engine.Engine, to, text string) *engine.Run {
+func write(t *testing.T, e *engine.Engine, to, text string) {
 	t.Helper()
 	run := newRun("one chat, so that answers come in order", text)
 	run.Channel, run.To = "chats", to
 	submit(t, e, run)
-	return run
 }
 
 // deliveryOf is the only delivery of a run.

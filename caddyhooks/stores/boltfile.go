@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -241,11 +242,12 @@ func partDead(tx *bolt.Tx) error {
 	settled := tx.Bucket(settledBucket)
 	var moved [][]byte
 	err = settled.ForEach(func(key, value []byte) error {
-		if len(key) != len(deliveryKey{}) {
-			return nil
-		}
-		d, err := decodeDelivery(deliveryKey(key), value)
-		if err != nil || d.Status != engine.Dead { // what is damaged stays where it is
+		isDead := false
+		_ = uncheckedFieldsOf(value, func(n protowire.Number, f field) bool { // what is damaged stays where it is
+			isDead = isDead || n == deliveryStatus && engine.DeliveryStatus(f.text()) == engine.Dead
+			return true
+		})
+		if !isDead {
 			return nil
 		}
 		moved = append(moved, slices.Clone(key))
