@@ -131,8 +131,10 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	t.Setenv("HOOKS_TOKEN", "x")
-	t.Setenv("GITHUB_SECRET", "x")
+	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN"} {
+		t.Setenv(name, "x")
+	}
+	t.Setenv("CALLBACK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	found := 0
 	for _, block := range fences(t, filepath.Join(root, "README.md")) {
 		if block.language == "json" {
@@ -183,6 +185,44 @@ func TestExampleShowsEveryOption(t *testing.T) {
 				t.Errorf("Caddyfile.example does not show %s", option)
 			}
 		}
+	}
+}
+
+// So it does for the modules that come with it.
+func TestExampleShowsEveryModule(t *testing.T) {
+	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(what, pattern string) {
+		if !regexp.MustCompile(`(?m)^\s*(# \s*)?` + pattern + `\b`).Match(example) {
+			t.Errorf("Caddyfile.example does not show %s", what)
+		}
+	}
+	directives := map[string]string{"runners": "runner ", "stores": "store ", "channels": `channel \w+ `}
+	options, modules := 0, 0
+	for dir, directive := range directives {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`"hooks\.`+dir+`\.([a-z]+)"`).FindAllStringSubmatch(string(source), -1) {
+				modules++
+				shows(m[0], directive+m[1])
+			}
+			for _, m := range regexp.MustCompile(`(?m)^//\t\t([a-z_]+) `).FindAllStringSubmatch(string(source), -1) {
+				options++
+				shows(m[1]+" of "+file, m[1])
+			}
+		}
+	}
+	if modules < 11 || options < 20 {
+		t.Errorf("found only %d modules with %d options", modules, options)
 	}
 }
 

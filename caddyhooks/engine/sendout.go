@@ -75,8 +75,12 @@ func (e *Engine) sendOnce(d *Delivery) {
 	config := e.config.Load()
 	d.Attempt++
 	d.TriedAt, d.LastStatus, d.LastAnswer = time.Now(), 0, ""
+	sent := d.Sent
 	err := send(e.base, config, d)
 	e.sending.Add(-1)
+	if err != nil && d.Sent > sent {
+		d.Restart = d.Attempt - 1 // as long as parts arrive it is on its way
+	}
 	overdue := false
 	if err != nil && e.base.Err() != nil {
 		d.Attempt-- // it was us who broke it off
@@ -197,6 +201,9 @@ func lastError(err error) string {
 	return text
 }
 
+// maxAttempt bounds an attempt that goes on and on, one part after another.
+const maxAttempt = 10 * time.Minute
+
 // send hands the delivery to its sender, and makes a panic there the failure of one attempt.
 func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
@@ -204,6 +211,8 @@ func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 			err = &panicError{p, debug.Stack()}
 		}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
+	defer cancel()
 	if d.Channel == "" {
 		return config.Callbacks.Send(ctx, d)
 	}

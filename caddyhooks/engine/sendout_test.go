@@ -342,6 +342,24 @@ func TestAChatThatAsksForAPauseGetsOne(t *testing.T) {
 	})
 }
 
+func TestAnAnswerOfWhichPartsArriveIsNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, sender := startSending(t, func(_ context.Context, d *engine.Delivery) error {
+			if d.Sent < 30 {
+				d.Sent++
+				return errors.New("too many messages")
+			}
+			return nil
+		})
+		run := callBack(t, e, "https://example.com/")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if d := deliveryOf(t, e, run); d.Status != engine.Delivered || len(sender.made) != 31 {
+			t.Errorf("after %d attempts it is %+v", len(sender.made), d)
+		}
+	})
+}
+
 func TestAnswersAreKeptWithWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail atomic.Bool
