@@ -89,7 +89,9 @@ func (b *caddyBinary) listsModules(t *testing.T) {
 	}
 	listed := strings.Fields(string(out))
 	for _, module := range []string{"hooks", "http.handlers.hooks", "admin.api.hooks",
-		"hooks.runners.echo", "hooks.runners.http", "hooks.stores.memory", "hooks.channels.log"} {
+		"hooks.runners.echo", "hooks.runners.http", "hooks.stores.bolt", "hooks.stores.memory",
+		"hooks.channels.telegram", "hooks.channels.slack", "hooks.channels.discord", "hooks.channels.matrix",
+		"hooks.channels.email", "hooks.channels.webhook", "hooks.channels.log"} {
 		if !slices.Contains(listed, module) {
 			t.Errorf("%s is not listed", module)
 		}

@@ -1,0 +1,435 @@
+package channels
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+// API is what channels have in common that reach a service over HTTP.
+type API struct {
+	// Where the service is.
+	URL string `json:"url,omitempty"`
+
+	// The token to use there. Placeholders such as {env.X} and {file.X} are replaced.
+	Token string `json:"token,omitempty"`
+
+	// How long one request may take. Default: 15s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	url, token string   // the same, placeholders replaced
+	secrets    []string // what nobody may be shown, even if the service shows it to us
+	transport  *http.Transport
+}
+
+// provision sets up what channel name needs to call its service. check is for its URL.
+func (a *API) provision(name, defaultURL string, check func(string) error) error {
+	if a.Token != "" {
+		var err error
+		if a.token, err = resolveSecret(a.Token); err != nil {
+			return fmt.Errorf("channel %s: the token %w", name, err)
+		}
+		a.secrets = append(a.secrets, a.token)
+	}
+	if a.url = caddy.NewReplacer().ReplaceKnown(a.URL, ""); a.url == "" {
+		a.url = defaultURL
+	}
+	if err := check(a.url); err != nil {
+		return fmt.Errorf("channel %s: %w", name, err)
+	}
+	if a.Timeout < 0 {
+		return fmt.Errorf("channel %s: the timeout must not be negative", name)
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	a.transport = &http.Transport{
+		// The URL is the operator's, and so is the environment.
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConns:           8,
+		MaxIdleConnsPerHost:    8,
+		IdleConnTimeout:        30 * time.Second,
+	}
+	return nil
+}
+
+// resolveSecret reads a secret that may be a placeholder. Its errors do not quote it.
+func resolveSecret(configured string) (string, error) {
+	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
+	if secret = strings.TrimSpace(secret); err != nil || secret == "" {
+		return "", errors.New("is empty, or names an environment variable or a file that is not there")
+	}
+	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("has spaces or other characters in it that cannot be sent")
+	}
+	return secret, nil
+}
+
+// checkURL does not quote the URL: it may hold a secret.
+func checkURL(raw string) error {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("the URL must start with http:// or https:// and name a host")
+	case u.User != nil:
+		return errors.New("the URL must not hold a user name or password")
+	}
+	return nil
+}
+
+// checkBaseURL is checkURL for a URL that paths are added to.
+func checkBaseURL(raw string) error {
+	if strings.ContainsAny(raw, "?#") {
+		return errors.New("the URL must not have a query or a fragment")
+	}
+	return checkURL(raw)
+}
+
+// Cleanup closes connections that nothing is sent over. What is under way goes on.
+func (a *API) Cleanup() error {
+	if a.transport != nil {
+		a.transport.CloseIdleConnections()
+	}
+	return nil
+}
+
+// option is a subdirective of a channel.
+type option struct {
+	word  string
+	parse func(d *caddyfile.Dispenser) error
+}
+
+// parseOptions parses the block of channel name.
+func parseOptions(d *caddyfile.Dispenser, name string, options ...option) error {
+	var words, seen []string
+	for _, o := range options {
+		words = append(words, o.word)
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		i := slices.Index(words, d.Val())
+		if i < 0 {
+			list := words[0]
+			if last := len(words) - 1; last > 0 {
+				list = strings.Join(words[:last], ", ") + " and " + words[last]
+			}
+			return d.Errf("unrecognized subdirective '%s'; channel %s takes %s", d.Val(), name, list)
+		}
+		if slices.Contains(seen, words[i]) {
+			return d.Errf("%s is set already", words[i])
+		}
+		seen = append(seen, words[i])
+		if err := options[i].parse(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmarshalBot parses the configuration of channel name, whose service is known and wants a token:
+//
+//	channel … <name> <token> {
+//		url     <url>
+//		timeout <duration>
+//	}
+func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) error {
+	d.Next()
+	// An error must not quote it.
+	if !d.AllArgs(&a.Token) || strings.TrimSpace(a.Token) == "" {
+		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
+	}
+	a.Token = shorthand.Undo(a.Token)
+	return parseOptions(d, name, a.urlOption(), a.timeoutOption())
+}
+
+// urlOption and the other options of an API set its fields.
+func (a *API) urlOption() option {
+	return option{"url", func(d *caddyfile.Dispenser) error {
+		if !d.AllArgs(&a.URL) {
+			return d.ArgErr()
+		}
+		return a.checkParsedURL(d, checkBaseURL)
+	}}
+}
+
+// checkParsedURL puts the URL right. What holds a placeholder can be judged only when the configuration is loaded.
+func (a *API) checkParsedURL(d *caddyfile.Dispenser, check func(string) error) error {
+	a.URL = shorthand.Undo(a.URL)
+	if err := check(a.URL); err != nil && !strings.Contains(a.URL, "{") {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+func (a *API) timeoutOption() option {
+	return option{"timeout", func(d *caddyfile.Dispenser) error {
+		var text string
+		if !d.AllArgs(&text) {
+			return d.ArgErr()
+		}
+		timeout, err := caddy.ParseDuration(text)
+		if err != nil || timeout < time.Millisecond {
+			return d.Errf("'%s' is not a duration of at least %s", text, time.Millisecond)
+		}
+		a.Timeout = caddy.Duration(timeout)
+		return nil
+	}}
+}
+
+// encodeJSON encodes what consists of texts and numbers, which cannot fail.
+func encodeJSON(v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// request makes a request, with JSON for its body if there is one. path goes after the URL of the service.
+func (a *API) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	target := a.url
+	if path != "" {
+		target = strings.TrimSuffix(target, "/") + path
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		// The error would quote the URL, which may hold the token.
+		return nil, &engine.FinalError{Err: errors.New("the request could not be made")}
+	}
+	req.Header.Set("User-Agent", "caddy-hooks")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	}
+	return req, nil
+}
+
+// call sends a request and notes in d how that went. judge gets to see every answer before, as far as it is a JSON object,
+// and can think otherwise of the outcome than its status does. It may be nil.
+func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, answer map[string]any)) error {
+	timeout := time.Duration(a.Timeout)
+	if timeout == 0 {
+		timeout = 15 * time.Second
+	}
+	whole := &wholeAnswer{RoundTripper: a.transport}
+	o := outbound.Exchange(whole, req, timeout)
+	if o.Status != 0 && judge != nil {
+		if o.RetryAfter == 0 {
+			o.RetryAfter = outbound.RetryAfter(whole.header.Get("Retry-After"), time.Now())
+		}
+		var answer map[string]any
+		if value, err := strictjson.Parse(whole.body); err == nil {
+			answer, _ = value.(map[string]any)
+		}
+		judge(&o, answer)
+	}
+	// Secrets are looked for before the rest is cut off: the beginning of one would not be found after.
+	shown := whole.body
+	for _, secret := range a.secrets {
+		shown = mask(shown, secret)
+		o.Reason = string(mask([]byte(o.Reason), secret))
+	}
+	o.Answer = shown[:min(len(shown), keptAnswer)]
+	return d.Record(o)
+}
+
+const (
+	// maxAnswer leaves room for services that answer with the whole message, every character of it escaped.
+	maxAnswer = 256 << 10
+	// keptAnswer is what is kept of an answer, the same as of that to a callback.
+	keptAnswer = 4 << 10
+)
+
+// wholeAnswer is a transport that keeps what came back, once: an Outcome has only the beginning of it.
+type wholeAnswer struct {
+	http.RoundTripper
+	header http.Header
+	body   []byte
+}
+
+func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	w.header = resp.Header
+	// After 101 the body is the bare connection, and reading from that does not end with the context.
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		// An answer that breaks off is not what a service sends, and will be judged so.
+		w.body, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{bytes.NewReader(w.body), resp.Body}
+	}
+	return resp, nil
+}
+
+// mask puts dots for a secret wherever it is in an answer, also where characters of it are escaped as in a URL, in JSON or
+// in HTML.
+func mask(answer []byte, secret string) []byte {
+	var masked []byte
+	from, plain := 0, []byte(secret)
+	for i := 0; i < len(answer); i++ {
+		n := escapedPrefix(answer[i:], secret)
+		if bytes.HasPrefix(answer[i:], plain) {
+			n = len(plain)
+		}
+		if n > 0 {
+			masked = append(append(masked, answer[from:i]...), "••••"...)
+			i += n - 1
+			from = i + 1
+		}
+	}
+	return append(masked, answer[from:]...)
+}
+
+// escapedPrefix is the length of the secret that an answer begins with if escapes in it are resolved, 0 if it does not.
+func escapedPrefix(answer []byte, secret string) int {
+	n := 0
+	for secret != "" {
+		if n == len(answer) {
+			return 0
+		}
+		text, size := unescape(answer[n:])
+		rest, ok := strings.CutPrefix(secret, text)
+		if !ok {
+			return 0
+		}
+		secret = rest
+		n += size
+	}
+	return n
+}
+
+// unescape reads a character, escaped or not, and says how many bytes it took.
+func unescape(answer []byte) (text string, size int) {
+	switch answer[0] {
+	case '%':
+		if len(answer) >= 3 {
+			if b, err := strconv.ParseUint(string(answer[1:3]), 16, 8); err == nil {
+				return string([]byte{byte(b)}), 3
+			}
+		}
+	case '\\':
+		if len(answer) >= 6 && answer[1] == 'u' {
+			if r, err := strconv.ParseUint(string(answer[2:6]), 16, 16); err == nil {
+				return string(rune(r)), 6
+			}
+		}
+		if len(answer) >= 2 && strings.IndexByte(`"\/'`, answer[1]) >= 0 {
+			return string(answer[1:2]), 2
+		}
+	case '&':
+		if end := bytes.IndexByte(answer[:min(len(answer), 10)], ';'); end > 0 {
+			if text := html.UnescapeString(string(answer[:end+1])); utf8.RuneCountInString(text) == 1 {
+				return text, end + 1
+			}
+		}
+	}
+	return string(answer[:1]), 1
+}
+
+// answered is the reason for a failure that the service gave, with a status or a code of its own.
+func answered(service string, code any, why string) string {
+	if why == "" {
+		return fmt.Sprintf("%s answered %v", service, code)
+	}
+	return fmt.Sprintf("%s answered %v: %s", service, code, why)
+}
+
+// explainStatus says what an operator can do about a status, if the answer does not tell more.
+func explainStatus(status int) string {
+	switch {
+	case 300 <= status && status <= 399:
+		return "redirects are not followed"
+	case status == http.StatusUnauthorized:
+		return "it does not take the token of this channel"
+	case status == http.StatusForbidden:
+		return "the token of this channel does not allow this"
+	case status == http.StatusNotFound:
+		return "the url or the token of this channel is wrong, or there is no such chat"
+	case status == http.StatusTooManyRequests:
+		return "it asks for a pause"
+	}
+	return ""
+}
+
+// unexpected makes a failure of an answer that the service would not give. Another attempt may find the service.
+func unexpected(o *outbound.Outcome, service string) {
+	o.Delivered, o.Final = false, false
+	o.Reason = fmt.Sprintf("the answer had the status %d, but is not what %s would say", o.Status, service)
+}
+
+// pause reads how long a service asks to be left alone, in numbers of unit, a day at most. What makes no sense counts as
+// absent.
+func pause(v any, unit time.Duration) time.Duration {
+	number, _ := v.(json.Number)
+	n, err := strconv.ParseFloat(string(number), 64)
+	if err != nil || n <= 0 || n > math.MaxInt32*float64(time.Second/unit) {
+		return 0
+	}
+	seconds := math.Ceil(n * unit.Seconds())
+	return outbound.RetryAfter(strconv.FormatInt(int64(seconds), 10), time.Now())
+}
+
+// patience is how long an attempt may wait in all while a service wants a pause between the parts of an answer. Without it
+// every pause would be an attempt that failed, and a long answer would have too many of those.
+const patience = time.Minute
+
+// sendParts sends the parts of an answer that have not arrived yet.
+func sendParts(ctx context.Context, d *engine.Delivery, parts []string, send func(part string) error) error {
+	if len(parts) == 0 {
+		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}
+	}
+	left := patience
+	for arrived := false; d.Sent < len(parts); {
+		err := send(parts[d.Sent])
+		if err == nil {
+			d.Sent++
+			arrived = true
+			continue
+		}
+		var later *engine.RetryLaterError
+		if !arrived || !errors.As(err, &later) || later.After > left || !wait(ctx, later.After) {
+			return err
+		}
+		left -= later.After
+		arrived = false
+	}
+	return nil
+}
+
+// wait returns false if ctx is done before the time is up.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

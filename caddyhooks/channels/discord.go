@@ -1,0 +1,199 @@
+package channels
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+func init() {
+	caddy.RegisterModule(Discord{})
+}
+
+// Discord is a channel that posts answers as a Discord bot, whose token it has. A chat is the id of a channel or a thread.
+// The url is that of the API, with its version.
+//
+// Discord makes links of addresses in every text. It knows a repeat for a few minutes, in which a message is posted once.
+type Discord struct {
+	API
+}
+
+// CaddyModule returns the Caddy module information.
+func (Discord) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.channels.discord",
+		New: func() caddy.Module { return new(Discord) },
+	}
+}
+
+// Provision sets up the channel.
+func (c *Discord) Provision(caddy.Context) error {
+	if c.Token == "" {
+		return errors.New("channel discord needs the token of a bot")
+	}
+	return c.provision("discord", "https://discord.com/api/v10", checkBaseURL)
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	channel <name> discord <token> {
+//		url     <url>
+//		timeout <duration>
+//	}
+func (c *Discord) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return c.unmarshalBot(d, "discord")
+}
+
+var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)
+
+// ValidTo takes ids of channels.
+func (*Discord) ValidTo(to string) error {
+	if !snowflake.MatchString(to) {
+		return errors.New("a chat on Discord is the id of a channel, a number of 15 to 20 digits such as 123456789012345678")
+	}
+	return nil
+}
+
+// discordMessage is the body of Create Message.
+type discordMessage struct {
+	Content  string          `json:"content"`
+	Mentions discordMentions `json:"allowed_mentions"`
+	Flags    int             `json:"flags"`
+	Nonce    string          `json:"nonce"`
+	Enforce  bool            `json:"enforce_nonce"`
+}
+
+type discordMentions struct {
+	Parse []string `json:"parse"`
+}
+
+const suppressEmbeds = 1 << 2
+
+var discordSplitter = splitter{limit: 2000, size: func(text string) int { return utf16Length(escapeMarkdown(text)) }}
+
+// Send posts the answer, in as many messages as it takes.
+func (c *Discord) Send(ctx context.Context, d *engine.Delivery) error {
+	if err := c.ValidTo(d.To); err != nil {
+		return &engine.FinalError{Err: err}
+	}
+	return sendParts(ctx, d, discordSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
+		body := encodeJSON(discordMessage{
+			Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds,
+			Nonce: discordNonce(d), Enforce: true,
+		})
+		req, err := c.request(ctx, http.MethodPost, "/channels/"+d.To+"/messages", body)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bot "+c.token)
+		// Discord may refuse clients that do not name themselves in this form.
+		req.Header.Set("User-Agent", "DiscordBot (https://github.com/caddy-hooks/caddy-hooks, 1) caddy-hooks")
+		return c.call(d, req, judgeDiscord)
+	})
+}
+
+// discordNonce names the next part of a delivery in the 25 characters that Discord allows.
+func discordNonce(d *engine.Delivery) string {
+	sum := sha256.Sum256([]byte(d.ID + "." + strconv.Itoa(d.Sent)))
+	return base64.RawURLEncoding.EncodeToString(sum[:18])
+}
+
+// escapeMarkdown puts a backslash before what Discord would take for markup. Addresses stay as they are: there nothing is
+// markup, and a backslash would be a part of the address.
+func escapeMarkdown(text string) string {
+	var b strings.Builder
+	b.Grow(len(text) + len(text)/8)
+	lineStart := true // but for white space and, in a numbered list, digits
+	inWord := false
+	for i := 0; i < len(text); {
+		if n := plainAddress(text[i:]); n > 0 && !inWord {
+			b.WriteString(text[i : i+n])
+			i += n
+			lineStart, inWord = false, true
+			continue
+		}
+		c := text[i]
+		switch {
+		case strings.IndexByte("\\*_~`|<>[]@", c) >= 0,
+			lineStart && strings.IndexByte("#-+", c) >= 0,
+			lineStart && inWord && (c == '.' || c == ')'):
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+		i++
+		inWord = '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c >= 0x80
+		lineStart = c == '\n' || lineStart && (c == ' ' || c == '\t' || '0' <= c && c <= '9')
+	}
+	return b.String()
+}
+
+// plainAddress is the length of the address that a text begins with, as far as it holds no unusual characters.
+func plainAddress(text string) int {
+	rest, ok := strings.CutPrefix(text, "https://")
+	if !ok {
+		if rest, ok = strings.CutPrefix(text, "http://"); !ok {
+			return 0
+		}
+	}
+	n := strings.IndexFunc(rest, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._~/?#@!$&+,;=%:", r)
+	})
+	if n < 0 {
+		n = len(rest)
+	}
+	return len(text) - len(rest) + n
+}
+
+// judgeDiscord reads {"id": …}, or {"code": …, "retry_after": …}.
+func judgeDiscord(o *outbound.Outcome, answer map[string]any) {
+	if o.Delivered {
+		if id, _ := answer["id"].(string); id == "" {
+			unexpected(o, "Discord")
+		}
+		return
+	}
+	o.RetryAfter = max(o.RetryAfter, pause(answer["retry_after"], time.Second))
+	code, _ := answer["code"].(json.Number)
+	why := discordReasons[string(code)]
+	if why == "" {
+		why = explainStatus(o.Status)
+	}
+	o.Reason = answered("Discord", o.Status, why)
+}
+
+// discordReasons says what an operator can do about an error.
+var discordReasons = map[string]string{
+	"10003":  "there is no such channel",
+	"40001":  "it does not know the token of this channel",
+	"40333":  "its firewall does not let the bot in",
+	"50001":  "the bot may not see the channel",
+	"50007":  "the user takes no messages from the bot",
+	"50008":  "nothing can be written in a channel of this type",
+	"50009":  "the server wants members to be verified that the bot is not",
+	"50013":  "the bot may not write in the channel",
+	"50024":  "nothing can be written in a channel of this type",
+	"50083":  "the thread is archived",
+	"160005": "the thread is locked",
+	"200000": "automatic moderation has blocked the answer",
+}
+
+// Interface guards
+var (
+	_ engine.Channel        = (*Discord)(nil)
+	_ caddy.Provisioner     = (*Discord)(nil)
+	_ caddy.CleanerUpper    = (*Discord)(nil)
+	_ caddyfile.Unmarshaler = (*Discord)(nil)
+)

@@ -1,0 +1,121 @@
+package channels
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startSlack starts a server that answers as slack.com does, where one channel exists.
+func startSlack(t *testing.T, token string) *service {
+	return startService(t, func(w http.ResponseWriter, r request, n int) {
+		var body struct{ Channel, Text string }
+		err := json.Unmarshal([]byte(r.body), &body)
+		switch {
+		case r.path != "/api/chat.postMessage":
+			say(w, 200, `{"ok":false,"error":"unknown_method","req_method":"x"}`)
+		case r.header.Get("Authorization") != "Bearer "+token:
+			say(w, 200, `{"ok":false,"error":"invalid_auth"}`)
+		case r.method != "POST" || r.header.Get("Content-Type") != "application/json; charset=utf-8" || err != nil:
+			say(w, 200, `{"ok":false,"error":"invalid_json"}`)
+		case body.Channel != "C0123456789":
+			say(w, 200, `{"ok":false,"error":"channel_not_found"}`)
+		case strings.TrimSpace(body.Text) == "":
+			say(w, 200, `{"ok":false,"error":"no_text"}`)
+		default:
+			text, _ := json.Marshal(body.Text)
+			say(w, 200, fmt.Sprintf(`{"ok":true,"channel":"C0123456789","ts":"1503435956.%06d","message":{"user":"U1","type":"message","ts":"1503435956.%06d",`+
+				`"bot_id":"B1","app_id":"A1","text":%s,"team":"T1","blocks":[{"type":"rich_text","block_id":"x","elements":[{"type":"rich_text_section",`+
+				`"elements":[{"type":"text","text":%s}]}]}]}}`, n, n, text, text))
+		}
+	})
+}
+
+func TestSlackMessageOnTheWire(t *testing.T) {
+	for text, want := range map[string]string{
+		"Hello":                              "Hello",
+		"<!channel> <@U123> <!here|x> & *b*": "&lt;!channel&gt; &lt;@U123&gt; &lt;!here|x&gt; &amp; *b*",
+		"&lt;!channel&gt;":                   "&amp;lt;!channel&amp;gt;",
+		"<https://example.org|click>\x00":    "&lt;https://example.org|click&gt;",
+	} {
+		s := startSlack(t, "xoxb-1-secret")
+		d := delivery("C0123456789", text)
+		if err := loadChannel(t, "slack xoxb-1-secret {\n url "+s.URL+"/api\n}").Send(t.Context(), d); err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		r := s.one()
+		if r.method != "POST" || r.path != "/api/chat.postMessage" || r.query != "" || d.Sent != 1 {
+			t.Errorf("got %s %s?%s", r.method, r.path, r.query)
+		}
+		r.wantHeaders(t, map[string]string{"Content-Type": "application/json; charset=utf-8", "User-Agent": "caddy-hooks", "Authorization": "Bearer xoxb-1-secret"})
+		encoded, _ := json.Marshal(want)
+		wantJSON(t, r.body, `{"channel":"C0123456789","text":`+string(encoded)+`,"mrkdwn":false,"parse":"none","link_names":false,"unfurl_links":false,"unfurl_media":false}`)
+		if strings.Contains(r.body, `\u0026`) {
+			t.Errorf("escaped for no reason: %s", r.body)
+		}
+	}
+}
+
+func TestSlackErrors(t *testing.T) {
+	final := func(words string) outcome { return outcome{kind: "final", words: words} }
+	again := func(words string) outcome { return outcome{kind: "later", after: 9 * time.Second, words: words} }
+	for code, want := range map[string]outcome{
+		"channel_not_found": final("Slack answered channel_not_found: there is no such channel, or the app has not been invited to it"),
+		"not_in_channel":    final("not been invited"), "is_archived": final("archived"), "missing_scope": final("chat:write"),
+		"invalid_auth": final("token"), "not_authed": final("token"), "token_revoked": final("revoked"), "account_inactive": final("revoked"), "token_expired": final("expired"),
+		"no_permission": final("may not post"), "restricted_action": final("does not let"), "msg_too_long": final("Slack answered msg_too_long"),
+		"no_text": final("no_text"), "ekm_access_denied": final("does not let"), "a_new_error": final("Slack answered a_new_error"), "not_allowed_token_type": final("bot"),
+		"ratelimited": again("pause"), "rate_limited": again("pause"), "message_limit_exceeded": again("message_limit_exceeded"),
+		"internal_error": again("internal_error"), "fatal_error": again("fatal_error"), "service_unavailable": again("service_unavailable"),
+		"request_timeout": again("request_timeout"), "team_added_to_org": again("team_added_to_org"), "org_login_required": again("org_login_required"),
+	} {
+		s := startService(t, func(w http.ResponseWriter, _ request, _ int) {
+			w.Header().Set("Retry-After", "9")
+			say(w, 200, `{"ok":false,"error":"`+code+`"}`)
+		})
+		d := delivery("C0123456789", "x")
+		want.check(t, loadChannel(t, "slack hush-1 {\n url "+s.URL+"\n}").Send(t.Context(), d))
+		if d.Sent != 0 || d.LastStatus != 200 || !strings.Contains(d.LastAnswer, code) {
+			t.Errorf("%s: noted: %+v", code, d)
+		}
+	}
+	for _, tc := range []struct {
+		status int
+		body   string
+		want   outcome
+	}{
+		{429, `{"ok":false,"error":"ratelimited"}`, outcome{"later", 9 * time.Second, "Slack answered ratelimited: it asks for a pause"}},
+		{429, ``, outcome{"later", 9 * time.Second, "Slack answered 429: it asks for a pause"}},
+		{500, `{"ok":false,"error":"fatal_error"}`, outcome{"later", 9 * time.Second, "fatal_error"}},
+		{404, `{"ok":false,"error":"internal_error"}`, outcome{"final", 0, "internal_error"}},
+		{200, `{"ok":false,"error":"Inner words, not a code"}`, outcome{"later", 9 * time.Second, "not what Slack would say"}},
+	} {
+		s := startService(t, func(w http.ResponseWriter, _ request, _ int) {
+			w.Header().Set("Retry-After", "9")
+			say(w, tc.status, tc.body)
+		})
+		tc.want.check(t, loadChannel(t, "slack hush-1 {\n url "+s.URL+"\n}").Send(t.Context(), delivery("C0123456789", "x")))
+	}
+	s := startSlack(t, "hush-2")
+	outcome{kind: "final", words: "invalid_auth"}.check(t, loadChannel(t, "slack hush-1 {\n url "+s.URL+"/api\n}").Send(t.Context(), delivery("C0123456789", "x")))
+	outcome{kind: "final", words: "channel_not_found"}.check(t, loadChannel(t, "slack hush-2 {\n url "+s.URL+"/api\n}").Send(t.Context(), delivery("C9", "x")))
+}
+
+func TestSlackChats(t *testing.T) {
+	channel := new(Slack)
+	for _, to := range []string{"C0123456789", "G0123456789", "D0123456789", "U0123456789", "W0123456789", "#general", "#team-a_1", "#büro", "#日本", "#" + strings.Repeat("a", 80)} {
+		if err := channel.ValidTo(to); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	for _, to := range []string{"", "C", "c0123456789", "X0123456789", "C01234-6789", "general", "#", "#General", "# general", "#a b", "@alice", "#" + strings.Repeat("a", 81),
+		"C0123456789\n", "<!channel>", "#<!channel>", "C" + strings.Repeat("1", 50)} {
+		if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "#general") {
+			t.Errorf("%q: %v", to, err)
+		}
+	}
+}

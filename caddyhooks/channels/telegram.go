@@ -1,0 +1,231 @@
+package channels
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+func init() {
+	caddy.RegisterModule(Telegram{})
+}
+
+// Telegram is a channel that sends answers as a Telegram bot, whose token it has. A chat is an id or the @name of a public
+// group or channel, and <chat>/<id> is a topic in it. The url is that of a Bot API server of one's own.
+//
+// Telegram finds links, #tags and /commands in every text. It would notify people by their @name, too; those are shown in
+// the typeface of code, which is what keeps it from doing so. It cannot tell a repeat: when its answer gets lost, a message
+// is sent twice.
+type Telegram struct {
+	API
+}
+
+// CaddyModule returns the Caddy module information.
+func (Telegram) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.channels.telegram",
+		New: func() caddy.Module { return new(Telegram) },
+	}
+}
+
+// Provision sets up the channel.
+func (t *Telegram) Provision(caddy.Context) error {
+	if t.Token == "" {
+		return errors.New("channel telegram needs the token of a bot")
+	}
+	return t.provision("telegram", "https://api.telegram.org", checkBaseURL)
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	channel <name> telegram <token> {
+//		url     <url>
+//		timeout <duration>
+//	}
+func (t *Telegram) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return t.unmarshalBot(d, "telegram")
+}
+
+// ValidTo takes ids and names of chats, and topics in them.
+func (*Telegram) ValidTo(to string) error {
+	_, _, err := parseTelegramChat(to)
+	return err
+}
+
+var telegramName = regexp.MustCompile(`^@[A-Za-z0-9_]{5,32}$`)
+
+// parseTelegramChat reads a chat, a number or a name, and the topic in it, 0 if there is none.
+func parseTelegramChat(to string) (chat any, topic int64, err error) {
+	name, thread, hasTopic := strings.Cut(to, "/")
+	id, ok := parseID(name)
+	chat = id
+	if telegramName.MatchString(name) {
+		chat, ok = name, true
+	}
+	if hasTopic && ok {
+		topic, ok = parseID(thread)
+		ok = ok && topic > 0
+	}
+	if !ok {
+		return nil, 0, errors.New("a chat on Telegram is an id such as 123456789 or -1001234567890, or a name such as @our_channel; " +
+			"a topic of it follows after a slash, as in -1001234567890/42")
+	}
+	return chat, topic, nil
+}
+
+// parseID reads a number that is written in the usual way and is not 0.
+func parseID(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n != 0 && strconv.FormatInt(n, 10) == text
+}
+
+// telegramMessage is the body of sendMessage. Without a parse_mode no character of the text has a meaning of its own.
+type telegramMessage struct {
+	Chat     any              `json:"chat_id"`
+	Topic    int64            `json:"message_thread_id,omitempty"`
+	Text     string           `json:"text"`
+	Entities []telegramEntity `json:"entities,omitempty"`
+	Preview  telegramPreview  `json:"link_preview_options"`
+}
+
+// telegramEntity is a piece of a text that looks differently. Telegram counts in UTF-16 code units.
+type telegramEntity struct {
+	Type   string `json:"type"`
+	Offset int    `json:"offset"`
+	Length int    `json:"length"`
+}
+
+type telegramPreview struct {
+	Disabled bool `json:"is_disabled"`
+}
+
+var telegramSplitter = splitter{limit: 4096, size: utf16Length}
+
+// Send sends the answer, in as many messages as it takes.
+func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
+	chat, topic, err := parseTelegramChat(d.To)
+	if err != nil {
+		return &engine.FinalError{Err: err}
+	}
+	parts := telegramSplitter.split(strings.Map(keptByTelegram, cleanText(d.Body)), d.RunID)
+	return sendParts(ctx, d, parts, func(part string) error {
+		body := encodeJSON(telegramMessage{
+			Chat: chat, Topic: topic, Text: part, Entities: quietMentions(part), Preview: telegramPreview{Disabled: true},
+		})
+		req, err := t.request(ctx, http.MethodPost, "/bot"+url.PathEscape(t.token)+"/sendMessage", body)
+		if err != nil {
+			return err
+		}
+		return t.call(d, req, judgeTelegram)
+	})
+}
+
+// keptByTelegram drops what Telegram would drop itself. If it did, @names could come about behind our back.
+func keptByTelegram(r rune) rune {
+	if 0x202A <= r && r <= 0x202E || r == 0x30A || r == 0x333 || r == 0x33F {
+		return -1
+	}
+	return r
+}
+
+var telegramMention = regexp.MustCompile(`(?:^|[^A-Za-z0-9_])(@[A-Za-z0-9_]{2,})`)
+
+// maxEntities is how many entities Telegram heeds in one message.
+const maxEntities = 100
+
+// quietMentions makes code of the @names in a text, and of the whole text if there are too many of them.
+func quietMentions(text string) []telegramEntity {
+	found := telegramMention.FindAllStringSubmatchIndex(text, maxEntities+1)
+	if len(found) > maxEntities {
+		return []telegramEntity{{Type: "code", Length: utf16Length(text)}}
+	}
+	var entities []telegramEntity
+	end, offset := 0, 0
+	for _, place := range found {
+		from, to := place[2], place[3]
+		offset += utf16Length(text[end:from])
+		entities = append(entities, telegramEntity{Type: "code", Offset: offset, Length: to - from})
+		offset += to - from
+		end = to
+	}
+	return entities
+}
+
+// judgeTelegram reads {"ok": …}.
+func judgeTelegram(o *outbound.Outcome, answer map[string]any) {
+	status := o.Status
+	if o.Delivered {
+		switch answer["ok"] {
+		case true:
+			return
+		case false:
+			code, _ := answer["error_code"].(json.Number)
+			status, _ = strconv.Atoi(string(code))
+		}
+		if status < 400 || status > 599 {
+			unexpected(o, "Telegram")
+			return
+		}
+		o.Delivered = false
+		o.Final = status < 500 && status != http.StatusTooManyRequests
+	}
+	parameters, _ := answer["parameters"].(map[string]any)
+	o.RetryAfter = max(o.RetryAfter, pause(parameters["retry_after"], time.Second))
+	description, _ := answer["description"].(string)
+	why := explainTelegram(status, description)
+	if to, ok := parameters["migrate_to_chat_id"].(json.Number); ok {
+		if id, ok := parseID(string(to)); ok {
+			o.Final = true
+			why = fmt.Sprintf("the group has become a supergroup; its id is %d now", id)
+		}
+	}
+	o.Reason = answered("Telegram", status, why)
+}
+
+// telegramReasons says in our words what Telegram says in a description that is no part of its contract.
+var telegramReasons = []struct{ word, why string }{
+	{"chat not found", "there is no such chat, or the bot has never been in it"},
+	{"bot was blocked", "the user has blocked the bot"},
+	{"bot was kicked", "the bot was removed from the chat"},
+	{"not a member", "the bot is not a member of the chat"},
+	{"user is deactivated", "the account of the user is deactivated"},
+	{"initiate conversation", "the user has to write to the bot first"},
+	{"messages to bots", "bots cannot write to bots"},
+	{"thread not found", "there is no such topic in the chat"},
+	{"topic_closed", "the topic is closed"},
+	{"write_forbidden", "the bot may not write in the chat"},
+	{"not enough rights", "the bot may not write in the chat"},
+	{"no rights", "the bot may not write in the chat"},
+	{"need administrator rights", "the bot may not write in the chat"},
+}
+
+func explainTelegram(status int, description string) string {
+	description = strings.ToLower(description)
+	for _, reason := range telegramReasons {
+		if strings.Contains(description, reason.word) {
+			return reason.why
+		}
+	}
+	return explainStatus(status)
+}
+
+// Interface guards
+var (
+	_ engine.Channel        = (*Telegram)(nil)
+	_ caddy.Provisioner     = (*Telegram)(nil)
+	_ caddy.CleanerUpper    = (*Telegram)(nil)
+	_ caddyfile.Unmarshaler = (*Telegram)(nil)
+)

@@ -1,0 +1,147 @@
+package channels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+)
+
+func init() {
+	caddy.RegisterModule(Webhook{})
+}
+
+// Webhook is a channel that posts answers as JSON to a url of one's own, for chats of any name. Every answer with a status
+// of 2xx is taken for a yes. A token is sent as `Authorization: Bearer`.
+type Webhook struct {
+	API
+
+	// Secrets, as whsec_<base64>, that requests are signed with. Several: one is being replaced by another.
+	Secret []string `json:"secret,omitempty"`
+
+	signer outbound.Signer
+}
+
+// CaddyModule returns the Caddy module information.
+func (Webhook) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.channels.webhook",
+		New: func() caddy.Module { return new(Webhook) },
+	}
+}
+
+// Provision sets up the channel.
+func (w *Webhook) Provision(caddy.Context) error {
+	if err := w.provision("webhook", "", checkURL); err != nil {
+		return err
+	}
+	var secrets []string
+	for _, configured := range w.Secret {
+		secret, err := resolveSecret(configured)
+		if err != nil {
+			return fmt.Errorf("channel webhook: a secret %w", err)
+		}
+		secrets = append(secrets, secret)
+	}
+	var err error
+	if w.signer, err = outbound.NewSigner(secrets); err != nil {
+		return fmt.Errorf("channel webhook: %w", err)
+	}
+	w.secrets = append(w.secrets, secrets...)
+	return nil
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	channel <name> webhook <url> {
+//		token   <secret>
+//		secret  <whsec>...
+//		timeout <duration>
+//	}
+func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	// An error must not quote it: some URLs are secrets.
+	if !d.AllArgs(&w.URL) {
+		return d.Err("channel webhook takes one URL")
+	}
+	if err := w.checkParsedURL(d, checkURL); err != nil {
+		return err
+	}
+	return parseOptions(d, "webhook", option{"token", w.unmarshalToken}, option{"secret", w.unmarshalSecret}, w.timeoutOption())
+}
+
+func (w *Webhook) unmarshalToken(d *caddyfile.Dispenser) error {
+	// An error must not quote it.
+	if !d.AllArgs(&w.Token) || strings.TrimSpace(w.Token) == "" {
+		return d.Err("token takes one secret, which must not be blank")
+	}
+	w.Token = shorthand.Undo(w.Token)
+	return nil
+}
+
+func (w *Webhook) unmarshalSecret(d *caddyfile.Dispenser) error {
+	if w.Secret = d.RemainingArgs(); len(w.Secret) == 0 {
+		return d.ArgErr()
+	}
+	var literal []string
+	for i, secret := range w.Secret {
+		w.Secret[i] = shorthand.Undo(secret)
+		if !strings.Contains(w.Secret[i], "{") {
+			literal = append(literal, w.Secret[i])
+		}
+	}
+	if err := outbound.CheckSecrets(literal); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// ValidTo takes any name that can be printed.
+func (*Webhook) ValidTo(to string) error {
+	if to == "" || len(to) > 256 || !utf8.ValidString(to) || strings.ContainsFunc(to, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return errors.New("a chat on this channel is a text of up to 256 bytes without control characters")
+	}
+	return nil
+}
+
+// webhookMessage is what is posted.
+type webhookMessage struct {
+	RunID  string        `json:"runId"`
+	ChatID string        `json:"chatId"`
+	To     string        `json:"to"`
+	Status engine.Status `json:"status"`
+	Text   string        `json:"text"`
+}
+
+// Send posts the answer, whole and as it is.
+func (w *Webhook) Send(ctx context.Context, d *engine.Delivery) error {
+	body := encodeJSON(webhookMessage{RunID: d.RunID, ChatID: d.ChatID, To: d.To, Status: d.RunStatus, Text: d.Body})
+	req, err := w.request(ctx, http.MethodPost, "", body)
+	if err != nil {
+		return err
+	}
+	if w.token != "" {
+		req.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	w.signer.Sign(req.Header, outbound.HeaderValue(d.ID), time.Now(), body)
+	return w.call(d, req, nil)
+}
+
+// Interface guards
+var (
+	_ engine.Channel        = (*Webhook)(nil)
+	_ caddy.Provisioner     = (*Webhook)(nil)
+	_ caddy.CleanerUpper    = (*Webhook)(nil)
+	_ caddyfile.Unmarshaler = (*Webhook)(nil)
+)

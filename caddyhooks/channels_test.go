@@ -1,0 +1,109 @@
+package caddyhooks_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// chatToken is the token of all channels.
+const chatToken = "7654321:loud-chat-token"
+
+// chatChannels are five channels with the same host. The token is not in the configuration, which Caddy logs.
+func chatChannels(t *testing.T, url string) string {
+	t.Setenv("CHAT_TOKEN", chatToken)
+	return fmt.Sprintf(`
+	channel ops telegram %[2]s {
+		url %[1]s/telegram
+	}
+	channel team slack %[2]s {
+		url %[1]s/slack
+	}
+	channel crew discord %[2]s {
+		url %[1]s/discord
+	}
+	channel room matrix %[1]s/matrix %[2]s
+	channel own webhook %[1]s/webhook {
+		token %[2]s
+	}`, url, "{env.CHAT_TOKEN}")
+}
+
+var chats = []struct{ channel, to, path, text string }{
+	{"ops", "-1001234567890/42", "/telegram/bot" + chatToken + "/sendMessage", `"text":"Hello <!channel> *you* @everyone"`},
+	{"team", "C0123456789", "/slack/chat.postMessage", `"text":"Hello &lt;!channel&gt; *you* @everyone"`},
+	{"crew", "123456789012345678", "/discord/channels/123456789012345678/messages", `"content":"Hello \\<!channel\\> \\*you\\* \\@everyone"`},
+	{"room", "!room:example.org", "/matrix/_matrix/client/v3/rooms/!room:example.org/send/m.room.message/msg_", `"body":"Hello <!channel> *you* @everyone"`},
+	{"own", "anybody", "/webhook", `"text":"Hello <!channel> *you* @everyone"`},
+}
+
+func TestAnswersReachChats(t *testing.T) {
+	arrived := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		arrived <- r.URL.Path + " " + string(body)
+		_, _ = io.WriteString(w, `{"ok":true,"id":"1","event_id":"$1"}`)
+	}))
+	t.Cleanup(server.Close)
+	s := startSite(t, hooks(startRunner(t, replyText("Hello <!channel> *you* @everyone")), chatChannels(t, server.URL)))
+	for _, chat := range chats {
+		id := s.accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
+		select {
+		case got := <-arrived:
+			if !strings.HasPrefix(got, chat.path) || !strings.Contains(got, chat.text) {
+				t.Errorf("%s: got %s", chat.channel, got)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: nothing arrived", chat.channel)
+		}
+		eventually(t, "the delivery is noted", func() bool {
+			run := s.run(id)
+			return len(run.Deliveries) == 1 && run.Deliveries[0].Status == "delivered" && run.Deliveries[0].Target == chat.channel+":"+chat.to
+		})
+	}
+
+	for _, refused := range []struct{ fields, words string }{
+		{`"channel":"pager","to":"x"`, "channel names no channel"},
+		{`"channel":"telegram","to":"42"`, "channel names no channel"},
+		{`"channel":"ops","to":"the team"`, "a chat on Telegram is an id"},
+		{`"channel":"ops","to":"-1001234567890/../x"`, "a chat on Telegram is an id"},
+		{`"channel":"team","to":"general"`, "a chat on Slack is an id"},
+		{`"channel":"crew","to":"123"`, "a chat on Discord is the id"},
+		{`"channel":"crew","to":"123456789012345678/../1"`, "a chat on Discord is the id"},
+		{`"channel":"room","to":"room:example.org"`, "a chat on Matrix is the id"},
+		{`"channel":"own","to":"a\nb"`, "a chat on this channel is"},
+	} {
+		s.post("/api/hooks/agent", `{"message":"a","deliver":true,`+refused.fields+`}`).wantError(t, http.StatusBadRequest, refused.words)
+	}
+}
+
+// A host that repeats requests, tokens and all, must not make us repeat them.
+func TestTokensOfChannelsAreNeverShown(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, "%s %v", r.URL, r.Header)
+	}))
+	t.Cleanup(server.Close)
+	s := newServer(t)
+	log := filepath.Join(t.TempDir(), "log")
+	s.globals = "log {\n output file " + log + "\n level DEBUG\n}"
+	s.load(hooks(startRunner(t, nil), chatChannels(t, server.URL)))
+	for _, chat := range chats {
+		id := s.accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
+		eventually(t, "the delivery is given up", func() bool {
+			run := s.run(id)
+			return len(run.Deliveries) == 1 && run.Deliveries[0].Status == "dead" && strings.Contains(run.Deliveries[0].LastError, "403")
+		})
+		wantNoSecrets(t, "the run", s.run(id).body, "loud-chat", "7654321", "127.0.0.1")
+	}
+	text, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(text), "delivery given up") {
+		t.Fatalf("the log does not tell: %v", err)
+	}
+	wantNoSecrets(t, "the log", string(text), "loud-chat", "7654321")
+}
