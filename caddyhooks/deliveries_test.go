@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -268,5 +269,96 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 	}
 	if n := len(s.deliveries("status=dead")); n != 1 {
 		t.Errorf("%d are dead", n)
+	}
+}
+
+// There are 200 callbacks to a host that takes connections and never says anything, and one each to 200 that are not there.
+// All of them are still pending when the others have arrived.
+func TestADeadHostHoldsUpNoOther(t *testing.T) {
+	s := startSite(t, echoWithCallbacks)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	rc := startMoodyReceiver(t, "")
+	rc.status.Store(http.StatusOK)
+	const dead, alive = 200, 100
+	for i := range dead {
+		s.callBack(fmt.Sprint(i), "http://"+silent.Addr().String())
+		s.callBack(fmt.Sprint(i), "http://127.0.0.1:"+freePort(t))
+	}
+	for i := range alive {
+		s.callBack(fmt.Sprint(i), rc.URL)
+	}
+	eventually(t, "those to the host that answers arrive", func() bool {
+		return len(s.deliveries("status=delivered&host="+rc.host())) == alive
+	})
+	if n := len(s.deliveries("status=pending&host=" + silent.Addr().String())); n != dead {
+		t.Errorf("%d deliveries wait for the host that does not answer, want %d", n, dead)
+	}
+}
+
+// What goes to a channel survives a kill, and no secret gets into the log on the way, however much of it there is.
+func TestChannelDeliveriesSurviveAKill(t *testing.T) {
+	t.Setenv("ANSWERS_TOKEN", "a-secret-token")
+	t.Setenv("ANSWERS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	port := freePort(t)
+	d := newBinary(t).deploy(t, "log {\n\tlevel DEBUG\n}", `
+	hooks {
+		enabled
+		token `+token+`
+		runner echo
+		channel own webhook http://127.0.0.1:`+port+`/answers {
+			token {env.ANSWERS_TOKEN}
+			secret {env.ANSWERS_SECRET}
+		}
+	}`)
+	p := d.start(t)
+	resp, err := tryRequest("POST", d.url+"/api/hooks/agent", `{"message":"the answer","deliver":true,"channel":"own","to":"somebody"}`, "Authorization", "Bearer "+token)
+	if err != nil || resp.status != http.StatusAccepted {
+		t.Fatalf("got %+v, %v", resp, err)
+	}
+	within(t, time.Minute, "it has been tried in vain", func() bool {
+		_, found := p.log.find("will be tried again")
+		return found
+	})
+	p.kill()
+
+	type message struct {
+		authorization, id, body string
+	}
+	got := make(chan message, 10)
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- message{r.Header.Get("Authorization"), r.Header.Get("webhook-id"), string(body)}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	second := d.start(t)
+	select {
+	case m := <-got:
+		runID := resp.field(t, "runId").(string)
+		want := message{"Bearer a-secret-token", "msg_" + strings.ReplaceAll(runID, "-", "") + "_0", m.body}
+		var body map[string]string
+		if err := json.Unmarshal([]byte(m.body), &body); err != nil || m != want || body["text"] != "the answer" || body["to"] != "somebody" ||
+			body["runId"] != runID || body["status"] != "completed" {
+			t.Errorf("got %+v", m)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it did not arrive")
+	}
+	second.terminate(t)
+	second.wantCleanExit(t)
+	for _, secret := range []string{"a-secret-token", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+		for _, p := range []*process{p, second} {
+			if strings.Contains(p.log.all(), secret) {
+				t.Errorf("the log has %s in it", secret)
+			}
+		}
 	}
 }
