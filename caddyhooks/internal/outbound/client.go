@@ -19,6 +19,7 @@ type Client struct {
 const (
 	defaultTimeout = 15 * time.Second
 	connectTimeout = 5 * time.Second
+	drainTimeout   = time.Second
 )
 
 // NewClient returns a client whose attempts take the given time at most, or 15 seconds if that is 0. Each secret, in
@@ -82,6 +83,10 @@ func Exchange(transport http.RoundTripper, req *http.Request, timeout time.Durat
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
+		if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+			// It has arrived. The rest is read for the sake of the connection, and not for as long as a slow receiver likes.
+			defer time.AfterFunc(drainTimeout, cancel).Stop()
+		}
 		return outcomeOfAnswer(resp, time.Now())
 	case ctx.Err() != nil:
 		return Outcome{Reason: "the attempt was stopped before the answer came"}

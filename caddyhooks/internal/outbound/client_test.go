@@ -335,6 +335,18 @@ func TestPostEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
+// With a timeout of an hour this would not end if the answer was waited for.
+func TestPostDoesNotWaitForTheRestOfAGoodAnswer(t *testing.T) {
+	address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+		return true
+	})
+	o := newClient(t, openGuard, time.Hour).Post(t.Context(), Callback{URL: "http://" + address, Body: []byte("x")})
+	if !o.Delivered {
+		t.Errorf("outcome: %+v", o)
+	}
+}
+
 func TestPostBoundsTheAnswersHeader(t *testing.T) {
 	address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
 		io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
