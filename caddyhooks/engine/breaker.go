@@ -17,6 +17,7 @@ type breakers struct {
 // breaker is a host that could not be reached lately.
 type breaker struct {
 	failures int
+	first    time.Time     // when it could not be reached for the first time
 	pause    time.Duration // the last one, 0 if there was none yet
 	since    time.Time     // when that began
 }
@@ -29,8 +30,9 @@ const (
 	maxBreakers = 10_000
 )
 
-// failed notes an attempt that did not reach the host, and says for how long to leave it alone, 0 for not at all.
-func (b *breakers) failed(host string, triedAt, now time.Time) (pause time.Duration) {
+// failed notes an attempt that did not reach the host, and says for how long to leave it alone, 0 for not at all, and for
+// how long it has been down.
+func (b *breakers) failed(host string, triedAt, now time.Time) (pause, down time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.hosts[host]
@@ -38,18 +40,18 @@ func (b *breakers) failed(host string, triedAt, now time.Time) (pause time.Durat
 		if b.hosts == nil || len(b.hosts) >= maxBreakers {
 			b.hosts = make(map[string]*breaker)
 		}
-		h = new(breaker)
+		h = &breaker{first: now}
 		b.hosts[host] = h
 	}
 	if h.pause > 0 && !triedAt.After(h.since) {
-		return 0 // it was under way when the pause began
+		return 0, 0 // it was under way when the pause began
 	}
 	if h.failures++; h.failures < failuresToPause {
-		return 0
+		return 0, 0
 	}
 	h.pause = min(max(2*h.pause, firstPause), longestPause)
 	h.since = now
-	return h.pause
+	return h.pause, now.Sub(h.first)
 }
 
 // succeeded notes that a host was reached, and reports whether it had been given a pause before.

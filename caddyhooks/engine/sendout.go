@@ -106,15 +106,19 @@ func (e *Engine) sendOnce(d *Delivery) {
 }
 
 // heed has others benefit from how an attempt went: nothing is sent in vain to a host that cannot be reached, and a chat
-// whose service asked for a pause gets one. It reports whether the host gets a pause.
-func (e *Engine) heed(config *Config, d *Delivery, err error) (paused bool) {
+// whose service asked for a pause gets one. It reports whether the host has been down for so long that what
+// waits for it is given up.
+func (e *Engine) heed(config *Config, d *Delivery, err error) (hopeless bool) {
 	to := d.Destination()
 	host := Destination{Host: to.Host}
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
-		if pause := e.breakers.failed(host.Host, d.TriedAt, time.Now()); pause > 0 {
+		pause, down := e.breakers.failed(host.Host, d.TriedAt, time.Now())
+		if pause > 0 {
 			config.Log.Warn("a host cannot be reached, and gets a pause", zap.String("host", host.Host), zap.Duration("pause", pause))
 			e.store.Throttle(host, 1, time.Now().Add(pause))
+		}
+		if down > overdueAfter {
 			e.giveUpOverdue(config, host.Host)
 			return true
 		}
@@ -131,8 +135,8 @@ func (e *Engine) heed(config *Config, d *Delivery, err error) (paused bool) {
 // maxChatPause bounds for how long a chat is left alone because of what was said to one delivery.
 const maxChatPause = 5 * time.Minute
 
-// overdueAfter is how long a delivery waits for a host that cannot be reached before it is given up. As attempts to such
-// a host are few, the schedule alone would take for ever when there are many deliveries to it.
+// overdueAfter is how long a delivery waits for a host that cannot be reached all the while before it is given up. As
+// attempts to such a host are few, the schedule alone would take for ever when there are many deliveries to it.
 const overdueAfter = 24 * time.Hour
 
 // giveUpOverdue gives up what has waited in vain for a host for too long.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
 )
 
 // attempts is a sender that puts down what it is asked to send, and does as it is told.
@@ -308,6 +309,39 @@ func TestWhatWaitsForAHostInVainIsGivenUp(t *testing.T) {
 		}
 		if made := len(sender.made); made > 1500 {
 			t.Errorf("%d attempts were made", made)
+		}
+	})
+}
+
+// What was due long ago, because nobody was there to send it, has its chance like everything else.
+func TestWhatWasDueLongAgoIsTriedByTheSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := stores.Memory{}.OpenStore(t.Context(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := engine.New(store)
+		c := config(echo)
+		ctx, stop := context.WithCancel(t.Context())
+		hold := senderFunc(func(context.Context, *engine.Delivery) error {
+			<-ctx.Done()
+			return errUnreachable
+		})
+		c.Callbacks = hold
+		e.Attach(c)
+		t.Cleanup(e.Stop)
+		for range 100 {
+			callBack(t, e, "https://example.com/")
+		}
+		time.Sleep(72 * time.Hour)
+		stop() // and now the host cannot be reached for a while
+		time.Sleep(time.Hour)
+		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error { return nil })
+		e.Attach(c)
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Delivered, Limit: 1000}); err != nil || len(page) != 100 {
+			t.Errorf("%d of 100 have arrived, %v", len(page), err)
 		}
 	})
 }
