@@ -162,23 +162,23 @@ func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) error {
 		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
 	}
 	a.Token = shorthand.Undo(a.Token)
-	return parseOptions(d, name, a.urlOption(), a.timeoutOption())
+	return parseOptions(d, name, textOption("url", &a.URL, checkBaseURL), a.timeoutOption())
 }
 
-// urlOption and the other options of an API set its fields.
-func (a *API) urlOption() option {
-	return option{"url", func(d *caddyfile.Dispenser) error {
-		if !d.AllArgs(&a.URL) {
+// textOption is an option that takes one text.
+func textOption(word string, text *string, check func(string) error) option {
+	return option{word, func(d *caddyfile.Dispenser) error {
+		if !d.AllArgs(text) {
 			return d.ArgErr()
 		}
-		return a.checkParsedURL(d, checkBaseURL)
+		return checkParsed(d, text, check)
 	}}
 }
 
-// checkParsedURL puts the URL right. What holds a placeholder can be judged only when the configuration is loaded.
-func (a *API) checkParsedURL(d *caddyfile.Dispenser, check func(string) error) error {
-	a.URL = shorthand.Undo(a.URL)
-	if err := check(a.URL); err != nil && !strings.Contains(a.URL, "{") {
+// checkParsed puts a text right. What holds a placeholder can be judged only when the configuration is loaded.
+func checkParsed(d *caddyfile.Dispenser, text *string, check func(string) error) error {
+	*text = shorthand.Undo(*text)
+	if err := check(*text); err != nil && !strings.Contains(*text, "{") {
 		return d.WrapErr(err)
 	}
 	return nil
@@ -395,41 +395,16 @@ func pause(v any, unit time.Duration) time.Duration {
 	return outbound.RetryAfter(strconv.FormatInt(int64(seconds), 10), time.Now())
 }
 
-// patience is how long an attempt may wait in all while a service wants a pause between the parts of an answer. Without it
-// every pause would be an attempt that failed, and a long answer would have too many of those.
-const patience = time.Minute
-
-// sendParts sends the parts of an answer that have not arrived yet.
-func sendParts(ctx context.Context, d *engine.Delivery, parts []string, send func(part string) error) error {
+// sendParts sends the parts of an answer that have not arrived yet. When the service wants a pause, the attempt is over, and
+// the next one goes on with the same part.
+func sendParts(d *engine.Delivery, parts []string, send func(part string) error) error {
 	if len(parts) == 0 {
 		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}
 	}
-	left := patience
-	for arrived := false; d.Sent < len(parts); {
-		err := send(parts[d.Sent])
-		if err == nil {
-			d.Sent++
-			arrived = true
-			continue
-		}
-		var later *engine.RetryLaterError
-		if !arrived || !errors.As(err, &later) || later.After > left || !wait(ctx, later.After) {
+	for ; d.Sent < len(parts); d.Sent++ {
+		if err := send(parts[d.Sent]); err != nil {
 			return err
 		}
-		left -= later.After
-		arrived = false
 	}
 	return nil
-}
-
-// wait returns false if ctx is done before the time is up.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

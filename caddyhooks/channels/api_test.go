@@ -300,43 +300,58 @@ func TestLongAnswersContinueWhereTheyStopped(t *testing.T) {
 	})
 }
 
-// Services want a pause every few messages. That is no failure of a long answer.
-func TestShortPausesBetweenPartsAreWaitedFor(t *testing.T) {
-	forEach(t, bots[2:3], func(t *testing.T, b bot) {
-		s := startService(t, func(w http.ResponseWriter, r request, n int) {
-			switch n {
-			case 3:
-				say(w, 429, `{"message":"You are being rate limited.","retry_after":0.3,"global":false}`)
-			case 6:
-				say(w, 429, `{"message":"You are being rate limited.","retry_after":61,"global":false}`)
-			default:
-				say(w, 200, b.ok)
+// Services want a pause every few messages. It is not for the attempt to sit it out, which holds a place that others need.
+func TestPauseBetweenPartsIsLeftToTheEngine(t *testing.T) {
+	forEach(t, bots, func(t *testing.T, b bot) {
+		s := startService(t, func(w http.ResponseWriter, _ request, n int) {
+			if n == 3 {
+				w.Header().Set("Retry-After", "1")
+				say(w, 429, `{}`)
+				return
 			}
+			say(w, 200, b.ok)
 		})
 		channel := loadChannel(t, b.config(s.URL, token, ""))
 		d := delivery(b.to, longText)
-		outcome{"later", 61 * time.Second, "pause"}.check(t, channel.Send(t.Context(), d))
-		if d.Sent != 4 || len(s.seen()) != 6 {
-			t.Errorf("%d parts arrived with %d requests", d.Sent, len(s.seen()))
+		outcome{"later", time.Second, "pause"}.check(t, channel.Send(t.Context(), d))
+		if d.Sent != 2 || len(s.seen()) != 3 {
+			t.Fatalf("%d parts arrived with %d requests", d.Sent, len(s.seen()))
 		}
-		if got := s.seen(); got[2].body != got[3].body {
-			t.Error("after the pause another part is sent")
+		if err := channel.Send(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.seen(); len(got) != d.Sent+1 || got[2].body != got[3].body || got[2].path != got[3].path {
+			t.Errorf("after the pause, another part is sent; %d arrived with %d requests", d.Sent, len(got))
 		}
 	})
+}
 
-	// Whoever stops us does not wait for the pause to end.
-	ctx, cancel := context.WithCancel(t.Context())
-	d, requests := delivery("", ""), 0
-	err := sendParts(ctx, d, []string{"one", "two"}, func(string) error {
-		if requests++; requests == 1 {
-			return nil
+func TestSomePausesAreForAllChats(t *testing.T) {
+	for _, tc := range []struct {
+		bot        bot
+		to         string
+		body       string
+		everywhere bool
+	}{
+		{bots[0], "42", `{"ok":false,"error_code":429,"parameters":{"retry_after":1},"global":true}`, false},
+		{bots[1], "C0123456789", `{"ok":false,"error":"ratelimited","global":true}`, false},
+		{bots[2], "123456789012345678", `{"retry_after":0.5,"global":true}`, true},
+		{bots[2], "123456789012345678", `{"retry_after":0.5,"global":false}`, false},
+		{bots[2], "123456789012345678", `{"retry_after":0.5,"global":"true"}`, false},
+		{bots[2], "123456789012345678", `{"retry_after":0.5}`, false},
+		{bots[3], "!room:example.org", `{"errcode":"M_LIMIT_EXCEEDED","retry_after_ms":500}`, true},
+		{bots[3], "#room:example.org", `{"errcode":"M_LIMIT_EXCEEDED","retry_after_ms":500}`, true},
+		{bots[3], "!room:example.org", `{"errcode":"M_UNKNOWN","global":true}`, false},
+	} {
+		s := startService(t, func(w http.ResponseWriter, _ request, _ int) {
+			w.Header().Set("Retry-After", "1")
+			say(w, 429, tc.body)
+		})
+		err := loadChannel(t, tc.bot.config(s.URL, token, "")).Send(t.Context(), delivery(tc.to, "x"))
+		var later *engine.RetryLaterError
+		if !errors.As(err, &later) || later.After != time.Second || later.Everywhere != tc.everywhere {
+			t.Errorf("%s %s: got %+v", tc.bot.name, tc.body, err)
 		}
-		cancel()
-		return &engine.RetryLaterError{After: 59 * time.Second, Err: errors.New("a pause")}
-	})
-	outcome{"later", 59 * time.Second, "pause"}.check(t, err)
-	if d.Sent != 1 || requests != 2 {
-		t.Errorf("%d parts arrived with %d requests", d.Sent, requests)
 	}
 }
 
@@ -453,7 +468,7 @@ func TestSlowServicesAreGivenUp(t *testing.T) {
 		s := startService(t, func(http.ResponseWriter, request, int) { <-release })
 		defer close(release)
 		d := delivery(b.to, "x")
-		outcome{kind: "again", words: "no answer within 50ms"}.check(t, loadChannel(t, b.config(s.URL, token, "timeout 50ms")).Send(t.Context(), d))
+		outcome{kind: "unreachable", words: "no answer within 50ms"}.check(t, loadChannel(t, b.config(s.URL, token, "timeout 50ms")).Send(t.Context(), d))
 		if d.LastStatus != 0 || d.LastAnswer != "" {
 			t.Errorf("noted: status %d, answer %q", d.LastStatus, d.LastAnswer)
 		}

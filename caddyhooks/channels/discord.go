@@ -89,7 +89,7 @@ func (c *Discord) Send(ctx context.Context, d *engine.Delivery) error {
 	if err := c.ValidTo(d.To); err != nil {
 		return &engine.FinalError{Err: err}
 	}
-	return sendParts(ctx, d, discordSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
+	return sendParts(d, discordSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
 		body := encodeJSON(discordMessage{
 			Content: escapeMarkdown(part), Mentions: discordMentions{Parse: []string{}}, Flags: suppressEmbeds,
 			Nonce: discordNonce(d), Enforce: true,
@@ -134,13 +134,14 @@ func escapeMarkdown(text string) string {
 		}
 		b.WriteByte(c)
 		i++
-		inWord = '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c >= 0x80
+		inWord = isAlphanumeric(c) || c == '_' || c >= 0x80
 		lineStart = c == '\n' || lineStart && (c == ' ' || c == '\t' || '0' <= c && c <= '9')
 	}
 	return b.String()
 }
 
-// plainAddress is the length of the address that a text begins with, as far as it holds no unusual characters.
+// plainAddress is the length of the address that a text begins with, as far as it holds no unusual characters; 0 if there is
+// none. A closing bracket belongs to it if it closes one in it.
 func plainAddress(text string) int {
 	rest, ok := strings.CutPrefix(text, "https://")
 	if !ok {
@@ -148,13 +149,27 @@ func plainAddress(text string) int {
 			return 0
 		}
 	}
-	n := strings.IndexFunc(rest, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._~/?#@!$&+,;=%:", r)
-	})
-	if n < 0 {
-		n = len(rest)
+	if rest == "" || !isAlphanumeric(rest[0]) {
+		return 0
+	}
+	n, open := 0, 0
+	for ; n < len(rest); n++ {
+		switch rest[n] {
+		case '(':
+			open++
+		case ')':
+			open--
+		}
+		if open < 0 || !isAlphanumeric(rest[n]) && strings.IndexByte("-._~/?#@!$&+,;=%:()'", rest[n]) < 0 {
+			break
+		}
 	}
 	return len(text) - len(rest) + n
+}
+
+// isAlphanumeric reports whether c is a letter or a digit of ASCII.
+func isAlphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
 // judgeDiscord reads {"id": …}, or {"code": …, "retry_after": …}.
@@ -166,6 +181,7 @@ func judgeDiscord(o *outbound.Outcome, answer map[string]any) {
 		return
 	}
 	o.RetryAfter = max(o.RetryAfter, pause(answer["retry_after"], time.Second))
+	o.Everywhere = answer["global"] == true
 	code, _ := answer["code"].(json.Number)
 	why := discordReasons[string(code)]
 	if why == "" {

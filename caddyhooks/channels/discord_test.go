@@ -114,26 +114,33 @@ func TestDiscordPostsOnceWhenAnswersGetLost(t *testing.T) {
 
 func TestMarkdownIsEscaped(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain text, 100 % (really): it's fine!":      "plain text, 100 % (really): it's fine!",
-		"**b** __u__ ~~s~~ ||h|| `c`":                 `\*\*b\*\* \_\_u\_\_ \~\~s\~\~ \|\|h\|\| ` + "\\`c\\`",
-		"```go\nx\n```":                               "\\`\\`\\`go\nx\n\\`\\`\\`",
-		`\*`:                                          `\\\*`,
-		"# big\n ## b\na # c":                         "\\# big\n \\## b\na # c",
-		"- a\n+ b\n  - c\n-# d\nx - y":                "\\- a\n\\+ b\n  \\- c\n\\-# d\nx - y",
-		"1. a\n 23. b\n4) c\nv1.5":                    "1\\. a\n 23\\. b\n4\\) c\nv1.5",
-		". a\n ) b":                                   ". a\n ) b",
-		"> quote\n>>> more\na > b":                    "\\> quote\n\\>\\>\\> more\na \\> b",
-		"[text](https://evil.example)":                `\[text\](https://evil.example)`,
-		"<#1> <:a:1> <t:1> </a:1> <id:x>":             `\<#1\> \<:a:1\> \<t:1\> \</a:1\> \<id:x\>`,
-		"@everyone @here a@b.c":                       `\@everyone \@here a\@b.c`,
-		"see https://example.org/a_b_c?d=~e#f_g, ok_": `see https://example.org/a_b_c?d=~e#f_g, ok\_`,
-		"http://a_b *x*":                              `http://a_b \*x\*`,
-		"xhttp://a_b":                                 `xhttp://a\_b`,
-		"https://a_b<@1>":                             `https://a_b\<\@1\>`,
-		"https://a_b*c*":                              `https://a_b\*c\*`,
-		"(https://a_b)":                               `(https://a_b)`,
-		"https:/a_b https//a_b":                       `https:/a\_b https//a\_b`,
-		"snake_case ünï_cödé 日本_語":                    `snake\_case ünï\_cödé 日本\_語`,
+		"plain text, 100 % (really): it's fine!":       "plain text, 100 % (really): it's fine!",
+		"**b** __u__ ~~s~~ ||h|| `c`":                  `\*\*b\*\* \_\_u\_\_ \~\~s\~\~ \|\|h\|\| ` + "\\`c\\`",
+		"```go\nx\n```":                                "\\`\\`\\`go\nx\n\\`\\`\\`",
+		`\*`:                                           `\\\*`,
+		"# big\n ## b\na # c":                          "\\# big\n \\## b\na # c",
+		"- a\n+ b\n  - c\n-# d\nx - y":                 "\\- a\n\\+ b\n  \\- c\n\\-# d\nx - y",
+		"1. a\n 23. b\n4) c\nv1.5":                     "1\\. a\n 23\\. b\n4\\) c\nv1.5",
+		". a\n ) b":                                    ". a\n ) b",
+		"> quote\n>>> more\na > b":                     "\\> quote\n\\>\\>\\> more\na \\> b",
+		"[text](https://evil.example)":                 `\[text\](https://evil.example)`,
+		"<#1> <:a:1> <t:1> </a:1> <id:x>":              `\<#1\> \<:a:1\> \<t:1\> \</a:1\> \<id:x\>`,
+		"@everyone @here a@b.c":                        `\@everyone \@here a\@b.c`,
+		"see https://example.org/a_b_c?d=~e#f_g, ok_":  `see https://example.org/a_b_c?d=~e#f_g, ok\_`,
+		"http://a_b *x*":                               `http://a_b \*x\*`,
+		"xhttp://a_b":                                  `xhttp://a\_b`,
+		"https://a_b<@1>":                              `https://a_b\<\@1\>`,
+		"https://a_b*c*":                               `https://a_b\*c\*`,
+		"(https://a_b)":                                `(https://a_b)`,
+		"https://en.example/wiki/Foo_(bar_baz)_x, y_z": `https://en.example/wiki/Foo_(bar_baz)_x, y\_z`,
+		"(see https://a/b_(c_(d)_e)_f)_g_":             `(see https://a/b_(c_(d)_e)_f)\_g\_`,
+		"https://a/it's_b_c":                           `https://a/it's_b_c`,
+		"https://a/(b_c d_e":                           `https://a/(b_c d\_e`,
+		"https://_ x https://_":                        `https://\_ x https://\_`,
+		"http://~~ x ~~ https://(_a_)":                 `http://\~\~ x \~\~ https://(\_a\_)`,
+		"https:// _":                                   `https:// \_`,
+		"https:/a_b https//a_b":                        `https:/a\_b https//a\_b`,
+		"snake_case ünï_cödé 日本_語":                     `snake\_case ünï\_cödé 日本\_語`,
 	} {
 		if got := escapeMarkdown(text); got != want {
 			t.Errorf("%q\nbecame %q\nwant   %q", text, got, want)
@@ -143,7 +150,7 @@ func TestMarkdownIsEscaped(t *testing.T) {
 
 // FuzzEscapeMarkdown checks that backslashes are all that is added, and that no markup outside of addresses is without one.
 func FuzzEscapeMarkdown(f *testing.F) {
-	for _, text := range []string{"**b**", "a https://x_y *z*", "1. - # >", `\\`, "https://", "ü_"} {
+	for _, text := range []string{"**b**", "a https://x_y *z*", "1. - # >", `\\`, "https://", "ü_", "https://_ x https://_", "(https://a_(b_c)_d)_e", "https://http_a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -153,7 +160,11 @@ func FuzzEscapeMarkdown(f *testing.F) {
 			if escaped[j] == '\\' && j+1 < len(escaped) && !(i < len(text) && text[i] == '\\' && escaped[j+1] != '\\') {
 				j++
 			} else if strings.IndexByte("\\*_~`|<>[]@", escaped[j]) >= 0 {
-				if n := strings.LastIndex(text[:i], "http"); n < 0 || i >= n+plainAddress(text[n:]) {
+				inAddress := false
+				for n := range i {
+					inAddress = inAddress || i < n+plainAddress(text[n:])
+				}
+				if !inAddress {
 					t.Fatalf("%q at %d of %q is not escaped", escaped[j], j, escaped)
 				}
 			}

@@ -208,6 +208,16 @@ func splitMailServer(server string) (host, port string, err error) {
 	return host, port, nil
 }
 
+func checkMailServer(server string) error {
+	_, _, err := splitMailServer(server)
+	return err
+}
+
+func checkFrom(text string) error {
+	_, err := parseFrom(text)
+	return err
+}
+
 func checkMailTLS(mode string) error {
 	if mode != startTLS && mode != tlsOn && mode != tlsOff {
 		return fmt.Errorf("tls takes starttls, on or off, not '%s'", mode)
@@ -247,87 +257,62 @@ func ownName() string {
 //	}
 func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	// What holds a placeholder can be judged only when the configuration is loaded.
-	check := func(text string, err error) error {
-		if err == nil || strings.Contains(text, "{") {
-			return nil
-		}
-		return d.WrapErr(err)
-	}
 	if !d.AllArgs(&e.Server) {
 		return d.ArgErr()
 	}
-	e.Server = shorthand.Undo(e.Server)
-	_, _, err := splitMailServer(e.Server)
-	if err := check(e.Server, err); err != nil {
+	if err := checkParsed(d, &e.Server, checkMailServer); err != nil {
 		return err
 	}
-	seen := make(map[string]bool)
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		if seen[word] {
-			return d.Errf("%s is set already", word)
-		}
-		seen[word] = true
-		switch word {
-		case "from":
-			if !d.AllArgs(&e.From) {
-				return d.ArgErr()
-			}
-			e.From = shorthand.Undo(e.From)
-			_, err = parseFrom(e.From)
-			err = check(e.From, err)
-		case "username":
-			if !d.AllArgs(&e.Username) || e.Username == "" {
-				return d.Err("username takes one name, which must not be empty")
-			}
-			e.Username = shorthand.Undo(e.Username)
-		case "password":
-			// An error must not quote it.
-			if !d.AllArgs(&e.Password) || e.Password == "" {
-				return d.Err("password takes one secret, which must not be empty")
-			}
-			e.Password = shorthand.Undo(e.Password)
-		case "tls":
-			if !d.AllArgs(&e.TLS) {
-				return d.ArgErr()
-			}
-			err = check(e.TLS, checkMailTLS(e.TLS))
-		case "subject":
-			if !d.AllArgs(&e.Subject) {
-				return d.ArgErr()
-			}
-			e.Subject = shorthand.Undo(e.Subject)
-			if err = checkMailSubject(e.Subject); err != nil {
-				err = d.WrapErr(err)
-			}
-		case "root_ca":
-			if e.RootCA = d.RemainingArgs(); len(e.RootCA) == 0 || slices.Contains(e.RootCA, "") {
-				return d.Err("root_ca takes one or more PEM files")
-			}
-			for i := range e.RootCA {
-				e.RootCA[i] = shorthand.Undo(e.RootCA[i])
-			}
-		case "helo":
-			if !d.AllArgs(&e.Helo) {
-				return d.ArgErr()
-			}
-			e.Helo = shorthand.Undo(e.Helo)
-			err = check(e.Helo, checkHelo(e.Helo))
-		case "timeout":
-			err = e.unmarshalTimeout(d)
-		default:
-			return d.Errf("unrecognized subdirective '%s'; channel email takes from, username, password, tls, subject, root_ca, helo and timeout", word)
-		}
-		if err != nil {
-			return err
-		}
+	err := parseOptions(d, "email",
+		textOption("from", &e.From, checkFrom),
+		requiredOption("username", &e.Username, "username takes one name, which must not be empty"),
+		requiredOption("password", &e.Password, "password takes one secret, which must not be empty"),
+		textOption("tls", &e.TLS, checkMailTLS),
+		option{"subject", e.unmarshalSubject},
+		option{"root_ca", e.unmarshalRootCA},
+		textOption("helo", &e.Helo, checkHelo),
+		option{"timeout", e.unmarshalTimeout})
+	if err != nil {
+		return err
 	}
 	if e.From == "" {
 		return d.Err("channel email needs from, the address that mails come from")
 	}
 	if (e.Username == "") != (e.Password == "") {
 		return d.Err("username and password go together")
+	}
+	return nil
+}
+
+// requiredOption is an option that takes one text, whose errors do not quote it.
+func requiredOption(word string, text *string, complaint string) option {
+	return option{word, func(d *caddyfile.Dispenser) error {
+		if !d.AllArgs(text) || *text == "" {
+			return d.Err(complaint)
+		}
+		*text = shorthand.Undo(*text)
+		return nil
+	}}
+}
+
+// unmarshalSubject judges the subject at once: its placeholders are its own.
+func (e *Email) unmarshalSubject(d *caddyfile.Dispenser) error {
+	if !d.AllArgs(&e.Subject) {
+		return d.ArgErr()
+	}
+	e.Subject = shorthand.Undo(e.Subject)
+	if err := checkMailSubject(e.Subject); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+func (e *Email) unmarshalRootCA(d *caddyfile.Dispenser) error {
+	if e.RootCA = d.RemainingArgs(); len(e.RootCA) == 0 || slices.Contains(e.RootCA, "") {
+		return d.Err("root_ca takes one or more PEM files")
+	}
+	for i := range e.RootCA {
+		e.RootCA[i] = shorthand.Undo(e.RootCA[i])
 	}
 	return nil
 }
@@ -357,7 +342,7 @@ func (e *Email) Send(ctx context.Context, d *engine.Delivery) error {
 	if err != nil {
 		return &engine.FinalError{Err: err}
 	}
-	if strings.TrimSpace(d.Body) == "" {
+	if isBlank(cleanText(d.Body)) {
 		return &engine.FinalError{Err: errors.New("the answer is blank, and no mail is sent without a text")}
 	}
 	attempt, cancel := context.WithTimeout(ctx, time.Duration(e.Timeout))
@@ -475,6 +460,10 @@ func whyNoMailServer(err error) error {
 	return errors.New("the mail server broke off the start of TLS")
 }
 
+// smtpPause is for a server that is busy or has too many connections: it says so before anything of ours has been looked at,
+// or by closing the connection, and means whatever else is for it as well.
+const smtpPause = 30 * time.Second
+
 // outcome is what Send has to return when the dialogue ended with err.
 func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error) error {
 	if err == nil {
@@ -484,10 +473,13 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 		return errors.New("the attempt was stopped before the mail server had the message")
 	}
 	if refused, ok := errors.AsType[*smtpRefusal](err); ok {
-		if refused.code/100 == 5 {
+		switch {
+		case refused.code/100 == 5:
 			return &engine.FinalError{Err: refused}
+		case refused.code == 421, refused.code/100 == 4 && s.offers == nil:
+			return &engine.RetryLaterError{After: smtpPause, Everywhere: true, Err: refused}
 		}
-		return refused
+		return refused // for a mail that is greylisted, say, the usual schedule is the right one
 	}
 	_, final := errors.AsType[*engine.FinalError](err)
 	_, unreachable := errors.AsType[*engine.UnreachableError](err)
@@ -496,7 +488,7 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 	case final || unreachable:
 		return err
 	case attempt.Err() != nil:
-		return fmt.Errorf("the mail server did not take the message within %s", time.Duration(e.Timeout))
+		return &engine.UnreachableError{Err: fmt.Errorf("the mail server did not take the message within %s", time.Duration(e.Timeout))}
 	case nonsense || s.answers != nil && s.answers.N <= 0:
 		return errors.New("what the mail server said is not SMTP")
 	case s.sent:
@@ -534,7 +526,7 @@ type smtpSession struct {
 	text    *textproto.Conn
 	answers *io.LimitedReader // under text
 
-	offers map[string]string // what the server can do, and the parameters of that
+	offers map[string]string // what the server can do, and the parameters of that; nil before the greetings
 	proofs []string          // what was sent to prove knowledge of the password, as it was sent
 	code   int               // of the last answer, 0 if there is none …
 	answer string            // … and its text
@@ -555,7 +547,7 @@ func (s *smtpSession) open(ctx context.Context, conn net.Conn) {
 
 // speakOver begins afresh on the connection: what was received before, and not read, is dropped.
 func (s *smtpSession) speakOver(conn net.Conn) {
-	s.conn = conn
+	s.conn, s.offers = conn, nil
 	s.answers = &io.LimitedReader{R: conn, N: maxSMTPAnswers}
 	s.text = textproto.NewConn(struct {
 		io.Reader

@@ -444,6 +444,7 @@ const (
 	again       = "tried again"
 	final       = "final"
 	unreachable = "unreachable"
+	paused      = "all mail waits 30 s"
 )
 
 func kindOf(err error) string {
@@ -452,6 +453,12 @@ func kindOf(err error) string {
 	}
 	if _, ok := errors.AsType[*engine.UnreachableError](err); ok {
 		return unreachable
+	}
+	if later, ok := errors.AsType[*engine.RetryLaterError](err); ok {
+		if later.Everywhere && later.After == 30*time.Second {
+			return paused
+		}
+		return fmt.Sprintf("%+v", later)
 	}
 	return again
 }
@@ -462,7 +469,6 @@ func TestEmailFailsWithAReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
 	on := func(step, what string) smtpSpec { return smtpSpec{On: map[string]string{step: what}} }
 	withLogin := smtpSpec{TLS: "starttls", Cert: pki.good.cert, Key: pki.good.key, User: "agent", Password: "right"}
 	loginFails := withLogin
@@ -484,17 +490,21 @@ func TestEmailFailsWithAReason(t *testing.T) {
 		answer string
 		last   string // step that the server saw, other than QUIT
 	}{
-		{"busy at the start", on("CONNECT", "421 4.3.2 busy"), plain, "", again, "the mail server refused the connection for now (421)", 421, "4.3.2 busy", "CONNECT"},
+		{"busy at the start", on("CONNECT", "421 4.3.2 busy"), plain, "", paused, "the mail server refused the connection for now (421)", 421, "4.3.2 busy", "CONNECT"},
+		{"too many connections", on("CONNECT", "450 4.7.0 too many"), plain, "", paused, "the mail server refused the connection for now (450)", 450, "4.7.0 too many", "CONNECT"},
 		{"no service", on("CONNECT", "554 no"), plain, "", final, "the mail server refused the connection (554)", 554, "no", "CONNECT"},
-		{"EHLO later", on("EHLO", "451 later"), plain, "", again, "the mail server refused the greeting for now (451)", 451, "later", "EHLO"},
+		{"EHLO later", on("EHLO", "451 later"), plain, "", paused, "the mail server refused the greeting for now (451)", 451, "later", "EHLO"},
 		{"EHLO refused", on("EHLO", "550 bad name"), plain, "", final, "the mail server refused the greeting (550)", 550, "bad name", "EHLO"},
-		{"EHLO later, TLS required", on("EHLO", "451 later"), starttls, "", again, "the mail server refused the greeting for now (451)", 451, "later", "EHLO"},
+		{"EHLO later, TLS required", on("EHLO", "451 later"), starttls, "", paused, "the mail server refused the greeting for now (451)", 451, "later", "EHLO"},
+		{"EHLO later, in TLS", smtpSpec{TLS: "starttls", Cert: pki.good.cert, Key: pki.good.key, On: map[string]string{"EHLO in TLS": "451 later"}}, starttls, "", paused, "the mail server refused the greeting for now (451)", 451, "later", "EHLO"},
 		{"MAIL later", on("MAIL", "451 4.3.0 later"), plain, "", again, "the mail server refused the sender for now (451)", 451, "4.3.0 later", "MAIL"},
 		{"MAIL refused", on("MAIL", "553 5.7.1 not you"), plain, "", final, "the mail server refused the sender (553)", 553, "5.7.1 not you", "MAIL"},
 		{"RCPT greylisted", on("RCPT", "450 4.2.0 greylisted"), plain, "", again, "the mail server refused the recipient for now (450)", 450, "4.2.0 greylisted", "RCPT"},
 		{"RCPT out of space", on("RCPT", "452 4.2.2 full"), plain, "", again, "the mail server refused the recipient for now (452)", 452, "4.2.2 full", "RCPT"},
 		{"RCPT refused, in several lines", on("RCPT", "550-5.1.1 no such user\r\n550 5.1.1 really"), plain, "", final, "the mail server refused the recipient (550)", 550, "5.1.1 no such user\n5.1.1 really", "RCPT"},
-		{"DATA later", on("DATA", "421 4.4.2 closing"), plain, "", again, "the mail server refused the message for now (421)", 421, "4.4.2 closing", "DATA"},
+		{"RCPT, and busy", on("RCPT", "421 4.7.0 slow down"), plain, "", paused, "the mail server refused the recipient for now (421)", 421, "4.7.0 slow down", "RCPT"},
+		{"message, and closing", on("DOT", "421 4.3.2 closing"), plain, "", paused, "the mail server refused the message for now (421)", 421, "4.3.2 closing", "DATA"},
+		{"DATA later", on("DATA", "421 4.4.2 closing"), plain, "", paused, "the mail server refused the message for now (421)", 421, "4.4.2 closing", "DATA"},
 		{"DATA refused", on("DATA", "554 5.5.1 no"), plain, "", final, "the mail server refused the message (554)", 554, "5.5.1 no", "DATA"},
 		{"DATA answered with OK", on("DATA", "250 fine"), plain, "", again, "the mail server gave an answer that does not fit the message (250)", 250, "fine", "DATA"},
 		{"message later", on("DOT", "451 4.3.0 later"), plain, "", again, "the mail server refused the message for now (451)", 451, "4.3.0 later", "DATA"},
@@ -527,6 +537,7 @@ func TestEmailFailsWithAReason(t *testing.T) {
 		specs = append(specs, c.spec)
 	}
 	servers := startSMTP(t, specs...)
+	closed.Close() // not before: a server would take its port
 	for i, c := range cases {
 		if c.e.Server == "" {
 			c.e.Server = servers.address(i)
@@ -640,7 +651,7 @@ func TestEmailTakesNoLongerThanItsTimeout(t *testing.T) {
 		if step == "STARTTLS" {
 			e.TLS = "starttls"
 		}
-		attempt(step, e, again, "the mail server did not take the message within 700ms")
+		attempt(step, e, unreachable, "the mail server did not take the message within 700ms")
 	}
 	attempt("no TLS", Email{Server: silent.Addr().String(), TLS: "on"}, unreachable, "connecting to the mail server took too long")
 	wg.Wait()
@@ -792,7 +803,7 @@ func TestEmailBelievesNothingSaidBeforeTLS(t *testing.T) {
 }
 
 func TestEmailRefusesBlankAnswers(t *testing.T) {
-	for _, text := range []string{"", " \r\n\t\n"} {
+	for _, text := range []string{"", " \r\n\t\n", "\u200b\u2800", "\x00\x07", "\ufeff\u00ad \u3164"} {
 		d := exampleDelivery()
 		d.Body = text
 		err := newEmail(t, Email{Server: "mail.invalid"}).Send(t.Context(), d)

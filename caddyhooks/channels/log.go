@@ -15,7 +15,8 @@ func init() {
 	caddy.RegisterModule(Log{})
 }
 
-// Log is a channel that writes answers to Caddy's log, as the logger hooks.channels.log. It takes any name for a chat.
+// Log is a channel that writes answers to Caddy's log, as the logger hooks.channels.log. A chat is any name
+// that can be printed.
 type Log struct {
 	log *zap.Logger
 }
@@ -48,8 +49,8 @@ func (*Log) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// ValidTo takes any chat.
-func (*Log) ValidTo(string) error { return nil }
+// ValidTo takes any name that can be printed.
+func (*Log) ValidTo(to string) error { return checkChatName(to) }
 
 // Send writes the answer to the log.
 func (l *Log) Send(_ context.Context, d *engine.Delivery) error {

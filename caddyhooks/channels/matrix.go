@@ -64,13 +64,13 @@ func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank")
 	}
 	m.Token = shorthand.Undo(m.Token)
-	if err := m.checkParsedURL(d, checkBaseURL); err != nil {
+	if err := checkParsed(d, &m.URL, checkBaseURL); err != nil {
 		return err
 	}
 	return parseOptions(d, "matrix", m.timeoutOption())
 }
 
-var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$`)
+var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)
 
 // ValidTo takes ids and aliases of rooms.
 func (*Matrix) ValidTo(to string) error {
@@ -83,18 +83,21 @@ func (*Matrix) ValidTo(to string) error {
 func isRoomID(id string) bool {
 	local, ok := strings.CutPrefix(id, "!")
 	local, server, hasServer := strings.Cut(local, ":")
-	return ok && fitsMatrix(id) && local != "" && (!hasServer || matrixServer.MatchString(server))
+	return ok && fitsMatrix(id, local) && (!hasServer || matrixServer.MatchString(server))
 }
 
 func isRoomAlias(alias string) bool {
 	local, ok := strings.CutPrefix(alias, "#")
 	local, server, hasServer := strings.Cut(local, ":")
-	return ok && fitsMatrix(alias) && local != "" && hasServer && matrixServer.MatchString(server)
+	return ok && fitsMatrix(alias, local) && hasServer && matrixServer.MatchString(server)
 }
 
-// fitsMatrix leaves out some ids that Matrix allows and nobody has.
-func fitsMatrix(id string) bool {
-	return len(id) <= 255 && utf8.ValidString(id) && !strings.ContainsFunc(id, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
+// fitsMatrix leaves out some ids that Matrix allows and hardly anybody has. They become a part of a path, and a proxy before
+// the server may take for its steps what is escaped there. The local part is what stands before the server.
+func fitsMatrix(id, local string) bool {
+	return len(id) <= 255 && utf8.ValidString(id) && strings.Trim(local, ".") != "" && !strings.ContainsFunc(id, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`/\?%`, r)
+	})
 }
 
 // matrixMessage is the content of an m.room.message. The mentions are there to say that there are none: without them,
@@ -119,7 +122,7 @@ func (m *Matrix) Send(ctx context.Context, d *engine.Delivery) error {
 		return &engine.FinalError{Err: err}
 	}
 	parts := matrixSplitter.split(cleanText(d.Body), d.RunID)
-	return sendParts(ctx, d, parts, func(part string) error {
+	return sendParts(d, parts, func(part string) error {
 		room, err := m.room(ctx, d)
 		if err != nil {
 			return err
@@ -237,6 +240,7 @@ func judgeMatrix(o *outbound.Outcome, answer map[string]any, notFound string) {
 	case "M_LIMIT_EXCEEDED":
 		o.Final = false
 		o.RetryAfter = max(o.RetryAfter, pause(answer["retry_after_ms"], time.Millisecond))
+		o.Everywhere = true // servers count by user, not by room
 	}
 	o.Reason = answered("the Matrix server", code, why)
 }

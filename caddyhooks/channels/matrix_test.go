@@ -3,8 +3,11 @@ package channels
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +32,7 @@ func startMatrix(t *testing.T, token, room string, lose func(n int) bool) *matri
 			return
 		}
 		path, _ := url.PathUnescape(r.path)
-		if r.method == "GET" && path == "/_matrix/client/v3/directory/room/#team/a:example.org" && strings.Count(r.path, "/") == 6 {
+		if r.method == "GET" && path == "/_matrix/client/v3/directory/room/#team,a:example.org" {
 			say(w, 200, fmt.Sprintf(`{"room_id":%q,"servers":["example.org"]}`, s.room))
 			return
 		}
@@ -60,7 +63,7 @@ func TestMatrixMessageOnTheWire(t *testing.T) {
 	for _, tc := range []struct{ to, path string }{
 		{"!room:example.org", "/_matrix/client/v3/rooms/%21room:example.org/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
 		{"!31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM", "/_matrix/client/v3/rooms/%2131hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
-		{"!a/..?#%:example.org", "/_matrix/client/v3/rooms/%21a%2F..%3F%23%25:example.org/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
+		{"!a..#,ü:example.org", "/_matrix/client/v3/rooms/%21a..%23%2C%C3%BC:example.org/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
 	} {
 		s := startMatrix(t, "syt_secret", tc.to, never)
 		d := delivery(tc.to, "Hello <b>@room</b> @alice:example.org \"&\" \x00")
@@ -81,7 +84,7 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 	s := startMatrix(t, "hush-1", "!room:example.org", never)
 	channel := loadChannel(t, "matrix "+s.URL+" hush-1")
 	for i := range 3 {
-		d := delivery("#team/a:example.org", "x")
+		d := delivery("#team,a:example.org", "x")
 		d.ID = fmt.Sprintf("msg_%d", i)
 		if err := channel.Send(t.Context(), d); err != nil {
 			t.Fatal(err)
@@ -92,7 +95,7 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 		t.Fatalf("got %d requests and %d events", len(all), len(s.events))
 	}
 	lookup := all[0]
-	if lookup.method != "GET" || lookup.path != "/_matrix/client/v3/directory/room/%23team%2Fa:example.org" || lookup.body != "" {
+	if lookup.method != "GET" || lookup.path != "/_matrix/client/v3/directory/room/%23team%2Ca:example.org" || lookup.body != "" {
 		t.Errorf("got %s %s", lookup.method, lookup.path)
 	}
 	lookup.wantHeaders(t, map[string]string{"User-Agent": "caddy-hooks", "Authorization": "Bearer hush-1"})
@@ -101,13 +104,13 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 	s.mu.Lock()
 	s.room = "!new:example.org"
 	s.mu.Unlock()
-	outcome{kind: "final", words: "has not joined"}.check(t, channel.Send(t.Context(), delivery("#team/a:example.org", "x")))
-	if err := channel.Send(t.Context(), delivery("#team/a:example.org", "x")); err != nil {
+	outcome{kind: "final", words: "has not joined"}.check(t, channel.Send(t.Context(), delivery("#team,a:example.org", "x")))
+	if err := channel.Send(t.Context(), delivery("#team,a:example.org", "x")); err != nil {
 		t.Error(err)
 	}
 
 	outcome{kind: "final", words: "M_NOT_FOUND: no room has this alias"}.check(t, channel.Send(t.Context(), delivery("#other:example.org", "x")))
-	for _, answer := range []string{``, `{}`, `{"room_id":""}`, `{"room_id":7}`, `{"room_id":"room"}`, `{"room_id":"!a b"}`, `{"room_id":"!` + strings.Repeat("a", 300) + `"}`} {
+	for _, answer := range []string{``, `{}`, `{"room_id":""}`, `{"room_id":7}`, `{"room_id":"room"}`, `{"room_id":"!a b"}`, `{"room_id":"!a/../b"}`, `{"room_id":"!..:b"}`, `{"room_id":"!` + strings.Repeat("a", 300) + `"}`} {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, answer) })
 		outcome{kind: "again", words: "not what a Matrix server would say"}.check(t, loadChannel(t, "matrix "+s.URL+" hush-1").Send(t.Context(), delivery("#a:b", "x")))
 		if n := len(s.seen()); n != 1 {
@@ -129,6 +132,59 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 	a.rooms["old"] = resolvedAlias{"!a", time.Now().Add(-time.Second)}
 	if _, ok := a.room("old"); ok {
 		t.Error("an alias is kept for good")
+	}
+}
+
+// The inbox of the example plays a homeserver, too.
+func TestExampleInboxKnowsAliases(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs Python")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	l.Close()
+	inbox := exec.Command(python, "../../examples/chat-channels/inbox.py")
+	inbox.Env = append(os.Environ(), "PORT="+port)
+	if err := inbox.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = inbox.Process.Kill()
+		_ = inbox.Wait()
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the inbox does not listen: %v", err)
+		}
+	}
+	channel := loadChannel(t, "matrix http://"+address+" hush-1")
+	if err := channel.Send(t.Context(), delivery("!first:example.org", "first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := channel.Send(t.Context(), delivery("#team:example.org", "second")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"first", "second"} {
+		resp, err := http.Get("http://" + address + "/next")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var message struct{ Body string }
+		err = json.NewDecoder(resp.Body).Decode(&message)
+		resp.Body.Close()
+		if err != nil || message.Body != want {
+			t.Errorf("got %q and %v, want %s", message.Body, err, want)
+		}
 	}
 }
 
@@ -187,13 +243,14 @@ func TestMatrixErrors(t *testing.T) {
 func TestMatrixChats(t *testing.T) {
 	channel := new(Matrix)
 	for _, to := range []string{"!a:b", "!OGEhHVWSdvArJzumhm:matrix.org", "!x:example.org:8448", "!x:[::1]:8448", "!31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM",
-		"#room:example.org", "#büro/2:example.org", "!" + strings.Repeat("a", 250) + ":b.c"} {
+		"#room:example.org", "#büro-2:example.org", "#🎉:example.org", "#..a:example.org", "!x:[1::]", "!" + strings.Repeat("a", 250) + ":b.c"} {
 		if err := channel.ValidTo(to); err != nil {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
 	for _, to := range []string{"", "!", "#", "!:b", "#:b", "#room", "room:example.org", "@alice:example.org", "!a:", "#a:", "!a:b/c", "!a:b:c", "#a:b?c", "!a b:c", "!a\n:b",
-		"!a\x00:b", "!a\u202e:b", "!" + strings.Repeat("a", 255), "!\xff:b"} {
+		"!a\x00:b", "!a\u202e:b", "!" + strings.Repeat("a", 255), "!\xff:b",
+		"!..:b", "!.", "#..:b", "!/:b", "#a/../b:c", "#a/b:c", `!a\b:c`, "!a?b:c", "!a%2Fb:c", "!a%2Fb", "!a:..", "!a:-", "!a:.:1", "#a:..", "!a:[::]", "!a:[.]:1"} {
 		if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "#room:example.org") {
 			t.Errorf("%q: %v", to, err)
 		}

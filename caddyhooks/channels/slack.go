@@ -21,8 +21,8 @@ func init() {
 // Slack is a channel that posts answers with the token of a Slack app, which has to have the scope chat:write. A chat is
 // the id of a channel, a group, a direct message or a user, or the #name of a channel. The url is that of the Web API.
 //
-// Slack makes links of addresses and pictures of :names: in every text. It cannot tell a repeat: when its answer gets lost,
-// a message is posted twice.
+// Slack makes pictures of :names: in every text, and may make links of addresses, though it is asked not to. It cannot tell a
+// repeat: when its answer gets lost, a message is posted twice.
 type Slack struct {
 	API
 }
@@ -77,7 +77,9 @@ type slackMessage struct {
 // The limit is what Slack recommends; it would take ten times as much.
 var slackSplitter = splitter{limit: 4000, size: func(text string) int { return utf16Length(escapeSlack.Replace(text)) }}
 
-// escapeSlack escapes what mentions and links are made of. Nothing else in a text can become one.
+// escapeSlack escapes what mentions, and links with a text of their own, are written with. The rest is up to the fields of
+// the message: parse none asks Slack not to look for bare addresses, and without link_names it does not look for @names and
+// #channels.
 var escapeSlack = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // Send posts the answer, in as many messages as it takes.
@@ -85,7 +87,7 @@ func (s *Slack) Send(ctx context.Context, d *engine.Delivery) error {
 	if err := s.ValidTo(d.To); err != nil {
 		return &engine.FinalError{Err: err}
 	}
-	return sendParts(ctx, d, slackSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
+	return sendParts(d, slackSplitter.split(cleanText(d.Body), d.RunID), func(part string) error {
 		body := encodeJSON(slackMessage{Channel: d.To, Text: escapeSlack.Replace(part), Parse: "none"})
 		req, err := s.request(ctx, http.MethodPost, "/chat.postMessage", body)
 		if err != nil {

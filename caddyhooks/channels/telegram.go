@@ -121,7 +121,7 @@ func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
 		return &engine.FinalError{Err: err}
 	}
 	parts := telegramSplitter.split(strings.Map(keptByTelegram, cleanText(d.Body)), d.RunID)
-	return sendParts(ctx, d, parts, func(part string) error {
+	return sendParts(d, parts, func(part string) error {
 		body := encodeJSON(telegramMessage{
 			Chat: chat, Topic: topic, Text: part, Entities: quietMentions(part), Preview: telegramPreview{Disabled: true},
 		})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -58,8 +60,27 @@ func (w *Webhook) Provision(caddy.Context) error {
 	if w.signer, err = outbound.NewSigner(secrets); err != nil {
 		return fmt.Errorf("channel webhook: %w", err)
 	}
-	w.secrets = append(w.secrets, secrets...)
+	w.secrets = slices.Concat(secretsInURL(w.url), w.secrets, secrets)
 	return nil
+}
+
+// secretsInURL is what a receiver that repeats a request could give away of its URL, some of which are secrets: the longest
+// first, each as it is written and without its escapes.
+func secretsInURL(raw string) (secrets []string) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil
+	}
+	for _, part := range []string{u.RequestURI(), u.EscapedPath(), "?" + u.RawQuery} {
+		if len(part) <= len("/") {
+			continue
+		}
+		secrets = append(secrets, part)
+		if plain, err := url.PathUnescape(part); err == nil && plain != part {
+			secrets = append(secrets, plain)
+		}
+	}
+	return secrets
 }
 
 // UnmarshalCaddyfile parses:
@@ -75,7 +96,7 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.AllArgs(&w.URL) {
 		return d.Err("channel webhook takes one URL")
 	}
-	if err := w.checkParsedURL(d, checkURL); err != nil {
+	if err := checkParsed(d, &w.URL, checkURL); err != nil {
 		return err
 	}
 	return parseOptions(d, "webhook", option{"token", w.unmarshalToken}, option{"secret", w.unmarshalSecret}, w.timeoutOption())
@@ -108,7 +129,10 @@ func (w *Webhook) unmarshalSecret(d *caddyfile.Dispenser) error {
 }
 
 // ValidTo takes any name that can be printed.
-func (*Webhook) ValidTo(to string) error {
+func (*Webhook) ValidTo(to string) error { return checkChatName(to) }
+
+// checkChatName is for channels that have no chats of their own.
+func checkChatName(to string) error {
 	if to == "" || len(to) > 256 || !utf8.ValidString(to) || strings.ContainsFunc(to, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return errors.New("a chat on this channel is a text of up to 256 bytes without control characters")
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 func TestWebhookOnTheWire(t *testing.T) {
@@ -81,16 +83,40 @@ func TestWebhookTakesEverySuccess(t *testing.T) {
 	}
 }
 
-func TestWebhookChats(t *testing.T) {
-	channel := new(Webhook)
-	for _, to := range []string{"a", "#team", "a b", "büro/1", strings.Repeat("a", 256)} {
-		if err := channel.ValidTo(to); err != nil {
-			t.Errorf("%s: %v", to, err)
+// Some URLs are secrets, and whoever answers may repeat the request.
+func TestWebhookURLIsNeverShown(t *testing.T) {
+	for _, tc := range []struct{ path, answer, want string }{
+		{"/services/T0/hush", "Cannot POST /services/T0/hush", "Cannot POST ••••"},
+		{"/services/T0/hush?key=hush2", "no /services/T0/hush?key=hush2 here", "no •••• here"},
+		{"/services/T0/hush?key=hush2", "no /services/T0/hush here", "no •••• here"},
+		{"/services/T0/hush?key=hush2", "no /behind/a/proxy?key=hush2 here", "no /behind/a/proxy•••• here"},
+		{"/?key=hush", "/?key=hush", "••••"},
+		{"?key=hush", "/?key=hush", "••••"},
+		{"/a%2Fhush?b=%C3%A4&c", `a: /a%2Fhush?b=%C3%A4&c, b: /a/hush?b=ä&amp;c, c: \/a%2fhush?b=%C3%A4\u0026c, d: %2Fa%252Fhush`, "a: ••••, b: ••••, c: ••••, d: ••••"},
+		{"/x/token-hush", "/x/token-hush, token-hush", "••••, ••••"},
+		{"/", "a/b?c", "a/b?c"},
+		{"", "a/b?c", "a/b?c"},
+	} {
+		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 500, tc.answer) })
+		d := delivery("x", "y")
+		outcome{kind: "again", words: "the receiver answered 500"}.check(t, loadChannel(t, "webhook "+s.URL+tc.path+" {\n token token-hush\n}").Send(t.Context(), d))
+		if d.LastAnswer != tc.want {
+			t.Errorf("%s: kept of the answer: %s", tc.path, d.LastAnswer)
 		}
 	}
-	for _, to := range []string{"", "a\nb", "a\x00", "\u202e", "\xff", strings.Repeat("a", 257)} {
-		if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "256 bytes") {
-			t.Errorf("%q: %v", to, err)
+}
+
+func TestChatsOfAnyName(t *testing.T) {
+	for _, channel := range []engine.Channel{new(Webhook), new(Log)} {
+		for _, to := range []string{"a", "#team", "a b", "büro/1", strings.Repeat("a", 256)} {
+			if err := channel.ValidTo(to); err != nil {
+				t.Errorf("%T: %s: %v", channel, to, err)
+			}
+		}
+		for _, to := range []string{"", "a\nb", "a\x00", "\u202e", "\xff", strings.Repeat("a", 257)} {
+			if err := channel.ValidTo(to); err == nil || !strings.Contains(err.Error(), "256 bytes") {
+				t.Errorf("%T: %q: %v", channel, to, err)
+			}
 		}
 	}
 }

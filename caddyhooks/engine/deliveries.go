@@ -24,9 +24,9 @@ func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error
 		return nil, err
 	}
 	// Whoever asks for this knows more about the host than we do.
-	e.breakers.succeeded(d.Destination().Host)
-	e.store.Throttle(Destination{Host: d.Destination().Host}, 0, time.Time{})
-	e.store.Throttle(d.Destination(), 0, time.Time{})
+	to := d.Destination()
+	e.breakers.reset(Destination{Host: to.Host})
+	e.breakers.reset(to)
 	signal(e.deliveries)
 	return d, nil
 }

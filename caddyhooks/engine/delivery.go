@@ -32,7 +32,7 @@ type Delivery struct {
 
 	Status    DeliveryStatus
 	Attempt   int // attempts so far …
-	Restart   int // … and how many there were when it was last sent again by hand
+	Restart   int // … and how many there were when its schedule last began anew
 	CreatedAt time.Time
 	TriedAt   time.Time // when the last attempt began
 	Due       time.Time // when the next one is
@@ -45,7 +45,7 @@ type Delivery struct {
 
 // Destination is where a delivery goes to, as far as that matters for when it can be sent.
 type Destination struct {
-	Host string // what may be slow or down as a whole: the host and port of a callback, or a channel
+	Host string // what may be slow or down as a whole: the origin of a callback, or a channel
 	Chat string // on a channel: what is written to one message at a time
 }
 
@@ -57,7 +57,8 @@ func (d *Delivery) Destination() Destination {
 	if d.Channel != "" {
 		return Destination{Host: "channel/" + d.Channel, Chat: d.To}
 	}
-	return Destination{Host: d.CallbackHost()}
+	scheme, _, _ := strings.Cut(strings.ToLower(d.Callback), ":")
+	return Destination{Host: scheme + "://" + d.CallbackHost()}
 }
 
 // CallbackHost is the host and port of a callback, "" of a delivery to a channel.
@@ -158,7 +159,7 @@ func (d *Delivery) Record(o outbound.Outcome) error {
 	case o.Unreachable:
 		return &UnreachableError{Err: err}
 	case o.RetryAfter > 0:
-		return &RetryLaterError{After: o.RetryAfter, Err: err}
+		return &RetryLaterError{After: o.RetryAfter, Everywhere: o.Everywhere, Err: err}
 	default:
 		return err
 	}
@@ -170,8 +171,8 @@ type FinalError struct{ Err error }
 func (e *FinalError) Error() string { return e.Err.Error() }
 func (e *FinalError) Unwrap() error { return e.Err }
 
-// UnreachableError is returned by a Sender when there was no connection to send anything over, so that nothing else can be
-// delivered to the same host either.
+// UnreachableError is returned by a Sender when there was no connection to send anything over, or no answer in time, so
+// that other deliveries to the same host would probably fail too.
 type UnreachableError struct{ Err error }
 
 func (e *UnreachableError) Error() string { return e.Err.Error() }
@@ -180,7 +181,9 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // RetryLaterError is returned by a Sender when the other side asked for a pause before the next attempt.
 type RetryLaterError struct {
 	After time.Duration
-	Err   error
+	// The pause is for all chats of the channel.
+	Everywhere bool
+	Err        error
 }
 
 func (e *RetryLaterError) Error() string { return e.Err.Error() }

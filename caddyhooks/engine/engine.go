@@ -76,6 +76,7 @@ func New(store Store) *Engine {
 		freed:      make(chan struct{}, 1),
 		deliveries: make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
+		breakers:   breakers{throttle: store.Throttle},
 	}
 	e.base, e.cut = context.WithCancelCause(context.Background())
 	return e

@@ -73,67 +73,84 @@ func (e *Engine) sendDue() (next time.Time) {
 // sendOnce makes one attempt and records how it went.
 func (e *Engine) sendOnce(d *Delivery) {
 	config := e.config.Load()
+	before := *d
 	d.Attempt++
 	d.TriedAt, d.LastStatus, d.LastAnswer = time.Now(), 0, ""
-	sent := d.Sent
 	err := send(e.base, config, d)
 	e.sending.Add(-1)
-	if err != nil && d.Sent > sent {
-		d.Restart = d.Attempt - 1 // as long as parts arrive it is on its way
-	}
-	overdue := false
 	if err != nil && e.base.Err() != nil {
-		d.Attempt-- // it was us who broke it off
-	} else {
-		overdue = e.heed(config, d, err) && d.Restart == 0 && d.TriedAt.Sub(d.CreatedAt) > overdueAfter
+		before.Sent = d.Sent
+		e.settle(config, &before, err) // it was us who broke it off, and it is as due as before
+		return
 	}
+	if err != nil && d.Sent > before.Sent { // as long as parts arrive it is on its way
+		d.Restart = d.Attempt - 1
+		e.breakers.succeeded(d.Destination())
+	}
+	hopeless := e.heed(config, d, err)
 
-	d.Status, d.LastError = Delivered, ""
-	if err == nil {
-		d.LastAnswer = ""
-	} else {
-		d.Status, d.LastError = Dead, lastError(err)
-		var final *FinalError
-		if delay, more := outbound.RetryDelay(d.Attempt-d.Restart, rand.Float64); more && !errors.As(err, &final) && !overdue {
-			var later *RetryLaterError
-			if errors.As(err, &later) {
-				delay = max(delay, later.After)
-			}
-			d.Status, d.Due = Pending, time.Now().Add(delay)
-		}
+	var final *FinalError
+	delay, more := outbound.RetryDelay(d.Attempt-d.Restart, rand.Float64)
+	d.Status, d.LastError = Pending, lastError(err)
+	switch {
+	case err == nil:
+		d.Status, d.LastAnswer = Delivered, ""
+	case askedToWait(err) > 0 && d.Channel != "" && d.TriedAt.Sub(d.CreatedAt) < overdueAfter:
+		d.Attempt-- // to be told to wait is no failure. It is still due, and so stays the first of its chat.
+	case errors.As(err, &final), !more, hopeless:
+		d.Status = Dead
+	case d.Channel != "" && delay <= maxHold:
+		// Its chat waits with it, so that answers stay in order and in one piece.
+		e.store.Throttle(d.Destination(), 0, time.Now().Add(delay))
+	default:
+		d.Due = time.Now().Add(max(delay, askedToWait(err)))
 	}
 	e.settle(config, d, err)
 }
 
+// maxHold is for how long a chat is held up by an answer that fails again and again. After that others pass it.
+const maxHold = 5 * time.Minute
+
+// askedToWait is the pause that the other side asked for when an attempt failed, 0 if it did not.
+func askedToWait(err error) time.Duration {
+	var later *RetryLaterError
+	if errors.As(err, &later) {
+		return later.After
+	}
+	return 0
+}
+
 // heed has others benefit from how an attempt went: nothing is sent in vain to a host that cannot be reached, and a chat
-// whose service asked for a pause gets one. It reports whether the host has been down for so long that what
-// waits for it is given up.
+// whose service asked for a pause gets one. It reports whether the host has been down for so long that the delivery is to be
+// given up.
 func (e *Engine) heed(config *Config, d *Delivery, err error) (hopeless bool) {
 	to := d.Destination()
 	host := Destination{Host: to.Host}
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
-		pause, down := e.breakers.failed(host.Host, d.TriedAt, time.Now())
+		pause, down := e.breakers.failed(host, d.TriedAt, 0)
 		if pause > 0 {
 			config.Log.Warn("a host cannot be reached, and gets a pause", zap.String("host", host.Host), zap.Duration("pause", pause))
-			e.store.Throttle(host, 1, time.Now().Add(pause))
 		}
-		if down > overdueAfter {
-			e.giveUpOverdue(config, host.Host)
-			return true
+		if down <= overdueAfter {
+			return false
 		}
-	} else if e.breakers.succeeded(host.Host) {
-		e.store.Throttle(host, 0, time.Time{})
+		e.giveUpOverdue(config, host.Host)
+		return d.Restart == 0 && !d.CreatedAt.IsZero() && time.Since(d.CreatedAt) > overdueAfter
 	}
 	var later *RetryLaterError
-	if errors.As(err, &later) && to.Chat != "" {
-		e.store.Throttle(to, 0, time.Now().Add(min(later.After, maxChatPause)))
+	switch asked := errors.As(err, &later); {
+	case asked && to.Chat != "" && later.Everywhere:
+		e.breakers.failed(host, d.TriedAt, later.After)
+	case asked && to.Chat != "":
+		e.breakers.succeeded(host)
+		e.breakers.failed(to, d.TriedAt, later.After)
+	default:
+		e.breakers.succeeded(host)
+		e.breakers.succeeded(to)
 	}
 	return false
 }
-
-// maxChatPause bounds for how long a chat is left alone because of what was said to one delivery.
-const maxChatPause = 5 * time.Minute
 
 // overdueAfter is how long a delivery waits for a host that cannot be reached all the while before it is given up. As
 // attempts to such a host are few, the schedule alone would take for ever when there are many deliveries to it.
@@ -171,7 +188,11 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error) {
 	case Dead:
 		config.Log.Error("delivery given up", append(fields, zap.Error(cause))...)
 	case Pending:
-		config.Log.Warn("delivery failed, will be tried again", append(fields, zap.Error(cause), zap.Time("due", d.Due))...)
+		log := config.Log.Warn
+		if d.Channel != "" && askedToWait(cause) > 0 {
+			log = config.Log.Debug // which happens all the time
+		}
+		log("delivery failed, will be tried again", append(fields, zap.Error(cause), zap.Time("due", d.Due))...)
 	}
 	settle := func() error {
 		signal(e.deliveries) // its place is free for another one, while it is being stored
@@ -192,8 +213,11 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("the sender panicked: %v\n%s", e.value, e.stack)
 }
 
-// lastError is what is told about an attempt that failed.
+// lastError is what is told about an attempt that failed, "" if it did not.
 func lastError(err error) string {
+	if err == nil {
+		return ""
+	}
 	var panicked *panicError
 	if errors.As(err, &panicked) {
 		return "the sender failed"
@@ -205,9 +229,6 @@ func lastError(err error) string {
 	return text
 }
 
-// maxAttempt bounds an attempt that goes on and on, one part after another.
-const maxAttempt = 10 * time.Minute
-
 // send hands the delivery to its sender, and makes a panic there the failure of one attempt.
 func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
@@ -215,8 +236,6 @@ func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 			err = &panicError{p, debug.Stack()}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
-	defer cancel()
 	if d.Channel == "" {
 		return config.Callbacks.Send(ctx, d)
 	}

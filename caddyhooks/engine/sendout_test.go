@@ -373,6 +373,180 @@ func TestAChatThatAsksForAPauseGetsOne(t *testing.T) {
 		if made, sent := sender.count("busy"); made != 6 || sent != 5 {
 			t.Errorf("%d attempts, %d sent after the pause", made, sent)
 		}
+		sender.inOrder(t, "busy")
+	})
+}
+
+// inOrder expects that what has arrived at a chat came in the order of its numbers, each by its first attempt that counts.
+func (a *attempts) inOrder(t *testing.T, to string) {
+	t.Helper()
+	next := 0
+	for _, one := range a.made {
+		if one.to != to || one.failure != nil {
+			continue
+		}
+		if one.body != fmt.Sprint(next) {
+			t.Fatalf("message %s arrives in place of %d", one.body, next)
+		}
+		if one.number != 1 {
+			t.Errorf("message %s arrives with attempt %d", one.body, one.number)
+		}
+		next++
+	}
+}
+
+// A service that takes a message a second gets them in order, and none of them is given up however many there are.
+func TestAServiceThatTakesFewMessagesGetsAllInOrder(t *testing.T) {
+	for _, everywhere := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			last := map[string]time.Time{}
+			refused := 0
+			e, sender := startSending(t, func(_ context.Context, d *engine.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				bucket := d.To
+				if everywhere {
+					bucket = ""
+				}
+				if wait := time.Until(last[bucket].Add(time.Second)); wait > 0 {
+					refused++
+					return &engine.RetryLaterError{After: wait, Everywhere: everywhere, Err: errors.New("too many messages")}
+				}
+				last[bucket] = time.Now()
+				return nil
+			})
+			const each = 300
+			for i := range each {
+				write(t, e, "a", fmt.Sprint(i))
+				write(t, e, "b", fmt.Sprint(i))
+			}
+			took := each * time.Second
+			if everywhere {
+				took *= 2
+			}
+			time.Sleep(took + 10*time.Second)
+			synctest.Wait()
+			for _, chat := range []string{"a", "b"} {
+				if _, sent := sender.count(chat); sent != each {
+					t.Errorf("everywhere %v: %d of %d messages have arrived", everywhere, sent, each)
+				}
+				sender.inOrder(t, chat)
+			}
+			if refused > 2*each+10 {
+				t.Errorf("everywhere %v: %d attempts were refused", everywhere, refused)
+			}
+		})
+	}
+}
+
+func TestAServiceThatNeverTakesAnythingIsAskedLessAndLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, sender := startSending(t, func(context.Context, *engine.Delivery) error {
+			return &engine.RetryLaterError{After: time.Second, Err: errors.New("too many messages")}
+		})
+		write(t, e, "busy", "0")
+		time.Sleep(23 * time.Hour)
+		synctest.Wait()
+		if made, _ := sender.count("busy"); made < 23*12 || made > 23*12+20 {
+			t.Errorf("it was asked %d times in 23 hours", made)
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Dead, Limit: 10}); err != nil || len(page) != 1 {
+			t.Errorf("%d are given up in the end, %v", len(page), err)
+		}
+	})
+}
+
+// A channel that asked for a pause in the name of all its chats is written to carefully, but not for ever.
+func TestAChannelThatAskedForAPauseIsUsedAsBeforeInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sending, most atomic.Int32
+		first := true
+		e, _ := startSending(t, func(context.Context, *engine.Delivery) error {
+			if first {
+				first = false
+				return &engine.RetryLaterError{After: time.Second, Everywhere: true, Err: errors.New("too many messages")}
+			}
+			most.Store(max(most.Load(), sending.Add(1)))
+			time.Sleep(time.Second)
+			sending.Add(-1)
+			return nil
+		})
+		write(t, e, "first", "0")
+		synctest.Wait()
+		for i := range 500 {
+			write(t, e, fmt.Sprint(i), "0")
+		}
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d messages at once right after the pause", n)
+		}
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		if n := most.Load(); n != engine.PerHost {
+			t.Errorf("%d messages at once in the end", n)
+		}
+	})
+}
+
+func TestAnAttemptThatShutdownBreaksOffLeavesNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := stores.Memory{}.OpenStore(t.Context(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := engine.New(store)
+		c := config(echo)
+		n := 0
+		c.Callbacks = senderFunc(func(ctx context.Context, d *engine.Delivery) error {
+			if n++; n == 1 {
+				return errors.New("the receiver answered 500")
+			}
+			<-ctx.Done()
+			d.LastStatus = 502
+			return ctx.Err()
+		})
+		e.Attach(c)
+		run := callBack(t, e, "https://example.com/")
+		synctest.Wait()
+		before := deliveryOf(t, e, run)
+		time.Sleep(10 * time.Second) // now the second attempt is under way
+		synctest.Wait()
+		e.Stop()
+		if after := deliveryOf(t, e, run); *after != *before || n != 2 {
+			t.Errorf("before %+v\nafter  %+v", before, after)
+		}
+	})
+}
+
+// An answer that fails holds up its chat for a few minutes, so that the ones after it do not pass it, and then no longer.
+func TestAnAnswerThatFailsIsNotPassedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, sender := startSending(t, func(_ context.Context, d *engine.Delivery) error {
+			if d.Body == "0" {
+				return errors.New("the receiver answered 500")
+			}
+			return nil
+		})
+		write(t, e, "a", "0")
+		write(t, e, "a", "1")
+		write(t, e, "b", "1")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, sent := sender.count("a"); sent != 0 {
+			t.Error("the next one has passed it")
+		}
+		if _, sent := sender.count("b"); sent != 1 {
+			t.Error("another chat has to wait")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, sent := sender.count("a"); sent != 1 {
+			t.Error("the next one still waits")
+		}
 	})
 }
 

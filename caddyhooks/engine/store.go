@@ -60,7 +60,8 @@ type Store interface {
 	ClaimOverdue(ctx context.Context, host string, before time.Time, max int) ([]*Delivery, error)
 
 	// SettleDelivery records the end of an attempt, as the delivery tells it. One that is still pending will be handed
-	// out again when it is due. It makes room for another one when it is called, not when it returns.
+	// out again when it is due. It makes room for another one when it is called, not when it returns. What is not
+	// pending any more is ErrNotFound.
 	SettleDelivery(ctx context.Context, d *Delivery) error
 
 	// Delivery returns a delivery as a whole, or ErrNotFound.

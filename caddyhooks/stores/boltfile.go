@@ -217,20 +217,31 @@ func migrateFile(path string, migrations []func(*bolt.Tx) error) error {
 	if version > len(migrations)+1 {
 		return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", version, len(migrations)+1)
 	}
-	db, err := bolt.Open(path, 0o600, boltOptions(false))
-	if err != nil {
+	// The database may look at every page when it opens the file, and take the process down if something is wrong with one.
+	if err := readFile(path, checkPages); err != nil {
 		return err
 	}
-	for err == nil && version <= len(migrations) {
-		err = db.Update(func(tx *bolt.Tx) error {
-			if err := migrations[version-1](tx); err != nil {
-				return fmt.Errorf("bringing layout %d up to date: %w", version, err)
+	return guarded(func() error {
+		options := boltOptions(false)
+		options.NoFreelistSync = false
+		db, err := bolt.Open(path, 0o600, options)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		for ; version <= len(migrations); version++ {
+			err := db.Update(func(tx *bolt.Tx) error {
+				if err := migrations[version-1](tx); err != nil {
+					return fmt.Errorf("bringing layout %d up to date: %w", version, err)
+				}
+				return errors.Join(tx.Bucket(metaBucket).Delete(freelistKey), putVersion(tx, version+1))
+			})
+			if err != nil {
+				return err
 			}
-			return putVersion(tx, version+1)
-		})
-		version++
-	}
-	return errors.Join(err, db.Close())
+		}
+		return nil
+	})
 }
 
 // partDead gives deliveries that were given up a bucket of their own, where they are found at once.

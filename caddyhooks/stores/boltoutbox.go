@@ -43,12 +43,14 @@ func (s *boltStore) ClaimOverdue(_ context.Context, host string, before time.Tim
 	return s.readTaken(s.outbox.overdue(host, before, n))
 }
 
-// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it.
+// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it. One that is damaged
+// holds up no other: it is left out for a while, and the error says so if there is nothing else.
 func (s *boltStore) readTaken(taken []deliveryKey) (read []*engine.Delivery, err error) {
 	if len(taken) == 0 {
 		return nil, nil
 	}
-	var gone []deliveryKey
+	var gone, damaged []deliveryKey
+	var unreadable error
 	err = s.view(func(tx *bolt.Tx) error {
 		for _, key := range taken {
 			data := tx.Bucket(outboxBucket).Get(key[:])
@@ -58,7 +60,9 @@ func (s *boltStore) readTaken(taken []deliveryKey) (read []*engine.Delivery, err
 			}
 			d, err := decodeDelivery(key, data)
 			if err != nil {
-				return fmt.Errorf("reading a delivery of run %s: %w", key.run(), err)
+				unreadable = fmt.Errorf("reading a delivery of run %s: %w", key.run(), err)
+				damaged = append(damaged, key)
+				continue
 			}
 			read = append(read, d)
 		}
@@ -73,8 +77,17 @@ func (s *boltStore) readTaken(taken []deliveryKey) (read []*engine.Delivery, err
 		}
 		return nil, err
 	}
+	for _, key := range damaged {
+		s.outbox.putOff(key, time.Now().Add(damagedPause))
+	}
+	if len(read) == 0 {
+		return nil, unreadable
+	}
 	return read, nil
 }
+
+// damagedPause is how long a delivery that cannot be read is left alone.
+const damagedPause = time.Minute
 
 func (s *boltStore) Throttle(to engine.Destination, atOnce int, until time.Time) {
 	s.outbox.throttle(to, atOnce, until)
@@ -94,11 +107,15 @@ func (s *boltStore) SettleDelivery(_ context.Context, d *engine.Delivery) error 
 	s.outbox.free(key)
 	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
 		if t.bucket(outboxBucket).Get(key[:]) == nil {
-			return engine.ErrNotFound
+			t.told = append(t.told, func() { s.outbox.remove(key) })
+			if t.bucket(deadBucket).Get(key[:]) == nil && t.bucket(settledBucket).Get(key[:]) == nil {
+				return engine.ErrNotFound
+			}
+			return nil // it was stored when the store said that it had failed
 		}
 		if kept.Status == engine.Pending {
 			t.put(outboxBucket, key[:], seal(key[:], data))
-			t.after = append(t.after, func() { s.outbox.add(kept.Destination(), key, kept.Due) })
+			t.told = append(t.told, func() { s.outbox.add(kept.Destination(), key, kept.Due) })
 			return nil
 		}
 		t.delete(outboxBucket, key[:])
@@ -107,7 +124,7 @@ func (s *boltStore) SettleDelivery(_ context.Context, d *engine.Delivery) error 
 		} else {
 			t.append(settledBucket, key[:], seal(key[:], data))
 		}
-		t.after = append(t.after, func() { s.outbox.remove(key) })
+		t.told = append(t.told, func() { s.outbox.remove(key) })
 		return nil
 	}})
 }
@@ -150,8 +167,8 @@ func (s *boltStore) Delivery(_ context.Context, id string) (d *engine.Delivery, 
 func (s *boltStore) RetryDelivery(_ context.Context, id string, now time.Time) (*engine.Delivery, error) {
 	var d *engine.Delivery
 	err := s.changeUnsent(id, func(t *transaction, key deliveryKey, found *engine.Delivery) error {
-		if s.outbox.busy(key) {
-			return engine.ErrUnderWay
+		if err := s.takeBack(t, key, found); err != nil {
+			return err
 		}
 		d = found
 		d.Status, d.Restart, d.Due = engine.Pending, d.Attempt, now
@@ -169,15 +186,24 @@ func (s *boltStore) RetryDelivery(_ context.Context, id string, now time.Time) (
 
 func (s *boltStore) DropDelivery(_ context.Context, id string) error {
 	return s.changeUnsent(id, func(t *transaction, key deliveryKey, d *engine.Delivery) error {
-		if s.outbox.removeWaiting(key) {
-			t.undo = append(t.undo, func() { s.outbox.add(d.Destination(), key, d.Due) })
-		} else if s.outbox.busy(key) {
-			return engine.ErrUnderWay
+		if err := s.takeBack(t, key, d); err != nil {
+			return err
 		}
 		t.delete(outboxBucket, key[:])
 		t.delete(deadBucket, key[:])
 		return nil
 	})
+}
+
+// takeBack keeps a delivery from being handed out while a change of it is written, unless it has been already.
+func (s *boltStore) takeBack(t *transaction, key deliveryKey, d *engine.Delivery) error {
+	if s.outbox.removeWaiting(key) {
+		to, due := d.Destination(), d.Due
+		t.undo = append(t.undo, func() { s.outbox.add(to, key, due) })
+	} else if s.outbox.busy(key) {
+		return engine.ErrUnderWay
+	}
+	return nil
 }
 
 // changeUnsent has edit change a delivery that is pending or dead.

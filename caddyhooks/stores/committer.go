@@ -52,7 +52,8 @@ type transaction struct {
 	failure  error // that is not the fault of a single change
 	inEffect bool  // it failed, but can be read nevertheless
 	undo     []func()
-	after    []func()
+	after    []func() // when it is in effect …
+	told     []func() // … and when those who asked are told so: the others will ask again
 
 	writeFreelist bool
 }
@@ -174,6 +175,10 @@ func (c *committer) settle(t *transaction, changes []*change, err error) {
 				}
 			}
 		}
+		return
+	}
+	for _, f := range t.told {
+		f()
 	}
 }
 

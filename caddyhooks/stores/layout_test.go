@@ -1,10 +1,12 @@
 package stores
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,5 +140,54 @@ func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
 		if page, _, err := s.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: status, Limit: 10}); err != nil || len(page) != want {
 			t.Errorf("%d deliveries are listed as %q, want %d (%v)", len(page), status, want, err)
 		}
+	}
+}
+
+// A file of an old layout that is damaged must be left alone, and must not take the process down, as every other one.
+func TestADamagedFileOfAnOldLayoutIsLeftAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	addRuns(t, s, 2000, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The free list is not in it, as in one that was not closed.
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoFreelistSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		return errors.Join(tx.DeleteBucket(deadBucket), putVersion(tx, 1), tx.Bucket(metaBucket).Put(freelistKey, []byte{1}))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for page := 4; page < len(data)/4096; page += 7 {
+		damaged := slices.Clone(data)
+		copy(damaged[page*4096:(page+1)*4096], bytes.Repeat([]byte{0xAA}, 4096))
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openBolt(path)
+		if err == nil {
+			s.Close() // the page was a free one
+			continue
+		}
+		refused++
+		after, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(after, damaged) {
+			t.Fatalf("with page %d damaged the file was changed", page)
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was noticed")
 	}
 }

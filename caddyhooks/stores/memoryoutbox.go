@@ -163,6 +163,9 @@ func (s *memoryStore) ListDeliveries(_ context.Context, query engine.DeliveryQue
 		}
 	}
 	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
+		if looked == listLooksAt {
+			return page, engine.DeliveryID(s.order[i+1].String(), 0), nil // all of that run have been looked at
+		}
 		record := s.runs[s.order[i]]
 		if record == nil {
 			continue
@@ -172,7 +175,7 @@ func (s *memoryStore) ListDeliveries(_ context.Context, query engine.DeliveryQue
 			if query.Cursor != "" && bytes.Compare(key[:], cursor[:]) >= 0 {
 				continue
 			}
-			if len(page) == query.Limit || looked >= listLooksAt {
+			if len(page) == query.Limit {
 				return page, next, nil
 			}
 			next = engine.DeliveryID(d.RunID, d.Index)

@@ -15,6 +15,7 @@ type outbox struct {
 	letters map[deliveryKey]*letter
 	hosts   map[string]*host
 	ready   ranking[*host] // those with something to hand out, by when that can be
+	count   uint64         // of all letters, chats and hosts there have been
 }
 
 // letter is a delivery that is pending.
@@ -23,7 +24,8 @@ type letter struct {
 	chat  *chat
 	due   time.Time
 	state letterState
-	at    int // the place in its chat's ranking
+	nth   uint64 // it is of all there have been
+	at    int    // the place in its chat's ranking
 }
 
 type letterState byte
@@ -42,6 +44,7 @@ type host struct {
 	underWay int
 	atOnce   int       // how many may be, 0 for as many as usual
 	until    time.Time // none is handed out before
+	nth      uint64
 	at       int
 }
 
@@ -54,12 +57,17 @@ type chat struct {
 	letters  int              // all there are
 	underWay int
 	until    time.Time // none is handed out before
+	nth      uint64
 	at       int
 }
 
 func (l *letter) place() *int { return &l.at }
 func (h *host) place() *int   { return &h.at }
 func (c *chat) place() *int   { return &c.at }
+
+func (l *letter) number() uint64 { return l.nth }
+func (h *host) number() uint64   { return h.nth }
+func (c *chat) number() uint64   { return c.nth }
 
 func newOutbox() *outbox {
 	return &outbox{letters: make(map[deliveryKey]*letter), hosts: make(map[string]*host)}
@@ -71,7 +79,7 @@ func (o *outbox) add(to engine.Destination, key deliveryKey, due time.Time) {
 	defer o.mu.Unlock()
 	l := o.letters[key]
 	if l == nil {
-		l = &letter{key: key, chat: o.chatOf(to)}
+		l = &letter{key: key, chat: o.chatOf(to), nth: o.nextNumber()}
 		l.chat.letters++
 		o.letters[key] = l
 	}
@@ -86,15 +94,20 @@ func (o *outbox) wait(l *letter, due time.Time) {
 	o.rank(l.chat)
 }
 
+func (o *outbox) nextNumber() uint64 {
+	o.count++
+	return o.count
+}
+
 func (o *outbox) chatOf(to engine.Destination) *chat {
 	h := o.hosts[to.Host]
 	if h == nil {
-		h = &host{name: to.Host, chats: make(map[string]*chat)}
+		h = &host{name: to.Host, chats: make(map[string]*chat), nth: o.nextNumber()}
 		o.hosts[to.Host] = h
 	}
 	c := h.chats[to.Chat]
 	if c == nil {
-		c = &chat{host: h, name: to.Chat}
+		c = &chat{host: h, name: to.Chat, nth: o.nextNumber()}
 		h.chats[to.Chat] = c
 	}
 	return c
@@ -179,6 +192,9 @@ func (o *outbox) overdue(name string, before time.Time, n int) (keys []deliveryK
 		return nil
 	}
 	for _, c := range h.chats {
+		if len(keys) == n {
+			break
+		}
 		for len(keys) < n {
 			l, due, any := c.waiting.first()
 			if !any || !due.Before(before) {
@@ -211,12 +227,15 @@ func (o *outbox) leave(l *letter) {
 }
 
 // putBack lets a letter that was handed out wait again as before.
-func (o *outbox) putBack(key deliveryKey) {
+func (o *outbox) putBack(key deliveryKey) { o.putOff(key, time.Time{}) }
+
+// putOff is putBack for a letter that is to be left alone until a time.
+func (o *outbox) putOff(key deliveryKey, until time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if l := o.letters[key]; l != nil {
 		o.leave(l)
-		o.wait(l, l.due)
+		o.wait(l, later(l.due, until))
 	}
 }
 

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// ranking holds things by a time, the earliest first, and those of the same time as they came. They can be moved and
+// ranking holds things by a time, the earliest first, and those of the same time by their number. They can be moved and
 // removed.
-type ranking[T ranked] struct {
-	entries rankedHeap[T]
-	count   uint64 // of all that were ever set
-}
+type ranking[T ranked] struct{ entries rankedHeap[T] }
 
 // ranked is something that can be in one ranking, and keeps for it at what place it is.
-type ranked interface{ place() *int }
+type ranked interface {
+	place() *int
+	number() uint64
+}
 
 // set puts a thing at a time, where it may have been in the ranking before or not.
 func (r *ranking[T]) set(thing T, at time.Time) {
@@ -22,8 +22,7 @@ func (r *ranking[T]) set(thing T, at time.Time) {
 		heap.Fix(&r.entries, i)
 		return
 	}
-	r.count++
-	heap.Push(&r.entries, rankedEntry[T]{entry[T]{at, thing}, r.count})
+	heap.Push(&r.entries, entry[T]{at, thing})
 }
 
 func (r *ranking[T]) remove(thing T) {
@@ -41,19 +40,14 @@ func (r *ranking[T]) first() (thing T, at time.Time, ok bool) {
 }
 
 // rankedHeap is the heap beneath a ranking. Places count from 1, so that 0 is nowhere.
-type rankedHeap[T ranked] []rankedEntry[T]
-
-type rankedEntry[T any] struct {
-	entry[T]
-	number uint64
-}
+type rankedHeap[T ranked] []entry[T]
 
 func (h rankedHeap[T]) Len() int { return len(h) }
 func (h rankedHeap[T]) Less(i, j int) bool {
 	if at := h[i].at.Compare(h[j].at); at != 0 {
 		return at < 0
 	}
-	return h[i].number < h[j].number
+	return h[i].thing.number() < h[j].thing.number()
 }
 
 func (h rankedHeap[T]) Swap(i, j int) {
@@ -62,14 +56,14 @@ func (h rankedHeap[T]) Swap(i, j int) {
 }
 
 func (h *rankedHeap[T]) Push(e any) {
-	*h = append(*h, e.(rankedEntry[T]))
-	*e.(rankedEntry[T]).thing.place() = len(*h)
+	*h = append(*h, e.(entry[T]))
+	*e.(entry[T]).thing.place() = len(*h)
 }
 
 func (h *rankedHeap[T]) Pop() any {
 	last := len(*h) - 1
 	popped := (*h)[last]
-	(*h)[last] = rankedEntry[T]{}
+	(*h)[last] = entry[T]{}
 	*h = (*h)[:last]
 	*popped.thing.place() = 0
 	return popped

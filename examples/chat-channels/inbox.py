@@ -17,6 +17,9 @@ class Inbox(BaseHTTPRequestHandler):
     do_PUT = do_POST
 
     def do_GET(self):
+        if self.path != "/next":  # Matrix asks for the room that has an alias
+            self.answer(b'{"room_id": "!r:example.org"}')
+            return
         message = json.loads(messages.get(timeout=20))
         self.answer(json.dumps(message, indent=2).encode() + b"\n")
 

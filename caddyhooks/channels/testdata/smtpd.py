@@ -5,7 +5,8 @@ the number of the server, every step of a dialogue and every message. Ends with 
 
 A server is {"tls": "starttls"|"on"|"off", "cert": file, "key": file, "user": name, "password": secret,
 "mechanisms": [names], "utf8": bool, "on": {step: what}}. Steps are CONNECT, EHLO, STARTTLS, AUTH, MAIL, RCPT, DATA, DOT
-and QUIT. What happens there, in place of what is usual, is "drop", "hang", "flood", or an answer to give.
+and QUIT, or one of them with " in TLS" after it. What happens there, in place of what is usual, is "drop", "hang", "flood",
+or an answer to give.
 """
 import asyncio
 import base64
@@ -43,8 +44,10 @@ class Server(SMTP):
 
     async def instead(self, step):
         """Does what is asked for at a step, and says whether the usual is off."""
-        self.say(step=step, tls=self.transport.get_extra_info("ssl_object") is not None)
-        what = self.spec.get("on", {}).get(step)
+        tls = self.transport.get_extra_info("ssl_object") is not None
+        self.say(step=step, tls=tls)
+        on = self.spec.get("on", {})
+        what = on.get(step + " in TLS" if tls else step, on.get(step))
         if what is None:
             return False
         if what == "drop":

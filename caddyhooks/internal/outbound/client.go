@@ -45,8 +45,8 @@ func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, 
 			DisableCompression:     true, // a few KiB of the answer are kept: nothing to gain from inflating them
 			MaxResponseHeaderBytes: 64 << 10,
 			// Callbacks go to many hosts, in bursts to a few of them.
-			MaxIdleConns:        100,
-			MaxIdleConnsPerHost: 8,
+			MaxIdleConns:        256,
+			MaxIdleConnsPerHost: 16,
 			IdleConnTimeout:     30 * time.Second,
 		},
 	}, nil
@@ -91,7 +91,7 @@ func Exchange(transport http.RoundTripper, req *http.Request, timeout time.Durat
 	case ctx.Err() != nil:
 		return Outcome{Reason: "the attempt was stopped before the answer came"}
 	case attempt.Err() != nil:
-		return Outcome{Reason: "no answer within " + timeout.String()}
+		return Outcome{Unreachable: true, Reason: "no answer within " + timeout.String()}
 	default:
 		return outcomeOfError(err)
 	}

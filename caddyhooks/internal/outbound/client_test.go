@@ -313,10 +313,10 @@ func TestPostEndsWithItsTimeout(t *testing.T) {
 		answer string // what the receiver says before it falls silent
 		want   Outcome
 	}{
-		{"silence", "", Outcome{Reason: "no answer within 1s"}},
-		{"half a status line", "HTTP/1.1 20", Outcome{Reason: "no answer within 1s"}},
-		{"half a header", "HTTP/1.1 200 OK\r\nX-", Outcome{Reason: "no answer within 1s"}},
-		{"informational answers only", "HTTP/1.1 103 Early Hints\r\n\r\n", Outcome{Reason: "no answer within 1s"}},
+		{"silence", "", Outcome{Unreachable: true, Reason: "no answer within 1s"}},
+		{"half a status line", "HTTP/1.1 20", Outcome{Unreachable: true, Reason: "no answer within 1s"}},
+		{"half a header", "HTTP/1.1 200 OK\r\nX-", Outcome{Unreachable: true, Reason: "no answer within 1s"}},
+		{"informational answers only", "HTTP/1.1 103 Early Hints\r\n\r\n", Outcome{Unreachable: true, Reason: "no answer within 1s"}},
 		{"half a body", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", Outcome{Delivered: true, Status: 200, Answer: []byte("half")}},
 		{"half a body of a failure", "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nhalf", Outcome{Status: 500, Answer: []byte("half"), Reason: "the receiver answered 500"}},
 		{"switched protocols", "HTTP/1.1 101 Switching Protocols\r\n\r\n", Outcome{Final: true, Status: 101, Reason: "the receiver answered 101"}},

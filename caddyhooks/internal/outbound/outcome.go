@@ -22,9 +22,12 @@ type Outcome struct {
 	Status int
 	// How long the receiver asked to be left alone before the next attempt, a day at most; 0 if it did not ask.
 	RetryAfter time.Duration
+	// The receiver asked for that on behalf of all its chats.
+	Everywhere bool
 	// The beginning of the answer's body, as the receiver wrote it: 4 KiB at most.
 	Answer []byte
-	// There was no connection to send anything over: whatever else is for the same host would fare alike.
+	// There was no connection to send anything over, or no answer in time: whatever else is for the same host would
+	// probably fare alike.
 	Unreachable bool
 	// Why nothing was delivered, in our own words: no secret, URL or internal address is in it.
 	Reason string
