@@ -216,8 +216,8 @@ func (h *Handler) unmarshalChannel(b *block) error {
 //		timeout <duration>
 //	}
 func (c *Callbacks) unmarshal(outer *block) error {
-	if err := outer.noArgs(); err != nil {
-		return err
+	if outer.NextArg() {
+		return outer.Err("callbacks takes a block, and no arguments") // it may be a secret
 	}
 	b := &block{Dispenser: outer.Dispenser, seen: make(map[string]bool)}
 	for nesting := b.Nesting(); b.NextBlock(nesting); {
@@ -564,6 +564,14 @@ func (b *block) guest(namespace, inlineKey string) (json.RawMessage, error) {
 		return nil, b.ArgErr()
 	}
 	name := b.Val()
+	if _, err := caddy.GetModule(namespace + "." + name); err != nil {
+		var known []string
+		for _, module := range caddy.GetModules(namespace) {
+			known = append(known, module.ID.Name())
+		}
+		// What stands there is not quoted: where a word was left out it is a token.
+		return nil, b.Errf("there is no such %s; there are %s", inlineKey, strings.Join(known, ", "))
+	}
 	unm, err := caddyfile.UnmarshalModule(b.Dispenser, namespace+"."+name)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -58,7 +59,8 @@ func detailDelivery(d *engine.Delivery) detailedDelivery {
 		CreatedAt: showTime(d.CreatedAt), LastAttemptAt: showTime(d.TriedAt),
 		LastStatus: d.LastStatus, LastAnswer: d.LastAnswer, ContentType: d.ContentType, Body: d.Body,
 	}
-	if d.Status == engine.Pending {
+	detailed.ID = engine.DeliveryID(d.RunID, d.Index)         // those of the first version had another, by which they are not found
+	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // otherwise it waits for its chat or its host
 		detailed.NextAttemptAt = showTime(d.Due)
 	}
 	return detailed
@@ -66,7 +68,11 @@ func detailDelivery(d *engine.Delivery) detailedDelivery {
 
 // serveDeliveries lists the deliveries that a query selects, those of the newest run first, or drops or sends them again.
 func (in *instance) serveDeliveries(w http.ResponseWriter, r *http.Request, retry bool) error {
-	query, err := parseDeliveryQuery(r.URL.Query())
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	query, err := parseDeliveryQuery(params)
 	if err != nil {
 		return err
 	}
@@ -80,7 +86,7 @@ func (in *instance) serveDeliveries(w http.ResponseWriter, r *http.Request, retr
 		return notAllowed(w, "GET, DELETE")
 	case query.Status != engine.Dead && query.Status != engine.Pending:
 		return apiError(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
-	case r.URL.Query().Has("limit") || r.URL.Query().Has("cursor"):
+	case params.Has("limit") || params.Has("cursor"):
 		return apiError(http.StatusBadRequest, "this is about all deliveries that are selected: leave out limit and cursor")
 	case retry:
 		n, err = in.shared.engine.RetryDeliveries(r.Context(), query)
@@ -98,15 +104,18 @@ func (in *instance) serveDeliveries(w http.ResponseWriter, r *http.Request, retr
 
 func parseDeliveryQuery(params url.Values) (engine.DeliveryQuery, error) {
 	query := engine.DeliveryQuery{
-		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Host: params.Get("host"),
+		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Host: strings.ToLower(params.Get("host")),
 		Cursor: params.Get("cursor"),
 	}
-	// A filter that is misspelt must not be passed over: more would be dropped than was meant.
-	for name := range params {
+	// A filter that is misspelt, or came out empty, must not be passed over: more would be dropped than was meant.
+	for name, values := range params {
 		switch name {
 		case "status", "channel", "host", "limit", "cursor":
 		default:
 			return query, apiError(http.StatusBadRequest, "there is no parameter %q; use status, channel, host, limit and cursor", name)
+		}
+		if len(values) != 1 || values[0] == "" {
+			return query, apiError(http.StatusBadRequest, "%s must be given once, and not be empty", name)
 		}
 	}
 	switch query.Status {
