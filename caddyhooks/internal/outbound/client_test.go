@@ -547,3 +547,15 @@ func serveRaw(t *testing.T, answer func(conn net.Conn, body string) (more bool))
 	})
 	return listener.Addr().String()
 }
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, value := range []string{"", "0", "7", "-1", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "1e3", " 5", "soon"} {
+		f.Add(value)
+	}
+	now := time.Now()
+	f.Fuzz(func(t *testing.T, value string) {
+		if d := RetryAfter(value, now); d < 0 || d > 24*time.Hour {
+			t.Errorf("%q: %s", value, d)
+		}
+	})
+}
