@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
@@ -229,7 +230,7 @@ func (c *Callbacks) unmarshal(outer *block) error {
 		switch word {
 		case "secret":
 			if c.Secret, err = b.secrets(); err == nil {
-				err = b.refuse(c.checkSecrets())
+				err = b.refuse(outbound.CheckSecrets(c.Secret))
 			}
 		case "allow":
 			if c.Allow = b.RemainingArgs(); len(c.Allow) == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -63,21 +62,6 @@ func (c *Callbacks) client(guard *outbound.Guard) (*outbound.Client, error) {
 		return nil, fmt.Errorf("callbacks: %w", err)
 	}
 	return client, nil
-}
-
-// checkSecrets looks at those that are there already; placeholders are for the machine that the configuration is loaded
-// on.
-func (c *Callbacks) checkSecrets() error {
-	var literal []string
-	for _, secret := range c.Secret {
-		if !strings.Contains(secret, "{") {
-			literal = append(literal, secret)
-		}
-	}
-	if err := outbound.CheckSecrets(literal); err != nil {
-		return fmt.Errorf("callbacks: %w", err)
-	}
-	return nil
 }
 
 // callbackSender sends deliveries to callback URLs.

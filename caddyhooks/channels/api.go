@@ -162,7 +162,7 @@ func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) error {
 		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
 	}
 	a.Token = shorthand.Undo(a.Token)
-	return parseOptions(d, name, textOption("url", &a.URL, checkBaseURL), a.timeoutOption())
+	return parseOptions(d, name, textOption("url", &a.URL, checkBaseURL), timeoutOption(&a.Timeout))
 }
 
 // textOption is an option that takes one text.
@@ -184,17 +184,17 @@ func checkParsed(d *caddyfile.Dispenser, text *string, check func(string) error)
 	return nil
 }
 
-func (a *API) timeoutOption() option {
+func timeoutOption(timeout *caddy.Duration) option {
 	return option{"timeout", func(d *caddyfile.Dispenser) error {
 		var text string
 		if !d.AllArgs(&text) {
 			return d.ArgErr()
 		}
-		timeout, err := caddy.ParseDuration(text)
-		if err != nil || timeout < time.Millisecond {
+		parsed, err := caddy.ParseDuration(text)
+		if err != nil || parsed < time.Millisecond {
 			return d.Errf("'%s' is not a duration of at least %s", text, time.Millisecond)
 		}
-		a.Timeout = caddy.Duration(timeout)
+		*timeout = caddy.Duration(parsed)
 		return nil
 	}}
 }

@@ -685,7 +685,7 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 		"webhook http://x {\n token a\n token b\n}":                "token is set already",
 		"webhook http://x {\n secret\n}":                           "wrong argument count",
 		"webhook http://x {\n secret hush\n}":                      "secret 1 does not begin with whsec_",
-		"webhook http://x {\n secret " + whsec + " whsec_!hush\n}": "secret 2: what follows whsec_ is not base64",
+		"webhook http://x {\n secret " + whsec + " whsec_!hush\n}": "secret 2 has something after whsec_ that is not base64",
 		"telegram {env.CHANNEL_NOT_SET}":                           "names an environment variable or a file that is not there",
 		"telegram {file./not/there}":                               "names an environment variable or a file that is not there",
 		"telegram {env.CHANNEL_BLANK}":                             "is empty",
@@ -753,4 +753,15 @@ func TestMessagesAreSentOnce(t *testing.T) {
 			t.Errorf("got %d requests", n)
 		}
 	})
+}
+
+// Loopback is never proxied, so the environment cannot be put to the test with a listener.
+func TestChannelsAskTheEnvironmentForAProxy(t *testing.T) {
+	var a API
+	if err := a.provision("test", "https://example.com", checkURL); err != nil {
+		t.Fatal(err)
+	}
+	if a.transport.Proxy == nil || reflect.ValueOf(a.transport.Proxy).Pointer() != reflect.ValueOf(http.ProxyFromEnvironment).Pointer() {
+		t.Error("the transport does not ask for the proxy of the environment")
+	}
 }

@@ -67,7 +67,7 @@ func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := checkParsed(d, &m.URL, checkBaseURL); err != nil {
 		return err
 	}
-	return parseOptions(d, "matrix", m.timeoutOption())
+	return parseOptions(d, "matrix", timeoutOption(&m.Timeout))
 }
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)

@@ -99,7 +99,7 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := checkParsed(d, &w.URL, checkURL); err != nil {
 		return err
 	}
-	return parseOptions(d, "webhook", option{"token", w.unmarshalToken}, option{"secret", w.unmarshalSecret}, w.timeoutOption())
+	return parseOptions(d, "webhook", option{"token", w.unmarshalToken}, option{"secret", w.unmarshalSecret}, timeoutOption(&w.Timeout))
 }
 
 func (w *Webhook) unmarshalToken(d *caddyfile.Dispenser) error {
@@ -115,14 +115,10 @@ func (w *Webhook) unmarshalSecret(d *caddyfile.Dispenser) error {
 	if w.Secret = d.RemainingArgs(); len(w.Secret) == 0 {
 		return d.ArgErr()
 	}
-	var literal []string
 	for i, secret := range w.Secret {
 		w.Secret[i] = shorthand.Undo(secret)
-		if !strings.Contains(w.Secret[i], "{") {
-			literal = append(literal, w.Secret[i])
-		}
 	}
-	if err := outbound.CheckSecrets(literal); err != nil {
+	if err := outbound.CheckSecrets(w.Secret); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil

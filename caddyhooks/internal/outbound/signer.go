@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -15,26 +16,43 @@ import (
 // leisure. An empty Signer does not sign.
 type Signer []*standardwebhooks.Webhook
 
-// CheckSecrets reports what is wrong with secrets to sign with.
+// CheckSecrets reports what is wrong with secrets to sign with. Those that hold a placeholder are passed over: what they
+// stand for is a matter of the machine that the configuration is loaded on.
 func CheckSecrets(secrets []string) error {
-	_, err := NewSigner(secrets)
-	return err
+	for i, secret := range secrets {
+		if strings.Contains(secret, "{") {
+			continue
+		}
+		if _, err := decodeSecret(secret); err != nil {
+			return fmt.Errorf("secret %d %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// decodeSecret returns the key that a secret stands for. The errors are what can be said of it without its text.
+func decodeSecret(secret string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(strings.TrimSpace(secret), "whsec_")
+	if !ok {
+		return nil, errors.New("does not begin with whsec_")
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, errors.New("has something after whsec_ that is not base64")
+	}
+	if len(key) < 24 || len(key) > 64 {
+		return nil, fmt.Errorf("has %d bytes; Standard Webhooks ask for 24 to 64", len(key))
+	}
+	return key, nil
 }
 
 // NewSigner reads the secrets. Its errors name a secret by its place in the list, never by its text.
 func NewSigner(secrets []string) (Signer, error) {
 	var s Signer
 	for i, secret := range secrets {
-		encoded, ok := strings.CutPrefix(strings.TrimSpace(secret), "whsec_")
-		if !ok {
-			return nil, fmt.Errorf("secret %d does not begin with whsec_", i+1)
-		}
-		key, err := base64.StdEncoding.DecodeString(encoded)
+		key, err := decodeSecret(secret)
 		if err != nil {
-			return nil, fmt.Errorf("secret %d: what follows whsec_ is not base64", i+1)
-		}
-		if len(key) < 24 || len(key) > 64 {
-			return nil, fmt.Errorf("secret %d has %d bytes; Standard Webhooks ask for 24 to 64", i+1, len(key))
+			return nil, fmt.Errorf("secret %d %w", i+1, err)
 		}
 		webhook, err := standardwebhooks.NewWebhookRaw(key)
 		if err != nil {
