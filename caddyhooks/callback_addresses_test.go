@@ -994,7 +994,7 @@ func inOwnNetwork(t *testing.T, env ...string) bool {
 	out, err := cmd.CombinedOutput()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		t.Skip("this user cannot make a network")
+		t.Skip("needs root, or a system that lets users make network namespaces")
 	case err != nil:
 		t.Errorf("%v\n%s", err, out)
 	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):

@@ -316,20 +316,13 @@ func TestWhatWaitsForAHostInVainIsGivenUp(t *testing.T) {
 // What was due long ago, because nobody was there to send it, has its chance like everything else.
 func TestWhatWasDueLongAgoIsTriedByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := stores.Memory{}.OpenStore(t.Context(), "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := engine.New(store)
-		c := config(echo)
 		ctx, stop := context.WithCancel(t.Context())
-		hold := senderFunc(func(context.Context, *engine.Delivery) error {
+		c := config(echo)
+		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error {
 			<-ctx.Done()
 			return errUnreachable
 		})
-		c.Callbacks = hold
-		e.Attach(c)
-		t.Cleanup(e.Stop)
+		e := start(t, c)
 		for range 100 {
 			callBack(t, e, "https://example.com/")
 		}

@@ -51,8 +51,9 @@ type Store interface {
 	// than PerHost to one host are under way at once, and to one chat of a channel only one.
 	ClaimDeliveries(ctx context.Context, now time.Time, max int) (due []*Delivery, next time.Time, err error)
 
-	// Throttle lets no more than atOnce deliveries to a host be under way at once, 0 for PerHost, and none be handed out
-	// before the given time, or none to a single chat. It holds for what is pending now, as long as there is any of it.
+	// Throttle bounds what is handed out to a host from now on: no more than atOnce under way at once, 0 for PerHost, and
+	// nothing before a time. If a chat is named, nothing goes to that chat before the time, and atOnce does not matter. It
+	// holds until it is called again, and is forgotten when nothing is pending for the host or the chat any more.
 	Throttle(to Destination, atOnce int, until time.Time)
 
 	// ClaimOverdue hands out up to max pending deliveries to a host that were due before a time and have not been sent
