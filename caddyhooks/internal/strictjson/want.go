@@ -32,15 +32,15 @@ func (w *Want) Items() *Want {
 	return w.items
 }
 
-func (w *Want) member(name string) *Want {
-	if w == nil || w.all {
+func (w *Want) member(name []byte) *Want {
+	if w.all {
 		return w
 	}
-	return w.members[name]
+	return w.members[string(name)]
 }
 
 func (w *Want) item() *Want {
-	if w == nil || w.all {
+	if w.all {
 		return w
 	}
 	return w.items
