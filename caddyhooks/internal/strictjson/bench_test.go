@@ -30,6 +30,7 @@ func BenchmarkParse(b *testing.B) {
 		{"part", doc, part},
 		{"skipped", doc, nil},
 		{"skipped-indented", indented.Bytes(), nil},
+		{"skipped-small-objects", smallObjects(), nil},
 		{"skipped-many-keys", manyKeys(100_000), nil},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
@@ -98,4 +99,12 @@ func manyKeys(n int) []byte {
 		doc = fmt.Appendf(doc, `"key-%d":%d,`, i, i)
 	}
 	return append(doc, `"end":null}`...)
+}
+
+func smallObjects() []byte {
+	doc := []byte{'['}
+	for i := 0; len(doc) < 20<<10; i++ {
+		doc = fmt.Appendf(doc, `{"id":%d,"user":{"login":"user-%d","site_admin":false},"created_at":"2026-01-02T03:04:05Z","body":"I see the same on version %d.%d, \"again\"."},`, 100000+i, i, i, i)
+	}
+	return append(doc, `{}]`...)
 }

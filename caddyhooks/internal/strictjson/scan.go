@@ -34,13 +34,17 @@ const (
 )
 
 // peek skips white space and returns the byte after it, or 0 at the end of the document.
-func (s *scanner) peek() byte {
-	if s.pos < len(s.data) && s.data[s.pos] > ' ' {
-		return s.data[s.pos]
+func (s *scanner) peek() (c byte) {
+	if s.pos < len(s.data) {
+		c = s.data[s.pos]
+	}
+	if c > ' ' {
+		return c
 	}
 	return s.peekAfterSpace()
 }
 
+//go:noinline
 func (s *scanner) peekAfterSpace() byte {
 	data, pos := s.data, s.pos
 	for pos < len(data) {
@@ -151,12 +155,31 @@ type text struct {
 	escaped    bool // there are escapes in it
 }
 
+// text moves past the string that starts here. Most strings are plain, and over at the first special character.
 func (s *scanner) text() (text, error) {
-	s.pos++
-	t := text{start: s.pos}
+	data, start := s.data, s.pos+1
+	end := start
+	for len(data)-end >= 8 {
+		if special := findSpecial(binary.LittleEndian.Uint64(data[end:])); special != 0 {
+			end += bits.TrailingZeros64(special) / 8
+			if data[end] == '"' {
+				s.pos = end + 1
+				return text{start: start, end: end}, nil
+			}
+			break
+		}
+		end += 8
+	}
+	s.pos = end
+	return s.specialText(start)
+}
+
+// specialText moves past the rest of a string.
+func (s *scanner) specialText(start int) (text, error) {
+	t := text{start: start}
 	ascii := true
 	for {
-		s.skipPlain()
+		s.pos = skipPlain(s.data, s.pos)
 		if s.pos == len(s.data) {
 			return text{}, s.fail(endsEarly)
 		}
@@ -189,25 +212,27 @@ const (
 	highBits = 0x80 * eachByte
 )
 
-// skipPlain skips the characters of a string that are ASCII and stand for themselves, eight at a time.
-func (s *scanner) skipPlain() {
-	data, pos := s.data, s.pos
+// skipPlain returns the place of the first character from pos on that is special in a string.
+func skipPlain(data []byte, pos int) int {
 	for len(data)-pos >= 8 {
-		// Subtracting sets the high bit of a byte below the subtrahend. It may also set that of bytes further on, but
-		// the first one is right.
-		word := binary.LittleEndian.Uint64(data[pos:])
-		quote, backslash := word^'"'*eachByte, word^'\\'*eachByte
-		special := word | (word - ' '*eachByte) | (quote - eachByte) | (backslash - eachByte)
-		if special &= highBits; special != 0 {
-			s.pos = pos + bits.TrailingZeros64(special)/8
-			return
+		special := findSpecial(binary.LittleEndian.Uint64(data[pos:]))
+		if special != 0 {
+			return pos + bits.TrailingZeros64(special)/8
 		}
 		pos += 8
 	}
 	for pos < len(data) && ' ' <= data[pos] && data[pos] < utf8.RuneSelf && data[pos] != '"' && data[pos] != '\\' {
 		pos++
 	}
-	s.pos = pos
+	return pos
+}
+
+// findSpecial sets the high bit of the first byte of a word that is not ASCII, or does not stand for itself in a string.
+// It may set other bits further on.
+func findSpecial(word uint64) uint64 {
+	quote, backslash := word^'"'*eachByte, word^'\\'*eachByte
+	// Subtracting sets the high bit of a byte that is less.
+	return (word | (word - ' '*eachByte) | (quote - eachByte) | (backslash - eachByte)) & highBits
 }
 
 // escape moves past an escape and returns its character.
