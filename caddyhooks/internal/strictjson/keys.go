@@ -27,6 +27,7 @@ type openObject struct {
 }
 
 const (
+	shortKey = 8  // bytes that fit into a number
 	fewKeys  = 32 // more get an index
 	minIndex = 4 * fewKeys
 )
@@ -44,7 +45,12 @@ func (p *parser) addKey(object openObject, t text) (isNew bool) {
 	if len(own) >= fewKeys {
 		return p.addIndexed(object, t)
 	}
-	number := p.fingerprint(t)
+	var number uint64
+	if length := t.end - t.start; length <= shortKey && !t.escaped && len(p.data)-t.start >= shortKey {
+		number = binary.LittleEndian.Uint64(p.data[t.start:]) & (1<<(8*length) - 1)
+	} else {
+		number = fingerprint(p.bytes(t))
+	}
 	for i := range own {
 		if own[i].number == number && p.isKey(own[i], t) {
 			return false
@@ -109,17 +115,11 @@ func (p *parser) keyText(k key) text {
 }
 
 // fingerprint is the text of a short key as a number, and the hash of a long one.
-func (p *parser) fingerprint(t text) uint64 {
-	const short = 8
-	length := t.end - t.start
-	if !t.escaped && length <= short && len(p.data)-t.start >= short {
-		return binary.LittleEndian.Uint64(p.data[t.start:]) & (1<<(8*length) - 1)
-	}
-	name := p.bytes(t)
-	if len(name) > short {
+func fingerprint(name []byte) uint64 {
+	if len(name) > shortKey {
 		return hash(name)
 	}
-	var padded [short]byte
+	var padded [shortKey]byte
 	copy(padded[:], name)
 	return binary.LittleEndian.Uint64(padded[:])
 }
