@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A budget pays for the work on one run's answers, the first and all repaired ones together, or for one example. Work
+// A budget pays for the work on one run's answers, the first and all repaired ones together, or for one search. Work
 // beyond it is stopped by a panic with errTooCostly.
 type budget struct {
 	work     int           // nanoseconds by our own estimate, so that a verdict does not depend on how busy the machine is
@@ -14,8 +14,7 @@ type budget struct {
 	unpolled int           // work since the last look at the clock
 }
 
-func answerBudget() *budget  { return &budget{work: 800_000_000, time: 2 * time.Second} }
-func exampleBudget() *budget { return &budget{work: 200_000_000, time: 2 * time.Second} }
+func answerBudget() *budget { return &budget{work: 800_000_000, time: 2 * time.Second} }
 
 var errTooCostly = errors.New("it takes too much work to check it")
 

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
@@ -30,7 +29,6 @@ type Schema struct {
 	places  map[string]*part // all subschemas, by their JSON pointers as the library writes them
 	idle    chan *checker
 	weight  int // about how many bytes of memory it holds
-	example func() []byte
 }
 
 // maxIdle is how many checkers a schema keeps for goroutines that use it at the same time.
@@ -69,7 +67,6 @@ func Compile(raw []byte) (*Schema, error) {
 		return nil, errUnusable
 	}
 	s.weight = 12*len(raw) + maxIdle*(2<<10*len(d.places)+64*d.patterns.instructions)
-	s.example = sync.OnceValue(func() []byte { return buildExample(s) })
 	c, err := newChecker(s)
 	if err != nil {
 		return nil, err
@@ -84,13 +81,6 @@ func (s *Schema) Instructions() string {
 		"Write that JSON value and nothing else: no explanation before or after it, no code fence, no comments. " +
 		"Use exactly the property names of the schema, and leave out nothing that it requires.\n\n" +
 		"JSON Schema:\n" + string(s.text)
-}
-
-// Example returns the smallest instance of the schema that a bounded search finds, as compact JSON. It reports false
-// when the search finds none, which does not mean that there is none.
-func (s *Schema) Example() ([]byte, bool) {
-	example := s.example()
-	return bytes.Clone(example), example != nil
 }
 
 // validate returns what is wrong with v, or nil if v matches the schema.

@@ -194,9 +194,6 @@ func TestSchemasAndCachesAreSafeForConcurrentUse(t *testing.T) {
 				if err != nil || string(result.JSON) != answer {
 					t.Errorf("%s: %q, %v", answer, result.JSON, err)
 				}
-				if example, ok := schema.Example(); !ok || string(example) != `{"a":"x"}` {
-					t.Errorf("example %q", example)
-				}
 			}
 		})
 	}

@@ -1,9 +1,16 @@
-package contract
+package example
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract/contracttest"
 )
 
 func TestExampleIsSmallAndValid(t *testing.T) {
@@ -54,14 +61,12 @@ func TestExampleIsSmallAndValid(t *testing.T) {
 		{`{"type":"object","properties":{"a":{}},"required":["a"],"unevaluatedProperties":false}`, `{"a":null}`},
 	} {
 		schema := compile(t, c.schema)
-		example, ok := schema.Example()
-		if !ok || string(example) != c.want {
+		example := Of(schema)
+		if string(example) != c.want {
 			t.Errorf("%s: %s, want %s", c.schema, example, c.want)
 			continue
 		}
-		if v, err := strictjson.Parse(example); err != nil || failuresOf(t, schema, v) != nil {
-			t.Errorf("%s: %s is not valid: %v", c.schema, example, err)
-		}
+		checkValid(t, schema, example)
 	}
 }
 
@@ -74,8 +79,105 @@ func TestExampleAdmitsWhenThereIsNone(t *testing.T) {
 		`{"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}}`,
 		`{"allOf":[{"type":"string"},{"type":"null"}]}`,
 	} {
-		if example, ok := compile(t, schema).Example(); ok || example != nil {
+		if example := Of(compile(t, schema)); example != nil {
 			t.Errorf("%s: %s", schema, example)
 		}
+	}
+}
+
+func TestHostileSchemasStayWithinBounds(t *testing.T) {
+	for name, c := range contracttest.HostileCases() {
+		t.Run(name, func(t *testing.T) {
+			schema, err := contract.Compile([]byte(c.Schema))
+			if err != nil {
+				return // by Compile, which has its own test
+			}
+			var example []byte
+			cost := contracttest.Measure(func() { example = Of(schema) })
+			cost.Check(t, "example", 0)
+			t.Logf("example: %.80s", example)
+		})
+	}
+}
+
+func TestCacheIsSafeForConcurrentUse(t *testing.T) {
+	var cache Cache
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for i := range 50 {
+				example, err := cache.Make(fmt.Appendf(nil, `{"required":["a"],"properties":{"a":{"pattern":"^x+$"}},"title":"%d"}`, i%3))
+				if err != nil || string(example) != `{"a":"x"}` {
+					t.Errorf("%q, %v", example, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if len(cache.examples) != 3 {
+		t.Errorf("%d examples are kept", len(cache.examples))
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	var cache Cache
+	if _, err := cache.Make([]byte(`{}`)); err == nil {
+		t.Error("a bad schema is accepted")
+	}
+	for i := range 1000 {
+		cache.keep(fmt.Sprint(i), bytes.Repeat([]byte("x"), 50_000))
+	}
+	cache.keep("large", make([]byte, maxCacheBytes))
+	size := 0
+	for schema, example := range cache.examples {
+		size += entryBytes + len(schema) + len(example)
+	}
+	if size != cache.size || size > maxCacheBytes || cache.examples["999"] == nil || cache.examples["large"] != nil {
+		t.Errorf("%d bytes, counted %d", size, cache.size)
+	}
+}
+
+func FuzzExample(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":["object","null"],"required":["a"],"properties":{"a":{"type":"integer","minimum":1,"multipleOf":0.5}},"additionalProperties":false}`,
+		`{"$defs":{"a":{"$anchor":"x","items":{"$ref":"#x"},"minItems":1}},"$ref":"#/$defs/a"}`,
+		`{"oneOf":[{"minLength":2},{"pattern":"^a"}],"maxLength":5}`,
+		`{"if":{"required":["k"]},"then":{"minProperties":2},"else":{"minProperties":1},"propertyNames":{"maxLength":3}}`,
+		`{"prefixItems":[true,false],"items":{"uniqueItems":true},"contains":{"const":1},"minContains":2}`,
+		`{"allOf":[{"required":["a"]},{"patternProperties":{"^b":{"type":"string"}}}],"unevaluatedProperties":{"minimum":2}}`,
+		`{"required":["a"],"dependentRequired":{"a":["b"]},"dependentSchemas":{"b":{"required":["c"]}}}`,
+		`{"exclusiveMinimum":-1e-3,"exclusiveMaximum":1E+2}`,
+		`{"pattern":"(?i)[a-z]{2,}\\pL+"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		schema, err := contract.Compile(raw)
+		if err != nil {
+			return
+		}
+		if example := Of(schema); example != nil {
+			checkValid(t, schema, example)
+		}
+	})
+}
+
+func compile(t testing.TB, schema string) *contract.Schema {
+	t.Helper()
+	s, err := contract.Compile([]byte(schema))
+	if err != nil {
+		t.Fatalf("%s: %v", schema, err)
+	}
+	return s
+}
+
+func checkValid(t testing.TB, schema *contract.Schema, example []byte) {
+	t.Helper()
+	_, err := schema.Fulfil(t.Context(), string(example), func(_ context.Context, _ int, p contract.Prompt) (string, error) {
+		_, failures, _ := strings.Cut(p.Message, "What is wrong")
+		return "", errors.New(failures)
+	})
+	if err != nil {
+		t.Errorf("%s is not valid: %v", example, err)
 	}
 }
