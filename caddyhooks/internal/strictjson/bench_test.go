@@ -15,16 +15,16 @@ func BenchmarkParse(b *testing.B) {
 	if err := json.Indent(&indented, doc, "", "  "); err != nil {
 		b.Fatal(err)
 	}
-	part := new(Want)
-	part.Member("action").All()
-	part.Member("repository").Member("full_name").All()
-	part.Member("sender").Member("login").All()
-	part.Member("issue").Member("title").All()
-	part.Member("issue").Member("labels").Items().Member("name").All()
+	part := new(Selection)
+	part.Member("action").SelectAll()
+	part.Member("repository").Member("full_name").SelectAll()
+	part.Member("sender").Member("login").SelectAll()
+	part.Member("issue").Member("title").SelectAll()
+	part.Member("issue").Member("labels").Items().Member("name").SelectAll()
 	for _, bench := range []struct {
-		name string
-		data []byte
-		want *Want
+		name     string
+		data     []byte
+		selected *Selection
 	}{
 		{"whole", doc, everything},
 		{"part", doc, part},
@@ -37,7 +37,7 @@ func BenchmarkParse(b *testing.B) {
 			b.SetBytes(int64(len(bench.data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ParseWanted(bench.data, bench.want); err != nil {
+				if _, err := ParseSelected(bench.data, bench.selected); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -3,15 +3,14 @@ package strictjson
 // Object is a JSON object with its members in the order in which they were written.
 type Object []Member
 
-// Member is one member of an object: its value parsed, and the very bytes it was parsed from.
+// Member is one member of an object: its value, and the bytes from which the value was parsed.
 type Member struct {
 	Key   string
 	Value any
 	Raw   []byte
 }
 
-// ParseObject is Parse for a document that has to be an object, for callers that want to pass some members on as they
-// were written.
+// ParseObject is Parse for a document that must be an object, for callers that pass some members on unchanged.
 func ParseObject(data []byte) (Object, error) {
 	p := newParser(data)
 	defer p.release()

@@ -16,17 +16,17 @@ import (
 // MaxDepth is how many objects and arrays may be open at once.
 const MaxDepth = 128
 
-// Parse reads the one JSON value that data holds. White space around it is allowed, anything else is not.
+// Parse reads one JSON value. White space around it is allowed, anything else is not.
 func Parse(data []byte) (any, error) {
-	return ParseWanted(data, everything)
+	return ParseSelected(data, everything)
 }
 
-// ParseWanted is Parse for callers that need some parts of the document only: all of it is checked, but what is not
-// wanted is left out of the value, which saves most of the time and memory.
-func ParseWanted(data []byte, want *Want) (any, error) {
+// ParseSelected is Parse for callers that need parts of the document only. It checks the whole document, but leaves the
+// other parts out of the value, which saves most of the time and memory. A nil selection is an empty one.
+func ParseSelected(data []byte, selected *Selection) (any, error) {
 	p := newParser(data)
 	defer p.release()
-	v, err := p.value(want)
+	v, err := p.value(selected)
 	if err != nil {
 		return nil, err
 	}
@@ -41,12 +41,12 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
 
-// A parser checks a document and builds the wanted values.
+// A parser checks a document and builds the selected values.
 type parser struct {
 	scanner
 	openKeys
-	copied  string // the document, or "": strings and numbers are slices of it where there are many
-	scratch []byte
+	copied  string // the document, or "". Strings and numbers are slices of it.
+	scratch []byte // for strings with escapes
 }
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
@@ -69,16 +69,16 @@ func (p *parser) release() {
 	parsers.Put(p)
 }
 
-// value reads the next value. It checks the value and builds the wanted parts of it.
-func (p *parser) value(want *Want) (any, error) {
-	if want == nil {
+// value checks the next value and builds the selected parts of it.
+func (p *parser) value(selected *Selection) (any, error) {
+	if selected == nil {
 		return nil, p.skip()
 	}
 	switch c := p.peek(); c {
 	case '{':
-		return p.object(want)
+		return p.object(selected)
 	case '[':
-		return p.array(want)
+		return p.array(selected)
 	case '"':
 		t, err := p.text()
 		if err != nil {
@@ -132,11 +132,11 @@ func (p *parser) skipNumber(c byte) error {
 	}
 }
 
-func (p *parser) object(want *Want) (any, error) {
+func (p *parser) object(selected *Selection) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.expectMany(want)
+	p.expectMany(selected)
 	m := make(map[string]any)
 	object := p.openObject()
 	for first := true; ; first = false {
@@ -144,7 +144,7 @@ func (p *parser) object(want *Want) (any, error) {
 		if err != nil || !ok {
 			return m, err
 		}
-		member := want.member(p.bytes(key))
+		member := selected.member(p.bytes(key))
 		if member == nil {
 			if err := p.skip(); err != nil {
 				return nil, err
@@ -206,15 +206,15 @@ func (p *parser) nextMember(object openObject, first bool) (key text, ok bool, e
 	return key, true, nil
 }
 
-func (p *parser) array(want *Want) (any, error) {
-	items := want.item()
+func (p *parser) array(selected *Selection) (any, error) {
+	items := selected.item()
 	if items == nil {
 		return nil, p.skipArray()
 	}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	p.expectMany(want)
+	p.expectMany(selected)
 	all := []any{}
 	for first := true; ; first = false {
 		if ok, err := p.nextItem(first); err != nil || !ok {
@@ -242,9 +242,9 @@ func (p *parser) skipArray() error {
 	}
 }
 
-// expectMany copies the document once, where many strings can be wanted, instead of each of them.
-func (p *parser) expectMany(want *Want) {
-	if want.all && p.copied == "" {
+// expectMany is called where many strings may be selected: one copy of the document is cheaper than a copy of each.
+func (p *parser) expectMany(selected *Selection) {
+	if selected.all && p.copied == "" {
 		p.copied = string(p.data)
 	}
 }

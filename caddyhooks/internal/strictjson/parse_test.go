@@ -99,41 +99,41 @@ func TestParseObjectRefusesOtherDocuments(t *testing.T) {
 	}
 }
 
-func TestUnwantedPartsAreLeftOut(t *testing.T) {
+func TestOtherPartsAreLeftOut(t *testing.T) {
 	const doc = `{"a":{"b":[1,{"c":2,"d":3}],"e":"x"},"f":[{"g":1},{"g":2,"h":3}],"i":{"j":{}},"k":null,"l":{"m":1}}`
-	want := new(Want)
-	want.Member("a").Member("b").All()
-	want.Member("f").Items().Member("g").All()
-	want.Member("i").Member("j").All()
-	want.Member("k").Member("x").All()
-	want.Member("l").Items().All()
-	got, err := ParseWanted([]byte(doc), want)
+	selected := new(Selection)
+	selected.Member("a").Member("b").SelectAll()
+	selected.Member("f").Items().Member("g").SelectAll()
+	selected.Member("i").Member("j").SelectAll()
+	selected.Member("k").Member("x").SelectAll()
+	selected.Member("l").Items().SelectAll()
+	got, err := ParseSelected([]byte(doc), selected)
 	n := func(s string) json.Number { return json.Number(s) }
-	pruned := map[string]any{
+	parts := map[string]any{
 		"a": map[string]any{"b": []any{n("1"), map[string]any{"c": n("2"), "d": n("3")}}},
 		"f": []any{map[string]any{"g": n("1")}, map[string]any{"g": n("2")}},
 		"i": map[string]any{"j": map[string]any{}},
 		"k": nil,
 		"l": map[string]any{},
 	}
-	if err != nil || !reflect.DeepEqual(got, pruned) {
+	if err != nil || !reflect.DeepEqual(got, parts) {
 		t.Errorf("got %#v, %v", got, err)
 	}
 }
 
-func TestUnwantedPartsAreChecked(t *testing.T) {
+func TestOtherPartsAreChecked(t *testing.T) {
 	many := ""
 	for i := range 100 {
 		many += fmt.Sprintf(`"k%d":{"x":0},`, i)
 	}
-	if _, err := ParseWanted([]byte("{"+many+`"end":{`+many+`"end":0}}`), nil); err != nil {
+	if _, err := ParseSelected([]byte("{"+many+`"end":{`+many+`"end":0}}`), nil); err != nil {
 		t.Error(err)
 	}
 	for _, part := range []string{
 		`{"x":1,"x":1}`, `"\ud800"`, "\"\xff\"", `01`, `[1,]`, deep(MaxDepth), "{" + many + `"k3":1}`, "{" + many + `"k99":1}`,
 	} {
-		if _, err := ParseWanted([]byte(`{"unwanted":[`+part+`]}`), nil); err == nil {
-			t.Errorf("%.40q is taken where it is not wanted", part)
+		if _, err := ParseSelected([]byte(`{"skipped":[`+part+`]}`), nil); err == nil {
+			t.Errorf("%.40q is taken where it is not selected", part)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := Parse(data)
-		if _, skipErr := ParseWanted(data, nil); !reflect.DeepEqual(skipErr, err) {
+		if _, skipErr := ParseSelected(data, nil); !reflect.DeepEqual(skipErr, err) {
 			t.Fatalf("built: %v, skipped: %v", err, skipErr)
 		}
 		if obj, objErr := ParseObject(data); objErr == nil {
@@ -269,8 +269,8 @@ func FuzzDuplicateKeys(f *testing.F) {
 			}
 		}
 		doc = append(doc, bytes.Repeat([]byte{'}'}, len(keys))...)
-		for name, want := range map[string]*Want{"skipped": nil, "built": everything, "in part": {members: map[string]*Want{"\u0007": everything}}} {
-			if _, err := ParseWanted(doc, want); (err != nil) != duplicate {
+		for name, selected := range map[string]*Selection{"skipped": nil, "built": everything, "in part": {members: map[string]*Selection{"\u0007": everything}}} {
+			if _, err := ParseSelected(doc, selected); (err != nil) != duplicate {
 				t.Errorf("%s, %.2000s: %v, want duplicate = %v", name, doc, err, duplicate)
 			}
 		}
@@ -278,7 +278,7 @@ func FuzzDuplicateKeys(f *testing.F) {
 }
 
 func TestManyKeysTakeLinearTime(t *testing.T) {
-	const many = 300_000
+	const many = 100_000
 	var large, long, objects strings.Builder
 	for i := range many {
 		fmt.Fprintf(&large, `"%d":0,`, i)
@@ -298,11 +298,11 @@ func TestManyKeysTakeLinearTime(t *testing.T) {
 		"{" + large.String() + `"end":{` + large.String() + `"end":0}}`,
 		"{" + long.String() + `"end":0}`,
 	} {
-		if _, err := ParseWanted([]byte(doc), nil); err != nil {
+		if _, err := ParseSelected([]byte(doc), nil); err != nil {
 			t.Error(err)
 		}
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > 4*time.Second {
 		t.Errorf("took %v", took)
 	}
 }

@@ -150,15 +150,15 @@ func (t *Template) Blank() bool {
 	return strings.TrimSpace(t.source) == ""
 }
 
-// Wants adds the parts of a body that Render looks at to want, so that the rest need not be kept when it is parsed.
-func (t *Template) Wants(want *strictjson.Want) {
+// Select adds the parts of a body that Render reads to selection.
+func (t *Template) Select(selection *strictjson.Selection) {
 	for _, p := range t.parts {
 		switch {
 		case p.text != "":
 		case p.query != nil:
-			want.All()
+			selection.SelectAll()
 		default:
-			p.path.want(want)
+			p.path.addTo(selection)
 		}
 	}
 }
