@@ -15,8 +15,8 @@ type Explorer struct {
 	budget  *budget
 }
 
-// A Subschema is a schema or a part of it, as compiled. It must not be changed, nor used to validate values.
-type Subschema = jsonschema.Schema
+// A Node is a compiled schema or subschema. It must not be changed, nor used to validate values.
+type Node = jsonschema.Schema
 
 // Explore calls search with an Explorer that is good until search returns. It stops the search and returns an error when
 // the search has cost more than maxWork, by estimate, or has taken more than maxTime.
@@ -31,19 +31,19 @@ func (s *Schema) Explore(maxWork, maxTime time.Duration, search func(*Explorer))
 }
 
 // Root is the schema as a whole.
-func (e *Explorer) Root() *Subschema { return e.checker.root }
+func (e *Explorer) Root() *Node { return e.checker.root }
 
 // Source returns a subschema as it was written, or nil if it is a boolean.
-func (e *Explorer) Source(sub *Subschema) map[string]any {
+func (e *Explorer) Source(sub *Node) map[string]any {
 	i, err := strconv.Atoi(sub.Format)
 	if err != nil {
 		return nil
 	}
-	return e.schema.parts[i].doc.(map[string]any)
+	return e.schema.numbered[i].doc.(map[string]any)
 }
 
 // IsValid reports whether a value is known to be valid under a subschema. It pays for the check.
-func (e *Explorer) IsValid(sub *Subschema, value any) bool {
+func (e *Explorer) IsValid(sub *Node, value any) bool {
 	tree, unjudged := e.checker.check(sub, value, e.budget)
 	return tree == nil && unjudged == nil
 }

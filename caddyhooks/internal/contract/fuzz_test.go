@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// FuzzSchema compiles any bytes as a schema and holds any instance to it. Where the library can be trusted with the input
+// FuzzSchema compiles any bytes as a schema and validates any instance. Where the library can be trusted with the input
 // as it is, it must come to the same verdict.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range [][2]string{
@@ -49,7 +49,7 @@ func FuzzSchema(f *testing.F) {
 		}
 		budget := answerBudget()
 		before := budget.work
-		failures, err := hold(schema, v, budget)
+		failures, err := validateWithin(schema, v, budget)
 		if err != nil {
 			return
 		}

@@ -56,7 +56,7 @@ type builder struct {
 	*contract.Explorer
 }
 
-type node = contract.Subschema
+type node = contract.Node
 
 const (
 	maxStringLength = 100_000
