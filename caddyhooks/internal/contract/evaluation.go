@@ -45,7 +45,7 @@ func (e *evaluation) reserve(bytes int) {
 	}
 }
 
-// callCost is the work of calling a subschema, whatever the value.
+// callCost is the work of calling a subschema with any value.
 func (e *evaluation) callCost() int { return 500 + 12*len(e.frames) + e.size.path/8 }
 
 // loadCost is the work of a subschema on a value before the guard is called.

@@ -29,7 +29,7 @@ func (s *Schema) failures(tree *validationError, v any) []failure {
 }
 
 // pickErrors returns up to limit errors from a tree of them, in the order of places in the value and in the schema. A
-// choice of alternatives counts as an error, and is followed by those of the alternative that comes closest.
+// choice of alternatives counts as an error, and is followed by the errors of the closest alternative.
 func pickErrors(tree *validationError, limit int) []*validationError {
 	var found []*validationError
 	add := func(e *validationError) {

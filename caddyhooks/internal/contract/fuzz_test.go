@@ -71,11 +71,11 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-// changed matches what the library alone reads differently: keywords that the draft does not have, format, an empty
-// enum, and numbers that it cannot read.
+// changed matches the parts of schemas that the library alone reads differently: keywords that the draft does not have,
+// format, an empty enum, and numbers that it cannot read.
 var changed = regexp.MustCompile(`(?i)format|recursive|regexProperties|"enum"\s*:\s*\[\s*\]|\$vocabulary|\$id|\\u|[0-9.]{15}|e[-+0-9]{2}`)
 
-// bareLibrary returns what the library makes of a schema without a guard, or nil if that does not count.
+// bareLibrary validates values with the library alone. It returns nil if the verdict of the library does not count.
 func bareLibrary(raw []byte) func(v any) bool {
 	if len(raw) > 2000 || changed.Match(raw) {
 		return nil
@@ -92,7 +92,7 @@ func bareLibrary(raw []byte) func(v any) bool {
 	return func(v any) bool { return schema.Validate(v) == nil }
 }
 
-// FuzzAnswer looks for JSON in any text. What it finds must be there, and be valid.
+// FuzzAnswer looks for JSON in any text. The JSON must be in the text, and be valid.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1}`, "Sure:\n```json\n{\"a\":1}\n```", `x {"a":1} y {"b":2}`, `<think>{"a":2}</think>{"a":1}`, `{"a":1,}`, "\ufeff[1,2]", `{"a":"\ud800"}`,

@@ -49,6 +49,7 @@ func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 }
 
 func TestReferencesReadNoFileAndReachNoNetwork(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	if err := os.WriteFile(secret, []byte(`{"const":"do not tell"}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestVerdictsFollowTheDraft(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		schema  string
 		valid   []string
@@ -76,6 +77,7 @@ func TestVerdictsFollowTheDraft(t *testing.T) {
 }
 
 func TestErrorsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 500)
 	for _, c := range []struct {
 		schema, instance string

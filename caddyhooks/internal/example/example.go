@@ -50,8 +50,8 @@ func encode(v any) []byte {
 }
 
 // A builder makes values that satisfy several subschemas at once. It goes through the choices that they leave in the
-// order in which they stand, and takes the first value that is valid. A variant asks for a value that differs from those
-// of other variants.
+// order in which they stand, and takes the first value that is valid. The values of different
+// variants differ.
 type builder struct {
 	*contract.Explorer
 }
@@ -185,8 +185,8 @@ func (b *builder) construct(parts []*node, variant, levels int, accept func(any)
 	return false
 }
 
-// likelyTypes returns the types that parts allow, those first that other keywords speak of, and only those if there is
-// no type keyword.
+// likelyTypes returns the types that parts allow. Types with keywords of their own come first; without a type keyword,
+// there are no others.
 func (b *builder) likelyTypes(parts []*node) []string {
 	types := []string{"object", "array", "string", "number", "boolean", "null"}
 	typed, spoken := false, make(map[string]bool)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestExampleIsSmallAndValid(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ schema, want string }{
 		{`{"title":"anything"}`, `null`},
 		{`{"type":"object"}`, `{}`},
@@ -71,6 +72,7 @@ func TestExampleIsSmallAndValid(t *testing.T) {
 }
 
 func TestExampleAdmitsWhenThereIsNone(t *testing.T) {
+	t.Parallel()
 	for _, schema := range []string{
 		`{"enum":[]}`,
 		`{"not":{}}`,
@@ -101,6 +103,7 @@ func TestHostileSchemasStayWithinBounds(t *testing.T) {
 }
 
 func TestCacheIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
 	var cache Cache
 	var group sync.WaitGroup
 	for range 8 {
@@ -120,6 +123,7 @@ func TestCacheIsSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
+	t.Parallel()
 	var cache Cache
 	if _, err := cache.Make([]byte(`{}`)); err == nil {
 		t.Error("a bad schema is accepted")

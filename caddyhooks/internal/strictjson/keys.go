@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// openKeys are the keys of all objects that are open, those of the innermost object last. Keys are compared by numbers
-// that almost never agree for different keys. In a small object each key is compared with all others; a large object
-// has an index.
+// openKeys are the keys of all open objects, the innermost object last. Keys are compared by numbers that almost never
+// agree for different keys. In a small object each key is compared with all others; a large object has an index.
 type openKeys struct {
 	keys  []key
 	index []uint32 // hash tables with open addressing, one after the other: 0, or 1 + the number of a key in its object

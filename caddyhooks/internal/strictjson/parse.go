@@ -2,7 +2,7 @@
 // reading here: duplicate keys, trailing data, invalid UTF-8, lone surrogates and nesting deeper than MaxDepth are
 // errors. Numbers keep the digits they were written with.
 //
-// Values are what encoding/json gives with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
+// Values have the types of encoding/json with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
 package strictjson
 
 import (

@@ -105,6 +105,7 @@ func FuzzRender(f *testing.F) {
 }
 
 func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		value := randomValue(random, 4)
@@ -114,7 +115,7 @@ func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
 		if err := e.Encode(value); err != nil {
 			t.Fatal(err)
 		}
-		got, ok := appendJSON(nil, value, maxValues)
+		got, ok := appendJSON(nil, value, messageLimits.values)
 		if !ok || string(got) != strings.TrimSuffix(want.String(), "\n") {
 			t.Fatalf("got %s, want %s", got, want.String())
 		}
@@ -122,6 +123,7 @@ func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
 }
 
 func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 5000 {
 		value := randomValue(random, 5)
@@ -129,7 +131,7 @@ func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
 		matches := jp.MustParseString(expression).Get(value)
 		want := missing
 		if len(matches) == 1 {
-			text, _ := appendValue(nil, matches[0], maxValues)
+			text, _ := appendValue(nil, matches[0], messageLimits.values)
 			want = string(text)
 		}
 		for _, template := range []string{"{" + expression + "}", "{" + bare + "}"} {

@@ -118,7 +118,7 @@ func HostileCases() map[string]HostileCase {
 		"relative ids that add up": {`{"$id":"https://example.com/` + strings.Repeat("a", 2000) + `/","$defs":{` + repeat(1500, ",", func(i int) string {
 			return fmt.Sprintf(`"%d":{"$id":"%d"}`, i, i)
 		}) + `}}`, `1`},
-		// The innermost comes first: what was compiled with an outer one is not compiled again.
+		// The innermost comes first: a schema inside a compiled one is not compiled again.
 		"overlapping schemas under an unknown keyword": {`{"x":` + nested(55, `{"not":`, `{"allOf":[`+repeat(1200, ",", always("{}"))+`]}`, `}`) +
 			`,"allOf":[` + repeat(56, ",", func(i int) string { return `{"$ref":"#/x` + strings.Repeat("/not", 55-i) + `"}` }) + `]}`, `1`},
 		"overlapping enums under an unknown keyword": {`{"x":` + nested(55, `{"not":`, `{"enum":`+array(4000, number)+`}`, `}`) +
