@@ -188,13 +188,13 @@ func (t *Template) RenderMarked(body any, mark func(value string) string) string
 	return t.render(body, mark, messageLimits)
 }
 
-func (t *Template) render(body any, mark func(string) string, most limits) string {
+func (t *Template) render(body any, mark func(string) string, allowed limits) string {
 	if len(t.parts) == 1 && t.parts[0].text != "" {
 		return t.source
 	}
 	out := make([]byte, 0, len(t.source)+512)
-	search := search{body: body, steps: most.steps}
-	room := most.values
+	search := search{body: body, steps: allowed.steps}
+	room := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
 		if p.text != "" {
