@@ -139,7 +139,7 @@ func (f *AgentFields) run(v *view) *engine.Run {
 
 // intakeCustom renders the message of a custom hook from any JSON.
 func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, error) {
-	doc, err := strictjson.ParseWanted(body, h.wants)
+	doc, err := strictjson.ParseSelected(body, h.selected)
 	if err != nil {
 		return nil, malformed(err)
 	}

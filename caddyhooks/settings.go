@@ -241,8 +241,8 @@ type hook struct {
 	Mapping
 	template *template.Template
 	chatID   *template.Template
-	wants    *strictjson.Want // what the two look at in a body
-	hmac     *auth.HMAC       // nil in bearer mode
+	selected *strictjson.Selection // parts of a body that the templates read
+	hmac     *auth.HMAC            // nil in bearer mode
 	pinned   bool
 }
 
@@ -299,9 +299,9 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 	if h.chatID, err = template.Parse(m.ChatID); err != nil {
 		return nil, fieldErrorf("chatId", "is refused: %v", err)
 	}
-	h.wants = new(strictjson.Want)
-	h.template.Wants(h.wants)
-	h.chatID.Wants(h.wants)
+	h.selected = new(strictjson.Selection)
+	h.template.Select(h.selected)
+	h.chatID.Select(h.selected)
 	if m.Metadata != nil && !isJSONObject(m.Metadata) {
 		return nil, fieldErrorf("metadata", "must be an object")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/example"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
@@ -36,7 +36,7 @@ type Echo struct {
 	// Fail every call as an HTTP runner would that answered with this status code.
 	Fail int `json:"fail,omitempty"`
 
-	schemas *contract.Cache
+	examples *example.Cache
 }
 
 // CaddyModule returns the Caddy module information.
@@ -49,7 +49,7 @@ func (Echo) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the runner.
 func (e *Echo) Provision(caddy.Context) error {
-	e.schemas = new(contract.Cache)
+	e.examples = new(example.Cache)
 	return nil
 }
 
@@ -142,15 +142,14 @@ func (e *Echo) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	if turn.ResponseSchema == nil {
 		return engine.Reply{Text: turn.Message}, nil
 	}
-	schema, err := e.schemas.Compile(turn.ResponseSchema)
+	answer, err := e.examples.Make(turn.ResponseSchema)
 	if err != nil {
 		return engine.Reply{}, fmt.Errorf("compiling the schema: %w", err)
 	}
-	example, ok := schema.Example()
-	if !ok {
+	if answer == nil {
 		return engine.Reply{Text: "echo found no value that satisfies the schema"}, nil
 	}
-	return engine.Reply{Text: string(example)}, nil
+	return engine.Reply{Text: string(answer)}, nil
 }
 
 // Interface guards

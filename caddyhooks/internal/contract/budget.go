@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// A budget pays for the work on one run's answers, the first and all repaired ones together, or for one example. Work
-// beyond it is stopped by a panic with errTooCostly.
+// A budget pays for the work on one run's answers, repaired ones included, or for one search. Work beyond it is stopped
+// by a panic with errTooCostly.
 type budget struct {
-	work     int           // nanoseconds by our own estimate, so that a verdict does not depend on how busy the machine is
-	time     time.Duration // on the clock, in case the estimate is wrong
-	deadline time.Time     // by time, while run runs
-	unpolled int           // work since the last look at the clock
+	work      int           // nanoseconds by estimate, so that verdicts do not depend on the load of the machine
+	time      time.Duration // on the clock, in case the estimate is wrong
+	deadline  time.Time     // while run runs
+	sinceLook int           // work since the last look at the clock
 }
 
-func answerBudget() *budget  { return &budget{work: 800_000_000, time: 2 * time.Second} }
-func exampleBudget() *budget { return &budget{work: 200_000_000, time: 2 * time.Second} }
+func answerBudget() *budget { return &budget{work: 800_000_000, time: 2 * time.Second} }
 
 var errTooCostly = errors.New("it takes too much work to check it")
 
@@ -39,9 +38,9 @@ func (b *budget) run(work func()) (err error) {
 
 func (b *budget) spend(work int) {
 	b.work -= work
-	b.unpolled += work
-	if b.unpolled > 1_000_000 {
-		b.unpolled = 0
+	b.sinceLook += work
+	if b.sinceLook > 1_000_000 {
+		b.sinceLook = 0
 		if time.Now().After(b.deadline) {
 			b.work = 0
 		}

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// A Cache keeps compiled schemas by their bytes, those used last, so that the schema of a mapping is compiled once and
-// the one of a request not again by the worker. The zero value is ready to use, by many goroutines at once.
+// A Cache keeps compiled schemas by their bytes, the most recently used ones. With it, the schema of a mapping is compiled
+// once, and the schema of a request is not compiled again by the worker. The zero value is ready to use, by many
+// goroutines at once.
 type Cache struct {
 	mu      sync.Mutex
 	entries map[string]*list.Element

@@ -8,13 +8,12 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// candidates calls try with the JSON values of an answer, the likeliest first, until try returns true: the whole answer;
-// then fenced blocks, last first; then objects and arrays in the running text, last first. It looks at complete values
-// only. A part of a broken value may well match a schema, and would be a wrong answer; broken values are a matter for a
-// repair.
+// tryCandidates calls try with the JSON values of an answer, the likeliest first, until try returns true: the whole
+// answer; then fenced blocks, last first; then objects and arrays in the running text, last first. Only complete values
+// are tried. A part of a broken value may well match a schema, and would be a wrong answer: broken values need a repair.
 //
-// It returns why there was nothing to try, or nil.
-func candidates(answer []byte, b *budget, try func(candidate) bool) error {
+// An error says why there was nothing to try.
+func tryCandidates(answer []byte, b *budget, try func(candidate) bool) error {
 	answer = bytes.TrimSpace(bytes.TrimPrefix(answer, []byte("\ufeff")))
 	whole, err := parseCandidate(answer, b)
 	if err == nil {
@@ -51,13 +50,13 @@ func candidates(answer []byte, b *budget, try func(candidate) bool) error {
 	return nil
 }
 
-// A candidate is a piece of an answer that may be the JSON that was asked for.
+// A candidate is a JSON value in an answer.
 type candidate struct {
 	text  []byte // as it stands in the answer
 	value any
 }
 
-// What an answer may be.
+// The bounds of an answer.
 const (
 	maxAnswerBytes  = 1 << 20
 	maxAnswerValues = 100_000
@@ -80,7 +79,7 @@ func parseCandidate(text []byte, b *budget) (candidate, error) {
 	return candidate{text, v}, nil
 }
 
-// afterThinking drops what a model wrote to itself.
+// afterThinking drops the thoughts of the model.
 func afterThinking(answer []byte) []byte {
 	end := []byte("</think>")
 	if i := bytes.LastIndex(answer, end); i >= 0 {
@@ -92,7 +91,7 @@ func afterThinking(answer []byte) []byte {
 // A span is a piece of a text.
 type span struct{ start, end int }
 
-// fences returns what stands inside closed code fences of Markdown.
+// fences returns the contents of closed code fences of Markdown.
 func fences(text []byte, b *budget) []span {
 	b.spend(2 * len(text))
 	var (
@@ -118,7 +117,7 @@ func fences(text []byte, b *budget) []span {
 	return spans[max(0, len(spans)-maxCandidates):]
 }
 
-// bracketed returns the objects and arrays in a running text that do not stand inside others.
+// bracketed returns the outermost objects and arrays in a running text.
 func bracketed(text []byte, b *budget) []span {
 	var spans []span
 	for at := 0; at < len(text); at++ {
@@ -137,7 +136,7 @@ func bracketed(text []byte, b *budget) []span {
 	return spans[max(0, len(spans)-maxCandidates):]
 }
 
-// balanced returns how far the brackets that text starts with reach, or how far it looked.
+// balanced returns the length of the brackets at the start of text, or how far it looked.
 func balanced(text []byte) (length int, closed bool) {
 	var open [strictjson.MaxDepth]byte
 	depth := 0
@@ -182,8 +181,8 @@ func startsLikeJSON(text []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(inside[end+1:], " \t\r\n"), []byte(":"))
 }
 
-// countValues returns how many values and keys data can hold at most, without parsing it, so that a document with too
-// many is refused before it takes any memory.
+// countValues returns the most values and keys that data can hold. A document with too many is refused before it takes
+// any memory.
 func countValues(data []byte) int {
 	count := 1
 	for i := 0; i < len(data); i++ {

@@ -5,6 +5,7 @@ import (
 )
 
 func TestAnswersYieldTheJSONThatWasMeant(t *testing.T) {
+	t.Parallel()
 	const schema = `{"type":"object","required":["a"],"properties":{"a":{"type":"integer"}}}`
 	for name, c := range map[string]struct{ answer, want string }{
 		"plain":                              {`{"a":1}`, `{"a":1}`},
@@ -56,6 +57,7 @@ func TestAnswersYieldTheJSONThatWasMeant(t *testing.T) {
 }
 
 func TestScalarsAndArraysAreAnswersToo(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ schema, answer, want string }{
 		{`{"type":"string"}`, ` "a" `, `"a"`},
 		{`{"type":"string"}`, "```\n\"a\"\n```", `"a"`},
@@ -71,6 +73,7 @@ func TestScalarsAndArraysAreAnswersToo(t *testing.T) {
 }
 
 func TestTheRepairIsAboutTheLargestJSONOrTheWholeAnswer(t *testing.T) {
+	t.Parallel()
 	const schema = `{"type":"object","required":["a"]}`
 	for _, c := range []struct{ answer, excerpt, failure string }{
 		{`{"b":"long enough"} see [1]`, `{"b":"long enough"}`, `at the top level: lacks "a", which the schema requires`},

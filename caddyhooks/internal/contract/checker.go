@@ -9,12 +9,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// A checker is a compiled copy of a schema, for one goroutine at a time: the library tells its hooks nothing about who
-// is validating, so they know it from the copy that they belong to.
+// A checker is a compiled copy of a schema, for one goroutine at a time: the library does not tell its hooks which
+// validation calls them, so every validation has its own copy.
 //
-// The library has two hooks. The one for format is called before a subschema goes on to other subschemas, so every
-// subschema gets a format of its own, which is the guard; formats of the schema mean nothing. The one for extensions is
-// called at the end of every evaluation in which the guard was called.
+// The guard uses two hooks. The hook for formats is called before a subschema goes on to other subschemas, so every
+// subschema gets a format of its own; formats of the schema mean nothing. The hook for extensions is called at the end of
+// every evaluation in which the format was checked.
 type checker struct {
 	root *jsonschema.Schema
 	*evaluation
@@ -22,15 +22,15 @@ type checker struct {
 
 type validationError = jsonschema.ValidationError
 
-// newChecker returns an error for whoever sent the schema.
+// newChecker returns an error that can be shown to the sender of the schema.
 func newChecker(s *Schema) (c *checker, err error) {
-	defer refuse(&err)
+	defer recoverUnusable(&err)
 	c = new(checker)
 	compiler := jsonschema.NewCompiler()
 	compiler.Draft = jsonschema.Draft2020
 	compiler.LoadURL = func(string) (io.ReadCloser, error) { return nil, errUnusable }
 	compiler.AssertFormat = true
-	for i, p := range s.parts {
+	for i, p := range s.numbered {
 		compiler.Formats[strconv.Itoa(i)] = func(v any) bool {
 			c.enter(p, v)
 			return true
@@ -51,8 +51,8 @@ func newChecker(s *Schema) (c *checker, err error) {
 
 var errUnusable = errors.New("the schema cannot be used")
 
-// refuse is deferred where the library might panic over a schema.
-func refuse(err *error) {
+// recoverUnusable is deferred where the library might panic over a schema.
+func recoverUnusable(err *error) {
 	if recover() != nil {
 		*err = errUnusable
 	}
@@ -69,7 +69,7 @@ func (c *checker) Validate(jsonschema.ValidationContext, any) error {
 	return nil
 }
 
-// check returns the errors of the library about v, or why there is no verdict, or nothing if v is valid.
+// check returns the errors of the library about v, or the reason for the lack of a verdict, or neither if v is valid.
 func (c *checker) check(schema *jsonschema.Schema, v any, b *budget) (tree *validationError, unjudged *failure) {
 	size, unjudged := measureDocument(v, answerBounds)
 	if unjudged != nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// documentSize is what the cost of working on a document depends on.
+// documentSize holds the measures of a document that costs depend on.
 type documentSize struct {
 	nodes      int
 	numbers    int
 	path       int // the longest JSON pointer to a value, as the library writes it
-	numberCost int // of reading the number that takes longest, in nanoseconds
+	numberCost int // of reading the most costly number, in nanoseconds
 }
 
-// documentBounds is what a document may be.
+// documentBounds are the largest measures of a document.
 type documentBounds struct {
 	depth, nodes int
 	pathBytes    int // all JSON pointers together
@@ -34,7 +34,7 @@ var (
 
 // measureDocument returns a failure for a document that is out of bounds.
 func measureDocument(doc any, bounds documentBounds) (size documentSize, outOfBounds *failure) {
-	var asAWhole string // what is wrong with the document, if it is not about one place in it
+	var asAWhole string // an error of the document, not of one place in it
 	var measure func(v any, depth, path int) *failure
 	measure = func(v any, depth, path int) *failure {
 		size.nodes++
@@ -82,7 +82,7 @@ func measureDocument(doc any, bounds documentBounds) (size documentSize, outOfBo
 }
 
 // numberCost estimates how many nanoseconds it takes to turn n into a fraction of integers. It reports false for a
-// number that is not to be touched.
+// number that is too large for that.
 func numberCost(n json.Number) (int, bool) {
 	if len(n) > maxNumberLength {
 		return 0, false
@@ -100,7 +100,7 @@ func numberCost(n json.Number) (int, bool) {
 	return 600 + 20*size, true
 }
 
-func width(v any) int {
+func childCount(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
 		return len(v)

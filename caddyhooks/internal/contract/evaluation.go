@@ -10,19 +10,19 @@ import (
 	"slices"
 )
 
-// An evaluation is the guard of one validation. The library calls enter for a subschema that is about to evaluate a
-// value, but after its type, const and enum, and leave after it. All costs are upper bounds. They are paid before the
-// work is done, and for the subschemas below as well: those that fail by their type are over before enter is called.
+// An evaluation is the guard of one validation. The library calls enter before a subschema evaluates a value, but after
+// its type, const and enum, and leave at the end. All costs are upper bounds. They are paid before the work is done.
+// A subschema pays for its own subschemas as well: a subschema that fails by its type never calls enter.
 type evaluation struct {
 	*budget
 	size   documentSize
-	memory int // bytes left for errors, which are all kept until the end, and for what frames hold
+	memory int // bytes left for frames, and for errors, which are all kept until the end
 	frames []frame
 }
 
 // A frame is a subschema that has been entered and not left.
 type frame struct {
-	path int // length of the way through the schema to it
+	path int // length of the path through the schema
 	held int // bytes
 }
 
@@ -38,25 +38,25 @@ func newEvaluation(size documentSize, b *budget) *evaluation {
 	return &evaluation{budget: b, size: size, memory: maxMemory, frames: make([]frame, 0, 16)}
 }
 
-func (e *evaluation) keep(bytes int) {
+func (e *evaluation) reserve(bytes int) {
 	e.memory -= bytes
 	if e.memory < 0 {
 		panic(errTooLarge)
 	}
 }
 
-// callCost is the work of calling a subschema, whatever the value.
+// callCost is the work of calling a subschema with any value.
 func (e *evaluation) callCost() int { return 500 + 12*len(e.frames) + e.size.path/8 }
 
-// loadCost is the work that a subschema has with a value before the guard sees it.
+// loadCost is the work of a subschema on a value before the guard is called.
 func (e *evaluation) loadCost(v any) int {
 	if _, ok := v.(json.Number); ok {
 		return e.size.numberCost
 	}
-	return 150 * width(v)
+	return 150 * childCount(v)
 }
 
-func (e *evaluation) enter(p *part, v any) {
+func (e *evaluation) enter(p *subschema, v any) {
 	if len(e.frames) == maxFrames {
 		panic(errTooLarge)
 	}
@@ -64,8 +64,8 @@ func (e *evaluation) enter(p *part, v any) {
 	if n := len(e.frames); n > 0 {
 		path += e.frames[n-1].path
 	}
-	held := 1_000 + 100*width(v)
-	e.keep(held)
+	held := 1_000 + 100*childCount(v)
+	e.reserve(held)
 	e.frames = append(e.frames, frame{path, held})
 
 	e.spend(60*p.values + 2*p.numbers*(e.size.numberCost+p.numberCost))
@@ -104,7 +104,7 @@ func (e *evaluation) enter(p *part, v any) {
 	errorCost := 600 + depth*(60+path/16)
 	errorBytes := 280 + 2*path + len(p.at) + e.size.path
 	e.spend(calls*(e.callCost()+errorCost) + load + p.errors*errorCost + 4*p.messages)
-	e.keep((calls+p.errors)*errorBytes + p.messages + 8*names)
+	e.reserve((calls+p.errors)*errorBytes + p.messages + 8*names)
 }
 
 func (e *evaluation) leave() {
@@ -118,7 +118,7 @@ func (e *evaluation) leave() {
 func (e *evaluation) payForUnique(items []any) {
 	nodes, flat := 0, true
 	for _, item := range items {
-		flat = flat && width(item) == 0
+		flat = flat && childCount(item) == 0
 		nodes += countNodes(item)
 	}
 	pairs := len(items) * nodes / 2 * (20 + 2*e.size.numberCost)

@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A failure is one thing that is wrong with a value, in our own words. Those of the library mislead, or quote without
-// end.
+// A failure is one error in a value, in our own words. The words of the library mislead, or quote without end.
 type failure struct {
 	at   string // JSON pointer as the library writes it
 	text string
@@ -23,15 +22,15 @@ const maxFailures = 8
 
 func (s *Schema) failures(tree *validationError, v any) []failure {
 	var all []failure
-	for _, e := range mostTelling(tree, maxFailures) {
+	for _, e := range pickErrors(tree, maxFailures) {
 		all = append(all, s.failure(e, v))
 	}
 	return all
 }
 
-// mostTelling returns up to limit errors from a tree of them, in the order of places in the value and in the schema. A
-// choice of alternatives counts as an error, and is followed by those of the alternative that comes closest.
-func mostTelling(tree *validationError, limit int) []*validationError {
+// pickErrors returns up to limit errors from a tree of them, in the order of places in the value and in the schema. A
+// choice of alternatives counts as an error, and is followed by the errors of the closest alternative.
+func pickErrors(tree *validationError, limit int) []*validationError {
 	var found []*validationError
 	add := func(e *validationError) {
 		at, same := slices.BinarySearchFunc(found, e, func(a, b *validationError) int {
@@ -67,8 +66,8 @@ func isAbout(e *validationError, keyword string) bool {
 	return e.Message != "" && strings.HasSuffix(e.AbsoluteKeywordLocation, "/"+keyword)
 }
 
-// distance says how far a value is from an alternative: by the number of errors, and far if it has the wrong type or
-// not the one value that tells this alternative from others.
+// distance says how far a value is from an alternative: the number of errors, where a wrong type counts most, and a wrong
+// const or enum, by which alternatives are told apart, counts much.
 func distance(e *validationError, at string) int {
 	total := 0
 	for _, cause := range e.Causes {
@@ -86,7 +85,7 @@ func distance(e *validationError, at string) int {
 	}
 }
 
-// failure finds out what an error means from the schema and from the value that was validated.
+// failure words an error of the library. It looks up the schema and the validated value v.
 func (s *Schema) failure(e *validationError, v any) failure {
 	tokens := splitPointer(e.InstanceLocation)
 	if appliesToName(e.KeywordLocation) {
@@ -112,9 +111,9 @@ func appliesToName(way string) bool {
 	tokens := strings.Split(strings.TrimPrefix(way, "/"), "/")
 	for i := 0; i < len(tokens); i++ {
 		switch keywords[tokens[i]] {
-		case subschemaList, subschemaMap:
+		case schemaList, schemaMap:
 			i++ // the index or the name
-		case subschema:
+		case oneSchema:
 			if tokens[i] == "propertyNames" {
 				return true
 			}
@@ -123,11 +122,11 @@ func appliesToName(way string) bool {
 	return false
 }
 
-// explain says what is wrong with v, the value that e is about.
+// explain words an error about the value v.
 func (s *Schema) explain(e *validationError, v any) string {
 	_, at, _ := strings.Cut(e.AbsoluteKeywordLocation, "#")
 	m, keyword, name := s.find(at)
-	if p := s.places[at]; p != nil && p.doc == false && keyword != "additionalProperties" {
+	if p := s.byPointer[at]; p != nil && p.doc == false && keyword != "additionalProperties" {
 		return "no value is allowed here"
 	}
 	value := m[keyword]
@@ -162,13 +161,13 @@ func (s *Schema) explain(e *validationError, v any) string {
 	case "multipleOf":
 		return fmt.Sprintf("must be a multiple of %s, but is %s", show(value), show(v))
 	case "minItems":
-		return fmt.Sprintf("must have at least %s items, but has %d", show(value), width(v))
+		return fmt.Sprintf("must have at least %s items, but has %d", show(value), childCount(v))
 	case "maxItems":
-		return fmt.Sprintf("must have at most %s items, but has %d", show(value), width(v))
+		return fmt.Sprintf("must have at most %s items, but has %d", show(value), childCount(v))
 	case "minProperties":
-		return fmt.Sprintf("must have at least %s properties, but has %d", show(value), width(v))
+		return fmt.Sprintf("must have at least %s properties, but has %d", show(value), childCount(v))
 	case "maxProperties":
-		return fmt.Sprintf("must have at most %s properties, but has %d", show(value), width(v))
+		return fmt.Sprintf("must have at most %s properties, but has %d", show(value), childCount(v))
 	case "uniqueItems":
 		return "must have no equal items"
 	case "minContains":
@@ -206,7 +205,7 @@ func (s *Schema) explain(e *validationError, v any) string {
 // find returns the subschema and the keyword at a place in the schema, and the name that follows the keyword, if any.
 func (s *Schema) find(at string) (m map[string]any, keyword, name string) {
 	for end := strings.LastIndexByte(at, '/'); end >= 0; end = strings.LastIndexByte(at[:end], '/') {
-		if p := s.places[at[:end]]; p != nil {
+		if p := s.byPointer[at[:end]]; p != nil {
 			m, _ = p.doc.(map[string]any)
 			tokens := splitPointer(at[end:])
 			if len(tokens) > 1 {
@@ -218,7 +217,7 @@ func (s *Schema) find(at string) (m map[string]any, keyword, name string) {
 	return nil, "", ""
 }
 
-// missing returns the names that v does not have.
+// missing returns the names that are no properties of v.
 func missing(names []any, v any) []any {
 	object, _ := v.(map[string]any)
 	return slices.DeleteFunc(slices.Clone(names), func(name any) bool {
@@ -227,7 +226,7 @@ func missing(names []any, v any) []any {
 	})
 }
 
-// unlisted returns the names that v has and properties does not, in order unless they are very many.
+// unlisted returns the names of v that are not in properties, sorted unless they are very many.
 func unlisted(properties, v any) []any {
 	listed, _ := properties.(map[string]any)
 	object, _ := v.(map[string]any)

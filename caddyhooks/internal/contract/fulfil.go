@@ -10,11 +10,10 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
-// Fulfil returns the JSON in answer that is valid under the schema. While there is none, it calls repair with what to
-// send to the model, at most three times, and judges what comes back in the same way.
+// Fulfil returns the JSON in answer that is valid under the schema. While there is none, it calls repair with a prompt
+// for the model, at most three times, and judges the repaired answer in the same way.
 //
-// An error is [ErrNotFulfilled], or what repair returned, or that of ctx, each of them wrapped. The result counts the
-// repairs in any case.
+// An error wraps [ErrNotFulfilled], the error of repair, or the error of ctx. The result counts the repairs in any case.
 func (s *Schema) Fulfil(
 	ctx context.Context,
 	answer string,
@@ -44,16 +43,16 @@ func (s *Schema) Fulfil(
 	}
 }
 
-// Result is what came of an answer.
+// Result is the outcome of Fulfil.
 type Result struct {
-	JSON    []byte // as it stands in the answer that was valid; nil if none was
+	JSON    []byte // as written in the valid answer; nil if there was none
 	Repairs int    // how many repair calls were made
 }
 
 // ErrNotFulfilled is returned for an answer that does not match its schema and could not be repaired.
 var ErrNotFulfilled = errors.New("the answer does not match the schema")
 
-// A Prompt is all that the model gets to see in a repair call.
+// A Prompt is the whole input of the model in a repair call.
 type Prompt struct {
 	System  string
 	Message string
@@ -64,14 +63,14 @@ const (
 	maxRepairExcerpt = 64 << 10 // bytes
 )
 
-// A verdict is what is known of an answer.
+// A verdict is the judgement of an answer.
 type verdict struct {
 	json     []byte // the valid JSON in it, or nil
-	excerpt  string // otherwise the JSON that comes closest, or the whole answer, as far as it is sent back
+	excerpt  string // otherwise the largest JSON, or the whole answer, cut to the size of a repair prompt
 	failures []failure
 }
 
-// judge returns an error if it takes too much work to judge the answer.
+// judge returns an error if the judgement takes too much work.
 func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 	if len(answer) > maxAnswerBytes {
 		return unreadable(answer, fmt.Sprintf("the answer is longer than %d KiB", maxAnswerBytes>>10)), nil
@@ -82,7 +81,7 @@ func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 		notJSON  error
 	)
 	err := b.run(func() {
-		notJSON = candidates([]byte(answer), b, func(c candidate) bool {
+		notJSON = tryCandidates([]byte(answer), b, func(c candidate) bool {
 			found := s.validate(c.value, b)
 			if found == nil || len(c.text) > len(best.text) {
 				best, failures = c, found
@@ -94,7 +93,7 @@ func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 	case err != nil:
 		return verdict{}, err
 	case notJSON != nil:
-		return unreadable(answer, "the answer is not a JSON value: "+notJSON.Error()), nil //nolint:nilerr // what is wrong with an answer is no failure of judging it
+		return unreadable(answer, "the answer is not a JSON value: "+notJSON.Error()), nil //nolint:nilerr // an error in the answer, not of judging it
 	case failures == nil:
 		return verdict{json: bytes.Clone(best.text)}, nil
 	default:
@@ -106,7 +105,7 @@ func unreadable(answer, why string) verdict {
 	return verdict{excerpt: excerpt(answer), failures: []failure{{"", why}}}
 }
 
-// excerpt bounds what is sent back to the model: the middle of a long text is left out.
+// excerpt bounds the text that is sent back to the model: it leaves out the middle of a long text.
 func excerpt(text string) string {
 	if len(text) <= maxRepairExcerpt {
 		return text

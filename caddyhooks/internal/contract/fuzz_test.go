@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// FuzzSchema compiles any bytes as a schema and holds any instance to it. Where the library can be trusted with the input
+// FuzzSchema compiles any bytes as a schema and validates any instance. Where the library can be trusted with the input
 // as it is, it must come to the same verdict.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range [][2]string{
@@ -43,18 +43,13 @@ func FuzzSchema(f *testing.F) {
 			}
 			return
 		}
-		if example, ok := schema.Example(); ok {
-			if v, err := schema.judge(string(example), answerBudget()); err != nil || v.json == nil {
-				t.Fatalf("the example %s is not valid: %v", example, err)
-			}
-		}
 		v, err := strictjson.Parse(instance)
 		if err != nil {
 			return
 		}
 		budget := answerBudget()
 		before := budget.work
-		failures, err := hold(schema, v, budget)
+		failures, err := validateWithin(schema, v, budget)
 		if err != nil {
 			return
 		}
@@ -76,11 +71,11 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-// changed matches what the library alone reads differently: keywords that the draft does not have, format, an empty
-// enum, and numbers that it cannot read.
+// changed matches the parts of schemas that the library alone reads differently: keywords that the draft does not have,
+// format, an empty enum, and numbers that it cannot read.
 var changed = regexp.MustCompile(`(?i)format|recursive|regexProperties|"enum"\s*:\s*\[\s*\]|\$vocabulary|\$id|\\u|[0-9.]{15}|e[-+0-9]{2}`)
 
-// bareLibrary returns what the library makes of a schema without a guard, or nil if that does not count.
+// bareLibrary validates values with the library alone. It returns nil if the verdict of the library does not count.
 func bareLibrary(raw []byte) func(v any) bool {
 	if len(raw) > 2000 || changed.Match(raw) {
 		return nil
@@ -97,7 +92,7 @@ func bareLibrary(raw []byte) func(v any) bool {
 	return func(v any) bool { return schema.Validate(v) == nil }
 }
 
-// FuzzAnswer looks for JSON in any text. What it finds must be there, and be valid.
+// FuzzAnswer looks for JSON in any text. The JSON must be in the text, and be valid.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1}`, "Sure:\n```json\n{\"a\":1}\n```", `x {"a":1} y {"b":2}`, `<think>{"a":2}</think>{"a":1}`, `{"a":1,}`, "\ufeff[1,2]", `{"a":"\ud800"}`,

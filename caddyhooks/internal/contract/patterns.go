@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// patternsSize adds up the regular expressions of one schema. Short ones can be large: a repeat multiplies what it
-// repeats, a Unicode class holds hundreds of ranges, and ignoring case looks at every character of a range.
+// patternsSize adds up the regular expressions of one schema. Short expressions can have large programs: a repeat
+// multiplies its operand, a Unicode class holds hundreds of ranges, and ignoring case looks at every character of a range.
 type patternsSize struct {
 	bytes        int
 	classes      int // bytes of expressions with Unicode classes
@@ -27,7 +27,7 @@ const (
 
 var errPatternsTooLarge = errors.New("the regular expressions of the schema together are too large; shorten them or lower their repeat counts")
 
-// add returns how many instructions the program of a regular expression has.
+// add returns the number of instructions of a regular expression.
 func (p *patternsSize) add(source string) (int, error) {
 	p.bytes += len(source)
 	if strings.Contains(source, `\p`) || strings.Contains(source, `\P`) {

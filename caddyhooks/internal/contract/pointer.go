@@ -83,13 +83,13 @@ func show(v any) string {
 // quote returns s as a JSON string on one line, shortened if it is long.
 func quote(s string) string { return string(encodeJSON(shorten(s, 80))) }
 
-// encodeJSON returns a value that came out of a JSON parser as compact JSON with sorted keys.
+// encodeJSON returns a parsed JSON value as compact JSON with sorted keys.
 func encodeJSON(v any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
-		return []byte("null") // cannot be: there is nothing in v that JSON does not have
+		return []byte("null") // cannot happen: all parsed values can be encoded
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }

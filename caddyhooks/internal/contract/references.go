@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// references resolves the references of a schema. The library could do it, but takes its time with many of them, takes
-// any value that a reference leads to for a schema, and does not come back from some forms of $id. So it gets to see
-// resources that are named by us, and references in the one form that it finds at once.
+// references resolves the references of a schema. The library is slow with many of them, takes any value for a schema,
+// and hangs on some forms of $id. So it gets to see only resources with our names, and references in the form that it
+// resolves at once.
 type references struct {
 	resources      map[string]*resource // by URL
 	anchors        map[string]string    // place by URL with fragment
@@ -20,18 +20,18 @@ type references struct {
 
 // A resource is the schema, or a subschema that has an $id.
 type resource struct {
-	url  string // as the caller has it
+	url  string // in the schema
 	name string // URL for the library
 	at   string
 }
 
 // A reference is a $ref or $dynamicRef.
 type reference struct {
-	keyword string
-	url     string
-	at      string // the subschema that has it
-	home    *resource
-	whole   map[string]any // what the library gets to see of that subschema
+	keyword   string
+	url       string
+	at        string // its subschema
+	enclosing *resource
+	reduced   map[string]any // the copy of the subschema
 }
 
 const (
@@ -42,12 +42,11 @@ const (
 	maxDynamicSteps   = 200_000 // dynamic references × subschemas in which the library looks for their anchors
 )
 
-// register notes what a subschema says about references, and returns the resource that it belongs to. The subschema is
-// valid; home is the resource around it.
-func (r *references) register(m, whole map[string]any, at string, home *resource) (*resource, error) {
+// register notes the ids, anchors and references of a valid subschema, and returns the resource of the subschema.
+func (r *references) register(m, reduced map[string]any, at string, enclosing *resource) (*resource, error) {
 	id, isResource := m["$id"].(string)
-	if isResource || home == nil {
-		address, err := resolveURL(home, id)
+	if isResource || enclosing == nil {
+		address, err := resolveURL(enclosing, id)
 		if err != nil {
 			return nil, invalid(at+"/$id", keywordDemand("$id", id))
 		}
@@ -58,19 +57,19 @@ func (r *references) register(m, whole map[string]any, at string, home *resource
 			return nil, invalid(at+"/$id", fmt.Sprintf("a schema may have up to %d $id of up to %d characters", maxResources, maxIDLength))
 		}
 		name := baseURL
-		if home != nil {
+		if enclosing != nil {
 			name += strconv.Itoa(len(r.resources))
-			whole["$id"] = name
+			reduced["$id"] = name
 		}
-		home = &resource{address, name, at}
-		r.resources[address] = home
+		enclosing = &resource{address, name, at}
+		r.resources[address] = enclosing
 	}
 	for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
 		name, ok := m[keyword].(string)
 		if !ok {
 			continue
 		}
-		anchor := home.url + "#" + name
+		anchor := enclosing.url + "#" + name
 		if other, taken := r.anchors[anchor]; taken && other != at {
 			return nil, invalid(at+"/"+keyword, "another subschema has the same anchor")
 		}
@@ -84,17 +83,17 @@ func (r *references) register(m, whole map[string]any, at string, home *resource
 	}
 	for _, keyword := range []string{"$ref", "$dynamicRef"} {
 		if to, ok := m[keyword].(string); ok {
-			r.found = append(r.found, reference{keyword, to, at, home, whole})
+			r.found = append(r.found, reference{keyword, to, at, enclosing, reduced})
 		}
 	}
-	return home, nil
+	return enclosing, nil
 }
 
-// resolve tells the library where all references lead.
-func (r *references) resolve(places map[string]*part) error {
+// resolve writes the targets of all references into the copies.
+func (r *references) resolve(byPointer map[string]*subschema) error {
 	dynamic := 0
 	for _, ref := range r.found {
-		address, err := resolveURL(ref.home, ref.url)
+		address, err := resolveURL(ref.enclosing, ref.url)
 		target := r.resources[address]
 		if err != nil || target == nil {
 			return invalid(ref.at+"/"+ref.keyword, "a reference must lead to a subschema of the schema itself, such as #/$defs/name")
@@ -106,30 +105,30 @@ func (r *references) resolve(places map[string]*part) error {
 			for _, token := range splitPointer(fragment) {
 				place += "/" + escapeToken(token)
 			}
-			exists = places[place] != nil
+			exists = byPointer[place] != nil
 		case fragment != "":
 			place, exists = r.anchors[target.url+"#"+fragment]
 		}
 		if !exists {
 			return invalid(ref.at+"/"+ref.keyword, quote(ref.url)+" is not a subschema of the schema")
 		}
-		ref.whole[ref.keyword] = baseURL + "#" + place
-		if m, ok := places[place].doc.(map[string]any); ok && ref.keyword == "$dynamicRef" && m["$dynamicAnchor"] == fragment {
-			ref.whole[ref.keyword] = target.name + "#" + fragment
+		ref.reduced[ref.keyword] = baseURL + "#" + place
+		if m, ok := byPointer[place].doc.(map[string]any); ok && ref.keyword == "$dynamicRef" && m["$dynamicAnchor"] == fragment {
+			ref.reduced[ref.keyword] = target.name + "#" + fragment
 			dynamic++
 		}
 	}
-	if dynamic*len(places) > maxDynamicSteps {
+	if dynamic*len(byPointer) > maxDynamicSteps {
 		return errors.New("the schema has too many dynamic references for its size")
 	}
 	return nil
 }
 
 // resolveURL returns the URL that ref means inside a resource, without its fragment.
-func resolveURL(home *resource, ref string) (string, error) {
+func resolveURL(enclosing *resource, ref string) (string, error) {
 	base := baseURL
-	if home != nil {
-		base = home.url
+	if enclosing != nil {
+		base = enclosing.url
 	}
 	from, err := url.Parse(base)
 	if err != nil {

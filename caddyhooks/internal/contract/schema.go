@@ -1,11 +1,11 @@
-// Package contract holds the agent's answer to a JSON Schema (Draft 2020-12) that the caller sent along: it checks the
-// schema before a run is accepted, finds the JSON in an answer, validates it, and asks for repairs in words of its own.
+// Package contract checks the agent's answers against the JSON Schema (Draft 2020-12) of a request. It checks the schema
+// before a run is accepted, finds the JSON in an answer, validates it, and asks for repairs in words of its own.
 //
-// The jsonschema package decides whether a schema is valid and whether a value matches it. That package is written for
-// schemas that one trusts: it opens files, panics on some input, and takes time and memory without end on other. Schemas
-// and answers come from outside, and both may be hostile. So the package gets a copy of the schema with nothing in it
-// but keywords of the draft, can load nothing, and meets a guard at every step of an evaluation, who is paid beforehand
-// and ends the evaluation when the budget is used up. In these comments "the library" is that package.
+// The jsonschema package, called "the library" in these comments, decides whether a schema is valid and whether a value
+// matches it. The library is written for trusted schemas: it opens files, panics on some input, and takes time and memory
+// without end on other. But schemas and answers come from outside and may be hostile. So the library gets a reduced copy
+// of the schema with nothing in it but keywords of the draft, and can load nothing. At every step of an evaluation it
+// calls a guard, which pays for the step from a budget and ends the evaluation when the budget is used up.
 //
 // As the draft has it by default, format and the content keywords reject nothing. References lead to subschemas of the
 // schema only. Regular expressions are those of Go, which know no look-around and no back-references.
@@ -17,23 +17,21 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
 // A Schema is ready to judge answers. It never changes, and many goroutines may use it at once.
 type Schema struct {
-	text    []byte           // as the caller wrote it
-	reduced []byte           // what the library gets to see of it
-	parts   []*part          // the subschemas that are objects
-	places  map[string]*part // all subschemas, by their JSON pointers as the library writes them
-	idle    chan *checker
-	weight  int // about how many bytes of memory it holds
-	example func() []byte
+	text      []byte                // as the caller wrote it
+	reduced   []byte                // the copy for the library
+	numbered  []*subschema          // the objects among the subschemas
+	byPointer map[string]*subschema // all subschemas, by their JSON pointers as the library writes them
+	idle      chan *checker
+	weight    int // about how many bytes of memory it holds
 }
 
-// maxIdle is how many checkers a schema keeps for goroutines that use it at the same time.
+// maxIdle is how many checkers a schema keeps for goroutines that use it at once.
 var maxIdle = min(runtime.GOMAXPROCS(0), 16)
 
 // Compile reads and checks a schema. Its error is one sentence that can be shown to whoever sent the schema.
@@ -56,20 +54,19 @@ func Compile(raw []byte) (*Schema, error) {
 	if _, outOfBounds := measureDocument(doc, schemaBounds); outOfBounds != nil {
 		return nil, invalid(outOfBounds.at, outOfBounds.text)
 	}
-	d := newDissection()
-	reduced, err := d.schema(object, "", "", nil)
+	r := newSchemaReader()
+	reduced, err := r.read(object, "", "", nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.resolve(d.places); err != nil {
+	if err := r.resolve(r.byPointer); err != nil {
 		return nil, err
 	}
-	s := &Schema{text: bytes.Clone(raw), parts: d.parts, places: d.places, idle: make(chan *checker, maxIdle)}
+	s := &Schema{text: bytes.Clone(raw), numbered: r.numbered, byPointer: r.byPointer, idle: make(chan *checker, maxIdle)}
 	if s.reduced, err = json.Marshal(reduced); err != nil {
 		return nil, errUnusable
 	}
-	s.weight = 12*len(raw) + maxIdle*(2<<10*len(d.places)+64*d.patterns.instructions)
-	s.example = sync.OnceValue(func() []byte { return buildExample(s) })
+	s.weight = 12*len(raw) + maxIdle*(2<<10*len(r.byPointer)+64*r.patterns.instructions)
 	c, err := newChecker(s)
 	if err != nil {
 		return nil, err
@@ -78,7 +75,7 @@ func Compile(raw []byte) (*Schema, error) {
 	return s, nil
 }
 
-// Instructions is what the system prompt of the turn says about the form of the answer.
+// Instructions is the part of the system prompt about the form of the answer.
 func (s *Schema) Instructions() string {
 	return "The final answer must be one JSON value that is valid under the JSON Schema (Draft 2020-12) below. " +
 		"Write that JSON value and nothing else: no explanation before or after it, no code fence, no comments. " +
@@ -86,14 +83,7 @@ func (s *Schema) Instructions() string {
 		"JSON Schema:\n" + string(s.text)
 }
 
-// Example returns the smallest instance of the schema that a bounded search finds, as compact JSON. It reports false
-// when the search finds none, which does not mean that there is none.
-func (s *Schema) Example() ([]byte, bool) {
-	example := s.example()
-	return bytes.Clone(example), example != nil
-}
-
-// validate returns what is wrong with v, or nil if v matches the schema.
+// validate returns nil if v matches the schema.
 func (s *Schema) validate(v any, b *budget) []failure {
 	c, err := s.takeChecker()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestVerdictsFollowTheDraft(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		schema  string
 		valid   []string
@@ -76,6 +77,7 @@ func TestVerdictsFollowTheDraft(t *testing.T) {
 }
 
 func TestErrorsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 500)
 	for _, c := range []struct {
 		schema, instance string
@@ -129,17 +131,17 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// failuresOf holds a value to a schema.
+// failuresOf validates a value.
 func failuresOf(t testing.TB, schema *Schema, v any) []failure {
 	t.Helper()
-	failures, err := hold(schema, v, answerBudget())
+	failures, err := validateWithin(schema, v, answerBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return failures
 }
 
-func hold(schema *Schema, v any, b *budget) (failures []failure, err error) {
+func validateWithin(schema *Schema, v any, b *budget) (failures []failure, err error) {
 	err = b.run(func() { failures = schema.validate(v, b) })
 	return failures, err
 }

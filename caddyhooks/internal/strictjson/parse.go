@@ -2,29 +2,31 @@
 // reading here: duplicate keys, trailing data, invalid UTF-8, lone surrogates and nesting deeper than MaxDepth are
 // errors. Numbers keep the digits they were written with.
 //
-// Values are what encoding/json gives with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
+// Values have the types of encoding/json with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
 package strictjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"unicode/utf16"
+	"sync"
 	"unicode/utf8"
 )
 
 // MaxDepth is how many objects and arrays may be open at once.
 const MaxDepth = 128
 
-// Parse reads the one JSON value that data holds. White space around it is allowed, anything else is not.
+// Parse reads one JSON value. White space around it is allowed, anything else is not.
 func Parse(data []byte) (any, error) {
-	return ParseWanted(data, everything)
+	return ParseSelected(data, everything)
 }
 
-// ParseWanted is Parse for callers that need some parts of the document only: all of it is checked, but what is not
-// wanted is left out of the value, which saves most of the time and memory.
-func ParseWanted(data []byte, want *Want) (any, error) {
-	p := parser{data: string(data)}
-	v, err := p.value(want)
+// ParseSelected is Parse for callers that need parts of the document only. It checks the whole document, but leaves the
+// other parts out of the value, which saves most of the time and memory. A nil selection is an empty one.
+func ParseSelected(data []byte, selected *Selection) (any, error) {
+	p := newParser(data)
+	defer p.release()
+	v, err := p.value(selected)
 	if err != nil {
 		return nil, err
 	}
@@ -39,54 +41,50 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
 
-// parser works on one copy of the document, made as a string, so that the strings and numbers it finds are slices of
-// that copy and cost no memory of their own.
+// A parser checks a document and builds the selected values.
 type parser struct {
-	data  string
-	pos   int
-	depth int
+	scanner
+	openKeys
+	copied  string // the document, or "". Strings and numbers are slices of it.
+	scratch []byte // for strings with escapes
 }
 
-func (p *parser) fail(reason string) error { return &Error{p.pos, reason} }
+var parsers = sync.Pool{New: func() any { return new(parser) }}
 
-func (p *parser) skipSpace() {
-	for p.pos < len(p.data) && p.data[p.pos] <= ' ' && isSpace(p.data[p.pos]) {
-		p.pos++
-	}
+func newParser(data []byte) *parser {
+	p := parsers.Get().(*parser)
+	p.scanner = scanner{data: data}
+	return p
 }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
-
-func (p *parser) end() error {
-	p.skipSpace()
-	if p.pos < len(p.data) {
-		return p.fail("there is more after the end of the value")
+// release keeps the memory of the parser for the next document, unless it is much.
+func (p *parser) release() {
+	const most = 4 << 10
+	if cap(p.keys) > most || cap(p.index) > most || cap(p.scratch) > most {
+		return
 	}
-	return nil
+	p.scanner = scanner{}
+	p.openKeys = openKeys{p.keys[:0], p.index[:0]}
+	p.copied = ""
+	parsers.Put(p)
 }
 
-func (p *parser) value(want *Want) (any, error) {
-	p.skipSpace()
-	if p.pos == len(p.data) {
-		if p.pos == 0 {
-			return nil, p.fail("it is empty")
-		}
-		return nil, p.fail("it ends too early")
+// value checks the next value and builds the selected parts of it.
+func (p *parser) value(selected *Selection) (any, error) {
+	if selected == nil {
+		return nil, p.skip()
 	}
-	switch c := p.data[p.pos]; c {
+	switch c := p.peek(); c {
 	case '{':
-		if want == nil || !want.all {
-			return p.pruned(want)
-		}
-		return p.object()
+		return p.object(selected)
 	case '[':
-		return p.array(want.item())
+		return p.array(selected)
 	case '"':
-		s, err := p.str(want != nil)
-		if want == nil {
-			return nil, err // without the cost of making it an any
+		t, err := p.text()
+		if err != nil {
+			return nil, err
 		}
-		return s, err
+		return p.string(t), nil
 	case 't':
 		return true, p.literal("true")
 	case 'f':
@@ -94,330 +92,195 @@ func (p *parser) value(want *Want) (any, error) {
 	case 'n':
 		return nil, p.literal("null")
 	default:
-		if c == '-' || '0' <= c && c <= '9' {
-			start := p.pos
-			if err := p.number(); err != nil || want == nil {
-				return nil, err
-			}
-			return json.Number(p.data[start:p.pos]), nil
+		start := p.pos
+		if err := p.skipNumber(c); err != nil {
+			return nil, err
 		}
-		return nil, p.fail("a value must start here")
+		return json.Number(p.string(text{start: start, end: p.pos})), nil
 	}
 }
 
-func (p *parser) open() error {
-	if p.depth == MaxDepth {
-		return p.fail(fmt.Sprintf("it is nested deeper than %d levels", MaxDepth))
+// skip checks the next value.
+func (p *parser) skip() error {
+	switch c := p.peek(); c {
+	case '{':
+		return p.skipObject()
+	case '[':
+		return p.skipArray()
+	case '"':
+		_, err := p.text()
+		return err
+	case 't':
+		return p.literal("true")
+	case 'f':
+		return p.literal("false")
+	case 'n':
+		return p.literal("null")
+	default:
+		return p.skipNumber(c)
 	}
-	p.depth++
-	p.pos++
-	p.skipSpace()
-	return nil
 }
 
-// object reads an object of which everything is wanted.
-func (p *parser) object() (any, error) {
+func (p *parser) skipNumber(c byte) error {
+	switch {
+	case c == '-' || '0' <= c && c <= '9':
+		return p.number()
+	case len(p.data) == 0:
+		return p.fail("it is empty")
+	default:
+		return p.unexpected(noValue)
+	}
+}
+
+func (p *parser) object(selected *Selection) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
+	p.expectMany(selected)
 	m := make(map[string]any)
+	object := p.openObject()
 	for first := true; ; first = false {
-		key, ok, err := p.nextMember(first)
+		key, ok, err := p.nextMember(object, first)
 		if err != nil || !ok {
 			return m, err
 		}
-		if _, dup := m[key]; dup {
-			return nil, p.fail(duplicate)
-		}
-		if m[key], err = p.value(everything); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// pruned reads an object of which not everything is wanted.
-func (p *parser) pruned(want *Want) (any, error) {
-	if err := p.open(); err != nil {
-		return nil, err
-	}
-	var m map[string]any
-	if want != nil {
-		m = make(map[string]any)
-	}
-	var seen keySet
-	for first := true; ; first = false {
-		key, ok, err := p.nextMember(first)
-		if err != nil || !ok {
-			if want == nil {
+		member := selected.member(p.bytes(key))
+		if member == nil {
+			if err := p.skip(); err != nil {
 				return nil, err
 			}
-			return m, err
+			continue
 		}
-		if !seen.add(key) {
-			return nil, p.fail(duplicate)
-		}
-		v, err := p.value(want.member(key))
-		if err != nil {
+		name := p.string(key)
+		if m[name], err = p.value(member); err != nil {
 			return nil, err
-		}
-		if want.member(key) != nil {
-			m[key] = v
 		}
 	}
 }
 
-// nextMember reads up to the value of the next member of an object and returns its key, or reads the end of the object
-// and reports false.
-func (p *parser) nextMember(first bool) (key string, ok bool, err error) {
-	p.skipSpace()
-	if p.pos == len(p.data) {
-		return "", false, p.fail("it ends too early")
+func (p *parser) skipObject() error {
+	if err := p.open(); err != nil {
+		return err
 	}
-	switch c := p.data[p.pos]; {
+	object := p.openObject()
+	for first := true; ; first = false {
+		if _, ok, err := p.nextMember(object, first); err != nil || !ok {
+			return err
+		}
+		if err := p.skip(); err != nil {
+			return err
+		}
+	}
+}
+
+// nextMember moves to the value of the next member of an object and returns its key, or moves past the end of the
+// object and reports false.
+func (p *parser) nextMember(object openObject, first bool) (key text, ok bool, err error) {
+	c := p.peek()
+	switch {
 	case c == '}':
+		p.close()
+		p.closeObject(object)
+		return text{}, false, nil
+	case first:
+	case c == ',':
 		p.pos++
-		p.depth--
-		return "", false, nil
-	case !first && c != ',':
-		return "", false, p.fail("members of an object must be separated by commas")
-	case !first:
-		p.pos++
-		p.skipSpace()
+		c = p.peek()
+	default:
+		return text{}, false, p.unexpected("members of an object must be separated by commas")
 	}
-	if p.pos == len(p.data) || p.data[p.pos] != '"' {
-		return "", false, p.fail("a key in double quotes must start here")
+	if c != '"' {
+		return text{}, false, p.unexpected("a key in double quotes must start here")
 	}
-	if key, err = p.str(true); err != nil {
-		return "", false, err
+	if key, err = p.text(); err != nil {
+		return text{}, false, err
 	}
-	p.skipSpace()
-	if p.pos == len(p.data) || p.data[p.pos] != ':' {
-		return "", false, p.fail("a key must be followed by a colon")
+	if p.peek() != ':' {
+		return text{}, false, p.unexpected("a key must be followed by a colon")
 	}
 	p.pos++
-	p.skipSpace()
+	if !p.addKey(object, key) {
+		p.peek()
+		return text{}, false, p.fail("a key stands twice in one object")
+	}
 	return key, true, nil
 }
 
-// array reads an array of whose items want is wanted.
-func (p *parser) array(want *Want) (any, error) {
+func (p *parser) array(selected *Selection) (any, error) {
+	items := selected.item()
+	if items == nil {
+		return nil, p.skipArray()
+	}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	items := []any{}
+	p.expectMany(selected)
+	all := []any{}
 	for first := true; ; first = false {
-		if first && p.pos < len(p.data) && p.data[p.pos] == ']' {
-			break
+		if ok, err := p.nextItem(first); err != nil || !ok {
+			return all, err
 		}
-		v, err := p.value(want)
+		v, err := p.value(items)
 		if err != nil {
 			return nil, err
 		}
-		if want != nil {
-			items = append(items, v)
-		}
-		p.skipSpace()
-		if p.pos == len(p.data) {
-			return nil, p.fail("it ends too early")
-		}
-		if p.data[p.pos] == ']' {
-			break
-		}
-		if p.data[p.pos] != ',' {
-			return nil, p.fail("items of an array must be separated by commas")
-		}
-		p.pos++
+		all = append(all, v)
 	}
-	p.pos++
-	p.depth--
-	if want == nil {
-		return nil, nil
-	}
-	return items, nil
 }
 
-func (p *parser) literal(word string) error {
-	if len(p.data)-p.pos < len(word) || p.data[p.pos:p.pos+len(word)] != word {
-		return p.fail("a value must start here")
+func (p *parser) skipArray() error {
+	if err := p.open(); err != nil {
+		return err
 	}
-	p.pos += len(word)
-	return nil
-}
-
-func (p *parser) number() error {
-	if p.data[p.pos] == '-' {
-		p.pos++
-	}
-	if p.pos < len(p.data) && p.data[p.pos] == '0' {
-		p.pos++
-	} else if !p.digits() {
-		return p.fail("a number needs a digit here")
-	}
-	if p.pos < len(p.data) && p.data[p.pos] == '.' {
-		p.pos++
-		if !p.digits() {
-			return p.fail("a number needs a digit here")
+	for first := true; ; first = false {
+		if ok, err := p.nextItem(first); err != nil || !ok {
+			return err
 		}
-	}
-	if p.pos < len(p.data) && (p.data[p.pos] == 'e' || p.data[p.pos] == 'E') {
-		p.pos++
-		if p.pos < len(p.data) && (p.data[p.pos] == '+' || p.data[p.pos] == '-') {
-			p.pos++
-		}
-		if !p.digits() {
-			return p.fail("a number needs a digit here")
-		}
-	}
-	return nil
-}
-
-// digits skips a run of digits and reports whether there was one.
-func (p *parser) digits() bool {
-	start := p.pos
-	for p.pos < len(p.data) && '0' <= p.data[p.pos] && p.data[p.pos] <= '9' {
-		p.pos++
-	}
-	return p.pos > start
-}
-
-// plain are the bytes that stand for themselves in a string, and need no second look.
-var plain = func() (table [256]bool) {
-	for c := ' '; c < utf8.RuneSelf; c++ {
-		table[c] = c != '"' && c != '\\'
-	}
-	return table
-}()
-
-// str reads a string. Most strings have no escape in them and are taken as they stand. One that is not wanted is only
-// checked.
-func (p *parser) str(wanted bool) (string, error) {
-	p.pos++
-	start := p.pos
-	ascii := true
-	for {
-		p.skipPlain()
-		if p.pos == len(p.data) {
-			return "", p.fail("it ends too early")
-		}
-		switch c := p.data[p.pos]; {
-		case c == '"':
-			s := p.data[start:p.pos]
-			if !ascii && !utf8.ValidString(s) {
-				return "", p.fail("a string is not valid UTF-8")
-			}
-			p.pos++
-			return s, nil
-		case c == '\\' && wanted:
-			return p.escaped(start)
-		case c == '\\':
-			if _, err := p.escape(); err != nil {
-				return "", err
-			}
-		case c < ' ':
-			return "", p.fail("a control character in a string must be escaped")
-		default:
-			ascii = false
-			p.pos++
+		if err := p.skip(); err != nil {
+			return err
 		}
 	}
 }
 
-func (p *parser) skipPlain() {
-	data, pos := p.data, p.pos
-	for pos < len(data) && plain[data[pos]] {
-		pos++
+// expectMany is called where many strings may be selected: one copy of the document is cheaper than a copy of each.
+func (p *parser) expectMany(selected *Selection) {
+	if selected.all && p.copied == "" {
+		p.copied = string(p.data)
 	}
-	p.pos = pos
 }
 
-// escaped reads the rest of a string that starts at start and whose first escape is here.
-func (p *parser) escaped(start int) (string, error) {
-	out := append(make([]byte, 0, 2*(p.pos-start)+32), p.data[start:p.pos]...)
-	for p.pos < len(p.data) {
-		switch c := p.data[p.pos]; {
-		case c == '"':
-			p.pos++
-			if !utf8.Valid(out) {
-				return "", p.fail("a string is not valid UTF-8")
-			}
-			return string(out), nil
-		case c == '\\':
-			r, err := p.escape()
-			if err != nil {
-				return "", err
-			}
-			out = utf8.AppendRune(out, r)
-		case c < ' ':
-			return "", p.fail("a control character in a string must be escaped")
-		default:
-			from := p.pos
-			p.pos++
-			p.skipPlain()
-			out = append(out, p.data[from:p.pos]...)
-		}
-	}
-	return "", p.fail("it ends too early")
-}
-
-func (p *parser) escape() (rune, error) {
-	p.pos++ // the backslash
-	if p.pos == len(p.data) {
-		return 0, p.fail("it ends too early")
-	}
-	c := p.data[p.pos]
-	p.pos++
-	switch c {
-	case '"', '\\', '/':
-		return rune(c), nil
-	case 'b':
-		return '\b', nil
-	case 'f':
-		return '\f', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 't':
-		return '\t', nil
-	case 'u':
-		r, ok := p.hex4()
-		if !ok {
-			return 0, p.fail(`\u must be followed by four hex digits`)
-		}
-		if !utf16.IsSurrogate(r) {
-			return r, nil
-		}
-		if p.pos+1 < len(p.data) && p.data[p.pos] == '\\' && p.data[p.pos+1] == 'u' {
-			p.pos += 2
-			if low, ok := p.hex4(); ok {
-				if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
-					return pair, nil
-				}
-			}
-		}
-		return 0, p.fail("half of a surrogate pair stands alone")
+func (p *parser) string(t text) string {
+	switch {
+	case t.escaped:
+		return string(p.bytes(t))
+	case p.copied != "":
+		return p.copied[t.start:t.end]
 	default:
-		return 0, p.fail("an unknown escape stands in a string")
+		return string(p.data[t.start:t.end])
 	}
 }
 
-func (p *parser) hex4() (rune, bool) {
-	if len(p.data)-p.pos < 4 {
-		return 0, false
+// bytes returns a string without its escapes. The bytes are good until the next call.
+func (p *parser) bytes(t text) []byte {
+	if !t.escaped {
+		return p.data[t.start:t.end]
 	}
-	var r rune
-	for i := range 4 {
-		switch c := p.data[p.pos+i]; {
-		case '0' <= c && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case 'a' <= c && c <= 'f':
-			r = r<<4 | rune(c-'a'+10)
-		case 'A' <= c && c <= 'F':
-			r = r<<4 | rune(c-'A'+10)
-		default:
-			return 0, false
+	p.scratch = appendText(p.scratch[:0], p.data, t)
+	return p.scratch
+}
+
+// appendText appends a string without its escapes.
+func appendText(dst, data []byte, t text) []byte {
+	s := scanner{data: data[:t.end], pos: t.start}
+	for s.pos < t.end {
+		length := bytes.IndexByte(s.data[s.pos:], '\\')
+		if length < 0 {
+			return append(dst, s.data[s.pos:]...)
 		}
+		dst = append(dst, s.data[s.pos:s.pos+length]...)
+		s.pos += length
+		r, _ := s.escape() // was checked before
+		dst = utf8.AppendRune(dst, r)
 	}
-	p.pos += 4
-	return r, true
+	return dst
 }

@@ -233,7 +233,7 @@ func (p *filterParser) literal() (any, error) {
 	case "null":
 		return nil, nil
 	}
-	if !json.Valid([]byte(word)) { // what is left of JSON is a number
+	if !json.Valid([]byte(word)) { // the only JSON left is a number
 		p.rest = text
 		return nil, p.unexpected()
 	}
@@ -301,7 +301,7 @@ func (s *search) matches(f *filter, here any) bool {
 	return false
 }
 
-// absentValue is what a path without a match gives.
+// absentValue is the value of a path without a match.
 type absentValue struct{}
 
 // evaluate returns the value of an operand: a string, bool, nil, decimal, map[string]any, []any or absentValue.
@@ -367,7 +367,7 @@ func (s *search) equal(a, b any) bool {
 	return a == b
 }
 
-// order reports whether two numbers or two strings compare as one of from and to, or what is between them.
+// order reports whether the comparison of two numbers or two strings gives from, to, or a result between them.
 func (s *search) order(a, b any, from, to int) bool {
 	var compared int
 	switch a := a.(type) {

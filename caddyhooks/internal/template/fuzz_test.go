@@ -66,16 +66,16 @@ func FuzzRender(f *testing.F) {
 			t.Errorf("rendered %q and then %q", got, again)
 		}
 
-		// What the template does not want makes no difference to it.
+		// Parts that the template does not select make no difference to it.
 		if _, err := strictjson.Parse([]byte(body)); err == nil {
-			want := new(strictjson.Want)
-			parsed.Wants(want)
-			pruned, err := strictjson.ParseWanted([]byte(body), want)
+			selected := new(strictjson.Selection)
+			parsed.Select(selected)
+			parts, err := strictjson.ParseSelected([]byte(body), selected)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again := parsed.Render(pruned); again != got {
-				t.Errorf("rendered %q, and %q from what is wanted", got, again)
+			if again := parsed.Render(parts); again != got {
+				t.Errorf("rendered %q, and %q from the selected parts", got, again)
 			}
 		}
 
@@ -105,6 +105,7 @@ func FuzzRender(f *testing.F) {
 }
 
 func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		value := randomValue(random, 4)
@@ -114,7 +115,7 @@ func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
 		if err := e.Encode(value); err != nil {
 			t.Fatal(err)
 		}
-		got, ok := appendJSON(nil, value, maxValues)
+		got, ok := appendJSON(nil, value, messageLimits.values)
 		if !ok || string(got) != strings.TrimSuffix(want.String(), "\n") {
 			t.Fatalf("got %s, want %s", got, want.String())
 		}
@@ -122,6 +123,7 @@ func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
 }
 
 func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 5000 {
 		value := randomValue(random, 5)
@@ -129,7 +131,7 @@ func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
 		matches := jp.MustParseString(expression).Get(value)
 		want := missing
 		if len(matches) == 1 {
-			text, _ := appendValue(nil, matches[0], maxValues)
+			text, _ := appendValue(nil, matches[0], messageLimits.values)
 			want = string(text)
 		}
 		for _, template := range []string{"{" + expression + "}", "{" + bare + "}"} {
@@ -141,15 +143,15 @@ func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
 				t.Fatalf("%s on %v: got %q, jp finds %q", template, value, got, want)
 			}
 			body, _ := json.Marshal(value)
-			wanted := new(strictjson.Want)
-			parsed.Wants(wanted)
-			pruned, err := strictjson.ParseWanted(body, wanted)
+			selected := new(strictjson.Selection)
+			parsed.Select(selected)
+			parts, err := strictjson.ParseSelected(body, selected)
 			if err != nil {
 				t.Fatal(err)
 			}
 			whole, _ := strictjson.Parse(body)
-			if got, want := parsed.Render(pruned), parsed.Render(whole); got != want {
-				t.Fatalf("%s on %s: got %q from what is wanted, want %q", template, body, got, want)
+			if got, want := parsed.Render(parts), parsed.Render(whole); got != want {
+				t.Fatalf("%s on %s: got %q from the selected parts, want %q", template, body, got, want)
 			}
 		}
 	}

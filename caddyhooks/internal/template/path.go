@@ -44,16 +44,16 @@ func (p path) find(value any) (any, bool) {
 	return value, true
 }
 
-// want adds what lies on the path, and all that is at its end.
-func (p path) want(want *strictjson.Want) {
+// addTo selects the value at the end of the path.
+func (p path) addTo(selection *strictjson.Selection) {
 	for i := range p {
 		if p[i].isIndex {
-			want = want.Items()
+			selection = selection.Items()
 		} else {
-			want = want.Member(p[i].key)
+			selection = selection.Member(p[i].key)
 		}
 	}
-	want.All()
+	selection.SelectAll()
 }
 
 // parsePath reads the bare path that text begins with and returns its length, or 0 if there is none.

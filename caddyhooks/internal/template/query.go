@@ -23,7 +23,8 @@ type selector struct {
 // maxExpression bounds an expression, in bytes, and with it the work for each value that is looked at.
 const maxExpression = 1024
 
-// parseExpression reads a JSONPath expression. What leads to one place only becomes a path, anything else a query.
+// parseExpression reads a JSONPath expression. It returns a path if the expression leads to one
+// place only, and a query otherwise.
 func parseExpression(expression string) (path, *query, error) {
 	if len(expression) > maxExpression {
 		return nil, nil, fmt.Errorf("the expression is longer than %d bytes", maxExpression)
@@ -168,11 +169,7 @@ func unquotedKey(text string) string {
 	return ""
 }
 
-// maxSteps is how many steps the queries of one message may take together. A step is a look at one value and takes
-// around 100 ns.
-const maxSteps = 4 << 20
-
-// memberCost is what a look at one member of an object costs, with its part of sorting the keys.
+// memberCost is the steps for a look at one member of an object, with its part of sorting the keys.
 const memberCost = 10
 
 // A search evaluates the queries of one message.
@@ -182,14 +179,14 @@ type search struct {
 
 	// The query under way.
 	out   []byte
-	most  int // that out may grow to
+	limit int // of the length of out
 	count int
 	first any
 }
 
-// appendMatches appends the text of what q matches, unless out would grow beyond most bytes.
-func (s *search) appendMatches(out []byte, q *query, most int) ([]byte, outcome) {
-	s.out, s.most, s.count, s.first = out, most, 0, nil
+// appendMatches appends the text of all matches of q, unless out would grow beyond limit bytes.
+func (s *search) appendMatches(out []byte, q *query, limit int) ([]byte, outcome) {
+	s.out, s.limit, s.count, s.first = out, limit, 0, nil
 	ok := s.walk(s.body, q.selectors)
 	switch {
 	case s.steps < 0:
@@ -197,21 +194,21 @@ func (s *search) appendMatches(out []byte, q *query, most int) ([]byte, outcome)
 	case ok && s.count == 0:
 		return out, absent
 	case ok && s.count == 1:
-		out, ok = appendValue(out, s.first, most)
+		out, ok = appendValue(out, s.first, limit)
 	default:
 		out = append(s.out, ']')
 	}
-	if !ok || len(out) > most {
+	if !ok || len(out) > limit {
 		return out, oversized
 	}
 	return out, inserted
 }
 
-// walk takes what selectors match below value. Like all methods that take selectors it reports whether to go on: false
-// means that a limit is reached.
+// walk adds the matches of selectors below value. Like all methods with selectors it returns false when a limit is
+// reached.
 func (s *search) walk(value any, selectors []selector) bool {
 	if len(selectors) == 0 {
-		return s.take(value)
+		return s.add(value)
 	}
 	condition, rest := selectors[0].filter, selectors[1:]
 	if condition != nil {
@@ -337,8 +334,8 @@ func (s *search) slice(value any, frag jp.Slice, selectors []selector) bool {
 	return s.spend(1)
 }
 
-// take adds a match to the output, as an item of an array once there are two.
-func (s *search) take(value any) bool {
+// add adds a match to the output, as an item of an array once there are two.
+func (s *search) add(value any) bool {
 	s.count++
 	if s.count == 1 {
 		s.first = value
@@ -346,10 +343,10 @@ func (s *search) take(value any) bool {
 	}
 	var ok bool
 	if s.count == 2 {
-		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.most); !ok {
+		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.limit); !ok {
 			return false
 		}
 	}
-	s.out, ok = appendJSON(append(s.out, ','), value, s.most)
+	s.out, ok = appendJSON(append(s.out, ','), value, s.limit)
 	return ok
 }

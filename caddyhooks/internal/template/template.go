@@ -24,14 +24,14 @@
 // match and search. Paths in a filter begin with @ or $ and consist of keys and indexes. Numbers are compared exactly;
 // an object or array equals nothing. An expression that does not parse is an error of the template.
 //
-// All other braces are text: {"a": 1}, {not a path}, {a:b}, {} and, whatever they hold, {{x}}.
+// All other braces are text: {"a": 1}, {not a path}, {a:b}, {} and all double braces, such as {{x}}.
 //
 // # Values
 //
 // A string is inserted raw, a number as it is written in the body, an object or array as compact JSON with sorted keys.
 // A path without a match becomes <missing>; a null that is there becomes null; several matches become a JSON array, in
 // the order of the document, where the members of an object come in the order of their keys. Rendering is one pass:
-// what is inserted is never read as a template.
+// inserted text is never read as a template.
 //
 // # Limits
 //
@@ -150,15 +150,15 @@ func (t *Template) Blank() bool {
 	return strings.TrimSpace(t.source) == ""
 }
 
-// Wants adds the parts of a body that Render looks at to want, so that the rest need not be kept when it is parsed.
-func (t *Template) Wants(want *strictjson.Want) {
+// Select adds the parts of a body that Render reads to selection.
+func (t *Template) Select(selection *strictjson.Selection) {
 	for _, p := range t.parts {
 		switch {
 		case p.text != "":
 		case p.query != nil:
-			want.All()
+			selection.SelectAll()
 		default:
-			p.path.want(want)
+			p.path.addTo(selection)
 		}
 	}
 }
@@ -168,28 +168,33 @@ const (
 	tooLarge = "<too large>"
 )
 
-// maxValues is how many bytes the values in one message may have together. It is far more than a model can read.
-const maxValues = 4 << 20
+// limits bound the work on one message.
+type limits struct {
+	values int // bytes of all values together
+	steps  int // of all queries together; a step is a look at one value and takes around 100 ns
+}
 
-// Render returns the message for a body. The body is what encoding/json decodes with UseNumber: map[string]any, []any,
-// string, json.Number, bool and nil.
+// messageLimits allow far more text than a model can read.
+var messageLimits = limits{values: 4 << 20, steps: 4 << 20}
+
+// Render returns the message for a body, which is made of map[string]any, []any, string, json.Number, bool and nil.
 func (t *Template) Render(body any) string {
-	return t.render(body, nil)
+	return t.render(body, nil, messageLimits)
 }
 
-// RenderMarked is like Render and passes the text of every inserted value through mark. What stands in for a value that
-// is missing or too large does not pass.
+// RenderMarked is like Render and passes the text of every inserted value through mark. The words for values that are
+// missing or too large do not pass.
 func (t *Template) RenderMarked(body any, mark func(value string) string) string {
-	return t.render(body, mark)
+	return t.render(body, mark, messageLimits)
 }
 
-func (t *Template) render(body any, mark func(string) string) string {
+func (t *Template) render(body any, mark func(string) string, allowed limits) string {
 	if len(t.parts) == 1 && t.parts[0].text != "" {
 		return t.source
 	}
 	out := make([]byte, 0, len(t.source)+512)
-	search := search{body: body, steps: maxSteps}
-	room := maxValues
+	search := search{body: body, steps: allowed.steps}
+	room := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
 		if p.text != "" {
@@ -221,7 +226,7 @@ func (t *Template) render(body any, mark func(string) string) string {
 	return string(out)
 }
 
-// An outcome is what became of a placeholder.
+// An outcome says how a placeholder was filled.
 type outcome int
 
 const (
@@ -231,12 +236,12 @@ const (
 	unfinished         // the search for it took too many steps
 )
 
-func appendPath(dst []byte, p path, body any, most int) ([]byte, outcome) {
+func appendPath(dst []byte, p path, body any, limit int) ([]byte, outcome) {
 	value, ok := p.find(body)
 	if !ok {
 		return dst, absent
 	}
-	dst, ok = appendValue(dst, value, most)
+	dst, ok = appendValue(dst, value, limit)
 	if !ok {
 		return dst, oversized
 	}

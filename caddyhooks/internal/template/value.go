@@ -8,19 +8,19 @@ import (
 )
 
 // appendValue appends a value as a reader of the message sees it: strings raw, everything else as JSON. It stops and
-// returns false when dst would grow beyond most bytes.
-func appendValue(dst []byte, value any, most int) ([]byte, bool) {
+// returns false when dst would grow beyond limit bytes.
+func appendValue(dst []byte, value any, limit int) ([]byte, bool) {
 	if text, ok := value.(string); ok {
-		if len(dst)+len(text) > most {
+		if len(dst)+len(text) > limit {
 			return dst, false
 		}
 		return append(dst, text...), true
 	}
-	return appendJSON(dst, value, most)
+	return appendJSON(dst, value, limit)
 }
 
-func appendJSON(dst []byte, value any, most int) (_ []byte, ok bool) {
-	if len(dst) >= most {
+func appendJSON(dst []byte, value any, limit int) (_ []byte, ok bool) {
+	if len(dst) >= limit {
 		return dst, false
 	}
 	switch value := value.(type) {
@@ -35,7 +35,7 @@ func appendJSON(dst []byte, value any, most int) (_ []byte, ok bool) {
 	case json.Number:
 		dst = append(dst, value...)
 	case string:
-		if len(dst)+len(value) > most {
+		if len(dst)+len(value) > limit {
 			return dst, false
 		}
 		dst = appendQuoted(dst, value)
@@ -45,7 +45,7 @@ func appendJSON(dst []byte, value any, most int) (_ []byte, ok bool) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, ok = appendJSON(dst, item, most); !ok {
+			if dst, ok = appendJSON(dst, item, limit); !ok {
 				return dst, false
 			}
 		}
@@ -58,7 +58,7 @@ func appendJSON(dst []byte, value any, most int) (_ []byte, ok bool) {
 				dst = append(dst, ',')
 			}
 			dst = append(appendQuoted(dst, key), ':')
-			if dst, ok = appendJSON(dst, value[key], most); !ok {
+			if dst, ok = appendJSON(dst, value[key], limit); !ok {
 				return dst, false
 			}
 		}
@@ -66,10 +66,10 @@ func appendJSON(dst []byte, value any, most int) (_ []byte, ok bool) {
 	default:
 		dst = fmt.Append(dst, value)
 	}
-	return dst, len(dst) <= most
+	return dst, len(dst) <= limit
 }
 
-// appendSortedKeys appends to a slice of the caller, because most objects are small and need no other.
+// appendSortedKeys appends to a slice of the caller, because limit objects are small and need no other.
 func appendSortedKeys(keys []string, object map[string]any) []string {
 	for key := range object {
 		keys = append(keys, key)

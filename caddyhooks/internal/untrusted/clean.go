@@ -1,7 +1,7 @@
 // Package untrusted prepares text that came from outside for a model to read.
 //
-// Clean takes out what a person would not see and a model would: control and invisible characters, forged copies of
-// our own markers, and the control tokens of chat templates. Marker puts the cleaned text between two markers that
+// Clean removes text that models see and people do not: control and invisible characters, forged copies of our own
+// markers, and the control tokens of chat templates. Marker puts the cleaned text between two markers that
 // carry a random id, so that nothing inside the text can pass for the end of it.
 package untrusted
 

@@ -6,10 +6,10 @@ import (
 )
 
 // defang turns, in a skeleton, the brackets of every forged marker and every chat-template token into parentheses, and
-// reports whether there were any. It never makes a bracket, so what it has defanged stays so.
+// reports whether there were any. It never makes a bracket, so defanged text stays defanged.
 func defang(skel []byte) bool {
 	found := defangTokens(skel)
-	// Once the nearest brackets around the words are turned, those around them are the nearest. That ends soon: there are
+	// Once the nearest brackets around the words are turned, the next pair is the nearest. The loop ends soon: there are
 	// words between one pair and the next, and only a few words are looked past.
 	for defangMarkers(skel) {
 		found = true
@@ -87,7 +87,7 @@ func pipedToken(skel []byte) int {
 	return 0
 }
 
-// markerWords is what both of our markers say.
+// markerWords are the words of both our markers.
 const markerWords = "externalwebhookdata"
 
 // A forged marker may say more than ours does inside its brackets, such as "END OF …" and "… id=1a2b3c4d". These are
@@ -121,8 +121,8 @@ func defangMarkers(skel []byte) bool {
 	return found
 }
 
-// outermost walks away from the marker words and returns the index of the last bracket of those that enclose them,
-// or -1. Brackets with words between them are different pairs, of which the nearest counts.
+// outermost walks away from the marker words and returns the index of the last bracket that encloses them, or -1.
+// Brackets with words between them are different pairs, of which the nearest counts.
 func outermost(walk func(func(int, byte) bool), enclosing, leaving string, maxWords int) int {
 	last, words := -1, 0
 	for i, c := range walk {
@@ -145,8 +145,7 @@ func outermost(walk func(func(int, byte) bool), enclosing, leaving string, maxWo
 
 type span struct{ start, end int }
 
-// markerSpans finds the marker words in skel, whatever punctuation stands between their letters. The spans do not
-// overlap.
+// markerSpans finds the marker words in skel, with any punctuation between their letters. The spans do not overlap.
 func markerSpans(skel []byte) []span {
 	var spans []span
 	var starts [len(markerWords)]int // where the letters matched so far stand

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// skeleton returns what a forgiving reader sees in text: lower-case ASCII letters, digits and punctuation. White space,
+// skeleton returns text as a forgiving reader sees it: lower-case ASCII letters, digits and punctuation. White space,
 // invisible characters, combining marks, hyphens and underscores are gone; full-width, styled and look-alike letters
-// and brackets read as what they resemble. All other letters read as otherLetter, all other characters as otherSign.
+// and brackets read as the ASCII that they resemble. All other letters read as otherLetter, all other characters as otherSign.
 func skeleton(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -54,7 +54,7 @@ var foldedASCII = func() (folded [utf8.RuneSelf]byte) {
 	return folded
 }()
 
-// appendFoldedRune appends what the first character of text reads as, and returns the length of that character.
+// appendFoldedRune appends the skeleton of the first character of text, and returns the length of the character.
 func appendFoldedRune(dst []byte, text string) ([]byte, int) {
 	r, size := utf8.DecodeRuneInString(text)
 	if 0x3400 <= r && r <= 0x9FFF || 0xAC00 <= r && r <= 0xD7A3 {

@@ -2,32 +2,33 @@ package contract
 
 import "encoding/json"
 
-// A part is one subschema and what an evaluation of it can cost. All counts are upper bounds.
-type part struct {
+// A subschema is a schema inside a schema, or the schema itself, with the costs of its evaluation. All counts are upper
+// bounds.
+type subschema struct {
 	at   string // its JSON pointer as the library writes it
-	step int    // length of the last step of that, or of a reference that leads to it
+	step int    // length of the last step of the pointer, or of a reference to the subschema
 	doc  any    // as it was written
 
-	inPlace      int  // subschemas that it applies to the same value
-	onMembers    int  // how often it may apply a subschema to each member or name of an object
-	onItems      int  // how often it may apply a subschema to each item of an array
-	lookups      int  // names that it looks for in an object
-	dynamic      bool // it has a reference that is resolved in every evaluation
-	unique       bool // it compares items with each other
+	inPlace      int  // subschemas applied to the same value
+	onMembers    int  // subschemas applied to each member or name of an object
+	onItems      int  // subschemas applied to each item of an array
+	lookups      int  // names looked up in an object
+	dynamic      bool // has a reference that is resolved in every evaluation
+	unique       bool // compares items with each other
 	values       int  // values in const and enum
 	numbers      int  // numbers among them
-	numberCost   int  // of reading the one that takes longest
-	bounds       int  // numbers that it compares with
-	lengths      int  // 1 if it counts the characters of strings
+	numberCost   int  // of reading the most costly number
+	bounds       int  // numbers to compare with
+	lengths      int  // 1 if characters of strings are counted
 	pattern      int  // instructions of its regular expression
 	namePatterns int  // regular expressions for names
 	nameProgram  int  // their instructions
-	errors       int  // that it may make itself in one evaluation
+	errors       int  // of its own in one evaluation
 	messages     int  // bytes in their texts
 }
 
-// weigh fills in the costs. The subschema may still be invalid.
-func (p *part) weigh(m map[string]any, patterns *patternsSize) (err error) {
+// estimateCosts fills in the costs. The subschema may still be invalid.
+func (p *subschema) estimateCosts(m map[string]any, patterns *patternsSize) (err error) {
 	for keyword, value := range m {
 		switch keyword {
 		case "$ref", "not", "if", "then", "else":
@@ -36,10 +37,10 @@ func (p *part) weigh(m map[string]any, patterns *patternsSize) (err error) {
 			p.inPlace++
 			p.dynamic = true
 		case "allOf", "anyOf", "oneOf", "dependentSchemas":
-			p.inPlace += width(value)
-			p.lookups += width(value)
+			p.inPlace += childCount(value)
+			p.lookups += childCount(value)
 		case "properties":
-			p.lookups += width(value)
+			p.lookups += childCount(value)
 			if m["additionalProperties"] == nil { // which takes the other members
 				p.onMembers++
 			}
@@ -94,15 +95,15 @@ func (p *part) weigh(m map[string]any, patterns *patternsSize) (err error) {
 			p.unique = value == true
 		case "required":
 			p.errors++
-			p.lookups += width(value)
+			p.lookups += childCount(value)
 			p.messages += textBytes(value)
 		case "dependentRequired", "dependencies":
 			members, _ := value.(map[string]any)
 			for name, others := range members {
 				p.inPlace++
-				p.errors += width(others)
-				p.lookups += 1 + width(others)
-				p.messages += textBytes(others) + (400+4*len(name))*width(others)
+				p.errors += childCount(others)
+				p.lookups += 1 + childCount(others)
+				p.messages += textBytes(others) + (400+4*len(name))*childCount(others)
 			}
 		case "pattern":
 			p.errors++

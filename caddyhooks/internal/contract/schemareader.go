@@ -13,50 +13,49 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// A dissection takes a schema apart into its subschemas, checks each of them, and puts together what the library may
-// work on.
-type dissection struct {
-	parts    []*part
-	places   map[string]*part
-	patterns patternsSize
+// A schemaReader checks all subschemas of a schema and makes the reduced copy of the schema for the library.
+type schemaReader struct {
+	numbered  []*subschema // the objects among them; the format of the copy of each is its number
+	byPointer map[string]*subschema
+	patterns  patternsSize
 	references
 }
 
-func newDissection() *dissection {
-	return &dissection{
-		places:     make(map[string]*part),
+func newSchemaReader() *schemaReader {
+	return &schemaReader{
+		byPointer:  make(map[string]*subschema),
 		references: references{resources: make(map[string]*resource), anchors: make(map[string]string)},
 	}
 }
 
-// maxSubschemas is there because the library takes time by the square of their number.
+// maxSubschemas bounds the time of the library, which grows with the square of their number.
 const maxSubschemas = 2_000
 
-// kind is what the value of a keyword is.
+// kind is the form of a keyword's value.
 type kind int
 
 const (
-	annotation kind = iota // of no interest to the library
+	annotation kind = iota // left out of the reduced copy
 	assertion
 	count // an assertion whose value is a natural number
-	subschema
-	subschemaList
-	subschemaMap
+	oneSchema
+	schemaList
+	schemaMap
 )
 
-// keywords are those of the draft that are no annotations, and that the library gets to see as they are. It knows more,
-// of its own and from other drafts.
+// keywords are the keywords of the draft, without annotations. The library gets to see no others: it knows more, of its
+// own and from other drafts.
 var keywords = map[string]kind{
 	"$dynamicAnchor": assertion,
-	"$defs":          subschemaMap, "definitions": subschemaMap,
+	"$defs":          schemaMap, "definitions": schemaMap,
 
-	"allOf": subschemaList, "anyOf": subschemaList, "oneOf": subschemaList,
-	"not": subschema, "if": subschema, "then": subschema, "else": subschema,
-	"properties": subschemaMap, "patternProperties": subschemaMap, "additionalProperties": subschema,
-	"propertyNames": subschema, "dependentSchemas": subschemaMap, "unevaluatedProperties": subschema,
-	"dependencies": subschemaMap, // some of its values are lists of names
-	"prefixItems":  subschemaList, "items": subschema, "contains": subschema, "unevaluatedItems": subschema,
-	"contentSchema": subschema,
+	"allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList,
+	"not": oneSchema, "if": oneSchema, "then": oneSchema, "else": oneSchema,
+	"properties": schemaMap, "patternProperties": schemaMap, "additionalProperties": oneSchema,
+	"propertyNames": oneSchema, "dependentSchemas": schemaMap, "unevaluatedProperties": oneSchema,
+	"dependencies": schemaMap, // some of its values are lists of names
+	"prefixItems":  schemaList, "items": oneSchema, "contains": oneSchema, "unevaluatedItems": oneSchema,
+	"contentSchema": oneSchema,
 
 	"type": assertion, "const": assertion, "enum": assertion,
 	"multipleOf": assertion, "maximum": assertion, "exclusiveMaximum": assertion, "minimum": assertion, "exclusiveMinimum": assertion,
@@ -65,18 +64,18 @@ var keywords = map[string]kind{
 	"maxProperties": count, "minProperties": count, "required": assertion, "dependentRequired": assertion,
 }
 
-// unequalled is nested deeper than any value that is validated. As a member of an enum it changes nothing, but keeps
-// the library from ignoring an enum that is empty and from listing a long one in every error.
-var unequalled = json.RawMessage(strings.Repeat("[", answerBounds.depth+2) + strings.Repeat("]", answerBounds.depth+2))
+// neverEqual is nested deeper than any validated value. It is added to every enum: the library ignores empty enums, and
+// lists the values of an enum in every error unless one of them is nested.
+var neverEqual = json.RawMessage(strings.Repeat("[", answerBounds.depth+2) + strings.Repeat("]", answerBounds.depth+2))
 
-// schema returns the subschema v, which stands a step below the subschema at above, as the library may see it.
-func (d *dissection) schema(v any, above, step string, home *resource) (any, error) {
-	if len(d.places) == maxSubschemas {
+// read returns the reduced copy of the subschema v, which stands a step below the subschema at above.
+func (r *schemaReader) read(v any, above, step string, enclosing *resource) (any, error) {
+	if len(r.byPointer) == maxSubschemas {
 		return nil, fmt.Errorf("the schema has more than %d subschemas", maxSubschemas)
 	}
 	at := above + step
-	p := &part{at: at, step: max(len(step), len("/$dynamicRef")), doc: v}
-	d.places[at] = p
+	p := &subschema{at: at, step: max(len(step), len("/$dynamicRef")), doc: v}
+	r.byPointer[at] = p
 	m, ok := v.(map[string]any)
 	if !ok {
 		return v, nil
@@ -84,15 +83,15 @@ func (d *dissection) schema(v any, above, step string, home *resource) (any, err
 	if dialect, found := m["$schema"]; found && dialect != draft && dialect != draft+"#" {
 		return nil, invalid(at+"/$schema", "only Draft 2020-12 is supported; leave $schema out or make it "+quote(draft))
 	}
-	if err := p.weigh(m, &d.patterns); err != nil {
+	if err := p.estimateCosts(m, &r.patterns); err != nil {
 		return nil, err
 	}
 	if err := checkAgainstMetaSchema(m, at); err != nil {
 		return nil, err
 	}
-	whole := map[string]any{"format": strconv.Itoa(len(d.parts))}
-	d.parts = append(d.parts, p)
-	home, err := d.register(m, whole, at, home)
+	reduced := map[string]any{"format": strconv.Itoa(len(r.numbered))}
+	r.numbered = append(r.numbered, p)
+	enclosing, err := r.register(m, reduced, at, enclosing)
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +104,16 @@ func (d *dissection) schema(v any, above, step string, home *resource) (any, err
 			value = clampCount(value)
 		}
 		if keyword == "enum" {
-			value = append(slices.Clip(value.([]any)), unequalled)
+			value = append(slices.Clip(value.([]any)), neverEqual)
 		}
-		whole[keyword], err = replaceSubschemas(keyword, value, func(sub any, step string) (any, error) {
-			return d.schema(sub, at, "/"+step, home)
+		reduced[keyword], err = replaceSubschemas(keyword, value, func(sub any, step string) (any, error) {
+			return r.read(sub, at, "/"+step, enclosing)
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return whole, nil
+	return reduced, nil
 }
 
 // replaceSubschemas returns the value of a keyword with all subschemas in it replaced. A step is the part of a JSON
@@ -128,11 +127,11 @@ func replaceSubschemas(keyword string, value any, replace func(sub any, step str
 		return false
 	}
 	switch keywords[keyword] {
-	case subschema:
+	case oneSchema:
 		if isSchema(value) {
 			return replace(value, keyword)
 		}
-	case subschemaList:
+	case schemaList:
 		if items, ok := value.([]any); ok {
 			items = slices.Clone(items)
 			for i, item := range items {
@@ -145,7 +144,7 @@ func replaceSubschemas(keyword string, value any, replace func(sub any, step str
 			}
 			return items, nil
 		}
-	case subschemaMap:
+	case schemaMap:
 		if members, ok := value.(map[string]any); ok {
 			members = maps.Clone(members)
 			for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -166,10 +165,10 @@ var metaSchema = jsonschema.MustCompile(draft)
 
 const draft = "https://json-schema.org/draft/2020-12/schema"
 
-// checkAgainstMetaSchema checks a subschema without those inside it, which have their own turn. So the library never
-// meets all the errors that a schema can have at once; they would cost it seconds.
+// checkAgainstMetaSchema checks a subschema without the subschemas inside it, which are checked on their own. All errors
+// of a schema at once would cost the library seconds.
 func checkAgainstMetaSchema(m map[string]any, at string) (err error) {
-	defer refuse(&err)
+	defer recoverUnusable(&err)
 	own := make(map[string]any, len(m))
 	for keyword, value := range m {
 		own[keyword], _ = replaceSubschemas(keyword, value, func(any, string) (any, error) { return true, nil })
@@ -180,7 +179,7 @@ func checkAgainstMetaSchema(m map[string]any, at string) (err error) {
 	} else if !errors.As(err, &failed) {
 		return errUnusable
 	}
-	place := mostTelling(failed, 1)[0].InstanceLocation
+	place := pickErrors(failed, 1)[0].InstanceLocation
 	keyword := splitPointer(place)[0]
 	return invalid(at+place, keywordDemand(keyword, m[keyword]))
 }
@@ -190,19 +189,19 @@ func invalid(at, text string) error {
 	return fmt.Errorf("the schema is not valid at %s: %s", showPointer(at), text)
 }
 
-// keywordDemand says what the value of a keyword must be, for one that is something else.
+// keywordDemand says what the value of a keyword must be.
 func keywordDemand(keyword string, value any) string {
 	switch keywords[keyword] {
 	case count:
 		return "it must be an integer of at least 0"
-	case subschema:
+	case oneSchema:
 		if _, ok := value.([]any); ok && keyword == "items" {
 			return "it must be a schema; a list of schemas is called prefixItems"
 		}
 		return "it must be a schema, which is an object or a boolean"
-	case subschemaList:
+	case schemaList:
 		return "it must be an array of at least one schema, each an object or a boolean"
-	case subschemaMap:
+	case schemaMap:
 		if keyword == "dependencies" {
 			return "it must be an object of schemas or of arrays of different property names"
 		}
@@ -236,7 +235,7 @@ func keywordDemand(keyword string, value any) string {
 	}
 }
 
-// clampCount replaces a natural number that is too large for the library by one that no value reaches either.
+// clampCount replaces a number that is too large for the library by a smaller one that no value reaches either.
 func clampCount(v any) any {
 	const most = 1 << 50
 	if r, ok := new(big.Rat).SetString(string(v.(json.Number))); ok && r.Cmp(big.NewRat(most, 1)) > 0 {

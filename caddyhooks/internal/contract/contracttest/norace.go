@@ -1,5 +1,5 @@
 //go:build !race
 
-package contract
+package contracttest
 
 const raceDetector = false

@@ -1,6 +1,8 @@
-package contract
+// Package example makes values that are valid under a JSON Schema, for the answers of the echo runner.
+package example
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -11,22 +13,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v5"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
-// buildExample searches for a small instance of s and returns it as JSON, or nil.
-func buildExample(s *Schema) (found []byte) {
-	c, err := s.takeChecker()
-	if err != nil {
-		return nil
-	}
-	defer s.returnChecker(c)
-	b := builder{s.parts, c, exampleBudget()}
-	_ = b.run(func() {
+// Of returns the smallest value that a bounded search finds to be valid under the schema, as compact JSON with sorted
+// keys. It returns nil when the search finds none, which does not mean that there is none.
+func Of(schema *contract.Schema) (found []byte) {
+	_ = schema.Explore(maxWork, maxTime, func(e *contract.Explorer) {
+		b := builder{e}
 		for _, levels := range []int{1, 2, 3, 4, 6, 8, 12, 16} { // so that recursive schemas end early
-			if v, ok := b.build([]*node{c.root}, 0, levels); ok {
-				found = encodeJSON(v)
+			if v, ok := b.build([]*node{e.Root()}, 0, levels); ok {
+				found = encode(v)
 				return
 			}
 		}
@@ -34,31 +33,46 @@ func buildExample(s *Schema) (found []byte) {
 	return found
 }
 
-// A builder makes values that satisfy several subschemas at once. It goes through the choices that they leave in the
-// order in which they stand, and takes the first value that the library accepts. A variant asks for a value that
-// differs from those of other variants.
-type builder struct {
-	parts   []*part
-	checker *checker
-	*budget
+// The search for one example.
+const (
+	maxWork = 200 * time.Millisecond // by estimate, so that the result does not depend on how busy the machine is
+	maxTime = 2 * time.Second        // on the clock, in case the estimate is wrong
+)
+
+func encode(v any) []byte {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil // cannot be: the schema's own values and ours are JSON
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-type node = jsonschema.Schema
+// A builder makes values that satisfy several subschemas at once. It goes through the choices that they leave in the
+// order in which they stand, and takes the first value that is valid. The values of different
+// variants differ.
+type builder struct {
+	*contract.Explorer
+}
+
+type node = contract.Node
 
 const (
-	maxExampleLength = 100_000 // of a string
-	maxExampleItems  = 10_000
-	maxExampleBits   = 8_000 // of a number
+	maxStringLength = 100_000
+	maxItems        = 10_000
+	maxNumberBits   = 8_000
+	matchWork       = 15 // of a regular expression, for each of its bytes and each byte of the text
 )
 
 func (b *builder) build(all []*node, variant, levels int) (v any, ok bool) {
 	if levels == 0 {
 		return nil, false
 	}
-	b.spend(1_000)
+	b.Spend(1_000)
 	accept := func(candidate any) bool {
 		for _, n := range all {
-			if tree, unjudged := b.checker.check(n, candidate, b.budget); tree != nil || unjudged != nil {
+			if !b.IsValid(n, candidate) {
 				return false
 			}
 		}
@@ -74,7 +88,7 @@ func (b *builder) build(all []*node, variant, levels int) (v any, ok bool) {
 // expand adds to parts all the subschemas that apply to the same value, one alternative of a choice at a time, and
 // calls done with them until it returns true.
 func (b *builder) expand(todo, parts []*node, done func([]*node) bool) bool {
-	b.spend(200 + 20*(len(todo)+len(parts)))
+	b.Spend(200 + 20*(len(todo)+len(parts)))
 	if len(todo) == 0 {
 		return done(parts)
 	}
@@ -171,8 +185,8 @@ func (b *builder) construct(parts []*node, variant, levels int, accept func(any)
 	return false
 }
 
-// likelyTypes returns the types that parts allow, those first that other keywords speak of, and only those if there is
-// no type keyword.
+// likelyTypes returns the types that parts allow. Types with keywords of their own come first; without a type keyword,
+// there are no others.
 func (b *builder) likelyTypes(parts []*node) []string {
 	types := []string{"object", "array", "string", "number", "boolean", "null"}
 	typed, spoken := false, make(map[string]bool)
@@ -183,7 +197,7 @@ func (b *builder) likelyTypes(parts []*node) []string {
 				return !slices.Contains(n.Types, t) && (t != "number" || !slices.Contains(n.Types, "integer"))
 			})
 		}
-		for keyword := range b.written(n) {
+		for keyword := range b.Source(n) {
 			switch keyword {
 			case "properties", "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties",
 				"required", "minProperties", "dependentRequired":
@@ -211,20 +225,11 @@ func (b *builder) likelyTypes(parts []*node) []string {
 	return append(first, later...)
 }
 
-// written returns a subschema as it stands in the schema.
-func (b *builder) written(n *node) map[string]any {
-	i, err := strconv.Atoi(n.Format)
-	if err != nil {
-		return nil // a boolean
-	}
-	return b.parts[i].doc.(map[string]any)
-}
-
 func (b *builder) object(parts []*node, variant, levels int, accept func(any) bool) bool {
 	var names []string
 	add := func(wanted ...string) {
 		for _, name := range wanted {
-			b.spend(100 + 10*len(names))
+			b.Spend(100 + 10*len(names))
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -235,7 +240,7 @@ func (b *builder) object(parts []*node, variant, levels int, accept func(any) bo
 		add(n.Required...)
 		least = max(least, n.MinProperties)
 	}
-	if least > maxExampleItems {
+	if least > maxItems {
 		return false
 	}
 	for _, n := range parts {
@@ -247,7 +252,7 @@ func (b *builder) object(parts []*node, variant, levels int, accept func(any) bo
 	}
 	for i := 1; len(names) < least; i++ {
 		name, ok := b.inventName(parts, i, levels)
-		if !ok || i > 2*maxExampleItems {
+		if !ok || i > 2*maxItems {
 			return false
 		}
 		add(name)
@@ -311,7 +316,7 @@ func (b *builder) memberParts(parts []*node, name string) []*node {
 			all = append(all, sub)
 		}
 		for _, pattern := range sortedPatterns(n) {
-			b.spend(patternStep * len(pattern.String()) * (1 + len(name)))
+			b.Spend(matchWork * len(pattern.String()) * (1 + len(name)))
 			if pattern.MatchString(name) {
 				all = append(all, n.PatternProperties[pattern])
 			}
@@ -335,14 +340,14 @@ func (b *builder) array(parts []*node, variant, levels int, accept func(any) boo
 		count = max(count, n.MinItems)
 		unique = unique || n.UniqueItems
 		if n.Contains != nil {
-			for range min(n.MinContains, maxExampleItems+1) {
-				b.spend(10)
+			for range min(n.MinContains, maxItems+1) {
+				b.Spend(10)
 				contained = append(contained, n.Contains)
 			}
 		}
 	}
 	count = max(count, len(contained))
-	if count > maxExampleItems {
+	if count > maxItems {
 		return false
 	}
 	items := make([]any, 0, count)
@@ -409,11 +414,11 @@ func (b *builder) string(parts []*node, variant int, accept func(any) bool) bool
 	for _, n := range parts {
 		least = max(least, n.MinLength)
 	}
-	if least > maxExampleLength {
+	if least > maxStringLength {
 		return false
 	}
 	for _, n := range parts {
-		if example, known := formatExamples[b.written(n)["format"]]; known && variant == 0 && accept(example) {
+		if example, known := formatExamples[b.Source(n)["format"]]; known && variant == 0 && accept(example) {
 			return true
 		}
 	}
@@ -434,13 +439,13 @@ func (b *builder) string(parts []*node, variant int, accept func(any) bool) bool
 	if variant > 0 {
 		text = strconv.Itoa(variant)
 	}
-	b.spend(8 * least)
+	b.Spend(8 * least)
 	return accept(text + strings.Repeat("a", max(0, least-len(text))))
 }
 
 // matching makes a string that a simple regular expression matches, with as many repeats as it allows up to repeats.
 func (b *builder) matching(pattern *regexp.Regexp, repeats int) (string, bool) {
-	b.spend(1_000 * (1 + len(pattern.String())))
+	b.Spend(1_000 * (1 + len(pattern.String())))
 	tree, err := syntax.Parse(pattern.String(), syntax.Perl)
 	if err != nil {
 		return "", false
@@ -451,8 +456,8 @@ func (b *builder) matching(pattern *regexp.Regexp, repeats int) (string, bool) {
 }
 
 func (b *builder) writeMatch(out *strings.Builder, tree *syntax.Regexp, repeats int) bool {
-	b.spend(100 + 10*len(tree.Rune))
-	if out.Len() > maxExampleLength {
+	b.Spend(100 + 10*len(tree.Rune))
+	if out.Len() > maxStringLength {
 		return false
 	}
 	times := 1
@@ -523,18 +528,18 @@ func (b *builder) number(parts []*node, variant int, accept func(any) bool) bool
 			}
 		}
 		if n.MultipleOf != nil {
-			b.spend(100_000)
+			b.Spend(100_000)
 			step = commonMultiple(step, n.MultipleOf)
-			if step.Num().BitLen()+step.Denom().BitLen() > maxExampleBits {
+			if step.Num().BitLen()+step.Denom().BitLen() > maxNumberBits {
 				return false
 			}
 		}
 		for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
-			if limit, ok := b.written(n)[keyword]; ok {
+			if limit, ok := b.Source(n)[keyword]; ok {
 				written = append(written, limit)
 			}
 		}
-		b.spend(10_000)
+		b.Spend(10_000)
 	}
 	if step == nil {
 		step = big.NewRat(1, 1)
