@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +21,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
@@ -47,7 +46,7 @@ type API struct {
 func (a *API) provision(name, defaultURL string, check func(string) error) error {
 	if a.Token != "" {
 		var err error
-		if a.token, err = resolveSecret(a.Token); err != nil {
+		if a.token, err = caddyconf.ResolveToken(a.Token); err != nil {
 			return fmt.Errorf("channel %s: the token %w", name, err)
 		}
 		a.secrets = append(a.secrets, a.token)
@@ -75,18 +74,6 @@ func (a *API) provision(name, defaultURL string, check func(string) error) error
 		IdleConnTimeout:        30 * time.Second,
 	}
 	return nil
-}
-
-// resolveSecret reads a secret that may be a placeholder. Its errors do not quote it.
-func resolveSecret(configured string) (string, error) {
-	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
-	if secret = strings.TrimSpace(secret); err != nil || secret == "" {
-		return "", errors.New("is empty, or names an environment variable or a file that is not there")
-	}
-	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("has spaces or other characters in it that cannot be sent")
-	}
-	return secret, nil
 }
 
 // checkURL does not quote the URL: it may hold a secret.
@@ -117,86 +104,24 @@ func (a *API) Cleanup() error {
 	return nil
 }
 
-// option is a subdirective of a channel.
-type option struct {
-	word  string
-	parse func(d *caddyfile.Dispenser) error
-}
-
-// parseOptions parses the block of channel name.
-func parseOptions(d *caddyfile.Dispenser, name string, options ...option) error {
-	var words, seen []string
-	for _, o := range options {
-		words = append(words, o.word)
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		i := slices.Index(words, d.Val())
-		if i < 0 {
-			list := words[0]
-			if last := len(words) - 1; last > 0 {
-				list = strings.Join(words[:last], ", ") + " and " + words[last]
-			}
-			return d.Errf("unrecognized subdirective '%s'; channel %s takes %s", d.Val(), name, list)
-		}
-		if slices.Contains(seen, words[i]) {
-			return d.Errf("%s is set already", words[i])
-		}
-		seen = append(seen, words[i])
-		if err := options[i].parse(d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // unmarshalBot parses the configuration of channel name, whose service is known and wants a token:
 //
 //	channel … <name> <token> {
 //		url     <url>
 //		timeout <duration>
 //	}
-func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) error {
+func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) (err error) {
 	d.Next()
-	// An error must not quote it.
-	if !d.AllArgs(&a.Token) || strings.TrimSpace(a.Token) == "" {
+	if a.Token, err = caddyconf.Word(d); err != nil {
+		// err would quote a token that is followed by another.
 		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
 	}
-	a.Token = shorthand.Undo(a.Token)
-	return parseOptions(d, name, textOption("url", &a.URL, checkBaseURL), timeoutOption(&a.Timeout))
+	return caddyconf.ReadBlock(d, "channel "+name,
+		caddyconf.Set("url", &a.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&a.Timeout))
 }
 
-// textOption is an option that takes one text.
-func textOption(word string, text *string, check func(string) error) option {
-	return option{word, func(d *caddyfile.Dispenser) error {
-		if !d.AllArgs(text) {
-			return d.ArgErr()
-		}
-		return checkParsed(d, text, check)
-	}}
-}
-
-// checkParsed puts a text right. What holds a placeholder can be judged only when the configuration is loaded.
-func checkParsed(d *caddyfile.Dispenser, text *string, check func(string) error) error {
-	*text = shorthand.Undo(*text)
-	if err := check(*text); err != nil && !strings.Contains(*text, "{") {
-		return d.WrapErr(err)
-	}
-	return nil
-}
-
-func timeoutOption(timeout *caddy.Duration) option {
-	return option{"timeout", func(d *caddyfile.Dispenser) error {
-		var text string
-		if !d.AllArgs(&text) {
-			return d.ArgErr()
-		}
-		parsed, err := caddy.ParseDuration(text)
-		if err != nil || parsed < time.Millisecond {
-			return d.Errf("'%s' is not a duration of at least %s", text, time.Millisecond)
-		}
-		*timeout = caddy.Duration(parsed)
-		return nil
-	}}
+func timeoutDirective(timeout *caddy.Duration) caddyconf.Directive {
+	return caddyconf.Set("timeout", timeout, caddyconf.Duration(time.Millisecond))
 }
 
 // encodeJSON encodes what consists of texts and numbers, which cannot fail.

@@ -23,7 +23,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
 
 func init() {
@@ -90,19 +90,17 @@ func (Email) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (e *Email) Provision(caddy.Context) error {
-	repl := caddy.NewReplacer()
 	if e.Username != "" || e.Password != "" {
-		var errName, errSecret error
-		e.username, errName = repl.ReplaceOrErr(e.Username, true, true)
-		e.password, errSecret = repl.ReplaceOrErr(e.Password, true, true)
-		// What is wrong with them is not quoted.
-		if errName != nil || errSecret != nil || e.username == "" || e.password == "" {
-			return errors.New("channel email: username and password go together, and one of them is empty, or names an environment variable or a file that is not there")
+		login, err := caddyconf.ResolveSecrets([]string{e.Username, e.Password})
+		if err != nil {
+			return fmt.Errorf("channel email: username and password go together, and one of them %w", err)
 		}
+		e.username, e.password = login[0], login[1]
 		if strings.ContainsFunc(e.username+e.password, unicode.IsControl) {
 			return errors.New("channel email: the username or the password holds a line break or another control character")
 		}
 	}
+	repl := caddy.NewReplacer()
 	for _, text := range []*string{&e.Server, &e.From, &e.TLS, &e.Subject, &e.Helo} {
 		*text = repl.ReplaceKnown(*text, "")
 	}
@@ -253,23 +251,21 @@ func ownName() string {
 //		helo     <name>
 //		timeout  <duration>
 //	}
-func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 	d.Next()
-	if !d.AllArgs(&e.Server) {
-		return d.ArgErr()
-	}
-	if err := checkParsed(d, &e.Server, checkMailServer); err != nil {
+	if e.Server, err = caddyconf.CheckedText(checkMailServer)(d); err != nil {
 		return err
 	}
-	err := parseOptions(d, "email",
-		textOption("from", &e.From, checkFrom),
-		requiredOption("username", &e.Username, "username takes one name, which must not be empty"),
-		requiredOption("password", &e.Password, "password takes one secret, which must not be empty"),
-		textOption("tls", &e.TLS, checkMailTLS),
-		option{"subject", e.unmarshalSubject},
-		option{"root_ca", e.unmarshalRootCA},
-		textOption("helo", &e.Helo, checkHelo),
-		timeoutOption(&e.Timeout))
+	err = caddyconf.ReadBlock(d, "channel email",
+		caddyconf.Set("from", &e.From, caddyconf.CheckedText(checkFrom)),
+		caddyconf.Set("username", &e.Username, credential("username takes one name, which must not be empty")),
+		caddyconf.Set("password", &e.Password, credential("password takes one secret, which must not be empty")),
+		caddyconf.Set("tls", &e.TLS, caddyconf.CheckedText(checkMailTLS)),
+		// The placeholders of a subject are those of mails, so that it can be checked here.
+		caddyconf.Set("subject", &e.Subject, caddyconf.Checked(caddyconf.Text, checkMailSubject)),
+		caddyconf.Set("root_ca", &e.RootCA, readRootCA),
+		caddyconf.Set("helo", &e.Helo, caddyconf.CheckedText(checkHelo)),
+		timeoutDirective(&e.Timeout))
 	if err != nil {
 		return err
 	}
@@ -282,37 +278,24 @@ func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// requiredOption is an option that takes one text, whose errors do not quote it.
-func requiredOption(word string, text *string, complaint string) option {
-	return option{word, func(d *caddyfile.Dispenser) error {
-		if !d.AllArgs(text) || *text == "" {
-			return d.Err(complaint)
+// credential returns a reader of one text that is not empty. A password may consist of spaces. Its only error is the given
+// one, which does not quote the text.
+func credential(problem string) caddyconf.Reader[string] {
+	return func(d *caddyfile.Dispenser) (string, error) {
+		text, err := caddyconf.Text(d)
+		if err != nil || text == "" {
+			return "", d.Err(problem)
 		}
-		*text = shorthand.Undo(*text)
-		return nil
-	}}
+		return text, nil
+	}
 }
 
-// unmarshalSubject judges the subject at once: its placeholders are its own.
-func (e *Email) unmarshalSubject(d *caddyfile.Dispenser) error {
-	if !d.AllArgs(&e.Subject) {
-		return d.ArgErr()
+func readRootCA(d *caddyfile.Dispenser) ([]string, error) {
+	files, err := caddyconf.List(d)
+	if err != nil || slices.Contains(files, "") {
+		return nil, d.Err("root_ca takes one or more PEM files")
 	}
-	e.Subject = shorthand.Undo(e.Subject)
-	if err := checkMailSubject(e.Subject); err != nil {
-		return d.WrapErr(err)
-	}
-	return nil
-}
-
-func (e *Email) unmarshalRootCA(d *caddyfile.Dispenser) error {
-	if e.RootCA = d.RemainingArgs(); len(e.RootCA) == 0 || slices.Contains(e.RootCA, "") {
-		return d.Err("root_ca takes one or more PEM files")
-	}
-	for i := range e.RootCA {
-		e.RootCA[i] = shorthand.Undo(e.RootCA[i])
-	}
-	return nil
+	return files, nil
 }
 
 // ValidTo takes one bare mail address.

@@ -17,8 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 func init() {
@@ -59,15 +59,15 @@ func (m *Matrix) Provision(caddy.Context) error {
 //	}
 func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	// An error must not quote the token.
-	if !d.AllArgs(&m.URL, &m.Token) || strings.TrimSpace(m.Token) == "" {
+	args, err := caddyconf.List(d)
+	if err != nil || len(args) != 2 || strings.TrimSpace(args[1]) == "" {
 		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank")
 	}
-	m.Token = shorthand.Undo(m.Token)
-	if err := checkParsed(d, &m.URL, checkBaseURL); err != nil {
-		return err
+	m.URL, m.Token = args[0], args[1]
+	if err := checkBaseURL(m.URL); err != nil && !caddyconf.HasPlaceholder(m.URL) {
+		return d.WrapErr(err)
 	}
-	return parseOptions(d, "matrix", timeoutOption(&m.Timeout))
+	return caddyconf.ReadBlock(d, "channel matrix", timeoutDirective(&m.Timeout))
 }
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)

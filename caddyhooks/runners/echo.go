@@ -12,8 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 func init() {
@@ -61,8 +61,14 @@ func (e *Echo) Validate() error {
 	if e.InvalidFirst < 0 {
 		return errors.New("invalid_first must not be negative")
 	}
-	if e.Fail != 0 && (e.Fail < 400 || e.Fail > 599) {
-		return errors.New("fail must be a status code from 400 to 599")
+	return checkFail(e.Fail)
+}
+
+var errFail = errors.New("fail must be a status code from 400 to 599")
+
+func checkFail(status int) error {
+	if status != 0 && (status < 400 || status > 599) {
+		return errFail
 	}
 	return nil
 }
@@ -80,43 +86,24 @@ func (e *Echo) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	seen := make(map[string]bool)
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		switch word {
-		case "delay", "reply", "invalid_first", "fail":
-		default:
-			return d.Errf("unrecognized subdirective '%s'; runner echo takes delay, reply, invalid_first and fail", word)
-		}
-		if seen[word] {
-			return d.Errf("%s is set already", word)
-		}
-		seen[word] = true
-		var value string
-		if !d.AllArgs(&value) {
-			return d.ArgErr()
-		}
-		var err error
-		switch word {
-		case "delay":
-			var delay time.Duration
-			delay, err = caddy.ParseDuration(value)
-			e.Delay = caddy.Duration(delay)
-		case "reply":
-			e.Reply = shorthand.Undo(value)
-		case "invalid_first":
-			e.InvalidFirst, err = strconv.Atoi(value)
-		case "fail":
-			e.Fail, err = strconv.Atoi(value)
-		}
-		if err != nil {
-			return d.Errf("bad %s '%s': %v", word, value, err)
-		}
-		if err := e.Validate(); err != nil {
-			return d.WrapErr(err)
-		}
+	return caddyconf.ReadBlock(d, "runner echo",
+		caddyconf.Set("delay", &e.Delay, caddyconf.Duration(0)),
+		caddyconf.Set("reply", &e.Reply, caddyconf.Text),
+		caddyconf.Set("invalid_first", &e.InvalidFirst, caddyconf.Number(0)),
+		caddyconf.Set("fail", &e.Fail, readFail),
+	)
+}
+
+func readFail(d *caddyfile.Dispenser) (int, error) {
+	text, err := caddyconf.Text(d)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	status, err := strconv.Atoi(text)
+	if err != nil || checkFail(status) != nil {
+		return 0, d.WrapErr(errFail)
+	}
+	return status, nil
 }
 
 // Run answers the turn.
