@@ -148,7 +148,7 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 			return hook.places.errAt(d, fieldErrorf("name", "%s is used by another hook", hook.Name))
 		}
 		// Whether a secret is there is a matter of the machine that the configuration is loaded on.
-		unresolved := func(secret string) (string, error) { return secret, nil }
+		unresolved := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
 		if _, err := hook.compile(r, unresolved); err != nil {
 			return hook.places.errAt(d, err)
 		}
@@ -231,8 +231,7 @@ type hookBlock struct {
 //
 //	hook <name> {
 //		action               wake|agent
-//		auth                 bearer
-//		auth                 hmac <header> <secret> [<prefix>]
+//		auth                 <scheme> [<args...>]
 //		template             <text>
 //		template_file        <path>
 //		chat_id              <text>
@@ -264,7 +263,7 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 	schemaFile.InsteadOf = "response_schema"
 	err = caddyconf.ReadBlock(d, "a hook",
 		note(caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), "action"),
-		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, "authMode", "hmacHeader", "hmacSecret"),
+		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()...),
 		note(caddyconf.Set("template", &h.MessageTemplate, caddyconf.Text), "messageTemplate"),
 		templateFile,
 		note(caddyconf.Set("chat_id", &h.ChatID, caddyconf.Text), "chatId"),
@@ -287,25 +286,6 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 		h.Metadata, err = json.Marshal(metadata)
 	}
 	return h, err
-}
-
-func (h *hookBlock) unmarshalAuth(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	switch {
-	case len(args) == 1 && args[0] == "bearer":
-		h.AuthMode = "bearer"
-	case (len(args) == 3 || len(args) == 4) && args[0] == "hmac":
-		h.AuthMode, h.HMACHeader, h.HMACSecret = "hmac", args[1], shorthand.Undo(args[2])
-		if h.HMACSecret == "" {
-			return d.Err("the secret of auth hmac must not be empty")
-		}
-		if len(args) == 4 {
-			h.HMACPrefix = args[3]
-		}
-	default:
-		return d.Err("auth takes 'bearer' or 'hmac <header> <secret> [<prefix>]'")
-	}
-	return nil
 }
 
 // readTemplateFile reads a file without the line break at its end.

@@ -50,7 +50,7 @@ type instance struct {
 type view struct {
 	settings       Settings
 	on             bool
-	tokens         auth.Tokens
+	bearer         authentication // of the built-in endpoints
 	defaultTimeout time.Duration
 	maxPayload     int64
 	memoryPreset   string
@@ -216,7 +216,7 @@ func (in *instance) tryCompile(live Settings) (v *view, name string, err error) 
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
-		secretHeaders:  []string{"X-Service-Token"},
+		secretHeaders:  bearerScheme.secretHeaders(nil),
 	}
 	if before := in.view.Load(); before != nil {
 		// Senders go on signing for a while after their hook is gone.
@@ -230,20 +230,21 @@ func (in *instance) tryCompile(live Settings) (v *view, name string, err error) 
 		}
 		tokens = append(tokens, token)
 	}
-	v.tokens = auth.NewTokens(tokens...)
-	v.on = *settings.Enabled && !v.tokens.Empty()
+	secrets := hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	v.on = *settings.Enabled && !secrets.tokens.Empty()
+	v.bearer = authentication{bearerScheme, secrets.tokens}
 	for _, m := range settings.Mappings {
 		if v.hooks[m.Name] != nil {
 			return nil, "", fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
-		h, err := m.compile(&in.rules, in.resolve)
+		h, err := m.compile(&in.rules, secrets)
 		if err != nil {
 			return nil, hookProblem(m.Name), fmt.Errorf("hook %q: %w", m.Name, err)
 		}
 		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
 		v.hooks[m.Name] = h
-		if h.hmac != nil {
-			if header := http.CanonicalHeaderKey(m.HMACHeader); !slices.Contains(v.secretHeaders, header) {
+		for _, name := range h.auth.secretHeaders(&m) {
+			if header := http.CanonicalHeaderKey(name); !slices.Contains(v.secretHeaders, header) {
 				v.secretHeaders = append(v.secretHeaders, header)
 			}
 		}
