@@ -21,6 +21,7 @@ const (
 )
 
 func TestHMACAcceptsTheVectorGitHubDocuments(t *testing.T) {
+	t.Parallel()
 	h := http.Header{}
 	h.Set("X-Hub-Signature-256", "sha256="+testHex)
 	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(Request{Header: h, Body: []byte(testBody)}).OK {
@@ -29,6 +30,7 @@ func TestHMACAcceptsTheVectorGitHubDocuments(t *testing.T) {
 }
 
 func TestHMACVerify(t *testing.T) {
+	t.Parallel()
 	sum, err := hex.DecodeString(testHex)
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +113,7 @@ func strayBits(std string) string {
 }
 
 func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
+	t.Parallel()
 	want := [sha256.Size]byte(bytes.Repeat([]byte{0xfb, 0xff}, 16))
 	std, url := base64.StdEncoding.EncodeToString(want[:]), base64.URLEncoding.EncodeToString(want[:])
 	for _, s := range []string{std, url} {
@@ -128,6 +131,7 @@ func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
 }
 
 func TestHMACRefusesEveryFlippedBit(t *testing.T) {
+	t.Parallel()
 	body := []byte(testBody)
 	sum, _ := hex.DecodeString(testHex)
 	m := newHMAC(t, "X-Signature", testSecret, "sha256=")
@@ -163,6 +167,7 @@ func TestHMACRefusesEveryFlippedBit(t *testing.T) {
 }
 
 func TestHMACIsSpecificToItsSecretAndHeader(t *testing.T) {
+	t.Parallel()
 	h := http.Header{"X-Signature": {testHex}}
 	for name, m := range map[string]*HMAC{
 		"other secret": newHMAC(t, "X-Signature", testSecret+".", ""),
@@ -180,6 +185,7 @@ func TestHMACIsSpecificToItsSecretAndHeader(t *testing.T) {
 }
 
 func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, header, secret string }{
 		{"no header", "", "s"},
 		{"no secret", "X-Signature", ""},
@@ -199,6 +205,7 @@ func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
 }
 
 func TestHMACServesManyGoroutines(t *testing.T) {
+	t.Parallel()
 	m := newHMAC(t, "X-Signature", testSecret, "")
 	var wg sync.WaitGroup
 	for i := range 8 {

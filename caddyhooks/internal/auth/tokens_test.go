@@ -7,6 +7,7 @@ import (
 )
 
 func TestTokensVerify(t *testing.T) {
+	t.Parallel()
 	tokens := NewTokens("old-token", " new-token\n", "", "  ")
 	for _, c := range []struct {
 		name string
@@ -60,6 +61,7 @@ func TestTokensVerify(t *testing.T) {
 }
 
 func TestTokensWithoutTokenAcceptNothing(t *testing.T) {
+	t.Parallel()
 	h := http.Header{"Authorization": {"Bearer "}, "X-Service-Token": {""}}
 	for _, tokens := range []Tokens{{}, NewTokens(), NewTokens("", " \t\n")} {
 		if !tokens.Empty() {
@@ -75,6 +77,7 @@ func TestTokensWithoutTokenAcceptNothing(t *testing.T) {
 }
 
 func TestTokensRefuseEveryFlippedBit(t *testing.T) {
+	t.Parallel()
 	const token = "wh_7Hq2mZ-4fT.example~TOKEN/9+="
 	tokens := NewTokens(token)
 	for i := range len(token) * 8 {
