@@ -21,7 +21,7 @@ import (
 func init() {
 	httpcaddyfile.RegisterHandlerDirective("hooks", parseCaddyfile)
 	// Only requests below the path of the hooks end here, and they are not for the rest of the site: try_files would
-	// rewrite them, basic_auth wants the header that carries their token, templates would evaluate what an agent says,
+	// rewrite them, basic_auth wants the header that carries their token, templates would evaluate the replies of an agent,
 	// and a catch-all handle would take them.
 	httpcaddyfile.RegisterDirectiveOrder("hooks", httpcaddyfile.Before, "rewrite")
 }

@@ -38,7 +38,7 @@ type scheme struct {
 	// secretHeaders returns the names of the headers that are kept out of access logs.
 	secretHeaders func(m *Mapping) []string
 
-	// What a refused caller is told: the scheme as WWW-Authenticate has it, and a sentence.
+	// The answer to a refused caller: the WWW-Authenticate header, and a sentence.
 	challenge, refusal string
 }
 

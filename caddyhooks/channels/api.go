@@ -26,7 +26,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// API is what channels have in common that reach a service over HTTP.
+// API is the configuration of a channel that calls a service over HTTP. Such channels embed it.
 type API struct {
 	// Where the service is.
 	URL string `json:"url,omitempty"`
@@ -38,11 +38,11 @@ type API struct {
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	url, token string   // the same, placeholders replaced
-	secrets    []string // what nobody may be shown, even if the service shows it to us
+	secrets    []string // texts to mask in answers of the service
 	transport  *http.Transport
 }
 
-// provision sets up what channel name needs to call its service. check is for its URL.
+// provision replaces placeholders and makes the transport. name is that of the channel, and check judges the URL.
 func (a *API) provision(name, defaultURL string, check func(string) error) error {
 	if a.Token != "" {
 		var err error
@@ -96,7 +96,7 @@ func checkBaseURL(raw string) error {
 	return checkURL(raw)
 }
 
-// Cleanup closes connections that nothing is sent over. What is under way goes on.
+// Cleanup closes idle connections. Requests that are under way go on.
 func (a *API) Cleanup() error {
 	if a.transport != nil {
 		a.transport.CloseIdleConnections()
@@ -124,7 +124,7 @@ func timeoutDirective(timeout *caddy.Duration) caddyconf.Directive {
 	return caddyconf.Set("timeout", timeout, caddyconf.Duration(time.Millisecond))
 }
 
-// encodeJSON encodes what consists of texts and numbers, which cannot fail.
+// encodeJSON encodes a value of texts and numbers, which cannot fail.
 func encodeJSON(v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -151,27 +151,27 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	return req, nil
 }
 
-// call sends a request and notes in d how that went. judge gets to see every answer before, as far as it is a JSON object,
-// and can think otherwise of the outcome than its status does. It may be nil.
+// call sends a request and records the outcome in d. Many services tell success and failure in the body of an answer: judge
+// gets the outcome as the status has it, with the body if that is a JSON object, and corrects it. judge may be nil.
 func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, answer map[string]any)) error {
 	timeout := time.Duration(a.Timeout)
 	if timeout == 0 {
 		timeout = 15 * time.Second
 	}
-	whole := &wholeAnswer{RoundTripper: a.transport}
-	o := outbound.Exchange(whole, req, timeout)
+	recorder := &answerRecorder{RoundTripper: a.transport}
+	o := outbound.SendOnce(recorder, req, timeout)
 	if o.Status != 0 && judge != nil {
 		if o.RetryAfter == 0 {
-			o.RetryAfter = outbound.RetryAfter(whole.header.Get("Retry-After"), time.Now())
+			o.RetryAfter = outbound.RetryAfter(recorder.header.Get("Retry-After"), time.Now())
 		}
 		var answer map[string]any
-		if value, err := strictjson.Parse(whole.body); err == nil {
+		if value, err := strictjson.Parse(recorder.body); err == nil {
 			answer, _ = value.(map[string]any)
 		}
 		judge(&o, answer)
 	}
 	// Secrets are looked for before the rest is cut off: the beginning of one would not be found after.
-	shown := whole.body
+	shown := recorder.body
 	for _, secret := range a.secrets {
 		shown = mask(shown, secret)
 		o.Reason = string(mask([]byte(o.Reason), secret))
@@ -183,18 +183,18 @@ func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound
 const (
 	// maxAnswer leaves room for services that answer with the whole message, every character of it escaped.
 	maxAnswer = 256 << 10
-	// keptAnswer is what is kept of an answer, the same as of that to a callback.
+	// keptAnswer bounds the part of an answer that is stored, as for callbacks.
 	keptAnswer = 4 << 10
 )
 
-// wholeAnswer is a transport that keeps what came back, once: an Outcome has only the beginning of it.
-type wholeAnswer struct {
+// answerRecorder is a transport that records one answer as a whole: an Outcome has only the beginning of it.
+type answerRecorder struct {
 	http.RoundTripper
 	header http.Header
 	body   []byte
 }
 
-func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *answerRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := w.RoundTripper.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.header = resp.Header
 	// After 101 the body is the bare connection, and reading from that does not end with the context.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		// An answer that breaks off is not what a service sends, and will be judged so.
+		// An answer that breaks off is no complete JSON, and counts as a failure.
 		w.body, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		resp.Body = struct {
 			io.Reader
@@ -212,8 +212,7 @@ func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mask puts dots for a secret wherever it is in an answer, also where characters of it are escaped as in a URL, in JSON or
-// in HTML.
+// mask replaces a secret in an answer with dots, also where its characters are escaped as in a URL, in JSON or in HTML.
 func mask(answer []byte, secret string) []byte {
 	var masked []byte
 	from, plain := 0, []byte(secret)
@@ -277,15 +276,15 @@ func unescape(answer []byte) (text string, size int) {
 	return string(answer[:1]), 1
 }
 
-// answered is the reason for a failure that the service gave, with a status or a code of its own.
-func answered(service string, code any, why string) string {
+// answerReason is the reason of a failure that the service reported with a status or a code of its own.
+func answerReason(service string, code any, why string) string {
 	if why == "" {
 		return fmt.Sprintf("%s answered %v", service, code)
 	}
 	return fmt.Sprintf("%s answered %v: %s", service, code, why)
 }
 
-// explainStatus says what an operator can do about a status, if the answer does not tell more.
+// explainStatus explains a status to an operator, for answers that say no more.
 func explainStatus(status int) string {
 	switch {
 	case 300 <= status && status <= 399:
@@ -302,15 +301,16 @@ func explainStatus(status int) string {
 	return ""
 }
 
-// unexpected makes a failure of an answer that the service would not give. Another attempt may find the service.
-func unexpected(o *outbound.Outcome, service string) {
+// markUnexpected makes an outcome a failure because the service would not answer like that. Another attempt may reach the
+// service itself.
+func markUnexpected(o *outbound.Outcome, service string) {
 	o.Delivered, o.Final = false, false
 	o.Reason = fmt.Sprintf("the answer had the status %d, but is not what %s would say", o.Status, service)
 }
 
-// pause reads how long a service asks to be left alone, in numbers of unit, a day at most. What makes no sense counts as
-// absent.
-func pause(v any, unit time.Duration) time.Duration {
+// readPause reads the pause that a service asks for, a number of the given unit. It is a day at most, and 0 if the number is
+// missing or makes no sense.
+func readPause(v any, unit time.Duration) time.Duration {
 	number, _ := v.(json.Number)
 	n, err := strconv.ParseFloat(string(number), 64)
 	if err != nil || n <= 0 || n > math.MaxInt32*float64(time.Second/unit) {
@@ -320,8 +320,8 @@ func pause(v any, unit time.Duration) time.Duration {
 	return outbound.RetryAfter(strconv.FormatInt(int64(seconds), 10), time.Now())
 }
 
-// sendParts sends the parts of an answer that have not arrived yet. When the service wants a pause, the attempt is over, and
-// the next one goes on with the same part.
+// sendParts sends the parts of an answer, from the first that has not arrived. An error ends the attempt, and the next attempt
+// begins with the same part.
 func sendParts(d *engine.Delivery, parts []string, send func(part string) error) error {
 	if len(parts) == 0 {
 		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}

@@ -624,13 +624,13 @@ func TestPausesThatMakeNoSenseAreAbsent(t *testing.T) {
 		}
 		outcome{kind: kind, after: want, words: "pause"}.check(t, loadChannel(t, simpleConfig("discord")(s.URL, token, "")).Send(t.Context(), delivery("123456789012345678", "x")))
 	}
-	if got := pause(json.Number("1500"), time.Millisecond); got != 2*time.Second {
+	if got := readPause(json.Number("1500"), time.Millisecond); got != 2*time.Second {
 		t.Errorf("1500 ms are %s", got)
 	}
-	if got := pause(json.Number("NaN"), time.Second); got != 0 {
+	if got := readPause(json.Number("NaN"), time.Second); got != 0 {
 		t.Errorf("no number is %s", got)
 	}
-	if got := pause(json.Number("86400001"), time.Millisecond); got != 24*time.Hour {
+	if got := readPause(json.Number("86400001"), time.Millisecond); got != 24*time.Hour {
 		t.Errorf("a day and a bit are %s", got)
 	}
 }

@@ -838,7 +838,7 @@ func TestEmailSaysWhyThereIsNoServer(t *testing.T) {
 		{&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}}, "the certificate of the mail server is not valid"},
 		{io.EOF, "the mail server broke off the start of TLS"},
 	} {
-		if got := whyNoMailServer(c.err).Error(); got != c.want {
+		if got := connectionProblem(c.err).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
 		}
 	}

@@ -1,4 +1,3 @@
-// Package channels holds the messaging channels to which answers can be delivered.
 package channels
 
 import (

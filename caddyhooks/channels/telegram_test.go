@@ -97,10 +97,10 @@ func TestTelegramMentionsNobody(t *testing.T) {
 		}
 	}
 
-	if got := quietMentions(strings.Repeat("@alice ", 100)); len(got) != 100 || got[99].Offset != 99*7 {
+	if got := mentionsAsCode(strings.Repeat("@alice ", 100)); len(got) != 100 || got[99].Offset != 99*7 {
 		t.Errorf("100 names are %d entities", len(got))
 	}
-	if got := quietMentions("😀" + strings.Repeat("@alice ", 101)); len(got) != 1 || got[0] != (telegramEntity{"code", 0, 2 + 101*7}) {
+	if got := mentionsAsCode("😀" + strings.Repeat("@alice ", 101)); len(got) != 1 || got[0] != (telegramEntity{"code", 0, 2 + 101*7}) {
 		t.Errorf("101 names are %+v", got)
 	}
 }

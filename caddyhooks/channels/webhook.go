@@ -24,8 +24,8 @@ func init() {
 	caddy.RegisterModule(Webhook{})
 }
 
-// Webhook is a channel that posts answers as JSON to a url of one's own, for chats of any name. Every answer with a status
-// of 2xx is taken for a yes. A token is sent as `Authorization: Bearer`.
+// Webhook is a channel that posts answers as JSON to a URL of the operator, for chats of any name. Every status of 2xx means
+// that the answer has arrived. A token is sent as `Authorization: Bearer`.
 type Webhook struct {
 	API
 
@@ -59,8 +59,8 @@ func (w *Webhook) Provision(caddy.Context) error {
 	return nil
 }
 
-// secretsInURL is what a receiver that repeats a request could give away of its URL, some of which are secrets: the longest
-// first, each as it is written and without its escapes.
+// secretsInURL returns the parts of a URL that may be secret, in case a receiver repeats them in its answer: the longest first,
+// each as it is written and without its escapes.
 func secretsInURL(raw string) (secrets []string) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -113,7 +113,7 @@ func checkChatName(to string) error {
 	return nil
 }
 
-// webhookMessage is what is posted.
+// webhookMessage is the body of a request.
 type webhookMessage struct {
 	RunID  string        `json:"runId"`
 	ChatID string        `json:"chatId"`

@@ -1,4 +1,3 @@
-// Package runners holds the ways in which a turn can be handed to an agent loop.
 package runners
 
 import (
@@ -20,17 +19,17 @@ func init() {
 	caddy.RegisterModule(Echo{})
 }
 
-// Echo is a runner that needs nothing: it answers with the message, or with the smallest JSON that satisfies the schema
-// of the run. It can be told to be slow, to fail or to answer wrongly first, to try out how callers cope with that.
+// Echo is a runner for trying things out. It answers with the message, or with the smallest JSON that satisfies the schema of
+// the run. It can be slow, fail, or answer wrongly first, to show how callers cope with that.
 type Echo struct {
 	// How long a turn takes. Default: no time.
 	Delay caddy.Duration `json:"delay,omitempty"`
 
-	// What to answer instead of the message.
+	// The answer to every turn. Default: the message of the turn.
 	Reply string `json:"reply,omitempty"`
 
-	// How many calls of a run with a schema, its turn first and then its repairs, are answered with something that
-	// does not match. Default: 0.
+	// The number of calls of a run with a schema, its turn first and then its repairs, that get an answer which does not
+	// match. Default: 0.
 	InvalidFirst int `json:"invalid_first,omitempty"`
 
 	// Fail every call as an HTTP runner would that answered with this status code.

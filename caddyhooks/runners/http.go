@@ -27,10 +27,10 @@ func init() {
 	caddy.RegisterModule(HTTP{})
 }
 
-// HTTP is a runner that posts every turn as JSON to a URL and takes the response for the answer: plain text as it is,
-// JSON as {"text": …}, or a stream of events. A script of a few lines can stand behind it.
+// HTTP is a runner that posts every turn as JSON to a URL. The response is the answer: plain text, JSON as {"text": …}, or a
+// stream of events. A script of a few lines can serve it.
 type HTTP struct {
-	// Where turns are posted to.
+	// The URL that turns are posted to.
 	URL string `json:"url,omitempty"`
 
 	// A token to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced.
@@ -109,7 +109,7 @@ func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 // maxReply bounds the text of an answer.
 const maxReply = 1 << 20
 
-// turnRequest is a turn on the wire. All fields are always there, so that a script need not ask.
+// turnRequest is the body of a request. All fields are always present, which keeps scripts simple.
 type turnRequest struct {
 	Version        int             `json:"version"`
 	RunID          string          `json:"runId"`
@@ -155,8 +155,8 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		// Read a little, so that the connection can be used again; what it says stays here. After 101 the body is the
-		// bare connection, and reading from that does not end with the context.
+		// Read a little, so that the connection can be used again. After 101 the body is the bare connection, and reading
+		// from that does not end with the context.
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 		}
@@ -269,7 +269,7 @@ func textMember(data []byte) (string, bool) {
 	return text, ok
 }
 
-// statusError is what a status code other than 200 means for the turn.
+// statusError is the error of a turn that got a status code other than 200.
 func statusError(status int, retryAfter time.Duration) error {
 	err := fmt.Errorf("the runner answered with status %d", status)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {

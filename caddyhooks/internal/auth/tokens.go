@@ -81,7 +81,7 @@ func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
 	return [sha256.Size]byte{}
 }
 
-// bearerToken returns what follows the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
+// bearerToken returns the text after the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
 // section 2.1).
 func bearerToken(value string) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(strings.Trim(value, " \t"), " ")
@@ -91,7 +91,8 @@ func bearerToken(value string) (token string, ok bool) {
 	return strings.Trim(token, " \t"), true
 }
 
-// compare returns 1 if the token is in the set and 0 if not. It looks at every digest whatever it finds.
+// compare returns 1 if the token is in the set and 0 if not. It compares all digests, so that its time does not depend
+// on the result.
 func (t Tokens) compare(token string) int {
 	digest := sha256.Sum256([]byte(token))
 	matched := 0
