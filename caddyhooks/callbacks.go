@@ -9,31 +9,41 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
-// Callbacks is how replies are posted to callback URLs.
+// Callbacks configures the posting of replies to callback URLs.
 type Callbacks struct {
-	// Secrets, as whsec_<base64>, that callbacks are signed with. Several: one is being replaced by another.
+	// The secrets that callbacks are signed with, as whsec_<base64>. Set several while one replaces another.
 	Secret Secrets `json:"secret,omitempty"`
 
-	// Addresses or ranges that callbacks may go to although they are not public.
+	// Addresses or ranges that are not public, and that callbacks may go to nevertheless.
 	Allow []string `json:"allow,omitempty"`
 
 	// The ports that callbacks may go to. Default: 80, 443, 8080, 8443.
 	Ports []uint16 `json:"ports,omitempty"`
 
-	// Let callbacks go to every port.
+	// Allow every port.
 	AnyPort bool `json:"any_port,omitempty"`
 
-	// How long one attempt may take. Default: 15s.
+	// The longest time of one attempt. Default: 15s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 }
 
 // guard makes the address guard that the configuration asks for.
 func (c *Callbacks) guard() (*outbound.Guard, error) {
+	allow, err := parseAllowed(c.Allow)
+	if err != nil {
+		return nil, err
+	}
+	return outbound.NewGuard(allow, c.Ports, c.AnyPort), nil
+}
+
+// parseAllowed reads addresses, and ranges of them.
+func parseAllowed(texts []string) ([]netip.Prefix, error) {
 	var allow []netip.Prefix
-	for _, text := range c.Allow {
+	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(text)
@@ -44,18 +54,19 @@ func (c *Callbacks) guard() (*outbound.Guard, error) {
 		}
 		allow = append(allow, prefix)
 	}
-	return outbound.NewGuard(allow, c.Ports, c.AnyPort), nil
+	return allow, nil
+}
+
+func checkAllowed(texts []string) error {
+	_, err := parseAllowed(texts)
+	return err
 }
 
 // client makes the client that sends callbacks.
 func (c *Callbacks) client(guard *outbound.Guard) (*outbound.Client, error) {
-	var secrets []string
-	for _, configured := range c.Secret {
-		secret, err := resolveSecret(configured)
-		if err != nil {
-			return nil, fmt.Errorf("callbacks: a secret %w", err)
-		}
-		secrets = append(secrets, secret)
+	secrets, err := caddyconf.ResolveSecrets(c.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("callbacks: a secret %w", err)
 	}
 	client, err := outbound.NewClient(guard, time.Duration(c.Timeout), secrets)
 	if err != nil {

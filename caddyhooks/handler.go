@@ -200,21 +200,24 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
-	signed := custom != nil && custom.hmac != nil
-	if !signed && !v.tokens.Match(r.Header) {
-		return in.unauthorizedBearer(r)
-	}
-	limit := in.maxRequest
+	limit, auth := in.maxRequest, v.bearer
 	if custom != nil {
-		limit = v.maxPayload
+		limit, auth = v.maxPayload, custom.auth
+	}
+	if auth.headersOnly {
+		if err := in.authenticate(auth, r, nil); err != nil {
+			return err
+		}
 	}
 	body, err := readBody(w, r, limit)
 	if err != nil {
 		return err
 	}
 	defer body.release()
-	if signed && !custom.hmac.Verify(r.Header, body.Bytes()) {
-		return in.unauthorized(r, "HMAC-SHA256", "The signature is missing, or is not that of this body.")
+	if !auth.headersOnly {
+		if err := in.authenticate(auth, r, body.Bytes()); err != nil {
+			return err
+		}
 	}
 
 	run, err := in.intake(v, name, custom, body.Bytes())
@@ -222,7 +225,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 		return err
 	}
 	run.TraceParent = traceParent(r.Header)
-	if run.Key, err = idempotencyKey(r.Header, v, run, custom, body.Bytes()); err != nil {
+	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body.Bytes()); err != nil {
 		return err
 	}
 	err = errKeyFreed
@@ -256,10 +259,6 @@ func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, ru
 		h.writeAccepted(w, r, name, run)
 		return nil
 	}
-}
-
-func (in *instance) unauthorizedBearer(r *http.Request) error {
-	return in.unauthorized(r, "Bearer", "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.")
 }
 
 // unauthorized is the answer to a bad credential. A client address that has sent too many is told to slow down.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 // How many idempotency keys an instance remembers, and for how long.
@@ -21,7 +22,7 @@ const maxKeyLength = 256
 
 // idempotencyKey returns the key of a request that its sender may repeat, nil if it has none. The same key means the same
 // request only at the same endpoint and from a caller with the same credential.
-func idempotencyKey(header http.Header, v *view, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
+func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
 	name, values := "", []string(nil)
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
@@ -47,8 +48,8 @@ func idempotencyKey(header http.Header, v *view, run *engine.Run, custom *hook, 
 		scope.Write(length[:])
 		scope.Write([]byte(part))
 	}
-	if custom == nil || custom.hmac == nil {
-		credential := v.tokens.Credential(header)
+	if several, ok := caller.verifier.(auth.Identifier); ok {
+		credential := several.Credential(header)
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -49,7 +50,7 @@ type instance struct {
 type view struct {
 	settings       Settings
 	on             bool
-	tokens         auth.Tokens
+	bearer         authentication // of the built-in endpoints
 	defaultTimeout time.Duration
 	maxPayload     int64
 	memoryPreset   string
@@ -215,7 +216,7 @@ func (in *instance) tryCompile(live Settings) (v *view, name string, err error) 
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
-		secretHeaders:  []string{"X-Service-Token"},
+		secretHeaders:  bearerScheme.secretHeaders(nil),
 	}
 	if before := in.view.Load(); before != nil {
 		// Senders go on signing for a while after their hook is gone.
@@ -229,20 +230,21 @@ func (in *instance) tryCompile(live Settings) (v *view, name string, err error) 
 		}
 		tokens = append(tokens, token)
 	}
-	v.tokens = auth.NewTokens(tokens...)
-	v.on = *settings.Enabled && !v.tokens.Empty()
+	secrets := hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	v.on = *settings.Enabled && !secrets.tokens.Empty()
+	v.bearer = authentication{bearerScheme, secrets.tokens}
 	for _, m := range settings.Mappings {
 		if v.hooks[m.Name] != nil {
 			return nil, "", fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
-		h, err := m.compile(&in.rules, in.resolve)
+		h, err := m.compile(&in.rules, secrets)
 		if err != nil {
 			return nil, hookProblem(m.Name), fmt.Errorf("hook %q: %w", m.Name, err)
 		}
 		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
 		v.hooks[m.Name] = h
-		if h.hmac != nil {
-			if header := http.CanonicalHeaderKey(m.HMACHeader); !slices.Contains(v.secretHeaders, header) {
+		for _, name := range h.auth.secretHeaders(&m) {
+			if header := http.CanonicalHeaderKey(name); !slices.Contains(v.secretHeaders, header) {
 				v.secretHeaders = append(v.secretHeaders, header)
 			}
 		}
@@ -261,26 +263,17 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// resolve is resolveSecret with a memory, so that a file that goes away later is no reason to refuse a change of
+// resolve is caddyconf.ResolveSecret with a memory, so that a file that goes away later is no reason to refuse a change of
 // something else.
 func (in *instance) resolve(configured string) (string, error) {
 	if secret, ok := in.secrets[configured]; ok {
 		return secret, nil
 	}
-	secret, err := resolveSecret(configured)
+	secret, err := caddyconf.ResolveSecret(configured)
 	if err == nil {
 		in.secrets[configured] = secret
 	}
 	return secret, err
-}
-
-// resolveSecret replaces the placeholders of a secret as it was configured.
-func resolveSecret(configured string) (string, error) {
-	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
-	if err != nil || secret == "" {
-		return "", errors.New("is empty, or names an environment variable or a file that is not there")
-	}
-	return secret, nil
 }
 
 // start opens the store, unless the configuration before this one has it open already, and puts the instance in force.

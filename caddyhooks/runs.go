@@ -83,8 +83,8 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, v *view, path
 		return &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
-	if !v.tokens.Match(r.Header) {
-		return in.unauthorizedBearer(r)
+	if err := in.authenticate(v.bearer, r, nil); err != nil {
+		return err
 	}
 	if cancel {
 		return in.cancelRun(w, r, id)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -242,12 +242,12 @@ type hook struct {
 	template *template.Template
 	chatID   *template.Template
 	selected *strictjson.Selection // parts of a body that the templates read
-	hmac     *auth.HMAC            // nil in bearer mode
+	auth     authentication
 	pinned   bool
 }
 
-// compile checks the mapping and makes it ready. resolve turns a secret as it was configured into the secret itself.
-func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook, error) {
+// compile checks the mapping and makes it ready.
+func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	m.normalize()
 	h := &hook{Mapping: m}
 	if !hookName.MatchString(m.Name) {
@@ -265,24 +265,9 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 	if err := oneOf("untrusted", m.Untrusted, []string{"pass", "wrap"}); err != nil {
 		return nil, err
 	}
-	switch m.AuthMode {
-	case "", "bearer":
-	case "hmac":
-		secret, err := resolve(m.HMACSecret)
-		if err != nil {
-			return nil, fieldErrorf("hmacSecret", "%v", err)
-		}
-		if m.HMACHeader == "" {
-			return nil, fieldErrorf("hmacHeader", "must name the header that carries the signature")
-		}
-		if http.CanonicalHeaderKey(m.HMACHeader) == "Host" {
-			return nil, fieldErrorf("hmacHeader", "must not be Host, which is no header to Caddy")
-		}
-		if h.hmac, err = auth.NewHMAC(m.HMACHeader, secret, m.HMACPrefix); err != nil {
-			return nil, fieldErrorf("hmacHeader", "is refused: %v", err)
-		}
-	default:
-		return nil, oneOf("authMode", m.AuthMode, []string{"bearer", "hmac"})
+	var err error
+	if h.auth, err = m.authentication(secrets); err != nil {
+		return nil, err
 	}
 	if m.IdempotencyHeader != "" {
 		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
@@ -292,7 +277,6 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
 		}
 	}
-	var err error
 	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
 		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
 	}
@@ -444,35 +428,4 @@ func (s *Secrets) UnmarshalJSON(data []byte) error {
 }
 
 // Size is a number of bytes. In JSON and in a Caddyfile it can be written as in "64KB", which is 65536.
-type Size int64
-
-// UnmarshalJSON reads a number of bytes, or a string with a unit.
-func (s *Size) UnmarshalJSON(data []byte) error {
-	text := string(data)
-	if len(data) > 0 && data[0] == '"' {
-		if err := json.Unmarshal(data, &text); err != nil {
-			return err
-		}
-	}
-	size, err := parseSize(text)
-	*s = size
-	return err
-}
-
-var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([KMGkmg]?)[Ii]?[Bb]?$`)
-
-func parseSize(text string) (Size, error) {
-	parts := sizeText.FindStringSubmatch(strings.TrimSpace(text))
-	if parts == nil {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
-	}
-	unit := parts[2]
-	if unit != "" {
-		unit += "iB" // to operators of such limits a KB has 1024 bytes
-	}
-	n, err := humanize.ParseBytes(parts[1] + unit)
-	if err != nil || n > 1<<50 {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
-	}
-	return Size(n), nil
-}
+type Size = caddyconf.Size
