@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -32,8 +33,17 @@ type Callbacks struct {
 
 // guard makes the address guard that the configuration asks for.
 func (c *Callbacks) guard() (*outbound.Guard, error) {
+	allow, err := parseAllowed(c.Allow)
+	if err != nil {
+		return nil, err
+	}
+	return outbound.NewGuard(allow, c.Ports, c.AnyPort), nil
+}
+
+// parseAllowed reads addresses, and ranges of them.
+func parseAllowed(texts []string) ([]netip.Prefix, error) {
 	var allow []netip.Prefix
-	for _, text := range c.Allow {
+	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(text)
@@ -44,18 +54,19 @@ func (c *Callbacks) guard() (*outbound.Guard, error) {
 		}
 		allow = append(allow, prefix)
 	}
-	return outbound.NewGuard(allow, c.Ports, c.AnyPort), nil
+	return allow, nil
+}
+
+func checkAllowed(texts []string) error {
+	_, err := parseAllowed(texts)
+	return err
 }
 
 // client makes the client that sends callbacks.
 func (c *Callbacks) client(guard *outbound.Guard) (*outbound.Client, error) {
-	var secrets []string
-	for _, configured := range c.Secret {
-		secret, err := resolveSecret(configured)
-		if err != nil {
-			return nil, fmt.Errorf("callbacks: a secret %w", err)
-		}
-		secrets = append(secrets, secret)
+	secrets, err := caddyconf.ResolveSecrets(c.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("callbacks: a secret %w", err)
 	}
 	client, err := outbound.NewClient(guard, time.Duration(c.Timeout), secrets)
 	if err != nil {

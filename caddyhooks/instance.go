@@ -17,6 +17,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -261,26 +262,17 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// resolve is resolveSecret with a memory, so that a file that goes away later is no reason to refuse a change of
+// resolve is caddyconf.ResolveSecret with a memory, so that a file that goes away later is no reason to refuse a change of
 // something else.
 func (in *instance) resolve(configured string) (string, error) {
 	if secret, ok := in.secrets[configured]; ok {
 		return secret, nil
 	}
-	secret, err := resolveSecret(configured)
+	secret, err := caddyconf.ResolveSecret(configured)
 	if err == nil {
 		in.secrets[configured] = secret
 	}
 	return secret, err
-}
-
-// resolveSecret replaces the placeholders of a secret as it was configured.
-func resolveSecret(configured string) (string, error) {
-	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
-	if err != nil || secret == "" {
-		return "", errors.New("is empty, or names an environment variable or a file that is not there")
-	}
-	return secret, nil
 }
 
 // start opens the store, unless the configuration before this one has it open already, and puts the instance in force.

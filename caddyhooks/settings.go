@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -444,35 +445,4 @@ func (s *Secrets) UnmarshalJSON(data []byte) error {
 }
 
 // Size is a number of bytes. In JSON and in a Caddyfile it can be written as in "64KB", which is 65536.
-type Size int64
-
-// UnmarshalJSON reads a number of bytes, or a string with a unit.
-func (s *Size) UnmarshalJSON(data []byte) error {
-	text := string(data)
-	if len(data) > 0 && data[0] == '"' {
-		if err := json.Unmarshal(data, &text); err != nil {
-			return err
-		}
-	}
-	size, err := parseSize(text)
-	*s = size
-	return err
-}
-
-var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([KMGkmg]?)[Ii]?[Bb]?$`)
-
-func parseSize(text string) (Size, error) {
-	parts := sizeText.FindStringSubmatch(strings.TrimSpace(text))
-	if parts == nil {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
-	}
-	unit := parts[2]
-	if unit != "" {
-		unit += "iB" // to operators of such limits a KB has 1024 bytes
-	}
-	n, err := humanize.ParseBytes(parts[1] + unit)
-	if err != nil || n > 1<<50 {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
-	}
-	return Size(n), nil
-}
+type Size = caddyconf.Size

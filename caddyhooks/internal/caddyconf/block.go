@@ -1,0 +1,87 @@
+// Package caddyconf reads configuration: blocks of a Caddyfile, the values in them, sizes, and secrets.
+//
+// A module describes its block as a list of directives, and each directive names the Reader of its value:
+//
+//	return caddyconf.ReadBlock(d, "runner echo",
+//		caddyconf.Set("delay", &e.Delay, caddyconf.Duration(0)),
+//		caddyconf.Set("reply", &e.Reply, caddyconf.Text))
+//
+// Unknown and repeated directives are refused, and so is a wrong number of arguments. No error quotes a secret.
+package caddyconf
+
+import (
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// Directive is a line of a block, which begins with its word.
+type Directive struct {
+	Word string
+
+	// Read reads the rest of the line, and the block after it if there is one. The current token is the word.
+	Read func(d *caddyfile.Dispenser) error
+
+	// Whether the directive may stand in a block more than once.
+	Repeatable bool
+
+	// The word of another directive that this one can stand for, such as template for template_file. A block takes one
+	// of the two.
+	InsteadOf string
+}
+
+// ReadBlock reads the block that follows. owner is what errors call the directive or module that the block belongs to, and
+// they list the directives in the order given here. No block is as good as an empty one.
+func ReadBlock(d *caddyfile.Dispenser, owner string, directives ...Directive) error {
+	seen := make(map[string]bool)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		directive, ok := find(directives, d.Val())
+		if !ok {
+			return d.Errf("unrecognized subdirective '%s'; %s takes %s", d.Val(), owner, listWords(directives))
+		}
+		name := directive.Word
+		if directive.InsteadOf != "" {
+			name = directive.InsteadOf
+		}
+		if seen[name] && !directive.Repeatable {
+			return d.Errf("%s is set already", name)
+		}
+		seen[name] = true
+		if err := directive.Read(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func find(directives []Directive, word string) (Directive, bool) {
+	for _, directive := range directives {
+		if directive.Word == word {
+			return directive, true
+		}
+	}
+	return Directive{}, false
+}
+
+func listWords(directives []Directive) string {
+	if len(directives) == 0 {
+		return "none"
+	}
+	words := make([]string, len(directives))
+	for i, directive := range directives {
+		words[i] = directive.Word
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// Set returns a directive that stores its value.
+func Set[T any](word string, to *T, read Reader[T]) Directive {
+	return Directive{Word: word, Read: func(d *caddyfile.Dispenser) (err error) {
+		*to, err = read(d)
+		return err
+	}}
+}

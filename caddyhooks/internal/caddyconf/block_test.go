@@ -1,0 +1,133 @@
+package caddyconf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// example has a directive for every kind of value.
+type example struct {
+	loud    bool
+	text    string
+	word    string
+	list    []string
+	secret  string
+	secrets []string
+	number  int
+	size    *Size
+	wait    caddy.Duration
+	seconds int
+	even    int
+	url     string
+}
+
+func (e *example) read(d *caddyfile.Dispenser) error {
+	d.Next()
+	long := Set("text_long", &e.text, Text)
+	long.InsteadOf = "text"
+	return ReadBlock(d, "example",
+		Set("loud", &e.loud, Present),
+		Set("text", &e.text, Text), long,
+		Set("word", &e.word, Word),
+		Set("list", &e.list, List),
+		Set("secret", &e.secret, Secret),
+		Set("secrets", &e.secrets, Secrets),
+		Set("number", &e.number, Number(2)),
+		Set("size", &e.size, Pointer(Bytes(64))),
+		Set("wait", &e.wait, Duration(time.Second)),
+		Set("seconds", &e.seconds, Seconds),
+		Set("even", &e.even, Checked(Number(0), func(n int) error {
+			if n%2 != 0 {
+				return errors.New("an odd number")
+			}
+			return nil
+		})),
+		Set("url", &e.url, CheckedText(func(text string) error {
+			if !strings.HasPrefix(text, "https://") {
+				return errors.New("a bad URL")
+			}
+			return nil
+		})),
+		Directive{Word: "again", Read: func(d *caddyfile.Dispenser) error { _, err := Present(d); return err }, Repeatable: true},
+	)
+}
+
+func TestBlockIsRead(t *testing.T) {
+	t.Parallel()
+	var e example
+	err := e.read(caddyfile.NewTestDispenser(`example {
+		loud
+		text "{http.request.host} "
+		word a
+		list a b
+		secret {env.X}
+		secrets one two
+		number 2
+		size 1KB
+		wait 1m
+		seconds 90s
+		even 4
+		url {env.URL}
+		again
+		again
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.loud || e.text != "{host} " || e.word != "a" || strings.Join(e.list, " ") != "a b" || e.secret != "{env.X}" ||
+		strings.Join(e.secrets, " ") != "one two" || e.number != 2 || *e.size != 1024 || e.wait != caddy.Duration(time.Minute) ||
+		e.seconds != 90 || e.even != 4 || e.url != "{env.URL}" {
+		t.Errorf("got %+v", e)
+	}
+	if err := new(example).read(caddyfile.NewTestDispenser("example")); err != nil {
+		t.Errorf("without a block: %v", err)
+	}
+}
+
+func TestErrorsOfBlocksNameTheirReasonAndNoSecret(t *testing.T) {
+	t.Parallel()
+	for block, want := range map[string]string{
+		"shout s3cret":          "unrecognized subdirective 'shout'; example takes loud, text, text_long, word, list, secret, secrets, number, size, wait, seconds, even, url and again",
+		"word a\nword b":        "word is set already",
+		"text a\ntext_long b":   "text is set already",
+		"text_long a\ntext b":   "text is set already",
+		"loud very":             "wrong argument count or unexpected line ending after 'very'",
+		"text":                  "wrong argument count or unexpected line ending after 'text'",
+		"word ` `":              "word must not be empty",
+		"list":                  "wrong argument count or unexpected line ending after 'list'",
+		"secret":                "secret takes one secret, which must not be blank",
+		"secret s3cret s3cret":  "secret takes one secret, which must not be blank",
+		"secret ` `":            "secret takes one secret, which must not be blank",
+		"secrets s3cret ``":     "a secret must not be blank",
+		"number 1":              "'1' is not a whole number of at least 2",
+		"size 65MB":             "'65MB' is not a size from 1 byte to 64MB, such as 64KB",
+		"size 0":                "'0' is not a size from 1 byte to 64MB, such as 64KB",
+		"wait 1ms":              "'1ms' is not a duration of at least 1s",
+		"seconds 1500ms":        "'1.5s' is not a whole number of seconds",
+		"even 3":                "an odd number",
+		"url http://a.example":  "a bad URL",
+		"again\nagain unwanted": "wrong argument count or unexpected line ending after 'unwanted'",
+	} {
+		err := new(example).read(caddyfile.NewTestDispenser("example {\n" + block + "\n}"))
+		if err == nil || !strings.HasPrefix(err.Error(), want+", at ") {
+			t.Errorf("%q: got %v, want %s", block, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: the error quotes a secret: %v", block, err)
+		}
+	}
+}
+
+func TestBlockOfNoDirectives(t *testing.T) {
+	t.Parallel()
+	d := caddyfile.NewTestDispenser("example {\nlevel high\n}")
+	d.Next()
+	if err := ReadBlock(d, "example"); err == nil || !strings.HasPrefix(err.Error(), "unrecognized subdirective 'level'; example takes none, at ") {
+		t.Errorf("got %v", err)
+	}
+}

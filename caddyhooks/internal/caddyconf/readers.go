@@ -1,0 +1,223 @@
+package caddyconf
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+)
+
+// Reader reads the value of a directive: all arguments on the rest of its line.
+type Reader[T any] func(d *caddyfile.Dispenser) (T, error)
+
+// Present reads no argument, and is true: the directive sets a flag by being there.
+func Present(d *caddyfile.Dispenser) (bool, error) {
+	if d.NextArg() {
+		return false, d.ArgErr()
+	}
+	return true, nil
+}
+
+// Text reads one argument. Caddy's shorthands for placeholders are put back as they were written: in the texts of these
+// modules, {host} is a key of a payload.
+func Text(d *caddyfile.Dispenser) (text string, err error) {
+	if !d.AllArgs(&text) {
+		return "", d.ArgErr()
+	}
+	return shorthand.Undo(text), nil
+}
+
+// Word reads one text, which must not be blank.
+func Word(d *caddyfile.Dispenser) (string, error) {
+	directive := d.Val()
+	text, err := Text(d)
+	if err == nil && strings.TrimSpace(text) == "" {
+		err = d.Errf("%s must not be empty", directive)
+	}
+	return text, err
+}
+
+// List reads one or more texts.
+func List(d *caddyfile.Dispenser) ([]string, error) {
+	list := d.RemainingArgs()
+	if len(list) == 0 {
+		return nil, d.ArgErr()
+	}
+	for i, text := range list {
+		list[i] = shorthand.Undo(text)
+	}
+	return list, nil
+}
+
+// Secret reads one secret, or the placeholder for it. See ResolveSecret.
+func Secret(d *caddyfile.Dispenser) (string, error) {
+	directive := d.Val()
+	secret, err := Text(d)
+	if err != nil || strings.TrimSpace(secret) == "" {
+		return "", d.Errf("%s takes one secret, which must not be blank", directive)
+	}
+	return secret, nil
+}
+
+// Secrets reads one or more secrets, or placeholders for them.
+func Secrets(d *caddyfile.Dispenser) ([]string, error) {
+	secrets, err := List(d)
+	if err != nil {
+		return nil, err
+	}
+	for _, secret := range secrets {
+		if strings.TrimSpace(secret) == "" {
+			return nil, d.Err("a secret must not be blank")
+		}
+	}
+	return secrets, nil
+}
+
+// Number returns a reader of whole numbers of at least the given one.
+func Number(least int) Reader[int] {
+	return func(d *caddyfile.Dispenser) (int, error) {
+		text, err := Text(d)
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least {
+			return 0, d.Errf("'%s' is not a whole number of at least %d", text, least)
+		}
+		return n, nil
+	}
+}
+
+// Bytes returns a reader of sizes from one byte to the given number of megabytes.
+func Bytes(megabytes Size) Reader[Size] {
+	return func(d *caddyfile.Dispenser) (Size, error) {
+		text, err := Text(d)
+		if err != nil {
+			return 0, err
+		}
+		size, err := ParseSize(text)
+		if err != nil || size < 1 || size > megabytes<<20 {
+			return 0, d.Errf("'%s' is not a size from 1 byte to %dMB, such as 64KB", text, megabytes)
+		}
+		return size, nil
+	}
+}
+
+// Duration returns a reader of durations of at least the given one.
+func Duration(least time.Duration) Reader[caddy.Duration] {
+	return func(d *caddyfile.Dispenser) (caddy.Duration, error) {
+		text, err := Text(d)
+		if err != nil {
+			return 0, err
+		}
+		duration, err := caddy.ParseDuration(text)
+		if err != nil || duration < least {
+			return 0, d.Errf("'%s' is not a duration of at least %s", text, least)
+		}
+		return caddy.Duration(duration), nil
+	}
+}
+
+// Seconds reads a duration of one or more whole seconds.
+func Seconds(d *caddyfile.Dispenser) (int, error) {
+	duration, err := Duration(time.Second)(d)
+	if err == nil && time.Duration(duration)%time.Second != 0 {
+		err = d.Errf("'%s' is not a whole number of seconds", time.Duration(duration))
+	}
+	return int(time.Duration(duration) / time.Second), err
+}
+
+// maxFile bounds the files that a Caddyfile refers to.
+const maxFile = 1 << 20
+
+// File reads the file that the argument names, relative to the Caddyfile.
+func File(d *caddyfile.Dispenser) (string, error) {
+	path, err := Text(d)
+	if err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.File()), path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", d.Errf("reading a file: %v", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", d.Errf("reading a file: %v", err)
+	}
+	if len(data) > maxFile {
+		return "", d.Errf("%s is larger than %d bytes", path, maxFile)
+	}
+	return string(data), nil
+}
+
+// Module returns a reader of `<module> [<args...>] { … }`, a guest module of the namespace. The module's JSON has its name
+// in the member inlineKey.
+func Module(namespace, inlineKey string) Reader[json.RawMessage] {
+	return func(d *caddyfile.Dispenser) (json.RawMessage, error) {
+		if !d.NextArg() {
+			return nil, d.ArgErr()
+		}
+		name := d.Val()
+		if _, err := caddy.GetModule(namespace + "." + name); err != nil {
+			var known []string
+			for _, module := range caddy.GetModules(namespace) {
+				known = append(known, module.ID.Name())
+			}
+			// The word is not quoted: if the name was left out, it may be a token.
+			return nil, d.Errf("there is no such %s; there are %s", inlineKey, strings.Join(known, ", "))
+		}
+		module, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
+		if err != nil {
+			return nil, err
+		}
+		return caddyconfig.JSONModuleObject(module, inlineKey, name, nil), nil
+	}
+}
+
+// Checked returns a reader that refuses a value for which check returns an error.
+func Checked[T any](read Reader[T], check func(T) error) Reader[T] {
+	return func(d *caddyfile.Dispenser) (T, error) {
+		value, err := read(d)
+		if err == nil {
+			if err = check(value); err != nil {
+				err = d.WrapErr(err)
+			}
+		}
+		return value, err
+	}
+}
+
+// CheckedText is Checked for a text in which placeholders are replaced when the configuration is loaded. A text with a
+// placeholder is not checked here: its value depends on the machine.
+func CheckedText(check func(string) error) Reader[string] {
+	return Checked(Text, func(text string) error {
+		if HasPlaceholder(text) {
+			return nil
+		}
+		return check(text)
+	})
+}
+
+// HasPlaceholder reports whether a text may hold a placeholder.
+func HasPlaceholder(text string) bool { return strings.Contains(text, "{") }
+
+// Pointer returns a reader whose value is not nil, for settings that can be unset.
+func Pointer[T any](read Reader[T]) Reader[*T] {
+	return func(d *caddyfile.Dispenser) (*T, error) {
+		value, err := read(d)
+		return &value, err
+	}
+}
