@@ -1,15 +1,9 @@
 package caddyhooks
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
@@ -94,24 +88,6 @@ func (in *instance) unsetPinned(live *Settings) {
 
 func same[T comparable](a, b *T) bool { return a != nil && b != nil && *a == *b }
 
-func parseMappings(member strictjson.Member) ([]Mapping, error) {
-	if member.Value == nil {
-		return nil, nil
-	}
-	var raws []json.RawMessage
-	if json.Unmarshal(member.Raw, &raws) != nil {
-		return nil, fieldErrorf("mappings", "must be an array of mappings")
-	}
-	all := make([]Mapping, len(raws))
-	for i, raw := range raws {
-		var err error
-		if all[i], err = parseMapping(raw); err != nil {
-			return nil, fmt.Errorf("mapping %d: %w", i+1, err)
-		}
-	}
-	return all, nil
-}
-
 // replaceMappings makes all the mappings there are, with the pinned ones among them as they are.
 func (in *instance) replaceMappings(live, all []Mapping) ([]Mapping, error) {
 	var replaced []Mapping
@@ -163,72 +139,6 @@ func pinnedHook(name string) error {
 	return conflictf("the hook %s is set by Caddy's configuration, and can only be changed there", name)
 }
 
-func sameMapping(a, b Mapping) bool {
-	if !sameSecrets(Secrets{a.HMACSecret}, Secrets{b.HMACSecret}) {
-		return false
-	}
-	a.HMACSecret, b.HMACSecret = "", ""
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-// parseMapping reads a mapping. Unlike a caller of webhooks, an operator is told about fields that mean nothing.
-func parseMapping(raw []byte) (Mapping, error) {
-	obj, err := strictjson.ParseObject(raw)
-	if err != nil {
-		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
-	}
-	for _, member := range obj {
-		if !slices.Contains(mappingFields, member.Key) {
-			return Mapping{}, fieldErrorf(member.Key, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
-		}
-		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
-			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
-		}
-	}
-	var m shownMapping
-	err = json.Unmarshal(raw, &m)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
-		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
-	}
-	m.normalize()
-	return m.Mapping, err
-}
-
-// wantedKind says in the words of JSON what a field must be.
-func wantedKind(kind reflect.Kind) string {
-	switch kind {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "a whole number"
-	default:
-		return "a string"
-	}
-}
-
-// mappingFields are the fields of a mapping in JSON.
-var mappingFields = jsonFields(reflect.TypeFor[shownMapping]())
-
-func jsonFields(t reflect.Type) []string {
-	var names []string
-	for field := range t.Fields() {
-		if field.Anonymous {
-			names = append(names, jsonFields(field.Type)...)
-		} else {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// mask is what is shown of a secret.
-const mask = "••••"
-
 // shownSettings and shownMapping are what the API shows: all that is in force, with masks for secrets, and what of it
 // cannot be changed here.
 type shownSettings struct {
@@ -279,42 +189,20 @@ func (in *instance) showSettings() shownSettings {
 	return shown
 }
 
-func (m Mapping) shown(pinned bool) shownMapping {
-	if m.HMACSecret != "" {
-		m.HMACSecret = mask
-	}
-	return shownMapping{m, pinned}
-}
-
-// unmaskTokens puts the tokens that masks stand for in their places.
-func unmaskTokens(sent, known Secrets) (Secrets, error) {
-	if slices.Contains(sent, mask) && len(sent) < len(known) {
-		return nil, fieldErrorf("token", "is ambiguous: there are %d tokens now, so send the ones that shall stay themselves", len(known))
-	}
-	for i, token := range sent {
-		switch {
-		case token == mask && i < len(known):
-			sent[i] = known[i]
-		case token == mask:
-			return nil, fieldErrorf("token", "must be the token itself: there is none yet that a mask could stand for")
-		case strings.TrimSpace(token) == "":
-			return nil, fieldErrorf("token", "must not be blank")
-		}
-	}
-	if len(sent) == 0 {
+func parseMappings(member strictjson.Member) ([]Mapping, error) {
+	if member.Value == nil {
 		return nil, nil
 	}
-	return sent, nil
-}
-
-func sameSecrets(a, b Secrets) bool {
-	if len(a) != len(b) {
-		return false
+	var raws []json.RawMessage
+	if json.Unmarshal(member.Raw, &raws) != nil {
+		return nil, fieldErrorf("mappings", "must be an array of mappings")
 	}
-	equal := 1
-	for i := range a {
-		x, y := sha256.Sum256([]byte(a[i])), sha256.Sum256([]byte(b[i]))
-		equal &= subtle.ConstantTimeCompare(x[:], y[:])
+	all := make([]Mapping, len(raws))
+	for i, raw := range raws {
+		var err error
+		if all[i], err = parseMapping(raw); err != nil {
+			return nil, fmt.Errorf("mapping %d: %w", i+1, err)
+		}
 	}
-	return equal == 1
+	return all, nil
 }

@@ -1,0 +1,221 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+)
+
+// Mapping is a custom hook: how requests to /api/hooks/<name> are authenticated, and what becomes of their body.
+type Mapping struct {
+	// The last part of the hook's URL.
+	Name string `json:"name,omitempty"`
+
+	// What callers get: "wake", an acknowledgement only, or "agent", a full run. Default: "wake".
+	Action engine.Action `json:"action,omitempty"`
+
+	// How callers authenticate: "bearer", with the token, or "hmac", with a signature. Default: "bearer".
+	AuthMode string `json:"authMode,omitempty"`
+
+	// The header that carries the HMAC-SHA256 signature of the body.
+	HMACHeader string `json:"hmacHeader,omitempty"`
+
+	// The secret that callers sign with.
+	HMACSecret string `json:"hmacSecret,omitempty"`
+
+	// What stands before the signature in its header, such as "sha256=".
+	HMACPrefix string `json:"hmacPrefix,omitempty"`
+
+	// The message for the agent, with placeholders such as {issue.title}. Blank: the body as it is.
+	MessageTemplate string `json:"messageTemplate,omitempty"`
+
+	// Taken for the sake of being an agent request's field, and not used: a mapping's message is its template.
+	Message string `json:"message,omitempty"`
+
+	// What the agent is told about values that a template inserts: "pass" inserts them as they are, "wrap" marks them
+	// as data from outside. Messages of wake hooks are marked as a whole anyway. Default: "pass".
+	Untrusted string `json:"untrusted,omitempty"`
+
+	// The header by which a sender marks what it may send again, such as X-GitHub-Delivery. A request with the same value
+	// is not carried out twice. Default: Idempotency-Key or webhook-id.
+	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
+
+	AgentFields
+}
+
+var (
+	hookName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	reservedNames = []string{"wake", "agent", "runs"}
+)
+
+// hook is a mapping made ready for requests.
+type hook struct {
+	Mapping
+	template *template.Template
+	chatID   *template.Template
+	wants    *strictjson.Want // what the two look at in a body
+	hmac     *auth.HMAC       // nil in bearer mode
+	pinned   bool
+}
+
+// compile checks the mapping and makes it ready. resolve turns a secret as it was configured into the secret itself.
+func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook, error) {
+	m.normalize()
+	h := &hook{Mapping: m}
+	if !hookName.MatchString(m.Name) {
+		return nil, fieldErrorf("name", "must be 1 to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
+	}
+	if slices.Contains(reservedNames, m.Name) {
+		return nil, fieldErrorf("name", "must not be %s, which are taken", strings.Join(reservedNames, ", "))
+	}
+	if h.Action == "" {
+		h.Action = engine.Wake
+	}
+	if err := oneOf("action", string(m.Action), []string{string(engine.Wake), string(engine.Agent)}); err != nil {
+		return nil, err
+	}
+	if err := oneOf("untrusted", m.Untrusted, []string{"pass", "wrap"}); err != nil {
+		return nil, err
+	}
+	switch m.AuthMode {
+	case "", "bearer":
+	case "hmac":
+		secret, err := resolve(m.HMACSecret)
+		if err != nil {
+			return nil, fieldErrorf("hmacSecret", "%v", err)
+		}
+		if m.HMACHeader == "" {
+			return nil, fieldErrorf("hmacHeader", "must name the header that carries the signature")
+		}
+		if http.CanonicalHeaderKey(m.HMACHeader) == "Host" {
+			return nil, fieldErrorf("hmacHeader", "must not be Host, which is no header to Caddy")
+		}
+		if h.hmac, err = auth.NewHMAC(m.HMACHeader, secret, m.HMACPrefix); err != nil {
+			return nil, fieldErrorf("hmacHeader", "is refused: %v", err)
+		}
+	default:
+		return nil, oneOf("authMode", m.AuthMode, []string{"bearer", "hmac"})
+	}
+	if m.IdempotencyHeader != "" {
+		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
+			return nil, fieldErrorf("idempotencyHeader", "must be the name of a header, without underscores")
+		}
+		if name := http.CanonicalHeaderKey(m.IdempotencyHeader); name == "Host" || name == "Authorization" || name == "X-Service-Token" {
+			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
+		}
+	}
+	var err error
+	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
+		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
+	}
+	if h.chatID, err = template.Parse(m.ChatID); err != nil {
+		return nil, fieldErrorf("chatId", "is refused: %v", err)
+	}
+	h.wants = new(strictjson.Want)
+	h.template.Wants(h.wants)
+	h.chatID.Wants(h.wants)
+	if m.Metadata != nil && !isJSONObject(m.Metadata) {
+		return nil, fieldErrorf("metadata", "must be an object")
+	}
+	return h, h.AgentFields.check(r)
+}
+
+func isJSONObject(raw json.RawMessage) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{"))
+}
+
+// normalize makes what an editor sends for "nothing" the same as leaving it out.
+func (m *Mapping) normalize() {
+	if string(bytes.TrimSpace(m.ResponseJSONSchema)) == "null" {
+		m.ResponseJSONSchema = nil
+	}
+	if string(bytes.TrimSpace(m.Metadata)) == "null" {
+		m.Metadata = nil
+	}
+}
+
+func indexMapping(all []Mapping, name string) int {
+	return slices.IndexFunc(all, func(m Mapping) bool { return m.Name == name })
+}
+
+func sameMapping(a, b Mapping) bool {
+	if !sameSecrets(Secrets{a.HMACSecret}, Secrets{b.HMACSecret}) {
+		return false
+	}
+	a.HMACSecret, b.HMACSecret = "", ""
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// parseMapping reads a mapping. Unlike a caller of webhooks, an operator is told about fields that mean nothing.
+func parseMapping(raw []byte) (Mapping, error) {
+	obj, err := strictjson.ParseObject(raw)
+	if err != nil {
+		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
+	}
+	for _, member := range obj {
+		if !slices.Contains(mappingFields, member.Key) {
+			return Mapping{}, fieldErrorf(member.Key, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
+		}
+		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
+			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
+		}
+	}
+	var m shownMapping
+	err = json.Unmarshal(raw, &m)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
+		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
+	}
+	m.normalize()
+	return m.Mapping, err
+}
+
+// wantedKind says in the words of JSON what a field must be.
+func wantedKind(kind reflect.Kind) string {
+	switch kind {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	default:
+		return "a string"
+	}
+}
+
+// mappingFields are the fields of a mapping in JSON.
+var mappingFields = jsonFields(reflect.TypeFor[shownMapping]())
+
+func jsonFields(t reflect.Type) []string {
+	var names []string
+	for field := range t.Fields() {
+		if field.Anonymous {
+			names = append(names, jsonFields(field.Type)...)
+		} else {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (m Mapping) shown(pinned bool) shownMapping {
+	if m.HMACSecret != "" {
+		m.HMACSecret = mask
+	}
+	return shownMapping{m, pinned}
+}

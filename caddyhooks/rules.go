@@ -1,0 +1,45 @@
+package caddyhooks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+// rules are the bounds that an instance sets to the fields of requests and mappings.
+type rules struct {
+	maxTimeout  time.Duration
+	guard       *outbound.Guard
+	checkSchema func(raw []byte) error
+	channels    map[string]engine.Channel // a nil channel is one that has not been loaded yet
+}
+
+// checkSchema checks a schema where there is no engine yet that would remember it.
+func checkSchema(raw []byte) error {
+	_, err := contract.Compile(raw)
+	return err
+}
+
+// fieldError says what is wrong with one field, in words for whoever set it.
+type fieldError struct {
+	field   string
+	problem string
+}
+
+func (e *fieldError) Error() string { return e.field + " " + e.problem }
+
+func fieldErrorf(field, format string, args ...any) error {
+	return &fieldError{field, fmt.Sprintf(format, args...)}
+}
+
+func oneOf(field, value string, allowed []string) error {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return fieldErrorf(field, "must be one of %s", strings.Join(allowed, ", "))
+}
