@@ -54,7 +54,7 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	deliveries, next, err := in.shared.engine.ListDeliveries(r.Context(), query)
+	deliveries, next, err := in.service.engine.ListDeliveries(r.Context(), query)
 	if err != nil {
 		return listError(err)
 	}
@@ -65,11 +65,11 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 }
 
 func (in *instance) dropDeliveries(w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(w, r, "dropped", in.shared.engine.DropDeliveries)
+	return changeDeliveries(w, r, "dropped", in.service.engine.DropDeliveries)
 }
 
 func (in *instance) retryDeliveries(w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(w, r, "retried", in.shared.engine.RetryDeliveries)
+	return changeDeliveries(w, r, "retried", in.service.engine.RetryDeliveries)
 }
 
 // changeDeliveries changes all deliveries that a query selects, and answers with their number.
@@ -121,11 +121,11 @@ func parseDeliveryQuery(r *http.Request) (engine.DeliveryQuery, url.Values, erro
 }
 
 func (in *instance) serveDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.shared.engine.Delivery)
+	return answerDelivery(w, r, in.service.engine.Delivery)
 }
 
 func (in *instance) retryDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.shared.engine.RetryDelivery)
+	return answerDelivery(w, r, in.service.engine.RetryDelivery)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.
@@ -138,7 +138,7 @@ func answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context
 }
 
 func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {
-	if err := in.shared.engine.DropDelivery(r.Context(), r.PathValue("id")); err != nil {
+	if err := in.service.engine.DropDelivery(r.Context(), r.PathValue("id")); err != nil {
 		return deliveryError(r, err)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -13,12 +13,12 @@ func init() {
 }
 
 func (in *instance) listMappings(w http.ResponseWriter, _ *http.Request) error {
-	return writeAdminJSON(w, http.StatusOK, in.showSettings().Mappings)
+	return writeAdminJSON(w, http.StatusOK, in.mappings(in.active.Load()))
 }
 
 func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	for _, m := range in.showSettings().Mappings {
+	for _, m := range in.mappings(in.active.Load()) {
 		if m.Name == name {
 			return writeAdminJSON(w, http.StatusOK, m)
 		}
@@ -45,10 +45,9 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 	}
 	m.Name = name
 	pinned := false
-	err = in.shared.change(func(in *instance, live *Settings) error {
-		store, err := in.takeMapping(&m, live.Mappings)
-		if err != nil || !store {
-			pinned = true
+	err = in.service.change(func(in *instance, live *Settings) error {
+		var err error
+		if pinned, err = in.admitMapping(&m, live.Mappings); err != nil || pinned {
 			return err
 		}
 		if i := indexMapping(live.Mappings, name); i >= 0 {
@@ -61,12 +60,12 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return changeError(err)
 	}
-	return writeAdminJSON(w, http.StatusOK, m.shown(pinned))
+	return writeAdminJSON(w, http.StatusOK, newMappingJSON(m, pinned))
 }
 
 func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	err := in.shared.change(func(in *instance, live *Settings) error {
+	err := in.service.change(func(in *instance, live *Settings) error {
 		if indexMapping(in.pinned.Mappings, name) >= 0 {
 			return pinnedHook(name)
 		}

@@ -29,7 +29,7 @@ func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if query.Limit, err = parseLimit(params); err != nil {
 		return err
 	}
-	records, next, err := in.shared.engine.List(r.Context(), query)
+	records, next, err := in.service.engine.List(r.Context(), query)
 	if err != nil {
 		return listError(err)
 	}

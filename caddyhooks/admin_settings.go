@@ -24,12 +24,13 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
-	err = in.shared.change(func(in *instance, live *Settings) error {
+	err = in.service.change(func(in *instance, live *Settings) error {
 		for _, member := range patch {
 			if err := in.patch(live, member); err != nil {
 				return err
 			}
 		}
+		in.unsetPinned(live)
 		return nil
 	})
 	if err != nil {

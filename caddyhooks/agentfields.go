@@ -3,7 +3,6 @@ package caddyhooks
 import (
 	"encoding/json"
 	"strings"
-	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -88,8 +87,8 @@ func (f *AgentFields) check(r *rules) error {
 			return err
 		}
 	}
-	if longest := int(r.maxTimeout / time.Second); f.TimeoutSeconds < 0 || f.TimeoutSeconds > longest {
-		return fieldErrorf("timeoutSeconds", "must be from 1 to %d", longest)
+	if f.TimeoutSeconds < 0 || f.TimeoutSeconds > r.maxSeconds() {
+		return fieldErrorf("timeoutSeconds", "must be from 1 to %d", r.maxSeconds())
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 		return nil, fmt.Errorf("hooks instance %q: %w", handler.Name, err)
 	}
 	for _, other := range a.instances {
-		if other.poolKey() == in.poolKey() {
+		if other.storeKey() == in.storeKey() {
 			return nil, fmt.Errorf("the hooks instances %q and %q have the same store: give each its own", other.name, in.name)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// How many idempotency keys an instance remembers, and for how long.
+// The number of idempotency keys that an instance remembers, and for how long.
 const (
 	maxKeys = 1_000_000
 	keyAge  = 24 * time.Hour
@@ -19,9 +19,9 @@ const (
 
 const maxKeyLength = 256
 
-// idempotencyKey returns the key of a request that its sender may repeat, nil if it has none. The same key means the same
-// request only at the same endpoint and from a caller with the same credential.
-func idempotencyKey(header http.Header, v *view, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
+// idempotencyKey returns the idempotency key of a request, nil if it has none. Keys of different endpoints and of callers with
+// different credentials are different.
+func idempotencyKey(header http.Header, active *activeSettings, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
 	name, values := "", []string(nil)
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
@@ -48,14 +48,13 @@ func idempotencyKey(header http.Header, v *view, run *engine.Run, custom *hook, 
 		scope.Write([]byte(part))
 	}
 	if custom == nil || custom.hmac == nil {
-		credential := v.tokens.Credential(header)
+		credential := active.tokens.Credential(header)
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil
 }
 
-// unquote returns what a quoted string of a header stands for (RFC 8941, section 3.3.3); other values stand for
-// themselves.
+// unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.
 func unquote(value string) (string, bool) {
 	value = strings.Trim(value, " \t")
 	if !strings.HasPrefix(value, `"`) {
@@ -79,14 +78,14 @@ func unquote(value string) (string, bool) {
 	return "", false
 }
 
-// errKeyFreed says that the key of a request was in use a moment ago, and is not any more. maxReplays is how often a
-// request can meet with that before it is turned away.
-var errKeyFreed = &answer{status: http.StatusConflict, retryAfter: time.Second,
+// errKeyReleased says that the first run with a key has just ended without a result, so that the key is free again.
+var errKeyReleased = &answer{status: http.StatusConflict, retryAfter: time.Second,
 	message: "The first request with this idempotency key came to nothing. Try again."}
 
-const maxReplays = 3
+// maxSubmits bounds how often a request is submitted while its key is released again and again.
+const maxSubmits = 3
 
-// replay answers a request whose key was used before as the first one was answered, or tells why it cannot.
+// replay answers a request whose key was used before like the first request with that key.
 func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
 		return &answer{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
@@ -97,7 +96,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, du
 		h.writeAccepted(w, r, name, first)
 		return nil
 	}
-	record, err := h.instance.shared.engine.Find(r.Context(), first.ID, 0)
+	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
 		return &answer{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
 	}
@@ -109,7 +108,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, du
 			message: "The first request with this idempotency key is still being carried out."}
 	}
 	if record.Outcome.ForgetsKey() {
-		return errKeyFreed
+		return errKeyReleased
 	}
 	w.Header().Set("Idempotent-Replayed", "true")
 	return writeOutcome(w, record.Run, record.Outcome)

@@ -20,14 +20,14 @@ import (
 )
 
 // intake makes the body of a request to the named hook a run, or says what is wrong with it.
-func (in *instance) intake(v *view, name string, custom *hook, body []byte) (*engine.Run, error) {
+func (in *instance) intake(active *activeSettings, name string, custom *hook, body []byte) (*engine.Run, error) {
 	switch {
 	case custom != nil:
-		return in.intakeCustom(v, custom, body)
+		return in.intakeCustom(active, custom, body)
 	case name == "wake":
-		return in.intakeWake(v, body)
+		return in.intakeWake(active, body)
 	default:
-		return in.intakeAgent(v, body)
+		return in.intakeAgent(active, body)
 	}
 }
 
@@ -36,7 +36,7 @@ func malformed(err error) error {
 }
 
 // intakeWake reads {"text", "chatId", "metadata"}.
-func (in *instance) intakeWake(v *view, body []byte) (*engine.Run, error) {
+func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
 	obj, err := strictjson.ParseObject(body)
 	if err != nil {
 		return nil, malformed(err)
@@ -57,7 +57,7 @@ func (in *instance) intakeWake(v *view, body []byte) (*engine.Run, error) {
 	return &engine.Run{
 		Hook: "wake", Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
 		Message: untrusted.Wrap(text), Metadata: metadata,
-		MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+		MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
 	}, nil
 }
 
@@ -66,7 +66,7 @@ const defaultWakeChat = "webhook:default"
 func freshChat() string { return "hook:" + uuid.NewString() }
 
 // intakeAgent reads a request for a full run.
-func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
+func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
 	obj, err := strictjson.ParseObject(body)
 	if err != nil {
 		return nil, malformed(err)
@@ -109,7 +109,7 @@ func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
 	if err := agent.check(&in.rules); err != nil {
 		return nil, err
 	}
-	run := agent.run(v)
+	run := agent.run(active)
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID
 	if run.ChatID == "" {
@@ -119,17 +119,17 @@ func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
 }
 
 // run makes a run of the fields, but for its hook, chat and message.
-func (f *AgentFields) run(v *view) *engine.Run {
+func (f *AgentFields) run(active *activeSettings) *engine.Run {
 	run := &engine.Run{
 		Action:         engine.Agent,
 		Metadata:       f.Metadata,
 		Tier:           f.Model,
 		ValidationTier: f.ResponseValidationModelTier,
-		MemoryPreset:   orDefault(f.MemoryPreset, v.memoryPreset),
+		MemoryPreset:   orDefault(f.MemoryPreset, active.memoryPreset),
 		Schema:         f.ResponseJSONSchema,
 		Sync:           f.SyncResponse,
 		CallbackURL:    f.CallbackURL,
-		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, v.defaultTimeout),
+		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, active.defaultTimeout),
 	}
 	if f.Deliver {
 		run.Channel, run.To = f.Channel, f.To
@@ -138,7 +138,7 @@ func (f *AgentFields) run(v *view) *engine.Run {
 }
 
 // intakeCustom renders the message of a custom hook from any JSON.
-func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, error) {
+func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (*engine.Run, error) {
 	doc, err := strictjson.ParseWanted(body, h.wants)
 	if err != nil {
 		return nil, malformed(err)
@@ -167,10 +167,10 @@ func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, er
 		return &engine.Run{
 			Hook: h.Name, Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
 			Message: untrusted.Wrap(message), Metadata: h.Metadata,
-			MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
 		}, nil
 	}
-	run := h.AgentFields.run(v)
+	run := h.AgentFields.run(active)
 	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
 	if chatID == "" {
 		run.ChatID = freshChat()

@@ -3,9 +3,7 @@ package caddyhooks
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -158,64 +156,4 @@ func sameMapping(a, b Mapping) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-// parseMapping reads a mapping. Unlike a caller of webhooks, an operator is told about fields that mean nothing.
-func parseMapping(raw []byte) (Mapping, error) {
-	obj, err := strictjson.ParseObject(raw)
-	if err != nil {
-		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
-	}
-	for _, member := range obj {
-		if !slices.Contains(mappingFields, member.Key) {
-			return Mapping{}, fieldErrorf(member.Key, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
-		}
-		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
-			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
-		}
-	}
-	var m shownMapping
-	err = json.Unmarshal(raw, &m)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
-		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
-	}
-	m.normalize()
-	return m.Mapping, err
-}
-
-// wantedKind says in the words of JSON what a field must be.
-func wantedKind(kind reflect.Kind) string {
-	switch kind {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "a whole number"
-	default:
-		return "a string"
-	}
-}
-
-// mappingFields are the fields of a mapping in JSON.
-var mappingFields = jsonFields(reflect.TypeFor[shownMapping]())
-
-func jsonFields(t reflect.Type) []string {
-	var names []string
-	for field := range t.Fields() {
-		if field.Anonymous {
-			names = append(names, jsonFields(field.Type)...)
-		} else {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func (m Mapping) shown(pinned bool) shownMapping {
-	if m.HMACSecret != "" {
-		m.HMACSecret = mask
-	}
-	return shownMapping{m, pinned}
 }

@@ -19,6 +19,9 @@ type rules struct {
 	channels    map[string]engine.Channel // a nil channel is one that has not been loaded yet
 }
 
+// maxSeconds is the longest time that a run may take.
+func (r *rules) maxSeconds() int { return int(r.maxTimeout / time.Second) }
+
 // checkSchema checks a schema where there is no engine yet that would remember it.
 func checkSchema(raw []byte) error {
 	_, err := contract.Compile(raw)

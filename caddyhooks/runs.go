@@ -70,7 +70,7 @@ func jsonTime(t time.Time) *time.Time {
 
 // findRun returns a run as both APIs show it. It waits for the end of the run for up to the given time.
 func (in *instance) findRun(ctx context.Context, id string, wait time.Duration) (runJSON, error) {
-	record, err := in.shared.engine.Find(ctx, id, wait)
+	record, err := in.service.engine.Find(ctx, id, wait)
 	if err != nil {
 		return runJSON{}, err
 	}
@@ -80,7 +80,7 @@ func (in *instance) findRun(ctx context.Context, id string, wait time.Duration) 
 // cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has
 // not stopped yet. A run that ended before is a runEndedError.
 func (in *instance) cancelRun(ctx context.Context, id string) (status int, run runJSON, err error) {
-	record, err := in.shared.engine.Cancel(ctx, id)
+	record, err := in.service.engine.Cancel(ctx, id)
 	switch {
 	case err != nil:
 		return 0, runJSON{}, err
@@ -101,7 +101,7 @@ func (e *runEndedError) Error() string {
 }
 
 // serveRun serves the run API: GET <id> and POST <id>/cancel.
-func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, v *view, path string) error {
+func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
 	in := h.instance
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	if id == "" || strings.Contains(id, "/") {
@@ -115,10 +115,12 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, v *view, path
 		return &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
-	if !v.tokens.Match(r.Header) {
+	if !active.tokens.Match(r.Header) {
 		return in.unauthorizedBearer(r)
 	}
-	status, run, err := http.StatusOK, runJSON{}, error(nil)
+	status := http.StatusOK
+	var run runJSON
+	var err error
 	if cancel {
 		status, run, err = in.cancelRun(r.Context(), id)
 	} else {

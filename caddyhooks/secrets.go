@@ -5,11 +5,12 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
 
-// Secrets is a list of secrets. A single one is a plain string in JSON.
+// Secrets is a list of secrets. In JSON a single secret is a plain string.
 type Secrets []string
 
 // MarshalJSON writes one secret as a string, and several as an array.
@@ -38,22 +39,30 @@ func (s *Secrets) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// mask is what is shown of a secret.
+// mask is shown in place of a secret.
 const mask = "••••"
 
-// unmaskTokens puts the tokens that masks stand for in their places.
-func unmaskTokens(sent, known Secrets) (Secrets, error) {
-	if slices.Contains(sent, mask) && len(sent) < len(known) {
-		return nil, fieldErrorf("token", "is ambiguous: there are %d tokens now, so send the ones that shall stay themselves", len(known))
+func (s Secrets) masked() Secrets {
+	var masked Secrets
+	for range s {
+		masked = append(masked, mask)
+	}
+	return masked
+}
+
+// unmaskTokens puts the tokens in force in the places of masks. No tokens are nil.
+func unmaskTokens(sent, inForce Secrets) (Secrets, error) {
+	if slices.Contains(sent, mask) && len(sent) < len(inForce) {
+		return nil, fmt.Errorf("is ambiguous: there are %d tokens now, so send the ones that shall stay themselves", len(inForce))
 	}
 	for i, token := range sent {
 		switch {
-		case token == mask && i < len(known):
-			sent[i] = known[i]
+		case token == mask && i < len(inForce):
+			sent[i] = inForce[i]
 		case token == mask:
-			return nil, fieldErrorf("token", "must be the token itself: there is none yet that a mask could stand for")
+			return nil, errors.New("must be the token itself: there is none yet that a mask could stand for")
 		case strings.TrimSpace(token) == "":
-			return nil, fieldErrorf("token", "must not be blank")
+			return nil, errors.New("must not be blank")
 		}
 	}
 	if len(sent) == 0 {
@@ -62,6 +71,7 @@ func unmaskTokens(sent, known Secrets) (Secrets, error) {
 	return sent, nil
 }
 
+// sameSecrets compares in constant time, but for the number of secrets.
 func sameSecrets(a, b Secrets) bool {
 	if len(a) != len(b) {
 		return false
