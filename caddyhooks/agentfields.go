@@ -7,44 +7,44 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// AgentFields are the fields that a mapping and a request for a full run share. On a wake mapping all but the chat id
-// and metadata are kept and not used.
+// AgentFields are the fields that mappings and agent requests share. A wake mapping uses the chat id and the metadata, and
+// ignores the others.
 type AgentFields struct {
-	// The session that the run belongs to. In a mapping it may hold placeholders. Default: webhook:default for wake,
-	// a fresh hook:<uuid> for agent.
+	// The chat of the run. In a mapping it may have placeholders. Default: webhook:default for wake, a new hook:<uuid> for
+	// agent.
 	ChatID string `json:"chatId,omitempty"`
 
-	// The tier of the model. Default: the runner's own.
+	// The model tier. Default: the runner's own.
 	Model string `json:"model,omitempty"`
 
-	// The memory preset. Default: the one of the settings.
+	// The memory preset. Default: memoryPreset of the settings.
 	MemoryPreset string `json:"memoryPreset,omitempty"`
 
-	// Hold the request open and answer it with the agent's reply.
+	// Wait for the run, and answer the request with the agent's reply.
 	SyncResponse bool `json:"syncResponse,omitempty"`
 
-	// A Draft 2020-12 JSON Schema that the reply has to match. Needs syncResponse.
+	// A JSON Schema (Draft 2020-12) for the reply. Needs syncResponse.
 	ResponseJSONSchema json.RawMessage `json:"responseJsonSchema,omitempty"`
 
-	// The tier for a run with a schema and its repair calls.
+	// The model tier of a run with a schema and of its repair calls.
 	ResponseValidationModelTier string `json:"responseValidationModelTier,omitempty"`
 
-	// A URL that the agent's reply is posted to.
+	// The URL to which the agent's reply is posted.
 	CallbackURL string `json:"callbackUrl,omitempty"`
 
-	// Push the reply to a messaging channel.
+	// Whether the reply is sent to a messaging channel.
 	Deliver bool `json:"deliver,omitempty"`
 
-	// The channel, by the name it has in the configuration.
+	// The name of the channel in the configuration.
 	Channel string `json:"channel,omitempty"`
 
-	// The chat on that channel.
+	// The chat or address on the channel.
 	To string `json:"to,omitempty"`
 
-	// How long the run may take. Default: the time of the settings.
+	// How long the run may take. Default: defaultTimeoutSeconds of the settings.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 
-	// An object that is passed on with the message.
+	// An object that the runner gets with the message.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
@@ -55,7 +55,7 @@ var (
 		"coding_balanced", "coding_fast", "coding_deep", "general_chat", "research_analyst", "ops_support"}
 )
 
-// check looks at the fields as they are when a run is asked for. What it says names the field first.
+// check returns a fieldError for the first field that is refused.
 func (f *AgentFields) check(r *rules) error {
 	if err := checkChatID(f.ChatID); err != nil {
 		return err

@@ -289,10 +289,10 @@ func (in *instance) unauthorized(r *http.Request, scheme, message string) error 
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	addr, _ := netip.ParseAddr(ip)
 	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
-		return &answer{status: http.StatusTooManyRequests, retryAfter: after,
+		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: "Too many requests with a bad credential came from this address."}
 	}
-	return &answer{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message}
+	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message}
 }
 
 // traceParent returns the Traceparent header if it has the form of W3C Trace Context.

@@ -37,7 +37,7 @@ func idempotencyKey(header http.Header, active *activeSettings, run *engine.Run,
 	}
 	key, ok := unquote(values[0])
 	if !ok || len(values) > 1 || key == "" || len(key) > maxKeyLength {
-		return nil, &answer{status: http.StatusBadRequest,
+		return nil, &httpError{status: http.StatusBadRequest,
 			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
 	}
 	scope := sha256.New()
@@ -79,7 +79,7 @@ func unquote(value string) (string, bool) {
 }
 
 // errKeyReleased says that the first run with a key has just ended without a result, so that the key is free again.
-var errKeyReleased = &answer{status: http.StatusConflict, retryAfter: time.Second,
+var errKeyReleased = &httpError{status: http.StatusConflict, retryAfter: time.Second,
 	message: "The first request with this idempotency key came to nothing. Try again."}
 
 // maxSubmits bounds how often a request is submitted while its key is released again and again.
@@ -88,7 +88,7 @@ const maxSubmits = 3
 // replay answers a request whose key was used before like the first request with that key.
 func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
-		return &answer{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
+		return &httpError{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
 	}
 	first := duplicate.First
 	if !first.Sync {
@@ -98,13 +98,13 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, du
 	}
 	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
-		return &answer{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
+		return &httpError{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
 	}
 	if err != nil {
 		return err
 	}
 	if !record.Status.Ended() {
-		return &answer{status: http.StatusConflict, retryAfter: time.Second,
+		return &httpError{status: http.StatusConflict, retryAfter: time.Second,
 			message: "The first request with this idempotency key is still being carried out."}
 	}
 	if record.Outcome.ForgetsKey() {

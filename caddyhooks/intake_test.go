@@ -45,7 +45,7 @@ func FuzzIntake(f *testing.F) {
 		for _, name := range []string{"wake", "agent", "raw", "full"} {
 			run, err := in.intake(active, name, active.hooks[name], []byte(body))
 			if err != nil {
-				var a *answer
+				var a *httpError
 				var field *fieldError
 				if !errors.As(err, &a) && !errors.As(err, &field) {
 					t.Errorf("%s: an error without an answer: %v", name, err)

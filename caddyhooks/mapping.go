@@ -16,15 +16,15 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
 
-// Mapping is a custom hook: how requests to /api/hooks/<name> are authenticated, and what becomes of their body.
+// Mapping is a custom hook. It tells how requests to /api/hooks/<name> are authenticated and turned into runs.
 type Mapping struct {
 	// The last part of the hook's URL.
 	Name string `json:"name,omitempty"`
 
-	// What callers get: "wake", an acknowledgement only, or "agent", a full run. Default: "wake".
+	// The kind of run: "wake" answers with an acknowledgement only, "agent" is a full run. Default: "wake".
 	Action engine.Action `json:"action,omitempty"`
 
-	// How callers authenticate: "bearer", with the token, or "hmac", with a signature. Default: "bearer".
+	// How callers authenticate: with the token ("bearer") or with a signature ("hmac"). Default: "bearer".
 	AuthMode string `json:"authMode,omitempty"`
 
 	// The header that carries the HMAC-SHA256 signature of the body.
@@ -33,21 +33,21 @@ type Mapping struct {
 	// The secret that callers sign with.
 	HMACSecret string `json:"hmacSecret,omitempty"`
 
-	// What stands before the signature in its header, such as "sha256=".
+	// A prefix of the signature in its header, such as "sha256=".
 	HMACPrefix string `json:"hmacPrefix,omitempty"`
 
-	// The message for the agent, with placeholders such as {issue.title}. Blank: the body as it is.
+	// The message for the agent, with placeholders such as {issue.title}. If blank, the message is the body.
 	MessageTemplate string `json:"messageTemplate,omitempty"`
 
-	// Taken for the sake of being an agent request's field, and not used: a mapping's message is its template.
+	// Accepted for compatibility with agent requests; ignored.
 	Message string `json:"message,omitempty"`
 
-	// What the agent is told about values that a template inserts: "pass" inserts them as they are, "wrap" marks them
-	// as data from outside. Messages of wake hooks are marked as a whole anyway. Default: "pass".
+	// How a template inserts values: "pass" inserts them as they are, "wrap" marks them as untrusted data. The messages of
+	// wake hooks are always marked as a whole. Default: "pass".
 	Untrusted string `json:"untrusted,omitempty"`
 
-	// The header by which a sender marks what it may send again, such as X-GitHub-Delivery. A request with the same value
-	// is not carried out twice. Default: Idempotency-Key or webhook-id.
+	// The header with the sender's id of the request, such as X-GitHub-Delivery. A second request with the same id does not
+	// start another run. Default: Idempotency-Key or webhook-id.
 	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
 
 	AgentFields
@@ -58,17 +58,17 @@ var (
 	reservedNames = []string{"wake", "agent", "runs"}
 )
 
-// hook is a mapping made ready for requests.
+// hook is a mapping that is ready for requests: its templates are parsed and its secret is resolved.
 type hook struct {
 	Mapping
 	template *template.Template
 	chatID   *template.Template
-	wants    *strictjson.Want // what the two look at in a body
+	wants    *strictjson.Want // the parts of a body that the templates use
 	hmac     *auth.HMAC       // nil in bearer mode
 	pinned   bool
 }
 
-// compile checks the mapping and makes it ready. resolve turns a secret as it was configured into the secret itself.
+// compile checks the mapping and makes a hook of it. resolve replaces the placeholders in a configured secret.
 func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook, error) {
 	m.normalize()
 	h := &hook{Mapping: m}
@@ -134,7 +134,7 @@ func isJSONObject(raw json.RawMessage) bool {
 	return bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{"))
 }
 
-// normalize makes what an editor sends for "nothing" the same as leaving it out.
+// normalize removes fields that are null, as some editors send them.
 func (m *Mapping) normalize() {
 	if string(bytes.TrimSpace(m.ResponseJSONSchema)) == "null" {
 		m.ResponseJSONSchema = nil

@@ -11,24 +11,24 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
-// rules are the bounds that an instance sets to the fields of requests and mappings.
+// rules are the bounds of an instance for the fields of requests and mappings.
 type rules struct {
 	maxTimeout  time.Duration
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error
-	channels    map[string]engine.Channel // a nil channel is one that has not been loaded yet
+	channels    map[string]engine.Channel // nil for a channel that is not loaded yet
 }
 
 // maxSeconds is the longest time that a run may take.
 func (r *rules) maxSeconds() int { return int(r.maxTimeout / time.Second) }
 
-// checkSchema checks a schema where there is no engine yet that would remember it.
+// checkSchema checks a schema before there is an engine, which keeps compiled schemas.
 func checkSchema(raw []byte) error {
 	_, err := contract.Compile(raw)
 	return err
 }
 
-// fieldError says what is wrong with one field, in words for whoever set it.
+// fieldError says which field is wrong, and why.
 type fieldError struct {
 	field   string
 	problem string

@@ -112,7 +112,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		method = http.MethodPost
 	}
 	if r.Method != method {
-		return &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
+		return &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
 	if !active.tokens.Match(r.Header) {
@@ -142,12 +142,12 @@ func (in *instance) runError(err error) error {
 	var ended *runEndedError
 	switch {
 	case errors.As(err, &ended):
-		return &answer{status: http.StatusConflict, message: "The run has ended already: it is " + string(ended.status) + "."}
+		return &httpError{status: http.StatusConflict, message: "The run has ended already: it is " + string(ended.status) + "."}
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
 	}
 	in.log.Error("the store failed", zap.Error(err))
-	return &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
+	return &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
 }
 
 // maxWait bounds for how long a request is held that asks about a run.
@@ -163,7 +163,7 @@ func parseWait(text string) (time.Duration, error) {
 		wait, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, &answer{status: http.StatusBadRequest, message: "The parameter wait must be a duration of up to 5m, such as 30s."}
+		return 0, &httpError{status: http.StatusBadRequest, message: "The parameter wait must be a duration of up to 5m, such as 30s."}
 	}
 	return wait, nil
 }
