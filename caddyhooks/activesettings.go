@@ -15,7 +15,7 @@ import (
 type activeSettings struct {
 	settings       Settings
 	on             bool
-	tokens         auth.Tokens
+	bearer         authentication // of the built-in endpoints
 	defaultTimeout time.Duration
 	maxPayload     int64
 	memoryPreset   string
@@ -54,7 +54,7 @@ func (in *instance) tryCompile(live Settings) (active *activeSettings, refused p
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
-		secretHeaders:  []string{"X-Service-Token"},
+		secretHeaders:  bearerScheme.secretHeaders(nil),
 	}
 	if before := in.active.Load(); before != nil {
 		// Senders go on signing for a while after their hook is gone.
@@ -69,20 +69,21 @@ func (in *instance) tryCompile(live Settings) (active *activeSettings, refused p
 		}
 		tokens = append(tokens, token)
 	}
-	active.tokens = auth.NewTokens(tokens...)
-	active.on = *settings.Enabled && !active.tokens.Empty()
+	secrets := hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	active.on = *settings.Enabled && !secrets.tokens.Empty()
+	active.bearer = authentication{bearerScheme, secrets.tokens}
 	for _, m := range settings.Mappings {
 		if active.hooks[m.Name] != nil {
 			return nil, part{}, fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
-		h, err := m.compile(&in.rules, in.resolve)
+		h, err := m.compile(&in.rules, secrets)
 		if err != nil {
 			return nil, part{mapping: m.Name}, fmt.Errorf("hook %q: %w", m.Name, err)
 		}
 		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
 		active.hooks[m.Name] = h
-		if h.hmac != nil {
-			if header := http.CanonicalHeaderKey(m.HMACHeader); !slices.Contains(active.secretHeaders, header) {
+		for _, name := range h.auth.secretHeaders(&m) {
+			if header := http.CanonicalHeaderKey(name); !slices.Contains(active.secretHeaders, header) {
 				active.secretHeaders = append(active.secretHeaders, header)
 			}
 		}

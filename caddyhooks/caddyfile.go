@@ -21,7 +21,7 @@ import (
 func init() {
 	httpcaddyfile.RegisterHandlerDirective("hooks", parseCaddyfile)
 	// Only requests below the path of the hooks end here, and they are not for the rest of the site: try_files would
-	// rewrite them, basic_auth wants the header that carries their token, templates would evaluate what an agent says,
+	// rewrite them, basic_auth wants the header that carries their token, templates would evaluate the replies of an agent,
 	// and a catch-all handle would take them.
 	httpcaddyfile.RegisterDirectiveOrder("hooks", httpcaddyfile.Before, "rewrite")
 }
@@ -147,7 +147,7 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 			return hook.places.errAt(d, fieldErrorf("name", "%s is used by another hook", hook.Name))
 		}
 		// Whether a secret is there is a matter of the machine that the configuration is loaded on.
-		unresolved := func(secret string) (string, error) { return secret, nil }
+		unresolved := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
 		if _, err := hook.compile(r, unresolved); err != nil {
 			return hook.places.errAt(d, err)
 		}
@@ -230,8 +230,7 @@ type hookBlock struct {
 //
 //	hook <name> {
 //		action               wake|agent
-//		auth                 bearer
-//		auth                 hmac <header> <secret> [<prefix>]
+//		auth                 <scheme> [<args...>]
 //		template             <text>
 //		template_file        <path>
 //		chat_id              <text>
@@ -263,7 +262,7 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 	schemaFile.InsteadOf = "response_schema"
 	err = caddyconf.ReadBlock(d, "a hook",
 		note(caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), "action"),
-		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, "authMode", "hmacHeader", "hmacSecret"),
+		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()...),
 		note(caddyconf.Set("template", &h.MessageTemplate, caddyconf.Text), "messageTemplate"),
 		templateFile,
 		note(caddyconf.Set("chat_id", &h.ChatID, caddyconf.Text), "chatId"),
@@ -286,25 +285,6 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 		h.Metadata, err = json.Marshal(metadata)
 	}
 	return h, err
-}
-
-func (h *hookBlock) unmarshalAuth(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	switch {
-	case len(args) == 1 && args[0] == "bearer":
-		h.AuthMode = "bearer"
-	case (len(args) == 3 || len(args) == 4) && args[0] == "hmac":
-		h.AuthMode, h.HMACHeader, h.HMACSecret = "hmac", args[1], shorthand.Undo(args[2])
-		if h.HMACSecret == "" {
-			return d.Err("the secret of auth hmac must not be empty")
-		}
-		if len(args) == 4 {
-			h.HMACPrefix = args[3]
-		}
-	default:
-		return d.Err("auth takes 'bearer' or 'hmac <header> <secret> [<prefix>]'")
-	}
-	return nil
 }
 
 // readTemplateFile reads a file without the line break at its end.

@@ -13,21 +13,21 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
-// Callbacks is how replies are posted to callback URLs.
+// Callbacks configures the posting of replies to callback URLs.
 type Callbacks struct {
-	// Secrets, as whsec_<base64>, that callbacks are signed with. Several: one is being replaced by another.
+	// The secrets that callbacks are signed with, as whsec_<base64>. Set several while one replaces another.
 	Secret Secrets `json:"secret,omitempty"`
 
-	// Addresses or ranges that callbacks may go to although they are not public.
+	// Addresses or ranges that are not public, and that callbacks may go to nevertheless.
 	Allow []string `json:"allow,omitempty"`
 
 	// The ports that callbacks may go to. Default: 80, 443, 8080, 8443.
 	Ports []uint16 `json:"ports,omitempty"`
 
-	// Let callbacks go to every port.
+	// Allow every port.
 	AnyPort bool `json:"any_port,omitempty"`
 
-	// How long one attempt may take. Default: 15s.
+	// The longest time of one attempt. Default: 15s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 }
 

@@ -224,21 +224,24 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
-	signed := custom != nil && custom.hmac != nil
-	if !signed && !active.tokens.Match(r.Header) {
-		return in.unauthorizedBearer(r)
-	}
-	limit := in.maxRequest
+	limit, auth := in.maxRequest, active.bearer
 	if custom != nil {
-		limit = active.maxPayload
+		limit, auth = active.maxPayload, custom.auth
+	}
+	if auth.headersOnly {
+		if err := in.authenticate(auth, r, nil); err != nil {
+			return err
+		}
 	}
 	body, err := readBody(w, r, limit)
 	if err != nil {
 		return err
 	}
 	defer body.release()
-	if signed && !custom.hmac.Verify(r.Header, body.Bytes()) {
-		return in.unauthorized(r, "HMAC-SHA256", "The signature is missing, or is not that of this body.")
+	if !auth.headersOnly {
+		if err := in.authenticate(auth, r, body.Bytes()); err != nil {
+			return err
+		}
 	}
 
 	run, err := in.intake(active, name, custom, body.Bytes())
@@ -246,7 +249,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 		return err
 	}
 	run.TraceParent = traceParent(r.Header)
-	if run.Key, err = idempotencyKey(r.Header, active, run, custom, body.Bytes()); err != nil {
+	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body.Bytes()); err != nil {
 		return err
 	}
 	for range maxSubmits {
@@ -278,10 +281,6 @@ func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, ru
 		h.writeAccepted(w, r, name, run)
 		return nil
 	}
-}
-
-func (in *instance) unauthorizedBearer(r *http.Request) error {
-	return in.unauthorized(r, "Bearer", "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.")
 }
 
 // unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 // The number of idempotency keys that an instance remembers, and for how long.
@@ -21,7 +22,7 @@ const maxKeyLength = 256
 
 // idempotencyKey returns the idempotency key of a request, nil if it has none. Keys of different endpoints and of callers with
 // different credentials are different.
-func idempotencyKey(header http.Header, active *activeSettings, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
+func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
 	name, values := "", []string(nil)
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
@@ -47,8 +48,8 @@ func idempotencyKey(header http.Header, active *activeSettings, run *engine.Run,
 		scope.Write(length[:])
 		scope.Write([]byte(part))
 	}
-	if custom == nil || custom.hmac == nil {
-		credential := active.tokens.Credential(header)
+	if several, ok := caller.verifier.(auth.Identifier); ok {
+		credential := several.Credential(header)
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
@@ -64,12 +63,12 @@ type hook struct {
 	template *template.Template
 	chatID   *template.Template
 	wants    *strictjson.Want // the parts of a body that the templates use
-	hmac     *auth.HMAC       // nil in bearer mode
+	auth     authentication
 	pinned   bool
 }
 
-// compile checks the mapping and makes a hook of it. resolve replaces the placeholders in a configured secret.
-func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook, error) {
+// compile checks the mapping and makes a hook of it.
+func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	m.normalize()
 	h := &hook{Mapping: m}
 	if !hookName.MatchString(m.Name) {
@@ -87,24 +86,9 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 	if err := oneOf("untrusted", m.Untrusted, []string{"pass", "wrap"}); err != nil {
 		return nil, err
 	}
-	switch m.AuthMode {
-	case "", "bearer":
-	case "hmac":
-		secret, err := resolve(m.HMACSecret)
-		if err != nil {
-			return nil, fieldErrorf("hmacSecret", "%v", err)
-		}
-		if m.HMACHeader == "" {
-			return nil, fieldErrorf("hmacHeader", "must name the header that carries the signature")
-		}
-		if http.CanonicalHeaderKey(m.HMACHeader) == "Host" {
-			return nil, fieldErrorf("hmacHeader", "must not be Host, which is no header to Caddy")
-		}
-		if h.hmac, err = auth.NewHMAC(m.HMACHeader, secret, m.HMACPrefix); err != nil {
-			return nil, fieldErrorf("hmacHeader", "is refused: %v", err)
-		}
-	default:
-		return nil, oneOf("authMode", m.AuthMode, []string{"bearer", "hmac"})
+	var err error
+	if h.auth, err = m.authentication(secrets); err != nil {
+		return nil, err
 	}
 	if m.IdempotencyHeader != "" {
 		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
@@ -114,7 +98,6 @@ func (m Mapping) compile(r *rules, resolve func(string) (string, error)) (*hook,
 			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
 		}
 	}
-	var err error
 	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
 		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
 	}

@@ -115,8 +115,8 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		return &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
-	if !active.tokens.Match(r.Header) {
-		return in.unauthorizedBearer(r)
+	if err := in.authenticate(active.bearer, r, nil); err != nil {
+		return err
 	}
 	status := http.StatusOK
 	var run runJSON

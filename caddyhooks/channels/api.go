@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +21,12 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// API is what channels have in common that reach a service over HTTP.
+// API is the configuration of a channel that calls a service over HTTP. Such channels embed it.
 type API struct {
 	// Where the service is.
 	URL string `json:"url,omitempty"`
@@ -39,15 +38,15 @@ type API struct {
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	url, token string   // the same, placeholders replaced
-	secrets    []string // what nobody may be shown, even if the service shows it to us
+	secrets    []string // texts to mask in answers of the service
 	transport  *http.Transport
 }
 
-// provision sets up what channel name needs to call its service. check is for its URL.
+// provision replaces placeholders and makes the transport. name is that of the channel, and check judges the URL.
 func (a *API) provision(name, defaultURL string, check func(string) error) error {
 	if a.Token != "" {
 		var err error
-		if a.token, err = resolveSecret(a.Token); err != nil {
+		if a.token, err = caddyconf.ResolveToken(a.Token); err != nil {
 			return fmt.Errorf("channel %s: the token %w", name, err)
 		}
 		a.secrets = append(a.secrets, a.token)
@@ -77,18 +76,6 @@ func (a *API) provision(name, defaultURL string, check func(string) error) error
 	return nil
 }
 
-// resolveSecret reads a secret that may be a placeholder. Its errors do not quote it.
-func resolveSecret(configured string) (string, error) {
-	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
-	if secret = strings.TrimSpace(secret); err != nil || secret == "" {
-		return "", errors.New("is empty, or names an environment variable or a file that is not there")
-	}
-	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("has spaces or other characters in it that cannot be sent")
-	}
-	return secret, nil
-}
-
 // checkURL does not quote the URL: it may hold a secret.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
@@ -109,42 +96,10 @@ func checkBaseURL(raw string) error {
 	return checkURL(raw)
 }
 
-// Cleanup closes connections that nothing is sent over. What is under way goes on.
+// Cleanup closes idle connections. Requests that are under way go on.
 func (a *API) Cleanup() error {
 	if a.transport != nil {
 		a.transport.CloseIdleConnections()
-	}
-	return nil
-}
-
-// option is a subdirective of a channel.
-type option struct {
-	word  string
-	parse func(d *caddyfile.Dispenser) error
-}
-
-// parseOptions parses the block of channel name.
-func parseOptions(d *caddyfile.Dispenser, name string, options ...option) error {
-	var words, seen []string
-	for _, o := range options {
-		words = append(words, o.word)
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		i := slices.Index(words, d.Val())
-		if i < 0 {
-			list := words[0]
-			if last := len(words) - 1; last > 0 {
-				list = strings.Join(words[:last], ", ") + " and " + words[last]
-			}
-			return d.Errf("unrecognized subdirective '%s'; channel %s takes %s", d.Val(), name, list)
-		}
-		if slices.Contains(seen, words[i]) {
-			return d.Errf("%s is set already", words[i])
-		}
-		seen = append(seen, words[i])
-		if err := options[i].parse(d); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -155,51 +110,21 @@ func parseOptions(d *caddyfile.Dispenser, name string, options ...option) error 
 //		url     <url>
 //		timeout <duration>
 //	}
-func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) error {
+func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) (err error) {
 	d.Next()
-	// An error must not quote it.
-	if !d.AllArgs(&a.Token) || strings.TrimSpace(a.Token) == "" {
+	if a.Token, err = caddyconf.Word(d); err != nil {
+		// err would quote a token that is followed by another.
 		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
 	}
-	a.Token = shorthand.Undo(a.Token)
-	return parseOptions(d, name, textOption("url", &a.URL, checkBaseURL), timeoutOption(&a.Timeout))
+	return caddyconf.ReadBlock(d, "channel "+name,
+		caddyconf.Set("url", &a.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&a.Timeout))
 }
 
-// textOption is an option that takes one text.
-func textOption(word string, text *string, check func(string) error) option {
-	return option{word, func(d *caddyfile.Dispenser) error {
-		if !d.AllArgs(text) {
-			return d.ArgErr()
-		}
-		return checkParsed(d, text, check)
-	}}
+func timeoutDirective(timeout *caddy.Duration) caddyconf.Directive {
+	return caddyconf.Set("timeout", timeout, caddyconf.Duration(time.Millisecond))
 }
 
-// checkParsed puts a text right. What holds a placeholder can be judged only when the configuration is loaded.
-func checkParsed(d *caddyfile.Dispenser, text *string, check func(string) error) error {
-	*text = shorthand.Undo(*text)
-	if err := check(*text); err != nil && !strings.Contains(*text, "{") {
-		return d.WrapErr(err)
-	}
-	return nil
-}
-
-func timeoutOption(timeout *caddy.Duration) option {
-	return option{"timeout", func(d *caddyfile.Dispenser) error {
-		var text string
-		if !d.AllArgs(&text) {
-			return d.ArgErr()
-		}
-		parsed, err := caddy.ParseDuration(text)
-		if err != nil || parsed < time.Millisecond {
-			return d.Errf("'%s' is not a duration of at least %s", text, time.Millisecond)
-		}
-		*timeout = caddy.Duration(parsed)
-		return nil
-	}}
-}
-
-// encodeJSON encodes what consists of texts and numbers, which cannot fail.
+// encodeJSON encodes a value of texts and numbers, which cannot fail.
 func encodeJSON(v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -226,27 +151,27 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	return req, nil
 }
 
-// call sends a request and notes in d how that went. judge gets to see every answer before, as far as it is a JSON object,
-// and can think otherwise of the outcome than its status does. It may be nil.
+// call sends a request and records the outcome in d. Many services tell success and failure in the body of an answer: judge
+// gets the outcome as the status has it, with the body if that is a JSON object, and corrects it. judge may be nil.
 func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound.Outcome, answer map[string]any)) error {
 	timeout := time.Duration(a.Timeout)
 	if timeout == 0 {
 		timeout = 15 * time.Second
 	}
-	whole := &wholeAnswer{RoundTripper: a.transport}
-	o := outbound.Exchange(whole, req, timeout)
+	recorder := &answerRecorder{RoundTripper: a.transport}
+	o := outbound.SendOnce(recorder, req, timeout)
 	if o.Status != 0 && judge != nil {
 		if o.RetryAfter == 0 {
-			o.RetryAfter = outbound.RetryAfter(whole.header.Get("Retry-After"), time.Now())
+			o.RetryAfter = outbound.RetryAfter(recorder.header.Get("Retry-After"), time.Now())
 		}
 		var answer map[string]any
-		if value, err := strictjson.Parse(whole.body); err == nil {
+		if value, err := strictjson.Parse(recorder.body); err == nil {
 			answer, _ = value.(map[string]any)
 		}
 		judge(&o, answer)
 	}
 	// Secrets are looked for before the rest is cut off: the beginning of one would not be found after.
-	shown := whole.body
+	shown := recorder.body
 	for _, secret := range a.secrets {
 		shown = mask(shown, secret)
 		o.Reason = string(mask([]byte(o.Reason), secret))
@@ -258,18 +183,18 @@ func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound
 const (
 	// maxAnswer leaves room for services that answer with the whole message, every character of it escaped.
 	maxAnswer = 256 << 10
-	// keptAnswer is what is kept of an answer, the same as of that to a callback.
+	// keptAnswer bounds the part of an answer that is stored, as for callbacks.
 	keptAnswer = 4 << 10
 )
 
-// wholeAnswer is a transport that keeps what came back, once: an Outcome has only the beginning of it.
-type wholeAnswer struct {
+// answerRecorder is a transport that records one answer as a whole: an Outcome has only the beginning of it.
+type answerRecorder struct {
 	http.RoundTripper
 	header http.Header
 	body   []byte
 }
 
-func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *answerRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := w.RoundTripper.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -277,7 +202,7 @@ func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.header = resp.Header
 	// After 101 the body is the bare connection, and reading from that does not end with the context.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		// An answer that breaks off is not what a service sends, and will be judged so.
+		// An answer that breaks off is no complete JSON, and counts as a failure.
 		w.body, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		resp.Body = struct {
 			io.Reader
@@ -287,8 +212,7 @@ func (w *wholeAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mask puts dots for a secret wherever it is in an answer, also where characters of it are escaped as in a URL, in JSON or
-// in HTML.
+// mask replaces a secret in an answer with dots, also where its characters are escaped as in a URL, in JSON or in HTML.
 func mask(answer []byte, secret string) []byte {
 	var masked []byte
 	from, plain := 0, []byte(secret)
@@ -352,15 +276,15 @@ func unescape(answer []byte) (text string, size int) {
 	return string(answer[:1]), 1
 }
 
-// answered is the reason for a failure that the service gave, with a status or a code of its own.
-func answered(service string, code any, why string) string {
+// answerReason is the reason of a failure that the service reported with a status or a code of its own.
+func answerReason(service string, code any, why string) string {
 	if why == "" {
 		return fmt.Sprintf("%s answered %v", service, code)
 	}
 	return fmt.Sprintf("%s answered %v: %s", service, code, why)
 }
 
-// explainStatus says what an operator can do about a status, if the answer does not tell more.
+// explainStatus explains a status to an operator, for answers that say no more.
 func explainStatus(status int) string {
 	switch {
 	case 300 <= status && status <= 399:
@@ -377,15 +301,16 @@ func explainStatus(status int) string {
 	return ""
 }
 
-// unexpected makes a failure of an answer that the service would not give. Another attempt may find the service.
-func unexpected(o *outbound.Outcome, service string) {
+// markUnexpected makes an outcome a failure because the service would not answer like that. Another attempt may reach the
+// service itself.
+func markUnexpected(o *outbound.Outcome, service string) {
 	o.Delivered, o.Final = false, false
 	o.Reason = fmt.Sprintf("the answer had the status %d, but is not what %s would say", o.Status, service)
 }
 
-// pause reads how long a service asks to be left alone, in numbers of unit, a day at most. What makes no sense counts as
-// absent.
-func pause(v any, unit time.Duration) time.Duration {
+// readPause reads the pause that a service asks for, a number of the given unit. It is a day at most, and 0 if the number is
+// missing or makes no sense.
+func readPause(v any, unit time.Duration) time.Duration {
 	number, _ := v.(json.Number)
 	n, err := strconv.ParseFloat(string(number), 64)
 	if err != nil || n <= 0 || n > math.MaxInt32*float64(time.Second/unit) {
@@ -395,8 +320,8 @@ func pause(v any, unit time.Duration) time.Duration {
 	return outbound.RetryAfter(strconv.FormatInt(int64(seconds), 10), time.Now())
 }
 
-// sendParts sends the parts of an answer that have not arrived yet. When the service wants a pause, the attempt is over, and
-// the next one goes on with the same part.
+// sendParts sends the parts of an answer, from the first that has not arrived. An error ends the attempt, and the next attempt
+// begins with the same part.
 func sendParts(d *engine.Delivery, parts []string, send func(part string) error) error {
 	if len(parts) == 0 {
 		return &engine.FinalError{Err: errors.New("the answer is blank, and the channel takes no blank messages")}

@@ -239,7 +239,10 @@ var channels = append(slices.Clone(bots), bot{"webhook",
 
 func forEach(t *testing.T, bots []bot, test func(t *testing.T, b bot)) {
 	for _, b := range bots {
-		t.Run(b.name, func(t *testing.T) { test(t, b) })
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, b)
+		})
 	}
 }
 
@@ -257,6 +260,7 @@ var longText = func() string {
 
 // A part that arrived is not sent again because a later one fails, in whatever way that is.
 func TestLongAnswersContinueWhereTheyStopped(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		failures := map[int]int{2: 500, 4: 429, 5: 502}
 		var texts []string
@@ -302,6 +306,7 @@ func TestLongAnswersContinueWhereTheyStopped(t *testing.T) {
 
 // Services want a pause every few messages. It is not for the attempt to sit it out, which holds a place that others need.
 func TestPauseBetweenPartsIsLeftToTheEngine(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, n int) {
 			if n == 3 {
@@ -327,6 +332,7 @@ func TestPauseBetweenPartsIsLeftToTheEngine(t *testing.T) {
 }
 
 func TestSomePausesAreForAllChats(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		bot        bot
 		to         string
@@ -356,6 +362,7 @@ func TestSomePausesAreForAllChats(t *testing.T) {
 }
 
 func TestBlankAnswersAreRefusedForGood(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
 		for _, text := range []string{"", " \n\t", "\u200b\u2800", "\x00\x07"} {
@@ -368,6 +375,7 @@ func TestBlankAnswersAreRefusedForGood(t *testing.T) {
 }
 
 func TestOverlongAnswersAreFiftyMessages(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
 		d := delivery(b.to, strings.Repeat("😀& ", 900_000))
@@ -383,6 +391,7 @@ func TestOverlongAnswersAreFiftyMessages(t *testing.T) {
 
 // What a service answers with when all is well may repeat the message, and is then longer than what is kept of it.
 func TestLongAnswersOfServicesAreUnderstood(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) {
 			say(w, 200, `{"message":{"text":"`+strings.Repeat(`\u00e4`, 20_000)+`"},`+b.ok[1:])
@@ -394,6 +403,7 @@ func TestLongAnswersOfServicesAreUnderstood(t *testing.T) {
 }
 
 func TestHostileAnswersAreNoDeliveries(t *testing.T) {
+	t.Parallel()
 	huge := strings.Repeat("x", 1<<20)
 	for name, answer := range map[string]func(w http.ResponseWriter, b bot){
 		"nothing":              func(http.ResponseWriter, bot) {},
@@ -432,6 +442,7 @@ func TestHostileAnswersAreNoDeliveries(t *testing.T) {
 }
 
 func TestStatusesOfServices(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		status int
 		want   outcome
@@ -463,6 +474,7 @@ func TestStatusesOfServices(t *testing.T) {
 }
 
 func TestSlowServicesAreGivenUp(t *testing.T) {
+	t.Parallel()
 	forEach(t, channels, func(t *testing.T, b bot) {
 		release := make(chan struct{})
 		s := startService(t, func(http.ResponseWriter, request, int) { <-release })
@@ -479,6 +491,7 @@ func TestSlowServicesAreGivenUp(t *testing.T) {
 }
 
 func TestSlowAnswersAreGivenUp(t *testing.T) {
+	// Not parallel: the first half of an answer has to come in a short time.
 	forEach(t, bots, func(t *testing.T, b bot) {
 		release := make(chan struct{})
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) {
@@ -492,6 +505,7 @@ func TestSlowAnswersAreGivenUp(t *testing.T) {
 }
 
 func TestServicesThatAreNotThere(t *testing.T) {
+	// Not parallel: another test could listen on the port that this one leaves.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -504,6 +518,7 @@ func TestServicesThatAreNotThere(t *testing.T) {
 }
 
 func TestServiceThatSwitchesProtocols(t *testing.T) {
+	t.Parallel()
 	forEach(t, channels, func(t *testing.T, b bot) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -526,6 +541,7 @@ func TestServiceThatSwitchesProtocols(t *testing.T) {
 
 // Whoever answers, a proxy, a page for errors, may repeat the request, in some form.
 func TestSecretsAreNeverShown(t *testing.T) {
+	t.Parallel()
 	inJSON := ""
 	for _, r := range token {
 		inJSON += fmt.Sprintf(`\u%04X`, r)
@@ -574,6 +590,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 }
 
 func TestSecretsInFieldsOfAnswersAreNeverShown(t *testing.T) {
+	t.Parallel()
 	const token = "SECRET_TOKEN_0"
 	for _, field := range []string{"error", "errcode", "description", "code", "message"} {
 		for _, value := range []string{token, strings.ToLower(token)} {
@@ -592,6 +609,7 @@ func TestSecretsInFieldsOfAnswersAreNeverShown(t *testing.T) {
 }
 
 func TestPausesThatMakeNoSenseAreAbsent(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"1": time.Second, "64.57": 65 * time.Second, "0.001": time.Second, "3600": time.Hour, "1e2": 100 * time.Second,
 		"86400": 24 * time.Hour, "86401": 24 * time.Hour, "2000000000": 24 * time.Hour,
@@ -606,18 +624,19 @@ func TestPausesThatMakeNoSenseAreAbsent(t *testing.T) {
 		}
 		outcome{kind: kind, after: want, words: "pause"}.check(t, loadChannel(t, simpleConfig("discord")(s.URL, token, "")).Send(t.Context(), delivery("123456789012345678", "x")))
 	}
-	if got := pause(json.Number("1500"), time.Millisecond); got != 2*time.Second {
+	if got := readPause(json.Number("1500"), time.Millisecond); got != 2*time.Second {
 		t.Errorf("1500 ms are %s", got)
 	}
-	if got := pause(json.Number("NaN"), time.Second); got != 0 {
+	if got := readPause(json.Number("NaN"), time.Second); got != 0 {
 		t.Errorf("no number is %s", got)
 	}
-	if got := pause(json.Number("86400001"), time.Millisecond); got != 24*time.Hour {
+	if got := readPause(json.Number("86400001"), time.Millisecond); got != 24*time.Hour {
 		t.Errorf("a day and a bit are %s", got)
 	}
 }
 
 func TestChatsThatAreNoneAreNotSentTo(t *testing.T) {
+	t.Parallel()
 	forEach(t, bots, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { say(w, 200, b.ok) })
 		channel := loadChannel(t, b.config(s.URL, token, ""))
@@ -705,6 +724,7 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 }
 
 func TestChannelsFromJSON(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	defer cancel()
 	for config, want := range map[string]string{
@@ -737,6 +757,7 @@ func TestChannelsFromJSON(t *testing.T) {
 
 // A connection that is being closed by the other side must not make a message go out twice behind our back.
 func TestMessagesAreSentOnce(t *testing.T) {
+	t.Parallel()
 	forEach(t, channels, func(t *testing.T, b bot) {
 		s := startService(t, func(w http.ResponseWriter, _ request, n int) {
 			if n > 1 {
@@ -757,6 +778,7 @@ func TestMessagesAreSentOnce(t *testing.T) {
 
 // Loopback is never proxied, so the environment cannot be put to the test with a listener.
 func TestChannelsAskTheEnvironmentForAProxy(t *testing.T) {
+	t.Parallel()
 	var a API
 	if err := a.provision("test", "https://example.com", checkURL); err != nil {
 		t.Fatal(err)

@@ -111,8 +111,8 @@ func discordNonce(d *engine.Delivery) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// escapeMarkdown puts a backslash before what Discord would take for markup. Addresses stay as they are: there nothing is
-// markup, and a backslash would be a part of the address.
+// escapeMarkdown puts a backslash before characters that are markup to Discord. Web addresses stay as they are: nothing in
+// them is markup, and a backslash would become a part of them.
 func escapeMarkdown(text string) string {
 	var b strings.Builder
 	b.Grow(len(text) + len(text)/8)
@@ -176,21 +176,21 @@ func isAlphanumeric(c byte) bool {
 func judgeDiscord(o *outbound.Outcome, answer map[string]any) {
 	if o.Delivered {
 		if id, _ := answer["id"].(string); id == "" {
-			unexpected(o, "Discord")
+			markUnexpected(o, "Discord")
 		}
 		return
 	}
-	o.RetryAfter = max(o.RetryAfter, pause(answer["retry_after"], time.Second))
-	o.Everywhere = answer["global"] == true
+	o.RetryAfter = max(o.RetryAfter, readPause(answer["retry_after"], time.Second))
+	o.WholeChannel = answer["global"] == true
 	code, _ := answer["code"].(json.Number)
 	why := discordReasons[string(code)]
 	if why == "" {
 		why = explainStatus(o.Status)
 	}
-	o.Reason = answered("Discord", o.Status, why)
+	o.Reason = answerReason("Discord", o.Status, why)
 }
 
-// discordReasons says what an operator can do about an error.
+// discordReasons explains error codes to an operator.
 var discordReasons = map[string]string{
 	"10003":  "there is no such channel",
 	"40001":  "it does not know the token of this channel",

@@ -63,6 +63,7 @@ func startDiscord(t *testing.T, token string, lose func(n int) bool) *discordSer
 func never(int) bool { return false }
 
 func TestDiscordMessageOnTheWire(t *testing.T) {
+	t.Parallel()
 	s := startDiscord(t, "a.secret.token", never)
 	d := delivery("123456789012345678", "Hello **world** @everyone <@123> & \x00")
 	if err := loadChannel(t, "discord a.secret.token {\n url "+s.URL+"/api/v10\n}").Send(t.Context(), d); err != nil {
@@ -79,6 +80,7 @@ func TestDiscordMessageOnTheWire(t *testing.T) {
 
 // When an answer gets lost nobody knows whether the message was posted. The nonce tells Discord.
 func TestDiscordPostsOnceWhenAnswersGetLost(t *testing.T) {
+	t.Parallel()
 	s := startDiscord(t, "hush-1", func(n int) bool { return n%2 == 1 })
 	channel := loadChannel(t, "discord hush-1 {\n url "+s.URL+"/api/v10\n}")
 	d := delivery("123456789012345678", strings.Repeat("word ", 1000))
@@ -113,6 +115,7 @@ func TestDiscordPostsOnceWhenAnswersGetLost(t *testing.T) {
 }
 
 func TestMarkdownIsEscaped(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"plain text, 100 % (really): it's fine!":       "plain text, 100 % (really): it's fine!",
 		"**b** __u__ ~~s~~ ||h|| `c`":                  `\*\*b\*\* \_\_u\_\_ \~\~s\~\~ \|\|h\|\| ` + "\\`c\\`",
@@ -185,6 +188,7 @@ func FuzzEscapeMarkdown(f *testing.F) {
 }
 
 func TestDiscordErrors(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		status int
 		body   string
@@ -224,6 +228,7 @@ func TestDiscordErrors(t *testing.T) {
 }
 
 func TestDiscordChats(t *testing.T) {
+	t.Parallel()
 	channel := new(Discord)
 	for _, to := range []string{"123456789012345", "123456789012345678", "12345678901234567890"} {
 		if err := channel.ValidTo(to); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
 
 func init() {
@@ -38,10 +38,10 @@ type Email struct {
 	// tls off 25.
 	Server string `json:"server,omitempty"`
 
-	// Whom mails are from: an address, or a name with the address in angle brackets.
+	// The sender of mails: an address, or a name with the address in angle brackets.
 	From string `json:"from,omitempty"`
 
-	// Who logs in, if the server wants that; goes with a password.
+	// The user to log in as, if the server asks for a login. It needs a password.
 	Username string `json:"username,omitempty"`
 
 	// The password of the user. Placeholders such as {env.X} and {file.X} are replaced. It is sent over TLS only, unless tls
@@ -55,7 +55,7 @@ type Email struct {
 	// The subject of mails, in which {run_id}, {chat_id} and {status} are replaced. Default: Answer from the agent.
 	Subject string `json:"subject,omitempty"`
 
-	// PEM files with certificates of authorities to trust besides those of the system.
+	// PEM files with certificates of authorities to trust, in addition to the system's.
 	RootCA []string `json:"root_ca,omitempty"`
 
 	// The name by which this machine greets the server. Default: the host name if it has a dot, else localhost.
@@ -90,19 +90,17 @@ func (Email) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (e *Email) Provision(caddy.Context) error {
-	repl := caddy.NewReplacer()
 	if e.Username != "" || e.Password != "" {
-		var errName, errSecret error
-		e.username, errName = repl.ReplaceOrErr(e.Username, true, true)
-		e.password, errSecret = repl.ReplaceOrErr(e.Password, true, true)
-		// What is wrong with them is not quoted.
-		if errName != nil || errSecret != nil || e.username == "" || e.password == "" {
-			return errors.New("channel email: username and password go together, and one of them is empty, or names an environment variable or a file that is not there")
+		login, err := caddyconf.ResolveSecrets([]string{e.Username, e.Password})
+		if err != nil {
+			return fmt.Errorf("channel email: username and password go together, and one of them %w", err)
 		}
+		e.username, e.password = login[0], login[1]
 		if strings.ContainsFunc(e.username+e.password, unicode.IsControl) {
 			return errors.New("channel email: the username or the password holds a line break or another control character")
 		}
 	}
+	repl := caddy.NewReplacer()
 	for _, text := range []*string{&e.Server, &e.From, &e.TLS, &e.Subject, &e.Helo} {
 		*text = repl.ReplaceKnown(*text, "")
 	}
@@ -112,7 +110,7 @@ func (e *Email) Provision(caddy.Context) error {
 	return nil
 }
 
-// setUp checks what was configured, placeholders replaced, and sets what Send goes by.
+// setUp checks the configuration, in which placeholders are replaced, and prepares it for Send.
 func (e *Email) setUp(repl *caddy.Replacer) error {
 	if e.TLS == "" {
 		e.TLS = startTLS
@@ -138,7 +136,7 @@ func (e *Email) setUp(repl *caddy.Replacer) error {
 		return err
 	}
 	if e.Helo == "" {
-		e.Helo = ownName()
+		e.Helo = greetingName()
 	}
 	if err := checkHelo(e.Helo); err != nil {
 		return err
@@ -156,7 +154,7 @@ func (e *Email) setUp(repl *caddy.Replacer) error {
 	return err
 }
 
-// trustedRoots returns the authorities of the system and those in the files.
+// trustedRoots returns the authorities of the system and of the files.
 func trustedRoots(files []string, repl *caddy.Replacer) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -195,7 +193,7 @@ func splitMailServer(server string) (host, port string, err error) {
 	case err == nil:
 		return host, port, nil
 	}
-	if strings.Contains(host, "_") { // no part of host names, but common in those of containers
+	if strings.Contains(host, "_") { // not allowed in host names, but common in names of containers
 		_, err = asciiDomain(strings.ReplaceAll(host, "_", "x"))
 	} else {
 		host, err = asciiDomain(host)
@@ -230,8 +228,8 @@ func checkHelo(name string) error {
 	return nil
 }
 
-// ownName is what to greet a server with. Many refuse a host name without a dot, and let localhost pass.
-func ownName() string {
+// greetingName is the default of Helo. Many servers refuse a host name without a dot, and accept localhost.
+func greetingName() string {
 	name, err := os.Hostname()
 	if err == nil && strings.Contains(name, ".") {
 		if name, err = asciiDomain(name); err == nil {
@@ -253,23 +251,21 @@ func ownName() string {
 //		helo     <name>
 //		timeout  <duration>
 //	}
-func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 	d.Next()
-	if !d.AllArgs(&e.Server) {
-		return d.ArgErr()
-	}
-	if err := checkParsed(d, &e.Server, checkMailServer); err != nil {
+	if e.Server, err = caddyconf.CheckedText(checkMailServer)(d); err != nil {
 		return err
 	}
-	err := parseOptions(d, "email",
-		textOption("from", &e.From, checkFrom),
-		requiredOption("username", &e.Username, "username takes one name, which must not be empty"),
-		requiredOption("password", &e.Password, "password takes one secret, which must not be empty"),
-		textOption("tls", &e.TLS, checkMailTLS),
-		option{"subject", e.unmarshalSubject},
-		option{"root_ca", e.unmarshalRootCA},
-		textOption("helo", &e.Helo, checkHelo),
-		timeoutOption(&e.Timeout))
+	err = caddyconf.ReadBlock(d, "channel email",
+		caddyconf.Set("from", &e.From, caddyconf.CheckedText(checkFrom)),
+		caddyconf.Set("username", &e.Username, credential("username takes one name, which must not be empty")),
+		caddyconf.Set("password", &e.Password, credential("password takes one secret, which must not be empty")),
+		caddyconf.Set("tls", &e.TLS, caddyconf.CheckedText(checkMailTLS)),
+		// The placeholders of a subject are those of mails, so that it can be checked here.
+		caddyconf.Set("subject", &e.Subject, caddyconf.Checked(caddyconf.Text, checkMailSubject)),
+		caddyconf.Set("root_ca", &e.RootCA, readRootCA),
+		caddyconf.Set("helo", &e.Helo, caddyconf.CheckedText(checkHelo)),
+		timeoutDirective(&e.Timeout))
 	if err != nil {
 		return err
 	}
@@ -282,37 +278,24 @@ func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// requiredOption is an option that takes one text, whose errors do not quote it.
-func requiredOption(word string, text *string, complaint string) option {
-	return option{word, func(d *caddyfile.Dispenser) error {
-		if !d.AllArgs(text) || *text == "" {
-			return d.Err(complaint)
+// credential returns a reader of one text that is not empty. A password may consist of spaces. Its only error is the given
+// one, which does not quote the text.
+func credential(problem string) caddyconf.Reader[string] {
+	return func(d *caddyfile.Dispenser) (string, error) {
+		text, err := caddyconf.Text(d)
+		if err != nil || text == "" {
+			return "", d.Err(problem)
 		}
-		*text = shorthand.Undo(*text)
-		return nil
-	}}
+		return text, nil
+	}
 }
 
-// unmarshalSubject judges the subject at once: its placeholders are its own.
-func (e *Email) unmarshalSubject(d *caddyfile.Dispenser) error {
-	if !d.AllArgs(&e.Subject) {
-		return d.ArgErr()
+func readRootCA(d *caddyfile.Dispenser) ([]string, error) {
+	files, err := caddyconf.List(d)
+	if err != nil || slices.Contains(files, "") {
+		return nil, d.Err("root_ca takes one or more PEM files")
 	}
-	e.Subject = shorthand.Undo(e.Subject)
-	if err := checkMailSubject(e.Subject); err != nil {
-		return d.WrapErr(err)
-	}
-	return nil
-}
-
-func (e *Email) unmarshalRootCA(d *caddyfile.Dispenser) error {
-	if e.RootCA = d.RemainingArgs(); len(e.RootCA) == 0 || slices.Contains(e.RootCA, "") {
-		return d.Err("root_ca takes one or more PEM files")
-	}
-	for i := range e.RootCA {
-		e.RootCA[i] = shorthand.Undo(e.RootCA[i])
-	}
-	return nil
+	return files, nil
 }
 
 // ValidTo takes one bare mail address.
@@ -339,7 +322,7 @@ func (e *Email) Send(ctx context.Context, d *engine.Delivery) error {
 	return e.outcome(ctx, attempt, s, err)
 }
 
-// converse goes through the whole dialogue with the server, up to its word that it has the message.
+// converse leads the whole dialogue with the server, until it confirms that it has the message.
 func (e *Email) converse(ctx context.Context, s *smtpSession, to mailAddress, m *mailMessage) error {
 	if err := e.connect(ctx, s); err != nil {
 		return err
@@ -351,7 +334,7 @@ func (e *Email) converse(ctx context.Context, s *smtpSession, to mailAddress, m 
 	}
 	options := ""
 	if !to.ascii() {
-		if _, ok := s.offers["SMTPUTF8"]; !ok {
+		if _, ok := s.extensions["SMTPUTF8"]; !ok {
 			return &engine.FinalError{Err: errors.New("the mail server takes only ASCII before the @ of an address")}
 		}
 		options = " BODY=8BITMIME SMTPUTF8"
@@ -380,12 +363,12 @@ func (e *Email) converse(ctx context.Context, s *smtpSession, to mailAddress, m 
 // smtpConnectTimeout leaves time for another attempt at a host that has several addresses.
 const smtpConnectTimeout = 10 * time.Second
 
-// connect opens the connection and brings it to where mail can be sent: in TLS, if it is to be, and after the greetings.
+// connect opens the connection, starts TLS if it is configured, and exchanges greetings. Mail can be sent after it.
 func (e *Email) connect(ctx context.Context, s *smtpSession) error {
 	dialer := &net.Dialer{Timeout: smtpConnectTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", e.address)
 	if err != nil {
-		return &engine.UnreachableError{Err: whyNoMailServer(err)}
+		return &engine.UnreachableError{Err: connectionProblem(err)}
 	}
 	s.open(ctx, conn)
 	if e.TLS == tlsOn {
@@ -399,7 +382,7 @@ func (e *Email) connect(ctx context.Context, s *smtpSession) error {
 	if err := s.hello(e.Helo); err != nil || e.TLS != startTLS {
 		return err
 	}
-	if _, ok := s.offers["STARTTLS"]; !ok {
+	if _, ok := s.extensions["STARTTLS"]; !ok {
 		return &engine.FinalError{Err: errors.New("the mail server does not offer STARTTLS, and nothing is sent to it in the clear")}
 	}
 	if _, err := s.command("the start of TLS", 2, "STARTTLS"); err != nil {
@@ -408,11 +391,11 @@ func (e *Email) connect(ctx context.Context, s *smtpSession) error {
 	if err := s.secure(ctx, e.tlsConfig); err != nil {
 		return err
 	}
-	return s.hello(e.Helo) // what it offered before might have come from anybody
+	return s.hello(e.Helo) // anybody could have written the offers that came before TLS
 }
 
-// whyNoMailServer says why there is no connection, in words that show no address.
-func whyNoMailServer(err error) error {
+// connectionProblem explains why there is no connection. It shows no address.
+func connectionProblem(err error) error {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return errors.New("the name of the mail server does not exist")
 	} else if ok {
@@ -445,11 +428,11 @@ func whyNoMailServer(err error) error {
 	return errors.New("the mail server broke off the start of TLS")
 }
 
-// smtpPause is for a server that is busy or has too many connections: it says so before anything of ours has been looked at,
-// or by closing the connection, and means whatever else is for it as well.
+// smtpPause is the pause of the whole channel after a server is busy or has too many connections. It says so before it has
+// looked at a message, or by closing the connection.
 const smtpPause = 30 * time.Second
 
-// outcome is what Send has to return when the dialogue ended with err.
+// outcome is the error that Send returns when the dialogue ended with err.
 func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error) error {
 	if err == nil {
 		return nil
@@ -461,7 +444,7 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 		switch {
 		case refused.code/100 == 5:
 			return &engine.FinalError{Err: refused}
-		case refused.code == 421, refused.code/100 == 4 && s.offers == nil:
+		case refused.code == 421, refused.code/100 == 4 && s.extensions == nil:
 			return &engine.RetryLaterError{After: smtpPause, Everywhere: true, Err: refused}
 		}
 		return refused // for a mail that is greylisted, say, the usual schedule is the right one
@@ -483,11 +466,10 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 	}
 }
 
-// maxMailAnswer bounds what is kept of the server's words.
+// maxMailAnswer bounds the part of the server's answer that is stored.
 const maxMailAnswer = 4 << 10
 
-// withoutSecrets is the beginning of what a server said, without the password in case it was repeated there, and without
-// the proofs of knowing it that were sent.
+// withoutSecrets is the beginning of a server's answer, in which the password and the proofs that were sent are masked.
 func (e *Email) withoutSecrets(answer string, proofs []string) string {
 	if e.password != "" {
 		secrets := proofs

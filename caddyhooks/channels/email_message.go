@@ -52,7 +52,7 @@ func (m *mailMessage) write(w io.Writer) error {
 	fmt.Fprintf(&head, "Date: %s\r\n", m.date.UTC().Format(time.RFC1123Z))
 	fmt.Fprintf(&head, "Message-ID: <%s>\r\n", m.id)
 	fmt.Fprintf(&head, "X-Service-Run-Id: %s\r\n", outbound.HeaderValue(m.runID))
-	// Asks those who answer mail by machine not to answer this one.
+	// Asks programs that answer mail not to answer this one.
 	head.WriteString("Auto-Submitted: auto-generated\r\n")
 	head.WriteString("MIME-Version: 1.0\r\n")
 	head.WriteString("Content-Type: text/plain; charset=utf-8\r\n")
@@ -72,7 +72,7 @@ func (m *mailMessage) write(w io.Writer) error {
 	return body.Close()
 }
 
-// subjectPlaceholder matches what looks like a placeholder of ours. Those of Caddy have dots in them.
+// subjectPlaceholder matches the placeholders of subjects, and misspelt ones. Caddy's placeholders have dots in them.
 var subjectPlaceholder = regexp.MustCompile(`\{[A-Za-z0-9_]*\}`)
 
 func checkMailSubject(subject string) error {
@@ -93,8 +93,8 @@ func checkMailSubject(subject string) error {
 // maxMailSubject bounds the subject, in characters.
 const maxMailSubject = 250
 
-// fillMailSubject replaces the placeholders of a subject. The chat's id comes from outside: what cannot be seen in it might
-// change how the rest is shown.
+// fillMailSubject replaces the placeholders of a subject. The chat id comes from outside: invisible
+// characters in it could change how the rest is shown.
 func fillMailSubject(subject string, d *engine.Delivery) string {
 	chat := strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {

@@ -328,6 +328,7 @@ func asMailed(text string) string {
 }
 
 func TestEmailArrivesFieldByField(t *testing.T) {
+	t.Parallel()
 	servers := startSMTP(t, smtpSpec{})
 	e := newEmail(t, Email{Server: servers.address(0), TLS: "off", From: `"Ägent, the 2nd" <agent@bücher.example>`,
 		Subject: "Antwort für {chat_id}: {status} ({run_id})", Helo: "client.example.com"})
@@ -464,6 +465,7 @@ func kindOf(err error) string {
 }
 
 func TestEmailFailsWithAReason(t *testing.T) {
+	// Not parallel: another test could listen on the port that this one leaves.
 	pki := newTestPKI(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -577,6 +579,7 @@ func TestEmailFailsWithAReason(t *testing.T) {
 }
 
 func TestEmailKeepsThePasswordFromErrorsAndAnswers(t *testing.T) {
+	t.Parallel()
 	pki := newTestPKI(t)
 	const password = "pa$$w0rd?>~wrong"
 	var specs []smtpSpec
@@ -606,6 +609,7 @@ func TestEmailKeepsThePasswordFromErrorsAndAnswers(t *testing.T) {
 }
 
 func TestEmailKeepsTheBeginningOfALongAnswer(t *testing.T) {
+	t.Parallel()
 	line := "550-" + strings.Repeat("ü", 200) + "\r\n"
 	servers := startSMTP(t, smtpSpec{UTF8: true, On: map[string]string{"RCPT": strings.Repeat(line, 40) + "550 end"}})
 	d := exampleDelivery()
@@ -619,6 +623,7 @@ func TestEmailKeepsTheBeginningOfALongAnswer(t *testing.T) {
 }
 
 func TestEmailTakesNoLongerThanItsTimeout(t *testing.T) {
+	t.Parallel()
 	pki := newTestPKI(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
@@ -658,6 +663,7 @@ func TestEmailTakesNoLongerThanItsTimeout(t *testing.T) {
 }
 
 func TestEmailStopsWithItsContext(t *testing.T) {
+	t.Parallel()
 	servers := startSMTP(t, smtpSpec{On: map[string]string{"RCPT": "hang"}})
 	e := newEmail(t, Email{Server: servers.address(0), TLS: "off"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -676,6 +682,7 @@ func TestEmailStopsWithItsContext(t *testing.T) {
 }
 
 func TestEmailIsDeliveredWhateverBecomesOfTheGoodbye(t *testing.T) {
+	t.Parallel()
 	goodbyes := []string{"drop", "hang", "500 what", "421 gone"}
 	var specs []smtpSpec
 	for _, what := range goodbyes {
@@ -697,6 +704,7 @@ func TestEmailIsDeliveredWhateverBecomesOfTheGoodbye(t *testing.T) {
 }
 
 func TestEmailIsTheSameInEveryAttempt(t *testing.T) {
+	t.Parallel()
 	servers := startSMTP(t, smtpSpec{On: map[string]string{"DOT": "drop"}}, smtpSpec{})
 	d := exampleDelivery()
 	if err := newEmail(t, Email{Server: servers.address(0), TLS: "off"}).Send(t.Context(), d); err == nil || kindOf(err) != again {
@@ -714,6 +722,7 @@ func TestEmailIsTheSameInEveryAttempt(t *testing.T) {
 }
 
 func TestEmailTakesAnAnswerOfAMegabyteInOnePiece(t *testing.T) {
+	t.Parallel()
 	pki := newTestPKI(t)
 	servers := startSMTP(t, smtpSpec{TLS: "starttls", Cert: pki.good.cert, Key: pki.good.key})
 	d := exampleDelivery()
@@ -732,6 +741,7 @@ func TestEmailTakesAnAnswerOfAMegabyteInOnePiece(t *testing.T) {
 }
 
 func TestEmailGoesToNonASCIIAddressesThroughServersThatTakeThem(t *testing.T) {
+	t.Parallel()
 	servers := startSMTP(t, smtpSpec{UTF8: true}, smtpSpec{UTF8: true})
 	for i, to := range []string{"jürgen@bücher.example", "user@example.org"} {
 		d := exampleDelivery()
@@ -760,6 +770,7 @@ func TestEmailGoesToNonASCIIAddressesThroughServersThatTakeThem(t *testing.T) {
 // TestEmailBelievesNothingSaidBeforeTLS talks to a server, or somebody in between, that sends answers ahead with the last
 // one before TLS.
 func TestEmailBelievesNothingSaidBeforeTLS(t *testing.T) {
+	t.Parallel()
 	pki := newTestPKI(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -803,6 +814,7 @@ func TestEmailBelievesNothingSaidBeforeTLS(t *testing.T) {
 }
 
 func TestEmailRefusesBlankAnswers(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", " \r\n\t\n", "\u200b\u2800", "\x00\x07", "\ufeff\u00ad \u3164"} {
 		d := exampleDelivery()
 		d.Body = text
@@ -814,6 +826,7 @@ func TestEmailRefusesBlankAnswers(t *testing.T) {
 }
 
 func TestEmailSaysWhyThereIsNoServer(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err  error
 		want string
@@ -825,13 +838,14 @@ func TestEmailSaysWhyThereIsNoServer(t *testing.T) {
 		{&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}}, "the certificate of the mail server is not valid"},
 		{io.EOF, "the mail server broke off the start of TLS"},
 	} {
-		if got := whyNoMailServer(c.err).Error(); got != c.want {
+		if got := connectionProblem(c.err).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
 		}
 	}
 }
 
 func TestEmailTakesBareAddressesOnly(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("a", 60)
 	for to, want := range map[string]string{
 		"a@b":                                          "a@b",
@@ -869,6 +883,7 @@ func TestEmailTakesBareAddressesOnly(t *testing.T) {
 }
 
 func TestEmailSubjectIsShortAndReadAsWritten(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ subject, chat, want string }{
 		{"Answer from the agent", "x", "Answer from the agent"},
 		{"[{status}] {run_id} {chat_id}", "c", "[completed] 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b c"},

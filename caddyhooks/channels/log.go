@@ -1,4 +1,3 @@
-// Package channels holds the messaging channels to which answers can be delivered.
 package channels
 
 import (
@@ -9,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
 
 func init() {
@@ -43,10 +43,7 @@ func (*Log) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	if d.NextBlock(d.Nesting()) {
-		return d.Errf("unrecognized subdirective '%s'; the log channel takes none", d.Val())
-	}
-	return nil
+	return caddyconf.ReadBlock(d, "the log channel")
 }
 
 // ValidTo takes any name that can be printed.

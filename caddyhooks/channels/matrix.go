@@ -17,8 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 func init() {
@@ -59,15 +59,15 @@ func (m *Matrix) Provision(caddy.Context) error {
 //	}
 func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	// An error must not quote the token.
-	if !d.AllArgs(&m.URL, &m.Token) || strings.TrimSpace(m.Token) == "" {
+	args, err := caddyconf.List(d)
+	if err != nil || len(args) != 2 || strings.TrimSpace(args[1]) == "" {
 		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank")
 	}
-	m.Token = shorthand.Undo(m.Token)
-	if err := checkParsed(d, &m.URL, checkBaseURL); err != nil {
-		return err
+	m.URL, m.Token = args[0], args[1]
+	if err := checkBaseURL(m.URL); err != nil && !caddyconf.HasPlaceholder(m.URL) {
+		return d.WrapErr(err)
 	}
-	return parseOptions(d, "matrix", timeoutOption(&m.Timeout))
+	return caddyconf.ReadBlock(d, "channel matrix", timeoutDirective(&m.Timeout))
 }
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)
@@ -108,7 +108,7 @@ type matrixMessage struct {
 	Mentions struct{} `json:"m.mentions"`
 }
 
-// An event may have 64 KiB, in JSON, with what servers add to it.
+// An event may have 64 KiB of JSON, which includes members that servers add.
 var matrixSplitter = splitter{limit: 32 << 10, size: jsonLength}
 
 // jsonLength is how many bytes a text has as a string in JSON, if nothing is escaped that need not be.
@@ -135,7 +135,7 @@ func (m *Matrix) Send(ctx context.Context, d *engine.Delivery) error {
 		}
 		err = m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
 			if id, _ := answer["event_id"].(string); o.Delivered && id == "" {
-				unexpected(o, "a Matrix server")
+				markUnexpected(o, "a Matrix server")
 				return
 			}
 			judgeMatrix(o, answer, "there is no such room, or the user of this channel has not joined it")
@@ -171,7 +171,7 @@ func (m *Matrix) room(ctx context.Context, d *engine.Delivery) (string, error) {
 	var room string
 	err = m.call(d, req, func(o *outbound.Outcome, answer map[string]any) {
 		if room, _ = answer["room_id"].(string); o.Delivered && !isRoomID(room) {
-			unexpected(o, "a Matrix server")
+			markUnexpected(o, "a Matrix server")
 			return
 		}
 		judgeMatrix(o, answer, "no room has this alias")
@@ -183,7 +183,7 @@ func (m *Matrix) room(ctx context.Context, d *engine.Delivery) (string, error) {
 	return room, nil
 }
 
-// aliases are the rooms that aliases stood for a short while ago.
+// aliases remembers for a while which room an alias stands for.
 type aliases struct {
 	mu    sync.Mutex
 	rooms map[string]resolvedAlias
@@ -196,7 +196,7 @@ type resolvedAlias struct {
 
 const (
 	aliasTime  = 10 * time.Minute
-	maxAliases = 1000 // everybody who may send runs can name one
+	maxAliases = 1000 // callers of hooks choose them
 )
 
 func (a *aliases) room(alias string) (string, bool) {
@@ -230,7 +230,7 @@ func judgeMatrix(o *outbound.Outcome, answer map[string]any, notFound string) {
 	}
 	code, _ := answer["errcode"].(string)
 	if !matrixError.MatchString(code) {
-		o.Reason = answered("the Matrix server", o.Status, explainStatus(o.Status))
+		o.Reason = answerReason("the Matrix server", o.Status, explainStatus(o.Status))
 		return
 	}
 	why := matrixReasons[code]
@@ -239,13 +239,13 @@ func judgeMatrix(o *outbound.Outcome, answer map[string]any, notFound string) {
 		why = notFound
 	case "M_LIMIT_EXCEEDED":
 		o.Final = false
-		o.RetryAfter = max(o.RetryAfter, pause(answer["retry_after_ms"], time.Millisecond))
-		o.Everywhere = true // servers count by user, not by room
+		o.RetryAfter = max(o.RetryAfter, readPause(answer["retry_after_ms"], time.Millisecond))
+		o.WholeChannel = true // servers count by user, not by room
 	}
-	o.Reason = answered("the Matrix server", code, why)
+	o.Reason = answerReason("the Matrix server", code, why)
 }
 
-// matrixReasons says what an operator can do about an error.
+// matrixReasons explains error codes to an operator.
 var matrixReasons = map[string]string{
 	"M_FORBIDDEN":        "the user of this channel has not joined the room, or may not write in it",
 	"M_UNKNOWN_TOKEN":    "it does not know the token of this channel",

@@ -60,6 +60,7 @@ func startMatrix(t *testing.T, token, room string, lose func(n int) bool) *matri
 }
 
 func TestMatrixMessageOnTheWire(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ to, path string }{
 		{"!room:example.org", "/_matrix/client/v3/rooms/%21room:example.org/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
 		{"!31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM", "/_matrix/client/v3/rooms/%2131hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM/send/m.room.message/msg_0197f5a0111172228333444455556666_0.0"},
@@ -81,6 +82,7 @@ func TestMatrixMessageOnTheWire(t *testing.T) {
 }
 
 func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
+	t.Parallel()
 	s := startMatrix(t, "hush-1", "!room:example.org", never)
 	channel := loadChannel(t, "matrix "+s.URL+" hush-1")
 	for i := range 3 {
@@ -137,6 +139,7 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 
 // The inbox of the example plays a homeserver, too.
 func TestExampleInboxKnowsAliases(t *testing.T) {
+	// Not parallel: another test could listen on the port that this one leaves.
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs Python")
@@ -189,6 +192,7 @@ func TestExampleInboxKnowsAliases(t *testing.T) {
 }
 
 func TestMatrixSendsOnceWhenAnswersGetLost(t *testing.T) {
+	t.Parallel()
 	s := startMatrix(t, "hush-1", "!room:example.org", func(n int) bool { return n%2 == 1 })
 	channel := loadChannel(t, "matrix "+s.URL+" hush-1")
 	d := delivery("!room:example.org", strings.Repeat("\"word\"\n", 10_000))
@@ -209,6 +213,7 @@ func TestMatrixSendsOnceWhenAnswersGetLost(t *testing.T) {
 }
 
 func TestMatrixErrors(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		status int
 		body   string
@@ -241,6 +246,7 @@ func TestMatrixErrors(t *testing.T) {
 }
 
 func TestMatrixChats(t *testing.T) {
+	t.Parallel()
 	channel := new(Matrix)
 	for _, to := range []string{"!a:b", "!OGEhHVWSdvArJzumhm:matrix.org", "!x:example.org:8448", "!x:[::1]:8448", "!31hneApxJ_1o-63DmFrpeqnkFfWppnzWso1JvH3ogLM",
 		"#room:example.org", "#büro-2:example.org", "#🎉:example.org", "#..a:example.org", "!x:[1::]", "!" + strings.Repeat("a", 250) + ":b.c"} {

@@ -74,12 +74,11 @@ type slackMessage struct {
 	UnfurlMedia bool   `json:"unfurl_media"`
 }
 
-// The limit is what Slack recommends; it would take ten times as much.
+// Slack recommends this limit, and takes ten times as much.
 var slackSplitter = splitter{limit: 4000, size: func(text string) int { return utf16Length(escapeSlack.Replace(text)) }}
 
-// escapeSlack escapes what mentions, and links with a text of their own, are written with. The rest is up to the fields of
-// the message: parse none asks Slack not to look for bare addresses, and without link_names it does not look for @names and
-// #channels.
+// escapeSlack escapes the characters that mentions and links are written with. The fields of the message do the rest: parse
+// none asks Slack not to look for bare addresses, and without link_names it does not look for @names and #channels.
 var escapeSlack = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // Send posts the answer, in as many messages as it takes.
@@ -108,25 +107,25 @@ func judgeSlack(o *outbound.Outcome, answer map[string]any) {
 		return
 	case answer["ok"] == false && slackError.MatchString(code):
 		if o.Delivered {
-			o.Final = !slackPasses[code]
+			o.Final = !slackTemporary[code]
 		}
 		o.Delivered = false
-		o.Reason = answered("Slack", code, slackReasons[code])
+		o.Reason = answerReason("Slack", code, slackReasons[code])
 	case o.Delivered:
-		unexpected(o, "Slack")
+		markUnexpected(o, "Slack")
 	default:
-		o.Reason = answered("Slack", o.Status, explainStatus(o.Status))
+		o.Reason = answerReason("Slack", o.Status, explainStatus(o.Status))
 	}
 }
 
-// slackPasses are the errors that may be gone the next time.
-var slackPasses = map[string]bool{
+// slackTemporary has the errors for which another attempt may help.
+var slackTemporary = map[string]bool{
 	"ratelimited": true, "rate_limited": true, "message_limit_exceeded": true,
 	"internal_error": true, "fatal_error": true, "service_unavailable": true, "request_timeout": true,
 	"team_added_to_org": true, "org_login_required": true, // while a workspace is moved
 }
 
-// slackReasons says what an operator can do about an error.
+// slackReasons explains error codes to an operator.
 var slackReasons = map[string]string{
 	"channel_not_found":                     "there is no such channel, or the app has not been invited to it",
 	"not_in_channel":                        "the app has not been invited to the channel",

@@ -35,6 +35,7 @@ func startSlack(t *testing.T, token string) *service {
 }
 
 func TestSlackMessageOnTheWire(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"Hello":                              "Hello",
 		"<!channel> <@U123> <!here|x> & *b*": "&lt;!channel&gt; &lt;@U123&gt; &lt;!here|x&gt; &amp; *b*",
@@ -61,6 +62,7 @@ func TestSlackMessageOnTheWire(t *testing.T) {
 }
 
 func TestSlackErrors(t *testing.T) {
+	t.Parallel()
 	final := func(words string) outcome { return outcome{kind: "final", words: words} }
 	again := func(words string) outcome { return outcome{kind: "later", after: 9 * time.Second, words: words} }
 	for code, want := range map[string]outcome{
@@ -106,6 +108,7 @@ func TestSlackErrors(t *testing.T) {
 }
 
 func TestSlackChats(t *testing.T) {
+	t.Parallel()
 	channel := new(Slack)
 	for _, to := range []string{"C0123456789", "G0123456789", "D0123456789", "U0123456789", "W0123456789", "#general", "#team-a_1", "#büro", "#日本", "#" + strings.Repeat("a", 80)} {
 		if err := channel.ValidTo(to); err != nil {

@@ -24,28 +24,28 @@ type smtpSession struct {
 	text    *textproto.Conn   // over raw, or over TLS on it
 	answers *io.LimitedReader // under text
 
-	offers map[string]string // what the server can do, and the parameters of that; nil before the greetings
-	proofs []string          // what was sent to prove knowledge of the password, as it was sent
-	code   int               // of the last answer, 0 if there is none …
-	answer string            // … and its text
-	sent   bool              // the whole message went out
-	idle   bool              // the last command has been answered
-	stop   func() bool       // lets go of the context
+	extensions map[string]string // of the server, with their parameters; nil before the greetings
+	proofs     []string          // texts that were sent to prove knowledge of the password
+	code       int               // of the last answer, 0 if there is none …
+	answer     string            // … and its text
+	sent       bool              // the whole message went out
+	idle       bool              // the last command has been answered
+	stop       func() bool       // lets go of the context
 }
 
-// maxSMTPAnswers bounds what is read from a server, all answers together.
+// maxSMTPAnswers bounds the answers of a server, all together.
 const maxSMTPAnswers = 64 << 10
 
 // open starts the session on a connection, which is broken off when ctx is done.
 func (s *smtpSession) open(ctx context.Context, conn net.Conn) {
 	s.raw = conn
 	s.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	s.speakOver(conn)
+	s.useConn(conn)
 }
 
-// speakOver begins afresh on the connection: what was received before, and not read, is dropped.
-func (s *smtpSession) speakOver(conn net.Conn) {
-	s.offers = nil
+// useConn goes on over another connection. Bytes that were received and not read are dropped.
+func (s *smtpSession) useConn(conn net.Conn) {
+	s.extensions = nil
 	s.answers = &io.LimitedReader{R: conn, N: maxSMTPAnswers}
 	s.text = textproto.NewConn(struct {
 		io.Reader
@@ -58,9 +58,9 @@ func (s *smtpSession) secure(ctx context.Context, config *tls.Config) error {
 	s.idle = false
 	conn := tls.Client(s.raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return &engine.UnreachableError{Err: whyNoMailServer(err)}
+		return &engine.UnreachableError{Err: connectionProblem(err)}
 	}
-	s.speakOver(conn)
+	s.useConn(conn)
 	s.idle = true
 	return nil
 }
@@ -85,7 +85,7 @@ func (s *smtpSession) close(ctx context.Context) {
 
 // smtpRefusal is an answer other than the one that lets the dialogue go on.
 type smtpRefusal struct {
-	what string // was refused
+	what string // the thing that was refused
 	code int
 }
 
@@ -100,7 +100,7 @@ func (r *smtpRefusal) Error() string {
 	}
 }
 
-// command sends one line and reads the answer. What names the thing that the server may refuse here.
+// command sends one line and reads the answer. what is the subject of the error if the server refuses.
 func (s *smtpSession) command(what string, want int, format string, args ...any) (answer string, err error) {
 	s.idle = false
 	if err := s.text.PrintfLine(format, args...); err != nil {
@@ -122,29 +122,29 @@ func (s *smtpSession) read(what string, want int) (answer string, err error) {
 	return answer, nil
 }
 
-// hello greets the server and learns what it offers.
+// hello greets the server, which answers with its extensions.
 func (s *smtpSession) hello(name string) error {
 	answer, err := s.command("the greeting", 2, "EHLO %s", name)
 	if err != nil {
 		return err
 	}
-	s.offers = make(map[string]string)
+	s.extensions = make(map[string]string)
 	_, lines, _ := strings.Cut(answer, "\n")
 	for line := range strings.SplitSeq(lines, "\n") {
 		word, parameters, _ := strings.Cut(strings.ToUpper(line), " ")
-		s.offers[word] = parameters
+		s.extensions[word] = parameters
 	}
 	return nil
 }
 
-// login proves to the server who we are. In private the plainest way is the one that works everywhere; where others can
-// listen, the password is better not said.
+// login logs in. Over a private connection PLAIN comes first, since it works everywhere; where others can listen, CRAM-MD5
+// does, which does not send the password.
 func (s *smtpSession) login(username, password string, private bool) error {
 	ways := []string{"PLAIN", "LOGIN", "CRAM-MD5"}
 	if !private {
 		ways = []string{"CRAM-MD5", "PLAIN", "LOGIN"}
 	}
-	offered := strings.Fields(s.offers["AUTH"])
+	offered := strings.Fields(s.extensions["AUTH"])
 	known := slices.IndexFunc(ways, func(way string) bool { return slices.Contains(offered, way) })
 	if known < 0 {
 		return &engine.FinalError{Err: errors.New("the mail server offers none of PLAIN, LOGIN and CRAM-MD5 to log in with")}

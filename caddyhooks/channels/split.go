@@ -22,13 +22,13 @@ type splitter struct {
 // maxParts bounds the messages that one answer can become.
 const maxParts = 50
 
-// split returns the parts of a text, none of which is blank. Nothing gets lost but white space between them, and what
-// comes after the last part that is allowed, which says so and names the run that has the rest.
+// split returns the parts of a text, none of which is blank. Only white space between them is lost, and the text
+// after maxParts parts: the last part then says how much is missing, and names the run that has it.
 func (s splitter) split(text, runID string) []string {
 	var parts []string
 	rest := trimBlankLines(text)
 	for at := firstVisible(rest); at >= 0; at = firstVisible(rest) {
-		if at > 4*s.limit { // more of nothing than a part has room for
+		if at > 4*s.limit { // more invisible characters than fit in a part
 			rest = rest[at:]
 		}
 		if len(parts) == maxParts-1 && s.cut(rest, "") < len(rest) {
@@ -103,9 +103,9 @@ func breakBefore(text string, n int) int {
 	ended := false // whether a sentence has ended, quotes and brackets aside
 	for i := 0; i <= n && i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
-		if !breaks(r) {
+		if !isBreak(r) {
 			closes := strings.ContainsRune(closers, r)
-			if ended && !closes && isWide(text[:i]) {
+			if ended && !closes && endsInWideStop(text[:i]) {
 				last[sentence] = i
 			}
 			ended = ended && closes || strings.ContainsRune(".!?…。！？", r)
@@ -116,7 +116,7 @@ func breakBefore(text string, n int) int {
 		lines := 0
 		for end < len(text) {
 			r, size := utf8.DecodeRuneInString(text[end:])
-			if !breaks(r) {
+			if !isBreak(r) {
 				break
 			}
 			if r == '\n' {
@@ -133,7 +133,7 @@ func breakBefore(text string, n int) int {
 		case ended:
 			kind = sentence
 		}
-		if after, _ := utf8.DecodeRuneInString(text[end:]); !extends(after) {
+		if after, _ := utf8.DecodeRuneInString(text[end:]); !extendsCharacter(after) {
 			last[kind] = i
 		}
 		i, ended = end, false
@@ -159,18 +159,18 @@ func breakBefore(text string, n int) int {
 // closers may stand between the end of a sentence and the space after it.
 const closers = `"')]}»”’」』）`
 
-// isWide reports whether a text ends with one of the full stops that no space follows.
-func isWide(text string) bool {
+// endsInWideStop reports whether a text ends with a full stop that no space follows, as in Chinese.
+func endsInWideStop(text string) bool {
 	r, _ := utf8.DecodeLastRuneInString(strings.TrimRight(text, closers))
 	return strings.ContainsRune("。！？", r)
 }
 
-// breaks reports whether a text may be broken at r: at white space, but for what is there to hold words together.
-func breaks(r rune) bool {
+// isBreak reports whether a text may be broken at r: at white space other than no-break spaces.
+func isBreak(r rune) bool {
 	return unicode.IsSpace(r) && r != '\u00A0' && r != '\u2007' && r != '\u202F'
 }
 
-// isBoundary reports whether what a reader takes for one character ends at i. It goes by the common cases of UAX #29.
+// isBoundary reports whether a character, as a reader sees characters, ends at i. It covers the common cases of UAX #29.
 func isBoundary(text string, i int) bool {
 	if i == 0 || i == len(text) {
 		return true
@@ -178,7 +178,7 @@ func isBoundary(text string, i int) bool {
 	before, _ := utf8.DecodeLastRuneInString(text[:i])
 	after, _ := utf8.DecodeRuneInString(text[i:])
 	switch {
-	case extends(after), before == zeroWidthJoiner, isHangul(before) && joinsHangul(before, after):
+	case extendsCharacter(after), before == zeroWidthJoiner, isHangul(before) && joinsHangul(before, after):
 		return false
 	case isRegional(before) && isRegional(after): // flags are pairs of them
 		pairs := 0
@@ -196,8 +196,8 @@ func isBoundary(text string, i int) bool {
 
 const zeroWidthJoiner = '\u200D'
 
-// extends reports whether r belongs to the character before it.
-func extends(r rune) bool {
+// extendsCharacter reports whether r belongs to the character before it.
+func extendsCharacter(r rune) bool {
 	return unicode.Is(unicode.M, r) || r == zeroWidthJoiner || r == '\u200C' ||
 		0x1F3FB <= r && r <= 0x1F3FF || // skin tones
 		0xE0020 <= r && r <= 0xE007F || // tags, which flags of regions are spelled with
@@ -262,8 +262,8 @@ func cleanText(text string) string {
 	}, text)
 }
 
-// utf16Length is the number of UTF-16 code units of a text. Some services count those, others code points, of which there
-// are never more.
+// utf16Length is the number of UTF-16 code units of a text. Some services count code units, others code points, of which
+// there are never more.
 func utf16Length(text string) int {
 	n := 0
 	for _, r := range text {

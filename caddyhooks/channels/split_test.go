@@ -12,6 +12,7 @@ import (
 )
 
 func TestTextsAreSplitAtTheBestPlace(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, text string
 		limit      int
@@ -60,6 +61,7 @@ func TestTextsAreSplitAtTheBestPlace(t *testing.T) {
 }
 
 func TestLimitHoldsForWhatIsSent(t *testing.T) {
+	t.Parallel()
 	limits := map[string]struct {
 		field string
 		limit int
@@ -89,6 +91,7 @@ func TestLimitHoldsForWhatIsSent(t *testing.T) {
 }
 
 func TestOverlongAnswerSaysWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
 	s := splitter{limit: 200, size: utf16Length}
 	word := "word😀 "
 	text := strings.Repeat(word, 10_000)
@@ -121,6 +124,7 @@ func TestOverlongAnswerSaysWhatIsLeftOut(t *testing.T) {
 }
 
 func TestCleanTextHoldsNoControlCharacters(t *testing.T) {
+	t.Parallel()
 	got := cleanText("a\r\nb\rc\x00\x1b[1m\x7f\u0085d\u2028e\u2029f\tg\xff\ufffe\U0001fffe\ufdd0h\u009f\u200d\u202eü")
 	if want := "a\nb\nc[1m\nd\ne\nf\tg\ufffdh\u200d\u202eü"; got != want {
 		t.Errorf("got %q, want %q", got, want)

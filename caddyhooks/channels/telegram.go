@@ -26,9 +26,8 @@ func init() {
 // Telegram is a channel that sends answers as a Telegram bot, whose token it has. A chat is an id or the @name of a public
 // group or channel, and <chat>/<id> is a topic in it. The url is that of a Bot API server of one's own.
 //
-// Telegram finds links, #tags and /commands in every text. It would notify people by their @name, too; those are shown in
-// the typeface of code, which is what keeps it from doing so. It cannot tell a repeat: when its answer gets lost, a message
-// is sent twice.
+// Telegram finds links, #tags and /commands in every text. It would notify people by their @name, too; @names are
+// sent as code, so that it does not. It cannot tell a repeat: when its answer gets lost, a message is sent twice.
 type Telegram struct {
 	API
 }
@@ -120,10 +119,10 @@ func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
 	if err != nil {
 		return &engine.FinalError{Err: err}
 	}
-	parts := telegramSplitter.split(strings.Map(keptByTelegram, cleanText(d.Body)), d.RunID)
+	parts := telegramSplitter.split(strings.Map(dropAsTelegramDoes, cleanText(d.Body)), d.RunID)
 	return sendParts(d, parts, func(part string) error {
 		body := encodeJSON(telegramMessage{
-			Chat: chat, Topic: topic, Text: part, Entities: quietMentions(part), Preview: telegramPreview{Disabled: true},
+			Chat: chat, Topic: topic, Text: part, Entities: mentionsAsCode(part), Preview: telegramPreview{Disabled: true},
 		})
 		req, err := t.request(ctx, http.MethodPost, "/bot"+url.PathEscape(t.token)+"/sendMessage", body)
 		if err != nil {
@@ -133,8 +132,9 @@ func (t *Telegram) Send(ctx context.Context, d *engine.Delivery) error {
 	})
 }
 
-// keptByTelegram drops what Telegram would drop itself. If it did, @names could come about behind our back.
-func keptByTelegram(r rune) rune {
+// dropAsTelegramDoes drops the characters that Telegram drops. Otherwise its dropping could make @names that were not sent as
+// code.
+func dropAsTelegramDoes(r rune) rune {
 	if 0x202A <= r && r <= 0x202E || r == 0x30A || r == 0x333 || r == 0x33F {
 		return -1
 	}
@@ -143,11 +143,11 @@ func keptByTelegram(r rune) rune {
 
 var telegramMention = regexp.MustCompile(`(?:^|[^A-Za-z0-9_])(@[A-Za-z0-9_]{2,})`)
 
-// maxEntities is how many entities Telegram heeds in one message.
+// maxEntities is the number of entities in a message after which Telegram ignores the rest.
 const maxEntities = 100
 
-// quietMentions makes code of the @names in a text, and of the whole text if there are too many of them.
-func quietMentions(text string) []telegramEntity {
+// mentionsAsCode marks the @names in a text as code, or the whole text if there are too many of them.
+func mentionsAsCode(text string) []telegramEntity {
 	found := telegramMention.FindAllStringSubmatchIndex(text, maxEntities+1)
 	if len(found) > maxEntities {
 		return []telegramEntity{{Type: "code", Length: utf16Length(text)}}
@@ -176,14 +176,14 @@ func judgeTelegram(o *outbound.Outcome, answer map[string]any) {
 			status, _ = strconv.Atoi(string(code))
 		}
 		if status < 400 || status > 599 {
-			unexpected(o, "Telegram")
+			markUnexpected(o, "Telegram")
 			return
 		}
 		o.Delivered = false
 		o.Final = status < 500 && status != http.StatusTooManyRequests
 	}
 	parameters, _ := answer["parameters"].(map[string]any)
-	o.RetryAfter = max(o.RetryAfter, pause(parameters["retry_after"], time.Second))
+	o.RetryAfter = max(o.RetryAfter, readPause(parameters["retry_after"], time.Second))
 	description, _ := answer["description"].(string)
 	why := explainTelegram(status, description)
 	if to, ok := parameters["migrate_to_chat_id"].(json.Number); ok {
@@ -192,10 +192,10 @@ func judgeTelegram(o *outbound.Outcome, answer map[string]any) {
 			why = fmt.Sprintf("the group has become a supergroup; its id is %d now", id)
 		}
 	}
-	o.Reason = answered("Telegram", status, why)
+	o.Reason = answerReason("Telegram", status, why)
 }
 
-// telegramReasons says in our words what Telegram says in a description that is no part of its contract.
+// telegramReasons explains descriptions of errors, which are no part of the API, to an operator.
 var telegramReasons = []struct{ word, why string }{
 	{"chat not found", "there is no such chat, or the bot has never been in it"},
 	{"bot was blocked", "the user has blocked the bot"},

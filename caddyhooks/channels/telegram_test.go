@@ -44,6 +44,7 @@ func startTelegram(t *testing.T, token string) *service {
 }
 
 func TestTelegramMessageOnTheWire(t *testing.T) {
+	t.Parallel()
 	const token = "123456:AAE-secret_token"
 	for _, tc := range []struct{ to, text, want string }{
 		{"-1001234567890", "Hello <b>*world*</b> & https://example.org", `{"chat_id":-1001234567890,"text":"Hello <b>*world*</b> & https://example.org","link_preview_options":{"is_disabled":true}}`},
@@ -70,6 +71,7 @@ func TestTelegramMessageOnTheWire(t *testing.T) {
 
 // Telegram takes for a mention what follows an @, whatever it has to leave out for it.
 func TestTelegramMentionsNobody(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"@alice": "@alice", "(@alice)": "@alice", "@@alice": "@alice", "ü@alice": "@alice", "x@alice": "", "_@alice": "",
 		"@\u202aalice": "@alice", "@al\u0333ice": "@alice", "\u202e@alice": "@alice", "@ alice": "", "@": "", "/start@alice": "",
@@ -95,15 +97,16 @@ func TestTelegramMentionsNobody(t *testing.T) {
 		}
 	}
 
-	if got := quietMentions(strings.Repeat("@alice ", 100)); len(got) != 100 || got[99].Offset != 99*7 {
+	if got := mentionsAsCode(strings.Repeat("@alice ", 100)); len(got) != 100 || got[99].Offset != 99*7 {
 		t.Errorf("100 names are %d entities", len(got))
 	}
-	if got := quietMentions("😀" + strings.Repeat("@alice ", 101)); len(got) != 1 || got[0] != (telegramEntity{"code", 0, 2 + 101*7}) {
+	if got := mentionsAsCode("😀" + strings.Repeat("@alice ", 101)); len(got) != 1 || got[0] != (telegramEntity{"code", 0, 2 + 101*7}) {
 		t.Errorf("101 names are %+v", got)
 	}
 }
 
 func TestTelegramAnswersLongMessagesAtLength(t *testing.T) {
+	t.Parallel()
 	s := startTelegram(t, "1:hush")
 	d := delivery("42", strings.Repeat("ä", 10_000))
 	if err := loadChannel(t, "telegram 1:hush {\n url "+s.URL+"\n}").Send(t.Context(), d); err != nil || d.Sent != 3 {
@@ -112,6 +115,7 @@ func TestTelegramAnswersLongMessagesAtLength(t *testing.T) {
 }
 
 func TestTelegramErrors(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		status int
 		body   string
@@ -154,6 +158,7 @@ func TestTelegramErrors(t *testing.T) {
 }
 
 func TestTelegramChats(t *testing.T) {
+	t.Parallel()
 	channel := new(Telegram)
 	for _, to := range []string{"1", "-1", "123456789", "-1001234567890", "9223372036854775807", "-9223372036854775808", "@abcde", "@Our_Channel_1",
 		"@" + strings.Repeat("a", 32), "-1001234567890/1", "@our_channel/42"} {

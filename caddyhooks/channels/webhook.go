@@ -16,16 +16,16 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 func init() {
 	caddy.RegisterModule(Webhook{})
 }
 
-// Webhook is a channel that posts answers as JSON to a url of one's own, for chats of any name. Every answer with a status
-// of 2xx is taken for a yes. A token is sent as `Authorization: Bearer`.
+// Webhook is a channel that posts answers as JSON to a URL of the operator, for chats of any name. Every status of 2xx means
+// that the answer has arrived. A token is sent as `Authorization: Bearer`.
 type Webhook struct {
 	API
 
@@ -48,15 +48,10 @@ func (w *Webhook) Provision(caddy.Context) error {
 	if err := w.provision("webhook", "", checkURL); err != nil {
 		return err
 	}
-	var secrets []string
-	for _, configured := range w.Secret {
-		secret, err := resolveSecret(configured)
-		if err != nil {
-			return fmt.Errorf("channel webhook: a secret %w", err)
-		}
-		secrets = append(secrets, secret)
+	secrets, err := caddyconf.ResolveSecrets(w.Secret)
+	if err != nil {
+		return fmt.Errorf("channel webhook: a secret %w", err)
 	}
-	var err error
 	if w.signer, err = outbound.NewSigner(secrets); err != nil {
 		return fmt.Errorf("channel webhook: %w", err)
 	}
@@ -64,8 +59,8 @@ func (w *Webhook) Provision(caddy.Context) error {
 	return nil
 }
 
-// secretsInURL is what a receiver that repeats a request could give away of its URL, some of which are secrets: the longest
-// first, each as it is written and without its escapes.
+// secretsInURL returns the parts of a URL that may be secret, in case a receiver repeats them in its answer: the longest first,
+// each as it is written and without its escapes.
 func secretsInURL(raw string) (secrets []string) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -92,36 +87,19 @@ func secretsInURL(raw string) (secrets []string) {
 //	}
 func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	// An error must not quote it: some URLs are secrets.
-	if !d.AllArgs(&w.URL) {
+	// Errors do not quote the URL: some URLs are secrets.
+	urls, err := caddyconf.List(d)
+	if err != nil || len(urls) != 1 {
 		return d.Err("channel webhook takes one URL")
 	}
-	if err := checkParsed(d, &w.URL, checkURL); err != nil {
-		return err
-	}
-	return parseOptions(d, "webhook", option{"token", w.unmarshalToken}, option{"secret", w.unmarshalSecret}, timeoutOption(&w.Timeout))
-}
-
-func (w *Webhook) unmarshalToken(d *caddyfile.Dispenser) error {
-	// An error must not quote it.
-	if !d.AllArgs(&w.Token) || strings.TrimSpace(w.Token) == "" {
-		return d.Err("token takes one secret, which must not be blank")
-	}
-	w.Token = shorthand.Undo(w.Token)
-	return nil
-}
-
-func (w *Webhook) unmarshalSecret(d *caddyfile.Dispenser) error {
-	if w.Secret = d.RemainingArgs(); len(w.Secret) == 0 {
-		return d.ArgErr()
-	}
-	for i, secret := range w.Secret {
-		w.Secret[i] = shorthand.Undo(secret)
-	}
-	if err := outbound.CheckSecrets(w.Secret); err != nil {
+	w.URL = urls[0]
+	if err := checkURL(w.URL); err != nil && !caddyconf.HasPlaceholder(w.URL) {
 		return d.WrapErr(err)
 	}
-	return nil
+	return caddyconf.ReadBlock(d, "channel webhook",
+		caddyconf.Set("token", &w.Token, caddyconf.Secret),
+		caddyconf.Set("secret", &w.Secret, caddyconf.Checked(caddyconf.Secrets, outbound.CheckSecrets)),
+		timeoutDirective(&w.Timeout))
 }
 
 // ValidTo takes any name that can be printed.
@@ -135,7 +113,7 @@ func checkChatName(to string) error {
 	return nil
 }
 
-// webhookMessage is what is posted.
+// webhookMessage is the body of a request.
 type webhookMessage struct {
 	RunID  string        `json:"runId"`
 	ChatID string        `json:"chatId"`

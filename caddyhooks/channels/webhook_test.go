@@ -11,6 +11,7 @@ import (
 )
 
 func TestWebhookOnTheWire(t *testing.T) {
+	t.Parallel()
 	s := startService(t, func(w http.ResponseWriter, _ request, _ int) { w.WriteHeader(204) })
 	d := delivery("any chat, ünd so", "<b>& \"x\"\r\n  "+strings.Repeat("y", 100_000)+"\n")
 	if err := loadChannel(t, "webhook "+s.URL+"/answers/?a=b%2Fc {\n token hush\n}").Send(t.Context(), d); err != nil {
@@ -74,6 +75,7 @@ func TestWebhookIsSigned(t *testing.T) {
 }
 
 func TestWebhookTakesEverySuccess(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{200, 201, 202, 204, 299} {
 		s := startService(t, func(w http.ResponseWriter, _ request, _ int) { w.WriteHeader(status) })
 		d := delivery("x", "y")
@@ -85,6 +87,7 @@ func TestWebhookTakesEverySuccess(t *testing.T) {
 
 // Some URLs are secrets, and whoever answers may repeat the request.
 func TestWebhookURLIsNeverShown(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ path, answer, want string }{
 		{"/services/T0/hush", "Cannot POST /services/T0/hush", "Cannot POST ••••"},
 		{"/services/T0/hush?key=hush2", "no /services/T0/hush?key=hush2 here", "no •••• here"},
@@ -107,6 +110,7 @@ func TestWebhookURLIsNeverShown(t *testing.T) {
 }
 
 func TestChatsOfAnyName(t *testing.T) {
+	t.Parallel()
 	for _, channel := range []engine.Channel{new(Webhook), new(Log)} {
 		for _, to := range []string{"a", "#team", "a b", "büro/1", strings.Repeat("a", 256)} {
 			if err := channel.ValidTo(to); err != nil {

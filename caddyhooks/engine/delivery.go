@@ -159,7 +159,7 @@ func (d *Delivery) Record(o outbound.Outcome) error {
 	case o.Unreachable:
 		return &UnreachableError{Err: err}
 	case o.RetryAfter > 0:
-		return &RetryLaterError{After: o.RetryAfter, Everywhere: o.Everywhere, Err: err}
+		return &RetryLaterError{After: o.RetryAfter, Everywhere: o.WholeChannel, Err: err}
 	default:
 		return err
 	}

@@ -1,4 +1,3 @@
-// Package runners holds the ways in which a turn can be handed to an agent loop.
 package runners
 
 import (
@@ -12,25 +11,25 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 func init() {
 	caddy.RegisterModule(Echo{})
 }
 
-// Echo is a runner that needs nothing: it answers with the message, or with the smallest JSON that satisfies the schema
-// of the run. It can be told to be slow, to fail or to answer wrongly first, to try out how callers cope with that.
+// Echo is a runner for trying things out. It answers with the message, or with the smallest JSON that satisfies the schema of
+// the run. It can be slow, fail, or answer wrongly first, to show how callers cope with that.
 type Echo struct {
 	// How long a turn takes. Default: no time.
 	Delay caddy.Duration `json:"delay,omitempty"`
 
-	// What to answer instead of the message.
+	// The answer to every turn. Default: the message of the turn.
 	Reply string `json:"reply,omitempty"`
 
-	// How many calls of a run with a schema, its turn first and then its repairs, are answered with something that
-	// does not match. Default: 0.
+	// The number of calls of a run with a schema, its turn first and then its repairs, that get an answer which does not
+	// match. Default: 0.
 	InvalidFirst int `json:"invalid_first,omitempty"`
 
 	// Fail every call as an HTTP runner would that answered with this status code.
@@ -61,8 +60,14 @@ func (e *Echo) Validate() error {
 	if e.InvalidFirst < 0 {
 		return errors.New("invalid_first must not be negative")
 	}
-	if e.Fail != 0 && (e.Fail < 400 || e.Fail > 599) {
-		return errors.New("fail must be a status code from 400 to 599")
+	return checkFail(e.Fail)
+}
+
+var errFail = errors.New("fail must be a status code from 400 to 599")
+
+func checkFail(status int) error {
+	if status != 0 && (status < 400 || status > 599) {
+		return errFail
 	}
 	return nil
 }
@@ -80,43 +85,24 @@ func (e *Echo) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	seen := make(map[string]bool)
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		switch word {
-		case "delay", "reply", "invalid_first", "fail":
-		default:
-			return d.Errf("unrecognized subdirective '%s'; runner echo takes delay, reply, invalid_first and fail", word)
-		}
-		if seen[word] {
-			return d.Errf("%s is set already", word)
-		}
-		seen[word] = true
-		var value string
-		if !d.AllArgs(&value) {
-			return d.ArgErr()
-		}
-		var err error
-		switch word {
-		case "delay":
-			var delay time.Duration
-			delay, err = caddy.ParseDuration(value)
-			e.Delay = caddy.Duration(delay)
-		case "reply":
-			e.Reply = shorthand.Undo(value)
-		case "invalid_first":
-			e.InvalidFirst, err = strconv.Atoi(value)
-		case "fail":
-			e.Fail, err = strconv.Atoi(value)
-		}
-		if err != nil {
-			return d.Errf("bad %s '%s': %v", word, value, err)
-		}
-		if err := e.Validate(); err != nil {
-			return d.WrapErr(err)
-		}
+	return caddyconf.ReadBlock(d, "runner echo",
+		caddyconf.Set("delay", &e.Delay, caddyconf.Duration(0)),
+		caddyconf.Set("reply", &e.Reply, caddyconf.Text),
+		caddyconf.Set("invalid_first", &e.InvalidFirst, caddyconf.Number(0)),
+		caddyconf.Set("fail", &e.Fail, readFail),
+	)
+}
+
+func readFail(d *caddyfile.Dispenser) (int, error) {
+	text, err := caddyconf.Text(d)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	status, err := strconv.Atoi(text)
+	if err != nil || checkFail(status) != nil {
+		return 0, d.WrapErr(errFail)
+	}
+	return status, nil
 }
 
 // Run answers the turn.

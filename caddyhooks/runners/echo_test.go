@@ -13,6 +13,7 @@ import (
 )
 
 func TestEchoDoesAsItIsTold(t *testing.T) {
+	t.Parallel()
 	schema := json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer","minimum":2}}}`)
 	for _, tc := range []struct {
 		name string
@@ -41,6 +42,7 @@ func TestEchoDoesAsItIsTold(t *testing.T) {
 }
 
 func TestEchoFailsAsItIsTold(t *testing.T) {
+	t.Parallel()
 	var unavailable *engine.UnavailableError
 	if _, err := (&Echo{Fail: 500}).Run(t.Context(), engine.Turn{}); err == nil || errors.As(err, &unavailable) {
 		t.Errorf("500: got %v", err)
@@ -56,6 +58,7 @@ func TestEchoFailsAsItIsTold(t *testing.T) {
 }
 
 func TestBadConfigurationOfEcho(t *testing.T) {
+	t.Parallel()
 	for _, echo := range []Echo{{Delay: -1}, {InvalidFirst: -1}, {Fail: 200}, {Fail: 600}, {Fail: -1}} {
 		if err := echo.Validate(); err == nil {
 			t.Errorf("%+v is taken", echo)

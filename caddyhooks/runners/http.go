@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -19,8 +18,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
@@ -28,10 +27,10 @@ func init() {
 	caddy.RegisterModule(HTTP{})
 }
 
-// HTTP is a runner that posts every turn as JSON to a URL and takes the response for the answer: plain text as it is,
-// JSON as {"text": …}, or a stream of events. A script of a few lines can stand behind it.
+// HTTP is a runner that posts every turn as JSON to a URL. The response is the answer: plain text, JSON as {"text": …}, or a
+// stream of events. A script of a few lines can serve it.
 type HTTP struct {
-	// Where turns are posted to.
+	// The URL that turns are posted to.
 	URL string `json:"url,omitempty"`
 
 	// A token to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced.
@@ -51,14 +50,13 @@ func (HTTP) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the runner.
 func (h *HTTP) Provision(caddy.Context) error {
-	repl := caddy.NewReplacer()
 	if h.Token != "" {
 		var err error
-		if h.token, err = repl.ReplaceOrErr(h.Token, true, true); err != nil || h.token == "" {
-			return errors.New("runner http: the token is empty, or names an environment variable or a file that is not there")
+		if h.token, err = caddyconf.ResolveSecret(h.Token); err != nil {
+			return fmt.Errorf("runner http: the token %w", err)
 		}
 	}
-	h.URL = repl.ReplaceKnown(h.URL, "")
+	h.URL = caddy.NewReplacer().ReplaceKnown(h.URL, "")
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	h.client = &http.Client{
 		Transport: &http.Transport{
@@ -77,8 +75,10 @@ func (h *HTTP) Provision(caddy.Context) error {
 }
 
 // Validate checks the configuration.
-func (h *HTTP) Validate() error {
-	u, err := url.Parse(h.URL)
+func (h *HTTP) Validate() error { return checkURL(h.URL) }
+
+func checkURL(raw string) error {
+	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host")
 	}
@@ -98,37 +98,18 @@ func (h *HTTP) Cleanup() error {
 //	runner http <url> {
 //		token <secret>
 //	}
-func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 	d.Next()
-	if !d.AllArgs(&h.URL) {
-		return d.ArgErr()
+	if h.URL, err = caddyconf.CheckedText(checkURL)(d); err != nil {
+		return err
 	}
-	h.URL = shorthand.Undo(h.URL)
-	if err := h.Validate(); err != nil && !strings.Contains(h.URL, "{") {
-		return d.WrapErr(err)
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		switch d.Val() {
-		case "token":
-			if h.Token != "" {
-				return d.Err("token is set already")
-			}
-			// An error must not quote it.
-			if !d.AllArgs(&h.Token) || strings.TrimSpace(h.Token) == "" {
-				return d.Err("token takes one secret, which must not be blank")
-			}
-			h.Token = shorthand.Undo(h.Token)
-		default:
-			return d.Errf("unrecognized subdirective '%s'; runner http takes token", d.Val())
-		}
-	}
-	return nil
+	return caddyconf.ReadBlock(d, "runner http", caddyconf.Set("token", &h.Token, caddyconf.Secret))
 }
 
 // maxReply bounds the text of an answer.
 const maxReply = 1 << 20
 
-// turnRequest is a turn on the wire. All fields are always there, so that a script need not ask.
+// turnRequest is the body of a request. All fields are always present, which keeps scripts simple.
 type turnRequest struct {
 	Version        int             `json:"version"`
 	RunID          string          `json:"runId"`
@@ -174,8 +155,8 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		// Read a little, so that the connection can be used again; what it says stays here. After 101 the body is the
-		// bare connection, and reading from that does not end with the context.
+		// Read a little, so that the connection can be used again. After 101 the body is the bare connection, and reading
+		// from that does not end with the context.
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 		}
@@ -288,7 +269,7 @@ func textMember(data []byte) (string, bool) {
 	return text, ok
 }
 
-// statusError is what a status code other than 200 means for the turn.
+// statusError is the error of a turn that got a status code other than 200.
 func statusError(status int, retryAfter time.Duration) error {
 	err := fmt.Errorf("the runner answered with status %d", status)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"net/http"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -64,30 +63,44 @@ func checkHeaderName(name string) error {
 	return nil
 }
 
-// Verify reports whether the headers carry a signature of the body. A signature is 64 hex digits in any case, or 43
+// Verify accepts a request whose headers carry a signature of its body. A signature is 64 hex digits in any case, or 43
 // or 44 characters of base64 or base64url, without or with padding.
 //
 // The header may hold a comma-separated list and may be repeated: one good signature is enough, which is how senders
 // rotate their secrets. The first eight entries of all lines together are looked at, and an entry without the prefix
 // counts as one of them.
-func (m *HMAC) Verify(h http.Header, body []byte) bool {
+func (m *HMAC) Verify(req Request) Verdict {
 	var candidates [maxSignatures][sha256.Size]byte
-	n, seen := 0, 0
-	for _, line := range h[m.header] {
+	n, seen, prefixed := 0, 0, 0
+	for _, line := range req.Header[m.header] {
 		for seen < maxSignatures && line != "" {
 			var entry string
 			var ok bool
 			entry, line, ok = m.nextEntry(line)
 			seen++
+			if ok {
+				prefixed++
+			}
 			if ok && decodeSignature(&candidates[n], entry) {
 				n++
 			}
 		}
 	}
-	if n == 0 { // nothing to compare with, so the body need not be hashed
-		return false
+	switch { // without a candidate the body need not be hashed
+	case seen == 0:
+		return refuse(SignatureMissing)
+	case prefixed == 0:
+		return refuse(PrefixMissing)
+	case n == 0:
+		return refuse(SignatureMalformed)
+	case !m.matchesAny(candidates[:n], req.Body):
+		return refuse(SignatureWrong)
 	}
+	return accept()
+}
 
+// matchesAny reports whether one of the candidates is the signature of the body. It compares all of them.
+func (m *HMAC) matchesAny(candidates [][sha256.Size]byte, body []byte) bool {
 	mac, ok := m.macs.Get().(*keyedMAC)
 	if !ok { // the zero value has no key
 		return false
@@ -96,7 +109,7 @@ func (m *HMAC) Verify(h http.Header, body []byte) bool {
 	mac.hash.Write(body)
 	sum := mac.hash.Sum(mac.sum[:0])
 	matched := false
-	for i := range candidates[:n] {
+	for i := range candidates {
 		if hmac.Equal(sum, candidates[i][:]) {
 			matched = true
 		}

@@ -21,14 +21,16 @@ const (
 )
 
 func TestHMACAcceptsTheVectorGitHubDocuments(t *testing.T) {
+	t.Parallel()
 	h := http.Header{}
 	h.Set("X-Hub-Signature-256", "sha256="+testHex)
-	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(h, []byte(testBody)) {
+	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(Request{Header: h, Body: []byte(testBody)}).OK {
 		t.Error("refused")
 	}
 }
 
 func TestHMACVerify(t *testing.T) {
+	t.Parallel()
 	sum, err := hex.DecodeString(testHex)
 	if err != nil {
 		t.Fatal(err)
@@ -41,54 +43,54 @@ func TestHMACVerify(t *testing.T) {
 		name   string
 		prefix string
 		lines  []string
-		want   bool
+		want   Reason // none: the request is accepted
 	}{
-		{"lower hex", "", []string{testHex}, true},
-		{"upper hex", "", []string{strings.ToUpper(testHex)}, true},
-		{"mixed hex", "", []string{strings.ToUpper(testHex[:32]) + testHex[32:]}, true},
-		{"base64", "", []string{std}, true},
-		{"base64 without padding", "", []string{rawStd}, true},
-		{"base64url", "", []string{url}, true},
-		{"base64url without padding", "", []string{rawURL}, true},
-		{"space around", "", []string{" \t" + testHex + " "}, true},
-		{"prefix and hex", "sha256=", []string{"sha256=" + testHex}, true},
-		{"prefix and base64", "sha256=", []string{"sha256=" + std}, true},
-		{"space after prefix", "HMAC-SHA256 ", []string{"HMAC-SHA256  " + testHex}, true},
-		{"prefix with a comma", "v1,", []string{"v1," + wrong + ",v1," + std}, true},
-		{"list, first good", "v1=", []string{"v1=" + testHex + ",v1=" + wrong}, true},
-		{"list, last good", "v1=", []string{"v1=" + wrong + " , v1=" + testHex}, true},
-		{"list with other entries", "v1=", []string{"t=1614265330,v1=" + testHex + ",v0=" + wrong}, true},
-		{"list without prefix", "", []string{wrong + "," + testHex}, true},
-		{"encodings mixed in a list", "", []string{wrong + "," + url}, true},
-		{"second line", "", []string{wrong, testHex}, true},
-		{"eighth entry", "", []string{strings.Repeat(wrong+",", 7) + testHex}, true},
-		{"eighth line", "", append(slices.Repeat([]string{wrong}, 7), testHex), true},
+		{"lower hex", "", []string{testHex}, ""},
+		{"upper hex", "", []string{strings.ToUpper(testHex)}, ""},
+		{"mixed hex", "", []string{strings.ToUpper(testHex[:32]) + testHex[32:]}, ""},
+		{"base64", "", []string{std}, ""},
+		{"base64 without padding", "", []string{rawStd}, ""},
+		{"base64url", "", []string{url}, ""},
+		{"base64url without padding", "", []string{rawURL}, ""},
+		{"space around", "", []string{" \t" + testHex + " "}, ""},
+		{"prefix and hex", "sha256=", []string{"sha256=" + testHex}, ""},
+		{"prefix and base64", "sha256=", []string{"sha256=" + std}, ""},
+		{"space after prefix", "HMAC-SHA256 ", []string{"HMAC-SHA256  " + testHex}, ""},
+		{"prefix with a comma", "v1,", []string{"v1," + wrong + ",v1," + std}, ""},
+		{"list, first good", "v1=", []string{"v1=" + testHex + ",v1=" + wrong}, ""},
+		{"list, last good", "v1=", []string{"v1=" + wrong + " , v1=" + testHex}, ""},
+		{"list with other entries", "v1=", []string{"t=1614265330,v1=" + testHex + ",v0=" + wrong}, ""},
+		{"list without prefix", "", []string{wrong + "," + testHex}, ""},
+		{"encodings mixed in a list", "", []string{wrong + "," + url}, ""},
+		{"second line", "", []string{wrong, testHex}, ""},
+		{"eighth entry", "", []string{strings.Repeat(wrong+",", 7) + testHex}, ""},
+		{"eighth line", "", append(slices.Repeat([]string{wrong}, 7), testHex), ""},
 
-		{"ninth entry", "", []string{strings.Repeat(wrong+",", 8) + testHex}, false},
-		{"ninth line", "", append(slices.Repeat([]string{wrong}, 8), testHex), false},
-		{"ninth, lines and entries", "", []string{strings.Repeat(wrong+",", 4) + wrong, wrong + "," + wrong + "," + wrong, testHex}, false},
-		{"ninth, malformed ones count", "v1=", []string{strings.Repeat("x,", 8) + "v1=" + testHex}, false},
-		{"no header", "", nil, false},
-		{"no header, prefix", "sha256=", nil, false},
-		{"empty header", "", []string{""}, false},
-		{"empty header, prefix", "sha256=", []string{""}, false},
-		{"prefix alone", "sha256=", []string{"sha256="}, false},
-		{"commas alone", "", []string{",,,,"}, false},
-		{"wrong signature", "", []string{wrong}, false},
-		{"prefix absent", "sha256=", []string{testHex}, false},
-		{"prefix in another case", "sha256=", []string{"SHA256=" + testHex}, false},
-		{"prefix not configured", "", []string{"sha256=" + testHex}, false},
-		{"prefix twice", "sha256=", []string{"sha256=sha256=" + testHex}, false},
-		{"prefix on the wrong entry", "v1=", []string{"v1=" + wrong + "," + testHex}, false},
-		{"hex cut short", "", []string{testHex[:62]}, false},
-		{"hex and more", "", []string{testHex + "00"}, false},
-		{"half of the bytes", "", []string{testHex[:32]}, false},
-		{"hex split by a space", "", []string{testHex[:32] + " " + testHex[32:]}, false},
-		{"padding twice", "", []string{std + "="}, false},
-		{"padding of another kind", "", []string{rawStd + "."}, false},
-		{"stray bits at the end", "", []string{strayBits(std)}, false},
-		{"newline for padding", "", []string{rawStd + "\n"}, false},
-		{"the secret itself", "", []string{testSecret}, false},
+		{"ninth entry", "", []string{strings.Repeat(wrong+",", 8) + testHex}, SignatureWrong},
+		{"ninth line", "", append(slices.Repeat([]string{wrong}, 8), testHex), SignatureWrong},
+		{"ninth, lines and entries", "", []string{strings.Repeat(wrong+",", 4) + wrong, wrong + "," + wrong + "," + wrong, testHex}, SignatureWrong},
+		{"ninth, malformed ones count", "v1=", []string{strings.Repeat("x,", 8) + "v1=" + testHex}, PrefixMissing},
+		{"no header", "", nil, SignatureMissing},
+		{"no header, prefix", "sha256=", nil, SignatureMissing},
+		{"empty header", "", []string{""}, SignatureMissing},
+		{"empty header, prefix", "sha256=", []string{""}, SignatureMissing},
+		{"prefix alone", "sha256=", []string{"sha256="}, SignatureMalformed},
+		{"commas alone", "", []string{",,,,"}, SignatureMalformed},
+		{"wrong signature", "", []string{wrong}, SignatureWrong},
+		{"prefix absent", "sha256=", []string{testHex}, PrefixMissing},
+		{"prefix in another case", "sha256=", []string{"SHA256=" + testHex}, PrefixMissing},
+		{"prefix not configured", "", []string{"sha256=" + testHex}, SignatureMalformed},
+		{"prefix twice", "sha256=", []string{"sha256=sha256=" + testHex}, SignatureMalformed},
+		{"prefix on the wrong entry", "v1=", []string{"v1=" + wrong + "," + testHex}, SignatureWrong},
+		{"hex cut short", "", []string{testHex[:62]}, SignatureMalformed},
+		{"hex and more", "", []string{testHex + "00"}, SignatureMalformed},
+		{"half of the bytes", "", []string{testHex[:32]}, SignatureMalformed},
+		{"hex split by a space", "", []string{testHex[:32] + " " + testHex[32:]}, SignatureMalformed},
+		{"padding twice", "", []string{std + "="}, SignatureMalformed},
+		{"padding of another kind", "", []string{rawStd + "."}, SignatureMalformed},
+		{"stray bits at the end", "", []string{strayBits(std)}, SignatureMalformed},
+		{"newline for padding", "", []string{rawStd + "\n"}, SignatureMalformed},
+		{"the secret itself", "", []string{testSecret}, SignatureMalformed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newHMAC(t, "X-Signature", testSecret, c.prefix)
@@ -96,8 +98,9 @@ func TestHMACVerify(t *testing.T) {
 			for _, v := range c.lines {
 				h.Add("X-Signature", v)
 			}
-			if got := m.Verify(h, []byte(testBody)); got != c.want {
-				t.Errorf("Verify(%q) = %v", c.lines, got)
+			got := m.Verify(Request{Header: h, Body: []byte(testBody)})
+			if got.OK != (c.want == "") || got.Reason != c.want {
+				t.Errorf("Verify(%q) = %+v, want %q", c.lines, got, c.want)
 			}
 		})
 	}
@@ -110,6 +113,7 @@ func strayBits(std string) string {
 }
 
 func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
+	t.Parallel()
 	want := [sha256.Size]byte(bytes.Repeat([]byte{0xfb, 0xff}, 16))
 	std, url := base64.StdEncoding.EncodeToString(want[:]), base64.URLEncoding.EncodeToString(want[:])
 	for _, s := range []string{std, url} {
@@ -127,13 +131,14 @@ func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
 }
 
 func TestHMACRefusesEveryFlippedBit(t *testing.T) {
+	t.Parallel()
 	body := []byte(testBody)
 	sum, _ := hex.DecodeString(testHex)
 	m := newHMAC(t, "X-Signature", testSecret, "sha256=")
 
 	good := http.Header{"X-Signature": {"sha256=" + testHex}}
 	for i := range len(body) * 8 {
-		if m.Verify(good, flipBit(body, i)) {
+		if m.Verify(Request{Header: good, Body: flipBit(body, i)}).OK {
 			t.Errorf("bit %d of the body flipped: passed", i)
 		}
 	}
@@ -147,14 +152,14 @@ func TestHMACRefusesEveryFlippedBit(t *testing.T) {
 		base64.RawURLEncoding.EncodeToString(sum),
 	} {
 		value := "sha256=" + signature
-		if !m.Verify(http.Header{"X-Signature": {value}}, body) {
+		if !m.Verify(Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK {
 			t.Fatalf("%s: refused as it is", value)
 		}
 		for i := range len(value) * 8 {
 			flipped := string(flipBit([]byte(value), i))
 			// Hex is read in any case, and one bit is the difference between a and A.
 			sameHex := len(signature) == 64 && strings.HasPrefix(flipped, "sha256=") && strings.EqualFold(flipped, value)
-			if got := m.Verify(http.Header{"X-Signature": {flipped}}, body); got != sameHex {
+			if got := m.Verify(Request{Header: http.Header{"X-Signature": {flipped}}, Body: body}).OK; got != sameHex {
 				t.Errorf("bit %d flipped, %q: Verify = %v", i, flipped, got)
 			}
 		}
@@ -162,23 +167,25 @@ func TestHMACRefusesEveryFlippedBit(t *testing.T) {
 }
 
 func TestHMACIsSpecificToItsSecretAndHeader(t *testing.T) {
+	t.Parallel()
 	h := http.Header{"X-Signature": {testHex}}
 	for name, m := range map[string]*HMAC{
 		"other secret": newHMAC(t, "X-Signature", testSecret+".", ""),
 		"other header": newHMAC(t, "X-Signature-2", testSecret, ""),
 		"zero value":   {},
 	} {
-		if m.Verify(h, []byte(testBody)) {
+		if m.Verify(Request{Header: h, Body: []byte(testBody)}).OK {
 			t.Errorf("%s: passed", name)
 		}
 	}
 	empty := http.Header{"X-Signature": {hex.EncodeToString(sign("", ""))}, "": {hex.EncodeToString(sign("", ""))}}
-	if new(HMAC).Verify(empty, nil) {
+	if new(HMAC).Verify(Request{Header: empty}).OK {
 		t.Error("the zero value accepts a signature made with no key")
 	}
 }
 
 func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, header, secret string }{
 		{"no header", "", "s"},
 		{"no secret", "X-Signature", ""},
@@ -198,6 +205,7 @@ func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
 }
 
 func TestHMACServesManyGoroutines(t *testing.T) {
+	t.Parallel()
 	m := newHMAC(t, "X-Signature", testSecret, "")
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -206,7 +214,7 @@ func TestHMACServesManyGoroutines(t *testing.T) {
 			good := http.Header{"X-Signature": {hex.EncodeToString(sign(testSecret, string(body)))}}
 			bad := http.Header{"X-Signature": {testHex}}
 			for range 200 {
-				if !m.Verify(good, body) || m.Verify(bad, body) {
+				if !m.Verify(Request{Header: good, Body: body}).OK || m.Verify(Request{Header: bad, Body: body}).OK {
 					t.Error("wrong verdict")
 					return
 				}
@@ -242,16 +250,16 @@ func FuzzVerify(f *testing.F) {
 		for _, s := range spellings[2:] {
 			correct = correct || strings.Contains(value, s)
 		}
-		if m.Verify(http.Header{"X-Signature": {value}}, body) && (!correct || !strings.Contains(value, prefix)) {
+		if m.Verify(Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK && (!correct || !strings.Contains(value, prefix)) {
 			t.Errorf("%q passed", value)
 		}
 
 		for _, s := range spellings {
 			// Whatever stands in other lines cannot spoil a good one, unless it uses up the tries.
-			if !m.Verify(http.Header{"X-Signature": {prefix + s, value}}, body) {
+			if !m.Verify(Request{Header: http.Header{"X-Signature": {prefix + s, value}}, Body: body}).OK {
 				t.Errorf("%q before %q refused", prefix+s, value)
 			}
-			if strings.Count(value, ",") < maxSignatures-1 && !m.Verify(http.Header{"X-Signature": {value, prefix + s}}, body) {
+			if strings.Count(value, ",") < maxSignatures-1 && !m.Verify(Request{Header: http.Header{"X-Signature": {value, prefix + s}}, Body: body}).OK {
 				t.Errorf("%q after %q refused", prefix+s, value)
 			}
 		}
@@ -270,7 +278,7 @@ func BenchmarkHMACVerify(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if !m.Verify(h, body) {
+				if !m.Verify(Request{Header: h, Body: body}).OK {
 					b.Fatal("refused")
 				}
 			}

@@ -22,7 +22,7 @@ type Throttle struct {
 	buckets [][throttleWays]failures
 }
 
-// failures is what is known about one address. It is free when count is 0.
+// failures counts the failures of one address. The entry is free when count is 0.
 type failures struct {
 	addr  [16]byte // IPv4 in its mapped form
 	since int64    // nanoseconds, Unix time

@@ -14,6 +14,7 @@ import (
 var noon = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 
 func TestThrottleBeginsAfterTwentyFailures(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	addr := netip.MustParseAddr("192.0.2.1")
 	for i := range 20 {
@@ -34,6 +35,7 @@ func TestThrottleBeginsAfterTwentyFailures(t *testing.T) {
 }
 
 func TestThrottleForgetsAfterAMinute(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	addr := netip.MustParseAddr("2001:db8::1")
 	failTimes(throttle, addr, noon, 100)
@@ -49,6 +51,7 @@ func TestThrottleForgetsAfterAMinute(t *testing.T) {
 }
 
 func TestThrottleCountsOneAddressOnce(t *testing.T) {
+	t.Parallel()
 	for _, same := range [][]string{
 		{"192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.1%eth0"},
 		{"fe80::1", "fe80::1%eth0", "fe80::1%eth1"},
@@ -66,6 +69,7 @@ func TestThrottleCountsOneAddressOnce(t *testing.T) {
 }
 
 func TestThrottleKeepsAddressesApart(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	failTimes(throttle, netip.MustParseAddr("192.0.2.1"), noon, 100)
 	for _, addr := range []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1"), {}} {
@@ -76,6 +80,7 @@ func TestThrottleKeepsAddressesApart(t *testing.T) {
 }
 
 func TestThrottleSurvivesAClockSetBack(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	addr := netip.MustParseAddr("192.0.2.1")
 	failTimes(throttle, addr, noon, 100)
@@ -88,6 +93,7 @@ func TestThrottleSurvivesAClockSetBack(t *testing.T) {
 }
 
 func TestThrottleHoldsUnderAFloodOfAddresses(t *testing.T) {
+	// Not parallel: the heap is that of all tests.
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -118,6 +124,7 @@ func TestThrottleHoldsUnderAFloodOfAddresses(t *testing.T) {
 }
 
 func TestThrottleLetsNewcomersPassWhenFull(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	var neighbours []netip.Addr // they share a bucket
 	for i := 0; len(neighbours) < throttleWays+1; i++ {
@@ -146,6 +153,7 @@ func TestThrottleLetsNewcomersPassWhenFull(t *testing.T) {
 }
 
 func TestThrottleCountsExactlyUnderConcurrency(t *testing.T) {
+	t.Parallel()
 	throttle := NewThrottle()
 	addr := netip.MustParseAddr("192.0.2.1")
 	var free atomic.Int64

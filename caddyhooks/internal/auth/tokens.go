@@ -32,40 +32,56 @@ func NewTokens(tokens ...string) Tokens {
 // Empty reports whether the set accepts nothing.
 func (t Tokens) Empty() bool { return len(t.digests) == 0 }
 
-// Match reports whether the request headers carry one of the tokens, as `Authorization: Bearer <token>` or as
+// Verify accepts a request whose headers carry one of the tokens, as `Authorization: Bearer <token>` or as
 // `X-Service-Token: <token>`. One good header is enough: a wrong token or another scheme beside it does no harm, since
 // proxies are known to add an Authorization of their own. A repeated header counts as several tries, of which the
-// first four are looked at.
-func (t Tokens) Match(h http.Header) bool {
-	matched := 0
+// first four are looked at. The body is not looked at.
+func (t Tokens) Verify(req Request) Verdict {
+	matched, sent := t.search(req.Header)
+	switch {
+	case matched:
+		return accept()
+	case sent:
+		return refuse(TokenUnknown)
+	default:
+		return refuse(TokenMissing)
+	}
+}
+
+// search reports whether the headers carry one of the tokens, and whether they carry any token at all.
+func (t Tokens) search(h http.Header) (matched, sent bool) {
+	matches := 0
 	for i, line := range h["Authorization"] {
 		if i == maxTokenLines {
 			break
 		}
 		if token, ok := bearerToken(line); ok {
-			matched |= t.compare(token)
+			sent = sent || token != ""
+			matches |= t.compare(token)
 		}
 	}
 	for i, line := range h["X-Service-Token"] {
 		if i == maxTokenLines {
 			break
 		}
-		matched |= t.compare(strings.Trim(line, " \t"))
+		token := strings.Trim(line, " \t")
+		sent = sent || token != ""
+		matches |= t.compare(token)
 	}
-	return matched == 1
+	return matches == 1, sent
 }
 
-// Credential returns a digest of the token that Match found, to tell callers with different tokens apart.
+// Credential returns a digest of the token that Verify found, to tell callers with different tokens apart.
 func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
 	for i := range t.digests {
-		if (Tokens{t.digests[i : i+1]}).Match(h) {
+		if matched, _ := (Tokens{t.digests[i : i+1]}).search(h); matched {
 			return t.digests[i]
 		}
 	}
 	return [sha256.Size]byte{}
 }
 
-// bearerToken returns what follows the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
+// bearerToken returns the text after the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
 // section 2.1).
 func bearerToken(value string) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(strings.Trim(value, " \t"), " ")
@@ -75,7 +91,8 @@ func bearerToken(value string) (token string, ok bool) {
 	return strings.Trim(token, " \t"), true
 }
 
-// compare returns 1 if the token is in the set and 0 if not. It looks at every digest whatever it finds.
+// compare returns 1 if the token is in the set and 0 if not. It compares all digests, so that its time does not depend
+// on the result.
 func (t Tokens) compare(token string) int {
 	digest := sha256.Sum256([]byte(token))
 	matched := 0

@@ -6,43 +6,44 @@ import (
 	"testing"
 )
 
-func TestTokensMatch(t *testing.T) {
+func TestTokensVerify(t *testing.T) {
+	t.Parallel()
 	tokens := NewTokens("old-token", " new-token\n", "", "  ")
 	for _, c := range []struct {
 		name string
 		auth []string
 		own  []string
-		want bool
+		want Reason // none: the request is accepted
 	}{
-		{"bearer", []string{"Bearer old-token"}, nil, true},
-		{"second token", []string{"Bearer new-token"}, nil, true},
-		{"scheme in any case", []string{"bEaReR old-token"}, nil, true},
-		{"several spaces", []string{"Bearer   old-token "}, nil, true},
-		{"own header", nil, []string{"old-token"}, true},
-		{"own header, spaces", nil, []string{" new-token\t"}, true},
-		{"good bearer, bad own", []string{"Bearer old-token"}, []string{"bad"}, true},
-		{"bad bearer, good own", []string{"Bearer bad"}, []string{"old-token"}, true},
-		{"other scheme, good own", []string{"Basic dTpw"}, []string{"old-token"}, true},
-		{"other scheme first", []string{"Basic dTpw", "Bearer old-token"}, nil, true},
-		{"fourth line", []string{"a", "b", "c", "Bearer old-token"}, nil, true},
-		{"fifth line", []string{"a", "b", "c", "d", "Bearer old-token"}, nil, false},
-		{"fifth line of own", nil, []string{"a", "b", "c", "d", "old-token"}, false},
+		{"bearer", []string{"Bearer old-token"}, nil, ""},
+		{"second token", []string{"Bearer new-token"}, nil, ""},
+		{"scheme in any case", []string{"bEaReR old-token"}, nil, ""},
+		{"several spaces", []string{"Bearer   old-token "}, nil, ""},
+		{"own header", nil, []string{"old-token"}, ""},
+		{"own header, spaces", nil, []string{" new-token\t"}, ""},
+		{"good bearer, bad own", []string{"Bearer old-token"}, []string{"bad"}, ""},
+		{"bad bearer, good own", []string{"Bearer bad"}, []string{"old-token"}, ""},
+		{"other scheme, good own", []string{"Basic dTpw"}, []string{"old-token"}, ""},
+		{"other scheme first", []string{"Basic dTpw", "Bearer old-token"}, nil, ""},
+		{"fourth line", []string{"a", "b", "c", "Bearer old-token"}, nil, ""},
+		{"fifth line", []string{"a", "b", "c", "d", "Bearer old-token"}, nil, TokenMissing},
+		{"fifth line of own", nil, []string{"a", "b", "c", "d", "old-token"}, TokenUnknown},
 
-		{"nothing", nil, nil, false},
-		{"empty values", []string{""}, []string{""}, false},
-		{"blank token", []string{"Bearer "}, []string{" "}, false},
-		{"scheme alone", []string{"Bearer"}, nil, false},
-		{"token alone", []string{"old-token"}, nil, false},
-		{"no space", []string{"Bearerold-token"}, nil, false},
-		{"scheme in own header", nil, []string{"Bearer old-token"}, false},
-		{"other scheme", []string{"Basic old-token"}, nil, false},
-		{"scheme that begins alike", []string{"BearerX old-token"}, nil, false},
-		{"wrong case", []string{"Bearer OLD-TOKEN"}, nil, false},
-		{"beginning of the token", []string{"Bearer old-toke"}, nil, false},
-		{"token and more", []string{"Bearer old-tokenx"}, nil, false},
-		{"token and a word", []string{"Bearer old-token x"}, nil, false},
-		{"two tokens in a line", []string{"Bearer old-token, Bearer new-token"}, nil, false},
-		{"both tokens glued", nil, []string{"old-tokennew-token"}, false},
+		{"nothing", nil, nil, TokenMissing},
+		{"empty values", []string{""}, []string{""}, TokenMissing},
+		{"blank token", []string{"Bearer "}, []string{" "}, TokenMissing},
+		{"scheme alone", []string{"Bearer"}, nil, TokenMissing},
+		{"token alone", []string{"old-token"}, nil, TokenMissing},
+		{"no space", []string{"Bearerold-token"}, nil, TokenMissing},
+		{"scheme in own header", nil, []string{"Bearer old-token"}, TokenUnknown},
+		{"other scheme", []string{"Basic old-token"}, nil, TokenMissing},
+		{"scheme that begins alike", []string{"BearerX old-token"}, nil, TokenMissing},
+		{"wrong case", []string{"Bearer OLD-TOKEN"}, nil, TokenUnknown},
+		{"beginning of the token", []string{"Bearer old-toke"}, nil, TokenUnknown},
+		{"token and more", []string{"Bearer old-tokenx"}, nil, TokenUnknown},
+		{"token and a word", []string{"Bearer old-token x"}, nil, TokenUnknown},
+		{"two tokens in a line", []string{"Bearer old-token, Bearer new-token"}, nil, TokenUnknown},
+		{"both tokens glued", nil, []string{"old-tokennew-token"}, TokenUnknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := http.Header{}
@@ -52,20 +53,21 @@ func TestTokensMatch(t *testing.T) {
 			for _, v := range c.own {
 				h.Add("X-Service-Token", v)
 			}
-			if got := tokens.Match(h); got != c.want {
-				t.Errorf("Match(%v) = %v", h, got)
+			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want {
+				t.Errorf("Verify(%v) = %+v, want %q", h, got, c.want)
 			}
 		})
 	}
 }
 
-func TestTokensWithoutTokenMatchNothing(t *testing.T) {
+func TestTokensWithoutTokenAcceptNothing(t *testing.T) {
+	t.Parallel()
 	h := http.Header{"Authorization": {"Bearer "}, "X-Service-Token": {""}}
 	for _, tokens := range []Tokens{{}, NewTokens(), NewTokens("", " \t\n")} {
 		if !tokens.Empty() {
 			t.Error("not empty")
 		}
-		if tokens.Match(h) {
+		if tokens.Verify(Request{Header: h}).OK {
 			t.Error("an empty set let a blank token in")
 		}
 	}
@@ -75,20 +77,21 @@ func TestTokensWithoutTokenMatchNothing(t *testing.T) {
 }
 
 func TestTokensRefuseEveryFlippedBit(t *testing.T) {
+	t.Parallel()
 	const token = "wh_7Hq2mZ-4fT.example~TOKEN/9+="
 	tokens := NewTokens(token)
 	for i := range len(token) * 8 {
 		flipped := flipBit([]byte(token), i)
-		if tokens.Match(http.Header{"Authorization": {"Bearer " + string(flipped)}}) {
+		if tokens.Verify(Request{Header: http.Header{"Authorization": {"Bearer " + string(flipped)}}}).OK {
 			t.Errorf("bit %d flipped in bearer: passed", i)
 		}
-		if tokens.Match(http.Header{"X-Service-Token": {string(flipped)}}) {
+		if tokens.Verify(Request{Header: http.Header{"X-Service-Token": {string(flipped)}}}).OK {
 			t.Errorf("bit %d flipped in X-Service-Token: passed", i)
 		}
 	}
 }
 
-func FuzzTokensMatch(f *testing.F) {
+func FuzzTokensVerify(f *testing.F) {
 	const token = "s3cret-token"
 	tokens := NewTokens("other", token)
 	for _, v := range []string{"Bearer " + token, "bearer  " + token + " ", "Basic dTpw", "Bearer", token, " ", "\x00", "BEARER\t" + token} {
@@ -96,26 +99,26 @@ func FuzzTokensMatch(f *testing.F) {
 		f.Add("", v)
 	}
 	f.Fuzz(func(t *testing.T, authorization, own string) {
-		got := tokens.Match(http.Header{"Authorization": {authorization}, "X-Service-Token": {own}})
+		got := tokens.Verify(Request{Header: http.Header{"Authorization": {authorization}, "X-Service-Token": {own}}}).OK
 		carries := func(s string) bool { s = strings.Trim(s, " \t"); return s == token || s == "other" }
 		want := carries(own)
 		if a := strings.TrimLeft(authorization, " \t"); len(a) > 7 && strings.EqualFold(a[:7], "bearer ") {
 			want = want || carries(a[7:])
 		}
 		if got != want {
-			t.Errorf("Match(%q, %q) = %v", authorization, own, got)
+			t.Errorf("Verify(%q, %q).OK = %v", authorization, own, got)
 		}
 	})
 }
 
-func BenchmarkTokensMatch(b *testing.B) {
+func BenchmarkTokensVerify(b *testing.B) {
 	const token = "wh_0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, tokens := range map[string]Tokens{"one": NewTokens(token), "four": NewTokens("a", "b", "c", token)} {
 		b.Run(name, func(b *testing.B) {
 			h := http.Header{"Authorization": {"Bearer " + token}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if !tokens.Match(h) {
+				if !tokens.Verify(Request{Header: h}).OK {
 					b.Fatal("refused")
 				}
 			}

@@ -30,8 +30,8 @@ type Directive struct {
 	InsteadOf string
 }
 
-// ReadBlock reads the block that follows. owner is what errors call the directive or module that the block belongs to, and
-// they list the directives in the order given here. No block is as good as an empty one.
+// ReadBlock reads the block that follows, if there is one. owner names the directive or module of the block in errors, which
+// list the directives in the order given here.
 func ReadBlock(d *caddyfile.Dispenser, owner string, directives ...Directive) error {
 	seen := make(map[string]bool)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {

@@ -55,7 +55,7 @@ func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, 
 // Close drops the connections kept for further callbacks. Attempts under way are not disturbed.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// Post makes one attempt at delivering the callback and says how it went. The body must not be changed afterwards: an
+// Post makes one attempt at delivering the callback, and returns the outcome. The body must not be changed afterwards: an
 // attempt that was given up may still be reading it.
 func (c *Client) Post(ctx context.Context, cb Callback) Outcome {
 	// Checked again, because the allowance may have changed since the callback was accepted.
@@ -66,12 +66,12 @@ func (c *Client) Post(ctx context.Context, cb Callback) Outcome {
 	if err != nil {
 		return Outcome{Final: true, Reason: "the callback URL is not a valid URL"}
 	}
-	return Exchange(c.transport, req, c.timeout)
+	return SendOnce(c.transport, req, c.timeout)
 }
 
-// Exchange sends a request, once, and says how it went. It follows no redirect, and reads no more of the answer than an
-// Outcome holds.
-func Exchange(transport http.RoundTripper, req *http.Request, timeout time.Duration) Outcome {
+// SendOnce sends a request and returns the outcome. It follows no redirect, does not repeat the request, and reads no more of
+// the answer than an Outcome holds.
+func SendOnce(transport http.RoundTripper, req *http.Request, timeout time.Duration) Outcome {
 	ctx := req.Context()
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func Exchange(transport http.RoundTripper, req *http.Request, timeout time.Durat
 	case err == nil:
 		defer resp.Body.Close()
 		if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
-			// It has arrived. The rest is read for the sake of the connection, and not for as long as a slow receiver likes.
+			// The callback has arrived. The rest is read for a short time, so that the connection can be used again.
 			defer time.AfterFunc(drainTimeout, cancel).Stop()
 		}
 		return outcomeOfAnswer(resp, time.Now())

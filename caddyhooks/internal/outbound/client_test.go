@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ const (
 var openGuard = NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, nil, true)
 
 func TestPostSendsTheCallback(t *testing.T) {
+	t.Parallel()
 	type received struct {
 		header http.Header
 		body   string
@@ -95,6 +97,7 @@ func TestPostSendsTheCallback(t *testing.T) {
 }
 
 func TestPostSignsWithEverySecret(t *testing.T) {
+	t.Parallel()
 	cb := Callback{ID: "0198c0de-delivery", Attempt: 1, Body: []byte(`{"test": 2432232314}`)}
 	var headers []http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers = append(headers, r.Header) }))
@@ -131,6 +134,7 @@ func TestPostSignsWithEverySecret(t *testing.T) {
 }
 
 func TestPostClassifiesAnswers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status     int
 		retryAfter string
@@ -182,6 +186,7 @@ func TestPostClassifiesAnswers(t *testing.T) {
 }
 
 func TestRetryAfterReadsDates(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
 		"Sun, 01 Jun 2025 12:01:30 GMT":  90 * time.Second,
@@ -199,6 +204,7 @@ func TestRetryAfterReadsDates(t *testing.T) {
 }
 
 func TestPostFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
 	target, untouched := listen(t)
 	server := httptest.NewServer(http.RedirectHandler("http://"+target+"/", http.StatusTemporaryRedirect))
 	defer server.Close()
@@ -210,6 +216,7 @@ func TestPostFollowsNoRedirect(t *testing.T) {
 }
 
 func TestPostTouchesNoRefusedAddress(t *testing.T) {
+	t.Parallel()
 	address, untouched := listen(t)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -234,6 +241,7 @@ func TestPostTouchesNoRefusedAddress(t *testing.T) {
 }
 
 func TestPostRefusesAPortThatIsNotAllowed(t *testing.T) {
+	t.Parallel()
 	address, untouched := listen(t)
 	guard := NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, nil, false)
 	if o := newClient(t, guard, 0).Post(t.Context(), Callback{URL: "http://" + address}); !o.Final || !strings.Contains(o.Reason, "port") {
@@ -243,6 +251,7 @@ func TestPostRefusesAPortThatIsNotAllowed(t *testing.T) {
 }
 
 func TestPostUsesNoProxy(t *testing.T) {
+	t.Parallel()
 	// Loopback is never proxied, so the environment cannot be put to the test with a listener.
 	if newClient(t, openGuard, 0).transport.Proxy != nil {
 		t.Error("the transport asks for a proxy")
@@ -250,6 +259,7 @@ func TestPostUsesNoProxy(t *testing.T) {
 }
 
 func TestPostNeverSendsTwice(t *testing.T) {
+	t.Parallel()
 	// The connection breaks after the second request has been read: the moment at which a transport likes to try again.
 	requests := make(chan string, 10)
 	address := serveRaw(t, func(conn net.Conn, body string) (more bool) {
@@ -276,6 +286,7 @@ func TestPostNeverSendsTwice(t *testing.T) {
 }
 
 func TestPostReusesConnections(t *testing.T) {
+	t.Parallel()
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -297,6 +308,7 @@ func TestPostReusesConnections(t *testing.T) {
 }
 
 func TestPostKeepsTheBeginningOfTheAnswer(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write(bytes.Repeat([]byte("x"), 1<<20))
 	}))
@@ -308,6 +320,8 @@ func TestPostKeepsTheBeginningOfTheAnswer(t *testing.T) {
 
 // Each of these receivers would hold an attempt for ever; the tests end because the attempts do.
 func TestPostEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	var attempts sync.WaitGroup
 	for _, c := range []struct {
 		name   string
 		answer string // what the receiver says before it falls silent
@@ -321,22 +335,24 @@ func TestPostEndsWithItsTimeout(t *testing.T) {
 		{"half a body of a failure", "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nhalf", Outcome{Status: 500, Answer: []byte("half"), Reason: "the receiver answered 500"}},
 		{"switched protocols", "HTTP/1.1 101 Switching Protocols\r\n\r\n", Outcome{Final: true, Status: 101, Reason: "the receiver answered 101"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
-				io.WriteString(conn, c.answer)
-				return true
-			})
-			o := newClient(t, openGuard, time.Second).Post(t.Context(), Callback{URL: "http://" + address, Body: []byte("x")})
+		address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
+			io.WriteString(conn, c.answer)
+			return true
+		})
+		client := newClient(t, openGuard, time.Second)
+		attempts.Go(func() { // all at once, since each takes its second
+			o := client.Post(t.Context(), Callback{URL: "http://" + address, Body: []byte("x")})
 			if fmt.Sprintf("%+v", o) != fmt.Sprintf("%+v", c.want) {
-				t.Errorf("got %+v, want %+v", o, c.want)
+				t.Errorf("%s: got %+v, want %+v", c.name, o, c.want)
 			}
 		})
 	}
+	attempts.Wait()
 }
 
 // With a timeout of an hour this would not end if the answer was waited for.
 func TestPostDoesNotWaitForTheRestOfAGoodAnswer(t *testing.T) {
+	t.Parallel()
 	address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
 		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 		return true
@@ -348,6 +364,7 @@ func TestPostDoesNotWaitForTheRestOfAGoodAnswer(t *testing.T) {
 }
 
 func TestPostBoundsTheAnswersHeader(t *testing.T) {
+	t.Parallel()
 	address := serveRaw(t, func(conn net.Conn, _ string) (more bool) {
 		io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
 		for line := []byte("X-Filler: " + strings.Repeat("x", 1000) + "\r\n"); ; {
@@ -363,6 +380,7 @@ func TestPostBoundsTheAnswersHeader(t *testing.T) {
 }
 
 func TestPostStopsWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	address := serveRaw(t, func(net.Conn, string) (more bool) {
 		cancel()
@@ -375,6 +393,7 @@ func TestPostStopsWithItsContext(t *testing.T) {
 }
 
 func TestPostSaysWhyThereWasNoAnswer(t *testing.T) {
+	// Not parallel: another test could listen on the port that this one leaves.
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
@@ -399,6 +418,7 @@ func TestPostSaysWhyThereWasNoAnswer(t *testing.T) {
 }
 
 func TestPostSpeaksTLS(t *testing.T) {
+	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			protocol := make(chan string, 1)
@@ -420,6 +440,7 @@ func TestPostSpeaksTLS(t *testing.T) {
 }
 
 func TestNewClientRefusesUselessSecrets(t *testing.T) {
+	t.Parallel()
 	for name, secret := range map[string]string{
 		"empty":       "",
 		"prefix only": "whsec_",
@@ -438,6 +459,7 @@ func TestNewClientRefusesUselessSecrets(t *testing.T) {
 }
 
 func TestSignerMakesTheDocumentedSignature(t *testing.T) {
+	t.Parallel()
 	s, err := NewSigner([]string{secretA})
 	if err != nil {
 		t.Fatal(err)
@@ -453,6 +475,7 @@ func TestSignerMakesTheDocumentedSignature(t *testing.T) {
 }
 
 func TestHeaderValueCanBeDecoded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ in, want string }{
 		{"", ""},
 		{"webhook:default", "webhook:default"},

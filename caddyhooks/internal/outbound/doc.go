@@ -1,5 +1,4 @@
-// Package outbound makes one attempt at sending something to a host outside, and knows when the next one is due. Guard
-// keeps callbacks away from addresses that callers have no business with, Client signs and sends them, Exchange sends
-// whatever else goes out over HTTP, RetryDelay is the schedule. Keeping deliveries, and deciding when to make which
-// attempt, is the business of the caller. HeaderValue and RetryAfter serve the http runner as well.
+// Package outbound makes one attempt at sending a request to another host. Client signs and sends callbacks, Guard keeps them
+// away from internal addresses, and SendOnce sends the requests of channels. RetryDelay is the schedule of further attempts;
+// the caller keeps deliveries and makes the attempts. The http runner uses HeaderValue and RetryAfter.
 package outbound

@@ -14,15 +14,15 @@ import (
 )
 
 // Guard decides where callbacks may go: to public addresses and those an operator allowed, on a few ports. CheckURL
-// gives callers an early answer; Control is what can be relied on, since it sees the very address that is dialled.
+// gives callers an early answer; Control is the reliable check, since it sees the very address that is dialled.
 type Guard struct {
 	addrs *ssrf.Guardian
 	ports []uint16 // empty: any
 }
 
-// cloudInside are addresses that are public by their number, but lead to the inside of the clouds that use them: to the
+// cloudInternal are addresses that are public by their number, but lead to the inside of the clouds that use them: to the
 // services of an Azure host, and to those of a cluster at Google. An allowance opens them as it does others.
-var cloudInside = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("34.118.224.0/20")}
+var cloudInternal = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("34.118.224.0/20")}
 
 // maxURLLength leaves room for the long signed URLs of object stores.
 const maxURLLength = 4096
@@ -50,7 +50,7 @@ func NewGuard(allow []netip.Prefix, ports []uint16, anyPort bool) *Guard {
 		ports = []uint16{80, 443, 8080, 8443}
 	}
 	return &Guard{
-		addrs: ssrf.New(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(cloudInside...)),
+		addrs: ssrf.New(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(cloudInternal...)),
 		ports: slices.Clone(ports),
 	}
 }
@@ -171,7 +171,7 @@ func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 		return refusal(fmt.Sprintf("port %d is not allowed for callbacks", to.Port()))
 	}
 	if !g.addrAllowed(to.Addr()) {
-		// The address stays unsaid: callers shall not learn what internal names resolve to.
+		// The address is not shown: callers must not learn the addresses of internal names.
 		return refusal("the callback host has an address that is not public")
 	}
 	return nil

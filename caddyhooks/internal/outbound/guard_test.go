@@ -13,6 +13,7 @@ import (
 )
 
 func TestGuardCheckURL(t *testing.T) {
+	t.Parallel()
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	public := NewGuard(nil, nil, false)
 	local := NewGuard(loopback, nil, false)
@@ -153,6 +154,7 @@ func TestGuardCheckURL(t *testing.T) {
 }
 
 func TestGuardControl(t *testing.T) {
+	t.Parallel()
 	prefixes := func(s ...string) (all []netip.Prefix) {
 		for _, p := range s {
 			all = append(all, netip.MustParsePrefix(p))

@@ -20,14 +20,13 @@ type Outcome struct {
 	Final bool
 	// The status of the answer; 0 if there was none.
 	Status int
-	// How long the receiver asked to be left alone before the next attempt, a day at most; 0 if it did not ask.
+	// The pause that the receiver asked for before the next attempt, a day at most; 0 if it did not ask.
 	RetryAfter time.Duration
-	// The receiver asked for that on behalf of all its chats.
-	Everywhere bool
+	// The pause is for the whole channel, and not only for the chat.
+	WholeChannel bool
 	// The beginning of the answer's body, as the receiver wrote it: 4 KiB at most.
 	Answer []byte
-	// There was no connection to send anything over, or no answer in time: whatever else is for the same host would
-	// probably fare alike.
+	// There was no connection, or no answer in time. Other deliveries to the same host would probably fail, too.
 	Unreachable bool
 	// Why nothing was delivered, in our own words: no secret, URL or internal address is in it.
 	Reason string
@@ -38,8 +37,8 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
-// outcomeOfAnswer reads the answer. Its body is bounded in size here, and in time by the context of the request; what
-// happens to it does not change the outcome, for the status has been given.
+// outcomeOfAnswer reads the answer. Its body is bounded in size here, and in time by the context of the request. An error
+// while reading it does not change the outcome, which depends on the status.
 func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 	o := Outcome{Status: resp.StatusCode}
 	// After 101 the body is the bare connection, and reading from that does not end with the context.
@@ -65,8 +64,8 @@ func outcomeOfAnswer(resp *http.Response, now time.Time) Outcome {
 	return o
 }
 
-// RetryAfter reads a Retry-After value, in seconds or as a date. What makes no sense counts as absent, and a day is the
-// most.
+// RetryAfter reads a Retry-After value, in seconds or as a date. It is a day at most, and 0 if the value
+// makes no sense.
 func RetryAfter(value string, now time.Time) time.Duration {
 	var d time.Duration
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -83,14 +82,14 @@ func outcomeOfError(err error) Outcome {
 	if refused, ok := errors.AsType[refusal](err); ok {
 		return Outcome{Final: true, Reason: refused.Error()}
 	}
-	if reason := whyUnreachable(err); reason != "" {
+	if reason := unreachableReason(err); reason != "" {
 		return Outcome{Unreachable: true, Reason: reason}
 	}
 	return Outcome{Reason: "the host gave no proper answer"}
 }
 
-// whyUnreachable says why there was no connection, or "" if there was one.
-func whyUnreachable(err error) string {
+// unreachableReason explains why there was no connection; "" if there was one.
+func unreachableReason(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {
 			return "the host does not exist"

@@ -7,6 +7,7 @@ import (
 )
 
 func TestRetryDelayFollowsTheSchedule(t *testing.T) {
+	t.Parallel()
 	middle := func() float64 { return 0.5 }
 	want := []time.Duration{0, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour}
 	for attempt, want := range want {
@@ -25,6 +26,7 @@ func TestRetryDelayFollowsTheSchedule(t *testing.T) {
 }
 
 func TestRetryDelayIsSpreadByAFifth(t *testing.T) {
+	t.Parallel()
 	for attempt := 1; attempt <= len(retryDelays); attempt++ {
 		base := retryDelays[attempt-1]
 		if d, _ := RetryDelay(attempt, func() float64 { return 0 }); d != base*8/10 {

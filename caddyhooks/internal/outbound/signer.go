@@ -12,12 +12,12 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// Signer signs what is sent as Standard Webhooks describe, once for every secret, so that receivers can change theirs at
-// leisure. An empty Signer does not sign.
+// Signer signs requests as Standard Webhooks describe, once for every secret, so that receivers can replace a secret without
+// haste. An empty Signer does not sign.
 type Signer []*standardwebhooks.Webhook
 
-// CheckSecrets reports what is wrong with secrets to sign with. Those that hold a placeholder are passed over: what they
-// stand for is a matter of the machine that the configuration is loaded on.
+// CheckSecrets checks secrets of a Caddyfile. A secret with a placeholder is passed over: its value depends on the machine that
+// loads the configuration.
 func CheckSecrets(secrets []string) error {
 	for i, secret := range secrets {
 		if strings.Contains(secret, "{") {
@@ -30,7 +30,7 @@ func CheckSecrets(secrets []string) error {
 	return nil
 }
 
-// decodeSecret returns the key that a secret stands for. The errors are what can be said of it without its text.
+// decodeSecret returns the key that a secret stands for. Its errors do not quote the secret.
 func decodeSecret(secret string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(secret), "whsec_")
 	if !ok {

@@ -1,4 +1,4 @@
-// Package shorthand takes back what Caddy does to placeholders in a Caddyfile.
+// Package shorthand turns Caddy's long placeholders back into their shorthands.
 package shorthand
 
 import (
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Undo gives a text back the placeholders that it was written with. Caddy rewrites its shorthands in every
-// token of a Caddyfile before any directive sees it, and a payload's key may well be called host or path.
+// Undo returns a text of a Caddyfile as it was written. Caddy expands its shorthands, such as {host}, in every token before any
+// directive sees it. In a template, {host} is a key of the payload.
 func Undo(text string) string {
 	if !strings.Contains(text, "{http.") {
 		return text
@@ -19,8 +19,7 @@ func Undo(text string) string {
 	return text
 }
 
-// plain turns Caddy's long forms into what they were most likely written as. Where two short forms share a
-// long one, the shorter is meant.
+// plain replaces long forms. Where two shorthands have the same long form, it takes the shorter one.
 var plain = strings.NewReplacer(
 	"{http.request.host}", "{host}",
 	"{http.request.hostport}", "{hostport}",
@@ -59,8 +58,8 @@ var plain = strings.NewReplacer(
 	"{http.vars.client_ip}", "{client_ip}",
 )
 
-// patterns are the long forms that end in a name of the user's choice. The ones for files come before those for
-// paths, whose form they share.
+// patterns are the long forms that end in a name of the user's choice. Files come before paths, whose long
+// form they share.
 var patterns = []struct {
 	long  *regexp.Regexp
 	short string

@@ -1,0 +1,58 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"time"
+)
+
+// Verifier decides whether a request comes from a caller that knows a secret. Its methods are safe for concurrent use, and
+// compare secrets in constant time.
+type Verifier interface {
+	Verify(req Request) Verdict
+}
+
+// Request has the parts of an HTTP request that verifiers look at.
+type Request struct {
+	Header http.Header
+	Body   []byte    // as it was received
+	Now    time.Time // when it was received
+}
+
+// Verdict is the decision on a request. The zero value refuses.
+type Verdict struct {
+	OK     bool
+	Reason Reason // why the request is refused
+}
+
+// Reason says why a request is refused, in words for an operator. It holds nothing that the caller sent, and callers are not
+// told.
+type Reason string
+
+// The reasons of the verifiers in this package.
+const (
+	SignatureMissing   Reason = "the signature header is missing or empty"
+	PrefixMissing      Reason = "no signature has the expected prefix"
+	SignatureMalformed Reason = "no signature is well-formed hex or base64"
+	SignatureWrong     Reason = "the signature does not match the body and the secret"
+	TokenMissing       Reason = "no token was sent"
+	TokenUnknown       Reason = "the token is not one of the accepted tokens"
+)
+
+func accept() Verdict { return Verdict{OK: true} }
+
+func refuse(reason Reason) Verdict { return Verdict{Reason: reason} }
+
+// Identifier is a Verifier whose callers may have different credentials.
+type Identifier interface {
+	Verifier
+
+	// Credential returns a digest of the credential in the headers of a request that Verify accepted.
+	Credential(h http.Header) [sha256.Size]byte
+}
+
+// Interface guards
+var (
+	_ Verifier   = (*HMAC)(nil)
+	_ Identifier = Tokens{}
+)

@@ -1,0 +1,20 @@
+package caddyhooks
+
+import "github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+
+func init() {
+	registerScheme(bearerScheme)
+}
+
+// bearerScheme is for callers that send the token of the settings. The built-in endpoints use it, and so does a mapping that
+// names no scheme.
+var bearerScheme = &scheme{
+	name: "bearer",
+	compile: func(_ *Mapping, secrets hookSecrets) (auth.Verifier, error) {
+		return secrets.tokens, nil
+	},
+	headersOnly:   true,
+	secretHeaders: func(*Mapping) []string { return []string{"X-Service-Token"} }, // Caddy hides Authorization itself
+	challenge:     "Bearer",
+	refusal:       "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.",
+}

@@ -1,0 +1,88 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+func TestSchemesAreComplete(t *testing.T) {
+	for _, s := range schemes {
+		if findScheme(s.name) != s {
+			t.Errorf("%s: the name is taken by another scheme", s.name)
+		}
+		if s.compile == nil || s.secretHeaders == nil || s.challenge == "" || s.refusal == "" || (s.maxArgs == 0) != (s.arguments == "") {
+			t.Errorf("%s: something is missing in %+v", s.name, s)
+		}
+	}
+}
+
+// knock accepts requests that carry a word in a header.
+type knock struct{ header, word string }
+
+func (k knock) Verify(req auth.Request) auth.Verdict {
+	if req.Header.Get(k.header) != k.word {
+		return auth.Verdict{Reason: "no knock"}
+	}
+	return auth.Verdict{OK: true}
+}
+
+// A scheme is usable as soon as it is registered: nothing else has to learn its name.
+func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
+	before := slices.Clone(schemes)
+	t.Cleanup(func() { schemes = before })
+	registerScheme(&scheme{
+		name: "knock", arguments: "<word>", minArgs: 1, maxArgs: 1,
+		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+			m.HMACSecret = args[0]
+			return caddyconf.ReadBlock(d, "auth knock", caddyconf.Set("header", &m.HMACHeader, caddyconf.Word))
+		},
+		fields: []string{"knockHeader"},
+		compile: func(m *Mapping, secrets hookSecrets) (auth.Verifier, error) {
+			if m.HMACHeader == "" {
+				return nil, fieldErrorf("knockHeader", "must be set")
+			}
+			word, err := secrets.resolve(m.HMACSecret)
+			return knock{m.HMACHeader, word}, err
+		},
+		secretHeaders: func(m *Mapping) []string { return []string{m.HMACHeader} },
+		challenge:     "Knock", refusal: "Knock first.",
+	})
+
+	d := caddyfile.NewTestDispenser("hook door {\nauth knock rat-tat {\nheader X-Knock\n}\n}")
+	d.Next()
+	hook, err := unmarshalHook(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := hookSecrets{resolve: func(secret string) (string, error) { return strings.ToUpper(secret), nil }}
+	compiled, err := hook.compile(new(rules), secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]bool{"RAT-TAT": true, "rat-tat": false} {
+		if got := compiled.auth.verifier.Verify(auth.Request{Header: http.Header{"X-Knock": {word}}}); got.OK != want {
+			t.Errorf("%s: got %+v", word, got)
+		}
+	}
+	if place := hook.places["knockHeader"]; place.Val() != "auth" {
+		t.Errorf("errors about its fields are reported at %q", place.Val())
+	}
+
+	m := Mapping{Name: "door", AuthMode: "konck"}
+	if _, err := m.compile(new(rules), secrets); err == nil || err.Error() != "authMode must be one of bearer, hmac, knock" {
+		t.Errorf("a wrong authMode: got %v", err)
+	}
+	d = caddyfile.NewTestDispenser("auth s3cret")
+	d.Next()
+	if err := m.unmarshalAuth(d); err == nil || strings.Contains(err.Error(), "s3cret") ||
+		!strings.HasPrefix(err.Error(), "auth takes 'bearer', 'hmac <header> <secret> [<prefix>]' or 'knock <word>', at ") {
+		t.Errorf("a wrong scheme in a Caddyfile: got %v", err)
+	}
+}
