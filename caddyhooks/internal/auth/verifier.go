@@ -35,7 +35,7 @@ const (
 	PrefixMissing      Reason = "no signature has the expected prefix"
 	SignatureMalformed Reason = "no signature is well-formed hex or base64"
 	SignatureWrong     Reason = "the signature does not match the body and the secret"
-	TokenMissing       Reason = "no token was sent"
+	TokenMissing       Reason = "no token was sent" //nolint:gosec // a reason, and no token
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 )
 
