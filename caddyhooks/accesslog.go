@@ -14,12 +14,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// accessEntry is the entry of a request in the access log, without its secrets.
+// accessEntry is the access log entry of a request, without its secrets.
 //
-// Caddy hides Authorization in its logs, but not the other headers that a webhook can carry a secret in, and it sets
-// the request aside for its logs before any handler sees it. So a request with such a header is left out of Caddy's
-// access log, and the same entry is written to the same loggers without them. Three things are known to Caddy alone, and
-// are not in it: what log_append adds, the time that handlers ahead of this one took, and an error of the last write.
+// Caddy hides Authorization in its logs, but not the other headers of a webhook that may hold a secret. It copies the
+// request for its logs before any handler runs. So a request with such a header is left out of Caddy's access log, and an
+// entry without the header is written to the same loggers. Three facts are known to Caddy alone and are missing in that
+// entry: fields of log_append, the time that earlier handlers took, and an error of the last write.
 type accessEntry struct {
 	loggers  []*zap.Logger
 	request  *http.Request // cleaned
@@ -29,12 +29,12 @@ type accessEntry struct {
 	logs     *caddyhttp.ServerLogConfig
 }
 
-// cleanedEntry takes the entry of this request over from Caddy. It is nil if there are no secrets in the request's
-// headers, or if Caddy does not log it. v is what is in force, nil before the start.
-func (in *instance) cleanedEntry(v *view, w http.ResponseWriter, r *http.Request) *accessEntry {
+// takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead. It returns nil if the
+// request has no secret headers, or if Caddy does not log it. active is nil before the start.
+func (in *instance) takeOverLogEntry(active *activeSettings, w http.ResponseWriter, r *http.Request) *accessEntry {
 	secretHeaders := in.secretHeaders
-	if v != nil {
-		secretHeaders = v.secretHeaders
+	if active != nil {
+		secretHeaders = active.secretHeaders
 	}
 	if !carriesAny(r.Header, secretHeaders) {
 		return nil
@@ -129,7 +129,7 @@ func findRecorder(w http.ResponseWriter) caddyhttp.ResponseRecorder {
 	return nil
 }
 
-// accessLogModule stands for Caddy's access logger, to get a logger of its name.
+// accessLogModule gets a logger with the name of Caddy's access logger.
 type accessLogModule struct{}
 
 func (accessLogModule) CaddyModule() caddy.ModuleInfo {
@@ -152,7 +152,7 @@ func logsHost(logs *caddyhttp.ServerLogConfig, hostport string) bool {
 	return !logs.SkipUnmappedHosts
 }
 
-// accessLoggers are the loggers that Caddy would write the request to.
+// accessLoggers are the loggers of Caddy for this request.
 func (in *instance) accessLoggers(logs *caddyhttp.ServerLogConfig, r *http.Request) []*zap.Logger {
 	var names []string
 	if chosen, ok := caddyhttp.GetVar(r.Context(), caddyhttp.AccessLoggerNameVarKey).([]any); ok {
@@ -174,7 +174,7 @@ func (in *instance) accessLoggers(logs *caddyhttp.ServerLogConfig, r *http.Reque
 	return loggers
 }
 
-// loggerNames looks the host up, then its domains with ever more labels made wildcards.
+// loggerNames looks up the host, and then the host with more and more leading labels replaced by wildcards.
 func loggerNames(logs *caddyhttp.ServerLogConfig, host string) []string {
 	if names, ok := logs.LoggerNames[host]; ok {
 		return names

@@ -7,14 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
 func init() {
@@ -35,9 +33,9 @@ func init() {
 //	POST              /hooks/deliveries/<id>/retry
 //	GET               /hooks/instances
 //
-// That is the instance "default"; the same of another one is found below /hooks/instances/<name>/. What the
-// configuration sets is shown, and a change of it is answered 409. Secrets are shown masked, and a masked secret that
-// is sent back keeps what it stands for.
+// These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
+// Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked. A mask
+// that is sent back keeps the secret.
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -48,234 +46,87 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Routes returns the route of the API.
+// adminEndpoint serves one method of one path.
+type adminEndpoint struct {
+	method string
+	serve  adminHandler
+}
+
+// adminHandler serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
+type adminHandler func(in *instance, w http.ResponseWriter, r *http.Request) error
+
+// adminEndpoints are endpoints by the pattern of their path.
+type adminEndpoints map[string][]adminEndpoint
+
+// Each resource adds its endpoints in the init function of its file.
+var (
+	instanceEndpoints = make(adminEndpoints) // below /hooks and below /hooks/instances/{instance}
+	globalEndpoints   = make(adminEndpoints) // below /hooks alone, and served without an instance
+)
+
+// handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel".
+func (e adminEndpoints) handle(pattern string, serve adminHandler) {
+	method, path, _ := strings.Cut(pattern, " ")
+	e[path] = append(e[path], adminEndpoint{method, serve})
+}
+
+// Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
+// text, take HEAD for GET, and match GET /deliveries/retry with GET /deliveries/{id}.
 func (a *Admin) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: "/hooks/", Handler: caddy.AdminHandlerFunc(a.serve)}}
+	routes := []caddy.AdminRoute{
+		{Pattern: "/hooks/", Handler: forInstance(noEndpoint)},
+		{Pattern: "/hooks/instances/{instance}", Handler: forInstance(noEndpoint)},
+		{Pattern: "/hooks/instances/{instance}/", Handler: forInstance(noEndpoint)},
+	}
+	for path, methods := range globalEndpoints {
+		routes = append(routes, caddy.AdminRoute{Pattern: "/hooks" + path, Handler: withoutInstance(byMethod(methods))})
+	}
+	for path, methods := range instanceEndpoints {
+		handler := forInstance(byMethod(methods))
+		routes = append(routes,
+			caddy.AdminRoute{Pattern: "/hooks" + path, Handler: handler},
+			caddy.AdminRoute{Pattern: "/hooks/instances/{instance}" + path, Handler: handler})
+	}
+	return routes
 }
 
-func (a *Admin) serve(w http.ResponseWriter, r *http.Request) error {
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/hooks/"), "/")
-	name := "default"
-	if parts[0] == "instances" {
-		if len(parts) == 1 {
-			return a.serveInstances(w, r)
+// forInstance finds the instance that the path names.
+func forInstance(serve adminHandler) caddy.AdminHandler {
+	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		name := orDefault(r.PathValue("instance"), "default")
+		in := running.find(name)
+		if in == nil {
+			return apiError(http.StatusNotFound, "there is no hooks instance %q", name)
 		}
-		name, parts = parts[1], parts[2:]
-	}
-	in := running.find(name)
-	if in == nil {
-		return apiError(http.StatusNotFound, "there is no hooks instance %q", name)
-	}
-	switch {
-	case len(parts) == 1 && parts[0] == "settings":
-		return in.serveSettings(w, r)
-	case len(parts) == 1 && parts[0] == "mappings":
-		return in.serveMappings(w, r)
-	case len(parts) == 2 && parts[0] == "mappings":
-		return in.serveMapping(w, r, parts[1])
-	case len(parts) == 1 && parts[0] == "runs":
-		return in.serveRuns(w, r)
-	case (len(parts) == 2 || len(parts) == 3 && parts[2] == "cancel") && parts[0] == "runs":
-		return in.serveRun(w, r, parts[1], len(parts) == 3)
-	case len(parts) == 1 && parts[0] == "deliveries":
-		return in.serveDeliveries(w, r, false)
-	case len(parts) == 2 && parts[0] == "deliveries" && parts[1] == "retry":
-		return in.serveDeliveries(w, r, true)
-	case (len(parts) == 2 || len(parts) == 3 && parts[2] == "retry") && parts[0] == "deliveries":
-		return in.serveDelivery(w, r, parts[1], len(parts) == 3)
-	default:
-		return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings, /hooks/runs or /hooks/deliveries")
-	}
+		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
+			return noEndpoint(in, w, r) // no name or id has a slash in it
+		}
+		return serve(in, w, r)
+	})
 }
 
-func (a *Admin) serveInstances(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet {
-		return notAllowed(w, "GET")
-	}
-	return respond(w, running.names())
+func withoutInstance(serve adminHandler) caddy.AdminHandler {
+	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return serve(nil, w, r) })
 }
 
-func (in *instance) serveSettings(w http.ResponseWriter, r *http.Request) error {
-	switch r.Method {
-	case http.MethodGet:
-	case http.MethodPatch:
-		body, err := readAdminBody(r)
-		if err != nil {
-			return err
-		}
-		patch, err := strictjson.ParseObject(body)
-		if err != nil {
-			return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
-		}
-		err = in.shared.change(func(in *instance, live *Settings) error {
-			for _, member := range patch {
-				if err := in.patch(live, member); err != nil {
-					return err
-				}
+// byMethod chooses among the endpoints of a path.
+func byMethod(endpoints []adminEndpoint) adminHandler {
+	return func(in *instance, w http.ResponseWriter, r *http.Request) error {
+		var allowed []string
+		for _, e := range endpoints {
+			if e.method == r.Method {
+				return e.serve(in, w, r)
 			}
-			return nil
-		})
-		if err != nil {
-			return changeError(err)
+			allowed = append(allowed, e.method)
 		}
-	default:
-		return notAllowed(w, "GET, PATCH")
+		methods := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", methods)
+		return apiError(http.StatusMethodNotAllowed, "method not allowed; use %s", methods)
 	}
-	return respond(w, in.showSettings())
 }
 
-func (in *instance) serveMappings(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet {
-		return notAllowed(w, "GET")
-	}
-	return respond(w, in.showSettings().Mappings)
-}
-
-func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request, name string) error {
-	switch r.Method {
-	case http.MethodGet:
-	case http.MethodPut:
-		body, err := readAdminBody(r)
-		if err != nil {
-			return err
-		}
-		m, err := parseMapping(body)
-		if err == nil && m.Name != "" && m.Name != name {
-			err = fieldErrorf("name", "must be %s, as in the URL, or be left out", name)
-		}
-		m.Name = name
-		pinned := false
-		if err == nil {
-			err = in.shared.change(func(in *instance, live *Settings) error {
-				store, err := in.takeMapping(&m, live.Mappings)
-				if err != nil || !store {
-					pinned = true
-					return err
-				}
-				if i := indexMapping(live.Mappings, name); i >= 0 {
-					live.Mappings[i] = m
-				} else {
-					live.Mappings = append(live.Mappings, m)
-				}
-				return nil
-			})
-		}
-		if err != nil {
-			return changeError(err)
-		}
-		return respond(w, m.shown(pinned))
-	case http.MethodDelete:
-		err := in.shared.change(func(in *instance, live *Settings) error {
-			if indexMapping(in.pinned.Mappings, name) >= 0 {
-				return pinnedHook(name)
-			}
-			i := indexMapping(live.Mappings, name)
-			if i < 0 {
-				return apiError(http.StatusNotFound, "there is no hook %q", name)
-			}
-			live.Mappings = slices.Delete(live.Mappings, i, i+1)
-			return nil
-		})
-		if err != nil {
-			return changeError(err)
-		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	default:
-		return notAllowed(w, "GET, PUT, DELETE")
-	}
-	for _, m := range in.showSettings().Mappings {
-		if m.Name == name {
-			return respond(w, m)
-		}
-	}
-	return apiError(http.StatusNotFound, "there is no hook %q", name)
-}
-
-// maxPage is how many runs or deliveries are listed at once, at most.
-const maxPage = 1000
-
-func parseLimit(params url.Values) (int, error) {
-	if !params.Has("limit") {
-		return 100, nil
-	}
-	n, err := strconv.Atoi(params.Get("limit"))
-	if err != nil || n < 1 || n > maxPage {
-		return 0, apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
-	}
-	return n, nil
-}
-
-func badCursor() error {
-	return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
-}
-
-// serveRuns lists runs, the newest first. A page can be short although there is more: then it has a cursor.
-func (in *instance) serveRuns(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet {
-		return notAllowed(w, "GET")
-	}
-	params := r.URL.Query()
-	query := engine.Query{
-		Hook: params.Get("hook"), ChatID: params.Get("chatId"), Status: engine.Status(params.Get("status")),
-		Cursor: params.Get("cursor"),
-	}
-	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled}
-	if !slices.Contains(statuses, query.Status) {
-		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out and cancelled")
-	}
-	var err error
-	if query.Limit, err = parseLimit(params); err != nil {
-		return err
-	}
-	records, next, err := in.shared.engine.List(r.Context(), query)
-	if errors.Is(err, engine.ErrCursor) {
-		return badCursor()
-	}
-	if err != nil {
-		return err
-	}
-	page := struct {
-		Runs   []shownRun `json:"runs"`
-		Cursor string     `json:"cursor,omitempty"`
-	}{[]shownRun{}, next}
-	for _, record := range records {
-		page.Runs = append(page.Runs, showListed(record))
-	}
-	return respond(w, page)
-}
-
-// serveRun shows a run, or cancels it.
-func (in *instance) serveRun(w http.ResponseWriter, r *http.Request, id string, cancel bool) error {
-	var record *engine.Record
-	var err error
-	switch {
-	case cancel && r.Method != http.MethodPost:
-		return notAllowed(w, "POST")
-	case !cancel && r.Method != http.MethodGet:
-		return notAllowed(w, "GET")
-	case cancel:
-		record, err = in.shared.engine.Cancel(r.Context(), id)
-	default:
-		record, err = in.shared.engine.Find(r.Context(), id, 0)
-	}
-	if errors.Is(err, engine.ErrNotFound) {
-		return apiError(http.StatusNotFound, "there is no run %q", id)
-	}
-	if errors.Is(err, engine.ErrStopping) {
-		return apiError(http.StatusServiceUnavailable, "the service is shutting down")
-	}
-	if err != nil {
-		return err
-	}
-	if cancel && record.Status.Ended() && record.Status != engine.Cancelled {
-		return conflictf("the run has ended already: it is %s", record.Status)
-	}
-	if cancel && !record.Status.Ended() {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusAccepted) // the runner was told, and has not let go yet
-	}
-	return respond(w, showRun(record))
+func noEndpoint(*instance, http.ResponseWriter, *http.Request) error {
+	return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings, /hooks/runs or /hooks/deliveries")
 }
 
 const maxAdminBody = 4 << 20
@@ -291,11 +142,42 @@ func readAdminBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-func respond(w http.ResponseWriter, value any) error {
+func writeAdminJSON(w http.ResponseWriter, status int, value any) error {
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(value)
+}
+
+// showAll shows the items of a page.
+func showAll[T, Shown any](items []T, show func(T) Shown) []Shown {
+	shown := make([]Shown, 0, len(items)) // an empty page is [] in JSON
+	for _, item := range items {
+		shown = append(shown, show(item))
+	}
+	return shown
+}
+
+func listError(err error) error {
+	if errors.Is(err, engine.ErrCursor) {
+		return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
+	}
+	return err
+}
+
+// maxPage bounds the runs or deliveries on one page.
+const maxPage = 1000
+
+func parseLimit(params url.Values) (int, error) {
+	if !params.Has("limit") {
+		return 100, nil
+	}
+	n, err := strconv.Atoi(params.Get("limit"))
+	if err != nil || n < 1 || n > maxPage {
+		return 0, apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
+	}
+	return n, nil
 }
 
 func apiError(status int, format string, args ...any) error {
@@ -306,12 +188,7 @@ func conflictf(format string, args ...any) error {
 	return apiError(http.StatusConflict, format, args...)
 }
 
-func notAllowed(w http.ResponseWriter, allowed string) error {
-	w.Header().Set("Allow", allowed)
-	return apiError(http.StatusMethodNotAllowed, "method not allowed; use %s", allowed)
-}
-
-// changeError is the answer to a change that was refused or that failed.
+// changeError is the answer to a change of settings that was refused or that failed.
 func changeError(err error) error {
 	var api caddy.APIError
 	var field *fieldError

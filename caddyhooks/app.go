@@ -1,15 +1,17 @@
 // Package caddyhooks is a Caddy module that turns webhooks into turns of an AI agent.
 //
-// A request comes in at the [Handler]. While webhooks are off it is answered 404, like every path that is no hook.
-// Otherwise it is authenticated by token or signature, its body is read up to a limit and parsed once, and intake makes
-// it a run, with the message rendered from a template if it came to a custom hook. The engine stores the run; from then
-// on it is accepted, and the caller of wake or agent is answered. A worker claims it, has the configured runner carry
-// out the turn, checks the answer against the schema if there is one, and ends the run. Whoever waits for that very run
-// is woken, and callbacks and channel deliveries go out.
+// The [Handler] gets a request. While webhooks are off it answers 404, as for every path that is no hook. Otherwise it
+// checks the token or the signature, and reads the body up to a limit. intake parses the body once and makes a run of it; the
+// message of a custom hook is rendered from its template. The engine stores the run. Now the run is accepted, and the
+// caller of wake or agent gets an answer. A worker claims the run, the configured runner carries out the turn, the reply is
+// checked against the schema if there is one, and the run ends. Callers that wait for the run are answered, and
+// callbacks and channel deliveries are sent.
 //
-// What a handler is configured with makes an instance; its settings can in part be changed through the admin API while
-// Caddy runs. The [App] starts and stops all instances of a configuration. What has to outlive a reload, namely the
-// engine with its store and the live settings, is pooled across configurations.
+// The configuration of a handler makes an instance. The [App] starts and stops all instances of a configuration. The
+// [Admin] API changes live settings of an instance while Caddy runs. A service, with the engine, its store and the live
+// settings, outlives reloads and is shared by the instances of the old and the new configuration.
+//
+// To add a setting, see allSettings in settings.go. To add an endpoint to the admin API, write a file like admin_runs.go.
 package caddyhooks
 
 import (
@@ -34,8 +36,7 @@ func init() {
 	caddy.RegisterModule(App{})
 }
 
-// App runs the instances that the hooks handlers of a configuration define. It needs no configuration of its own: a
-// handler brings it in.
+// App runs the instances of all hooks handlers in a configuration. It has no configuration of its own. Handlers load it.
 type App struct {
 	ctx       caddy.Context
 	instances map[string]*instance
@@ -49,14 +50,14 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision remembers where to find other apps.
+// Provision keeps the context, in which Start finds the http app.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	return nil
 }
 
-// instance returns the instance that handler configures. The same site can be served by several servers, each with a
-// handler of its own: handlers with the same configuration share an instance, and with another one it is an error.
+// instance returns the instance of a handler. Handlers with the same name share an instance, since one site may have several
+// servers. It is an error if their configurations differ.
 func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	config, err := json.Marshal(handler)
 	if err != nil {
@@ -73,7 +74,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 		return nil, fmt.Errorf("hooks instance %q: %w", handler.Name, err)
 	}
 	for _, other := range a.instances {
-		if other.poolKey() == in.poolKey() {
+		if other.storeKey() == in.storeKey() {
 			return nil, fmt.Errorf("the hooks instances %q and %q have the same store: give each its own", other.name, in.name)
 		}
 	}
@@ -104,11 +105,11 @@ func (a *App) Start() error {
 	return nil
 }
 
-// Stop ends this configuration's use of the engines. An engine that the next configuration uses too goes on.
+// Stop ends the use of the engines by this configuration. An engine goes on if the next configuration uses it, too.
 func (a *App) Stop() error {
 	var group sync.WaitGroup
 	for _, in := range a.instances {
-		group.Go(in.stop) // each may take its drain time
+		group.Go(in.stop) // each may take up to drain_timeout
 	}
 	group.Wait()
 	return nil

@@ -13,17 +13,17 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// body is the body of a request. Its bytes are good until it is released.
+// body is the body of a request. Its bytes are valid until it is released.
 type body struct {
 	bytes.Buffer
 }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
-// maxBodyTime bounds how long a body may take in all. Tests shorten it.
+// maxBodyTime is the longest time for reading a body. Tests shorten it.
 var maxBodyTime = 30 * time.Second
 
-// maxPooledBody is how much memory a body may leave behind for the next one.
+// maxPooledBody is the largest buffer that is kept for the next body.
 const maxPooledBody = 128 << 10
 
 // readBody reads the body of a request if it is not larger than limit.
@@ -33,7 +33,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, error
 	}
 	b := bodies.Get().(*body)
 	b.Reset()
-	// What Content-Length says is not worth much memory before the bytes are here.
+	// A caller can announce any Content-Length, so it does not decide how much memory is taken.
 	b.Grow(int(min(max(r.ContentLength+1, 512), 4<<10)))
 	clock := startBodyClock(w)
 	err := b.readAll(r.Body, limit, clock)
@@ -68,8 +68,7 @@ func (b *body) readAll(r io.Reader, limit int64, clock *bodyClock) error {
 	}
 }
 
-// bodyClock ends the reading of a body that takes too long. Caddy's own idle timeout ends it only when nothing comes at
-// all, and later.
+// bodyClock ends the reading of a body that takes too long. Caddy's idle timeout is longer, and slow bytes reset it.
 type bodyClock struct {
 	timer *time.Timer
 	conn  *http.ResponseController
@@ -86,7 +85,7 @@ func startBodyClock(w http.ResponseWriter) *bodyClock {
 		defer c.mu.Unlock()
 		if !c.stopped {
 			c.late = true
-			_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // what cannot be interrupted has to be waited for
+			_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // if the connection cannot be interrupted, readAll waits for it
 		}
 	})
 	return c
@@ -112,7 +111,7 @@ func (c *bodyClock) stop() (late bool) {
 
 // bodyError is the answer to a body that could not be read.
 func bodyError(err error) error {
-	var a *answer
+	var a *httpError
 	var limited *http.MaxBytesError // by a request_body directive
 	switch {
 	case errors.As(err, &a):
@@ -127,7 +126,7 @@ func bodyError(err error) error {
 }
 
 func tooLarge(limit int64) error {
-	return &answer{status: http.StatusRequestEntityTooLarge,
+	return &httpError{status: http.StatusRequestEntityTooLarge,
 		message: fmt.Sprintf("The body is larger than the %s (%d bytes) that this webhook takes.", humanize.IBytes(uint64(limit)), limit)}
 }
 

@@ -36,7 +36,7 @@ func TestBodiesAreReadWithinBounds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, err := readBody(httptest.NewRecorder(), &http.Request{Body: io.NopCloser(tc.body), ContentLength: tc.length}, limit)
-				var a *answer
+				var a *httpError
 				if errors.As(err, &a) {
 					if a.status != tc.want {
 						t.Errorf("got %d, want %d", a.status, tc.want)

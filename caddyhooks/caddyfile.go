@@ -36,12 +36,12 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //	hooks [<matcher>] [<name>] {
 //		enabled
 //		token           <secret>...
-//		path            <path>
 //		default_timeout <duration>
-//		max_timeout     <duration>
 //		max_payload     <size>
-//		max_request     <size>
 //		memory_preset   <id>
+//		path            <path>
+//		max_timeout     <duration>
+//		max_request     <size>
 //		runner          <module> [<args...>] { … }
 //		store           <module> [<args...>] { … }
 //		workers         <n>
@@ -65,17 +65,16 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	settings, places := &h.Settings, make(settingPlaces)
+	places := make(settingPlaces)
+	var directives []caddyconf.Directive
+	for _, e := range allSettings {
+		directives = append(directives, places.note(e.caddyfileDirective(&h.Settings), e.jsonName()))
+	}
 	var hooks []*hookBlock
-	err := caddyconf.ReadBlock(d, "hooks",
-		caddyconf.Set("enabled", &settings.Enabled, caddyconf.Pointer(caddyconf.Present)),
-		places.note(caddyconf.Set("token", (*[]string)(&settings.Token), caddyconf.Secrets), "token"),
+	directives = append(directives,
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
-		places.note(caddyconf.Set("default_timeout", &settings.DefaultTimeoutSeconds, caddyconf.Pointer(caddyconf.Seconds)), "defaultTimeoutSeconds"),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
-		places.note(caddyconf.Set("max_payload", &settings.MaxPayloadSize, caddyconf.Pointer(caddyconf.Bytes(maxMaxPayload>>20))), "maxPayloadSize"),
-		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxMaxPayload>>20)),
-		places.note(caddyconf.Set("memory_preset", &settings.MemoryPreset, caddyconf.Pointer(caddyconf.Word)), "memoryPreset"),
+		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxPayloadLimit>>20)),
 		caddyconf.Set("runner", &h.RunnerRaw, caddyconf.Module("hooks.runners", "runner")),
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
@@ -92,7 +91,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return err
 		}},
 	)
-	if err != nil {
+	if err := caddyconf.ReadBlock(d, "hooks", directives...); err != nil {
 		return err
 	}
 	return h.checkBlock(d, places, hooks)

@@ -8,3 +8,11 @@ func ShortenBodyTime(d time.Duration) (restore func()) {
 	maxBodyTime = d
 	return func() { maxBodyTime = before }
 }
+
+// SettingNames returns the name in JSON and the directive of every setting.
+func SettingNames() (names [][2]string) {
+	for _, e := range allSettings {
+		names = append(names, [2]string{e.jsonName(), e.caddyfileDirective(new(Settings)).Word})
+	}
+	return names
+}

@@ -19,17 +19,17 @@ func init() {
 	caddy.RegisterModule(Handler{})
 }
 
-// Handler takes webhooks below a path, by default /api/hooks, and passes every other request on.
+// Handler answers webhooks below a path, by default /api/hooks. Other requests go to the next handler.
 //
-// While webhooks are off, which they are until they are enabled and a token is set, all paths below it are answered 404.
+// Webhooks are off until they are enabled and a token is set. While they are off, every path below is answered 404.
 type Handler struct {
-	// The name of the instance, which its data and its part of the admin API go by. Default: "default".
+	// The name of the instance. It is part of the path of its store and of its admin endpoints. Default: "default".
 	Name string `json:"name,omitempty"`
 
 	// The path below which hooks are served. Default: /api/hooks.
 	Path string `json:"path,omitempty"`
 
-	// What an operator sets about webhooks. What is set here is pinned: the admin API shows it and does not change it.
+	// The webhook settings. A setting that is given here is pinned: the admin API shows it and refuses to change it.
 	Settings Settings `json:"settings,omitzero"`
 
 	// The longest time that a request or a mapping may ask for. Default: 1h.
@@ -38,10 +38,10 @@ type Handler struct {
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
 	MaxRequest Size `json:"max_request,omitempty"`
 
-	// What carries out turns. Default: echo.
+	// The runner, which carries out turns. Default: echo.
 	RunnerRaw json.RawMessage `json:"runner,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
 
-	// Where runs and live settings are kept. Default: bolt.
+	// The store of runs and live settings. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
 
 	// The messaging channels that replies can be delivered to, by the name that requests and mappings use.
@@ -53,19 +53,19 @@ type Handler struct {
 	// How many runs are carried out at once. Default: 16.
 	Workers int `json:"workers,omitempty"`
 
-	// How many runs may be queued. Further ones are answered 503. Default: 100000.
+	// How many runs may be queued. A request beyond that is answered 503. Default: 100000.
 	QueueLimit int `json:"queue_limit,omitempty"`
 
-	// How many runs of one chat may be queued. Default: as many as there may be in all.
+	// How many runs of one chat may be queued. Default: queue_limit.
 	ChatLimit int `json:"chat_limit,omitempty"`
 
-	// How often a run is started if the process dies while it is carried out. Default: 5.
+	// How often a run is started. A run interrupted by that many crashes is marked failed. Default: 5.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 
-	// How long finished runs can be asked about. Default: 168h.
+	// How long finished runs are kept. Default: 168h.
 	Retention caddy.Duration `json:"retention,omitempty"`
 
-	// How long turns that are under way may take to end when Caddy shuts down. Default: 10s.
+	// How long running turns may go on when Caddy shuts down. Default: 10s.
 	DrainTimeout caddy.Duration `json:"drain_timeout,omitempty"`
 
 	instance *instance
@@ -106,9 +106,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.StoreRaw == nil {
 		h.StoreRaw = json.RawMessage(`{"store":"bolt"}`)
 	}
-	if h.MaxTimeout < caddy.Duration(time.Second) || h.Workers < 1 || h.QueueLimit < 1 || h.ChatLimit < 0 ||
-		h.MaxAttempts < 1 || h.Retention < caddy.Duration(time.Second) || h.DrainTimeout < 0 || h.Callbacks.Timeout < 0 || h.MaxRequest < 1 || h.MaxRequest > maxMaxPayload {
-		return errors.New("max_timeout, max_request, workers, queue_limit, chat_limit, max_attempts, retention, drain_timeout and timeout of callbacks must be positive, and max_request at most 64MB")
+	if err := h.checkOptions(); err != nil {
+		return err
 	}
 	app, err := ctx.App("hooks")
 	if err != nil {
@@ -123,7 +122,32 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// Cleanup lets go of the instance.
+// checkOptions names the first option that is out of its bounds.
+func (h *Handler) checkOptions() error {
+	const second = caddy.Duration(time.Second)
+	for _, option := range []struct {
+		name string
+		ok   bool
+		must string
+	}{
+		{"max_timeout", h.MaxTimeout >= second, "be at least 1s"},
+		{"max_request", h.MaxRequest >= 1 && h.MaxRequest <= maxPayloadLimit, "be from 1 byte to 64MB"},
+		{"workers", h.Workers >= 1, "be at least 1"},
+		{"queue_limit", h.QueueLimit >= 1, "be at least 1"},
+		{"chat_limit", h.ChatLimit >= 0, "not be negative"},
+		{"max_attempts", h.MaxAttempts >= 1, "be at least 1"},
+		{"retention", h.Retention >= second, "be at least 1s"},
+		{"drain_timeout", h.DrainTimeout >= 0, "not be negative"},
+		{"timeout of callbacks", h.Callbacks.Timeout >= 0, "not be negative"},
+	} {
+		if !option.ok {
+			return fmt.Errorf("%s must %s", option.name, option.must)
+		}
+	}
+	return nil
+}
+
+// Cleanup releases the instance.
 func (h *Handler) Cleanup() error {
 	if h.instance != nil {
 		h.instance.cleanup()
@@ -151,26 +175,26 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	in := h.instance
 	rest, ok := strings.CutPrefix(r.URL.Path, h.Path)
 	if !ok || rest != "" && rest[0] != '/' {
-		return in.passOn(w, r, next)
+		return in.callNext(w, r, next)
 	}
-	v := in.current(r.Context())
-	if entry := in.cleanedEntry(v, w, r); entry != nil {
+	active := in.current(r.Context())
+	if entry := in.takeOverLogEntry(active, w, r); entry != nil {
 		defer entry.write()
 	}
-	if v == nil {
+	if active == nil {
 		writeError(w, errStarting, in.log)
 		return nil
 	}
-	if err := h.serve(w, r, v, strings.TrimPrefix(rest, "/")); err != nil {
+	if err := h.serve(w, r, active, strings.TrimPrefix(rest, "/")); err != nil {
 		writeError(w, err, in.log)
 	}
 	return nil
 }
 
-// passOn has the rest of the site answer a request. A webhook that was sent to a wrong path carries its secret all the
-// same. An error is left to Caddy to answer and to log, since only it knows what becomes of it.
-func (in *instance) passOn(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	entry := in.cleanedEntry(in.view.Load(), w, r)
+// callNext calls the next handler, keeping secrets out of the access log: a webhook sent to a wrong path has a secret, too.
+// Caddy answers and logs an error of the next handler.
+func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	entry := in.takeOverLogEntry(in.active.Load(), w, r)
 	err := next.ServeHTTP(w, r)
 	if entry != nil {
 		if err != nil {
@@ -182,27 +206,27 @@ func (in *instance) passOn(w http.ResponseWriter, r *http.Request, next caddyhtt
 	return err
 }
 
-// serve is the way of a request: gate, route, authenticate, read, intake, submit, answer.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name string) error {
+// serve takes a request through all steps: gate, route, authenticate, read, intake, submit, answer.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSettings, name string) error {
 	in := h.instance
-	if !v.on {
+	if !active.on {
 		return errNotFound
 	}
 	if run, ok := strings.CutPrefix(name, "runs/"); ok {
-		return h.serveRun(w, r, v, run)
+		return h.serveRun(w, r, active, run)
 	}
 	var custom *hook
 	if name != "wake" && name != "agent" {
-		if custom = v.hooks[name]; custom == nil {
+		if custom = active.hooks[name]; custom == nil {
 			return errNotFound
 		}
 	}
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
-	limit, auth := in.maxRequest, v.bearer
+	limit, auth := in.maxRequest, active.bearer
 	if custom != nil {
-		limit, auth = v.maxPayload, custom.auth
+		limit, auth = active.maxPayload, custom.auth
 	}
 	if auth.headersOnly {
 		if err := in.authenticate(auth, r, nil); err != nil {
@@ -220,7 +244,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 		}
 	}
 
-	run, err := in.intake(v, name, custom, body.Bytes())
+	run, err := in.intake(active, name, custom, body.Bytes())
 	if err != nil {
 		return err
 	}
@@ -228,24 +252,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, v *view, name st
 	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body.Bytes()); err != nil {
 		return err
 	}
-	err = errKeyFreed
-	for range maxReplays {
-		if !errors.Is(err, errKeyFreed) {
+	for range maxSubmits {
+		if err = h.submit(w, r, name, run); !errors.Is(err, errKeyReleased) {
 			break
 		}
-		err = h.submit(w, r, name, run)
 	}
 	return err
 }
 
-// submit has the engine carry out a run, and answers.
+// submit gives a run to the engine, and answers.
 func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) error {
 	var outcome engine.Outcome
 	var err error
 	if run.Sync {
-		outcome, err = h.instance.shared.engine.Do(r.Context(), run)
+		outcome, err = h.instance.service.engine.Do(r.Context(), run)
 	} else {
-		err = h.instance.shared.engine.Submit(r.Context(), run)
+		err = h.instance.service.engine.Submit(r.Context(), run)
 	}
 	var duplicate *engine.DuplicateError
 	switch {
@@ -261,18 +283,18 @@ func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, ru
 	}
 }
 
-// unauthorized is the answer to a bad credential. A client address that has sent too many is told to slow down.
+// unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.
 func (in *instance) unauthorized(r *http.Request, scheme, message string) error {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	addr, _ := netip.ParseAddr(ip)
-	if after, throttled := in.shared.throttle().Fail(addr, time.Now()); throttled {
-		return &answer{status: http.StatusTooManyRequests, retryAfter: after,
+	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
+		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: "Too many requests with a bad credential came from this address."}
 	}
-	return &answer{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message}
+	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message}
 }
 
-// traceParent returns the trace that the caller is part of, if it says so in the form of W3C Trace Context.
+// traceParent returns the Traceparent header if it has the form of W3C Trace Context.
 func traceParent(h http.Header) string {
 	value := h.Get("Traceparent")
 	if len(value) != 55 || strings.Trim(value, "0123456789abcdef-") != "" ||

@@ -12,7 +12,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
-// How many idempotency keys an instance remembers, and for how long.
+// The number of idempotency keys that an instance remembers, and for how long.
 const (
 	maxKeys = 1_000_000
 	keyAge  = 24 * time.Hour
@@ -20,8 +20,8 @@ const (
 
 const maxKeyLength = 256
 
-// idempotencyKey returns the key of a request that its sender may repeat, nil if it has none. The same key means the same
-// request only at the same endpoint and from a caller with the same credential.
+// idempotencyKey returns the idempotency key of a request, nil if it has none. Keys of different endpoints and of callers with
+// different credentials are different.
 func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
 	name, values := "", []string(nil)
 	if custom != nil && custom.IdempotencyHeader != "" {
@@ -38,7 +38,7 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 	}
 	key, ok := unquote(values[0])
 	if !ok || len(values) > 1 || key == "" || len(key) > maxKeyLength {
-		return nil, &answer{status: http.StatusBadRequest,
+		return nil, &httpError{status: http.StatusBadRequest,
 			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
 	}
 	scope := sha256.New()
@@ -55,8 +55,7 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil
 }
 
-// unquote returns what a quoted string of a header stands for (RFC 8941, section 3.3.3); other values stand for
-// themselves.
+// unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.
 func unquote(value string) (string, bool) {
 	value = strings.Trim(value, " \t")
 	if !strings.HasPrefix(value, `"`) {
@@ -80,17 +79,17 @@ func unquote(value string) (string, bool) {
 	return "", false
 }
 
-// errKeyFreed says that the key of a request was in use a moment ago, and is not any more. maxReplays is how often a
-// request can meet with that before it is turned away.
-var errKeyFreed = &answer{status: http.StatusConflict, retryAfter: time.Second,
+// errKeyReleased says that the first run with a key has just ended without a result, so that the key is free again.
+var errKeyReleased = &httpError{status: http.StatusConflict, retryAfter: time.Second,
 	message: "The first request with this idempotency key came to nothing. Try again."}
 
-const maxReplays = 3
+// maxSubmits bounds how often a request is submitted while its key is released again and again.
+const maxSubmits = 3
 
-// replay answers a request whose key was used before as the first one was answered, or tells why it cannot.
+// replay answers a request whose key was used before like the first request with that key.
 func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
-		return &answer{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
+		return &httpError{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
 	}
 	first := duplicate.First
 	if !first.Sync {
@@ -98,19 +97,19 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, du
 		h.writeAccepted(w, r, name, first)
 		return nil
 	}
-	record, err := h.instance.shared.engine.Find(r.Context(), first.ID, 0)
+	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
-		return &answer{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
+		return &httpError{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
 	}
 	if err != nil {
 		return err
 	}
 	if !record.Status.Ended() {
-		return &answer{status: http.StatusConflict, retryAfter: time.Second,
+		return &httpError{status: http.StatusConflict, retryAfter: time.Second,
 			message: "The first request with this idempotency key is still being carried out."}
 	}
 	if record.Outcome.ForgetsKey() {
-		return errKeyFreed
+		return errKeyReleased
 	}
 	w.Header().Set("Idempotent-Replayed", "true")
 	return writeOutcome(w, record.Run, record.Outcome)

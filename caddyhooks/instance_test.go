@@ -9,18 +9,18 @@ import (
 func TestRequestsWaitAMomentForTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &instance{started: make(chan struct{})}
-		if v := in.current(t.Context()); v != nil {
+		if active := in.current(t.Context()); active != nil {
 			t.Error("there is something in force before the start")
 		}
-		want := new(view)
+		want := new(activeSettings)
 		go func() {
 			time.Sleep(time.Second)
-			in.view.Store(want)
+			in.active.Store(want)
 			close(in.started)
 		}()
 		begin := time.Now()
-		if v := in.current(t.Context()); v != want || time.Since(begin) != time.Second {
-			t.Errorf("got %v after %s", v, time.Since(begin))
+		if active := in.current(t.Context()); active != want || time.Since(begin) != time.Second {
+			t.Errorf("got %v after %s", active, time.Since(begin))
 		}
 	})
 }

@@ -19,29 +19,29 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
-// intake makes the body of a request to the named hook a run, or says what is wrong with it.
-func (in *instance) intake(v *view, name string, custom *hook, body []byte) (*engine.Run, error) {
+// intake makes a run of the body of a request to the named hook. Errors are for the caller.
+func (in *instance) intake(active *activeSettings, name string, custom *hook, body []byte) (*engine.Run, error) {
 	switch {
 	case custom != nil:
-		return in.intakeCustom(v, custom, body)
+		return in.intakeCustom(active, custom, body)
 	case name == "wake":
-		return in.intakeWake(v, body)
+		return in.intakeWake(active, body)
 	default:
-		return in.intakeAgent(v, body)
+		return in.intakeAgent(active, body)
 	}
 }
 
 func malformed(err error) error {
-	return &answer{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
+	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
 }
 
 // intakeWake reads {"text", "chatId", "metadata"}.
-func (in *instance) intakeWake(v *view, body []byte) (*engine.Run, error) {
+func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
 	obj, err := strictjson.ParseObject(body)
 	if err != nil {
 		return nil, malformed(err)
 	}
-	f := fields{obj: obj}
+	f := requestFields{obj: obj}
 	text := f.text("text")
 	chatID := f.text("chatId")
 	metadata := f.object("metadata")
@@ -57,21 +57,21 @@ func (in *instance) intakeWake(v *view, body []byte) (*engine.Run, error) {
 	return &engine.Run{
 		Hook: "wake", Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
 		Message: untrusted.Wrap(text), Metadata: metadata,
-		MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+		MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
 	}, nil
 }
 
 const defaultWakeChat = "webhook:default"
 
-func freshChat() string { return "hook:" + uuid.NewString() }
+func newChatID() string { return "hook:" + uuid.NewString() }
 
 // intakeAgent reads a request for a full run.
-func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
+func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
 	obj, err := strictjson.ParseObject(body)
 	if err != nil {
 		return nil, malformed(err)
 	}
-	f := fields{obj: obj}
+	f := requestFields{obj: obj}
 	message := f.text("message")
 	name := f.text("name")
 	_, emptyCallback := f.given("callbackUrl")
@@ -109,27 +109,27 @@ func (in *instance) intakeAgent(v *view, body []byte) (*engine.Run, error) {
 	if err := agent.check(&in.rules); err != nil {
 		return nil, err
 	}
-	run := agent.run(v)
+	run := agent.run(active)
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID
 	if run.ChatID == "" {
-		run.ChatID = freshChat()
+		run.ChatID = newChatID()
 	}
 	return run, nil
 }
 
-// run makes a run of the fields, but for its hook, chat and message.
-func (f *AgentFields) run(v *view) *engine.Run {
+// run makes a run of the fields. The caller adds hook, chat and message.
+func (f *AgentFields) run(active *activeSettings) *engine.Run {
 	run := &engine.Run{
 		Action:         engine.Agent,
 		Metadata:       f.Metadata,
 		Tier:           f.Model,
 		ValidationTier: f.ResponseValidationModelTier,
-		MemoryPreset:   orDefault(f.MemoryPreset, v.memoryPreset),
+		MemoryPreset:   orDefault(f.MemoryPreset, active.memoryPreset),
 		Schema:         f.ResponseJSONSchema,
 		Sync:           f.SyncResponse,
 		CallbackURL:    f.CallbackURL,
-		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, v.defaultTimeout),
+		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, active.defaultTimeout),
 	}
 	if f.Deliver {
 		run.Channel, run.To = f.Channel, f.To
@@ -138,7 +138,7 @@ func (f *AgentFields) run(v *view) *engine.Run {
 }
 
 // intakeCustom renders the message of a custom hook from any JSON.
-func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, error) {
+func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (*engine.Run, error) {
 	doc, err := strictjson.ParseSelected(body, h.selected)
 	if err != nil {
 		return nil, malformed(err)
@@ -156,7 +156,7 @@ func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, er
 		message = h.template.Render(doc)
 	}
 	if strings.TrimSpace(message) == "" {
-		return nil, &answer{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
+		return nil, &httpError{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
 	}
 
 	chatID := ""
@@ -167,18 +167,18 @@ func (in *instance) intakeCustom(v *view, h *hook, body []byte) (*engine.Run, er
 		return &engine.Run{
 			Hook: h.Name, Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
 			Message: untrusted.Wrap(message), Metadata: h.Metadata,
-			MemoryPreset: v.memoryPreset, Timeout: v.defaultTimeout,
+			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
 		}, nil
 	}
-	run := h.AgentFields.run(v)
+	run := h.AgentFields.run(active)
 	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
 	if chatID == "" {
-		run.ChatID = freshChat()
+		run.ChatID = newChatID()
 	}
 	return run, nil
 }
 
-// fitChatID makes a chat id of what a template gave: senders cannot mend what they send, so it is not refused.
+// fitChatID makes a valid chat id of a rendered template. It refuses nothing, since senders cannot change their payloads.
 func fitChatID(text string) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if isControl(r) {
@@ -189,7 +189,7 @@ func fitChatID(text string) string {
 	if len(text) <= maxChatID {
 		return text
 	}
-	// Two long ids that begin alike are still two chats.
+	// Different long ids that begin alike must stay different.
 	digest := sha256.Sum256([]byte(text))
 	suffix := "~" + hex.EncodeToString(digest[:8])
 	cut := maxChatID - len(suffix)
@@ -199,15 +199,15 @@ func fitChatID(text string) string {
 	return text[:cut] + suffix
 }
 
-// fields reads the members of a request by the types they must have. The first one of a wrong type is its error; null
-// is as good as absent.
-type fields struct {
+// requestFields reads the members of a request by their types. The first member of a wrong type is its error. A null member
+// counts as absent.
+type requestFields struct {
 	obj strictjson.Object
 	err error
 }
 
-// given returns a member that is there and not null.
-func (f *fields) given(name string) (strictjson.Member, bool) {
+// given returns a member that is present and not null.
+func (f *requestFields) given(name string) (strictjson.Member, bool) {
 	for _, m := range f.obj {
 		if m.Key == name {
 			return m, m.Value != nil
@@ -216,13 +216,13 @@ func (f *fields) given(name string) (strictjson.Member, bool) {
 	return strictjson.Member{}, false
 }
 
-func (f *fields) wrong(name, want string) {
+func (f *requestFields) wrong(name, want string) {
 	if f.err == nil {
 		f.err = fieldErrorf(name, "must be %s", want)
 	}
 }
 
-func (f *fields) text(name string) string {
+func (f *requestFields) text(name string) string {
 	m, ok := f.given(name)
 	if !ok {
 		return ""
@@ -234,7 +234,7 @@ func (f *fields) text(name string) string {
 	return strings.Clone(s) // a slice would hold the whole body in memory
 }
 
-func (f *fields) choice(name string, allowed []string) string {
+func (f *requestFields) choice(name string, allowed []string) string {
 	s := f.text(name)
 	if _, ok := f.given(name); ok && !slices.Contains(allowed, s) {
 		f.wrong(name, "one of "+strings.Join(allowed, ", "))
@@ -242,7 +242,7 @@ func (f *fields) choice(name string, allowed []string) string {
 	return s
 }
 
-func (f *fields) boolean(name string) bool {
+func (f *requestFields) boolean(name string) bool {
 	m, ok := f.given(name)
 	if !ok {
 		return false
@@ -254,8 +254,8 @@ func (f *fields) boolean(name string) bool {
 	return b
 }
 
-// seconds reads a number of seconds of at least 1; 0 says that there is none.
-func (f *fields) seconds(name string) int {
+// seconds reads a number of seconds of at least 1. It returns 0 if there is none.
+func (f *requestFields) seconds(name string) int {
 	m, ok := f.given(name)
 	if !ok {
 		return 0
@@ -273,8 +273,8 @@ func (f *fields) seconds(name string) int {
 	return int(n)
 }
 
-// object returns an object as it was written.
-func (f *fields) object(name string) json.RawMessage {
+// object returns an object as it is written in the body.
+func (f *requestFields) object(name string) json.RawMessage {
 	m, ok := f.given(name)
 	if !ok {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // fuzzInstance is an instance as far as intake needs one.
-func fuzzInstance(f testing.TB) (*instance, *view) {
+func fuzzInstance(f testing.TB) (*instance, *activeSettings) {
 	in := &instance{rules: rules{
 		maxTimeout:  time.Hour,
 		guard:       outbound.NewGuard(nil, nil, false),
@@ -24,16 +24,16 @@ func fuzzInstance(f testing.TB) (*instance, *view) {
 		{Name: "raw"},
 		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
 	}
-	v, err := in.compile(Settings{}, nil)
+	active, err := in.compile(Settings{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return in, v
+	return in, active
 }
 
 // Whatever comes in, intake makes a run that keeps the bounds, or says in a clean sentence why not.
 func FuzzIntake(f *testing.F) {
-	in, v := fuzzInstance(f)
+	in, active := fuzzInstance(f)
 	for _, body := range []string{
 		`{"text":"x","chatId":"c","metadata":{"a":1}}`, `{"message":"x","syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
 		`{"message":"x","callbackUrl":"https://example.com","timeoutSeconds":5,"deliver":true,"channel":"notes","to":"y"}`,
@@ -43,9 +43,9 @@ func FuzzIntake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, name := range []string{"wake", "agent", "raw", "full"} {
-			run, err := in.intake(v, name, v.hooks[name], []byte(body))
+			run, err := in.intake(active, name, active.hooks[name], []byte(body))
 			if err != nil {
-				var a *answer
+				var a *httpError
 				var field *fieldError
 				if !errors.As(err, &a) && !errors.As(err, &field) {
 					t.Errorf("%s: an error without an answer: %v", name, err)

@@ -2,319 +2,143 @@ package caddyhooks
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// patch sets one of the live settings. null sets it back to its default.
-func (in *instance) patch(live *Settings, member strictjson.Member) error {
-	null := member.Value == nil
-	set := func(target any, wanted string) error {
-		if json.Unmarshal(member.Raw, target) != nil {
-			return fieldErrorf(member.Key, "must be %s, or null for its default", wanted)
-		}
-		return nil
-	}
-	var err error
-	var pinned bool
-	switch member.Key {
-	case "enabled":
-		var v *bool
-		err = set(&v, "true or false")
-		pinned = in.pinned.Enabled != nil && !same(v, in.pinned.Enabled)
-		live.Enabled = v
-	case "defaultTimeoutSeconds":
-		var v *int
-		err = set(&v, "a whole number")
-		pinned = in.pinned.DefaultTimeoutSeconds != nil && !same(v, in.pinned.DefaultTimeoutSeconds)
-		live.DefaultTimeoutSeconds = v
-	case "maxPayloadSize":
-		var v *Size
-		err = set(&v, "a number of bytes or as in \"64KB\"")
-		pinned = in.pinned.MaxPayloadSize != nil && !same(v, in.pinned.MaxPayloadSize)
-		live.MaxPayloadSize = v
-	case "memoryPreset":
-		var v *string
-		err = set(&v, "a string")
-		pinned = in.pinned.MemoryPreset != nil && !same(v, in.pinned.MemoryPreset)
-		live.MemoryPreset = v
-	case "token":
-		var v Secrets
-		if !null {
-			err = set(&v, "a string or an array of strings")
-		}
-		if err == nil {
-			v, err = unmaskTokens(v, live.merge(in.pinned).Token)
-		}
-		pinned = in.pinned.Token != nil && !sameSecrets(v, in.pinned.Token)
-		live.Token = v
-	case "mappings":
-		var all []Mapping
-		if all, err = parseMappings(member); err == nil {
-			live.Mappings, err = in.replaceMappings(live.Mappings, all)
-		}
-	case "pinned", "problems": // what GET shows may be sent back
-	default:
-		return fieldErrorf(member.Key, "is unknown; settings are enabled, token, defaultTimeoutSeconds, maxPayloadSize, memoryPreset and mappings")
-	}
-	if err == nil && pinned {
-		return conflictf("%s is set by Caddy's configuration, and can only be changed there", member.Key)
-	}
-	in.unsetPinned(live)
-	return err
+// settingsMember is a member of the settings object in the admin API.
+type settingsMember struct {
+	name string
+
+	// show returns the value in a GET. A nil value is left out.
+	show func(in *instance, active *activeSettings) any
+
+	// patch changes the live settings. It is nil for members that a PATCH ignores, so that the answer of a GET can be
+	// sent back.
+	patch func(in *instance, live *Settings, raw []byte) error
 }
 
-// unsetPinned takes out of the live settings what the configuration sets anyway, so that it does not come into force
-// by surprise when it is taken out of the configuration.
+// settingsMembers are all members, in the order in which they are shown.
+var settingsMembers = append(membersOfSettings(),
+	settingsMember{"mappings", (*instance).showMappings, (*instance).patchMappings},
+	settingsMember{"pinned", (*instance).showPinned, nil},
+	settingsMember{"problems", (*instance).showProblems, nil},
+)
+
+func membersOfSettings() []settingsMember {
+	var members []settingsMember
+	for _, e := range allSettings {
+		members = append(members, settingsMember{
+			name:  e.jsonName(),
+			show:  func(_ *instance, active *activeSettings) any { return e.shownIn(&active.settings) },
+			patch: func(in *instance, live *Settings, raw []byte) error { return in.patchSetting(e, live, raw) },
+		})
+	}
+	return members
+}
+
+// patch changes one member of the live settings. null sets a setting back to its default.
+func (in *instance) patch(live *Settings, sent strictjson.Member) error {
+	var names []string
+	for _, member := range settingsMembers {
+		switch {
+		case member.name == sent.Key && member.patch != nil:
+			return member.patch(in, live, sent.Raw)
+		case member.name == sent.Key:
+			return nil
+		case member.patch != nil:
+			names = append(names, member.name)
+		}
+	}
+	last := len(names) - 1
+	return fieldErrorf(sent.Key, "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+}
+
+func (in *instance) patchSetting(e setting, live *Settings, raw []byte) error {
+	changed, inForce := *live, live.merge(in.pinned)
+	if err := e.parse(&changed, raw, &inForce); err != nil {
+		return err
+	}
+	if e.isSet(&in.pinned) && !e.same(&changed, &in.pinned) {
+		return conflictf("%s is set by Caddy's configuration, and can only be changed there", e.jsonName())
+	}
+	e.copy(live, &changed)
+	return nil
+}
+
+// unsetPinned unsets live settings that are pinned. Otherwise their old values would come back, to the operator's surprise,
+// when they are no longer pinned.
 func (in *instance) unsetPinned(live *Settings) {
-	if in.pinned.Enabled != nil {
-		live.Enabled = nil
-	}
-	if in.pinned.Token != nil {
-		live.Token = nil
-	}
-	if in.pinned.DefaultTimeoutSeconds != nil {
-		live.DefaultTimeoutSeconds = nil
-	}
-	if in.pinned.MaxPayloadSize != nil {
-		live.MaxPayloadSize = nil
-	}
-	if in.pinned.MemoryPreset != nil {
-		live.MemoryPreset = nil
+	for _, e := range allSettings {
+		if e.isSet(&in.pinned) {
+			e.unset(live)
+		}
 	}
 }
 
-func same[T comparable](a, b *T) bool { return a != nil && b != nil && *a == *b }
+// settingsJSON is the settings object in the admin API. Its members keep their order.
+type settingsJSON []settingsValue
 
-func parseMappings(member strictjson.Member) ([]Mapping, error) {
-	if member.Value == nil {
-		return nil, nil
-	}
-	var raws []json.RawMessage
-	if json.Unmarshal(member.Raw, &raws) != nil {
-		return nil, fieldErrorf("mappings", "must be an array of mappings")
-	}
-	all := make([]Mapping, len(raws))
-	for i, raw := range raws {
-		var err error
-		if all[i], err = parseMapping(raw); err != nil {
-			return nil, fmt.Errorf("mapping %d: %w", i+1, err)
-		}
-	}
-	return all, nil
+type settingsValue struct {
+	name  string
+	value any
 }
 
-// replaceMappings makes all the mappings there are, with the pinned ones among them as they are.
-func (in *instance) replaceMappings(live, all []Mapping) ([]Mapping, error) {
-	var replaced []Mapping
-	for _, m := range all {
-		if indexMapping(replaced, m.Name) >= 0 {
-			return nil, fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
-		}
-		isNew, err := in.takeMapping(&m, live)
-		if err != nil {
+// MarshalJSON writes the members as an object.
+func (s settingsJSON) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	for i, member := range s {
+		buf.WriteByte("{,"[min(i, 1)])
+		if err := enc.Encode(member.name); err != nil {
 			return nil, err
 		}
-		if isNew {
-			replaced = append(replaced, m)
+		buf.WriteByte(':')
+		if err := enc.Encode(member.value); err != nil {
+			return nil, err
 		}
 	}
-	for _, pinned := range in.pinned.Mappings {
-		if indexMapping(all, pinned.Name) < 0 {
-			return nil, pinnedHook(pinned.Name)
+	buf.WriteByte('}')
+	return buf.Bytes(), nil
+}
+
+// showSettings returns the settings in force, with secrets masked.
+func (in *instance) showSettings() settingsJSON {
+	active := in.active.Load()
+	var shown settingsJSON
+	for _, member := range settingsMembers {
+		if value := member.show(in, active); value != nil {
+			shown = append(shown, settingsValue{member.name, value})
 		}
 	}
-	return replaced, nil
-}
-
-// takeMapping puts the secret that is meant into a mapping that was sent, and reports whether the mapping can be stored:
-// one that the configuration sets can only be confirmed.
-func (in *instance) takeMapping(m *Mapping, live []Mapping) (store bool, err error) {
-	i := indexMapping(in.pinned.Mappings, m.Name)
-	known := live
-	if i >= 0 {
-		known = in.pinned.Mappings
-	}
-	if m.HMACSecret == mask {
-		k := indexMapping(known, m.Name)
-		if k < 0 || known[k].HMACSecret == "" {
-			return false, fieldErrorf("hmacSecret", "must be the secret itself: there is none yet that a mask could stand for")
-		}
-		m.HMACSecret = known[k].HMACSecret
-	}
-	if i < 0 {
-		return true, nil
-	}
-	if !sameMapping(*m, in.pinned.Mappings[i]) {
-		return false, pinnedHook(m.Name)
-	}
-	return false, nil
-}
-
-func pinnedHook(name string) error {
-	return conflictf("the hook %s is set by Caddy's configuration, and can only be changed there", name)
-}
-
-func sameMapping(a, b Mapping) bool {
-	if !sameSecrets(Secrets{a.HMACSecret}, Secrets{b.HMACSecret}) {
-		return false
-	}
-	a.HMACSecret, b.HMACSecret = "", ""
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-// parseMapping reads a mapping. Unlike a caller of webhooks, an operator is told about fields that mean nothing.
-func parseMapping(raw []byte) (Mapping, error) {
-	obj, err := strictjson.ParseObject(raw)
-	if err != nil {
-		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
-	}
-	for _, member := range obj {
-		if !slices.Contains(mappingFields, member.Key) {
-			return Mapping{}, fieldErrorf(member.Key, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
-		}
-		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
-			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
-		}
-	}
-	var m shownMapping
-	err = json.Unmarshal(raw, &m)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
-		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
-	}
-	m.normalize()
-	return m.Mapping, err
-}
-
-// wantedKind says in the words of JSON what a field must be.
-func wantedKind(kind reflect.Kind) string {
-	switch kind {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "a whole number"
-	default:
-		return "a string"
-	}
-}
-
-// mappingFields are the fields of a mapping in JSON.
-var mappingFields = jsonFields(reflect.TypeFor[shownMapping]())
-
-func jsonFields(t reflect.Type) []string {
-	var names []string
-	for field := range t.Fields() {
-		if field.Anonymous {
-			names = append(names, jsonFields(field.Type)...)
-		} else {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// mask is what is shown of a secret.
-const mask = "••••"
-
-// shownSettings and shownMapping are what the API shows: all that is in force, with masks for secrets, and what of it
-// cannot be changed here.
-type shownSettings struct {
-	Enabled               bool           `json:"enabled"`
-	Token                 Secrets        `json:"token"`
-	DefaultTimeoutSeconds int            `json:"defaultTimeoutSeconds"`
-	MaxPayloadSize        Size           `json:"maxPayloadSize"`
-	MemoryPreset          string         `json:"memoryPreset"`
-	Mappings              []shownMapping `json:"mappings"`
-	Pinned                []string       `json:"pinned"`
-	Problems              []string       `json:"problems,omitempty"` // what was saved and is not in force
-}
-
-type shownMapping struct {
-	Mapping
-	Pinned bool `json:"pinned,omitempty"`
-}
-
-func (in *instance) showSettings() shownSettings {
-	v := in.view.Load()
-	s := v.settings
-	shown := shownSettings{
-		Enabled: *s.Enabled, DefaultTimeoutSeconds: *s.DefaultTimeoutSeconds, MaxPayloadSize: *s.MaxPayloadSize,
-		MemoryPreset: *s.MemoryPreset, Mappings: []shownMapping{}, Pinned: []string{},
-	}
-	for range s.Token {
-		shown.Token = append(shown.Token, mask)
-	}
-	for _, m := range s.Mappings {
-		shown.Mappings = append(shown.Mappings, m.shown(v.hooks[m.Name].pinned))
-	}
-	for name, pinned := range map[string]bool{
-		"enabled":               in.pinned.Enabled != nil,
-		"token":                 in.pinned.Token != nil,
-		"defaultTimeoutSeconds": in.pinned.DefaultTimeoutSeconds != nil,
-		"maxPayloadSize":        in.pinned.MaxPayloadSize != nil,
-		"memoryPreset":          in.pinned.MemoryPreset != nil,
-	} {
-		if pinned {
-			shown.Pinned = append(shown.Pinned, name)
-		}
-	}
-	slices.Sort(shown.Pinned)
-	for name, problem := range v.problems {
-		shown.Problems = append(shown.Problems, name+" is left out: "+problem)
-	}
-	slices.Sort(shown.Problems)
 	return shown
 }
 
-func (m Mapping) shown(pinned bool) shownMapping {
-	if m.HMACSecret != "" {
-		m.HMACSecret = mask
-	}
-	return shownMapping{m, pinned}
-}
-
-// unmaskTokens puts the tokens that masks stand for in their places.
-func unmaskTokens(sent, known Secrets) (Secrets, error) {
-	if slices.Contains(sent, mask) && len(sent) < len(known) {
-		return nil, fieldErrorf("token", "is ambiguous: there are %d tokens now, so send the ones that shall stay themselves", len(known))
-	}
-	for i, token := range sent {
-		switch {
-		case token == mask && i < len(known):
-			sent[i] = known[i]
-		case token == mask:
-			return nil, fieldErrorf("token", "must be the token itself: there is none yet that a mask could stand for")
-		case strings.TrimSpace(token) == "":
-			return nil, fieldErrorf("token", "must not be blank")
+// showPinned returns the names of the settings in the configuration.
+func (in *instance) showPinned(*activeSettings) any {
+	names := []string{}
+	for _, e := range allSettings {
+		if e.isSet(&in.pinned) {
+			names = append(names, e.jsonName())
 		}
 	}
-	if len(sent) == 0 {
-		return nil, nil
-	}
-	return sent, nil
+	slices.Sort(names)
+	return names
 }
 
-func sameSecrets(a, b Secrets) bool {
-	if len(a) != len(b) {
-		return false
+// showProblems returns the live settings that were saved and are not in force, with the reason.
+func (in *instance) showProblems(active *activeSettings) any {
+	if len(active.problems) == 0 {
+		return nil
 	}
-	equal := 1
-	for i := range a {
-		x, y := sha256.Sum256([]byte(a[i])), sha256.Sum256([]byte(b[i]))
-		equal &= subtle.ConstantTimeCompare(x[:], y[:])
+	var shown []string
+	for name, problem := range active.problems {
+		shown = append(shown, name+" is left out: "+problem)
 	}
-	return equal == 1
+	slices.Sort(shown)
+	return shown
 }

@@ -18,43 +18,42 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
-// answer is an error with the answer that it is given.
-type answer struct {
+// httpError is an error with its HTTP answer.
+type httpError struct {
 	status     int
 	message    string
 	retryAfter time.Duration
 	header     [2]string // one more header, if it has a name
 
-	abandonsBody bool // the rest of the body shall not be waited for
+	abandonsBody bool // the rest of the body is not read
 }
 
-func (a *answer) Error() string { return a.message }
+func (a *httpError) Error() string { return a.message }
 
 var (
-	errNotFound = &answer{status: http.StatusNotFound, message: "There is no webhook here."}
-	errMethod   = &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
-	errNoRun    = &answer{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten."}
-	errStarting = &answer{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
-	errSlowBody = &answer{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
-	errCutBody  = &answer{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
+	errNotFound = &httpError{status: http.StatusNotFound, message: "There is no webhook here."}
+	errMethod   = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
+	errNoRun    = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten."}
+	errStarting = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
+	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
+	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
 )
 
-// statusCallerGone is what Caddy, too, logs for a caller that did not wait for its answer.
+// statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.
 const statusCallerGone = 499
 
-// writeError turns an error into its answer. What has none of its own is for the operator's log; the caller is told no
-// more than that it was not their fault.
+// writeError answers with an error. An error of the service itself is logged, and the caller gets no details of it.
 func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
-	var a *answer
+	var a *httpError
 	var field *fieldError
 	switch {
 	case errors.As(err, &a):
 	case errors.As(err, &field):
-		a = &answer{status: http.StatusBadRequest, message: "The field " + field.Error() + "."}
+		a = &httpError{status: http.StatusBadRequest, message: "The field " + field.Error() + "."}
 	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
-		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
+		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
 	case errors.Is(err, engine.ErrStopping):
-		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
+		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
 	case errors.Is(err, engine.ErrNotFound):
 		a = errNoRun
 	case errors.Is(err, context.Canceled):
@@ -62,11 +61,11 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 		return
 	default:
 		log.Error("a run could not be accepted", zap.Error(err))
-		a = &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
+		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
 	}
 	h := w.Header()
 	if a.abandonsBody {
-		// Otherwise net/http would wait for the rest of it, before it answers and after, for as long as it takes.
+		// Otherwise net/http would wait for the rest of the body, without a limit.
 		h.Set("Connection", "close")
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	}
@@ -79,18 +78,18 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 	writeBody(w, a.status, "application/json", engine.ErrorBody(a.message))
 }
 
-// retryAfterSeconds rounds up: a caller that comes back on time must not be early.
+// retryAfterSeconds rounds up, so that no caller comes back too early.
 func retryAfterSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }
 
-// writeAccepted acknowledges a run that is carried out in the background. name is the hook as it stands in the URL.
+// writeAccepted acknowledges a run in the background. name is the name of the hook in the URL.
 func (h *Handler) writeAccepted(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) {
 	body := append(make([]byte, 0, 128), `{"status":"accepted"`...)
 	status := http.StatusOK
 	if run.Action == engine.Agent {
 		status = http.StatusAccepted
-		w.Header()["Location"] = []string{h.base(r, name) + "runs/" + run.ID}
+		w.Header()["Location"] = []string{h.publicPath(r, name) + "runs/" + run.ID}
 		body = append(body, `,"runId":"`...)
 		body = append(body, run.ID...)
 		body = append(body, '"')
@@ -101,9 +100,8 @@ func (h *Handler) writeAccepted(w http.ResponseWriter, r *http.Request, name str
 	writeBody(w, status, "application/json", body)
 }
 
-// base is the path that the hooks of this request are below, as the caller sees it: a handle_path around us may have cut
-// off its beginning.
-func (h *Handler) base(r *http.Request, name string) string {
+// publicPath is the path of the hooks as the caller sees it. A handle_path around this handler may have removed its beginning.
+func (h *Handler) publicPath(r *http.Request, name string) string {
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
 		if base, ok := strings.CutSuffix(original.URL.Path, name); ok {
 			base = "/" + strings.TrimLeft(base, "/") // two slashes would begin the name of a host
@@ -113,7 +111,7 @@ func (h *Handler) base(r *http.Request, name string) string {
 	return h.Path + "/"
 }
 
-// jsonString is text as JSON. Most ids can be taken as they stand.
+// jsonString is text as JSON. It is fast for texts that need no escapes, as most ids.
 func jsonString(text string) []byte {
 	for _, c := range []byte(text) {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -124,7 +122,7 @@ func jsonString(text string) []byte {
 	return append(append([]byte{'"'}, text...), '"')
 }
 
-// writeOutcome answers a caller that waited for the end of its run.
+// writeOutcome answers a waiting caller with the end of its run.
 func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome) error {
 	h := w.Header()
 	h.Set("X-Service-Run-Id", run.ID)
@@ -149,7 +147,7 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 	case outcome.Failure == engine.RunnerUnavailable, outcome.Failure == engine.ShuttingDown:
 		status = http.StatusServiceUnavailable
 	}
-	return &answer{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter}
+	return &httpError{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter}
 }
 
 // writeJSON answers with a value that always encodes.
@@ -165,7 +163,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	h := w.Header()
 	h["Content-Type"] = []string{contentType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	// What a caller sent may come back in an answer; no browser should take it for a page.
+	// An answer may have text of a caller in it, which no browser should take for a page.
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that is gone cannot be told

@@ -13,28 +13,28 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// shownRun is a run as the API shows it.
-type shownRun struct {
-	Status         engine.Status   `json:"status"`
-	RunID          string          `json:"runId"`
-	ChatID         string          `json:"chatId"`
-	Hook           string          `json:"hook"`
-	Action         engine.Action   `json:"action"`
-	Name           string          `json:"name,omitempty"`
-	AcceptedAt     *time.Time      `json:"acceptedAt"`
-	StartedAt      *time.Time      `json:"startedAt,omitempty"`
-	FinishedAt     *time.Time      `json:"finishedAt,omitempty"`
-	Attempts       int             `json:"attempts"`
-	Reply          *string         `json:"reply,omitempty"`
-	ErrorMessage   string          `json:"errorMessage,omitempty"`
-	RepairAttempts int             `json:"repairAttempts,omitempty"`
-	Deliveries     []shownDelivery `json:"deliveries,omitempty"`
+// runJSON is a run as the run API and the admin API show it.
+type runJSON struct {
+	Status         engine.Status  `json:"status"`
+	RunID          string         `json:"runId"`
+	ChatID         string         `json:"chatId"`
+	Hook           string         `json:"hook"`
+	Action         engine.Action  `json:"action"`
+	Name           string         `json:"name,omitempty"`
+	AcceptedAt     *time.Time     `json:"acceptedAt"`
+	StartedAt      *time.Time     `json:"startedAt,omitempty"`
+	FinishedAt     *time.Time     `json:"finishedAt,omitempty"`
+	Attempts       int            `json:"attempts"`
+	Reply          *string        `json:"reply,omitempty"`
+	ErrorMessage   string         `json:"errorMessage,omitempty"`
+	RepairAttempts int            `json:"repairAttempts,omitempty"`
+	Deliveries     []deliveryJSON `json:"deliveries,omitempty"`
 }
 
-func showRun(r *engine.Record) shownRun {
-	shown := shownRun{
+func newRunJSON(r *engine.Record) runJSON {
+	shown := runJSON{
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Name: r.Run.Name,
-		AcceptedAt: showTime(r.Run.AcceptedAt), StartedAt: showTime(r.StartedAt), FinishedAt: showTime(r.FinishedAt),
+		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
 		Attempts: r.Attempts, RepairAttempts: r.Outcome.Repairs,
 	}
 	switch {
@@ -48,19 +48,19 @@ func showRun(r *engine.Record) shownRun {
 		shown.ErrorMessage = r.Outcome.Message
 	}
 	for _, d := range r.Deliveries {
-		shown.Deliveries = append(shown.Deliveries, showDelivery(d))
+		shown.Deliveries = append(shown.Deliveries, newDeliveryJSON(d))
 	}
 	return shown
 }
 
-// showListed is showRun without what a list does not have.
-func showListed(r *engine.Record) shownRun {
-	shown := showRun(r)
+// newRunSummary is newRunJSON without the reply, for lists.
+func newRunSummary(r *engine.Record) runJSON {
+	shown := newRunJSON(r)
 	shown.Reply = nil
 	return shown
 }
 
-func showTime(t time.Time) *time.Time {
+func jsonTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -68,8 +68,40 @@ func showTime(t time.Time) *time.Time {
 	return &t
 }
 
-// serveRun answers requests about a run: GET <id> and POST <id>/cancel.
-func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, v *view, path string) error {
+// findRun returns a run as both APIs show it. It waits for the end of the run for up to the given time.
+func (in *instance) findRun(ctx context.Context, id string, wait time.Duration) (runJSON, error) {
+	record, err := in.service.engine.Find(ctx, id, wait)
+	if err != nil {
+		return runJSON{}, err
+	}
+	return newRunJSON(record), nil
+}
+
+// cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has
+// not stopped yet. A run that ended before is a runEndedError.
+func (in *instance) cancelRun(ctx context.Context, id string) (status int, run runJSON, err error) {
+	record, err := in.service.engine.Cancel(ctx, id)
+	switch {
+	case err != nil:
+		return 0, runJSON{}, err
+	case record.Status == engine.Cancelled:
+		return http.StatusOK, newRunJSON(record), nil
+	case record.Status.Ended():
+		return 0, runJSON{}, &runEndedError{record.Status}
+	default:
+		return http.StatusAccepted, newRunJSON(record), nil
+	}
+}
+
+// runEndedError says that a run cannot be cancelled any more.
+type runEndedError struct{ status engine.Status }
+
+func (e *runEndedError) Error() string {
+	return "the run has ended already: it is " + string(e.status)
+}
+
+// serveRun serves the run API: GET <id> and POST <id>/cancel.
+func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
 	in := h.instance
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	if id == "" || strings.Contains(id, "/") {
@@ -80,50 +112,42 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, v *view, path
 		method = http.MethodPost
 	}
 	if r.Method != method {
-		return &answer{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
+		return &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
-	if err := in.authenticate(v.bearer, r, nil); err != nil {
+	if err := in.authenticate(active.bearer, r, nil); err != nil {
 		return err
 	}
+	status := http.StatusOK
+	var run runJSON
+	var err error
 	if cancel {
-		return in.cancelRun(w, r, id)
+		status, run, err = in.cancelRun(r.Context(), id)
+	} else {
+		var wait time.Duration
+		if wait, err = parseWait(r.URL.Query().Get("wait")); err != nil {
+			return err
+		}
+		run, err = in.findRun(r.Context(), id, wait)
 	}
-	patience, err := parseWait(r.URL.Query().Get("wait"))
-	if err != nil {
-		return err
-	}
-	record, err := in.shared.engine.Find(r.Context(), id, patience)
-	if err != nil {
-		return in.runError(err)
-	}
-	writeJSON(w, http.StatusOK, showRun(record))
-	return nil
-}
-
-func (in *instance) cancelRun(w http.ResponseWriter, r *http.Request, id string) error {
-	record, err := in.shared.engine.Cancel(r.Context(), id)
 	if err != nil {
 		return in.runError(err)
 	}
-	switch {
-	case record.Status == engine.Cancelled:
-		writeJSON(w, http.StatusOK, showRun(record))
-	case record.Status.Ended():
-		return &answer{status: http.StatusConflict, message: "The run has ended already: it is " + string(record.Status) + "."}
-	default:
-		writeJSON(w, http.StatusAccepted, showRun(record)) // the runner was told, and has not let go yet
-	}
+	writeJSON(w, status, run)
 	return nil
 }
 
-// runError is the answer when nothing can be said about a run.
+// runError is an error of findRun or cancelRun in the shape of the run API.
 func (in *instance) runError(err error) error {
-	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrStopping) || errors.Is(err, context.Canceled) {
+	var ended *runEndedError
+	switch {
+	case errors.As(err, &ended):
+		return &httpError{status: http.StatusConflict, message: "The run has ended already: it is " + string(ended.status) + "."}
+	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
 	}
 	in.log.Error("the store failed", zap.Error(err))
-	return &answer{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
+	return &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
 }
 
 // maxWait bounds for how long a request is held that asks about a run.
@@ -139,7 +163,7 @@ func parseWait(text string) (time.Duration, error) {
 		wait, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, &answer{status: http.StatusBadRequest, message: "The parameter wait must be a duration of up to 5m, such as 30s."}
+		return 0, &httpError{status: http.StatusBadRequest, message: "The parameter wait must be a duration of up to 5m, such as 30s."}
 	}
 	return wait, nil
 }

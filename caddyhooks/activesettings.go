@@ -1,0 +1,105 @@
+package caddyhooks
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+// activeSettings are the settings in force, ready for requests: secrets are resolved and templates parsed. Every change of
+// the live settings makes a new value.
+type activeSettings struct {
+	settings       Settings
+	on             bool
+	bearer         authentication // of the built-in endpoints
+	defaultTimeout time.Duration
+	maxPayload     int64
+	memoryPreset   string
+	hooks          map[string]*hook
+	secretHeaders  []string          // canonical names of request headers that must not be logged
+	problems       map[string]string // why live settings and hooks are left out, by the name of the part
+}
+
+// compile makes the active settings of the pinned and the live ones. A pinned setting hides a live one. A live setting that is
+// refused is an error, unless mayLeaveOut allows to go on without it. mayLeaveOut may be nil.
+func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) bool) (*activeSettings, error) {
+	problems := make(map[string]string)
+	for {
+		active, refused, err := in.tryCompile(live)
+		if err == nil {
+			active.problems = problems
+			return active, nil
+		}
+		if mayLeaveOut == nil || problems[refused.String()] != "" || !mayLeaveOut(refused, err) {
+			return nil, err
+		}
+		problems[refused.String()] = err.Error()
+		live = live.without(refused)
+	}
+}
+
+// tryCompile returns the part of the settings that an error is about.
+func (in *instance) tryCompile(live Settings) (active *activeSettings, refused part, err error) {
+	settings := defaultSettings(&in.rules).merge(live).merge(in.pinned)
+	if err := settings.check(&in.rules); err != nil {
+		return nil, partOf(err), err
+	}
+	active = &activeSettings{
+		settings:       settings,
+		defaultTimeout: time.Duration(*settings.DefaultTimeoutSeconds) * time.Second,
+		maxPayload:     int64(*settings.MaxPayloadSize),
+		memoryPreset:   *settings.MemoryPreset,
+		hooks:          make(map[string]*hook, len(settings.Mappings)),
+		secretHeaders:  bearerScheme.secretHeaders(nil),
+	}
+	if before := in.active.Load(); before != nil {
+		// Senders go on signing for a while after their hook is gone.
+		active.secretHeaders = slices.Clone(before.secretHeaders)
+	}
+	var tokens []string
+	for _, s := range settings.Token {
+		token, err := in.resolve(s)
+		if err != nil {
+			err = fieldErrorf("token", "%v", err)
+			return nil, partOf(err), err
+		}
+		tokens = append(tokens, token)
+	}
+	secrets := hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	active.on = *settings.Enabled && !secrets.tokens.Empty()
+	active.bearer = authentication{bearerScheme, secrets.tokens}
+	for _, m := range settings.Mappings {
+		if active.hooks[m.Name] != nil {
+			return nil, part{}, fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
+		}
+		h, err := m.compile(&in.rules, secrets)
+		if err != nil {
+			return nil, part{mapping: m.Name}, fmt.Errorf("hook %q: %w", m.Name, err)
+		}
+		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
+		active.hooks[m.Name] = h
+		for _, name := range h.auth.secretHeaders(&m) {
+			if header := http.CanonicalHeaderKey(name); !slices.Contains(active.secretHeaders, header) {
+				active.secretHeaders = append(active.secretHeaders, header)
+			}
+		}
+	}
+	return active, part{}, nil
+}
+
+// resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of
+// other settings fail.
+func (in *instance) resolve(configured string) (string, error) {
+	if secret, ok := in.secrets[configured]; ok {
+		return secret, nil
+	}
+	secret, err := caddyconf.ResolveSecret(configured)
+	if err == nil {
+		in.secrets[configured] = secret
+	}
+	return secret, err
+}

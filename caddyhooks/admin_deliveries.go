@@ -1,0 +1,157 @@
+package caddyhooks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func init() {
+	instanceEndpoints.handle("GET /deliveries", (*instance).listDeliveries)
+	instanceEndpoints.handle("DELETE /deliveries", (*instance).dropDeliveries)
+	instanceEndpoints.handle("POST /deliveries/retry", (*instance).retryDeliveries)
+	instanceEndpoints.handle("GET /deliveries/{id}", (*instance).serveDelivery)
+	instanceEndpoints.handle("DELETE /deliveries/{id}", (*instance).dropDelivery)
+	instanceEndpoints.handle("POST /deliveries/{id}/retry", (*instance).retryDelivery)
+}
+
+// deliveryDetails is a delivery as operators see it. A list leaves out its body.
+type deliveryDetails struct {
+	deliveryJSON
+	RunID         string        `json:"runId"`
+	RunStatus     engine.Status `json:"runStatus"`
+	ChatID        string        `json:"chatId"`
+	CreatedAt     *time.Time    `json:"createdAt,omitempty"`
+	LastAttemptAt *time.Time    `json:"lastAttemptAt,omitempty"`
+	NextAttemptAt *time.Time    `json:"nextAttemptAt,omitempty"`
+	LastStatus    int           `json:"lastStatus,omitempty"`
+	LastAnswer    string        `json:"lastAnswer,omitempty"`
+	ContentType   string        `json:"contentType,omitempty"`
+	Body          string        `json:"body,omitempty"`
+}
+
+func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
+	details := deliveryDetails{
+		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID,
+		CreatedAt: jsonTime(d.CreatedAt), LastAttemptAt: jsonTime(d.TriedAt),
+		LastStatus: d.LastStatus, LastAnswer: d.LastAnswer, ContentType: d.ContentType, Body: d.Body,
+	}
+	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
+	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // otherwise it waits for its chat or its host
+		details.NextAttemptAt = jsonTime(d.Due)
+	}
+	return details
+}
+
+// listDeliveries lists the deliveries that a query selects, those of the newest run first.
+func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error {
+	query, _, err := parseDeliveryQuery(r)
+	if err != nil {
+		return err
+	}
+	deliveries, next, err := in.service.engine.ListDeliveries(r.Context(), query)
+	if err != nil {
+		return listError(err)
+	}
+	return writeAdminJSON(w, http.StatusOK, struct {
+		Deliveries []deliveryDetails `json:"deliveries"`
+		Cursor     string            `json:"cursor,omitempty"`
+	}{showAll(deliveries, newDeliveryDetails), next})
+}
+
+func (in *instance) dropDeliveries(w http.ResponseWriter, r *http.Request) error {
+	return changeDeliveries(w, r, "dropped", in.service.engine.DropDeliveries)
+}
+
+func (in *instance) retryDeliveries(w http.ResponseWriter, r *http.Request) error {
+	return changeDeliveries(w, r, "retried", in.service.engine.RetryDeliveries)
+}
+
+// changeDeliveries changes all deliveries that a query selects, and answers with their number.
+func changeDeliveries(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, engine.DeliveryQuery) (int, error)) error {
+	query, params, err := parseDeliveryQuery(r)
+	if err != nil {
+		return err
+	}
+	if query.Status != engine.Dead && query.Status != engine.Pending {
+		return apiError(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
+	}
+	if params.Has("limit") || params.Has("cursor") {
+		return apiError(http.StatusBadRequest, "this is about all deliveries that are selected: leave out limit and cursor")
+	}
+	n, err := change(r.Context(), query)
+	if err != nil {
+		return err
+	}
+	return writeAdminJSON(w, http.StatusOK, map[string]int{name: n})
+}
+
+func parseDeliveryQuery(r *http.Request) (engine.DeliveryQuery, url.Values, error) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return engine.DeliveryQuery{}, nil, apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	query := engine.DeliveryQuery{
+		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Host: strings.ToLower(params.Get("host")),
+		Cursor: params.Get("cursor"),
+	}
+	// A misspelt or empty filter is an error. If it were ignored, more deliveries than intended would be dropped.
+	for name, values := range params {
+		switch name {
+		case "status", "channel", "host", "limit", "cursor":
+		default:
+			return query, nil, apiError(http.StatusBadRequest, "there is no parameter %q; use status, channel, host, limit and cursor", name)
+		}
+		if len(values) != 1 || values[0] == "" {
+			return query, nil, apiError(http.StatusBadRequest, "%s must be given once, and not be empty", name)
+		}
+	}
+	switch query.Status {
+	case "", engine.Pending, engine.Delivered, engine.Dead:
+	default:
+		return query, nil, apiError(http.StatusBadRequest, "status must be one of pending, delivered and dead")
+	}
+	query.Limit, err = parseLimit(params)
+	return query, params, err
+}
+
+func (in *instance) serveDelivery(w http.ResponseWriter, r *http.Request) error {
+	return answerDelivery(w, r, in.service.engine.Delivery)
+}
+
+func (in *instance) retryDelivery(w http.ResponseWriter, r *http.Request) error {
+	return answerDelivery(w, r, in.service.engine.RetryDelivery)
+}
+
+// answerDelivery answers with the delivery that get returns for the id in the path.
+func answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error)) error {
+	d, err := get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return deliveryError(r, err)
+	}
+	return writeAdminJSON(w, http.StatusOK, newDeliveryDetails(d))
+}
+
+func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {
+	if err := in.service.engine.DropDelivery(r.Context(), r.PathValue("id")); err != nil {
+		return deliveryError(r, err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func deliveryError(r *http.Request, err error) error {
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		return apiError(http.StatusNotFound, "there is no delivery %q", r.PathValue("id"))
+	case errors.Is(err, engine.ErrUnderWay), errors.Is(err, engine.ErrDelivered):
+		return conflictf("%w", err)
+	default:
+		return err
+	}
+}

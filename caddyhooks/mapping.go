@@ -1,0 +1,142 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+)
+
+// Mapping is a custom hook. It tells how requests to /api/hooks/<name> are authenticated and turned into runs.
+type Mapping struct {
+	// The last part of the hook's URL.
+	Name string `json:"name,omitempty"`
+
+	// The kind of run: "wake" answers with an acknowledgement only, "agent" is a full run. Default: "wake".
+	Action engine.Action `json:"action,omitempty"`
+
+	// How callers authenticate: with the token ("bearer") or with a signature ("hmac"). Default: "bearer".
+	AuthMode string `json:"authMode,omitempty"`
+
+	// The header that carries the HMAC-SHA256 signature of the body.
+	HMACHeader string `json:"hmacHeader,omitempty"`
+
+	// The secret that callers sign with.
+	HMACSecret string `json:"hmacSecret,omitempty"`
+
+	// A prefix of the signature in its header, such as "sha256=".
+	HMACPrefix string `json:"hmacPrefix,omitempty"`
+
+	// The message for the agent, with placeholders such as {issue.title}. If blank, the message is the body.
+	MessageTemplate string `json:"messageTemplate,omitempty"`
+
+	// Accepted for compatibility with agent requests; ignored.
+	Message string `json:"message,omitempty"`
+
+	// How a template inserts values: "pass" inserts them as they are, "wrap" marks them as untrusted data. The messages of
+	// wake hooks are always marked as a whole. Default: "pass".
+	Untrusted string `json:"untrusted,omitempty"`
+
+	// The header with the sender's id of the request, such as X-GitHub-Delivery. A second request with the same id does not
+	// start another run. Default: Idempotency-Key or webhook-id.
+	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
+
+	AgentFields
+}
+
+var (
+	hookName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	reservedNames = []string{"wake", "agent", "runs"}
+)
+
+// hook is a mapping that is ready for requests: its templates are parsed and its secret is resolved.
+type hook struct {
+	Mapping
+	template *template.Template
+	chatID   *template.Template
+	selected *strictjson.Selection // parts of a body that the templates read
+	auth     authentication
+	pinned   bool
+}
+
+// compile checks the mapping and makes a hook of it.
+func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
+	m.normalize()
+	h := &hook{Mapping: m}
+	if !hookName.MatchString(m.Name) {
+		return nil, fieldErrorf("name", "must be 1 to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
+	}
+	if slices.Contains(reservedNames, m.Name) {
+		return nil, fieldErrorf("name", "must not be %s, which are taken", strings.Join(reservedNames, ", "))
+	}
+	if h.Action == "" {
+		h.Action = engine.Wake
+	}
+	if err := oneOf("action", string(m.Action), []string{string(engine.Wake), string(engine.Agent)}); err != nil {
+		return nil, err
+	}
+	if err := oneOf("untrusted", m.Untrusted, []string{"pass", "wrap"}); err != nil {
+		return nil, err
+	}
+	var err error
+	if h.auth, err = m.authentication(secrets); err != nil {
+		return nil, err
+	}
+	if m.IdempotencyHeader != "" {
+		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
+			return nil, fieldErrorf("idempotencyHeader", "must be the name of a header, without underscores")
+		}
+		if name := http.CanonicalHeaderKey(m.IdempotencyHeader); name == "Host" || name == "Authorization" || name == "X-Service-Token" {
+			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
+		}
+	}
+	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
+		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
+	}
+	if h.chatID, err = template.Parse(m.ChatID); err != nil {
+		return nil, fieldErrorf("chatId", "is refused: %v", err)
+	}
+	h.selected = new(strictjson.Selection)
+	h.template.Select(h.selected)
+	h.chatID.Select(h.selected)
+	if m.Metadata != nil && !isJSONObject(m.Metadata) {
+		return nil, fieldErrorf("metadata", "must be an object")
+	}
+	return h, h.AgentFields.check(r)
+}
+
+func isJSONObject(raw json.RawMessage) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{"))
+}
+
+// normalize removes fields that are null, as some editors send them.
+func (m *Mapping) normalize() {
+	if string(bytes.TrimSpace(m.ResponseJSONSchema)) == "null" {
+		m.ResponseJSONSchema = nil
+	}
+	if string(bytes.TrimSpace(m.Metadata)) == "null" {
+		m.Metadata = nil
+	}
+}
+
+func indexMapping(all []Mapping, name string) int {
+	return slices.IndexFunc(all, func(m Mapping) bool { return m.Name == name })
+}
+
+func sameMapping(a, b Mapping) bool {
+	if !sameSecrets(Secrets{a.HMACSecret}, Secrets{b.HMACSecret}) {
+		return false
+	}
+	a.HMACSecret, b.HMACSecret = "", ""
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}

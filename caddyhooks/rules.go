@@ -1,0 +1,48 @@
+package caddyhooks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+)
+
+// rules are the bounds of an instance for the fields of requests and mappings.
+type rules struct {
+	maxTimeout  time.Duration
+	guard       *outbound.Guard
+	checkSchema func(raw []byte) error
+	channels    map[string]engine.Channel // nil for a channel that is not loaded yet
+}
+
+// maxSeconds is the longest time that a run may take.
+func (r *rules) maxSeconds() int { return int(r.maxTimeout / time.Second) }
+
+// checkSchema checks a schema before there is an engine, which keeps compiled schemas.
+func checkSchema(raw []byte) error {
+	_, err := contract.Compile(raw)
+	return err
+}
+
+// fieldError says which field is wrong, and why.
+type fieldError struct {
+	field   string
+	problem string
+}
+
+func (e *fieldError) Error() string { return e.field + " " + e.problem }
+
+func fieldErrorf(field, format string, args ...any) error {
+	return &fieldError{field, fmt.Sprintf(format, args...)}
+}
+
+func oneOf(field, value string, allowed []string) error {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return fieldErrorf(field, "must be one of %s", strings.Join(allowed, ", "))
+}
