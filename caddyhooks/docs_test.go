@@ -15,6 +15,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 const root = ".."
@@ -42,10 +44,10 @@ var (
 
 func runPage(t *testing.T, page string) {
 	blocks := fences(t, page)
-	s := newServer(t)
-	runnerPort := freePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.port, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
-		"127.0.0.1:2019", strings.TrimPrefix(s.admin, "http://"))
+	s := hookstest.NewServer(t)
+	runnerPort := hookstest.FreePort(t)
+	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
+		"127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))
 	commands := 0
 	for i, block := range blocks {
 		if block.language != "sh" || notRun.MatchString(block.text) {
@@ -62,7 +64,7 @@ func runPage(t *testing.T, page string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel PANIC\n\t}\n}\n", strings.TrimPrefix(s.admin, "http://"))
+			global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel PANIC\n\t}\n}\n", strings.TrimPrefix(s.Admin, "http://"))
 			config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+ports.Replace(string(text))), map[string]any{"filename": path})
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +123,7 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, name+" listens", func() bool {
+	hookstest.Eventually(t, name+" listens", func() bool {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			conn.Close()

@@ -1,4 +1,4 @@
-package caddyhooks_test
+package integration
 
 import (
 	"encoding/json"
@@ -19,7 +19,73 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
+
+// What goes to a channel survives a kill, and no secret gets into the log on the way, however much of it there is.
+func TestChannelDeliveriesSurviveAKill(t *testing.T) {
+	t.Setenv("ANSWERS_TOKEN", "a-secret-token")
+	t.Setenv("ANSWERS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	port := hookstest.FreePort(t)
+	d := hookstest.NewBinary(t).Deploy(t, "log {\n\tlevel DEBUG\n}", `
+	hooks {
+		enabled
+		token `+hookstest.Token+`
+		runner echo
+		channel own webhook http://127.0.0.1:`+port+`/answers {
+			token {env.ANSWERS_TOKEN}
+			secret {env.ANSWERS_SECRET}
+		}
+	}`)
+	p := d.Start(t)
+	resp, err := hookstest.TryRequest("POST", d.URL+"/api/hooks/agent", `{"message":"the answer","deliver":true,"channel":"own","to":"somebody"}`, "Authorization", "Bearer "+hookstest.Token)
+	if err != nil || resp.Status != http.StatusAccepted {
+		t.Fatalf("got %+v, %v", resp, err)
+	}
+	hookstest.Within(t, time.Minute, "it has been tried in vain", func() bool {
+		_, found := p.Log.Find("will be tried again")
+		return found
+	})
+	p.Kill()
+
+	type message struct {
+		authorization, id, body string
+	}
+	got := make(chan message, 10)
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- message{r.Header.Get("Authorization"), r.Header.Get("webhook-id"), string(body)}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	second := d.Start(t)
+	select {
+	case m := <-got:
+		runID := resp.Field(t, "runId").(string)
+		want := message{"Bearer a-secret-token", "msg_" + strings.ReplaceAll(runID, "-", "") + "_0", m.body}
+		var body map[string]string
+		if err := json.Unmarshal([]byte(m.body), &body); err != nil || m != want || body["text"] != "the answer" || body["to"] != "somebody" ||
+			body["runId"] != runID || body["status"] != "completed" {
+			t.Errorf("got %+v", m)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it did not arrive")
+	}
+	second.Terminate(t)
+	second.WantCleanExit(t)
+	for _, secret := range []string{"a-secret-token", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+		for _, p := range []*hookstest.Process{p, second} {
+			if strings.Contains(p.Log.All(), secret) {
+				t.Errorf("the log has %s in it", secret)
+			}
+		}
+	}
+}
 
 var (
 	kills    = flag.Int("kills", 20, "how often Caddy is killed in a row")
@@ -42,9 +108,9 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWitness(t, seed)
 	w.receiverFails = true
-	d := newBinary(t).deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), ""))
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), ""))
 	p := w.start(t, d)
-	l := newLoad(w, d.url)
+	l := newLoad(w, d.URL)
 	l.start(t, seed)
 
 	early := 0
@@ -52,20 +118,20 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		if random.IntN(5) == 0 && w.lives() > 1 {
 			early++ // perhaps before it serves
 		} else {
-			p.waitUntilServing(t)
+			p.WaitUntilServing(t)
 			before := l.accepted()
-			within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > before })
+			hookstest.Within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > before })
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond)))) // any moment
-		w.end(t, p, p.kill)
+		w.end(t, p, p.Kill)
 		p = w.start(t, d)
 	}
 	w.settleDown()
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 	l.finish(t)
-	p.wantQuietLog(t)
-	p.terminate(t)
-	p.wantCleanExit(t)
+	p.WantQuietLog(t)
+	p.Terminate(t)
+	p.WantCleanExit(t)
 
 	c := w.check(t, l)
 	t.Logf("%d kills, %d of them early: %s", *kills, early, c)
@@ -78,16 +144,16 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWitness(t, seed)
-	d := newBinary(t).deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), "drain_timeout 300ms"))
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), "drain_timeout 300ms"))
 	p := w.start(t, d)
-	l := newLoad(w, d.url)
+	l := newLoad(w, d.URL)
 	l.endsGently, l.mayRefuse = true, true
 	l.start(t, seed)
 
 	for round := range 6 {
-		p.waitUntilServing(t)
+		p.WaitUntilServing(t)
 		enough := l.accepted() + 50 + random.IntN(100)
-		within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
+		hookstest.Within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
 		// Beside the load: a run that is cut off, a caller that waits for one, and a caller that waits in the queue.
 		chat := fmt.Sprintf("slow-%d", round)
 		cut := l.add(&request{text: fmt.Sprintf("slow-%d-0", round), path: "agent", chat: chat})
@@ -97,16 +163,16 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 		var callers sync.WaitGroup
 		callers.Go(func() { l.send(held) })
 		callers.Go(func() { l.send(queued) })
-		within(t, time.Minute, "the slow turns are under way", func() bool { return w.began(cut.text) && w.began(held.text) })
-		within(t, time.Minute, "the caller waits in the queue", func() bool {
+		hookstest.Within(t, time.Minute, "the slow turns are under way", func() bool { return w.began(cut.text) && w.began(held.text) })
+		hookstest.Within(t, time.Minute, "the caller waits in the queue", func() bool {
 			// If this came first it would be held too, and the caller told to come back. It gives up then.
 			resp, err := l.post(&http.Client{Timeout: time.Second}, queued)
-			return err == nil && resp.status == http.StatusConflict
+			return err == nil && resp.Status == http.StatusConflict
 		})
 
 		w.end(t, p, func() {
-			p.terminate(t)
-			p.wantCleanExit(t)
+			p.Terminate(t)
+			p.WantCleanExit(t)
 		})
 		callers.Wait()
 		for _, req := range []*request{held, queued} {
@@ -116,11 +182,11 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 		}
 		p = w.start(t, d)
 	}
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 	l.finish(t)
-	p.wantQuietLog(t)
-	p.terminate(t)
-	p.wantCleanExit(t)
+	p.WantQuietLog(t)
+	p.Terminate(t)
+	p.WantCleanExit(t)
 
 	c := w.check(t, l)
 	t.Log(c)
@@ -211,7 +277,7 @@ const onlyWarnings = "log {\nlevel WARN\n}"
 func (w *witness) directives(store, more string) string {
 	return `hooks {
 		enabled
-		token ` + token + `
+		token ` + hookstest.Token + `
 		runner http ` + w.URL + `/turn
 		store bolt ` + store + `
 		max_attempts 1000
@@ -225,12 +291,12 @@ func (w *witness) directives(store, more string) string {
 }
 
 // start begins a life of Caddy.
-func (w *witness) start(t *testing.T, d *deployment) *process {
+func (w *witness) start(t *testing.T, d *hookstest.Deployment) *hookstest.Process {
 	t.Helper()
 	w.mu.Lock()
 	w.life++
 	w.mu.Unlock()
-	return d.launch(t)
+	return d.Launch(t)
 }
 
 func (w *witness) lives() int {
@@ -240,15 +306,15 @@ func (w *witness) lives() int {
 }
 
 // end ends a life of Caddy. When it returns, all that the process sent has been seen.
-func (w *witness) end(t *testing.T, p *process, end func()) {
+func (w *witness) end(t *testing.T, p *hookstest.Process, end func()) {
 	t.Helper()
 	end()
 	if w.mayLogErrors {
-		p.wantNoCrash(t)
+		p.WantNoCrash(t)
 	} else {
-		p.wantQuietLog(t)
+		p.WantQuietLog(t)
 	}
-	p.over = true
+	p.Over = true
 	w.drain(t)
 }
 
@@ -262,7 +328,7 @@ func (w *witness) drain(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	within(t, time.Minute, "the connections of a process that is gone end", func() bool { return w.connections.Load() == 0 })
+	hookstest.Within(t, time.Minute, "the connections of a process that is gone end", func() bool { return w.connections.Load() == 0 })
 }
 
 // settleDown ends the time in which the receiver fails now and then.
@@ -518,7 +584,7 @@ func (l *load) add(req *request) *request {
 	return req
 }
 
-func (l *load) post(client *http.Client, req *request) (response, error) {
+func (l *load) post(client *http.Client, req *request) (hookstest.Response, error) {
 	body := map[string]any{"message": "Please see to " + req.text + " now."}
 	if req.path == "wake" {
 		body = map[string]any{"text": "There was " + req.text + " today."}
@@ -537,24 +603,24 @@ func (l *load) post(client *http.Client, req *request) (response, error) {
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
-		return response{}, err
+		return hookstest.Response{}, err
 	}
 	r, err := http.NewRequest(http.MethodPost, l.url+"/api/hooks/"+req.path, strings.NewReader(string(data)))
 	if err != nil {
-		return response{}, err
+		return hookstest.Response{}, err
 	}
 	r.GetBody = nil // what is sent again is ours to say
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+hookstest.Token)
 	if req.key != "" {
 		r.Header.Set("Idempotency-Key", req.key)
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		return response{}, err
+		return hookstest.Response{}, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	return response{resp.StatusCode, resp.Header, string(answer)}, err
+	return hookstest.Response{Status: resp.StatusCode, Header: resp.Header, Body: string(answer)}, err
 }
 
 func (l *load) send(req *request) { l.sendWith(http.DefaultClient, req) }
@@ -575,7 +641,7 @@ func (l *load) sendWith(client *http.Client, req *request) {
 			if req.key == "" {
 				return
 			}
-		case resp.status < 300:
+		case resp.Status < 300:
 			l.noteAnswer(req, resp)
 			return
 		case !l.noteRefusal(req, resp):
@@ -586,10 +652,10 @@ func (l *load) sendWith(client *http.Client, req *request) {
 	l.w.fault("%s is still not answered", req.text)
 }
 
-func (l *load) noteAnswer(req *request, resp response) {
+func (l *load) noteAnswer(req *request, resp hookstest.Response) {
 	runID, ok := l.runOf(req, resp)
 	if !ok {
-		l.w.fault("%+v was answered %d %v %s", *req, resp.status, resp.header, resp.body)
+		l.w.fault("%+v was answered %d %v %s", *req, resp.Status, resp.Header, resp.Body)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -598,36 +664,36 @@ func (l *load) noteAnswer(req *request, resp response) {
 }
 
 // runOf returns the id of the run in an answer, "" for wake. The answer must be the right one.
-func (l *load) runOf(req *request, resp response) (id string, ok bool) {
+func (l *load) runOf(req *request, resp hookstest.Response) (id string, ok bool) {
 	if req.sync {
-		return resp.header.Get("X-Service-Run-Id"), resp.status == 200 && resp.body == replyTo(req.text)
+		return resp.Header.Get("X-Service-Run-Id"), resp.Status == 200 && resp.Body == replyTo(req.text)
 	}
 	var body struct{ Status, RunID, ChatID string }
-	err := json.Unmarshal([]byte(resp.body), &body)
+	err := json.Unmarshal([]byte(resp.Body), &body)
 	wantStatus := http.StatusAccepted
 	if req.path == "wake" {
 		wantStatus = http.StatusOK
 	}
-	ok = err == nil && resp.status == wantStatus && body.Status == "accepted" && (body.RunID == "") == (req.path == "wake") &&
+	ok = err == nil && resp.Status == wantStatus && body.Status == "accepted" && (body.RunID == "") == (req.path == "wake") &&
 		(req.chat == "" || body.ChatID == req.chat)
 	return body.RunID, ok
 }
 
 // noteRefusal reports whether the client shall come back.
-func (l *load) noteRefusal(req *request, resp response) bool {
+func (l *load) noteRefusal(req *request, resp hookstest.Response) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var body struct{ Status, ErrorMessage string }
-	err := json.Unmarshal([]byte(resp.body), &body)
-	fine := err == nil && body.Status == "error" && body.ErrorMessage != "" && resp.header.Get("Retry-After") != ""
+	err := json.Unmarshal([]byte(resp.Body), &body)
+	fine := err == nil && body.Status == "error" && body.ErrorMessage != "" && resp.Header.Get("Retry-After") != ""
 	switch {
-	case fine && resp.status == http.StatusConflict && req.sync && (req.dropped+req.refused > 0 || req.once):
+	case fine && resp.Status == http.StatusConflict && req.sync && (req.dropped+req.refused > 0 || req.once):
 		return true // an earlier try is still under way
-	case fine && resp.status == http.StatusServiceUnavailable && l.mayRefuse:
+	case fine && resp.Status == http.StatusServiceUnavailable && l.mayRefuse:
 		req.refused++
 		return req.key != "" && !req.once
 	}
-	l.w.fault("%+v was answered %d %v %s", *req, resp.status, resp.header, resp.body)
+	l.w.fault("%+v was answered %d %v %s", *req, resp.Status, resp.Header, resp.Body)
 	return false
 }
 
@@ -641,11 +707,11 @@ func (l *load) repeat(client *http.Client, random *rand.Rand) {
 		return
 	}
 	resp, err := l.post(client, req)
-	if err != nil || l.mayRefuse && resp.header.Get("Retry-After") != "" {
+	if err != nil || l.mayRefuse && resp.Header.Get("Retry-After") != "" {
 		return
 	}
-	if id, ok := l.runOf(req, resp); !ok || id != req.runID || resp.header.Get("Idempotent-Replayed") != "true" {
-		l.w.fault("%+v was answered %d %v %s when it was sent again", *req, resp.status, resp.header, resp.body)
+	if id, ok := l.runOf(req, resp); !ok || id != req.runID || resp.Header.Get("Idempotent-Replayed") != "true" {
+		l.w.fault("%+v was answered %d %v %s when it was sent again", *req, resp.Status, resp.Header, resp.Body)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -681,12 +747,12 @@ type shownRun struct {
 
 // lookUpRun asks about a run that is known to exist. The error is that of a connection.
 func (l *load) lookUpRun(id string) (run shownRun, err error) {
-	resp, err := tryRequest("GET", l.url+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+token)
-	if err != nil || l.mayRefuse && resp.status == http.StatusServiceUnavailable {
+	resp, err := hookstest.TryRequest("GET", l.url+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+hookstest.Token)
+	if err != nil || l.mayRefuse && resp.Status == http.StatusServiceUnavailable {
 		return run, err
 	}
-	if err := json.Unmarshal([]byte(resp.body), &run); err != nil || resp.status != 200 {
-		l.w.fault("GET of run %s was answered %d %s", id, resp.status, resp.body)
+	if err := json.Unmarshal([]byte(resp.Body), &run); err != nil || resp.Status != 200 {
+		l.w.fault("GET of run %s was answered %d %s", id, resp.Status, resp.Body)
 		return run, nil
 	}
 	l.w.mu.Lock()
@@ -694,7 +760,7 @@ func (l *load) lookUpRun(id string) (run shownRun, err error) {
 	before, known := l.w.proved[id]
 	switch {
 	case known && (run.FinishedAt != before.finishedAt || run.Attempts != before.attempts):
-		l.w.faultLocked("run %s had ended, and now it is %s", id, resp.body)
+		l.w.faultLocked("run %s had ended, and now it is %s", id, resp.Body)
 	case !known && run.FinishedAt != "":
 		l.w.proved[id] = proof{l.w.life, l.w.tick(), run.FinishedAt, run.Attempts}
 	}
