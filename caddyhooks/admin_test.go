@@ -4,16 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -248,108 +242,6 @@ func TestAdminMethods(t *testing.T) {
 			t.Errorf("%s allows %q, want %q", path, got.Header.Get("Allow"), allowed)
 		}
 	}
-}
-
-// Requests race with changes of the very mapping they use, and with reloads. Each answer must be one that some setting
-// between the start and the end of the request gives.
-func TestRequestsRacingWithChangesAreAnsweredRightly(t *testing.T) {
-	s := hookstest.NewServer(t)
-	config := func(workers int) string {
-		return fmt.Sprintf("hooks {\n\tenabled\n\ttoken %s\n\tworkers %d\n}", hookstest.Token, workers)
-	}
-	s.Load(config(4))
-	var sent, saved atomic.Int64
-	put := func(n int64) {
-		sent.Store(n)
-		for {
-			// Caddy restarts its admin endpoint at every reload.
-			got, err := hookstest.TryRequest("PUT", s.Admin+"/hooks/mappings/racing",
-				fmt.Sprintf(`{"action":"agent","syncResponse":true,"messageTemplate":"%d {n}"}`, n))
-			if err != nil {
-				continue
-			}
-			if got.Status != 200 {
-				t.Errorf("PUT: %+v", got)
-			}
-			saved.Store(n)
-			return
-		}
-	}
-	put(0)
-
-	const requests, clients = 2000, 8
-	done := make(chan struct{})
-	var changes, load sync.WaitGroup
-	changes.Go(func() {
-		for n := int64(1); ; n++ {
-			select {
-			case <-done:
-				return
-			default:
-				put(n)
-			}
-		}
-	})
-	changes.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-done:
-				return
-			default:
-				s.Load(config(4 + n%4))
-			}
-		}
-	})
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
-	var answered atomic.Int64
-	for c := range clients {
-		load.Go(func() {
-			for i := range requests / clients {
-				n := fmt.Sprint(c*requests + i)
-				before := saved.Load()
-				answer, status := askRetrying(t, client, s.URL+"/api/hooks/racing", `{"n":`+n+`}`)
-				after := sent.Load()
-				var v int64
-				var echoed string
-				if _, err := fmt.Sscanf(answer, "%d %s", &v, &echoed); err != nil || status != 200 || echoed != n || v < before || v > after {
-					t.Errorf("got %d %q for %s between versions %d and %d", status, answer, n, before, after)
-				}
-				answered.Add(1)
-			}
-		})
-	}
-	load.Wait()
-	close(done)
-	changes.Wait()
-	if answered.Load() != requests {
-		t.Errorf("%d of %d requests were answered", answered.Load(), requests)
-	}
-	t.Logf("%d requests beside %d changes", answered.Load(), saved.Load())
-}
-
-// askRetrying sends a request. At a reload Caddy closes idle connections and resets fresh ones it has not taken yet;
-// only such a request, which has not been answered at all, is sent again.
-func askRetrying(t *testing.T, client *http.Client, url, body string) (string, int) {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		req, err := http.NewRequest("POST", url, strings.NewReader(body))
-		if err != nil {
-			t.Error(err)
-			return "", 0
-		}
-		req.Header.Set("Authorization", "Bearer "+hookstest.Token)
-		resp, err := client.Do(req)
-		if err != nil {
-			continue
-		}
-		data, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Errorf("an answer broke off: %v", err)
-		}
-		return string(data), resp.StatusCode
-	}
-	t.Error("a request was never answered")
-	return "", 0
 }
 
 func hexHMAC(secret, body string) string {

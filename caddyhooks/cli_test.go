@@ -81,18 +81,33 @@ func wantDocumented(t *testing.T, kind reflect.Type, seen map[reflect.Type]bool)
 	}
 }
 
-// sourceComments reads the comments on a type and its fields from the source.
-func sourceComments(t *testing.T, kind reflect.Type) (doc string, fields map[string]string) {
+// parsedFiles are the files of directories that sourceFiles has read.
+var parsedFiles = make(map[string][]*ast.File)
+
+// sourceFiles reads the source files in a directory, once for all tests.
+func sourceFiles(t *testing.T, dir string) []*ast.File {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(".", strings.TrimPrefix(kind.PkgPath(), modulePath), "*.go"))
+	if parsed := parsedFiles[dir]; parsed != nil {
+		return parsed
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("found no source of %v: %v", kind, err)
+		t.Fatalf("found no source in %s: %v", dir, err)
 	}
 	for _, file := range files {
 		parsed, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
+		parsedFiles[dir] = append(parsedFiles[dir], parsed)
+	}
+	return parsedFiles[dir]
+}
+
+// sourceComments reads the comments on a type and its fields from the source.
+func sourceComments(t *testing.T, kind reflect.Type) (doc string, fields map[string]string) {
+	t.Helper()
+	for _, parsed := range sourceFiles(t, filepath.Join(".", strings.TrimPrefix(kind.PkgPath(), modulePath))) {
 		for _, decl := range parsed.Decls {
 			general, ok := decl.(*ast.GenDecl)
 			if !ok {

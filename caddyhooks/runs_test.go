@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -232,33 +230,6 @@ func TestWaitIsADurationOfUpToFiveMinutes(t *testing.T) {
 	}
 	for _, bad := range []string{"x", "-1", "-1s", "301", "5m1s", "1h", "1e3", "1.5", "65536", "99999999999999999999", "9999999h", "30%20s", "NaN", "s"} {
 		s.LookUp(id, "?wait="+bad).WantError(t, 400, "wait", "5m")
-	}
-}
-
-func TestCallersThatWaitAreAnsweredAtShutdown(t *testing.T) {
-	rn, _, _ := hookstest.HeldRunner(t)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "drain_timeout 1s"))
-	id := s.Accept(`{"message":"hold","chatId":"c"}`)
-	queued := s.Accept(`{"message":"hold","chatId":"c"}`)
-	rn.Next()
-	answers := map[string]chan hookstest.Response{"running": make(chan hookstest.Response, 1), "queued": make(chan hookstest.Response, 1)}
-	for status, id := range map[string]string{"running": id, "queued": queued} {
-		go func() {
-			resp, err := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
-			if err != nil {
-				resp.Body = err.Error()
-			}
-			answers[status] <- resp
-		}()
-	}
-	hookstest.Eventually(t, "both wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 2 })
-	if err := caddy.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	for status, answer := range answers {
-		if r := hookstest.ReceiveWithin(t, "the waiter is answered", answer).Shown(t); r.Status != status {
-			t.Errorf("got %s, want %s", r.Body, status)
-		}
 	}
 }
 

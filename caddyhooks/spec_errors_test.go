@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
@@ -378,21 +379,28 @@ func TestSyncRunThatDoesNotFinishInTimeIs504(t *testing.T) {
 	rn := hookstest.StartRunner(t, hang(gone))
 	callbacks := hookstest.StartReceiver(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks+"hook custom {\n action agent\n sync\n timeout 1s\n }"))
-	for _, c := range []struct{ name, path, body string }{
+	cases := []struct{ name, path, body string }{
 		{"plain", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`},
 		{"schema", "agent", strings.Replace(schemaRequest, `"message"`, `"timeoutSeconds":1,"message"`, 1)},
 		{"custom hook", "custom", `{}`},
 		{"with a callback", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`},
-	} {
+	}
+	answers := make([]hookstest.Response, len(cases))
+	var callers sync.WaitGroup
+	for i, c := range cases {
+		callers.Go(func() { answers[i] = s.Post("/api/hooks/"+c.path, c.body) })
+	}
+	callers.Wait()
+	turns, cancelled := make(map[string]int), make(map[string]int)
+	for range cases {
+		turns[rn.Next().Text("runId")]++
+		cancelled[hookstest.ReceiveWithin(t, "the turn is cancelled", gone)]++
+	}
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			resp := s.Post("/api/hooks/"+c.path, c.body)
-			resp.WantError(t, 504, "1 second")
-			id := rn.Next().Text("runId")
-			if resp.Header.Get("X-Service-Run-Id") != id {
-				t.Errorf("X-Service-Run-Id is %q, want %s", resp.Header.Get("X-Service-Run-Id"), id)
-			}
-			if got := hookstest.ReceiveWithin(t, "the turn is cancelled", gone); got != id {
-				t.Errorf("run %s was cancelled, want %s", got, id)
+			answers[i].WantError(t, 504, "1 second")
+			if id := answers[i].Header.Get("X-Service-Run-Id"); turns[id] != 1 || cancelled[id] != 1 {
+				t.Errorf("X-Service-Run-Id is %q; there were the turns %v, and cancelled were %v", id, turns, cancelled)
 			}
 		})
 	}

@@ -18,13 +18,20 @@ import (
 
 // TestBinary tries the program that people build.
 func TestBinary(t *testing.T) {
-	b := hookstest.NewBinary(t)
-	t.Run("takes every Caddyfile of this repository", func(t *testing.T) { takesEveryCaddyfile(t, b) })
-	t.Run("lists the modules", func(t *testing.T) { listsModules(t, b) })
-	t.Run("validates a configuration that is being served", func(t *testing.T) { validatesBesideAServer(t, b) })
-	t.Run("lets held callers go when it is terminated", func(t *testing.T) { letsHeldCallersGo(t, b, "", "1s") })
-	t.Run("lets held callers go before Caddy drops them", func(t *testing.T) { letsHeldCallersGo(t, b, "grace_period 2s", "1m") })
-	t.Run("lets a turn end when it is terminated", func(t *testing.T) { letsATurnEnd(t, b) })
+	t.Parallel()
+	for name, try := range map[string]func(*testing.T, *hookstest.Binary){
+		"takes every Caddyfile of this repository":       takesEveryCaddyfile,
+		"lists the modules":                              listsModules,
+		"validates a configuration that is being served": validatesBesideAServer,
+		"lets held callers go when it is terminated":     func(t *testing.T, b *hookstest.Binary) { letsHeldCallersGo(t, b, "", "1s") },
+		"lets held callers go before Caddy drops them":   func(t *testing.T, b *hookstest.Binary) { letsHeldCallersGo(t, b, "grace_period 2s", "1m") },
+		"lets a turn end when it is terminated":          letsATurnEnd,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			try(t, hookstest.NewBinary(t))
+		})
+	}
 }
 
 var environmentVariable = regexp.MustCompile(`\{(?:env\.|\$)([A-Z][A-Z0-9_]*)\}`)
@@ -50,6 +57,7 @@ func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 	}
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
+			t.Parallel()
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

@@ -985,6 +985,7 @@ func inOwnNetwork(t *testing.T, env ...string) bool {
 		openNetwork(t)
 		return true
 	}
+	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=5m")
 	cmd.Env = append(append(os.Environ(), env...), ownNetwork+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

@@ -33,6 +33,7 @@ var (
 )
 
 func TestKilledProcessLosesNoCallback(t *testing.T) {
+	t.Parallel()
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	rs := newUnrulyReceivers(t, seed, *callbackRuns)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ const (
 
 // Receivers use libraries of their own, which must agree with us on what is signed, and how.
 func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
+	t.Parallel()
 	v := newVerifier(t)
 	long := strings.Repeat("0123456789abcdé\n", 1<<20/17) + "!"
 	long += strings.Repeat("!", 1<<20-len(long))
@@ -47,7 +49,7 @@ func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
 		}
 	})
 	rc := startReluctantReceiver(t)
-	s := hookstest.StartSite(t, signingHooks(rn, oldCallbackSecret))
+	s := hookstest.StartProcess(t, signingHooks(rn, oldCallbackSecret))
 
 	const text, errorBody = "text/plain; charset=utf-8", "application/json"
 	cases := []struct {
@@ -124,12 +126,13 @@ func forgeries(t *testing.T, name string, genuine hookstest.Received) []check {
 }
 
 func TestCallbackSecretIsReplacedWithoutAGap(t *testing.T) {
+	t.Parallel()
 	v := newVerifier(t)
 	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) {
 		_, _ = io.WriteString(w, tn.Text("message"))
 	})
 	rc := startReluctantReceiver(t)
-	s := hookstest.StartSite(t, signingHooks(rn, oldCallbackSecret))
+	s := hookstest.StartProcess(t, signingHooks(rn, oldCallbackSecret))
 	var checks []check
 	add := func(name, secret, verdict string, all []hookstest.Received) {
 		for _, got := range all {
@@ -286,16 +289,32 @@ type verifier struct {
 	dir string
 }
 
-// newVerifier installs the libraries.
 func newVerifier(t testing.TB) *verifier {
 	t.Helper()
-	v := &verifier{t, t.TempDir()}
-	if err := os.CopyFS(v.dir, os.DirFS("testdata/verify")); err != nil {
+	dir, err := installLibraries()
+	if err != nil {
 		t.Fatal(err)
 	}
-	v.run(nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	return v
+	return &verifier{t, dir}
 }
+
+// installLibraries installs the libraries, once for all tests.
+var installLibraries = sync.OnceValues(func() (dir string, err error) {
+	shared, err := hookstest.SharedDir()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(shared, "verify")
+	if err := os.CopyFS(dir, os.DirFS("testdata/verify")); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("installing libraries: %w\n%s", err, out)
+	}
+	return dir, nil
+})
 
 func (v *verifier) run(in []byte, name string, args ...string) (out []byte) {
 	v.t.Helper()

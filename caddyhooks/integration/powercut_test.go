@@ -30,6 +30,7 @@ import (
 // A kill leaves what was written with the kernel, synced or not. So Caddy works on a file system in an image here, and what
 // is in the image at some moment is what a power cut would have left at that moment.
 func TestPowerCutLosesNothing(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -177,13 +178,16 @@ func (l *load) completed(req *request) bool {
 }
 
 func TestFullDiskLosesNothing(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	t.Run("tmpfs", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		mount(t, dir, "-t", "tmpfs", "-o", "size=48m", "tmpfs")
 		fillsUp(t, dir)
 	})
 	t.Run("ext4", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		mount(t, dir, "-o", "loop", newImage(t))
 		fillsUp(t, dir)
@@ -389,9 +393,11 @@ func cpuTime(t *testing.T, p *hookstest.Process) time.Duration {
 var tornPages = flag.Int("torn", 6, "how many pages of a file are damaged one at a time")
 
 func TestDamagedFile(t *testing.T) {
+	t.Parallel()
 	seed := newSeed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
 	t.Run("as a whole", func(t *testing.T) {
+		t.Parallel()
+		random := rand.New(rand.NewPCG(seed, 0))
 		s := newSpecimen(t, seed, false, false)
 		s.wantNoStart(t, "empty", nil)
 		for _, length := range []int{1, 4096, 5000, 8192, 16384, s.used / 2, s.used - 4096, s.used - 1} {
@@ -408,8 +414,10 @@ func TestDamagedFile(t *testing.T) {
 		s.wantStart(t, "no first meta page", damage(s.file, 0, make([]byte, 4096)))
 		s.wantStart(t, "no second meta page", damage(s.file, 4096, make([]byte, 4096)))
 	})
-	for _, name := range []string{"killed", "terminated", "killed with much free space"} {
+	for i, name := range []string{"killed", "terminated", "killed with much free space"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, uint64(10+i)))
 			s := newSpecimen(t, seed, name == "terminated", name == "killed with much free space")
 			// The pages stay as they are, but for a key that is not in order any more.
 			for _, bucket := range slices.Sorted(maps.Keys(s.keys)) {
@@ -469,6 +477,7 @@ func (s *specimen) pages(random *rand.Rand, n int) (chosen []int) {
 }
 
 func TestFileThatIsNoStore(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	inFile := func(t *testing.T, path string, change func(*bolt.Tx) error) {
 		t.Helper()
@@ -532,6 +541,7 @@ func TestFileThatIsNoStore(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "data")
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -563,6 +573,7 @@ func contentsOf(path string) []byte {
 }
 
 func TestSecondProcessLeavesTheFirstAlone(t *testing.T) {
+	t.Parallel()
 	seed := newSeed(t)
 	w := newWitness(t, seed)
 	path := filepath.Join(t.TempDir(), "hooks.db")

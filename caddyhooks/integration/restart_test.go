@@ -13,10 +13,11 @@ import (
 )
 
 func TestQueuedRunsAreCarriedOutAfterARestart(t *testing.T) {
+	t.Parallel()
 	rn, _, release := hookstest.HeldRunner(t)
 	callbacks := hookstest.StartReceiver(t)
 	config := hookstest.Hooks(rn, "workers 1\n drain_timeout 50ms\n"+hookstest.WithCallbacks+"hook custom {\n action agent\n template \"{a}\"\n }")
-	s := hookstest.StartSite(t, config)
+	s := hookstest.StartProcess(t, config)
 	ended := s.Accept(`{"message":"before all"}`)
 	before := s.Ended(ended)
 	rn.Next()
@@ -77,9 +78,10 @@ func TestQueuedRunsAreCarriedOutAfterARestart(t *testing.T) {
 }
 
 func TestRunThatIsUnderWayAtAStopIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	rn, gone, release := hookstest.HeldRunner(t)
 	config := hookstest.Hooks(rn, "drain_timeout 50ms\n max_attempts 1")
-	s := hookstest.StartSite(t, config)
+	s := hookstest.StartProcess(t, config)
 	id := s.Accept(`{"message":"hold","chatId":"c"}`)
 	first := rn.Next()
 	for range 3 {
@@ -111,13 +113,15 @@ func TestRunThatIsUnderWayAtAStopIsStartedAgain(t *testing.T) {
 }
 
 func TestSyncRunIsRepeatedAfterAStopOnlyIfItHasACallback(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"running", "queued"} {
 		for _, callback := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, callback %v", where, callback), func(t *testing.T) {
+				t.Parallel()
 				rn, _, release := hookstest.HeldRunner(t)
 				callbacks := hookstest.StartReceiver(t)
 				config := hookstest.Hooks(rn, "workers 1\n drain_timeout 50ms\n"+hookstest.WithCallbacks)
-				s := hookstest.StartSite(t, config)
+				s := hookstest.StartProcess(t, config)
 				if where == "queued" {
 					s.Accept(`{"message":"hold first"}`)
 					rn.Next()
@@ -173,6 +177,7 @@ func TestSyncRunIsRepeatedAfterAStopOnlyIfItHasACallback(t *testing.T) {
 }
 
 func TestCallbackThatAStopBreaksOffIsSentAfterTheNextStart(t *testing.T) {
+	t.Parallel()
 	rn := hookstest.StartRunner(t, nil)
 	arrived, hangs := make(chan string, 10), make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -185,7 +190,7 @@ func TestCallbackThatAStopBreaksOffIsSentAfterTheNextStart(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 	config := hookstest.Hooks(rn, "drain_timeout 50ms\n callbacks {\n allow 127.0.0.1\n ports *\n secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n }")
-	s := hookstest.StartSite(t, config)
+	s := hookstest.StartProcess(t, config)
 	id := s.Accept(`{"message":"a","callbackUrl":"` + receiver.URL + `"}`)
 	first := hookstest.ReceiveWithin(t, "the callback comes", arrived)
 	s.Stop()
@@ -205,8 +210,10 @@ func TestCallbackThatAStopBreaksOffIsSentAfterTheNextStart(t *testing.T) {
 }
 
 func TestKilledProcessStartsRunsAgain(t *testing.T) {
+	t.Parallel()
 	for _, maxAttempts := range []int{1, 2} {
 		t.Run(fmt.Sprintf("max_attempts %d", maxAttempts), func(t *testing.T) {
+			t.Parallel()
 			rn, _, release := hookstest.HeldRunner(t)
 			callbacks := hookstest.StartReceiver(t)
 			d := hookstest.NewBinary(t).Deploy(t, "", hookstest.Hooks(rn, fmt.Sprintf("max_attempts %d\n", maxAttempts)+hookstest.WithCallbacks))
@@ -263,24 +270,30 @@ func TestKilledProcessStartsRunsAgain(t *testing.T) {
 }
 
 func TestTerminatedProcessAnswersWhoWaits(t *testing.T) {
+	t.Parallel()
 	rn, _, _ := hookstest.HeldRunner(t)
 	d := hookstest.NewBinary(t).Deploy(t, "", hookstest.Hooks(rn, "drain_timeout 1s"))
 	p := d.Start(t)
 	s := &hookstest.Server{T: t, URL: p.URL, Admin: p.Admin}
-	id := s.Accept(`{"message":"hold"}`)
+	id := s.Accept(`{"message":"hold","chatId":"c"}`)
+	queued := s.Accept(`{"message":"hold","chatId":"c"}`)
 	rn.Next()
-	answer := make(chan hookstest.Response, 1)
-	go func() {
-		resp, err := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
-		if err != nil {
-			resp.Body = err.Error()
-		}
-		answer <- resp
-	}()
-	hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 1 })
+	answers := map[string]chan hookstest.Response{"running": make(chan hookstest.Response, 1), "queued": make(chan hookstest.Response, 1)}
+	for status, id := range map[string]string{"running": id, "queued": queued} {
+		go func() {
+			resp, err := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
+			if err != nil {
+				resp.Body = err.Error()
+			}
+			answers[status] <- resp
+		}()
+	}
+	hookstest.Eventually(t, "both wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 2 })
 	p.Terminate(t)
-	if r := hookstest.ReceiveWithin(t, "who waits is answered", answer).Shown(t); r.Status != "running" {
-		t.Errorf("got %s", r.Body)
+	for status, answer := range answers {
+		if r := hookstest.ReceiveWithin(t, "who waits is answered", answer).Shown(t); r.Status != status {
+			t.Errorf("got %s, want %s", r.Body, status)
+		}
 	}
 	p.WantCleanExit(t)
 	p.WantQuietLog(t)

@@ -2,11 +2,14 @@ package hookstest
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,22 +17,29 @@ import (
 	"time"
 )
 
-// RunTests runs the tests of a package, and then removes the program that was built for them.
+// RunTests runs the tests of a package, and then removes what they share. More of them run at once than
+// there are processors, since they wait for time to pass and for disks more than they compute.
 func RunTests(m *testing.M) int {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
+	}
 	defer func() {
-		if dir, err := binaryDir(); err == nil {
+		if dir, err := SharedDir(); err == nil {
 			_ = os.RemoveAll(dir)
 		}
 	}()
 	return m.Run()
 }
 
-// binaryDir is where the program is built to.
-var binaryDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "caddyhooks-test-") })
+// SharedDir is a directory for what is made once for all tests of a package.
+var SharedDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "caddyhooks-test-") })
 
 // buildBinary builds the program that people build, once for all tests, and with the race detector if they have it.
 var buildBinary = sync.OnceValues(func() (string, error) {
-	dir, err := binaryDir()
+	dir, err := SharedDir()
 	if err != nil {
 		return "", err
 	}
@@ -76,6 +86,8 @@ func (b *Binary) Command(env []string, args ...string) *exec.Cmd {
 type Deployment struct {
 	*Binary
 	URL, Admin, Config string
+
+	Env []string // of its processes, beside that of the tests
 }
 
 // Deploy writes down a configuration with global options and one site that has the given directives.
@@ -124,7 +136,7 @@ func (d *Deployment) Start(t *testing.T) *Process {
 func (d *Deployment) Launch(t *testing.T) *Process {
 	t.Helper()
 	p := &Process{Deployment: d, Exited: make(chan struct{})}
-	p.Cmd = d.Command(nil, "run", "--adapter", "caddyfile", "--config", d.Config)
+	p.Cmd = d.Command(d.Env, "run", "--adapter", "caddyfile", "--config", d.Config)
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
 	if err := p.Cmd.Start(); err != nil {
 		t.Fatal(err)

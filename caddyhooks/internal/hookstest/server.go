@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -19,15 +21,20 @@ import (
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks"
 )
 
-// Server is a real Caddy, run in this process from a Caddyfile. There can be only one at a time.
+// Server is a real Caddy, run from a Caddyfile: in the process of the tests, where there can be only one at a time, or in one
+// of its own.
 type Server struct {
 	T     testing.TB
 	URL   string // of the site
 	Admin string // of the admin endpoint
 	Site  string // the address to put in a Caddyfile
 	Port  string
+	Data  string // the directory that stores are in
 
 	Globals string // global options beside those that every test has
+
+	deployment *Deployment // if it has a process of its own
+	process    *Process    // nil while there is none
 }
 
 // StartSite starts Caddy with one site that has the given directives.
@@ -41,8 +48,8 @@ func StartSite(t testing.TB, directives string) *Server {
 // NewServer is a Caddy that has nothing to serve yet.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{T: t}
-	t.Setenv("XDG_DATA_HOME", t.TempDir()) // where the store is
+	s := &Server{T: t, Data: t.TempDir()}
+	t.Setenv("XDG_DATA_HOME", s.Data)
 	s.Port = FreePort(t)
 	s.Site = "http://127.0.0.1:" + s.Port
 	s.URL = s.Site
@@ -52,6 +59,16 @@ func NewServer(t testing.TB) *Server {
 			t.Errorf("stopping Caddy: %v", err)
 		}
 	})
+	return s
+}
+
+// StartProcess is StartSite for a Caddy that has a process of its own, so that tests can run side by side.
+func StartProcess(t *testing.T, directives string, env ...string) *Server {
+	t.Helper()
+	d := NewBinary(t).Deploy(t, "", "")
+	d.Env = env
+	s := &Server{T: t, URL: d.URL, Admin: d.Admin, Site: d.URL, Port: strings.TrimPrefix(d.URL, "http://127.0.0.1:"), Data: d.home, deployment: d}
+	s.Load(directives)
 	return s
 }
 
@@ -67,10 +84,55 @@ func (s *Server) Load(directives string) {
 func (s *Server) TryLoad(directives string) error {
 	globals := s.Globals
 	if !strings.Contains(globals, "log {") {
-		globals += "\n\tlog {\n\t\tlevel PANIC\n\t}\n"
+		level := "PANIC" // the log would be among the output of the tests
+		if s.deployment != nil {
+			level = "WARN"
+		}
+		globals += "\n\tlog {\n\t\tlevel " + level + "\n\t}\n"
 	}
-	return LoadCaddyfile(fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n%s\n}\n%s {\n%s\n}\n",
-		strings.TrimPrefix(s.Admin, "http://"), globals, s.Site, directives))
+	text := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n%s\n}\n%s {\n%s\n}\n",
+		strings.TrimPrefix(s.Admin, "http://"), globals, s.Site, directives)
+	switch {
+	case s.deployment == nil:
+		return LoadCaddyfile(text)
+	case s.process == nil:
+		return s.startProcess(text)
+	}
+	return s.loadByAdminAPI("text/caddyfile", text)
+}
+
+// loadByAdminAPI asks a Caddy in a process of its own to load a configuration. Caddy restarts its admin endpoint at every
+// reload, and the kernel resets connections that the old one has not taken yet; so this asks again if there is no answer.
+func (s *Server) loadByAdminAPI(contentType, config string) error {
+	var resp Response
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		resp, err = TryRequest("POST", s.Admin+"/load", config, "Content-Type", contentType, "Cache-Control", "must-revalidate", "Connection", "close")
+		if err == nil {
+			break
+		}
+	}
+	if err == nil && resp.Status != http.StatusOK {
+		err = fmt.Errorf("Caddy answers %d %s", resp.Status, resp.Field(s.T, "error"))
+	}
+	return err
+}
+
+// LoadJSON is Load for a whole configuration in JSON, and a Caddy in a process of its own.
+func (s *Server) LoadJSON(config []byte) {
+	s.T.Helper()
+	if err := s.loadByAdminAPI("application/json", string(config)); err != nil {
+		s.T.Fatalf("loading the configuration: %v", err)
+	}
+}
+
+func (s *Server) startProcess(config string) error {
+	t := s.T.(*testing.T)
+	if err := os.WriteFile(s.deployment.Config, []byte(config), 0o600); err != nil {
+		return err
+	}
+	s.process = s.deployment.Start(t)
+	return nil
 }
 
 // LoadCaddyfile loads a whole Caddyfile.
@@ -82,15 +144,22 @@ func LoadCaddyfile(text string) error {
 	return caddy.Load(config, true)
 }
 
-// FreePort is a port that nothing listens at and no outgoing connection is given, so that it is still free a moment later.
+// FreePort is a port that nothing listens at and no outgoing connection is given. No other test gets it before this one ends:
+// tests of other processes see that it is taken for UDP.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		port := strconv.Itoa(15_000 + rand.IntN(15_000))
+		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port)
+		if err != nil {
+			continue
+		}
 		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
 			l.Close()
+			t.Cleanup(func() { claim.Close() })
 			return port
 		}
+		claim.Close()
 	}
 	t.Fatal("found no free port")
 	return ""
@@ -201,10 +270,18 @@ func (s *Server) Restart(directives string) {
 // Stop stops Caddy until something is loaded again.
 func (s *Server) Stop() {
 	s.T.Helper()
+	defer http.DefaultClient.CloseIdleConnections()
+	if s.deployment != nil {
+		http.DefaultClient.CloseIdleConnections() // a server that stops waits for those that were never used
+		t := s.T.(*testing.T)
+		s.process.Terminate(t)
+		s.process.WantCleanExit(t)
+		s.process = nil
+		return
+	}
 	if err := caddy.Stop(); err != nil {
 		s.T.Fatalf("stopping Caddy: %v", err)
 	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 // WithCallbacks lets callbacks go to receivers on this machine.
