@@ -122,65 +122,6 @@ func TestTokensRotate(t *testing.T) {
 	})
 }
 
-func TestSecretsComeFromEnvironmentAndFiles(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	t.Setenv("HOOKS_TEST_TOKEN", "token-of-the-environment")
-	t.Setenv("HOOKS_TEST_HMAC", "hmac-of-the-environment")
-	t.Setenv("HOOKS_TEST_RUNNER", "runner-of-the-environment")
-	tokenFile := file("token", "token-of-a-file\n")
-	hmacFile := file("hmac", "hmac-of-a-file\n")
-	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, `hooks {
-		enabled
-		token {env.HOOKS_TEST_TOKEN} {file.`+tokenFile+`}
-		runner http `+rn.URL+` {
-			token {env.HOOKS_TEST_RUNNER}
-		}
-		hook env {
-			auth hmac X-Signature {env.HOOKS_TEST_HMAC}
-		}
-		hook file {
-			auth hmac X-Signature {file.`+hmacFile+`}
-		}
-	}`)
-	for _, token := range []string{"token-of-the-environment", "token-of-a-file"} {
-		if resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token); resp.Status != 200 {
-			t.Errorf("%s: got %d %s", token, resp.Status, resp.Body)
-		}
-		if got := rn.Next().Header.Get("Authorization"); got != "Bearer runner-of-the-environment" {
-			t.Errorf("the runner was sent %q", got)
-		}
-	}
-	for hook, secret := range map[string]string{"env": "hmac-of-the-environment", "file": "hmac-of-a-file"} {
-		if resp := s.Request("POST", "/api/hooks/"+hook, `{}`, "X-Signature", signature(secret, "{}")); resp.Status != 200 {
-			t.Errorf("hook %s: got %d %s", hook, resp.Status, resp.Body)
-		}
-	}
-	for _, literal := range []string{"{env.HOOKS_TEST_TOKEN}", "{file." + tokenFile + "}", ""} {
-		s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+literal).WantError(t, 401)
-	}
-
-	t.Run("and a secret that is not there is an error", func(t *testing.T) {
-		for _, secret := range []string{"{env.HOOKS_TEST_NOT_SET}", "{file." + dir + "/absent}", "{file." + file("empty", "") + "}"} {
-			err := s.TryLoad("hooks {\n enabled\n token " + secret + "\n}")
-			if err == nil || !strings.Contains(err.Error(), "token") {
-				t.Errorf("token %s: got %v", secret, err)
-			}
-			err = s.TryLoad("hooks {\n enabled\n token x\n hook a {\n auth hmac X-Signature " + secret + "\n }\n}")
-			if err == nil || !strings.Contains(err.Error(), "hmacSecret") {
-				t.Errorf("hmac secret %s: got %v", secret, err)
-			}
-		}
-	})
-}
-
 // Secrets that are easy to find in whatever they may have leaked into.
 const (
 	loudToken  = "loud-token-0123456789"

@@ -256,12 +256,13 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 	}
 	t.Setenv("HOOKS_TEST_TOKEN", "token-from-env")
 	t.Setenv("HOOKS_TEST_HMAC", "hmac-from-env")
+	t.Setenv("HOOKS_TEST_RUNNER", "runner-from-env")
 	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, `
+	config := `
 	hooks {
 		enabled
-		token {file.token} {env.HOOKS_TEST_TOKEN} {file.`+dir+`/whsec} {$HOOKS_TEST_TOKEN}-of-the-caddyfile
-		runner http `+rn.URL+` {
+		token {file.token} {env.HOOKS_TEST_TOKEN} {file.` + dir + `/whsec} {$HOOKS_TEST_TOKEN}-of-the-caddyfile
+		runner http ` + rn.URL + ` {
 			token {file.runner}
 		}
 		callbacks {
@@ -273,7 +274,8 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 		hook from-env {
 			auth hmac X-Signature {env.HOOKS_TEST_HMAC}
 		}
-	}`)
+	}`
+	s := hookstest.StartSite(t, config)
 	for _, good := range []string{"token-from-file", "token-from-env", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token-from-env-of-the-caddyfile"} {
 		if resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+good); resp.Status != 200 {
 			t.Errorf("token %s: got %d %s", good, resp.Status, resp.Body)
@@ -282,7 +284,7 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 			t.Errorf("the runner got the credential %q", got)
 		}
 	}
-	for _, bad := range []string{"{file.token}", "{http.request.uri.path.file.token}", "{env.HOOKS_TEST_TOKEN}", "token"} {
+	for _, bad := range []string{"{file.token}", "{file." + dir + "/whsec}", "{http.request.uri.path.file.token}", "{env.HOOKS_TEST_TOKEN}", "token", ""} {
 		resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+bad)
 		resp.WantError(t, 401)
 	}
@@ -292,24 +294,33 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 		if resp := s.Request("POST", "/api/hooks/"+hook, `{"a":1}`, "X-Signature", hex.EncodeToString(mac.Sum(nil))); resp.Status != 200 {
 			t.Errorf("%s: got %d %s", hook, resp.Status, resp.Body)
 		}
+		rn.Next()
+	}
+	s.Reload(strings.Replace(config, "{file.runner}", "{env.HOOKS_TEST_RUNNER}", 1))
+	s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer token-from-file")
+	if got := rn.Next().Header.Get("Authorization"); got != "Bearer runner-from-env" {
+		t.Errorf("the runner got the credential %q", got)
 	}
 }
 
 func TestConfigWithASecretThatIsNotThereIsRefused(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("empty", []byte("\n"), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{"empty": "", "blank": "\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := hookstest.NewServer(t)
-	for _, secret := range []string{"{file.nowhere}", "{env.HOOKS_TEST_NOWHERE}", "{file.empty}", "{no.such.placeholder}"} {
-		for name, directives := range map[string]string{
-			"token":        "token " + secret,
-			"hmac":         "hook signed {\nauth hmac X-Signature " + secret + "\n}",
-			"callbacks":    "callbacks {\nsecret " + secret + "\n}",
-			"runner token": "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}",
+	for _, secret := range []string{"{file.nowhere}", "{file." + dir + "/nowhere}", "{env.HOOKS_TEST_NOWHERE}", "{file.empty}", "{file.blank}", "{no.such.placeholder}"} {
+		for _, test := range []struct{ name, word, directives string }{
+			{"token", "token", "token " + secret},
+			{"hmac", "hmacSecret", "token x\nhook signed {\nauth hmac X-Signature " + secret + "\n}"},
+			{"callbacks", "", "callbacks {\nsecret " + secret + "\n}"},
+			{"runner token", "", "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}"},
 		} {
-			if err := s.TryLoad("hooks {\nenabled\n" + directives + "\n}"); err == nil {
-				t.Errorf("%s %s was taken", name, secret)
+			if err := s.TryLoad("hooks {\nenabled\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word) {
+				t.Errorf("%s %s: got %v", test.name, secret, err)
 			}
 		}
 	}
