@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/standard-webhooks/standard-webhooks/libraries/go"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )

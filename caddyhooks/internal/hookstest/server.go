@@ -113,7 +113,7 @@ func (s *Server) loadByAdminAPI(contentType, config string) error {
 		}
 	}
 	if err == nil && resp.Status != http.StatusOK {
-		err = fmt.Errorf("Caddy answers %d %s", resp.Status, resp.Field(s.T, "error"))
+		err = fmt.Errorf("answered %d %s", resp.Status, resp.Field(s.T, "error"))
 	}
 	return err
 }
