@@ -25,6 +25,7 @@ import (
 
 // What caddyserver.com shows about a module is taken from these comments.
 func TestModulesAreDocumented(t *testing.T) {
+	t.Parallel()
 	var documented int
 	seen := make(map[reflect.Type]bool)
 	for _, id := range caddy.Modules() {

@@ -11,6 +11,7 @@ const root = ".."
 
 // Caddyfile.example claims to show every option.
 func TestExampleShowsEveryOption(t *testing.T) {
+	t.Parallel()
 	grammar, err := os.ReadFile("caddyfile.go")
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +35,7 @@ func TestExampleShowsEveryOption(t *testing.T) {
 
 // So it does for the modules that come with it.
 func TestExampleShowsEveryModule(t *testing.T) {
+	t.Parallel()
 	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
 	if err != nil {
 		t.Fatal(err)
