@@ -152,7 +152,7 @@ func letsHeldCallersGo(t *testing.T, b *hookstest.Binary, globals, drainTimeout 
 			if resp.Header.Get("Retry-After") == "" {
 				t.Errorf("%s: got no Retry-After", name)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s: the caller is still held", name)
 		}
 	}
@@ -188,7 +188,7 @@ func letsATurnEnd(t *testing.T, b *hookstest.Binary) {
 		if resp.Status != 200 || resp.Body != "in the end" {
 			t.Errorf("got %d %q", resp.Status, resp.Body)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the caller is still held")
 	}
 	p.WantCleanExit(t)

@@ -552,7 +552,7 @@ func TestFileThatIsNoStore(t *testing.T) {
 			p := hookstest.NewBinary(t).Deploy(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}").Launch(t)
 			select {
 			case <-p.Exited:
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("Caddy does not exit")
 			}
 			wantRefusal(t, p, test.name, path, test.words)
@@ -591,7 +591,7 @@ func TestSecondProcessLeavesTheFirstAlone(t *testing.T) {
 	second := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(path, "")).Launch(t)
 	select {
 	case <-second.Exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the second process does not exit")
 	}
 	wantRefusal(t, second, "the second process", path, "another process", "Another Caddy")
@@ -801,7 +801,7 @@ func (s *specimen) wantEither(t *testing.T, name string, data []byte) {
 // damage to what is known about others.
 func (s *specimen) wantRuns(t *testing.T, name string, p *hookstest.Process, damaged bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for _, req := range s.unfinished {
 		for !s.w.carriedOut(req.text) && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
@@ -1000,7 +1000,7 @@ func mount(t *testing.T, dir string, args ...string) (unmount func()) {
 	})
 	return func() {
 		t.Helper()
-		hookstest.Within(t, 20*time.Second, "the file system is let go", func() bool { return exec.Command("umount", dir).Run() == nil })
+		hookstest.Within(t, time.Minute, "the file system is let go", func() bool { return exec.Command("umount", dir).Run() == nil })
 		mounted = false
 	}
 }

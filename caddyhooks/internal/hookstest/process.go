@@ -196,7 +196,7 @@ func (p *Process) WantCleanExit(t *testing.T) {
 		if p.err != nil {
 			t.Errorf("exited with %v", p.err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("does not exit")
 	}
 }

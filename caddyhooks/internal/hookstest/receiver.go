@@ -40,7 +40,7 @@ func (rc *Receiver) Next() Received {
 	select {
 	case got := <-rc.Got:
 		return got
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		rc.t.Fatal("no callback came")
 		return Received{}
 	}

@@ -64,7 +64,7 @@ func (rn *Runner) Next() Turn {
 	select {
 	case tn := <-rn.Turns:
 		return tn
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		rn.t.Fatal("no turn reached the runner")
 		return Turn{}
 	}

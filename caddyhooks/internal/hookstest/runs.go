@@ -85,7 +85,7 @@ func (s *Server) Run(id string) RunView {
 // Ended waits for the end of a run.
 func (s *Server) Ended(id string) RunView {
 	s.T.Helper()
-	run := s.LookUp(id, "?wait=10s").Shown(s.T)
+	run := s.LookUp(id, "?wait=30s").Shown(s.T)
 	if run.Status == "queued" || run.Status == "running" {
 		s.T.Fatalf("the run does not end: %s", run.Body)
 	}

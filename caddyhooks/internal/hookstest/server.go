@@ -106,7 +106,7 @@ func (s *Server) TryLoad(directives string) error {
 func (s *Server) loadByAdminAPI(contentType, config string) error {
 	var resp Response
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		resp, err = TryRequest("POST", s.Admin+"/load", config, "Content-Type", contentType, "Cache-Control", "must-revalidate", "Connection", "close")
 		if err == nil {
 			break

@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
+// patience is how long tests wait for what should come at once. A machine that is busy with other tests takes its time.
+const patience = 30 * time.Second
+
 // Eventually polls until ok reports true.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	Within(t, 10*time.Second, what, ok)
+	Within(t, patience, what, ok)
 }
 
 // Within is Eventually with a time of its own.
@@ -28,7 +31,7 @@ func ReceiveWithin[T any](t testing.TB, what string, c <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-c:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("did not happen in time: %s", what)
 	}
 	return value
