@@ -24,6 +24,7 @@ const root = "../.."
 // Every command in the documentation is run, from the root of the repository and as it is written but for the ports,
 // and must print what the documentation says.
 func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
+	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
 	if err != nil || len(pages) < 4 {
 		t.Fatalf("found the examples %v, %v", pages, err)

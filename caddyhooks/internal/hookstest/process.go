@@ -24,7 +24,7 @@ func RunTests(m *testing.M) int {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
 	if !asked {
-		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
+		_ = flag.Set("test.parallel", strconv.Itoa(max(12, runtime.GOMAXPROCS(0))))
 	}
 	defer func() {
 		if dir, err := SharedDir(); err == nil {
