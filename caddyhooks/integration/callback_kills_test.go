@@ -141,6 +141,7 @@ type saidAttempt struct {
 
 type saidFailure struct {
 	life int
+	at   time.Time
 	why  string
 }
 
@@ -324,12 +325,13 @@ func (rs *unrulyReceivers) readLog(text string) {
 	defer rs.mu.Unlock()
 	for line := range strings.Lines(text) {
 		var entry struct {
-			ID      string `json:"delivery_id"`
-			Attempt int    `json:"attempt"`
-			Error   string `json:"error"`
+			Time    float64 `json:"ts"` // in seconds
+			ID      string  `json:"delivery_id"`
+			Attempt int     `json:"attempt"`
+			Error   string  `json:"error"`
 		}
 		if json.Unmarshal([]byte(line), &entry) == nil && entry.ID != "" && entry.Error != "" {
-			rs.said[saidAttempt{entry.ID, entry.Attempt}] = saidFailure{rs.life, entry.Error}
+			rs.said[saidAttempt{entry.ID, entry.Attempt}] = saidFailure{rs.life, time.UnixMicro(int64(entry.Time * 1e6)), entry.Error}
 		}
 	}
 }
@@ -939,8 +941,12 @@ func (rs *unrulyReceivers) checkRepeat(run *calledBack, before, after *callbackA
 	if strings.Contains(failure.why, "answered") && failure.life == before.life {
 		pause = max(pause, before.behaviour.retryAfter)
 	}
+	since := before.began
+	if failure.at.Before(since) {
+		since = failure.at // the receiver had not even come to it when Caddy gave up
+	}
 	// Time that is read twice at once may differ a little.
-	if got := after.began.Sub(before.began); got < pause-50*time.Millisecond {
+	if got := after.began.Sub(since); got < pause-50*time.Millisecond {
 		rs.faultLocked("attempt %d at the callback of run %d came %v after the last one, %q", after.number, run.number, got, before.behaviour.name)
 	}
 }

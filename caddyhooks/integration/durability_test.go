@@ -76,7 +76,7 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWitness(t, seed)
-	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), "drain_timeout 300ms"))
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(t.TempDir(), "hooks.db"), "drain_timeout 2s"))
 	p := w.start(t, d)
 	l := newLoad(w, d.URL)
 	l.endsGently, l.mayRefuse = true, true

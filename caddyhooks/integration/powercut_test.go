@@ -642,7 +642,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 	if muchFree {
 		held := &request{text: "slow-0-0", path: "agent", chat: "large"}
 		add(held)
-		hookstest.Within(t, time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
+		hookstest.Within(t, 3*time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
 		for n := range 250 {
 			add(&request{text: fmt.Sprintf("load-0-%d", n), path: "agent", chat: "large", padding: 60_000})
 		}
@@ -653,7 +653,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		add(req)
 		s.ended = append(s.ended, req)
 	}
-	hookstest.Within(t, time.Minute, "these have ended", func() bool { return s.l.open() == "" })
+	hookstest.Within(t, 3*time.Minute, "these have ended", func() bool { return s.l.open() == "" })
 	s.w.mu.Lock()
 	s.w.receiverIsOff = true // deliveries stay pending
 	s.w.mu.Unlock()
@@ -661,7 +661,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		req := &request{text: fmt.Sprintf("load-2-%d", n), path: "agent", callback: true}
 		add(req)
 		s.ended = append(s.ended, req)
-		hookstest.Within(t, time.Minute, "a callback is refused", func() bool {
+		hookstest.Within(t, 3*time.Minute, "a callback is refused", func() bool {
 			s.w.mu.Lock()
 			defer s.w.mu.Unlock()
 			return len(s.w.callbacks[req.runID]) > 0
@@ -671,7 +671,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		chat := fmt.Sprintf("slow-%d", n)
 		held := &request{text: fmt.Sprintf("slow-3-%d", n), path: "agent", chat: chat}
 		add(held)
-		hookstest.Within(t, time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
+		hookstest.Within(t, 3*time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
 		s.unfinished = append(s.unfinished, held)
 		for m := range 5 {
 			queued := &request{text: fmt.Sprintf("load-%d-%d", 4+n, m), path: "agent", chat: chat, callback: m == 0, padding: m * 4000}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,12 @@ func RunTests(m *testing.M) int {
 	flag.Parse()
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	atOnce := 12
+	if raceDetected() {
+		atOnce = 4 // the race detector has them compute
+	}
 	if !asked {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(12, runtime.GOMAXPROCS(0))))
+		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
 	}
 	defer func() {
 		if dir, err := SharedDir(); err == nil {
@@ -45,18 +50,20 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(dir, "caddy")
 	args := []string{"build", "-o", path}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, setting := range info.Settings {
-			if setting.Key == "-race" && setting.Value == "true" {
-				args = append(args, "-race")
-			}
-		}
+	if raceDetected() {
+		args = append(args, "-race")
 	}
 	if out, err := exec.Command("go", append(args, "github.com/caddy-hooks/caddy-hooks/xcaddy")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building: %w\n%s", err, out)
 	}
 	return path, nil
 })
+
+// raceDetected reports whether the tests have the race detector.
+func raceDetected() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
+}
 
 // Binary is the program, with directories of its own to keep things in.
 type Binary struct {
