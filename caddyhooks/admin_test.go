@@ -53,7 +53,7 @@ func TestEverythingCanBeSetUpLive(t *testing.T) {
 func TestLiveSettingsSurviveAReload(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks")
 	s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true,"token":"`+hookstest.Token+`","mappings":[{"name":"a"}]}`)
-	s.Load("hooks {\n\tworkers 2\n}")
+	s.Reload("hooks {\n\tworkers 2\n}")
 	if got := s.Post("/api/hooks/a", `{}`); got.Status != 200 {
 		t.Errorf("after the reload: %+v", got)
 	}
@@ -61,6 +61,7 @@ func TestLiveSettingsSurviveAReload(t *testing.T) {
 	if err := s.TryLoad("hooks {\n\trunner http nowhere\n}"); err == nil {
 		t.Error("a bad configuration was loaded")
 	}
+	s.Settle()
 	if got := s.Post("/api/hooks/a", `{}`); got.Status != 200 {
 		t.Errorf("after the reload that failed: %+v", got)
 	}

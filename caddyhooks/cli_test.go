@@ -186,7 +186,8 @@ func TestProvisioningHasNoSideEffects(t *testing.T) {
 			t.Fatal(err)
 		}
 		return !slices.ContainsFunc(ourGoroutine.FindAllString(stacks.String(), -1), func(call string) bool {
-			return !strings.Contains(call, "internal/hookstest.")
+			isTest := strings.Contains(call, "internal/hookstest.") || strings.Contains(call, "caddyhooks.Test") // which may wait for its turn
+			return !isTest
 		})
 	})
 	// Had anybody connected, that connection would be the first to be accepted.
