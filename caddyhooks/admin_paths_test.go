@@ -4,15 +4,17 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Paths that are no endpoint, ids that are written in odd ways and methods that an endpoint lacks are answered in the
 // shape of Caddy's admin errors.
 func TestAdminPathsAndMethodsThatAreNotThere(t *testing.T) {
-	s := startSite(t, `
+	s := hookstest.StartSite(t, `
 	hooks {
 		enabled
-		token `+token+`
+		token `+hookstest.Token+`
 		hook a {
 			template x
 		}
@@ -20,8 +22,8 @@ func TestAdminPathsAndMethodsThatAreNotThere(t *testing.T) {
 	hooks ops {
 		path /ops
 	}`)
-	id := s.accept(`{"message":"a"}`)
-	s.ended(id)
+	id := s.Accept(`{"message":"a"}`)
+	s.Ended(id)
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -85,39 +87,39 @@ func TestAdminPathsAndMethodsThatAreNotThere(t *testing.T) {
 		{"GET", "/instances/o%70s/mappings/x", 404, `no hook "x"`, ""},
 		{"GET", "/%2e%2e/settings", 404, "no such endpoint", ""},
 	} {
-		resp := s.adminAsIs(c.method, "/hooks"+c.path)
-		if resp.status != c.status || resp.header.Get("Allow") != c.allow {
-			t.Errorf("%s %s: got %d, Allow %q; want %d, %q; %s", c.method, c.path, resp.status, resp.header.Get("Allow"), c.status, c.allow, resp.body)
+		resp := adminAsIs(s, c.method, "/hooks"+c.path)
+		if resp.Status != c.status || resp.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: got %d, Allow %q; want %d, %q; %s", c.method, c.path, resp.Status, resp.Header.Get("Allow"), c.status, c.allow, resp.Body)
 			continue
 		}
-		if resp.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s %s: the content type is %q", c.method, c.path, resp.header.Get("Content-Type"))
+		if resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s: the content type is %q", c.method, c.path, resp.Header.Get("Content-Type"))
 		}
 		if c.method != "HEAD" {
-			resp.wantAdminError(t, c.status, c.words)
+			resp.WantAdminError(t, c.status, c.words)
 		}
 	}
 	// Caddy itself sends these on to the clean path.
 	for _, path := range []string{"/hooks", "/hooks//settings", "/hooks/runs/../settings", "/hooks/./settings", "/hooks/runs//cancel"} {
-		if resp := s.adminAsIs("GET", path); resp.status != http.StatusTemporaryRedirect {
-			t.Errorf("%s: got %d %s", path, resp.status, resp.body)
+		if resp := adminAsIs(s, "GET", path); resp.Status != http.StatusTemporaryRedirect {
+			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
 		}
 	}
-	if resp := s.adminAsIs("GET", "/hooks/instances/o%70s/settings"); resp.status != 200 {
-		t.Errorf("a name with an escaped letter: %d %s", resp.status, resp.body)
+	if resp := adminAsIs(s, "GET", "/hooks/instances/o%70s/settings"); resp.Status != 200 {
+		t.Errorf("a name with an escaped letter: %d %s", resp.Status, resp.Body)
 	}
 }
 
 // adminAsIs calls the admin API with a path as it stands, and follows no redirect.
-func (s *server) adminAsIs(method, path string) response {
-	s.t.Helper()
+func adminAsIs(s *hookstest.Server, method, path string) hookstest.Response {
+	s.T.Helper()
 	before := http.DefaultClient.CheckRedirect
 	defer func() { http.DefaultClient.CheckRedirect = before }()
 	http.DefaultClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := tryRequest(method, s.admin+path, "{}", "Content-Type", "application/json")
+	resp, err := hookstest.TryRequest(method, s.Admin+path, "{}", "Content-Type", "application/json")
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+		s.T.Fatalf("%s %s: %v", method, path, err)
 	}
-	resp.body = strings.TrimSpace(resp.body)
+	resp.Body = strings.TrimSpace(resp.Body)
 	return resp
 }

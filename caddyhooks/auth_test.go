@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // signature is the HMAC-SHA256 of body in hex.
@@ -38,143 +40,84 @@ const (
 )
 
 func TestGitHubsDocumentedSignatureIsVerified(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := newServer(t)
-	s.globals = behindProxy
-	s.load(hooks(rn, "workers 1\n hook github {\n auth hmac X-Hub-Signature-256 \""+githubSecret+"\" sha256=\n }"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.NewServer(t)
+	s.Globals = behindProxy
+	s.Load(hookstest.Hooks(rn, "workers 1\n hook github {\n auth hmac X-Hub-Signature-256 \""+githubSecret+"\" sha256=\n }"))
 
 	t.Run("and then the body is no JSON", func(t *testing.T) {
-		s.request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+githubSignature).wantError(t, 400, "JSON")
+		s.Request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+githubSignature).WantError(t, 400, "JSON")
 	})
 	t.Run("with any bit flipped it fails", func(t *testing.T) {
 		for bit := range 256 {
 			raw, _ := hex.DecodeString(githubSignature)
 			raw[bit/8] ^= 1 << (bit % 8)
 			// Every one comes from an address of its own, so that none is throttled.
-			s.request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+hex.EncodeToString(raw),
-				"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", bit)).wantError(t, 401, "signature")
+			s.Request("POST", "/api/hooks/github", githubBody, "X-Hub-Signature-256", "sha256="+hex.EncodeToString(raw),
+				"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", bit)).WantError(t, 401, "signature")
 		}
 	})
 	t.Run("with any bit of the body flipped it fails", func(t *testing.T) {
 		for bit := range 8 * len(githubBody) {
 			body := []byte(githubBody)
 			body[bit/8] ^= 1 << (bit % 8)
-			s.request("POST", "/api/hooks/github", string(body), "X-Hub-Signature-256", "sha256="+githubSignature,
-				"X-Forwarded-For", fmt.Sprintf("198.51.100.%d", bit)).wantError(t, 401, "signature")
+			s.Request("POST", "/api/hooks/github", string(body), "X-Hub-Signature-256", "sha256="+githubSignature,
+				"X-Forwarded-For", fmt.Sprintf("198.51.100.%d", bit)).WantError(t, 401, "signature")
 		}
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestTokensRotate(t *testing.T) {
-	rn := startRunner(t, nil)
-	wake := func(s *server, token string) response {
-		return s.request("POST", "/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer "+token)
+	rn := hookstest.StartRunner(t, nil)
+	wake := func(s *hookstest.Server, token string) hookstest.Response {
+		return s.Request("POST", "/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer "+token)
 	}
 	block := func(tokens string) string {
 		return "hooks {\n enabled\n token " + tokens + "\n runner http " + rn.URL + "\n}"
 	}
 	t.Run("in the configuration", func(t *testing.T) {
-		s := startSite(t, block("old-token"))
-		if resp := wake(s, "old-token"); resp.status != 200 {
-			t.Fatalf("before: got %d", resp.status)
+		s := hookstest.StartSite(t, block("old-token"))
+		if resp := wake(s, "old-token"); resp.Status != 200 {
+			t.Fatalf("before: got %d", resp.Status)
 		}
-		wake(s, "new-token").wantError(t, 401)
-		s.load(block("old-token new-token"))
-		eventually(t, "the new configuration has taken over", func() bool {
-			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer new-token")
-			return err == nil && resp.status == 200
+		wake(s, "new-token").WantError(t, 401)
+		s.Load(block("old-token new-token"))
+		hookstest.Eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer new-token")
+			return err == nil && resp.Status == 200
 		})
 		for _, token := range []string{"old-token", "new-token"} {
-			if resp := wake(s, token); resp.status != 200 {
-				t.Errorf("%s while both are good: got %d", token, resp.status)
+			if resp := wake(s, token); resp.Status != 200 {
+				t.Errorf("%s while both are good: got %d", token, resp.Status)
 			}
 		}
 		for _, token := range []string{"old-token new-token", "old-token,new-token", "old-tokennew-token", "old-toke", "old-token2"} {
-			wake(s, token).wantError(t, 401)
+			wake(s, token).WantError(t, 401)
 		}
-		s.load(block("new-token"))
-		eventually(t, "the new configuration has taken over", func() bool {
-			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer old-token")
-			return err == nil && resp.status == 401
+		s.Load(block("new-token"))
+		hookstest.Eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/wake", `{"text":"hello"}`, "Authorization", "Bearer old-token")
+			return err == nil && resp.Status == 401
 		})
-		if resp := wake(s, "new-token"); resp.status != 200 {
-			t.Errorf("after: got %d", resp.status)
+		if resp := wake(s, "new-token"); resp.Status != 200 {
+			t.Errorf("after: got %d", resp.Status)
 		}
 	})
 	t.Run("through the admin API", func(t *testing.T) {
-		s := startSite(t, "hooks {\n enabled\n}")
-		s.patchSettings(`{"token":"old-token"}`)
-		s.patchSettings(`{"token":["••••","new-token"]}`)
+		s := hookstest.StartSite(t, "hooks {\n enabled\n}")
+		s.PatchSettings(`{"token":"old-token"}`)
+		s.PatchSettings(`{"token":["••••","new-token"]}`)
 		for _, token := range []string{"old-token", "new-token"} {
-			if resp := wake(s, token); resp.status != 200 {
-				t.Errorf("%s while both are good: got %d", token, resp.status)
+			if resp := wake(s, token); resp.Status != 200 {
+				t.Errorf("%s while both are good: got %d", token, resp.Status)
 			}
 		}
-		s.patchSettings(`{"token":"new-token"}`)
-		wake(s, "old-token").wantError(t, 401)
-		wake(s, "••••").wantError(t, 401)
-		if resp := wake(s, "new-token"); resp.status != 200 {
-			t.Errorf("after: got %d", resp.status)
-		}
-	})
-}
-
-func TestSecretsComeFromEnvironmentAndFiles(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	t.Setenv("HOOKS_TEST_TOKEN", "token-of-the-environment")
-	t.Setenv("HOOKS_TEST_HMAC", "hmac-of-the-environment")
-	t.Setenv("HOOKS_TEST_RUNNER", "runner-of-the-environment")
-	tokenFile := file("token", "token-of-a-file\n")
-	hmacFile := file("hmac", "hmac-of-a-file\n")
-	rn := startRunner(t, nil)
-	s := startSite(t, `hooks {
-		enabled
-		token {env.HOOKS_TEST_TOKEN} {file.`+tokenFile+`}
-		runner http `+rn.URL+` {
-			token {env.HOOKS_TEST_RUNNER}
-		}
-		hook env {
-			auth hmac X-Signature {env.HOOKS_TEST_HMAC}
-		}
-		hook file {
-			auth hmac X-Signature {file.`+hmacFile+`}
-		}
-	}`)
-	for _, token := range []string{"token-of-the-environment", "token-of-a-file"} {
-		if resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token); resp.status != 200 {
-			t.Errorf("%s: got %d %s", token, resp.status, resp.body)
-		}
-		if got := rn.next().header.Get("Authorization"); got != "Bearer runner-of-the-environment" {
-			t.Errorf("the runner was sent %q", got)
-		}
-	}
-	for hook, secret := range map[string]string{"env": "hmac-of-the-environment", "file": "hmac-of-a-file"} {
-		if resp := s.request("POST", "/api/hooks/"+hook, `{}`, "X-Signature", signature(secret, "{}")); resp.status != 200 {
-			t.Errorf("hook %s: got %d %s", hook, resp.status, resp.body)
-		}
-	}
-	for _, literal := range []string{"{env.HOOKS_TEST_TOKEN}", "{file." + tokenFile + "}", ""} {
-		s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+literal).wantError(t, 401)
-	}
-
-	t.Run("and a secret that is not there is an error", func(t *testing.T) {
-		for _, secret := range []string{"{env.HOOKS_TEST_NOT_SET}", "{file." + dir + "/absent}", "{file." + file("empty", "") + "}"} {
-			err := s.tryLoad("hooks {\n enabled\n token " + secret + "\n}")
-			if err == nil || !strings.Contains(err.Error(), "token") {
-				t.Errorf("token %s: got %v", secret, err)
-			}
-			err = s.tryLoad("hooks {\n enabled\n token x\n hook a {\n auth hmac X-Signature " + secret + "\n }\n}")
-			if err == nil || !strings.Contains(err.Error(), "hmacSecret") {
-				t.Errorf("hmac secret %s: got %v", secret, err)
-			}
+		s.PatchSettings(`{"token":"new-token"}`)
+		wake(s, "old-token").WantError(t, 401)
+		wake(s, "••••").WantError(t, 401)
+		if resp := wake(s, "new-token"); resp.Status != 200 {
+			t.Errorf("after: got %d", resp.Status)
 		}
 	})
 }
@@ -203,13 +146,13 @@ func wantNoSecrets(t testing.TB, where, text string, others ...string) {
 }
 
 // loggedSite is a site that logs everything it can to files, with its webhooks on.
-func loggedSite(t *testing.T, rn *runner, more string) (s *server, accessLog, errorLog string) {
+func loggedSite(t *testing.T, rn *hookstest.Runner, more string) (s *hookstest.Server, accessLog, errorLog string) {
 	t.Helper()
 	dir := t.TempDir()
 	accessLog, errorLog = filepath.Join(dir, "access.log"), filepath.Join(dir, "default.log")
-	s = newServer(t)
-	s.globals = "log {\n output file " + errorLog + "\n level DEBUG\n}"
-	s.load(`
+	s = hookstest.NewServer(t)
+	s.Globals = "log {\n output file " + errorLog + "\n level DEBUG\n}"
+	s.Load(`
 	log {
 		output file ` + accessLog + `
 	}
@@ -230,7 +173,7 @@ func loggedSite(t *testing.T, rn *runner, more string) (s *server, accessLog, er
 func waitForLines(t testing.TB, file string, n int) string {
 	t.Helper()
 	var data []byte
-	eventually(t, fmt.Sprintf("%d entries in the log", n), func() bool {
+	hookstest.Eventually(t, fmt.Sprintf("%d entries in the log", n), func() bool {
 		data, _ = os.ReadFile(file)
 		return bytes.Count(data, []byte("\n")) >= n
 	})
@@ -238,7 +181,7 @@ func waitForLines(t testing.TB, file string, n int) string {
 }
 
 func TestAccessLogsHoldNoSecrets(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s, accessLog, defaultLog := loggedSite(t, rn, "respond /elsewhere \"elsewhere\" 201\n error /broken \"broken\" 500\n error /gone 410")
 	const body = `{"text":"a","message":"b"}`
 	good, bad := signature(loudSecret, body), signature(loudSecret, "another body")
@@ -270,7 +213,7 @@ func TestAccessLogsHoldNoSecrets(t *testing.T) {
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, r := range requests {
-		req, err := http.NewRequest(r.method, s.url+r.path, strings.NewReader(body))
+		req, err := http.NewRequest(r.method, s.URL+r.path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,10 +269,10 @@ func TestAccessLogsHoldNoSecrets(t *testing.T) {
 }
 
 func TestAccessLogIsThatOfCaddyButForTheSecrets(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s, accessLog, _ := loggedSite(t, rn, "")
-	s.request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept")
-	s.request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept", "X-Service-Token", loudToken)
+	s.Request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept")
+	s.Request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept", "X-Service-Token", loudToken)
 	var entries []map[string]any
 	for line := range strings.Lines(waitForLines(t, accessLog, 2)) {
 		var entry map[string]any
@@ -342,26 +285,26 @@ func TestAccessLogIsThatOfCaddyButForTheSecrets(t *testing.T) {
 		delete(entry["request"].(map[string]any), "remote_port")
 		entries = append(entries, entry)
 	}
-	if len(entries) != 2 || asJSON(t, entries[0]) != asJSON(t, entries[1]) {
-		t.Errorf("got\n%s\nwhere Caddy has\n%s", asJSON(t, entries[1]), asJSON(t, entries[0]))
+	if len(entries) != 2 || hookstest.AsJSON(t, entries[0]) != hookstest.AsJSON(t, entries[1]) {
+		t.Errorf("got\n%s\nwhere Caddy has\n%s", hookstest.AsJSON(t, entries[1]), hookstest.AsJSON(t, entries[0]))
 	}
 }
 
 func TestLogsHoldNoSecretsOfRuns(t *testing.T) {
-	rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, tn turn) {
-		if strings.Contains(tn.text("message"), "fail") {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) {
+		if strings.Contains(tn.Text("message"), "fail") {
 			http.Error(w, "the runner knows "+loudSecret, http.StatusInternalServerError)
 		}
 	})
 	s, _, defaultLog := loggedSite(t, rn, "")
-	resp := s.request("POST", "/api/hooks/agent", `{"message":"fail","syncResponse":true}`, "X-Service-Token", loudToken)
-	resp.wantError(t, 502)
-	wantNoSecrets(t, "the answer", resp.body)
-	if resp := s.request("POST", "/api/hooks/agent", `{"message":"go","syncResponse":true}`, "X-Service-Token", loudToken); resp.status != 200 {
-		t.Fatalf("got %d", resp.status)
+	resp := s.Request("POST", "/api/hooks/agent", `{"message":"fail","syncResponse":true}`, "X-Service-Token", loudToken)
+	resp.WantError(t, 502)
+	wantNoSecrets(t, "the answer", resp.Body)
+	if resp := s.Request("POST", "/api/hooks/agent", `{"message":"go","syncResponse":true}`, "X-Service-Token", loudToken); resp.Status != 200 {
+		t.Fatalf("got %d", resp.Status)
 	}
 	var log string
-	eventually(t, "both runs are in the log", func() bool {
+	hookstest.Eventually(t, "both runs are in the log", func() bool {
 		data, _ := os.ReadFile(defaultLog)
 		log = string(data)
 		return strings.Count(log, "run finished") == 2
@@ -375,7 +318,7 @@ func TestLogsHoldNoSecretsOfRuns(t *testing.T) {
 }
 
 func TestErrorsHoldNoSecrets(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s, _, _ := loggedSite(t, rn, "")
 	const body = `{"a":1}`
 	good := signature(loudSecret, body)
@@ -393,15 +336,15 @@ func TestErrorsHoldNoSecrets(t *testing.T) {
 		{"/api/hooks/agent", `{"message":"a","model":"` + loudToken + `"}`, []string{"X-Service-Token", loudToken}, 400},
 		{"/api/hooks/" + loudToken, `{}`, []string{"X-Service-Token", loudToken}, 404},
 	} {
-		resp := s.request("POST", r.path, r.body, r.headers...)
-		resp.wantError(t, r.status)
-		wantNoSecrets(t, fmt.Sprintf("the answer %d", r.status), fmt.Sprint(resp.header, resp.body), good)
+		resp := s.Request("POST", r.path, r.body, r.headers...)
+		resp.WantError(t, r.status)
+		wantNoSecrets(t, fmt.Sprintf("the answer %d", r.status), fmt.Sprint(resp.Header, resp.Body), good)
 	}
 }
 
 func TestAdminAnswersHoldNoSecrets(t *testing.T) {
 	t.Setenv("HOOKS_LOUD", loudSecret)
-	s := startSite(t, `hooks {
+	s := hookstest.StartSite(t, `hooks {
 		enabled
 		hook pinned {
 			auth hmac X-Signature {env.HOOKS_LOUD}
@@ -422,57 +365,57 @@ func TestAdminAnswersHoldNoSecrets(t *testing.T) {
 		{"GET", "/hooks/instances/default/settings", ""},
 		{"PATCH", "/hooks/settings", `{"mappings":[{"name":"a","hmacSecret":"` + loudSecret + `"}]}`},
 	} {
-		resp := s.adminRequest(r.method, r.path, r.body)
-		wantNoSecrets(t, fmt.Sprintf("%s %s (%d)", r.method, r.path, resp.status), resp.body)
+		resp := s.AdminRequest(r.method, r.path, r.body)
+		wantNoSecrets(t, fmt.Sprintf("%s %s (%d)", r.method, r.path, resp.Status), resp.Body)
 	}
-	if shown := s.adminRequest("GET", "/hooks/settings", "").field(t, "token"); asJSON(t, shown) != `["••••","••••"]` {
+	if shown := s.AdminRequest("GET", "/hooks/settings", "").Field(t, "token"); hookstest.AsJSON(t, shown) != `["••••","••••"]` {
 		t.Errorf("tokens are shown as %v", shown)
 	}
 }
 
 func TestFailedCredentialsAreThrottledByAddress(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := newServer(t)
-	s.globals = behindProxy
-	s.load(hooks(rn, "workers 1\n hook signed {\n auth hmac X-Signature secret\n }"))
-	wake := func(addr, token string) response {
-		return s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token, "X-Forwarded-For", addr)
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.NewServer(t)
+	s.Globals = behindProxy
+	s.Load(hookstest.Hooks(rn, "workers 1\n hook signed {\n auth hmac X-Signature secret\n }"))
+	wake := func(addr, token string) hookstest.Response {
+		return s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+token, "X-Forwarded-For", addr)
 	}
 	// A wrong method is no bad credential.
 	for range 30 {
-		s.request("GET", "/api/hooks/wake", "", "X-Forwarded-For", "192.0.2.1").wantError(t, 405)
+		s.Request("GET", "/api/hooks/wake", "", "X-Forwarded-For", "192.0.2.1").WantError(t, 405)
 	}
 	// An address counts as one however it is written, and all hooks count together.
 	for i := range 20 {
 		switch i % 4 {
 		case 0:
-			wake("192.0.2.1", "wrong").wantError(t, 401)
+			wake("192.0.2.1", "wrong").WantError(t, 401)
 		case 1:
-			wake("::ffff:192.0.2.1", "wrong").wantError(t, 401)
+			wake("::ffff:192.0.2.1", "wrong").WantError(t, 401)
 		case 2:
-			wake("::ffff:c000:201", "wrong").wantError(t, 401)
+			wake("::ffff:c000:201", "wrong").WantError(t, 401)
 		case 3:
-			s.request("POST", "/api/hooks/signed", `{}`, "X-Forwarded-For", "192.0.2.1").wantError(t, 401)
+			s.Request("POST", "/api/hooks/signed", `{}`, "X-Forwarded-For", "192.0.2.1").WantError(t, 401)
 		}
 	}
 	for _, addr := range []string{"192.0.2.1", "::ffff:192.0.2.1"} {
 		resp := wake(addr, "wrong")
-		resp.wantError(t, 429, "address")
-		seconds, err := time.ParseDuration(resp.header.Get("Retry-After") + "s")
+		resp.WantError(t, 429, "address")
+		seconds, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s")
 		if err != nil || seconds < time.Second || seconds > time.Minute {
-			t.Errorf("Retry-After is %q", resp.header.Get("Retry-After"))
+			t.Errorf("Retry-After is %q", resp.Header.Get("Retry-After"))
 		}
 	}
-	s.request("POST", "/api/hooks/signed", `{}`, "X-Signature", "wrong", "X-Forwarded-For", "192.0.2.1").wantError(t, 429)
-	rn.wantNoTurn(s)
+	s.Request("POST", "/api/hooks/signed", `{}`, "X-Signature", "wrong", "X-Forwarded-For", "192.0.2.1").WantError(t, 429)
+	rn.WantNoTurn(s)
 
-	t.Run("another address is not", func(t *testing.T) { wake("192.0.2.2", "wrong").wantError(t, 401) })
+	t.Run("another address is not", func(t *testing.T) { wake("192.0.2.2", "wrong").WantError(t, 401) })
 	t.Run("a good credential passes", func(t *testing.T) {
-		if resp := wake("192.0.2.1", token); resp.status != 200 {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		if resp := wake("192.0.2.1", hookstest.Token); resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
-		if resp := s.request("POST", "/api/hooks/signed", `{}`, "X-Signature", signature("secret", "{}"), "X-Forwarded-For", "192.0.2.1"); resp.status != 200 {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		if resp := s.Request("POST", "/api/hooks/signed", `{}`, "X-Signature", signature("secret", "{}"), "X-Forwarded-For", "192.0.2.1"); resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	})
 }

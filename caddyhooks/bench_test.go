@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
 )
 
@@ -35,7 +36,7 @@ import (
 // queue grows; otherwise an echo runner works it off at the same time, and runs/s is how many were over per second from
 // the first request until the queue was empty.
 func BenchmarkIngress(b *testing.B) {
-	bearer := "Authorization: Bearer " + token + "\r\n"
+	bearer := "Authorization: Bearer " + hookstest.Token + "\r\n"
 	large := largePayload()
 	mac := hmac.New(sha256.New, []byte("secret"))
 	mac.Write([]byte(large))
@@ -62,11 +63,11 @@ func BenchmarkIngress(b *testing.B) {
 		{"wake-memory", 64, "wake", bearer, wake, "200", "runner echo\nstore memory"},
 	} {
 		b.Run(fmt.Sprintf("%s/%d", bench.name, bench.clients), func(b *testing.B) {
-			s := startSite(b, `
+			s := hookstest.StartSite(b, `
 			respond /bare "ok"
 			hooks {
 				enabled
-				token `+token+`
+				token `+hookstest.Token+`
 				queue_limit 100000000
 				drain_timeout 1ms
 				hook github {
@@ -92,7 +93,7 @@ func BenchmarkIngress(b *testing.B) {
 				latencies = append(latencies, took...)
 				if !held {
 					// Runs of a chat are carried out in order, and chats by turns.
-					if got := s.post("/api/hooks/agent", `{"message":"last","chatId":"webhook:default","syncResponse":true}`); got.status != 200 {
+					if got := s.Post("/api/hooks/agent", `{"message":"last","chatId":"webhook:default","syncResponse":true}`); got.Status != 200 {
 						b.Fatalf("got %+v", got)
 					}
 					workTime += time.Since(start)
@@ -135,8 +136,8 @@ func BenchmarkDispatch(b *testing.B) {
 		}
 	}))
 	defer runner.Close()
-	s := startSite(b, "hooks {\nenabled\ntoken "+token+"\nqueue_limit 100000000\nrunner http "+runner.URL+"\n}")
-	request := rawRequest(s, "/api/hooks/agent", "Authorization: Bearer "+token+"\r\n", `{"message":"look at the disk of web-3"}`)
+	s := hookstest.StartSite(b, "hooks {\nenabled\ntoken "+hookstest.Token+"\nqueue_limit 100000000\nrunner http "+runner.URL+"\n}")
+	request := rawRequest(s, "/api/hooks/agent", "Authorization: Bearer "+hookstest.Token+"\r\n", `{"message":"look at the disk of web-3"}`)
 	start := time.Now()
 	hammer(b, s, request, "202", 64, b.N)
 	<-over
@@ -168,23 +169,23 @@ func BenchmarkCallbacks(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer silent.Close() // nobody accepts, but the system does
-	refusing := freePort(b)
-	s := newServer(b)
+	refusing := hookstest.FreePort(b)
+	s := hookstest.NewServer(b)
 	site := ""
 	instances := []string{"calm", "troubled"}
 	for _, name := range instances {
-		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + token + "\nqueue_limit 100000000\nrunner echo\n" +
+		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + hookstest.Token + "\nqueue_limit 100000000\nrunner echo\n" +
 			"drain_timeout 1ms\ncallbacks {\nsecret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nallow 127.0.0.0/8\nports *\n}\n}\n"
 	}
-	s.load(site)
+	s.Load(site)
 	request := func(instance, url string) []byte {
-		return rawRequest(s, "/"+instance+"/agent", "Authorization: Bearer "+token+"\r\n", `{"message":"look at the disk of web-3","callbackUrl":"`+url+`"}`)
+		return rawRequest(s, "/"+instance+"/agent", "Authorization: Bearer "+hookstest.Token+"\r\n", `{"message":"look at the disk of web-3","callbackUrl":"`+url+`"}`)
 	}
 	settled := func(instance string) {
-		within(b, time.Minute, "all runs are over", func() bool {
+		hookstest.Within(b, time.Minute, "all runs are over", func() bool {
 			for _, status := range []string{"queued", "running"} {
-				resp := s.adminRequest("GET", "/hooks/instances/"+instance+"/runs?limit=1&status="+status, "")
-				if !strings.HasPrefix(resp.body, `{"runs":[]`) {
+				resp := s.AdminRequest("GET", "/hooks/instances/"+instance+"/runs?limit=1&status="+status, "")
+				if !strings.HasPrefix(resp.Body, `{"runs":[]`) {
 					return false
 				}
 			}
@@ -240,20 +241,20 @@ func BenchmarkLongQueue(b *testing.B) {
 	for name, n := range map[string]int{"long": long, "short": short} {
 		fillStore(b, filepath.Join(dir, name+".db"), n)
 	}
-	s := newServer(b)
+	s := hookstest.NewServer(b)
 	site := "respond /bare \"ok\"\n"
 	for _, name := range []string{"long", "short"} {
-		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + token + "\nqueue_limit 100000000\n" +
+		site += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + hookstest.Token + "\nqueue_limit 100000000\n" +
 			"runner echo {\ndelay 1h\n}\ndrain_timeout 1ms\nstore bolt " + filepath.Join(dir, name+".db") + "\n}\n"
 	}
 	debug.FreeOSMemory() // what it took to fill them
 	start := time.Now()
-	s.load(site)
+	s.Load(site)
 	ready := time.Since(start)
 	anonymous, file := residentMemory(b)
 
 	body := `{"message":"look at the disk of web-3","name":"disk"}`
-	headers := "Authorization: Bearer " + token + "\r\n"
+	headers := "Authorization: Bearer " + hookstest.Token + "\r\n"
 	const rounds = 10
 	share := max(b.N/rounds, 1)
 	var ratios []float64
@@ -317,17 +318,17 @@ func residentMemory(b *testing.B) (anonymous, file int64) {
 	return anonymous, file
 }
 
-func rawRequest(s *server, path, headers, body string) []byte {
+func rawRequest(s *hookstest.Server, path, headers, body string) []byte {
 	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s",
-		path, s.port, headers, len(body), body)
+		path, s.Port, headers, len(body), body)
 }
 
 // hammer sends n requests over so many connections and checks the status of every answer. The client is as thin as can be,
 // since it takes its time from the same cores.
-func hammer(b *testing.B, s *server, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
+func hammer(b *testing.B, s *hookstest.Server, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
 	conns := make([]net.Conn, clients)
 	for i := range conns {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+		conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
 		if err != nil {
 			b.Fatal(err)
 		}

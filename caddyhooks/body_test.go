@@ -14,6 +14,7 @@ import (
 )
 
 func TestBodiesAreReadWithinBounds(t *testing.T) {
+	t.Parallel()
 	const limit = 1000
 	for _, tc := range []struct {
 		name   string

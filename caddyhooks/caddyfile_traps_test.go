@@ -19,6 +19,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Caddy takes {$NAME} for an environment variable before any directive sees it.
@@ -27,10 +29,10 @@ func TestTemplateWithJSONPathSurvivesTheCaddyfile(t *testing.T) {
 	if err := os.WriteFile("template.txt", []byte("file: {$.a.b}, {$.list[*]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startSite(t, `
+	s := hookstest.StartSite(t, `
 	hooks {
 		enabled
-		token `+token+`
+		token `+hookstest.Token+`
 		hook quoted {
 			action agent
 			sync
@@ -56,8 +58,8 @@ func TestTemplateWithJSONPathSurvivesTheCaddyfile(t *testing.T) {
 			template_file template.txt
 		}
 	}`)
-	if resp := s.adminRequest("PUT", "/hooks/mappings/live", `{"action":"agent","syncResponse":true,"messageTemplate":"live: {$.a.b}"}`); resp.status != 200 {
-		t.Fatalf("saving a mapping: %d %s", resp.status, resp.body)
+	if resp := s.AdminRequest("PUT", "/hooks/mappings/live", `{"action":"agent","syncResponse":true,"messageTemplate":"live: {$.a.b}"}`); resp.Status != 200 {
+		t.Fatalf("saving a mapping: %d %s", resp.Status, resp.Body)
 	}
 	for hook, want := range map[string]string{
 		"quoted":    "quoted: value, [2,3]",
@@ -66,11 +68,11 @@ func TestTemplateWithJSONPathSurvivesTheCaddyfile(t *testing.T) {
 		"file":      "file: value, [1,2,3]",
 		"live":      "live: value",
 	} {
-		resp := s.post("/api/hooks/"+hook, `{"a":{"b":"value"},"list":[1,2,3]}`)
-		if resp.status != 200 || resp.body != want {
-			t.Errorf("%s: got %d %q, want %q", hook, resp.status, resp.body, want)
+		resp := s.Post("/api/hooks/"+hook, `{"a":{"b":"value"},"list":[1,2,3]}`)
+		if resp.Status != 200 || resp.Body != want {
+			t.Errorf("%s: got %d %q, want %q", hook, resp.Status, resp.Body, want)
 		}
-		if got := resp.header.Get("X-Service-Chat-Id"); hook == "quoted" && got != "chat-value" {
+		if got := resp.Header.Get("X-Service-Chat-Id"); hook == "quoted" && got != "chat-value" {
 			t.Errorf("got the chat id %q", got)
 		}
 	}
@@ -83,7 +85,7 @@ func TestTemplateMayUseEveryShorthandOfCaddyAsAKey(t *testing.T) {
 	for i, sh := range shorthands {
 		fmt.Fprintf(&hooks, "\t\thook plain-%d {\n\t\t\taction agent\n\t\t\tsync\n\t\t\ttemplate \"a %s b %[2]s\"\n\t\t\tchat_id \"chat %[2]s\"\n\t\t}\n", i, sh.short)
 	}
-	s := startSite(t, "\thooks {\n\t\tenabled\n\t\ttoken "+token+"\n"+hooks.String()+"\t}")
+	s := hookstest.StartSite(t, "\thooks {\n\t\tenabled\n\t\ttoken "+hookstest.Token+"\n"+hooks.String()+"\t}")
 	for i, sh := range shorthands {
 		t.Run(sh.short, func(t *testing.T) {
 			expanded := caddyfile.Segment{{Text: sh.short}}
@@ -95,11 +97,11 @@ func TestTemplateMayUseEveryShorthandOfCaddyAsAKey(t *testing.T) {
 			if path := strings.Trim(sh.meant, "{}"); isPath.MatchString(path) {
 				body, want = nested(path, "value"), "value"
 			}
-			resp := s.post(fmt.Sprintf("/api/hooks/plain-%d", i), body)
-			if want := "a " + want + " b " + want; resp.status != 200 || resp.body != want {
-				t.Errorf("got %d %q, want %q", resp.status, resp.body, want)
+			resp := s.Post(fmt.Sprintf("/api/hooks/plain-%d", i), body)
+			if want := "a " + want + " b " + want; resp.Status != 200 || resp.Body != want {
+				t.Errorf("got %d %q, want %q", resp.Status, resp.Body, want)
 			}
-			chat, err := url.PathUnescape(resp.header.Get("X-Service-Chat-Id"))
+			chat, err := url.PathUnescape(resp.Header.Get("X-Service-Chat-Id"))
 			if err != nil || chat != "chat "+want {
 				t.Errorf("got the chat id %q, %v", chat, err)
 			}
@@ -225,10 +227,10 @@ func TestTemplateShowsNothingOfTheMachine(t *testing.T) {
 	if err := os.WriteFile("secret", []byte("leaked"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startSite(t, `
+	s := hookstest.StartSite(t, `
 	hooks {
 		enabled
-		token `+token+`
+		token `+hookstest.Token+`
 		hook curious {
 			action agent
 			sync
@@ -236,8 +238,8 @@ func TestTemplateShowsNothingOfTheMachine(t *testing.T) {
 		}
 	}`)
 	want := "<missing> <missing> <missing> <missing>"
-	if resp := s.post("/api/hooks/curious", `{}`); resp.status != 200 || resp.body != want {
-		t.Errorf("got %d %q, want %q", resp.status, resp.body, want)
+	if resp := s.Post("/api/hooks/curious", `{}`); resp.Status != 200 || resp.Body != want {
+		t.Errorf("got %d %q, want %q", resp.Status, resp.Body, want)
 	}
 }
 
@@ -254,12 +256,13 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 	}
 	t.Setenv("HOOKS_TEST_TOKEN", "token-from-env")
 	t.Setenv("HOOKS_TEST_HMAC", "hmac-from-env")
-	rn := startRunner(t, nil)
-	s := startSite(t, `
+	t.Setenv("HOOKS_TEST_RUNNER", "runner-from-env")
+	rn := hookstest.StartRunner(t, nil)
+	config := `
 	hooks {
 		enabled
-		token {file.token} {env.HOOKS_TEST_TOKEN} {file.`+dir+`/whsec} {$HOOKS_TEST_TOKEN}-of-the-caddyfile
-		runner http `+rn.URL+` {
+		token {file.token} {env.HOOKS_TEST_TOKEN} {file.` + dir + `/whsec} {$HOOKS_TEST_TOKEN}-of-the-caddyfile
+		runner http ` + rn.URL + ` {
 			token {file.runner}
 		}
 		callbacks {
@@ -271,43 +274,53 @@ func TestSecretsComeFromFilesAndTheEnvironment(t *testing.T) {
 		hook from-env {
 			auth hmac X-Signature {env.HOOKS_TEST_HMAC}
 		}
-	}`)
+	}`
+	s := hookstest.StartSite(t, config)
 	for _, good := range []string{"token-from-file", "token-from-env", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token-from-env-of-the-caddyfile"} {
-		if resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+good); resp.status != 200 {
-			t.Errorf("token %s: got %d %s", good, resp.status, resp.body)
+		if resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+good); resp.Status != 200 {
+			t.Errorf("token %s: got %d %s", good, resp.Status, resp.Body)
 		}
-		if got := rn.next().header.Get("Authorization"); got != "Bearer runner-from-file" {
+		if got := rn.Next().Header.Get("Authorization"); got != "Bearer runner-from-file" {
 			t.Errorf("the runner got the credential %q", got)
 		}
 	}
-	for _, bad := range []string{"{file.token}", "{http.request.uri.path.file.token}", "{env.HOOKS_TEST_TOKEN}", "token"} {
-		resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+bad)
-		resp.wantError(t, 401)
+	for _, bad := range []string{"{file.token}", "{file." + dir + "/whsec}", "{http.request.uri.path.file.token}", "{env.HOOKS_TEST_TOKEN}", "token", ""} {
+		resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+bad)
+		resp.WantError(t, 401)
 	}
 	for _, hook := range []string{"from-file", "from-env"} {
 		mac := hmac.New(sha256.New, []byte("hmac-"+hook))
 		mac.Write([]byte(`{"a":1}`))
-		if resp := s.request("POST", "/api/hooks/"+hook, `{"a":1}`, "X-Signature", hex.EncodeToString(mac.Sum(nil))); resp.status != 200 {
-			t.Errorf("%s: got %d %s", hook, resp.status, resp.body)
+		if resp := s.Request("POST", "/api/hooks/"+hook, `{"a":1}`, "X-Signature", hex.EncodeToString(mac.Sum(nil))); resp.Status != 200 {
+			t.Errorf("%s: got %d %s", hook, resp.Status, resp.Body)
 		}
+		rn.Next()
+	}
+	s.Reload(strings.Replace(config, "{file.runner}", "{env.HOOKS_TEST_RUNNER}", 1))
+	s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer token-from-file")
+	if got := rn.Next().Header.Get("Authorization"); got != "Bearer runner-from-env" {
+		t.Errorf("the runner got the credential %q", got)
 	}
 }
 
 func TestConfigWithASecretThatIsNotThereIsRefused(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("empty", []byte("\n"), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{"empty": "", "blank": "\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	s := newServer(t)
-	for _, secret := range []string{"{file.nowhere}", "{env.HOOKS_TEST_NOWHERE}", "{file.empty}", "{no.such.placeholder}"} {
-		for name, directives := range map[string]string{
-			"token":        "token " + secret,
-			"hmac":         "hook signed {\nauth hmac X-Signature " + secret + "\n}",
-			"callbacks":    "callbacks {\nsecret " + secret + "\n}",
-			"runner token": "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}",
+	s := hookstest.NewServer(t)
+	for _, secret := range []string{"{file.nowhere}", "{file." + dir + "/nowhere}", "{env.HOOKS_TEST_NOWHERE}", "{file.empty}", "{file.blank}", "{no.such.placeholder}"} {
+		for _, test := range []struct{ name, word, directives string }{
+			{"token", "token", "token " + secret},
+			{"hmac", "hmacSecret", "token x\nhook signed {\nauth hmac X-Signature " + secret + "\n}"},
+			{"callbacks", "", "callbacks {\nsecret " + secret + "\n}"},
+			{"runner token", "", "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}"},
 		} {
-			if err := s.tryLoad("hooks {\nenabled\n" + directives + "\n}"); err == nil {
-				t.Errorf("%s %s was taken", name, secret)
+			if err := s.TryLoad("hooks {\nenabled\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word) {
+				t.Errorf("%s %s: got %v", test.name, secret, err)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // chatToken is the token of all channels.
@@ -50,9 +52,9 @@ func TestAnswersReachChats(t *testing.T) {
 		_, _ = io.WriteString(w, `{"ok":true,"id":"1","event_id":"$1"}`)
 	}))
 	t.Cleanup(server.Close)
-	s := startSite(t, hooks(startRunner(t, replyText("Hello <!channel> *you* @everyone")), chatChannels(t, server.URL)))
+	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText("Hello <!channel> *you* @everyone")), chatChannels(t, server.URL)))
 	for _, chat := range chats {
-		id := s.accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
+		id := s.Accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
 		select {
 		case got := <-arrived:
 			if !strings.HasPrefix(got, chat.path) || !strings.Contains(got, chat.text) {
@@ -61,8 +63,8 @@ func TestAnswersReachChats(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: nothing arrived", chat.channel)
 		}
-		eventually(t, "the delivery is noted", func() bool {
-			run := s.run(id)
+		hookstest.Eventually(t, "the delivery is noted", func() bool {
+			run := s.Run(id)
 			return len(run.Deliveries) == 1 && run.Deliveries[0].Status == "delivered" && run.Deliveries[0].Target == chat.channel+":"+chat.to
 		})
 	}
@@ -78,7 +80,7 @@ func TestAnswersReachChats(t *testing.T) {
 		{`"channel":"room","to":"room:example.org"`, "a chat on Matrix is the id"},
 		{`"channel":"own","to":"a\nb"`, "a chat on this channel is"},
 	} {
-		s.post("/api/hooks/agent", `{"message":"a","deliver":true,`+refused.fields+`}`).wantError(t, http.StatusBadRequest, refused.words)
+		s.Post("/api/hooks/agent", `{"message":"a","deliver":true,`+refused.fields+`}`).WantError(t, http.StatusBadRequest, refused.words)
 	}
 }
 
@@ -89,17 +91,17 @@ func TestTokensOfChannelsAreNeverShown(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s %v", r.URL, r.Header)
 	}))
 	t.Cleanup(server.Close)
-	s := newServer(t)
+	s := hookstest.NewServer(t)
 	log := filepath.Join(t.TempDir(), "log")
-	s.globals = "log {\n output file " + log + "\n level DEBUG\n}"
-	s.load(hooks(startRunner(t, nil), chatChannels(t, server.URL)))
+	s.Globals = "log {\n output file " + log + "\n level DEBUG\n}"
+	s.Load(hookstest.Hooks(hookstest.StartRunner(t, nil), chatChannels(t, server.URL)))
 	for _, chat := range chats {
-		id := s.accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
-		eventually(t, "the delivery is given up", func() bool {
-			run := s.run(id)
+		id := s.Accept(fmt.Sprintf(`{"message":"a","deliver":true,"channel":%q,"to":%q}`, chat.channel, chat.to))
+		hookstest.Eventually(t, "the delivery is given up", func() bool {
+			run := s.Run(id)
 			return len(run.Deliveries) == 1 && run.Deliveries[0].Status == "dead" && strings.Contains(run.Deliveries[0].LastError, "403")
 		})
-		wantNoSecrets(t, "the run", s.run(id).body, "loud-chat", "7654321", "127.0.0.1")
+		wantNoSecrets(t, "the run", s.Run(id).Body, "loud-chat", "7654321", "127.0.0.1")
 	}
 	text, err := os.ReadFile(log)
 	if err != nil || !strings.Contains(string(text), "delivery given up") {

@@ -1,172 +1,20 @@
 package caddyhooks_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
 const root = ".."
 
-// Every command in the documentation is run, from the root of the repository and as it is written but for the ports,
-// and must print what the documentation says.
-func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
-	if err != nil || len(pages) < 4 {
-		t.Fatalf("found the examples %v, %v", pages, err)
-	}
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
-		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
-			runPage(t, page)
-		})
-	}
-}
-
-// start lines of blocks that are not for a shell that goes on.
-var (
-	startsCaddy  = regexp.MustCompile(`(?m)^go run \./xcaddy run --config (\S+)$`)
-	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
-	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, the test below the other
-)
-
-func runPage(t *testing.T, page string) {
-	blocks := fences(t, page)
-	s := newServer(t)
-	runnerPort := freePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.port, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
-		"127.0.0.1:2019", strings.TrimPrefix(s.admin, "http://"))
-	commands := 0
-	for i, block := range blocks {
-		if block.language != "sh" || notRun.MatchString(block.text) {
-			continue
-		}
-		script := block.text
-		if m := startsRunner.FindStringSubmatch(script); m != nil {
-			startProcess(t, runnerPort, m[1], m[2])
-			script = startsRunner.ReplaceAllString(script, "")
-		}
-		if m := startsCaddy.FindStringSubmatch(script); m != nil {
-			path := filepath.Join(root, m[1])
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel PANIC\n\t}\n}\n", strings.TrimPrefix(s.admin, "http://"))
-			config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+ports.Replace(string(text))), map[string]any{"filename": path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := caddy.Load(config, true); err != nil {
-				t.Fatal(err)
-			}
-			script = startsCaddy.ReplaceAllString(script, "")
-		}
-		if strings.TrimSpace(script) == "" {
-			continue
-		}
-		if i+1 == len(blocks) || blocks[i+1].language != "output" {
-			t.Errorf("line %d: the page does not say what this prints:\n%s", block.line, script)
-			continue
-		}
-		commands++
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", ports.Replace(script))
-		cmd.Dir = root
-		out, err := cmd.Output()
-		cancel()
-		if err != nil {
-			t.Errorf("line %d: %v", block.line, err)
-		}
-		got, want := tidy(string(out)), tidy(blocks[i+1].text)
-		pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", `[^\n]*?`)
-		if ok, err := regexp.MatchString("^"+pattern+"$", got); err != nil || !ok {
-			t.Errorf("line %d: the page says\n%s\nand this was printed:\n%s", block.line, want, got)
-		}
-	}
-	if commands == 0 {
-		t.Error("the page has no command")
-	}
-}
-
-// tidy makes up for what an eye does not see.
-func tidy(output string) string {
-	lines := strings.Split(strings.ReplaceAll(output, "\r\n", "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ")
-	}
-	return strings.TrimSpace(strings.Join(lines, "\n"))
-}
-
-// startProcess starts an example's runner and waits until it listens.
-func startProcess(t *testing.T, port string, name string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "PORT="+port)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	eventually(t, name+" listens", func() bool {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-}
-
-func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN"} {
-		t.Setenv(name, "x")
-	}
-	t.Setenv("CALLBACK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	found := 0
-	for _, block := range fences(t, filepath.Join(root, "README.md")) {
-		if block.language == "json" {
-			if !json.Valid([]byte(block.text)) {
-				t.Errorf("line %d: the JSON is not valid", block.line)
-			}
-		}
-		if block.language != "caddyfile" {
-			continue
-		}
-		found++
-		config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(block.text), map[string]any{"filename": "Caddyfile"})
-		if err != nil {
-			t.Errorf("line %d: %v", block.line, err)
-			continue
-		}
-		var cfg caddy.Config
-		if err := json.Unmarshal(config, &cfg); err != nil {
-			t.Fatal(err)
-		}
-		cfg.Logging = &caddy.Logging{Logs: map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{Level: "PANIC"}}}}
-		if err := caddy.Validate(&cfg); err != nil {
-			t.Errorf("line %d: %v", block.line, err)
-		}
-	}
-	if found == 0 {
-		t.Error("the README has no Caddyfile")
-	}
-}
-
 // Caddyfile.example claims to show every option.
 func TestExampleShowsEveryOption(t *testing.T) {
+	t.Parallel()
 	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
 	if err != nil {
 		t.Fatal(err)
@@ -194,6 +42,7 @@ func TestExampleShowsEveryOption(t *testing.T) {
 
 // So it does for the modules that come with it.
 func TestExampleShowsEveryModule(t *testing.T) {
+	t.Parallel()
 	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
 	if err != nil {
 		t.Fatal(err)
@@ -228,33 +77,4 @@ func TestExampleShowsEveryModule(t *testing.T) {
 	if modules < 11 || options < 20 {
 		t.Errorf("found only %d modules with %d options", modules, options)
 	}
-}
-
-type fence struct {
-	line           int
-	language, text string
-}
-
-// fences are the fenced code blocks of a page.
-func fences(t *testing.T, page string) []fence {
-	t.Helper()
-	data, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []fence
-	var open *fence
-	for i, line := range strings.Split(string(data), "\n") {
-		rest, isFence := strings.CutPrefix(line, "```")
-		switch {
-		case isFence && open == nil:
-			open = &fence{line: i + 1, language: rest}
-		case isFence:
-			all = append(all, *open)
-			open = nil
-		case open != nil:
-			open.text += line + "\n"
-		}
-	}
-	return all
 }

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // hostileSite has a hook of every kind, and one worker for wantNoTurn.
-func hostileSite(t *testing.T, rn *runner) *server {
-	s := newServer(t)
-	s.globals = behindProxy
-	s.load("respond elsewhere 418\n" + hooks(rn, `
+func hostileSite(t *testing.T, rn *hookstest.Runner) *hookstest.Server {
+	s := hookstest.NewServer(t)
+	s.Globals = behindProxy
+	s.Load("respond elsewhere 418\n" + hookstest.Hooks(rn, `
 		workers 1
 		hook custom
 		hook full {
@@ -32,15 +33,15 @@ func hostileSite(t *testing.T, rn *runner) *server {
 }
 
 // sendEverywhere sends a body to all kinds of hook, with good credentials.
-func sendEverywhere(s *server, body string, check func(hook string, resp response)) {
-	s.t.Helper()
+func sendEverywhere(s *hookstest.Server, body string, check func(hook string, resp hookstest.Response)) {
+	s.T.Helper()
 	for _, hook := range []string{"wake", "agent", "custom", "full", "signed"} {
-		check(hook, s.post("/api/hooks/"+hook, body, "X-Sig", signature("secret", body)))
+		check(hook, s.Post("/api/hooks/"+hook, body, "X-Sig", signature("secret", body)))
 	}
 }
 
 func TestMalformedBodies(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	for _, c := range []struct{ name, body, word string }{
 		{"empty", ``, "empty"},
@@ -77,19 +78,19 @@ func TestMalformedBodies(t *testing.T) {
 		{"129 levels", `{"text":"a","message":"a","x":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + `}`, "128"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sendEverywhere(s, c.body, func(hook string, resp response) {
-				resp.wantError(t, 400, "JSON", c.word)
-				if resp.status != 400 {
+			sendEverywhere(s, c.body, func(hook string, resp hookstest.Response) {
+				resp.WantError(t, 400, "JSON", c.word)
+				if resp.Status != 400 {
 					t.Errorf("that was %s", hook)
 				}
 			})
 		})
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestNestingOf100000Levels(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	for name, body := range map[string]string{
 		"arrays":             strings.Repeat("[", 100_000),
@@ -100,31 +101,31 @@ func TestNestingOf100000Levels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, hook := range []string{"wake", "agent"} {
-				s.post("/api/hooks/"+hook, body).wantError(t, 400, "128")
+				s.Post("/api/hooks/"+hook, body).WantError(t, 400, "128")
 			}
-			s.post("/api/hooks/custom", body).wantError(t, 413, "65536")
+			s.Post("/api/hooks/custom", body).WantError(t, 413, "65536")
 		})
 	}
-	s.patchSettings(`{"maxPayloadSize":"1MB"}`)
-	s.post("/api/hooks/custom", strings.Repeat("[", 100_000)).wantError(t, 400, "128")
-	rn.wantNoTurn(s)
+	s.PatchSettings(`{"maxPayloadSize":"1MB"}`)
+	s.Post("/api/hooks/custom", strings.Repeat("[", 100_000)).WantError(t, 400, "128")
+	rn.WantNoTurn(s)
 }
 
 func TestDocumentsThatAreNoObjects(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	for _, body := range []string{`null`, `[]`, `[{"text":"a","message":"a"}]`, `"text"`, `17`, `-0.5e3`, `true`} {
 		t.Run(body, func(t *testing.T) {
 			for _, hook := range []string{"wake", "agent"} {
-				s.post("/api/hooks/"+hook, body).wantError(t, 400, "object")
+				s.Post("/api/hooks/"+hook, body).WantError(t, 400, "object")
 			}
 		})
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestFieldsOfWrongTypes(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	values := map[string]string{"string": `"x"`, "number": `7`, "boolean": `true`, "array": `["x"]`, "object": `{"x":1}`}
 	for _, c := range []struct{ hook, field, kind, word string }{
@@ -152,98 +153,98 @@ func TestFieldsOfWrongTypes(t *testing.T) {
 				}
 				body := map[string]json.RawMessage{"text": json.RawMessage(`"a"`), "message": json.RawMessage(`"a"`)}
 				body[c.field] = json.RawMessage(value)
-				s.post("/api/hooks/"+c.hook, asJSON(t, body)).wantError(t, 400, "field "+c.field, c.word)
+				s.Post("/api/hooks/"+c.hook, hookstest.AsJSON(t, body)).WantError(t, 400, "field "+c.field, c.word)
 			}
 		})
 	}
 	t.Run("agent responseValidationModelTier", func(t *testing.T) {
 		for kind, value := range values {
 			if kind != "string" {
-				s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{"type":"object"},"responseValidationModelTier":`+value+`}`).
-					wantError(t, 400, "field responseValidationModelTier", "a string")
+				s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{"type":"object"},"responseValidationModelTier":`+value+`}`).
+					WantError(t, 400, "field responseValidationModelTier", "a string")
 			}
 		}
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestFieldNamesAreMatchedExactly(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
-	s.post("/api/hooks/wake", `{"Text":"a","TEXT":"b"}`).wantError(t, 400, "text")
-	s.post("/api/hooks/agent", `{"Message":"a"}`).wantError(t, 400, "message")
-	rn.wantNoTurn(s)
-	s.post("/api/hooks/agent", `{"message":"a","Model":"deep","chatid":"x","SYNCRESPONSE":true}`)
-	if tn := rn.next(); tn.body["tier"] != nil || !freshChat.MatchString(tn.text("chatId")) {
-		t.Errorf("the runner got %v", tn.body)
+	s.Post("/api/hooks/wake", `{"Text":"a","TEXT":"b"}`).WantError(t, 400, "text")
+	s.Post("/api/hooks/agent", `{"Message":"a"}`).WantError(t, 400, "message")
+	rn.WantNoTurn(s)
+	s.Post("/api/hooks/agent", `{"message":"a","Model":"deep","chatid":"x","SYNCRESPONSE":true}`)
+	if tn := rn.Next(); tn.Body["tier"] != nil || !hookstest.FreshChatPattern.MatchString(tn.Text("chatId")) {
+		t.Errorf("the runner got %v", tn.Body)
 	}
 }
 
 func TestHugeNumbers(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	digits := strings.Repeat("9", 50_000)
 	for _, number := range []string{"1e999999999", "-1e-999999999", digits, "0." + digits, "1e" + digits} {
 		name := fmt.Sprintf("%.20s", number)
 		t.Run("as timeoutSeconds "+name, func(t *testing.T) {
-			s.post("/api/hooks/agent", `{"message":"a","timeoutSeconds":`+number+`}`).wantError(t, 400, "timeoutSeconds")
+			s.Post("/api/hooks/agent", `{"message":"a","timeoutSeconds":`+number+`}`).WantError(t, 400, "timeoutSeconds")
 		})
 		t.Run("as chatId "+name, func(t *testing.T) {
-			s.post("/api/hooks/wake", `{"text":"a","chatId":`+number+`}`).wantError(t, 400, "chatId")
+			s.Post("/api/hooks/wake", `{"text":"a","chatId":`+number+`}`).WantError(t, 400, "chatId")
 		})
 		t.Run("in a schema "+name, func(t *testing.T) {
-			s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{"maximum":`+number+`}}`).
-				wantError(t, 400, "responseJsonSchema", "number")
+			s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true,"responseJsonSchema":{"maximum":`+number+`}}`).
+				WantError(t, 400, "responseJsonSchema", "number")
 		})
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 	t.Run("are passed on as they are", func(t *testing.T) {
-		s.post("/api/hooks/full", `{"a":1e999999999}`)
-		if got := rn.next().text("message"); got != "1e999999999" {
+		s.Post("/api/hooks/full", `{"a":1e999999999}`)
+		if got := rn.Next().Text("message"); got != "1e999999999" {
 			t.Errorf("got %q", got)
 		}
-		s.post("/api/hooks/wake", `{"text":"a","metadata":{"a":1e999999999}}`)
-		if got := asJSON(t, rn.next().body["metadata"]); got != `{"a":1e999999999}` {
+		s.Post("/api/hooks/wake", `{"text":"a","metadata":{"a":1e999999999}}`)
+		if got := hookstest.AsJSON(t, rn.Next().Body["metadata"]); got != `{"a":1e999999999}` {
 			t.Errorf("got %s", got)
 		}
 	})
 }
 
 func TestBodiesOf10MB(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	body := `{"text":"` + strings.Repeat("x", 10<<20) + `"}`
 	for hook, limit := range map[string]string{"wake": "1048576", "agent": "1048576", "custom": "65536", "signed": "65536"} {
 		t.Run(hook, func(t *testing.T) {
 			// The answer may come before all has been sent, and the connection is closed then; so it is read by hand.
-			conn := s.dial(t)
+			conn := dial(t, s)
 			go func() {
-				_, _ = fmt.Fprintf(conn, "POST /api/hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", hook, token, len(body))
+				_, _ = fmt.Fprintf(conn, "POST /api/hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", hook, hookstest.Token, len(body))
 				_, _ = io.WriteString(conn, body)
 			}()
-			readAnswer(t, conn).wantError(t, 413, limit)
+			readAnswer(t, conn).WantError(t, 413, limit)
 		})
 		t.Run(hook+" without a length", func(t *testing.T) {
-			conn := s.dial(t)
+			conn := dial(t, s)
 			go func() {
-				_, _ = fmt.Fprintf(conn, "POST /api/hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", hook, token, len(body))
+				_, _ = fmt.Fprintf(conn, "POST /api/hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", hook, hookstest.Token, len(body))
 				_, _ = io.WriteString(conn, body+"\r\n0\r\n\r\n")
 			}()
-			readAnswer(t, conn).wantError(t, 413, limit)
+			readAnswer(t, conn).WantError(t, 413, limit)
 		})
 	}
 	t.Run("that are a terabyte as they are announced", func(t *testing.T) {
-		conn := s.dial(t)
-		_, _ = fmt.Fprintf(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: 999999999999\r\n\r\n%s", token, body[:512<<10])
-		readAnswer(t, conn).wantError(t, 413, "1048576")
+		conn := dial(t, s)
+		_, _ = fmt.Fprintf(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: 999999999999\r\n\r\n%s", hookstest.Token, body[:512<<10])
+		readAnswer(t, conn).WantError(t, 413, "1048576")
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 // dial opens a connection to the site, which is closed when the test ends.
-func (s *server) dial(t testing.TB) net.Conn {
+func dial(t testing.TB, s *hookstest.Server) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+	conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func (s *server) dial(t testing.TB) net.Conn {
 	return conn
 }
 
-func readAnswer(t testing.TB, conn net.Conn) response {
+func readAnswer(t testing.TB, conn net.Conn) hookstest.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -263,14 +264,14 @@ func readAnswer(t testing.TB, conn net.Conn) response {
 	if err != nil {
 		t.Fatalf("reading the answer: %v", err)
 	}
-	return response{resp.StatusCode, resp.Header, string(body)}
+	return hookstest.Response{Status: resp.StatusCode, Header: resp.Header, Body: string(body)}
 }
 
 func TestBodiesThatBreakOff(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	head := func(hook, more string) string {
-		return "POST /api/hooks/" + hook + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\nX-Sig: " +
+		return "POST /api/hooks/" + hook + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + hookstest.Token + "\r\nX-Sig: " +
 			signature("secret", `{"text":"a"}`) + "\r\n" + more + "\r\n\r\n"
 	}
 	for name, request := range map[string]string{
@@ -282,17 +283,17 @@ func TestBodiesThatBreakOff(t *testing.T) {
 		"with a length too high": head("custom", "Content-Length: 13") + `{"text":"a"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := s.dial(t)
+			conn := dial(t, s)
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
 			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
-			readAnswer(t, conn).wantError(t, 400, "broke off")
+			readAnswer(t, conn).WantError(t, 400, "broke off")
 		})
 		t.Run(name+", and the sender is gone", func(t *testing.T) {
-			conn := s.dial(t)
+			conn := dial(t, s)
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
@@ -300,39 +301,39 @@ func TestBodiesThatBreakOff(t *testing.T) {
 		})
 	}
 	t.Run("with a bad chunk", func(t *testing.T) {
-		conn := s.dial(t)
+		conn := dial(t, s)
 		_, _ = io.WriteString(conn, head("wake", "Transfer-Encoding: chunked")+"zz\r\n"+`{"text":"a"}`)
-		readAnswer(t, conn).wantError(t, 400, "broke off")
+		readAnswer(t, conn).WantError(t, 400, "broke off")
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestSlowSendersHoldUpNobody(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	for range 100 {
-		conn := s.dial(t)
-		_, _ = io.WriteString(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+token+"\r\nContent-Length: 12\r\n\r\n{\"te")
+		conn := dial(t, s)
+		_, _ = io.WriteString(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+hookstest.Token+"\r\nContent-Length: 12\r\n\r\n{\"te")
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 
 	t.Run("and may be slow", func(t *testing.T) {
-		conn := s.dial(t)
-		_, _ = io.WriteString(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+token+"\r\nContent-Length: 12\r\n\r\n")
+		conn := dial(t, s)
+		_, _ = io.WriteString(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+hookstest.Token+"\r\nContent-Length: 12\r\n\r\n")
 		for _, c := range []byte(`{"text":"a"}`) {
 			_, _ = conn.Write([]byte{c})
 		}
-		if resp := readAnswer(t, conn); resp.status != 200 {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		if resp := readAnswer(t, conn); resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
-		if got := rn.next().wakeText(t); got != "a" {
+		if got := rn.Next().WakeText(t); got != "a" {
 			t.Errorf("got %q", got)
 		}
 	})
 }
 
 func TestPathsThatAreNoHooks(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	const body = `{"text":"a","message":"a"}`
 	for _, path := range []string{
@@ -344,34 +345,34 @@ func TestPathsThatAreNoHooks(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.60s", path), func(t *testing.T) {
 			for _, method := range []string{"POST", "GET", "DELETE"} {
-				conn := s.dial(t)
-				_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", method, path, s.port, token, len(body), body)
-				readAnswer(t, conn).wantError(t, 404)
+				conn := dial(t, s)
+				_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", method, path, s.Port, hookstest.Token, len(body), body)
+				readAnswer(t, conn).WantError(t, 404)
 			}
 		})
 	}
 	// Those are none of our business.
 	for _, path := range []string{"/", "/api", "/api/", "/api/hook", "/api/hooksx", "/api/hooksx/wake", "/API/HOOKS/wake", "/x/api/hooks/wake", "//api/hooks/wake", "/api//hooks/wake"} {
 		t.Run(path, func(t *testing.T) {
-			conn := s.dial(t)
-			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, s.port, token, len(body), body)
-			if resp := readAnswer(t, conn); resp.status != 418 || resp.body != "elsewhere" {
-				t.Errorf("got %d %s", resp.status, resp.body)
+			conn := dial(t, s)
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, s.Port, hookstest.Token, len(body), body)
+			if resp := readAnswer(t, conn); resp.Status != 418 || resp.Body != "elsewhere" {
+				t.Errorf("got %d %s", resp.Status, resp.Body)
 			}
 		})
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 	t.Run("a query makes no difference", func(t *testing.T) {
-		if resp := s.post("/api/hooks/wake?chatId=x&text=y", `{"text":"a"}`); resp.status != 200 || resp.field(t, "chatId") != "webhook:default" {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		if resp := s.Post("/api/hooks/wake?chatId=x&text=y", `{"text":"a"}`); resp.Status != 200 || resp.Field(t, "chatId") != "webhook:default" {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	})
 }
 
 func TestStrangeCredentials(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
-	good := "Bearer " + token
+	good := "Bearer " + hookstest.Token
 	for i, c := range []struct {
 		name   string
 		lines  []string
@@ -381,55 +382,55 @@ func TestStrangeCredentials(t *testing.T) {
 		{"repeated, one of them good", []string{"Authorization: Bearer wrong", "Authorization: " + good}, 200},
 		{"repeated and wrong", []string{"Authorization: Bearer a", "Authorization: Bearer b"}, 401},
 		{"good one after many", []string{"Authorization: Bearer 1", "Authorization: Bearer 2", "Authorization: Bearer 3", "Authorization: Bearer 4", "Authorization: " + good}, 401},
-		{"X-Service-Token repeated, one of them good", []string{"X-Service-Token: wrong", "X-Service-Token: " + token}, 200},
-		{"both headers and both good", []string{"X-Service-Token: " + token, "Authorization: " + good}, 200},
+		{"X-Service-Token repeated, one of them good", []string{"X-Service-Token: wrong", "X-Service-Token: " + hookstest.Token}, 200},
+		{"both headers and both good", []string{"X-Service-Token: " + hookstest.Token, "Authorization: " + good}, 200},
 		{"both headers and both wrong", []string{"X-Service-Token: a", "Authorization: Bearer b"}, 401},
-		{"half a token in each", []string{"X-Service-Token: " + token[:4], "Authorization: Bearer " + token[4:]}, 401},
+		{"half a token in each", []string{"X-Service-Token: " + hookstest.Token[:4], "Authorization: Bearer " + hookstest.Token[4:]}, 401},
 		{"list in one line", []string{"Authorization: Bearer wrong, " + good}, 401},
 		{"name in lower case", []string{"authorization: " + good}, 200},
-		{"spaces around it", []string{"X-Service-Token:   " + token + "  "}, 200},
-		{"quotes around it", []string{`X-Service-Token: "` + token + `"`}, 401},
-		{"underscores in the name", []string{"X_Service_Token: " + token}, 401},
-		{"token in a cookie", []string{"Cookie: X-Service-Token=" + token}, 401},
+		{"spaces around it", []string{"X-Service-Token:   " + hookstest.Token + "  "}, 200},
+		{"quotes around it", []string{`X-Service-Token: "` + hookstest.Token + `"`}, 401},
+		{"underscores in the name", []string{"X_Service_Token: " + hookstest.Token}, 401},
+		{"token in a cookie", []string{"Cookie: X-Service-Token=" + hookstest.Token}, 401},
 		{"very long token", []string{"X-Service-Token: " + strings.Repeat("x", 10_000)}, 401},
 		{"bytes that are no text", []string{"X-Service-Token: \x80\xff"}, 401},
 		{"token in a trailer", []string{"Trailer: X-Service-Token"}, 401},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conn := s.dial(t)
+			conn := dial(t, s)
 			lines := append([]string{"POST /api/hooks/wake HTTP/1.1", "Host: 127.0.0.1", fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i+1), "Transfer-Encoding: chunked"}, c.lines...)
-			_, _ = io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\nc\r\n{\"text\":\"a\"}\r\n0\r\nX-Service-Token: "+token+"\r\n\r\n")
+			_, _ = io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\nc\r\n{\"text\":\"a\"}\r\n0\r\nX-Service-Token: "+hookstest.Token+"\r\n\r\n")
 			resp := readAnswer(t, conn)
 			if c.status == 200 {
-				if resp.status != 200 {
-					t.Errorf("got %d %s", resp.status, resp.body)
+				if resp.Status != 200 {
+					t.Errorf("got %d %s", resp.Status, resp.Body)
 				}
-				rn.next()
+				rn.Next()
 				return
 			}
-			resp.wantError(t, c.status, "X-Service-Token")
-			rn.wantNoTurn(s)
+			resp.WantError(t, c.status, "X-Service-Token")
+			rn.WantNoTurn(s)
 		})
 	}
 	t.Run("token in the query", func(t *testing.T) {
-		s.request("POST", "/api/hooks/wake?token="+token+"&access_token="+token, `{"text":"a"}`, "X-Forwarded-For", "198.51.100.1").wantError(t, 401)
+		s.Request("POST", "/api/hooks/wake?token="+hookstest.Token+"&access_token="+hookstest.Token, `{"text":"a"}`, "X-Forwarded-For", "198.51.100.1").WantError(t, 401)
 	})
 	t.Run("token in the body", func(t *testing.T) {
-		s.request("POST", "/api/hooks/wake", `{"text":"a","token":"`+token+`"}`, "X-Forwarded-For", "198.51.100.2").wantError(t, 401)
+		s.Request("POST", "/api/hooks/wake", `{"text":"a","token":"`+hookstest.Token+`"}`, "X-Forwarded-For", "198.51.100.2").WantError(t, 401)
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestForwardedAddressOfAStrangerIsNotBelieved(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}") // that trusts no proxy
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}") // that trusts no proxy
 	for i := range 20 {
-		s.request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i)).wantError(t, 401)
+		s.Request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i)).WantError(t, 401)
 	}
-	s.request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", "192.0.2.99").wantError(t, 429)
+	s.Request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", "192.0.2.99").WantError(t, 429)
 }
 
 func TestManyMembersAndLongStrings(t *testing.T) {
-	rn := startRunner(t, nil)
+	rn := hookstest.StartRunner(t, nil)
 	s := hostileSite(t, rn)
 	var b strings.Builder
 	b.WriteString(`{"text":"a"`)
@@ -437,17 +438,17 @@ func TestManyMembersAndLongStrings(t *testing.T) {
 		fmt.Fprintf(&b, `,"key-%d":%d`, i, i)
 	}
 	unique := b.String() + `}`
-	if resp := s.post("/api/hooks/wake", unique); resp.status != 200 {
-		t.Errorf("20,000 members: got %d %s", resp.status, resp.body)
+	if resp := s.Post("/api/hooks/wake", unique); resp.Status != 200 {
+		t.Errorf("20,000 members: got %d %s", resp.Status, resp.Body)
 	}
-	rn.next()
-	s.post("/api/hooks/wake", b.String()+`,"key-7":1}`).wantError(t, 400, "twice")
+	rn.Next()
+	s.Post("/api/hooks/wake", b.String()+`,"key-7":1}`).WantError(t, 400, "twice")
 
 	text := strings.Repeat("\u200b\u202e[", 100_000)
-	if resp := s.post("/api/hooks/wake", asJSON(t, map[string]string{"text": text})); resp.status != 200 {
-		t.Errorf("a text of invisible characters: got %d %s", resp.status, resp.body)
+	if resp := s.Post("/api/hooks/wake", hookstest.AsJSON(t, map[string]string{"text": text})); resp.Status != 200 {
+		t.Errorf("a text of invisible characters: got %d %s", resp.Status, resp.Body)
 	}
-	if got := rn.next().wakeText(t); strings.ContainsAny(got, "\u200b\u202e") {
+	if got := rn.Next().WakeText(t); strings.ContainsAny(got, "\u200b\u202e") {
 		t.Error("invisible characters are still there")
 	}
 }
@@ -455,23 +456,23 @@ func TestManyMembersAndLongStrings(t *testing.T) {
 // A sender that stops in the middle, or gives a byte now and then, is answered and let go, and its connection closed.
 func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
 	restore := caddyhooks.ShortenBodyTime(200 * time.Millisecond)
-	s := startSite(t, "hooks {\n\tenabled\n\ttoken "+token+"\n\thook signed {\n\t\tauth hmac X-Sig s3cret\n\t}\n}")
+	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\ttoken "+hookstest.Token+"\n\thook signed {\n\t\tauth hmac X-Sig s3cret\n\t}\n}")
 	t.Cleanup(restore)
 	for _, tc := range []struct {
 		name, path, header, body string
 		every                    time.Duration
 	}{
 		{"nothing comes, from nobody in particular", "/api/hooks/signed", "", "", 0},
-		{"nothing more comes", "/api/hooks/agent", "Authorization: Bearer " + token + "\r\n", "{", 0},
-		{"little comes", "/api/hooks/agent", "Authorization: Bearer " + token + "\r\n", "{", 20 * time.Millisecond},
+		{"nothing more comes", "/api/hooks/agent", "Authorization: Bearer " + hookstest.Token + "\r\n", "{", 0},
+		{"little comes", "/api/hooks/agent", "Authorization: Bearer " + hookstest.Token + "\r\n", "{", 20 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+			conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n%sContent-Length: 1000\r\n\r\n%s", tc.path, s.port, tc.header, tc.body)
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n%sContent-Length: 1000\r\n\r\n%s", tc.path, s.Port, tc.header, tc.body)
 			if tc.every > 0 {
 				ticker := time.NewTicker(tc.every)
 				defer ticker.Stop()
@@ -490,7 +491,7 @@ func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
 		})
 	}
 	// A body in time is none the worse for it.
-	if got := s.post("/api/hooks/agent", `{"message":"x","syncResponse":true}`); got.status != 200 {
+	if got := s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true}`); got.Status != 200 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -70,6 +70,7 @@ func FuzzIntake(f *testing.F) {
 }
 
 func TestChatIDsFromTemplatesFit(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"plain": "plain", " a\nb\x00c\u0085 ": "abc", strings.Repeat("x", 256): strings.Repeat("x", 256),
 	} {
@@ -85,6 +86,7 @@ func TestChatIDsFromTemplatesFit(t *testing.T) {
 }
 
 func TestTraceParentIsPassedOnOnlyIfItIsOne(t *testing.T) {
+	t.Parallel()
 	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for value, want := range map[string]string{good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): ""} {
 		if got := traceParent(map[string][]string{"Traceparent": {value}}); got != want {

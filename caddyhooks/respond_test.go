@@ -11,6 +11,7 @@ import (
 )
 
 func TestFailureOfTheStoreIsLoggedAndNotTold(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	w := httptest.NewRecorder()
 	writeError(w, errors.New("storing a run: no space left on /secret/path"), zap.New(core))

@@ -1,10 +1,8 @@
 package caddyhooks_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -15,188 +13,68 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
-
-// runView is all that the API shows of a run.
-type runView struct {
-	Status         string    `json:"status"`
-	RunID          string    `json:"runId"`
-	ChatID         string    `json:"chatId"`
-	Hook           string    `json:"hook"`
-	Action         string    `json:"action"`
-	Name           string    `json:"name"`
-	AcceptedAt     time.Time `json:"acceptedAt"`
-	StartedAt      time.Time `json:"startedAt"`
-	FinishedAt     time.Time `json:"finishedAt"`
-	Attempts       int       `json:"attempts"`
-	Reply          string    `json:"reply"`
-	ErrorMessage   string    `json:"errorMessage"`
-	RepairAttempts int       `json:"repairAttempts"`
-	Deliveries     []struct {
-		ID        string `json:"id"`
-		Kind      string `json:"kind"`
-		Target    string `json:"target"`
-		Status    string `json:"status"`
-		Attempts  int    `json:"attempts"`
-		LastError string `json:"lastError"`
-	} `json:"deliveries"`
-
-	fields []string // the names of all that is there, sorted
-	body   string
-}
-
-func runPath(id string) string { return "/api/hooks/runs/" + id }
-
-// lookUp asks about a run, with a query such as "?wait=1s" or none.
-func (s *server) lookUp(id, query string) response {
-	s.t.Helper()
-	return s.request("GET", runPath(id)+query, "", "Authorization", "Bearer "+token)
-}
-
-func (s *server) cancelRun(id string) response {
-	s.t.Helper()
-	return s.post(runPath(id)+"/cancel", "")
-}
-
-// shown reads an answer that shows a run.
-func (r response) shown(t testing.TB) runView {
-	t.Helper()
-	if r.status != 200 || r.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("got %d %s %s, want 200 and a run", r.status, r.header.Get("Content-Type"), r.body)
-	}
-	run := runView{body: r.body}
-	dec := json.NewDecoder(strings.NewReader(r.body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&run); err != nil {
-		t.Fatalf("the body shows no run: %v\n%s", err, r.body)
-	}
-	var all map[string]any
-	if err := json.Unmarshal([]byte(r.body), &all); err != nil {
-		t.Fatal(err)
-	}
-	run.fields = slices.Sorted(maps.Keys(all))
-	return run
-}
-
-// run shows a run as it is now.
-func (s *server) run(id string) runView {
-	s.t.Helper()
-	return s.lookUp(id, "").shown(s.t)
-}
-
-// ended waits for the end of a run.
-func (s *server) ended(id string) runView {
-	s.t.Helper()
-	run := s.lookUp(id, "?wait=10s").shown(s.t)
-	if run.Status == "queued" || run.Status == "running" {
-		s.t.Fatalf("the run does not end: %s", run.body)
-	}
-	return run
-}
-
-// accept sends an asynchronous agent request, and returns the id of its run.
-func (s *server) accept(body string, headers ...string) string {
-	s.t.Helper()
-	resp := s.post("/api/hooks/agent", body, headers...)
-	id, _ := resp.field(s.t, "runId").(string)
-	if resp.status != 202 || !runID.MatchString(id) {
-		s.t.Fatalf("got %d %s", resp.status, resp.body)
-	}
-	return id
-}
-
-// wantFields checks that a run shows what every run does, and the given fields, and no others.
-func (r runView) wantFields(t testing.TB, more ...string) {
-	t.Helper()
-	want := append([]string{"acceptedAt", "action", "attempts", "chatId", "hook", "runId", "status"}, more...)
-	slices.Sort(want)
-	if !slices.Equal(r.fields, want) {
-		t.Errorf("a %s run has the fields %v, want %v", r.Status, r.fields, want)
-	}
-}
-
-// heldRunner answers each turn as its message says: "fail", "hold", and otherwise with the message. Turns to be held are
-// held until they are cancelled, and that is told, or until release is closed.
-func heldRunner(t testing.TB) (rn *runner, gone chan string, release chan struct{}) {
-	gone, release = make(chan string, 1000), make(chan struct{})
-	rn = startRunner(t, func(w http.ResponseWriter, r *http.Request, tn turn) {
-		message := tn.text("message")
-		if strings.HasPrefix(message, "hold") {
-			select {
-			case <-r.Context().Done():
-				gone <- tn.text("runId")
-				return
-			case <-release:
-			}
-		}
-		if message == "fail" {
-			w.WriteHeader(500)
-		}
-		_, _ = io.WriteString(w, message)
-	})
-	return rn, gone, release
-}
 
 func TestRunIsShownInEveryState(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {
-			rn, _, release := heldRunner(t)
-			s := startSite(t, hooks(rn, "store "+store+"\n hook custom {\n action agent\n template \"{a}\"\n }"))
+			rn, _, release := hookstest.HeldRunner(t)
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, "store "+store+"\n hook custom {\n action agent\n template \"{a}\"\n }"))
 			begin := time.Now().Truncate(time.Millisecond)
 
-			running := s.accept(`{"message":"hold","chatId":"c","name":"nightly"}`)
-			rn.next()
-			queued := s.accept(`{"message":"hello <&>","chatId":"c"}`)
-			cancelled := s.accept(`{"message":"never","chatId":"c"}`)
-			r := s.run(queued)
-			r.wantFields(t)
+			running := s.Accept(`{"message":"hold","chatId":"c","name":"nightly"}`)
+			rn.Next()
+			queued := s.Accept(`{"message":"hello <&>","chatId":"c"}`)
+			cancelled := s.Accept(`{"message":"never","chatId":"c"}`)
+			r := s.Run(queued)
+			r.WantFields(t)
 			if r.Status != "queued" || r.RunID != queued || r.ChatID != "c" || r.Hook != "agent" || r.Action != "agent" || r.Attempts != 0 || r.AcceptedAt.Before(begin) {
-				t.Errorf("queued: %s", r.body)
+				t.Errorf("queued: %s", r.Body)
 			}
-			r = s.run(running)
-			r.wantFields(t, "name", "startedAt")
-			if r.Status != "running" || r.Name != "nightly" || r.Attempts != 1 || r.StartedAt.Before(r.AcceptedAt) || !strings.Contains(r.body, `Z"`) {
-				t.Errorf("running: %s", r.body)
+			r = s.Run(running)
+			r.WantFields(t, "name", "startedAt")
+			if r.Status != "running" || r.Name != "nightly" || r.Attempts != 1 || r.StartedAt.Before(r.AcceptedAt) || !strings.Contains(r.Body, `Z"`) {
+				t.Errorf("running: %s", r.Body)
 			}
 
-			s.cancelRun(cancelled)
-			r = s.run(cancelled)
-			r.wantFields(t, "finishedAt", "errorMessage")
+			s.CancelRun(cancelled)
+			r = s.Run(cancelled)
+			r.WantFields(t, "finishedAt", "errorMessage")
 			if r.Status != "cancelled" || r.Attempts != 0 || r.FinishedAt.Before(r.AcceptedAt) || !strings.Contains(r.ErrorMessage, "cancelled") {
-				t.Errorf("cancelled: %s", r.body)
+				t.Errorf("cancelled: %s", r.Body)
 			}
 
 			close(release)
-			if r = s.ended(running); r.Status != "completed" || r.Reply != "hold" || r.Name != "nightly" {
-				t.Errorf("completed: %s", r.body)
+			if r = s.Ended(running); r.Status != "completed" || r.Reply != "hold" || r.Name != "nightly" {
+				t.Errorf("completed: %s", r.Body)
 			}
-			r = s.ended(queued)
-			r.wantFields(t, "startedAt", "finishedAt", "reply")
+			r = s.Ended(queued)
+			r.WantFields(t, "startedAt", "finishedAt", "reply")
 			if r.Status != "completed" || r.Reply != "hello <&>" || r.Attempts != 1 || r.StartedAt.Before(r.AcceptedAt) || r.FinishedAt.Before(r.StartedAt) {
-				t.Errorf("completed: %s", r.body)
+				t.Errorf("completed: %s", r.Body)
 			}
 
-			r = s.ended(s.accept(`{"message":"fail","chatId":"f"}`))
-			r.wantFields(t, "startedAt", "finishedAt", "errorMessage")
+			r = s.Ended(s.Accept(`{"message":"fail","chatId":"f"}`))
+			r.WantFields(t, "startedAt", "finishedAt", "errorMessage")
 			if r.Status != "failed" || r.ErrorMessage != "The agent failed to answer." || r.Attempts != 1 {
-				t.Errorf("failed: %s", r.body)
+				t.Errorf("failed: %s", r.Body)
 			}
 
-			custom := s.post("/api/hooks/custom", `{"a":"from a hook"}`)
-			r = s.ended(custom.field(t, "runId").(string))
-			if r.Status != "completed" || r.Hook != "custom" || r.Reply != "from a hook" || !freshChat.MatchString(r.ChatID) {
-				t.Errorf("a custom hook's: %s", r.body)
+			custom := s.Post("/api/hooks/custom", `{"a":"from a hook"}`)
+			r = s.Ended(custom.Field(t, "runId").(string))
+			if r.Status != "completed" || r.Hook != "custom" || r.Reply != "from a hook" || !hookstest.FreshChatPattern.MatchString(r.ChatID) {
+				t.Errorf("a custom hook's: %s", r.Body)
 			}
 		})
 	}
 	t.Run("timed out", func(t *testing.T) {
-		rn, _, _ := heldRunner(t)
-		s := startSite(t, hooks(rn, ""))
-		r := s.ended(s.accept(`{"message":"hold","timeoutSeconds":1}`))
-		r.wantFields(t, "startedAt", "finishedAt", "errorMessage")
+		rn, _, _ := hookstest.HeldRunner(t)
+		s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+		r := s.Ended(s.Accept(`{"message":"hold","timeoutSeconds":1}`))
+		r.WantFields(t, "startedAt", "finishedAt", "errorMessage")
 		if r.Status != "timed_out" || !strings.Contains(r.ErrorMessage, "1 second") || r.FinishedAt.Sub(r.StartedAt) < time.Second-time.Millisecond {
-			t.Errorf("timed out: %s", r.body)
+			t.Errorf("timed out: %s", r.Body)
 		}
 	})
 }
@@ -216,9 +94,9 @@ func TestReplyOfARunIsShown(t *testing.T) {
 		{"nothing that fits", schemaRequest, []string{"no"}, "failed", "", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startSite(t, hooks(startRunner(t, replies(c.replies...)), ""))
-			id := s.post("/api/hooks/agent", c.body).header.Get("X-Service-Run-Id")
-			r := s.run(id)
+			s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, replies(c.replies...)), ""))
+			id := s.Post("/api/hooks/agent", c.body).Header.Get("X-Service-Run-Id")
+			r := s.Run(id)
 			want := []string{"startedAt", "finishedAt"}
 			if c.repairs > 0 {
 				want = append(want, "repairAttempts")
@@ -228,46 +106,46 @@ func TestReplyOfARunIsShown(t *testing.T) {
 			} else {
 				want = append(want, "errorMessage")
 			}
-			r.wantFields(t, want...)
+			r.WantFields(t, want...)
 			if r.Status != c.status || r.Reply != c.reply || r.RepairAttempts != c.repairs {
-				t.Errorf("got %s", r.body)
+				t.Errorf("got %s", r.Body)
 			}
 		})
 	}
 }
 
 func TestWakeRunsCanBeLookedUpToo(t *testing.T) {
-	rn := startRunner(t, replyText("noted"))
-	s := startSite(t, hooks(rn, "hook bell"))
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("noted"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "hook bell"))
 	for _, c := range []struct{ hook, body string }{{"wake", `{"text":"a","chatId":"w"}`}, {"bell", `{"a":1}`}} {
-		resp := s.post("/api/hooks/"+c.hook, c.body)
-		resp.wantBody(t, 200, "status", "chatId")
-		r := s.ended(rn.next().header.Get("X-Service-Run-Id"))
-		if r.Status != "completed" || r.Hook != c.hook || r.Action != "wake" || r.ChatID != resp.field(t, "chatId") || r.Reply != "noted" {
-			t.Errorf("got %s", r.body)
+		resp := s.Post("/api/hooks/"+c.hook, c.body)
+		resp.WantBody(t, 200, "status", "chatId")
+		r := s.Ended(rn.Next().Header.Get("X-Service-Run-Id"))
+		if r.Status != "completed" || r.Hook != c.hook || r.Action != "wake" || r.ChatID != resp.Field(t, "chatId") || r.Reply != "noted" {
+			t.Errorf("got %s", r.Body)
 		}
 	}
 }
 
 func TestDeliveriesOfARunAreShown(t *testing.T) {
-	rn, _, release := heldRunner(t)
+	rn, _, release := hookstest.HeldRunner(t)
 	status := map[string]int{"/good": 204, "/later": 500, "/never": 410}
 	callbacks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status[r.URL.Path])
 		_, _ = io.WriteString(w, "secret words of the receiver")
 	}))
 	t.Cleanup(callbacks.Close)
-	s := startSite(t, hooks(rn, withCallbacks+"channel team log"))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks+"channel team log"))
 	for _, c := range []struct{ path, status, lastError string }{
 		{"/good", "delivered", ""},
 		{"/later", "pending", "500"},
 		{"/never", "dead", "410"},
 	} {
 		t.Run(c.status, func(t *testing.T) {
-			id := s.accept(`{"message":"a","deliver":true,"channel":"team","to":"general","callbackUrl":"` + callbacks.URL + c.path + `?token=secret&x=1#part"}`)
-			var r runView
-			eventually(t, "both deliveries were tried", func() bool {
-				r = s.run(id)
+			id := s.Accept(`{"message":"a","deliver":true,"channel":"team","to":"general","callbackUrl":"` + callbacks.URL + c.path + `?token=secret&x=1#part"}`)
+			var r hookstest.RunView
+			hookstest.Eventually(t, "both deliveries were tried", func() bool {
+				r = s.Run(id)
 				return len(r.Deliveries) == 2 && r.Deliveries[0].Attempts == 1 && r.Deliveries[1].Attempts == 1
 			})
 			callback, channel := r.Deliveries[0], r.Deliveries[1]
@@ -281,238 +159,202 @@ func TestDeliveriesOfARunAreShown(t *testing.T) {
 			if callback.ID == channel.ID || !strings.HasPrefix(callback.ID, "msg_") {
 				t.Errorf("the ids are %s and %s", callback.ID, channel.ID)
 			}
-			if strings.Contains(r.body, "secret") {
-				t.Errorf("a secret is shown: %s", r.body)
+			if strings.Contains(r.Body, "secret") {
+				t.Errorf("a secret is shown: %s", r.Body)
 			}
-			if c.lastError == "" && strings.Contains(r.body, "lastError") {
-				t.Errorf("there was no error: %s", r.body)
+			if c.lastError == "" && strings.Contains(r.Body, "lastError") {
+				t.Errorf("there was no error: %s", r.Body)
 			}
 		})
 	}
 	t.Run("not before the end", func(t *testing.T) {
-		id := s.accept(`{"message":"hold","callbackUrl":"` + callbacks.URL + `/good"}`)
-		if r := s.run(id); slices.Contains(r.fields, "deliveries") {
-			t.Errorf("got %s", r.body)
+		id := s.Accept(`{"message":"hold","callbackUrl":"` + callbacks.URL + `/good"}`)
+		if r := s.Run(id); slices.Contains(r.Fields, "deliveries") {
+			t.Errorf("got %s", r.Body)
 		}
 		close(release)
-		s.ended(id)
+		s.Ended(id)
 	})
 }
 
 func TestWaitHoldsUntilTheEnd(t *testing.T) {
-	rn, _, release := heldRunner(t)
-	s := startSite(t, hooks(rn, ""))
-	id := s.accept(`{"message":"hold","chatId":"c"}`)
-	queued := s.accept(`{"message":"after it","chatId":"c"}`)
-	rn.next()
-	if r := s.lookUp(id, "?wait=20ms").shown(t); r.Status != "running" {
-		t.Errorf("when the time is up: %s", r.body)
+	rn, _, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	id := s.Accept(`{"message":"hold","chatId":"c"}`)
+	queued := s.Accept(`{"message":"after it","chatId":"c"}`)
+	rn.Next()
+	if r := s.LookUp(id, "?wait=20ms").Shown(t); r.Status != "running" {
+		t.Errorf("when the time is up: %s", r.Body)
 	}
-	if r := s.lookUp(queued, "?wait=20ms").shown(t); r.Status != "queued" {
-		t.Errorf("when the time is up: %s", r.body)
+	if r := s.LookUp(queued, "?wait=20ms").Shown(t); r.Status != "queued" {
+		t.Errorf("when the time is up: %s", r.Body)
 	}
 	const waiters = 10
-	answers := make(chan response, 2*waiters)
+	answers := make(chan hookstest.Response, 2*waiters)
 	for range waiters {
 		for _, id := range []string{id, queued} {
 			go func() {
-				resp, err := tryRequest("GET", s.url+runPath(id)+"?wait=5m", "", "Authorization", "Bearer "+token)
+				resp, err := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
 				if err != nil {
-					resp.body = err.Error()
+					resp.Body = err.Error()
 				}
 				answers <- resp
 			}()
 		}
 	}
-	eventually(t, "all wait", func() bool { return goroutinesIn(s, "engine.(*Engine).Find(") == 2*waiters })
+	hookstest.Eventually(t, "all wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 2*waiters })
 	if len(answers) != 0 {
 		t.Fatalf("somebody did not wait: %+v", <-answers)
 	}
 	close(release)
 	for range 2 * waiters {
-		if r := receiveWithin(t, "a waiter is answered", answers).shown(t); r.Status != "completed" {
-			t.Errorf("got %s", r.body)
+		if r := hookstest.ReceiveWithin(t, "a waiter is answered", answers).Shown(t); r.Status != "completed" {
+			t.Errorf("got %s", r.Body)
 		}
 	}
 	// One that has ended is not waited for.
-	if r := s.lookUp(id, "?wait=5m").shown(t); r.Status != "completed" {
-		t.Errorf("got %s", r.body)
+	if r := s.LookUp(id, "?wait=5m").Shown(t); r.Status != "completed" {
+		t.Errorf("got %s", r.Body)
 	}
-	eventually(t, "nobody waits any more", func() bool { return goroutinesIn(s, "engine.(*Engine).Find(") == 0 })
-}
-
-// goroutinesIn is how many goroutines are in a function.
-func goroutinesIn(s *server, function string) int {
-	stacks, err := tryRequest("GET", s.admin+"/debug/pprof/goroutine?debug=2", "")
-	if err != nil {
-		return -1
-	}
-	return strings.Count(stacks.body, function)
+	hookstest.Eventually(t, "nobody waits any more", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 0 })
 }
 
 func TestWaitIsADurationOfUpToFiveMinutes(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
-	id := s.accept(`{"message":"a"}`)
-	s.ended(id)
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	id := s.Accept(`{"message":"a"}`)
+	s.Ended(id)
 	for _, good := range []string{"0", "0s", "30", "30s", "300", "5m", "1.5s", "1m30s", "10ms", ""} {
-		if r := s.lookUp(id, "?wait="+good).shown(t); r.Status != "completed" {
-			t.Errorf("wait=%s: %s", good, r.body)
+		if r := s.LookUp(id, "?wait="+good).Shown(t); r.Status != "completed" {
+			t.Errorf("wait=%s: %s", good, r.Body)
 		}
 	}
 	for _, bad := range []string{"x", "-1", "-1s", "301", "5m1s", "1h", "1e3", "1.5", "65536", "99999999999999999999", "9999999h", "30%20s", "NaN", "s"} {
-		s.lookUp(id, "?wait="+bad).wantError(t, 400, "wait", "5m")
-	}
-}
-
-func TestCallersThatWaitAreAnsweredAtShutdown(t *testing.T) {
-	rn, _, _ := heldRunner(t)
-	s := startSite(t, hooks(rn, "drain_timeout 1s"))
-	id := s.accept(`{"message":"hold","chatId":"c"}`)
-	queued := s.accept(`{"message":"hold","chatId":"c"}`)
-	rn.next()
-	answers := map[string]chan response{"running": make(chan response, 1), "queued": make(chan response, 1)}
-	for status, id := range map[string]string{"running": id, "queued": queued} {
-		go func() {
-			resp, err := tryRequest("GET", s.url+runPath(id)+"?wait=5m", "", "Authorization", "Bearer "+token)
-			if err != nil {
-				resp.body = err.Error()
-			}
-			answers[status] <- resp
-		}()
-	}
-	eventually(t, "both wait", func() bool { return goroutinesIn(s, "engine.(*Engine).Find(") == 2 })
-	if err := caddy.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	for status, answer := range answers {
-		if r := receiveWithin(t, "the waiter is answered", answer).shown(t); r.Status != status {
-			t.Errorf("got %s, want %s", r.body, status)
-		}
+		s.LookUp(id, "?wait="+bad).WantError(t, 400, "wait", "5m")
 	}
 }
 
 func TestCancelOfAQueuedRun(t *testing.T) {
-	rn, _, release := heldRunner(t)
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, "workers 1\n"+withCallbacks))
-	first := s.accept(`{"message":"hold"}`)
-	rn.next()
-	id := s.accept(`{"message":"never","callbackUrl":"` + callbacks.URL + `"}`)
-	waits := make(chan response, 1)
+	rn, _, release := hookstest.HeldRunner(t)
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n"+hookstest.WithCallbacks))
+	first := s.Accept(`{"message":"hold"}`)
+	rn.Next()
+	id := s.Accept(`{"message":"never","callbackUrl":"` + callbacks.URL + `"}`)
+	waits := make(chan hookstest.Response, 1)
 	go func() {
-		resp, _ := tryRequest("GET", s.url+runPath(id)+"?wait=5m", "", "Authorization", "Bearer "+token)
+		resp, _ := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
 		waits <- resp
 	}()
-	eventually(t, "somebody waits", func() bool { return goroutinesIn(s, "engine.(*Engine).Find(") == 1 })
+	hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 1 })
 
-	r := s.cancelRun(id).shown(t)
+	r := s.CancelRun(id).Shown(t)
 	if r.Status != "cancelled" || r.RunID != id || r.Attempts != 0 {
-		t.Errorf("got %s", r.body)
+		t.Errorf("got %s", r.Body)
 	}
-	if woken := receiveWithin(t, "who waits is told", waits).shown(t); woken.Status != "cancelled" {
-		t.Errorf("who waits got %s", woken.body)
+	if woken := hookstest.ReceiveWithin(t, "who waits is told", waits).Shown(t); woken.Status != "cancelled" {
+		t.Errorf("who waits got %s", woken.Body)
 	}
-	got := callbacks.next()
-	if got.header.Get("X-Service-Run-Status") != "cancelled" || got.header.Get("X-Service-Run-Id") != id {
+	got := callbacks.Next()
+	if got.Header.Get("X-Service-Run-Status") != "cancelled" || got.Header.Get("X-Service-Run-Id") != id {
 		t.Errorf("the callback is %+v", got)
 	}
-	response{status: 0, header: got.header, body: got.body}.wantError(t, 0, "cancelled")
+	hookstest.Response{Status: 0, Header: got.Header, Body: got.Body}.WantError(t, 0, "cancelled")
 
-	again := s.cancelRun(id).shown(t)
+	again := s.CancelRun(id).Shown(t)
 	if again.Status != "cancelled" || !again.FinishedAt.Equal(r.FinishedAt) {
-		t.Errorf("the second time: %s", again.body)
+		t.Errorf("the second time: %s", again.Body)
 	}
 	close(release)
-	s.ended(first)
-	rn.wantNoTurn(s)
+	s.Ended(first)
+	rn.WantNoTurn(s)
 }
 
 func TestCancelOfARunningRun(t *testing.T) {
-	rn, gone, _ := heldRunner(t)
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, withCallbacks))
-	id := s.accept(`{"message":"hold","chatId":"c","callbackUrl":"` + callbacks.URL + `"}`)
-	rn.next()
-	if r := s.cancelRun(id).shown(t); r.Status != "cancelled" || r.Attempts != 1 || r.StartedAt.IsZero() {
-		t.Errorf("got %s", r.body)
+	rn, gone, _ := hookstest.HeldRunner(t)
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks))
+	id := s.Accept(`{"message":"hold","chatId":"c","callbackUrl":"` + callbacks.URL + `"}`)
+	rn.Next()
+	if r := s.CancelRun(id).Shown(t); r.Status != "cancelled" || r.Attempts != 1 || r.StartedAt.IsZero() {
+		t.Errorf("got %s", r.Body)
 	}
-	if got := receiveWithin(t, "the runner sees its connection close", gone); got != id {
+	if got := hookstest.ReceiveWithin(t, "the runner sees its connection close", gone); got != id {
 		t.Errorf("the turn of %s was cancelled, want %s", got, id)
 	}
-	if got := callbacks.next(); got.header.Get("X-Service-Run-Status") != "cancelled" {
+	if got := callbacks.Next(); got.Header.Get("X-Service-Run-Status") != "cancelled" {
 		t.Errorf("the callback is %+v", got)
 	}
 	// The chat goes on.
-	if r := s.ended(s.accept(`{"message":"next","chatId":"c"}`)); r.Status != "completed" {
-		t.Errorf("the next run of the chat: %s", r.body)
+	if r := s.Ended(s.Accept(`{"message":"next","chatId":"c"}`)); r.Status != "completed" {
+		t.Errorf("the next run of the chat: %s", r.Body)
 	}
 }
 
 func TestCallerWhoseRunIsCancelledIsAnswered(t *testing.T) {
-	rn, _, _ := heldRunner(t)
-	s := startSite(t, hooks(rn, ""))
-	answer := make(chan response, 1)
+	rn, _, _ := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	answer := make(chan hookstest.Response, 1)
 	go func() {
-		resp, err := tryRequest("POST", s.url+"/api/hooks/agent", `{"message":"hold","syncResponse":true}`, "Authorization", "Bearer "+token)
+		resp, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/agent", `{"message":"hold","syncResponse":true}`, "Authorization", "Bearer "+hookstest.Token)
 		if err != nil {
-			resp.body = err.Error()
+			resp.Body = err.Error()
 		}
 		answer <- resp
 	}()
-	id := rn.next().header.Get("X-Service-Run-Id")
-	s.cancelRun(id).shown(t)
-	resp := receiveWithin(t, "the caller is answered", answer)
-	if resp.status < 400 || resp.header.Get("X-Service-Run-Id") != id {
-		t.Errorf("got %d %v", resp.status, resp.header)
+	id := rn.Next().Header.Get("X-Service-Run-Id")
+	s.CancelRun(id).Shown(t)
+	resp := hookstest.ReceiveWithin(t, "the caller is answered", answer)
+	if resp.Status < 400 || resp.Header.Get("X-Service-Run-Id") != id {
+		t.Errorf("got %d %v", resp.Status, resp.Header)
 	}
-	resp.wantError(t, resp.status, "cancelled")
+	resp.WantError(t, resp.Status, "cancelled")
 }
 
 func TestCancelOfARunThatHasEndedChangesNothing(t *testing.T) {
-	rn, _, _ := heldRunner(t)
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, withCallbacks))
+	rn, _, _ := hookstest.HeldRunner(t)
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks))
 	for message, status := range map[string]string{"hello": "completed", "fail": "failed"} {
-		id := s.accept(`{"message":"` + message + `","callbackUrl":"` + callbacks.URL + `"}`)
-		s.ended(id)
-		callbacks.next()
-		var before runView
-		eventually(t, "the callback is recorded", func() bool {
-			before = s.run(id)
+		id := s.Accept(`{"message":"` + message + `","callbackUrl":"` + callbacks.URL + `"}`)
+		s.Ended(id)
+		callbacks.Next()
+		var before hookstest.RunView
+		hookstest.Eventually(t, "the callback is recorded", func() bool {
+			before = s.Run(id)
 			return before.Deliveries[0].Status == "delivered"
 		})
 		for range 2 {
-			s.cancelRun(id).wantError(t, 409, "ended", status)
+			s.CancelRun(id).WantError(t, 409, "ended", status)
 		}
-		if after := s.run(id); after.Status != status || after.body != before.body {
-			t.Errorf("%s became %s", before.body, after.body)
+		if after := s.Run(id); after.Status != status || after.Body != before.Body {
+			t.Errorf("%s became %s", before.Body, after.Body)
 		}
 	}
-	if len(callbacks.got) != 0 {
-		t.Errorf("another callback came: %+v", callbacks.next())
+	if len(callbacks.Got) != 0 {
+		t.Errorf("another callback came: %+v", callbacks.Next())
 	}
 }
 
 func TestCancelledRunsEndOnce(t *testing.T) {
 	// How long turns take is left to chance, and so is when they are cancelled.
-	rn := startRunner(t, func(w http.ResponseWriter, r *http.Request, _ turn) {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
 		select {
 		case <-time.After(rand.N(4 * time.Millisecond)):
 			_, _ = io.WriteString(w, "done")
 		case <-r.Context().Done():
 		}
 	})
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, withCallbacks))
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks))
 	const runs = 100
 	var ids [runs]string
-	var cancels [runs]response
+	var cancels [runs]hookstest.Response
 	var group sync.WaitGroup
 	for i := range runs {
-		ids[i] = s.accept(fmt.Sprintf(`{"message":"a","chatId":"%d","callbackUrl":"%s"}`, i%40, callbacks.URL))
+		ids[i] = s.Accept(fmt.Sprintf(`{"message":"a","chatId":"%d","callbackUrl":"%s"}`, i%40, callbacks.URL))
 		group.Go(func() {
 			time.Sleep(rand.N(4 * time.Millisecond))
-			resp, err := tryRequest("POST", s.url+runPath(ids[i])+"/cancel", "", "Authorization", "Bearer "+token)
+			resp, err := hookstest.TryRequest("POST", s.URL+hookstest.RunPath(ids[i])+"/cancel", "", "Authorization", "Bearer "+hookstest.Token)
 			if err != nil {
 				t.Errorf("cancelling: %v", err)
 			}
@@ -520,42 +362,42 @@ func TestCancelledRunsEndOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	ends := make(map[string]runView)
+	ends := make(map[string]hookstest.RunView)
 	count := make(map[string]int)
 	for i, id := range ids {
-		r := s.ended(id)
+		r := s.Ended(id)
 		ends[id] = r
 		count[r.Status]++
 		switch {
-		case cancels[i].status == 200 && r.Status == "cancelled":
-		case cancels[i].status == 409 && r.Status == "completed":
-			cancels[i].wantError(t, 409, "completed")
+		case cancels[i].Status == 200 && r.Status == "cancelled":
+		case cancels[i].Status == 409 && r.Status == "completed":
+			cancels[i].WantError(t, 409, "completed")
 		default:
-			t.Errorf("cancelling was answered %d %s, and the run is %s", cancels[i].status, cancels[i].body, r.Status)
+			t.Errorf("cancelling was answered %d %s, and the run is %s", cancels[i].Status, cancels[i].Body, r.Status)
 		}
 	}
 	t.Logf("%v", count)
 	seen := make(map[string]bool)
 	for range runs {
-		got := callbacks.next()
-		id, status := got.header.Get("X-Service-Run-Id"), got.header.Get("X-Service-Run-Status")
-		if seen[id] || status != ends[id].Status || (status == "completed") != (got.body == "done") {
+		got := callbacks.Next()
+		id, status := got.Header.Get("X-Service-Run-Id"), got.Header.Get("X-Service-Run-Status")
+		if seen[id] || status != ends[id].Status || (status == "completed") != (got.Body == "done") {
 			t.Errorf("the callback of %s: %+v, seen before: %v", ends[id].Status, got, seen[id])
 		}
 		seen[id] = true
 	}
 	for id, before := range ends {
-		var after runView
-		eventually(t, "the callback is recorded", func() bool {
-			after = s.run(id)
+		var after hookstest.RunView
+		hookstest.Eventually(t, "the callback is recorded", func() bool {
+			after = s.Run(id)
 			return after.Deliveries[0].Status == "delivered"
 		})
 		if after.Status != before.Status || !after.FinishedAt.Equal(before.FinishedAt) || after.Reply != before.Reply || after.Attempts != before.Attempts {
-			t.Errorf("%s became %s", before.body, after.body)
+			t.Errorf("%s became %s", before.Body, after.Body)
 		}
 	}
-	if len(callbacks.got) != 0 {
-		t.Errorf("another callback came: %+v", callbacks.next())
+	if len(callbacks.Got) != 0 {
+		t.Errorf("another callback came: %+v", callbacks.Next())
 	}
 }
 
@@ -563,22 +405,22 @@ func TestCancelledRunsEndOnce(t *testing.T) {
 func TestRunIsNeverShownInAStateThatItHasLeft(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {
-			rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 				time.Sleep(rand.N(3 * time.Millisecond))
 			})
-			s := startSite(t, hooks(rn, "store "+store))
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, "store "+store))
 			order := map[string]int{"queued": 0, "running": 1, "completed": 2}
 			var group sync.WaitGroup
 			var backward atomic.Int32
 			for range 2 {
 				group.Go(func() {
 					for range 60 {
-						id := s.accept(`{"message":"a"}`)
-						for before := (runView{Status: "queued"}); before.Status != "completed"; {
-							now := s.run(id)
+						id := s.Accept(`{"message":"a"}`)
+						for before := (hookstest.RunView{Status: "queued"}); before.Status != "completed"; {
+							now := s.Run(id)
 							if order[now.Status] < order[before.Status] || now.Attempts < before.Attempts {
 								if backward.Add(1) == 1 {
-									t.Errorf("after %s came %s", before.body, now.body)
+									t.Errorf("after %s came %s", before.Body, now.Body)
 								}
 							}
 							before = now
@@ -595,31 +437,31 @@ func TestRunIsNeverShownInAStateThatItHasLeft(t *testing.T) {
 }
 
 func TestUnknownRunsAre404(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
 	for _, id := range []string{
 		"0198f6a0-0000-7000-8000-000000000000", "x", "cancel", "0", "..", "%2e%2e", "%00", "*",
 		"0198f6a0-0000-7000-8000-00000000000", "0198f6a0-0000-7000-8000-0000000000000", "0198f6a0-0000-7000-8000-00000000000g",
 		strings.Repeat("a", 5000),
 	} {
-		s.lookUp(id, "").wantError(t, 404)
-		s.lookUp(id, "?wait=5m").wantError(t, 404)
-		s.cancelRun(id).wantError(t, 404)
+		s.LookUp(id, "").WantError(t, 404)
+		s.LookUp(id, "?wait=5m").WantError(t, 404)
+		s.CancelRun(id).WantError(t, 404)
 	}
 	for _, path := range []string{"/api/hooks/runs", "/api/hooks/runs/", "/api/hooks/runs//", "/api/hooks/runs//cancel", "/api/hooks/runs/a/b"} {
-		s.request("GET", path, "", "Authorization", "Bearer "+token).wantError(t, 404)
-		s.post(path, "{}").wantError(t, 404)
+		s.Request("GET", path, "", "Authorization", "Bearer "+hookstest.Token).WantError(t, 404)
+		s.Post(path, "{}").WantError(t, 404)
 	}
 }
 
 func TestOneRunHasOnePath(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
-	id := s.accept(`{"message":"a"}`)
-	s.ended(id)
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	id := s.Accept(`{"message":"a"}`)
+	s.Ended(id)
 	for _, path := range []string{
-		runPath(id) + "/", runPath("/" + id), "/api/hooks//runs/" + id, runPath(id) + "//cancel", runPath(id) + "/cancel/", runPath(id) + "/other",
+		hookstest.RunPath(id) + "/", hookstest.RunPath("/" + id), "/api/hooks//runs/" + id, hookstest.RunPath(id) + "//cancel", hookstest.RunPath(id) + "/cancel/", hookstest.RunPath(id) + "/other",
 	} {
-		s.request("GET", path, "", "Authorization", "Bearer "+token).wantError(t, 404)
-		s.post(path, "").wantError(t, 404)
+		s.Request("GET", path, "", "Authorization", "Bearer "+hookstest.Token).WantError(t, 404)
+		s.Post(path, "").WantError(t, 404)
 	}
 }
 
@@ -635,31 +477,31 @@ func TestRunsWithAnIDWrittenInAnotherWay(t *testing.T) {
 		{"as a URN", func(id string) string { return "urn:uuid:" + id }},
 	} {
 		t.Run(write.name, func(t *testing.T) {
-			rn, _, release := heldRunner(t)
-			s := startSite(t, hooks(rn, ""))
-			id := s.accept(`{"message":"hold"}`)
-			rn.next()
-			if resp := s.lookUp(write.as(id), ""); resp.status == 404 {
-				s.cancelRun(write.as(id)).wantError(t, 404)
+			rn, _, release := hookstest.HeldRunner(t)
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+			id := s.Accept(`{"message":"hold"}`)
+			rn.Next()
+			if resp := s.LookUp(write.as(id), ""); resp.Status == 404 {
+				s.CancelRun(write.as(id)).WantError(t, 404)
 				close(release)
-				s.ended(id)
+				s.Ended(id)
 				return
 			}
-			answer := make(chan response, 1)
+			answer := make(chan hookstest.Response, 1)
 			go func() {
-				resp, err := tryRequest("GET", s.url+runPath(write.as(id))+"?wait=5m", "", "Authorization", "Bearer "+token)
+				resp, err := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(write.as(id))+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
 				if err != nil {
-					resp.body = err.Error()
+					resp.Body = err.Error()
 				}
 				answer <- resp
 			}()
-			eventually(t, "somebody waits", func() bool { return goroutinesIn(s, "engine.(*Engine).Find(") == 1 })
+			hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 1 })
 			close(release)
-			s.ended(id)
+			s.Ended(id)
 			select {
 			case resp := <-answer:
-				if r := resp.shown(t); r.Status != "completed" {
-					t.Errorf("got %s", r.body)
+				if r := resp.Shown(t); r.Status != "completed" {
+					t.Errorf("got %s", r.Body)
 				}
 			case <-time.After(2 * time.Second):
 				t.Error("the run has ended, and who waits for it is not told")
@@ -669,102 +511,102 @@ func TestRunsWithAnIDWrittenInAnotherWay(t *testing.T) {
 }
 
 func TestRunsAreShownToHoldersOfTheTokenAlone(t *testing.T) {
-	rn, _, release := heldRunner(t)
-	s := startSite(t, hooks(rn, "hook signed {\n action agent\n auth hmac X-Sig secret\n template \"hold\"\n }"))
+	rn, _, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "hook signed {\n action agent\n auth hmac X-Sig secret\n template \"hold\"\n }"))
 	defer close(release)
-	signed := s.request("POST", "/api/hooks/signed", "{}", "X-Sig", signature("secret", "{}"))
-	if signed.status != 202 {
-		t.Fatalf("got %d %s", signed.status, signed.body)
+	signed := s.Request("POST", "/api/hooks/signed", "{}", "X-Sig", signature("secret", "{}"))
+	if signed.Status != 202 {
+		t.Fatalf("got %d %s", signed.Status, signed.Body)
 	}
-	id := signed.field(t, "runId").(string)
+	id := signed.Field(t, "runId").(string)
 	for name, headers := range map[string][]string{
 		"nothing":                     {},
 		"a wrong token":               {"Authorization", "Bearer wrong"},
 		"the secret of a hook":        {"Authorization", "Bearer secret"},
 		"the secret of a hook, alone": {"X-Service-Token", "secret"},
 		"a signature":                 {"X-Sig", signature("secret", "")},
-		"the token as a user":         {"Authorization", "Basic " + token},
+		"the token as a user":         {"Authorization", "Basic " + hookstest.Token},
 	} {
 		for _, try := range []struct{ method, path string }{
-			{"GET", runPath(id) + "?wait=1s"}, {"GET", runPath("unknown")}, {"POST", runPath(id) + "/cancel"},
+			{"GET", hookstest.RunPath(id) + "?wait=1s"}, {"GET", hookstest.RunPath("unknown")}, {"POST", hookstest.RunPath(id) + "/cancel"},
 		} {
-			resp := s.request(try.method, try.path, "", headers...)
-			resp.wantError(t, 401, "token")
-			if resp.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(resp.body, id) {
-				t.Errorf("%s: got %v %s", name, resp.header, resp.body)
+			resp := s.Request(try.method, try.path, "", headers...)
+			resp.WantError(t, 401, "token")
+			if resp.Header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(resp.Body, id) {
+				t.Errorf("%s: got %v %s", name, resp.Header, resp.Body)
 			}
 		}
 	}
 	for range 20 - 3*6 {
-		s.request("GET", runPath(id), "").wantError(t, 401)
+		s.Request("GET", hookstest.RunPath(id), "").WantError(t, 401)
 	}
 	// Now the address is over the limit, and a good token passes all the same.
-	s.request("GET", runPath(id), "").wantError(t, 429)
-	s.request("POST", runPath(id)+"/cancel", "").wantError(t, 429)
-	if r := s.run(id); r.Status != "running" && r.Status != "queued" {
-		t.Errorf("it was cancelled: %s", r.body)
+	s.Request("GET", hookstest.RunPath(id), "").WantError(t, 429)
+	s.Request("POST", hookstest.RunPath(id)+"/cancel", "").WantError(t, 429)
+	if r := s.Run(id); r.Status != "running" && r.Status != "queued" {
+		t.Errorf("it was cancelled: %s", r.Body)
 	}
-	if r := s.request("GET", runPath(id), "", "X-Service-Token", token).shown(t); r.Hook != "signed" {
-		t.Errorf("got %s", r.body)
+	if r := s.Request("GET", hookstest.RunPath(id), "", "X-Service-Token", hookstest.Token).Shown(t); r.Hook != "signed" {
+		t.Errorf("got %s", r.Body)
 	}
 }
 
 func TestRunsAreNotThereWhileWebhooksAreOff(t *testing.T) {
-	s := startSite(t, "hooks {\n token "+token+"\n}")
-	s.patchSettings(`{"enabled":true}`)
-	id := s.accept(`{"message":"a"}`)
-	s.ended(id)
-	s.patchSettings(`{"enabled":false}`)
-	want := s.post("/api/hooks/wake", `{"text":"a"}`)
-	want.wantError(t, 404)
-	want.header.Del("Date")
+	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n}")
+	s.PatchSettings(`{"enabled":true}`)
+	id := s.Accept(`{"message":"a"}`)
+	s.Ended(id)
+	s.PatchSettings(`{"enabled":false}`)
+	want := s.Post("/api/hooks/wake", `{"text":"a"}`)
+	want.WantError(t, 404)
+	want.Header.Del("Date")
 	for _, try := range []struct{ method, path string }{
-		{"GET", runPath(id)}, {"GET", runPath(id) + "?wait=bad"}, {"GET", runPath("unknown")}, {"POST", runPath(id) + "/cancel"}, {"DELETE", runPath(id)},
+		{"GET", hookstest.RunPath(id)}, {"GET", hookstest.RunPath(id) + "?wait=bad"}, {"GET", hookstest.RunPath("unknown")}, {"POST", hookstest.RunPath(id) + "/cancel"}, {"DELETE", hookstest.RunPath(id)},
 	} {
-		for _, headers := range [][]string{{"Authorization", "Bearer " + token}, nil} {
-			got := s.request(try.method, try.path, "", headers...)
-			got.header.Del("Date")
-			if got.status != 404 || got.body != want.body || fmt.Sprint(got.header) != fmt.Sprint(want.header) {
-				t.Errorf("%s %s: got %d %v %s, want %v %s", try.method, try.path, got.status, got.header, got.body, want.header, want.body)
+		for _, headers := range [][]string{{"Authorization", "Bearer " + hookstest.Token}, nil} {
+			got := s.Request(try.method, try.path, "", headers...)
+			got.Header.Del("Date")
+			if got.Status != 404 || got.Body != want.Body || fmt.Sprint(got.Header) != fmt.Sprint(want.Header) {
+				t.Errorf("%s %s: got %d %v %s, want %v %s", try.method, try.path, got.Status, got.Header, got.Body, want.Header, want.Body)
 			}
 		}
 	}
-	s.patchSettings(`{"enabled":true}`)
-	if r := s.run(id); r.Status != "completed" {
-		t.Errorf("got %s", r.body)
+	s.PatchSettings(`{"enabled":true}`)
+	if r := s.Run(id); r.Status != "completed" {
+		t.Errorf("got %s", r.Body)
 	}
 }
 
 func TestOtherMethodsOnRunsAre405(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
-	id := s.accept(`{"message":"a"}`)
-	for path, allowed := range map[string]string{runPath(id): "GET", runPath(id) + "/cancel": "POST", runPath("unknown"): "GET"} {
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	id := s.Accept(`{"message":"a"}`)
+	for path, allowed := range map[string]string{hookstest.RunPath(id): "GET", hookstest.RunPath(id) + "/cancel": "POST", hookstest.RunPath("unknown"): "GET"} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
 			if method == allowed {
 				continue
 			}
-			resp := s.request(method, path, "")
-			resp.wantError(t, 405, allowed)
-			if got := resp.header.Get("Allow"); got != allowed {
+			resp := s.Request(method, path, "")
+			resp.WantError(t, 405, allowed)
+			if got := resp.Header.Get("Allow"); got != allowed {
 				t.Errorf("%s %s: Allow is %q", method, path, got)
 			}
 		}
 	}
-	if r := s.ended(id); r.Status != "completed" {
-		t.Errorf("got %s", r.body)
+	if r := s.Ended(id); r.Status != "completed" {
+		t.Errorf("got %s", r.Body)
 	}
 }
 
 func TestRunsOfAnotherInstanceAreNotFound(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}\n hooks other {\n enabled\n token "+token+"\n path /other\n}")
-	id := s.accept(`{"message":"a"}`)
-	s.ended(id)
-	s.request("GET", "/other/runs/"+id, "", "Authorization", "Bearer "+token).wantError(t, 404)
-	s.post("/other/runs/"+id+"/cancel", "").wantError(t, 404)
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}\n hooks other {\n enabled\n token "+hookstest.Token+"\n path /other\n}")
+	id := s.Accept(`{"message":"a"}`)
+	s.Ended(id)
+	s.Request("GET", "/other/runs/"+id, "", "Authorization", "Bearer "+hookstest.Token).WantError(t, 404)
+	s.Post("/other/runs/"+id+"/cancel", "").WantError(t, 404)
 }
 
 func TestLocationLeadsToTheRun(t *testing.T) {
-	const on = "enabled\n token " + token + "\n hook full {\n action agent\n }\n hook bell\n"
+	const on = "enabled\n token " + hookstest.Token + "\n hook full {\n action agent\n }\n hook bell\n"
 	for _, c := range []struct{ name, directives, base, location string }{
 		{"as usual", "hooks {\n " + on + "}", "/api/hooks/", "/api/hooks/"},
 		{"another path", "hooks {\n " + on + "path /in\n}", "/in/", "/in/"},
@@ -774,23 +616,23 @@ func TestLocationLeadsToTheRun(t *testing.T) {
 		{"below route with uri strip_prefix", "route {\n uri strip_prefix /v1\n hooks {\n " + on + "}\n}", "/v1/api/hooks/", "/v1/api/hooks/"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startSite(t, c.directives)
+			s := hookstest.StartSite(t, c.directives)
 			for _, hook := range []string{"agent", "full", "agent?x=1"} {
-				resp := s.post(c.base+hook, `{"message":"a"}`)
-				id, _ := resp.field(t, "runId").(string)
-				if got, want := resp.header.Get("Location"), c.location+"runs/"+id; resp.status != 202 || got != want {
-					t.Fatalf("got %d with the location %q, want %q", resp.status, got, want)
+				resp := s.Post(c.base+hook, `{"message":"a"}`)
+				id, _ := resp.Field(t, "runId").(string)
+				if got, want := resp.Header.Get("Location"), c.location+"runs/"+id; resp.Status != 202 || got != want {
+					t.Fatalf("got %d with the location %q, want %q", resp.Status, got, want)
 				}
-				if r := s.request("GET", resp.header.Get("Location")+"?wait=10s", "", "Authorization", "Bearer "+token).shown(t); r.RunID != id || r.Status != "completed" {
-					t.Errorf("there is %s", r.body)
+				if r := s.Request("GET", resp.Header.Get("Location")+"?wait=10s", "", "Authorization", "Bearer "+hookstest.Token).Shown(t); r.RunID != id || r.Status != "completed" {
+					t.Errorf("there is %s", r.Body)
 				}
-				s.post(resp.header.Get("Location")+"/cancel", "").wantError(t, 409)
+				s.Post(resp.Header.Get("Location")+"/cancel", "").WantError(t, 409)
 			}
 			for _, other := range []struct{ hook, body string }{
 				{"wake", `{"text":"a"}`}, {"bell", `{}`}, {"agent", `{"message":"a","syncResponse":true}`}, {"agent", `{}`},
 			} {
-				if resp := s.post(c.base+other.hook, other.body); resp.header["Location"] != nil {
-					t.Errorf("%s %s has the location %v", other.hook, other.body, resp.header["Location"])
+				if resp := s.Post(c.base+other.hook, other.body); resp.Header["Location"] != nil {
+					t.Errorf("%s %s has the location %v", other.hook, other.body, resp.Header["Location"])
 				}
 			}
 		})
@@ -799,65 +641,46 @@ func TestLocationLeadsToTheRun(t *testing.T) {
 
 // Caddy takes paths that are written in an unusual way for the same.
 func TestLocationOfARequestWithAnUnusualPath(t *testing.T) {
-	s := startSite(t, "handle_path /prefix/* {\n hooks {\n enabled\n token "+token+"\n }\n}")
+	s := hookstest.StartSite(t, "handle_path /prefix/* {\n hooks {\n enabled\n token "+hookstest.Token+"\n }\n}")
 	for _, path := range []string{"/prefix/api/hooks/%61gent", "/%70refix/api/hooks/agent", "//prefix/api/hooks/agent", "/prefix//api/hooks/agent"} {
 		t.Run(path, func(t *testing.T) {
-			resp := s.post(path, `{"message":"a"}`)
-			if resp.status != 202 {
-				resp.wantError(t, resp.status)
+			resp := s.Post(path, `{"message":"a"}`)
+			if resp.Status != 202 {
+				resp.WantError(t, resp.Status)
 				return
 			}
-			location := resp.header.Get("Location")
+			location := resp.Header.Get("Location")
 			if strings.HasPrefix(location, "//") {
 				t.Fatalf("the location %q is on another host", location)
 			}
-			if r := s.request("GET", location, "", "Authorization", "Bearer "+token); r.header.Get("Content-Type") != "application/json" {
-				t.Errorf("at %s is no run: %d %q", location, r.status, r.body)
+			if r := s.Request("GET", location, "", "Authorization", "Bearer "+hookstest.Token); r.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("at %s is no run: %d %q", location, r.Status, r.Body)
 			}
 		})
 	}
 }
 
-// listed are the ids of the runs that the admin API lists, and the cursor for more.
-func (s *server) listed(query string) (ids []string, cursor string) {
-	s.t.Helper()
-	resp := s.adminRequest("GET", "/hooks/runs"+query, "")
-	var page struct {
-		Runs   []runView `json:"runs"`
-		Cursor string    `json:"cursor"`
-	}
-	dec := json.NewDecoder(strings.NewReader(resp.body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&page); err != nil || resp.status != 200 || page.Runs == nil {
-		s.t.Fatalf("got %d %s, %v", resp.status, resp.body, err)
-	}
-	for _, run := range page.Runs {
-		ids = append(ids, run.RunID)
-	}
-	return ids, page.Cursor
-}
-
 func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {
-			rn, _, release := heldRunner(t)
-			s := startSite(t, hooks(rn, "store "+store+"\n hook custom {\n action agent\n template \"very private words\"\n }"))
-			if ids, cursor := s.listed(""); len(ids) != 0 || cursor != "" {
+			rn, _, release := hookstest.HeldRunner(t)
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, "store "+store+"\n hook custom {\n action agent\n template \"very private words\"\n }"))
+			if ids, cursor := s.Listed(""); len(ids) != 0 || cursor != "" {
 				t.Errorf("before all there are %v, %q", ids, cursor)
 			}
-			completed := s.accept(`{"message":"very private words","chatId":"a b&c"}`)
-			s.ended(completed)
-			failed := s.accept(`{"message":"fail","chatId":"a b&c"}`)
-			s.ended(failed)
-			custom := s.post("/api/hooks/custom", `{}`).field(t, "runId").(string)
-			s.ended(custom)
-			running := s.accept(`{"message":"hold very private words","chatId":"c"}`)
+			completed := s.Accept(`{"message":"very private words","chatId":"a b&c"}`)
+			s.Ended(completed)
+			failed := s.Accept(`{"message":"fail","chatId":"a b&c"}`)
+			s.Ended(failed)
+			custom := s.Post("/api/hooks/custom", `{}`).Field(t, "runId").(string)
+			s.Ended(custom)
+			running := s.Accept(`{"message":"hold very private words","chatId":"c"}`)
 			for range 4 {
-				rn.next()
+				rn.Next()
 			}
-			queued := s.accept(`{"message":"very private words","chatId":"c"}`)
-			cancelled := s.accept(`{"message":"very private words","chatId":"c"}`)
-			if r := s.adminRequest("POST", "/hooks/runs/"+cancelled+"/cancel", "").field(t, "status"); r != "cancelled" {
+			queued := s.Accept(`{"message":"very private words","chatId":"c"}`)
+			cancelled := s.Accept(`{"message":"very private words","chatId":"c"}`)
+			if r := s.AdminRequest("POST", "/hooks/runs/"+cancelled+"/cancel", "").Field(t, "status"); r != "cancelled" {
 				t.Errorf("cancelling gave %v", r)
 			}
 			all := []string{cancelled, queued, running, custom, failed, completed}
@@ -878,7 +701,7 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 				"?status=failed&chatId=c":   nil,
 				"?hook=agent&status=queued": {queued},
 			} {
-				if ids, cursor := s.listed(query); !slices.Equal(ids, want) || cursor != "" {
+				if ids, cursor := s.Listed(query); !slices.Equal(ids, want) || cursor != "" {
 					t.Errorf("%s: got %v and the cursor %q, want %v", query, ids, cursor, want)
 				}
 			}
@@ -890,7 +713,7 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 						query += "&cursor=" + cursor
 					}
 					var ids []string
-					if ids, cursor = s.listed(query); len(ids) > limit {
+					if ids, cursor = s.Listed(query); len(ids) > limit {
 						t.Errorf("a page of %d has %d runs", limit, len(ids))
 					}
 					paged = append(paged, ids...)
@@ -903,28 +726,28 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 				"?limit=0": "limit", "?limit=1001": "limit", "?limit=x": "limit", "?limit=-1": "limit",
 				"?status=done": "status", "?cursor=x": "cursor", "?cursor=" + strings.ToUpper(queued) + "0": "cursor",
 			} {
-				s.adminRequest("GET", "/hooks/runs"+query, "").wantAdminError(t, 400, word)
+				s.AdminRequest("GET", "/hooks/runs"+query, "").WantAdminError(t, 400, word)
 			}
-			if resp := s.adminRequest("GET", "/hooks/runs", ""); strings.Contains(resp.body, "private") {
-				t.Errorf("a list shows what was said: %s", resp.body)
+			if resp := s.AdminRequest("GET", "/hooks/runs", ""); strings.Contains(resp.Body, "private") {
+				t.Errorf("a list shows what was said: %s", resp.Body)
 			}
 
 			// One of them is shown as to callers.
 			for _, id := range all {
-				if got, want := s.adminRequest("GET", "/hooks/runs/"+id, "").body, s.run(id).body; strings.TrimSpace(got) != want {
+				if got, want := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body, s.Run(id).Body; strings.TrimSpace(got) != want {
 					t.Errorf("the admin API shows %s, and callers see %s", got, want)
 				}
 			}
-			s.adminRequest("POST", "/hooks/runs/"+completed+"/cancel", "").wantAdminError(t, 409, "completed")
-			s.adminRequest("GET", "/hooks/runs/unknown", "").wantAdminError(t, 404, "unknown")
-			s.adminRequest("POST", "/hooks/runs/unknown/cancel", "").wantAdminError(t, 404, "unknown")
+			s.AdminRequest("POST", "/hooks/runs/"+completed+"/cancel", "").WantAdminError(t, 409, "completed")
+			s.AdminRequest("GET", "/hooks/runs/unknown", "").WantAdminError(t, 404, "unknown")
+			s.AdminRequest("POST", "/hooks/runs/unknown/cancel", "").WantAdminError(t, 404, "unknown")
 			for path, allowed := range map[string]string{"/hooks/runs": "GET", "/hooks/runs/" + queued: "GET", "/hooks/runs/" + queued + "/cancel": "POST"} {
-				if resp := s.adminRequest("DELETE", path, ""); resp.status != 405 || resp.header.Get("Allow") != allowed {
-					t.Errorf("DELETE %s is answered %d, Allow is %q", path, resp.status, resp.header.Get("Allow"))
+				if resp := s.AdminRequest("DELETE", path, ""); resp.Status != 405 || resp.Header.Get("Allow") != allowed {
+					t.Errorf("DELETE %s is answered %d, Allow is %q", path, resp.Status, resp.Header.Get("Allow"))
 				}
 			}
 			close(release)
-			s.ended(queued)
+			s.Ended(queued)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Every setting can be set in a Caddyfile, where it is pinned, and through the admin API. A new setting needs a sample here.
@@ -33,12 +34,12 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 			if !ok {
 				t.Fatal("has no sample")
 			}
-			s := startSite(t, "hooks")
+			s := hookstest.StartSite(t, "hooks")
 			show := func() (value any, pinned bool) {
 				t.Helper()
-				resp := s.adminRequest("GET", "/hooks/settings", "")
-				list, _ := resp.field(t, "pinned").([]any)
-				return resp.field(t, name), slices.Contains(list, any(name))
+				resp := s.AdminRequest("GET", "/hooks/settings", "")
+				list, _ := resp.Field(t, "pinned").([]any)
+				return resp.Field(t, name), slices.Contains(list, any(name))
 			}
 			want := func(wanted any, wantedPinned bool) {
 				t.Helper()
@@ -46,37 +47,37 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 					t.Errorf("shown as %v, pinned %t; want %v, %t", value, pinned, wanted, wantedPinned)
 				}
 			}
-			patch := func(value string) response {
-				return s.adminRequest("PATCH", "/hooks/settings", `{"`+name+`":`+value+`}`)
+			patch := func(value string) hookstest.Response {
+				return s.AdminRequest("PATCH", "/hooks/settings", `{"`+name+`":`+value+`}`)
 			}
 			accept := func(value string) {
 				t.Helper()
-				if resp := patch(value); resp.status != 200 {
-					t.Errorf("%s is answered %d %s", value, resp.status, resp.body)
+				if resp := patch(value); resp.Status != 200 {
+					t.Errorf("%s is answered %d %s", value, resp.Status, resp.Body)
 				}
 			}
 
 			unset, _ := show()
 			accept(sample.value)
 			want(sample.shown, false)
-			patch(sample.wrong).wantAdminError(t, 400, name, "null for its default")
+			patch(sample.wrong).WantAdminError(t, 400, name, "null for its default")
 			want(sample.shown, false)
 			accept("null")
 			want(unset, false)
 			accept(sample.other)
 
 			line := strings.TrimSpace(directive + " " + sample.args)
-			s.load("hooks {\n" + line + "\n}")
+			s.Load("hooks {\n" + line + "\n}")
 			want(sample.shown, true)
 			accept(sample.value)
-			patch(sample.other).wantAdminError(t, 409, name)
-			patch("null").wantAdminError(t, 409, name)
+			patch(sample.other).WantAdminError(t, 409, name)
+			patch("null").WantAdminError(t, 409, name)
 			want(sample.shown, true)
-			if err := s.tryLoad("hooks {\n" + line + "\n" + line + "\n}"); err == nil || !strings.Contains(err.Error(), directive+" is set already") {
+			if err := s.TryLoad("hooks {\n" + line + "\n" + line + "\n}"); err == nil || !strings.Contains(err.Error(), directive+" is set already") {
 				t.Errorf("set twice: %v", err)
 			}
 
-			s.load("hooks")
+			s.Load("hooks")
 			want(unset, false) // the live value did not outlive the PATCH of the pinned one
 		})
 	}

@@ -6,13 +6,15 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
-	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 func TestBadRequestsAre400(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "workers 1\n max_timeout 10m\n hook custom\n"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n max_timeout 10m\n hook custom\n"))
 	for _, c := range []struct {
 		name, path, body string
 		words            []string
@@ -54,50 +56,50 @@ func TestBadRequestsAre400(t *testing.T) {
 		{"chatId with a control character", "wake", `{"text":"a","chatId":"a\u0000b"}`, []string{"chatId", "control"}},
 		{"name too long", "agent", `{"message":"a","name":"` + strings.Repeat("x", 300) + `"}`, []string{"name", "256"}},
 	} {
-		t.Run(c.name, func(t *testing.T) { s.post("/api/hooks/"+c.path, c.body).wantError(t, 400, c.words...) })
+		t.Run(c.name, func(t *testing.T) { s.Post("/api/hooks/"+c.path, c.body).WantError(t, 400, c.words...) })
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestBadCredentialsAre401(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "workers 1\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
 	for _, e := range endpoints {
 		t.Run("missing token for "+e.name, func(t *testing.T) {
-			s.request("POST", e.path, e.body).wantError(t, 401, "Authorization: Bearer", "X-Service-Token")
+			s.Request("POST", e.path, e.body).WantError(t, 401, "Authorization: Bearer", "X-Service-Token")
 		})
 		t.Run("wrong token for "+e.name, func(t *testing.T) {
-			s.request("POST", e.path, e.body, "Authorization", "Bearer wrong").wantError(t, 401, "token")
+			s.Request("POST", e.path, e.body, "Authorization", "Bearer wrong").WantError(t, 401, "token")
 		})
 		t.Run("token that cannot be read for "+e.name, func(t *testing.T) {
-			s.request("POST", e.path, e.body, "Authorization", "Bearer").wantError(t, 401, "token")
+			s.Request("POST", e.path, e.body, "Authorization", "Bearer").WantError(t, 401, "token")
 		})
 	}
-	t.Run("missing signature", func(t *testing.T) { s.request("POST", "/api/hooks/signed", `{}`).wantError(t, 401, "signature") })
+	t.Run("missing signature", func(t *testing.T) { s.Request("POST", "/api/hooks/signed", `{}`).WantError(t, 401, "signature") })
 	t.Run("failed signature", func(t *testing.T) {
-		s.request("POST", "/api/hooks/signed", `{}`, "X-Sig", signature("secret", "{ }")).wantError(t, 401, "signature")
+		s.Request("POST", "/api/hooks/signed", `{}`, "X-Sig", signature("secret", "{ }")).WantError(t, 401, "signature")
 	})
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestNotFoundLooksTheSameForEveryReason(t *testing.T) {
-	s := startSite(t, "hooks {\n token "+token+"\n hook custom\n}")
-	var answers []response
+	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n hook custom\n}")
+	var answers []hookstest.Response
 	var names []string
 	ask := func(name, method, path string, headers ...string) {
-		resp := s.request(method, path, `{"text":"a","message":"a"}`, headers...)
-		resp.wantError(t, 404)
-		resp.header.Del("Date")
+		resp := s.Request(method, path, `{"text":"a","message":"a"}`, headers...)
+		resp.WantError(t, 404)
+		resp.Header.Del("Date")
 		answers, names = append(answers, resp), append(names, name)
 	}
-	good := []string{"Authorization", "Bearer " + token}
+	good := []string{"Authorization", "Bearer " + hookstest.Token}
 	ask("off, wake", "POST", "/api/hooks/wake", good...)
 	ask("off, agent", "POST", "/api/hooks/agent", good...)
 	ask("off, custom hook", "POST", "/api/hooks/custom", good...)
 	ask("off, unknown", "POST", "/api/hooks/unknown", good...)
 	ask("off, no token", "POST", "/api/hooks/wake")
 	ask("off, wrong method", "GET", "/api/hooks/wake")
-	s.patchSettings(`{"enabled":true}`)
+	s.PatchSettings(`{"enabled":true}`)
 	ask("unknown", "POST", "/api/hooks/unknown", good...)
 	ask("another case", "POST", "/api/hooks/Custom", good...)
 	ask("unknown, no token", "POST", "/api/hooks/unknown")
@@ -105,36 +107,36 @@ func TestNotFoundLooksTheSameForEveryReason(t *testing.T) {
 	ask("the path itself", "POST", "/api/hooks", good...)
 	ask("the path with a slash", "POST", "/api/hooks/", good...)
 	for i, answer := range answers {
-		if answer.body != answers[0].body || fmt.Sprint(answer.header) != fmt.Sprint(answers[0].header) {
-			t.Errorf("%s: got %v %s\n%s: got %v %s", names[i], answer.header, answer.body, names[0], answers[0].header, answers[0].body)
+		if answer.Body != answers[0].Body || fmt.Sprint(answer.Header) != fmt.Sprint(answers[0].Header) {
+			t.Errorf("%s: got %v %s\n%s: got %v %s", names[i], answer.Header, answer.Body, names[0], answers[0].Header, answers[0].Body)
 		}
 	}
 }
 
 func TestOtherMethodsAre405(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }\n}")
 	for _, path := range []string{"wake", "agent", "custom", "signed"} {
 		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "PROPFIND"} {
 			t.Run(method+" "+path, func(t *testing.T) {
-				resp := s.request(method, "/api/hooks/"+path, "")
-				if got := resp.header.Get("Allow"); got != "POST" {
+				resp := s.Request(method, "/api/hooks/"+path, "")
+				if got := resp.Header.Get("Allow"); got != "POST" {
 					t.Errorf("Allow is %q", got)
 				}
 				if method == "HEAD" {
-					if resp.status != 405 {
-						t.Errorf("got %d", resp.status)
+					if resp.Status != 405 {
+						t.Errorf("got %d", resp.Status)
 					}
 					return
 				}
-				resp.wantError(t, 405, "POST")
+				resp.WantError(t, 405, "POST")
 			})
 		}
 	}
 }
 
 func TestTooLargeBodiesAre413(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "workers 1\n max_payload 1KB\n max_request 2KB\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n max_payload 1KB\n max_request 2KB\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }"))
 	for _, c := range []struct {
 		path  string
 		limit int
@@ -145,30 +147,30 @@ func TestTooLargeBodiesAre413(t *testing.T) {
 				return start + strings.Repeat("x", size-len(start)-2) + `"}`
 			}
 			over, fits := body(c.limit+1), body(c.limit)
-			resp := s.post("/api/hooks/"+c.path, over, "X-Sig", signature("secret", over))
-			resp.wantError(t, 413, fmt.Sprint(c.limit))
+			resp := s.Post("/api/hooks/"+c.path, over, "X-Sig", signature("secret", over))
+			resp.WantError(t, 413, fmt.Sprint(c.limit))
 			if c.path != "signed" {
-				s.postChunked("/api/hooks/"+c.path, over).wantError(t, 413, fmt.Sprint(c.limit))
+				s.PostChunked("/api/hooks/"+c.path, over).WantError(t, 413, fmt.Sprint(c.limit))
 			}
-			rn.wantNoTurn(s)
-			if resp := s.post("/api/hooks/"+c.path, fits, "X-Sig", signature("secret", fits)); resp.status/100 != 2 {
-				t.Errorf("a body of %d bytes: got %d %s", c.limit, resp.status, resp.body)
+			rn.WantNoTurn(s)
+			if resp := s.Post("/api/hooks/"+c.path, fits, "X-Sig", signature("secret", fits)); resp.Status/100 != 2 {
+				t.Errorf("a body of %d bytes: got %d %s", c.limit, resp.Status, resp.Body)
 			}
-			if got := rn.next().text("hook"); got != c.path {
+			if got := rn.Next().Text("hook"); got != c.path {
 				t.Errorf("the runner got a turn of %s", got)
 			}
 		})
 	}
 	t.Run("1 MB is the default for built-in endpoints", func(t *testing.T) {
-		s.load(hooks(rn, "workers 1"))
+		s.Load(hookstest.Hooks(rn, "workers 1"))
 		body := `{"text":"a","x":"` + strings.Repeat("x", 1<<20) + `"}`
-		eventually(t, "the new configuration has taken over", func() bool {
-			resp, err := tryRequest("POST", s.url+"/api/hooks/wake", `{"text":"`+strings.Repeat("x", 4096)+`"}`, "Authorization", "Bearer "+token)
-			return err == nil && resp.status == 200
+		hookstest.Eventually(t, "the new configuration has taken over", func() bool {
+			resp, err := hookstest.TryRequest("POST", s.URL+"/api/hooks/wake", `{"text":"`+strings.Repeat("x", 4096)+`"}`, "Authorization", "Bearer "+hookstest.Token)
+			return err == nil && resp.Status == 200
 		})
-		s.post("/api/hooks/wake", body).wantError(t, 413, "1048576")
-		if resp := s.post("/api/hooks/wake", `{"text":"a","x":"`+strings.Repeat("x", 1<<20-19)+`"}`); resp.status != 200 {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		s.Post("/api/hooks/wake", body).WantError(t, 413, "1048576")
+		if resp := s.Post("/api/hooks/wake", `{"text":"a","x":"`+strings.Repeat("x", 1<<20-19)+`"}`); resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	})
 }
@@ -176,138 +178,138 @@ func TestTooLargeBodiesAre413(t *testing.T) {
 // A request that is wrong in every way is told so in a fixed order: mending what it is told brings up the next.
 func TestOrderOfChecks(t *testing.T) {
 	release := make(chan struct{})
-	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
-	s := startSite(t, "hooks {\n token "+token+"\n runner http "+rn.URL+"\n workers 1\n queue_limit 1\n max_payload 1KB\n max_request 1KB\n hook signed {\n auth hmac X-Sig secret\n }\n}")
+	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n runner http "+rn.URL+"\n workers 1\n queue_limit 1\n max_payload 1KB\n max_request 1KB\n hook signed {\n auth hmac X-Sig secret\n }\n}")
 	defer close(release)
 
 	long := `{"text":` + strings.Repeat(" ", 2000)
 	const broken, wrong, good = `{"text":`, `{"text":"","message":""}`, `{"text":"a","message":"a"}`
-	auth := "Bearer " + token
+	auth := "Bearer " + hookstest.Token
 	for _, path := range []string{"wake", "agent"} {
-		s.request("GET", "/api/hooks/"+path, long).wantError(t, 404)
+		s.Request("GET", "/api/hooks/"+path, long).WantError(t, 404)
 	}
-	s.patchSettings(`{"enabled":true}`)
+	s.PatchSettings(`{"enabled":true}`)
 	// One run is under way and one waits: the queue is full.
-	s.post("/api/hooks/wake", `{"text":"under way","chatId":"1"}`)
-	rn.next()
-	s.post("/api/hooks/wake", `{"text":"waits","chatId":"2"}`)
+	s.Post("/api/hooks/wake", `{"text":"under way","chatId":"1"}`)
+	rn.Next()
+	s.Post("/api/hooks/wake", `{"text":"waits","chatId":"2"}`)
 
 	for _, path := range []string{"wake", "agent"} {
 		t.Run(path, func(t *testing.T) {
-			s.request("GET", "/api/hooks/"+path+"x", long).wantError(t, 404)
-			s.request("GET", "/api/hooks/"+path, long).wantError(t, 405)
-			s.request("POST", "/api/hooks/"+path, long).wantError(t, 401)
-			s.request("POST", "/api/hooks/"+path, long, "Authorization", auth).wantError(t, 413)
-			s.request("POST", "/api/hooks/"+path, broken, "Authorization", auth).wantError(t, 400, "JSON")
-			s.request("POST", "/api/hooks/"+path, wrong, "Authorization", auth).wantError(t, 400, "field")
-			resp := s.request("POST", "/api/hooks/"+path, good, "Authorization", auth)
-			resp.wantError(t, 503)
-			if resp.header.Get("Retry-After") == "" {
+			s.Request("GET", "/api/hooks/"+path+"x", long).WantError(t, 404)
+			s.Request("GET", "/api/hooks/"+path, long).WantError(t, 405)
+			s.Request("POST", "/api/hooks/"+path, long).WantError(t, 401)
+			s.Request("POST", "/api/hooks/"+path, long, "Authorization", auth).WantError(t, 413)
+			s.Request("POST", "/api/hooks/"+path, broken, "Authorization", auth).WantError(t, 400, "JSON")
+			s.Request("POST", "/api/hooks/"+path, wrong, "Authorization", auth).WantError(t, 400, "field")
+			resp := s.Request("POST", "/api/hooks/"+path, good, "Authorization", auth)
+			resp.WantError(t, 503)
+			if resp.Header.Get("Retry-After") == "" {
 				t.Error("there is no Retry-After")
 			}
 		})
 	}
 	t.Run("signed hook", func(t *testing.T) {
-		s.request("GET", "/api/hooks/signedx", long).wantError(t, 404)
-		s.request("GET", "/api/hooks/signed", long).wantError(t, 405)
-		s.request("POST", "/api/hooks/signed", long).wantError(t, 413)
-		s.request("POST", "/api/hooks/signed", broken).wantError(t, 401)
-		s.request("POST", "/api/hooks/signed", broken, "X-Sig", signature("secret", broken)).wantError(t, 400, "JSON")
-		s.request("POST", "/api/hooks/signed", good, "X-Sig", signature("secret", good)).wantError(t, 503)
+		s.Request("GET", "/api/hooks/signedx", long).WantError(t, 404)
+		s.Request("GET", "/api/hooks/signed", long).WantError(t, 405)
+		s.Request("POST", "/api/hooks/signed", long).WantError(t, 413)
+		s.Request("POST", "/api/hooks/signed", broken).WantError(t, 401)
+		s.Request("POST", "/api/hooks/signed", broken, "X-Sig", signature("secret", broken)).WantError(t, 400, "JSON")
+		s.Request("POST", "/api/hooks/signed", good, "X-Sig", signature("secret", good)).WantError(t, 503)
 	})
 }
 
 func TestFullQueueIs503AndStoresNothing(t *testing.T) {
 	release := make(chan struct{})
-	rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, tn turn) { <-release })
-	s := startSite(t, hooks(rn, "workers 1\n queue_limit 1\n hook custom"))
-	s.post("/api/hooks/agent", `{"message":"first"}`)
-	if got := rn.next().text("message"); got != "first" {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n queue_limit 1\n hook custom"))
+	s.Post("/api/hooks/agent", `{"message":"first"}`)
+	if got := rn.Next().Text("message"); got != "first" {
 		t.Errorf("got turn %q", got)
 	}
-	if resp := s.post("/api/hooks/agent", `{"message":"second"}`); resp.status != 202 {
-		t.Errorf("the run that fits in the queue: got %d", resp.status)
+	if resp := s.Post("/api/hooks/agent", `{"message":"second"}`); resp.Status != 202 {
+		t.Errorf("the run that fits in the queue: got %d", resp.Status)
 	}
 	for path, body := range map[string]string{
 		"wake":   `{"text":"x"}`,
 		"agent":  `{"message":"x"}`,
 		"custom": `{}`,
 	} {
-		resp := s.post("/api/hooks/"+path, body)
-		resp.wantError(t, 503, "later")
-		if resp.header.Get("Retry-After") == "" {
+		resp := s.Post("/api/hooks/"+path, body)
+		resp.WantError(t, 503, "later")
+		if resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: there is no Retry-After", path)
 		}
 	}
-	resp := s.post("/api/hooks/agent", `{"message":"x","syncResponse":true}`)
-	resp.wantError(t, 503, "later")
-	if resp.header.Get("Retry-After") == "" {
+	resp := s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true}`)
+	resp.WantError(t, 503, "later")
+	if resp.Header.Get("Retry-After") == "" {
 		t.Error("sync: there is no Retry-After")
 	}
 	close(release)
-	if got := rn.next().text("message"); got != "second" {
+	if got := rn.Next().Text("message"); got != "second" {
 		t.Errorf("got turn %q", got)
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestFullChatIs503ForThatChatAlone(t *testing.T) {
 	release := make(chan struct{})
-	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
-	s := startSite(t, hooks(rn, "chat_limit 1"))
+	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "chat_limit 1"))
 	defer close(release)
-	s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
-	rn.next()
-	s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
-	resp := s.post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
-	resp.wantError(t, 503, "later")
-	if resp.header.Get("Retry-After") == "" {
+	s.Post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	rn.Next()
+	s.Post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	resp := s.Post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
+	resp.WantError(t, 503, "later")
+	if resp.Header.Get("Retry-After") == "" {
 		t.Error("there is no Retry-After")
 	}
-	if resp := s.post("/api/hooks/wake", `{"text":"a","chatId":"other"}`); resp.status != 200 {
-		t.Errorf("another chat: got %d %s", resp.status, resp.body)
+	if resp := s.Post("/api/hooks/wake", `{"text":"a","chatId":"other"}`); resp.Status != 200 {
+		t.Errorf("another chat: got %d %s", resp.Status, resp.Body)
 	}
 }
 
 func TestFailedRunnerIs502(t *testing.T) {
 	const leak = "secret words of the upstream"
-	for name, reply := range map[string]func(http.ResponseWriter, *http.Request, turn){
-		"status 500": func(w http.ResponseWriter, _ *http.Request, _ turn) { http.Error(w, leak, 500) },
-		"status 404": func(w http.ResponseWriter, _ *http.Request, _ turn) { http.Error(w, leak, 404) },
-		"status 204": func(w http.ResponseWriter, _ *http.Request, _ turn) { w.WriteHeader(204) },
-		"a redirect": func(w http.ResponseWriter, r *http.Request, _ turn) {
+	for name, reply := range map[string]func(http.ResponseWriter, *http.Request, hookstest.Turn){
+		"status 500": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { http.Error(w, leak, 500) },
+		"status 404": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { http.Error(w, leak, 404) },
+		"status 204": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { w.WriteHeader(204) },
+		"a redirect": func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		},
-		"bad JSON": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+		"bad JSON": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"answer":"`+leak+`"}`)
 		},
-		"an error event": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+		"an error event": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "event: error\ndata: "+leak+"\n\n")
 		},
-		"a stream cut off": func(w http.ResponseWriter, _ *http.Request, _ turn) {
+		"a stream cut off": func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "event: delta\ndata: "+leak+"\n\n")
 		},
-		"a broken connection": func(http.ResponseWriter, *http.Request, turn) { panic(http.ErrAbortHandler) },
-		"too long a reply":    func(w http.ResponseWriter, _ *http.Request, _ turn) { _, _ = w.Write(make([]byte, 1<<20+1)) },
-		"invalid UTF-8":       func(w http.ResponseWriter, _ *http.Request, _ turn) { _, _ = w.Write([]byte{0xff, 0xfe}) },
+		"a broken connection": func(http.ResponseWriter, *http.Request, hookstest.Turn) { panic(http.ErrAbortHandler) },
+		"too long a reply":    func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { _, _ = w.Write(make([]byte, 1<<20+1)) },
+		"invalid UTF-8":       func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { _, _ = w.Write([]byte{0xff, 0xfe}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			rn := startRunner(t, reply)
-			s := startSite(t, hooks(rn, "workers 1"))
+			rn := hookstest.StartRunner(t, reply)
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1"))
 			for _, body := range []string{`{"message":"a","syncResponse":true}`, schemaRequest} {
-				resp := s.post("/api/hooks/agent", body)
-				resp.wantError(t, 502)
-				if strings.Contains(resp.body, leak) {
-					t.Errorf("the answer holds what the upstream said: %s", resp.body)
+				resp := s.Post("/api/hooks/agent", body)
+				resp.WantError(t, 502)
+				if strings.Contains(resp.Body, leak) {
+					t.Errorf("the answer holds what the upstream said: %s", resp.Body)
 				}
-				if id := rn.next().text("runId"); resp.header.Get("X-Service-Run-Id") != id {
-					t.Errorf("X-Service-Run-Id is %q, want %s", resp.header.Get("X-Service-Run-Id"), id)
+				if id := rn.Next().Text("runId"); resp.Header.Get("X-Service-Run-Id") != id {
+					t.Errorf("X-Service-Run-Id is %q, want %s", resp.Header.Get("X-Service-Run-Id"), id)
 				}
 			}
-			if len(rn.turns) != 0 {
+			if len(rn.Turns) != 0 {
 				t.Error("the turn was tried again")
 			}
 		})
@@ -315,12 +317,12 @@ func TestFailedRunnerIs502(t *testing.T) {
 }
 
 func TestUnreachableRunnerIs503(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, ""))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
 	rn.Close()
-	resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true}`)
-	resp.wantError(t, 503, "later")
-	if resp.header.Get("Retry-After") == "" {
+	resp := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`)
+	resp.WantError(t, 503, "later")
+	if resp.Header.Get("Retry-After") == "" {
 		t.Error("there is no Retry-After")
 	}
 }
@@ -329,125 +331,122 @@ func TestBusyRunnerIsTriedAgainWithinTheRunsTime(t *testing.T) {
 	for _, status := range []int{429, 503} {
 		t.Run(fmt.Sprintf("after %d", status), func(t *testing.T) {
 			calls := 0
-			rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) {
+			rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 				if calls++; calls == 1 {
 					w.WriteHeader(status)
 					return
 				}
 				_, _ = io.WriteString(w, "now")
 			})
-			s := startSite(t, hooks(rn, ""))
-			if resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true}`); resp.status != 200 || resp.body != "now" {
-				t.Errorf("got %d %s", resp.status, resp.body)
+			s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+			if resp := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`); resp.Status != 200 || resp.Body != "now" {
+				t.Errorf("got %d %s", resp.Status, resp.Body)
 			}
-			if first, second := rn.next(), rn.next(); first.header.Get("Idempotency-Key") != second.header.Get("Idempotency-Key") {
+			if first, second := rn.Next(), rn.Next(); first.Header.Get("Idempotency-Key") != second.Header.Get("Idempotency-Key") {
 				t.Error("the second call has another Idempotency-Key")
 			}
 		})
 	}
 	t.Run("503 if it asks for more time than there is", func(t *testing.T) {
-		rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) {
+		rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 			w.Header().Set("Retry-After", "77")
 			w.WriteHeader(503)
 		})
-		s := startSite(t, hooks(rn, ""))
-		resp := s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":5}`)
-		resp.wantError(t, 503, "later")
-		if got := resp.header.Get("Retry-After"); got != "77" {
+		s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+		resp := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":5}`)
+		resp.WantError(t, 503, "later")
+		if got := resp.Header.Get("Retry-After"); got != "77" {
 			t.Errorf("Retry-After is %q", got)
 		}
 	})
 	t.Run("504 if it is busy until the time is up", func(t *testing.T) {
-		rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, _ turn) { w.WriteHeader(429) })
-		s := startSite(t, hooks(rn, ""))
-		s.post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`).wantError(t, 504, "1 second")
+		rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { w.WriteHeader(429) })
+		s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+		s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "1 second")
 	})
 }
 
 // hang holds a turn until the caller gives up, and then tells of it.
-func hang(gone chan<- string) func(http.ResponseWriter, *http.Request, turn) {
-	return func(_ http.ResponseWriter, r *http.Request, tn turn) {
+func hang(gone chan<- string) func(http.ResponseWriter, *http.Request, hookstest.Turn) {
+	return func(_ http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
 		<-r.Context().Done()
-		gone <- tn.text("runId")
+		gone <- tn.Text("runId")
 	}
-}
-
-func receiveWithin[T any](t testing.TB, what string, c <-chan T) (value T) {
-	t.Helper()
-	select {
-	case value = <-c:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("did not happen in time: %s", what)
-	}
-	return value
 }
 
 func TestSyncRunThatDoesNotFinishInTimeIs504(t *testing.T) {
 	gone := make(chan string, 10)
-	rn := startRunner(t, hang(gone))
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, withCallbacks+"hook custom {\n action agent\n sync\n timeout 1s\n }"))
-	for _, c := range []struct{ name, path, body string }{
+	rn := hookstest.StartRunner(t, hang(gone))
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks+"hook custom {\n action agent\n sync\n timeout 1s\n }"))
+	cases := []struct{ name, path, body string }{
 		{"plain", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1}`},
 		{"schema", "agent", strings.Replace(schemaRequest, `"message"`, `"timeoutSeconds":1,"message"`, 1)},
 		{"custom hook", "custom", `{}`},
 		{"with a callback", "agent", `{"message":"a","syncResponse":true,"timeoutSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`},
-	} {
+	}
+	answers := make([]hookstest.Response, len(cases))
+	var callers sync.WaitGroup
+	for i, c := range cases {
+		callers.Go(func() { answers[i] = s.Post("/api/hooks/"+c.path, c.body) })
+	}
+	callers.Wait()
+	turns, cancelled := make(map[string]int), make(map[string]int)
+	for range cases {
+		turns[rn.Next().Text("runId")]++
+		cancelled[hookstest.ReceiveWithin(t, "the turn is cancelled", gone)]++
+	}
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			resp := s.post("/api/hooks/"+c.path, c.body)
-			resp.wantError(t, 504, "1 second")
-			id := rn.next().text("runId")
-			if resp.header.Get("X-Service-Run-Id") != id {
-				t.Errorf("X-Service-Run-Id is %q, want %s", resp.header.Get("X-Service-Run-Id"), id)
-			}
-			if got := receiveWithin(t, "the turn is cancelled", gone); got != id {
-				t.Errorf("run %s was cancelled, want %s", got, id)
+			answers[i].WantError(t, 504, "1 second")
+			if id := answers[i].Header.Get("X-Service-Run-Id"); turns[id] != 1 || cancelled[id] != 1 {
+				t.Errorf("X-Service-Run-Id is %q; there were the turns %v, and cancelled were %v", id, turns, cancelled)
 			}
 		})
 	}
-	got := callbacks.next()
-	if got.header.Get("X-Service-Run-Status") != "timed_out" || got.header.Get("Content-Type") != "application/json" {
+	got := callbacks.Next()
+	if got.Header.Get("X-Service-Run-Status") != "timed_out" || got.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the callback is %+v", got)
 	}
-	response{status: 504, header: got.header, body: got.body}.wantError(t, 504, "1 second")
+	hookstest.Response{Status: 504, Header: got.Header, Body: got.Body}.WantError(t, 504, "1 second")
 }
 
 func TestTimeIsUpForAQueuedSyncRunToo(t *testing.T) {
 	release := make(chan struct{})
-	rn := startRunner(t, func(http.ResponseWriter, *http.Request, turn) { <-release })
-	s := startSite(t, hooks(rn, "workers 1"))
-	s.post("/api/hooks/agent", `{"message":"first"}`)
-	rn.next()
-	s.post("/api/hooks/agent", `{"message":"second","syncResponse":true,"timeoutSeconds":1}`).wantError(t, 504, "1 second")
+	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1"))
+	s.Post("/api/hooks/agent", `{"message":"first"}`)
+	rn.Next()
+	s.Post("/api/hooks/agent", `{"message":"second","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "1 second")
 	close(release)
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 }
 
 func TestTimeIsUpForAsyncRunsToo(t *testing.T) {
 	gone := make(chan string, 10)
-	rn := startRunner(t, hang(gone))
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, withCallbacks))
-	resp := s.post("/api/hooks/agent", `{"message":"a","timeoutSeconds":1,"callbackUrl":"`+callbacks.URL+`"}`)
-	id := resp.wantBody(t, 202, "status", "runId", "chatId")["runId"]
-	if got := receiveWithin(t, "the turn is cancelled", gone); got != id {
+	rn := hookstest.StartRunner(t, hang(gone))
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, hookstest.WithCallbacks))
+	resp := s.Post("/api/hooks/agent", `{"message":"a","timeoutSeconds":1,"callbackUrl":"`+callbacks.URL+`"}`)
+	id := resp.WantBody(t, 202, "status", "runId", "chatId")["runId"]
+	if got := hookstest.ReceiveWithin(t, "the turn is cancelled", gone); got != id {
 		t.Errorf("run %s was cancelled, want %s", got, id)
 	}
-	if got := callbacks.next(); got.header.Get("X-Service-Run-Status") != "timed_out" || got.header.Get("X-Service-Run-Id") != id {
+	if got := callbacks.Next(); got.Header.Get("X-Service-Run-Status") != "timed_out" || got.Header.Get("X-Service-Run-Id") != id {
 		t.Errorf("the callback is %+v", got)
 	}
 }
 
 // leave sends a webhook and goes away once the runner has its turn.
-func leave(t *testing.T, s *server, rn *runner, body string) turn {
+func leave(t *testing.T, s *hookstest.Server, rn *hookstest.Runner, body string) hookstest.Turn {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/api/hooks/agent", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/api/hooks/agent", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Authorization", "Bearer "+hookstest.Token)
 	left := make(chan error, 1)
 	go func() {
 		resp, err := http.DefaultClient.Do(req)
@@ -456,7 +455,7 @@ func leave(t *testing.T, s *server, rn *runner, body string) turn {
 		}
 		left <- err
 	}()
-	tn := rn.next()
+	tn := rn.Next()
 	cancel()
 	if err := <-left; err == nil {
 		t.Error("the caller got an answer")
@@ -466,44 +465,44 @@ func leave(t *testing.T, s *server, rn *runner, body string) turn {
 
 func TestRunIsCancelledWhenItsCallerGoesAway(t *testing.T) {
 	gone := make(chan string, 1)
-	rn := startRunner(t, hang(gone))
-	s := startSite(t, hooks(rn, ""))
+	rn := hookstest.StartRunner(t, hang(gone))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
 	tn := leave(t, s, rn, `{"message":"a","syncResponse":true}`)
-	if got := receiveWithin(t, "the turn is cancelled", gone); got != tn.text("runId") {
-		t.Errorf("run %s was cancelled, want %s", got, tn.text("runId"))
+	if got := hookstest.ReceiveWithin(t, "the turn is cancelled", gone); got != tn.Text("runId") {
+		t.Errorf("run %s was cancelled, want %s", got, tn.Text("runId"))
 	}
 }
 
 func TestRunWithACallbackGoesOnWhenItsCallerGoesAway(t *testing.T) {
 	release := make(chan struct{})
-	rn := startRunner(t, func(w http.ResponseWriter, r *http.Request, _ turn) {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
 		select {
 		case <-release:
 			_, _ = io.WriteString(w, "for the callback")
 		case <-r.Context().Done():
 		}
 	})
-	callbacks := startReceiver(t)
-	s := startSite(t, hooks(rn, "workers 1\n"+withCallbacks))
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n"+hookstest.WithCallbacks))
 	tn := leave(t, s, rn, `{"message":"a","syncResponse":true,"callbackUrl":"`+callbacks.URL+`"}`)
 	close(release)
-	got := callbacks.next()
-	if got.body != "for the callback" || got.header.Get("X-Service-Run-Status") != "completed" || got.header.Get("X-Service-Run-Id") != tn.text("runId") {
+	got := callbacks.Next()
+	if got.Body != "for the callback" || got.Header.Get("X-Service-Run-Status") != "completed" || got.Header.Get("X-Service-Run-Id") != tn.Text("runId") {
 		t.Errorf("the callback is %+v", got)
 	}
 }
 
 func TestThrottledCredentialsAre429(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n token "+token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
 	for range 20 {
-		s.request("POST", "/api/hooks/wake", `{"text":"a"}`).wantError(t, 401)
+		s.Request("POST", "/api/hooks/wake", `{"text":"a"}`).WantError(t, 401)
 	}
-	resp := s.request("POST", "/api/hooks/wake", `{"text":"a"}`)
-	resp.wantError(t, 429, "address")
-	if resp.header.Get("Retry-After") == "" {
+	resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`)
+	resp.WantError(t, 429, "address")
+	if resp.Header.Get("Retry-After") == "" {
 		t.Error("there is no Retry-After")
 	}
-	if resp := s.post("/api/hooks/wake", `{"text":"a"}`); resp.status != 200 {
-		t.Errorf("a good credential: got %d", resp.status)
+	if resp := s.Post("/api/hooks/wake", `{"text":"a"}`); resp.Status != 200 {
+		t.Errorf("a good credential: got %d", resp.Status)
 	}
 }

@@ -6,35 +6,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// patchSettings changes live settings, which must go well.
-func (s *server) patchSettings(body string) response {
-	s.t.Helper()
-	resp := s.adminRequest("PATCH", "/hooks/settings", body)
-	if resp.status != 200 {
-		s.t.Fatalf("PATCH settings %s: got %d %s", body, resp.status, resp.body)
-	}
-	return resp
-}
-
-// putMapping saves a live mapping, which must go well.
-func (s *server) putMapping(name, body string) {
-	s.t.Helper()
-	resp := s.adminRequest("PUT", "/hooks/mappings/"+name, body)
-	if resp.status != 200 {
-		s.t.Fatalf("PUT mapping %s %s: got %d %s", name, body, resp.status, resp.body)
-	}
-}
-
 func TestDefaultSettingsAreShownByTheAdminAPI(t *testing.T) {
-	s := startSite(t, "hooks")
-	resp := s.adminRequest("GET", "/hooks/settings", "")
-	if resp.status != 200 || resp.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("got %d, %s", resp.status, resp.header.Get("Content-Type"))
+	s := hookstest.StartSite(t, "hooks")
+	resp := s.AdminRequest("GET", "/hooks/settings", "")
+	if resp.Status != 200 || resp.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("got %d, %s", resp.Status, resp.Header.Get("Content-Type"))
 	}
 	var got map[string]any
-	if err := json.Unmarshal([]byte(resp.body), &got); err != nil {
+	if err := json.Unmarshal([]byte(resp.Body), &got); err != nil {
 		t.Fatal(err)
 	}
 	for field, want := range map[string]any{
@@ -54,7 +37,7 @@ func TestDefaultSettingsAreShownByTheAdminAPI(t *testing.T) {
 		if list, ok := got["mappings"].([]any); !ok || len(list) != 0 {
 			t.Errorf("got %v, want an empty list", got["mappings"])
 		}
-		if body := strings.TrimSpace(s.adminRequest("GET", "/hooks/mappings", "").body); body != "[]" {
+		if body := strings.TrimSpace(s.AdminRequest("GET", "/hooks/mappings", "").Body); body != "[]" {
 			t.Errorf("got %s", body)
 		}
 	})
@@ -73,75 +56,75 @@ var endpoints = []struct{ name, path, body string }{
 }
 
 func TestEverythingIsNotFoundWhileWebhooksAreOff(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, "hooks {\n token "+token+"\n runner http "+rn.URL+"\n workers 1\n hook custom\n}")
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n runner http "+rn.URL+"\n workers 1\n hook custom\n}")
 	for _, e := range endpoints {
 		t.Run(e.name, func(t *testing.T) {
-			s.post(e.path, e.body).wantError(t, 404)
-			s.request("POST", e.path, e.body, "Authorization", "Bearer wrong").wantError(t, 404)
-			s.request("POST", e.path, e.body).wantError(t, 404)
-			s.request("GET", e.path, "").wantError(t, 404)
+			s.Post(e.path, e.body).WantError(t, 404)
+			s.Request("POST", e.path, e.body, "Authorization", "Bearer wrong").WantError(t, 404)
+			s.Request("POST", e.path, e.body).WantError(t, 404)
+			s.Request("GET", e.path, "").WantError(t, 404)
 		})
 	}
 
 	t.Run("until they are enabled", func(t *testing.T) {
-		if got := s.patchSettings(`{"enabled":true}`).field(t, "enabled"); got != true {
+		if got := s.PatchSettings(`{"enabled":true}`).Field(t, "enabled"); got != true {
 			t.Errorf("shown as %v", got)
 		}
-		rn.wantNoTurn(s)
+		rn.WantNoTurn(s)
 		for _, e := range endpoints {
-			if resp := s.post(e.path, e.body); resp.status/100 != 2 {
-				t.Errorf("%s: got %d %s", e.name, resp.status, resp.body)
+			if resp := s.Post(e.path, e.body); resp.Status/100 != 2 {
+				t.Errorf("%s: got %d %s", e.name, resp.Status, resp.Body)
 			}
-			rn.next()
+			rn.Next()
 		}
 	})
 
 	t.Run("and again when they are switched off", func(t *testing.T) {
-		s.patchSettings(`{"enabled":false}`)
+		s.PatchSettings(`{"enabled":false}`)
 		for _, e := range endpoints {
-			s.post(e.path, e.body).wantError(t, 404)
+			s.Post(e.path, e.body).WantError(t, 404)
 		}
 	})
 }
 
 func TestEnabledWithoutATokenIsStillOff(t *testing.T) {
-	s := startSite(t, "hooks {\n enabled\n hook custom\n hook signed {\n auth hmac X-Signature secret\n }\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n hook custom\n hook signed {\n auth hmac X-Signature secret\n }\n}")
 	for _, e := range endpoints {
-		s.post(e.path, e.body).wantError(t, 404)
-		s.request("POST", e.path, e.body, "Authorization", "Bearer ").wantError(t, 404)
+		s.Post(e.path, e.body).WantError(t, 404)
+		s.Request("POST", e.path, e.body, "Authorization", "Bearer ").WantError(t, 404)
 	}
-	s.request("POST", "/api/hooks/signed", "{}", "X-Signature", signature("secret", "{}")).wantError(t, 404)
+	s.Request("POST", "/api/hooks/signed", "{}", "X-Signature", signature("secret", "{}")).WantError(t, 404)
 
-	s.patchSettings(`{"token":"` + token + `"}`)
+	s.PatchSettings(`{"token":"` + hookstest.Token + `"}`)
 	for _, e := range endpoints {
-		if resp := s.post(e.path, e.body); resp.status/100 != 2 {
-			t.Errorf("%s: got %d %s after a token was set", e.name, resp.status, resp.body)
+		if resp := s.Post(e.path, e.body); resp.Status/100 != 2 {
+			t.Errorf("%s: got %d %s after a token was set", e.name, resp.Status, resp.Body)
 		}
 	}
-	s.patchSettings(`{"token":null}`)
-	s.post("/api/hooks/wake", `{"text":"hello"}`).wantError(t, 404)
+	s.PatchSettings(`{"token":null}`)
+	s.Post("/api/hooks/wake", `{"text":"hello"}`).WantError(t, 404)
 }
 
 func TestTokenGuardsBuiltInEndpointsAndBearerHooks(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "workers 1\n hook custom"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n hook custom"))
 	for _, e := range endpoints {
 		t.Run(e.name, func(t *testing.T) {
-			s.request("POST", e.path, e.body, "Authorization", "Bearer not-the-token").wantError(t, 401, "Authorization: Bearer")
+			s.Request("POST", e.path, e.body, "Authorization", "Bearer not-the-token").WantError(t, 401, "Authorization: Bearer")
 		})
 	}
-	rn.wantNoTurn(s)
+	rn.WantNoTurn(s)
 	for _, e := range endpoints {
-		if resp := s.post(e.path, e.body); resp.status/100 != 2 {
-			t.Errorf("%s: got %d %s", e.name, resp.status, resp.body)
+		if resp := s.Post(e.path, e.body); resp.Status/100 != 2 {
+			t.Errorf("%s: got %d %s", e.name, resp.Status, resp.Body)
 		}
 	}
 }
 
 func TestDefaultTimeoutIsThatOfRunsThatNameNone(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, `
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, `
 		hook custom {
 			action agent
 		}
@@ -152,24 +135,24 @@ func TestDefaultTimeoutIsThatOfRunsThatNameNone(t *testing.T) {
 	check := func(t *testing.T, path, body string, want int) {
 		t.Helper()
 		before := time.Now()
-		if resp := s.post(path, body); resp.status/100 != 2 {
-			t.Fatalf("got %d %s", resp.status, resp.body)
+		if resp := s.Post(path, body); resp.Status/100 != 2 {
+			t.Fatalf("got %d %s", resp.Status, resp.Body)
 		}
-		tn := rn.next()
+		tn := rn.Next()
 		after := time.Now()
-		if got := fmt.Sprint(tn.body["timeoutSeconds"]); got != fmt.Sprint(want) {
+		if got := fmt.Sprint(tn.Body["timeoutSeconds"]); got != fmt.Sprint(want) {
 			t.Errorf("the runner was given %s seconds, want %d", got, want)
 		}
-		deadline, err := time.Parse(time.RFC3339, tn.header.Get("X-Service-Deadline"))
+		deadline, err := time.Parse(time.RFC3339, tn.Header.Get("X-Service-Deadline"))
 		limit := time.Duration(want) * time.Second
 		if err != nil || deadline.Before(before.Add(limit).Truncate(time.Second)) || deadline.After(after.Add(limit)) {
-			t.Errorf("the deadline is %s (%v), want %d s after %s", tn.header.Get("X-Service-Deadline"), err, want, before)
+			t.Errorf("the deadline is %s (%v), want %d s after %s", tn.Header.Get("X-Service-Deadline"), err, want, before)
 		}
 	}
 	for _, e := range endpoints {
 		t.Run("300 s by default for "+e.name, func(t *testing.T) { check(t, e.path, e.body, 300) })
 	}
-	s.patchSettings(`{"defaultTimeoutSeconds":42}`)
+	s.PatchSettings(`{"defaultTimeoutSeconds":42}`)
 	for _, e := range endpoints {
 		t.Run("as it is set for "+e.name, func(t *testing.T) { check(t, e.path, e.body, 42) })
 	}
@@ -180,117 +163,107 @@ func TestDefaultTimeoutIsThatOfRunsThatNameNone(t *testing.T) {
 }
 
 func TestMaxPayloadSizeBoundsCustomHooks(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "workers 1\n hook custom"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n hook custom"))
 	body := func(size int) string { return `{"a":"` + strings.Repeat("x", size-8) + `"}` }
 	check := func(t *testing.T, limit int) {
 		t.Helper()
-		resp := s.post("/api/hooks/custom", body(limit+1))
-		resp.wantError(t, 413, fmt.Sprint(limit))
-		rn.wantNoTurn(s)
-		if resp := s.post("/api/hooks/custom", body(limit)); resp.status != 200 {
-			t.Errorf("a body of %d bytes: got %d %s", limit, resp.status, resp.body)
+		resp := s.Post("/api/hooks/custom", body(limit+1))
+		resp.WantError(t, 413, fmt.Sprint(limit))
+		rn.WantNoTurn(s)
+		if resp := s.Post("/api/hooks/custom", body(limit)); resp.Status != 200 {
+			t.Errorf("a body of %d bytes: got %d %s", limit, resp.Status, resp.Body)
 		}
-		if got := rn.next().text("message"); !strings.Contains(got, body(limit)) {
+		if got := rn.Next().Text("message"); !strings.Contains(got, body(limit)) {
 			t.Errorf("the message has %d bytes", len(got))
 		}
 	}
 	t.Run("64 KB by default", func(t *testing.T) { check(t, 65536) })
 	t.Run("set as bytes", func(t *testing.T) {
-		s.patchSettings(`{"maxPayloadSize":100}`)
+		s.PatchSettings(`{"maxPayloadSize":100}`)
 		check(t, 100)
 	})
 	t.Run("set with a unit and shown as bytes", func(t *testing.T) {
-		if got := s.patchSettings(`{"maxPayloadSize":"128KB"}`).field(t, "maxPayloadSize"); got != 131072.0 {
+		if got := s.PatchSettings(`{"maxPayloadSize":"128KB"}`).Field(t, "maxPayloadSize"); got != 131072.0 {
 			t.Errorf("shown as %v", got)
 		}
 		check(t, 131072)
 	})
 	t.Run("without a length", func(t *testing.T) {
-		s.patchSettings(`{"maxPayloadSize":100}`)
-		s.postChunked("/api/hooks/custom", body(101)).wantError(t, 413, "100")
-		if resp := s.postChunked("/api/hooks/custom", body(100)); resp.status != 200 {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		s.PatchSettings(`{"maxPayloadSize":100}`)
+		s.PostChunked("/api/hooks/custom", body(101)).WantError(t, 413, "100")
+		if resp := s.PostChunked("/api/hooks/custom", body(100)); resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	})
 }
 
 func TestDefaultMemoryPresetIsThatOfRunsThatNameNone(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, "hook custom"))
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "hook custom"))
 	for _, e := range endpoints {
 		t.Run("disabled by default for "+e.name, func(t *testing.T) {
-			s.post(e.path, e.body)
-			rn.next().wantMemory(t, "disabled")
+			s.Post(e.path, e.body)
+			rn.Next().WantMemory(t, "disabled")
 		})
 	}
-	s.patchSettings(`{"memoryPreset":"ops_support"}`)
+	s.PatchSettings(`{"memoryPreset":"ops_support"}`)
 	for _, e := range endpoints {
 		t.Run("as it is set for "+e.name, func(t *testing.T) {
-			s.post(e.path, e.body)
-			rn.next().wantMemory(t, "ops_support")
+			s.Post(e.path, e.body)
+			rn.Next().WantMemory(t, "ops_support")
 		})
-	}
-}
-
-// wantMemory checks what the runner was told about memory.
-func (t turn) wantMemory(tb testing.TB, preset string) {
-	tb.Helper()
-	on := preset != "disabled"
-	want := asJSON(tb, map[string]any{"preset": preset, "recall": on, "persist": on})
-	if got := asJSON(tb, t.body["memory"]); got != want {
-		tb.Errorf("the runner was given memory %s, want %s", got, want)
 	}
 }
 
 func TestMappingIsLiveOnTheNextRequest(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, ""))
-	s.post("/api/hooks/deploys", `{"v":1}`).wantError(t, 404)
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	s.Post("/api/hooks/deploys", `{"v":1}`).WantError(t, 404)
 
-	s.putMapping("deploys", `{"action":"agent","messageTemplate":"deployed {v}"}`)
-	if resp := s.post("/api/hooks/deploys", `{"v":1}`); resp.status != 202 {
-		t.Fatalf("after it was saved: got %d %s", resp.status, resp.body)
+	s.PutMapping("deploys", `{"action":"agent","messageTemplate":"deployed {v}"}`)
+	if resp := s.Post("/api/hooks/deploys", `{"v":1}`); resp.Status != 202 {
+		t.Fatalf("after it was saved: got %d %s", resp.Status, resp.Body)
 	}
-	if got := rn.next().text("message"); got != "deployed 1" {
+	if got := rn.Next().Text("message"); got != "deployed 1" {
 		t.Errorf("got message %q", got)
 	}
 
-	s.putMapping("deploys", `{"action":"agent","messageTemplate":"version {v}"}`)
-	s.post("/api/hooks/deploys", `{"v":2}`)
-	if got := rn.next().text("message"); got != "version 2" {
+	s.PutMapping("deploys", `{"action":"agent","messageTemplate":"version {v}"}`)
+	s.Post("/api/hooks/deploys", `{"v":2}`)
+	if got := rn.Next().Text("message"); got != "version 2" {
 		t.Errorf("after it was changed: got message %q", got)
 	}
 
-	if resp := s.adminRequest("DELETE", "/hooks/mappings/deploys", ""); resp.status != 204 || resp.body != "" {
-		t.Errorf("DELETE: got %d %q", resp.status, resp.body)
+	if resp := s.AdminRequest("DELETE", "/hooks/mappings/deploys", ""); resp.Status != 204 || resp.Body != "" {
+		t.Errorf("DELETE: got %d %q", resp.Status, resp.Body)
 	}
-	s.post("/api/hooks/deploys", `{"v":3}`).wantError(t, 404)
+	s.Post("/api/hooks/deploys", `{"v":3}`).WantError(t, 404)
 }
 
 func TestMappingsCanBeSetAsAList(t *testing.T) {
-	rn := startRunner(t, nil)
-	s := startSite(t, hooks(rn, ""))
-	s.patchSettings(`{"mappings":[{"name":"one","messageTemplate":"1"},{"name":"two","action":"agent","messageTemplate":"2"}]}`)
-	if resp := s.post("/api/hooks/one", `{}`); resp.status != 200 {
-		t.Errorf("one: got %d", resp.status)
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	s.PatchSettings(`{"mappings":[{"name":"one","messageTemplate":"1"},{"name":"two","action":"agent","messageTemplate":"2"}]}`)
+	if resp := s.Post("/api/hooks/one", `{}`); resp.Status != 200 {
+		t.Errorf("one: got %d", resp.Status)
 	}
-	if resp := s.post("/api/hooks/two", `{}`); resp.status != 202 {
-		t.Errorf("two: got %d", resp.status)
+	if resp := s.Post("/api/hooks/two", `{}`); resp.Status != 202 {
+		t.Errorf("two: got %d", resp.Status)
 	}
-	s.patchSettings(`{"mappings":[]}`)
-	s.post("/api/hooks/one", `{}`).wantError(t, 404)
+	s.PatchSettings(`{"mappings":[]}`)
+	s.Post("/api/hooks/one", `{}`).WantError(t, 404)
 }
 
 func TestNullSetsASettingBackToItsDefault(t *testing.T) {
-	s := startSite(t, "hooks")
-	before := s.adminRequest("GET", "/hooks/settings", "").body
-	s.patchSettings(`{"enabled":true,"token":"x","defaultTimeoutSeconds":9,"maxPayloadSize":9,"memoryPreset":"coding_deep","mappings":[{"name":"a"}]}`)
-	if now := s.adminRequest("GET", "/hooks/settings", "").body; now == before {
+	s := hookstest.StartSite(t, "hooks")
+	before := s.AdminRequest("GET", "/hooks/settings", "").Body
+	s.PatchSettings(`{"enabled":true,"token":"x","defaultTimeoutSeconds":9,"maxPayloadSize":9,"memoryPreset":"coding_deep","mappings":[{"name":"a"}]}`)
+	if now := s.AdminRequest("GET", "/hooks/settings", "").Body; now == before {
 		t.Fatal("nothing was set")
 	}
-	s.patchSettings(`{"enabled":null,"token":null,"defaultTimeoutSeconds":null,"maxPayloadSize":null,"memoryPreset":null,"mappings":null}`)
-	if now := s.adminRequest("GET", "/hooks/settings", "").body; now != before {
+	s.PatchSettings(`{"enabled":null,"token":null,"defaultTimeoutSeconds":null,"maxPayloadSize":null,"memoryPreset":null,"mappings":null}`)
+	if now := s.AdminRequest("GET", "/hooks/settings", "").Body; now != before {
 		t.Errorf("the settings became\n%s\nand were\n%s", now, before)
 	}
 }

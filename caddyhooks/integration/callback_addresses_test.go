@@ -1,6 +1,6 @@
 //go:build linux
 
-package caddyhooks_test
+package integration
 
 import (
 	"context"
@@ -26,6 +26,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Why callback URLs are refused.
@@ -169,7 +171,7 @@ var insideHTTPS = []string{"https://loopback.test/", "https://loopback.test:8443
 
 // hooksWith is a hooks directive with webhooks on, a runner that repeats the message, and more.
 func hooksWith(more string) string {
-	return "hooks {\n\tenabled\n\ttoken " + token + "\n\trunner echo\n" + more + "\n}"
+	return "hooks {\n\tenabled\n\ttoken " + hookstest.Token + "\n\trunner echo\n" + more + "\n}"
 }
 
 const everythingAllowed = "\ncallbacks {\n\tallow 0.0.0.0/0 ::/0\n\tports *\n}\n"
@@ -180,7 +182,7 @@ func TestRefusedCallbackURLsReachNothing(t *testing.T) {
 	}
 	startNameServer(t, zoneOf(insideNames))
 	w := startWatch(t, nil)
-	s := startSite(t, hooksWith(""))
+	s := hookstest.StartSite(t, hooksWith(""))
 
 	seen := make(map[string]bool)
 	for _, group := range refusedURLs {
@@ -192,14 +194,14 @@ func TestRefusedCallbackURLsReachNothing(t *testing.T) {
 				seen[url] = true
 				in := func(body map[string]any) string {
 					body["callbackUrl"] = url
-					return asJSON(t, body)
+					return hookstest.AsJSON(t, body)
 				}
-				s.post("/api/hooks/agent", in(map[string]any{"message": "x"})).wantError(t, 400, "callbackUrl", group.why)
-				s.post("/api/hooks/agent", in(map[string]any{"message": "x", "syncResponse": true})).wantError(t, 400, "callbackUrl", group.why)
+				s.Post("/api/hooks/agent", in(map[string]any{"message": "x"})).WantError(t, 400, "callbackUrl", group.why)
+				s.Post("/api/hooks/agent", in(map[string]any{"message": "x", "syncResponse": true})).WantError(t, 400, "callbackUrl", group.why)
 				for _, action := range []string{"agent", "wake"} {
 					mapping := in(map[string]any{"action": action, "name": "hook"})
-					s.adminRequest("PUT", "/hooks/mappings/hook", mapping).wantAdminError(t, 400, "callbackUrl", group.why)
-					s.adminRequest("PATCH", "/hooks/settings", `{"mappings":[`+mapping+`]}`).wantAdminError(t, 400, "callbackUrl", group.why)
+					s.AdminRequest("PUT", "/hooks/mappings/hook", mapping).WantAdminError(t, 400, "callbackUrl", group.why)
+					s.AdminRequest("PATCH", "/hooks/settings", `{"mappings":[`+mapping+`]}`).WantAdminError(t, 400, "callbackUrl", group.why)
 				}
 				wantNotAdapted(t, url, group.why)
 				if t.Failed() {
@@ -209,12 +211,12 @@ func TestRefusedCallbackURLsReachNothing(t *testing.T) {
 		})
 	}
 	for _, url := range []string{`""`, `" "`, `"\u0000"`, `7`, `["http://public.test/"]`, `{"url":"http://public.test/"}`} {
-		s.post("/api/hooks/agent", `{"message":"x","callbackUrl":`+url+`}`).wantError(t, 400, "callbackUrl")
+		s.Post("/api/hooks/agent", `{"message":"x","callbackUrl":`+url+`}`).WantError(t, 400, "callbackUrl")
 	}
-	if ids, _ := s.listed(""); len(ids) > 0 {
+	if ids, _ := s.Listed(""); len(ids) > 0 {
 		t.Errorf("the runs %v are stored", ids)
 	}
-	s.adminRequest("GET", "/hooks/mappings", "").wantJSON(t, `[]`)
+	s.AdminRequest("GET", "/hooks/mappings", "").WantJSON(t, `[]`)
 	w.wantNobody(t)
 }
 
@@ -229,15 +231,15 @@ func wantNotAdapted(t *testing.T, url, why string) {
 }
 
 func TestConfigurationsWithRefusedCallbackURLsAreNotLoaded(t *testing.T) {
-	s := newServer(t)
-	text := s.caddyfile(s.site + " {\n" + hooksWith("hook x {\n action agent\n callback_url http://public.test/here\n }") + "\n}\n")
+	s := hookstest.NewServer(t)
+	text := s.Caddyfile(s.Site + " {\n" + hooksWith("hook x {\n action agent\n callback_url http://public.test/here\n }") + "\n}\n")
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range refusedURLs {
 		url := group.urls[0] // loading takes its time
-		hostile := strings.Replace(string(config), `"http://public.test/here"`, asJSON(t, url), 1)
+		hostile := strings.Replace(string(config), `"http://public.test/here"`, hookstest.AsJSON(t, url), 1)
 		if err := caddy.Load([]byte(hostile), true); err == nil || !strings.Contains(err.Error(), "callbackUrl") || !strings.Contains(err.Error(), group.why) {
 			t.Errorf("with the URL %.100q: %v", url, err)
 		}
@@ -253,7 +255,7 @@ func TestRefusedCallbackURLsArriveWhereAllIsAllowed(t *testing.T) {
 	zone["public.test"] = always(publicAddr)
 	startNameServer(t, zone)
 	w := startWatch(t, nil)
-	s := startSite(t, hooksWith(everythingAllowed))
+	s := hookstest.StartSite(t, hooksWith(everythingAllowed))
 	var urls []string
 	for _, group := range refusedURLs {
 		if group.wouldArrive {
@@ -271,7 +273,7 @@ func TestNamesThatLeadInsideReachNothing(t *testing.T) {
 	maps.Copy(zone, zoneOf(deadNames))
 	startNameServer(t, zone)
 	w := startWatch(t, nil)
-	s := startSite(t, hooksWith("hook pinned {\n action agent\n callback_url http://loopback.test/\n }"))
+	s := hookstest.StartSite(t, hooksWith("hook pinned {\n action agent\n callback_url http://loopback.test/\n }"))
 
 	var urls []string
 	for name := range insideNames {
@@ -285,46 +287,46 @@ func TestNamesThatLeadInsideReachNothing(t *testing.T) {
 		for name := range deadNames {
 			all = append(all, "http://"+name+"/")
 		}
-		runs := s.askForCallbacks(all)
+		runs := askForCallbacks(s, all)
 		for i, url := range all {
-			run := s.tried(runs[i])
-			if !run.refusedInside() {
-				t.Errorf("%.100q: %s", url, run.body)
+			run := tried(s, runs[i])
+			if !refusedInside(run) {
+				t.Errorf("%.100q: %s", url, run.Body)
 			}
 			host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 			for _, address := range insideNames[host] {
-				if strings.Contains(run.body, address) && !strings.Contains(host, address) {
-					t.Errorf("%.100q: the run tells of %s: %s", url, address, run.body)
+				if strings.Contains(run.Body, address) && !strings.Contains(host, address) {
+					t.Errorf("%.100q: the run tells of %s: %s", url, address, run.Body)
 				}
 			}
 		}
 	})
 	t.Run("from mappings", func(t *testing.T) {
-		s.putMapping("live", `{"action":"agent","callbackUrl":"http://mapped.test/"}`)
+		s.PutMapping("live", `{"action":"agent","callbackUrl":"http://mapped.test/"}`)
 		for _, hook := range []string{"live", "pinned"} {
-			resp := s.post("/api/hooks/"+hook, `{}`)
-			id, _ := resp.field(t, "runId").(string)
-			if resp.status != 202 {
-				t.Fatalf("got %d %s", resp.status, resp.body)
+			resp := s.Post("/api/hooks/"+hook, `{}`)
+			id, _ := resp.Field(t, "runId").(string)
+			if resp.Status != 202 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
 			}
-			if run := s.tried(id); !run.refusedInside() {
-				t.Errorf("%s: %s", hook, run.body)
+			if run := tried(s, id); !refusedInside(run) {
+				t.Errorf("%s: %s", hook, run.Body)
 			}
 		}
 	})
 	t.Run("from a request that waits", func(t *testing.T) {
-		resp := s.post("/api/hooks/agent", `{"message":"x","syncResponse":true,"callbackUrl":"http://metadata.google.internal/"}`)
-		if resp.status != 200 || resp.body != "x" {
-			t.Errorf("got %d %s", resp.status, resp.body)
+		resp := s.Post("/api/hooks/agent", `{"message":"x","syncResponse":true,"callbackUrl":"http://metadata.google.internal/"}`)
+		if resp.Status != 200 || resp.Body != "x" {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
-		if run := s.tried(resp.header.Get("X-Service-Run-Id")); !run.refusedInside() {
-			t.Errorf("the run is %s", run.body)
+		if run := tried(s, resp.Header.Get("X-Service-Run-Id")); !refusedInside(run) {
+			t.Errorf("the run is %s", run.Body)
 		}
 	})
 	w.wantNobody(t)
 
 	t.Run("and are found where all is allowed", func(t *testing.T) {
-		s.reload(hooksWith(everythingAllowed))
+		s.Reload(hooksWith(everythingAllowed))
 		w.wantAll(t, s, urls)
 	})
 }
@@ -354,7 +356,7 @@ func TestNamesThatLeadInsideAndOutside(t *testing.T) {
 	}
 	startNameServer(t, zone)
 	w := startWatch(t, nil)
-	s := startSite(t, hooksWith(""))
+	s := hookstest.StartSite(t, hooksWith(""))
 
 	t.Run("lead outside", func(t *testing.T) {
 		for range 5 {
@@ -363,16 +365,16 @@ func TestNamesThatLeadInsideAndOutside(t *testing.T) {
 		}
 	})
 	t.Run("lead nowhere when outside is down", func(t *testing.T) {
-		for _, id := range s.askForCallbacks(down) {
+		for _, id := range askForCallbacks(s, down) {
 			// Whether another attempt is due depends on which address was the first.
-			if run := s.tried(id); run.Deliveries[0].Status == "delivered" {
-				t.Errorf("the run is %s", run.body)
+			if run := tried(s, id); run.Deliveries[0].Status == "delivered" {
+				t.Errorf("the run is %s", run.Body)
 			}
 		}
 		w.wantNobody(t)
 	})
 	t.Run("lead inside where all is allowed", func(t *testing.T) {
-		s.reload(hooksWith(everythingAllowed))
+		s.Reload(hooksWith(everythingAllowed))
 		w.wantAll(t, s, []string{"http://public-first.test:8443/", "http://inside-first.test:8443/", "http://inside-6.test:8443/", "http://inside-4.test:8443/", "http://alias.test:8443/"})
 		for _, to := range w.arrivals(t) {
 			if !to.Addr().IsLoopback() {
@@ -401,29 +403,29 @@ func TestRebindingNamesReachNothingInside(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	s := startSite(t, hooksWith(""))
+	s := hookstest.StartSite(t, hooksWith(""))
 
 	// The second attempt is made after a few seconds, in which the rest is tried.
-	later := s.askForCallbacks([]string{"http://outside-then-inside.test/later"})[0]
-	if run := s.tried(later); run.Deliveries[0].Status != "pending" || !strings.Contains(run.Deliveries[0].LastError, "503") {
-		t.Errorf("after the first attempt the run is %s", run.body)
+	later := askForCallbacks(s, []string{"http://outside-then-inside.test/later"})[0]
+	if run := tried(s, later); run.Deliveries[0].Status != "pending" || !strings.Contains(run.Deliveries[0].LastError, "503") {
+		t.Errorf("after the first attempt the run is %s", run.Body)
 	}
 	t.Run("when they lead inside at first", func(t *testing.T) {
-		if run := s.tried(s.askForCallbacks([]string{"http://inside-then-outside.test/"})[0]); !run.refusedInside() {
-			t.Errorf("the run is %s", run.body)
+		if run := tried(s, askForCallbacks(s, []string{"http://inside-then-outside.test/"})[0]); !refusedInside(run) {
+			t.Errorf("the run is %s", run.Body)
 		}
 	})
 	t.Run("when they change all the time", func(t *testing.T) {
 		for _, host := range []string{"turns.test", "turns-6.test", "turns-of-metadata.test", "turns-of-alias.test"} {
 			var delivered, refused int
-			for _, id := range s.askForCallbacks(slices.Repeat([]string{"http://" + host + "/"}, 40)) {
-				switch run := s.tried(id); {
+			for _, id := range askForCallbacks(s, slices.Repeat([]string{"http://" + host + "/"}, 40)) {
+				switch run := tried(s, id); {
 				case run.Deliveries[0].Status == "delivered" && run.Deliveries[0].Attempts == 1:
 					delivered++
-				case run.refusedInside():
+				case refusedInside(run):
 					refused++
 				default:
-					t.Errorf("%s: the run is %s", host, run.body)
+					t.Errorf("%s: the run is %s", host, run.Body)
 				}
 			}
 			// A name may have addresses of both kinds at once, when it is asked for both.
@@ -432,8 +434,8 @@ func TestRebindingNamesReachNothingInside(t *testing.T) {
 			}
 		}
 	})
-	within(t, 30*time.Second, "the second attempt is over", func() bool { return s.run(later).Deliveries[0].Status != "pending" })
-	if d := s.run(later).Deliveries[0]; d.Status != "dead" || d.Attempts != 2 || !strings.Contains(d.LastError, insideReason) {
+	hookstest.Within(t, 30*time.Second, "the second attempt is over", func() bool { return s.Run(later).Deliveries[0].Status != "pending" })
+	if d := s.Run(later).Deliveries[0]; d.Status != "dead" || d.Attempts != 2 || !strings.Contains(d.LastError, insideReason) {
 		t.Errorf("after the second attempt the delivery is %+v", d)
 	}
 	w.wantOnlyPublic(t)
@@ -460,7 +462,7 @@ func TestCallbacksFollowNoRedirects(t *testing.T) {
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, `<meta http-equiv="refresh" content="0; url=`+target+`"><script>location = "`+target+`"</script>`)
 	})
-	s := startSite(t, hooksWith("callbacks {\n allow 127.0.0.2\n }"))
+	s := hookstest.StartSite(t, hooksWith("callbacks {\n allow 127.0.0.2\n }"))
 
 	for _, code := range []int{200, 201, 202, 300, 301, 302, 303, 305, 307, 308, 401, 407, 451} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
@@ -469,13 +471,13 @@ func TestCallbacksFollowNoRedirects(t *testing.T) {
 				for _, target := range targets {
 					urls = append(urls, fmt.Sprintf("%s/?code=%d&to=%s", receiver, code, target))
 				}
-				for _, id := range s.askForCallbacks(urls) {
-					run := s.tried(id)
+				for _, id := range askForCallbacks(s, urls) {
+					run := tried(s, id)
 					switch d := run.Deliveries[0]; {
 					case code < 300 && d.Status == "delivered" && d.Attempts == 1:
 					case code >= 300 && d.Status == "dead" && d.Attempts == 1 && strings.Contains(d.LastError, strconv.Itoa(code)):
 					default:
-						t.Errorf("the run is %s", run.body)
+						t.Errorf("the run is %s", run.Body)
 					}
 				}
 			}
@@ -487,9 +489,9 @@ func TestCallbacksFollowNoRedirects(t *testing.T) {
 		})
 	}
 	t.Run("that others do follow", func(t *testing.T) {
-		resp, err := tryRequest("POST", "http://127.0.0.2/?code=307&to="+targets[0], "")
-		if err != nil || resp.status != 200 {
-			t.Fatalf("got %d, %v", resp.status, err)
+		resp, err := hookstest.TryRequest("POST", "http://127.0.0.2/?code=307&to="+targets[0], "")
+		if err != nil || resp.Status != 200 {
+			t.Fatalf("got %d, %v", resp.Status, err)
 		}
 		if !slices.Contains(w.arrivals(t), netip.MustParseAddrPort("127.0.0.1:8080")) {
 			t.Error("the redirect was not followed")
@@ -505,7 +507,7 @@ func TestOnlyWhatIsAllowedIsOpen(t *testing.T) {
 	zone["public.test"] = always(publicAddr)
 	startNameServer(t, zone)
 	w := startWatch(t, nil)
-	s := newServer(t)
+	s := hookstest.NewServer(t)
 	for _, c := range []struct {
 		callbacks string
 		open      []string
@@ -562,17 +564,17 @@ func TestOnlyWhatIsAllowedIsOpen(t *testing.T) {
 		},
 	} {
 		t.Run(c.callbacks, func(t *testing.T) {
-			s.reload(hooksWith("callbacks {\n " + c.callbacks + "\n }"))
+			s.Reload(hooksWith("callbacks {\n " + c.callbacks + "\n }"))
 			for _, url := range c.refused {
-				resp := s.post("/api/hooks/agent", asJSON(t, map[string]string{"message": "x", "callbackUrl": url}))
-				resp.wantError(t, 400, "callbackUrl")
-				if resp.status != 400 {
+				resp := s.Post("/api/hooks/agent", hookstest.AsJSON(t, map[string]string{"message": "x", "callbackUrl": url}))
+				resp.WantError(t, 400, "callbackUrl")
+				if resp.Status != 400 {
 					t.Errorf("that was %s", url)
 				}
 			}
-			for i, id := range s.askForCallbacks(c.closed) {
-				if run := s.tried(id); !run.refusedInside() {
-					t.Errorf("%s: %s", c.closed[i], run.body)
+			for i, id := range askForCallbacks(s, c.closed) {
+				if run := tried(s, id); !refusedInside(run) {
+					t.Errorf("%s: %s", c.closed[i], run.Body)
 				}
 			}
 			w.wantNobody(t)
@@ -588,44 +590,44 @@ func TestAllowanceThatIsTakenBack(t *testing.T) {
 	}
 	startNameServer(t, map[string]answers{"loopback.test": always("127.0.0.1"), "public.test": always(publicAddr)})
 	w := startWatch(t, nil)
-	rn, _, release := heldRunner(t)
-	s := startSite(t, hooks(rn, "callbacks {\n allow 127.0.0.0/8\n ports 22 80\n }"))
+	rn, _, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "callbacks {\n allow 127.0.0.0/8\n ports 22 80\n }"))
 	urls := []string{"http://127.0.0.1/", "http://loopback.test/", "http://public.test:22/"}
 	w.wantAll(t, s, urls)
 	w.arrivals(t)
 
 	var held []string
 	for _, url := range urls {
-		held = append(held, s.accept(asJSON(t, map[string]string{"message": "hold", "callbackUrl": url})))
+		held = append(held, s.Accept(hookstest.AsJSON(t, map[string]string{"message": "hold", "callbackUrl": url})))
 	}
 	for range held {
-		for rn.next().text("message") != "hold" {
+		for rn.Next().Text("message") != "hold" {
 		}
 	}
-	s.putMapping("saved", `{"action":"agent","messageTemplate":"x","callbackUrl":"http://127.0.0.1/"}`)
-	if err := s.tryLoad(hooks(rn, "")); err == nil || !strings.Contains(err.Error(), notPublic) {
+	s.PutMapping("saved", `{"action":"agent","messageTemplate":"x","callbackUrl":"http://127.0.0.1/"}`)
+	if err := s.TryLoad(hookstest.Hooks(rn, "")); err == nil || !strings.Contains(err.Error(), notPublic) {
 		t.Errorf("loading a configuration that the hook does not go with: %v", err)
 	}
-	s.settle()
-	eventually(t, "the admin endpoint is back, and the hook is deleted", func() bool {
-		resp, err := tryRequest("DELETE", s.admin+"/hooks/mappings/saved", "", "Connection", "close")
-		return err == nil && (resp.status == 204 || resp.status == 404)
+	s.Settle()
+	hookstest.Eventually(t, "the admin endpoint is back, and the hook is deleted", func() bool {
+		resp, err := hookstest.TryRequest("DELETE", s.Admin+"/hooks/mappings/saved", "", "Connection", "close")
+		return err == nil && (resp.Status == 204 || resp.Status == 404)
 	})
-	s.reload(hooks(rn, ""))
+	s.Reload(hookstest.Hooks(rn, ""))
 	close(release)
 	for i, why := range []string{notPublic, insideReason, closedPort} {
-		run := s.tried(held[i])
+		run := tried(s, held[i])
 		if d := run.Deliveries[0]; run.Status != "completed" || d.Status != "dead" || d.Attempts != 1 || !strings.Contains(d.LastError, why) {
-			t.Errorf("%s: %s", urls[i], run.body)
+			t.Errorf("%s: %s", urls[i], run.Body)
 		}
 	}
 
 	t.Run("while nothing was running", func(t *testing.T) {
-		s.reload(hooks(rn, "callbacks {\n allow 127.0.0.0/8\n }"))
-		s.putMapping("saved", `{"action":"agent","messageTemplate":"x","callbackUrl":"http://127.0.0.1/"}`)
-		s.restart(hooks(rn, ""))
-		s.post("/api/hooks/saved", `{}`).wantError(t, 404)
-		s.wantProblems(t, []string{"saved", "callbackUrl", notPublic})
+		s.Reload(hookstest.Hooks(rn, "callbacks {\n allow 127.0.0.0/8\n }"))
+		s.PutMapping("saved", `{"action":"agent","messageTemplate":"x","callbackUrl":"http://127.0.0.1/"}`)
+		s.Restart(hookstest.Hooks(rn, ""))
+		s.Post("/api/hooks/saved", `{}`).WantError(t, 404)
+		s.WantProblems(t, []string{"saved", "callbackUrl", notPublic})
 	})
 	w.wantNobody(t)
 }
@@ -641,35 +643,35 @@ func TestCallbacksUseNoProxyOfTheEnvironment(t *testing.T) {
 	}
 	startNameServer(t, map[string]answers{"public.test": always(publicAddr)})
 	w := startWatch(t, nil)
-	if _, err := tryRequest("GET", "http://public.test/", ""); err != nil {
+	if _, err := hookstest.TryRequest("GET", "http://public.test/", ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.arrivals(t); !slices.Equal(got, []netip.AddrPort{proxy}) {
 		t.Fatalf("others connect to %v, and not to the proxy", got)
 	}
-	s := startSite(t, hooksWith(""))
+	s := hookstest.StartSite(t, hooksWith(""))
 	w.wantAll(t, s, []string{"http://public.test/", "http://public.test:8080/", "http://93.184.216.34/"})
-	for _, id := range s.askForCallbacks([]string{"https://public.test/", "https://93.184.216.34:8080/"}) {
-		s.tried(id) // where nobody speaks TLS
+	for _, id := range askForCallbacks(s, []string{"https://public.test/", "https://93.184.216.34:8080/"}) {
+		tried(s, id) // where nobody speaks TLS
 	}
 	w.wantOnlyPublic(t)
 }
 
 // askForCallbacks sends a request with each of the callback URLs, and returns the ids of the runs. Their chats are named
 // after the place of the URL.
-func (s *server) askForCallbacks(urls []string) (ids []string) {
-	s.t.Helper()
+func askForCallbacks(s *hookstest.Server, urls []string) (ids []string) {
+	s.T.Helper()
 	for i, url := range urls {
-		ids = append(ids, s.accept(asJSON(s.t, map[string]string{"message": "x", "chatId": strconv.Itoa(i), "callbackUrl": url})))
+		ids = append(ids, s.Accept(hookstest.AsJSON(s.T, map[string]string{"message": "x", "chatId": strconv.Itoa(i), "callbackUrl": url})))
 	}
 	return ids
 }
 
 // tried waits until there was an attempt at the only delivery of a run.
-func (s *server) tried(id string) (run runView) {
-	s.t.Helper()
-	within(s.t, 30*time.Second, "the delivery of run "+id+" is tried", func() bool {
-		run = s.run(id)
+func tried(s *hookstest.Server, id string) (run hookstest.RunView) {
+	s.T.Helper()
+	hookstest.Within(s.T, 30*time.Second, "the delivery of run "+id+" is tried", func() bool {
+		run = s.Run(id)
 		return len(run.Deliveries) == 1 && (run.Deliveries[0].Status != "pending" || run.Deliveries[0].LastError != "")
 	})
 	return run
@@ -679,7 +681,7 @@ func (s *server) tried(id string) (run runView) {
 const insideReason = "the callback host has an address that is not public"
 
 // refusedInside reports whether the delivery was given up at once, and for the right reason.
-func (r runView) refusedInside() bool {
+func refusedInside(r hookstest.RunView) bool {
 	d := r.Deliveries[0]
 	return r.Status == "completed" && d.Status == "dead" && d.Attempts == 1 && d.LastError == insideReason
 }
@@ -758,7 +760,7 @@ func (w *watch) arrivals(t *testing.T) (all []netip.AddrPort) {
 		defer conn.Close()
 		own = append(own, addressOf(conn.LocalAddr()))
 	}
-	eventually(t, "all connections are accepted", func() bool {
+	hookstest.Eventually(t, "all connections are accepted", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !slices.ContainsFunc(own, func(from netip.AddrPort) bool {
@@ -799,15 +801,15 @@ func (w *watch) wantOnlyPublic(t *testing.T) {
 }
 
 // wantAll checks that callbacks to all URLs arrive.
-func (w *watch) wantAll(t *testing.T, s *server, urls []string) {
+func (w *watch) wantAll(t *testing.T, s *hookstest.Server, urls []string) {
 	t.Helper()
-	for i, id := range s.askForCallbacks(urls) {
-		run := s.tried(id)
+	for i, id := range askForCallbacks(s, urls) {
+		run := tried(s, id)
 		w.mu.Lock()
 		came := w.runs[id]
 		w.mu.Unlock()
 		if d := run.Deliveries[0]; !came || d.Status != "delivered" {
-			t.Errorf("%.100q does not arrive: %s", urls[i], run.body)
+			t.Errorf("%.100q does not arrive: %s", urls[i], run.Body)
 		}
 	}
 }
@@ -983,6 +985,7 @@ func inOwnNetwork(t *testing.T, env ...string) bool {
 		openNetwork(t)
 		return true
 	}
+	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=5m")
 	cmd.Env = append(append(os.Environ(), env...), ownNetwork+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

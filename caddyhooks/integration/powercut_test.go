@@ -1,6 +1,6 @@
 //go:build linux
 
-package caddyhooks_test
+package integration
 
 import (
 	"bytes"
@@ -23,11 +23,14 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // A kill leaves what was written with the kernel, synced or not. So Caddy works on a file system in an image here, and what
 // is in the image at some moment is what a power cut would have left at that moment.
 func TestPowerCutLosesNothing(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -36,12 +39,12 @@ func TestPowerCutLosesNothing(t *testing.T) {
 	unmount := mount(t, dir, "-o", "loop,commit=300", image)
 
 	w := newWitness(t, seed)
-	d := newBinary(t).deploy(t, onlyWarnings, w.directives(filepath.Join(dir, "data", "hooks", "hooks.db"), ""))
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(dir, "data", "hooks", "hooks.db"), ""))
 	p := w.start(t, d)
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 
 	// The file is new, and so are its directories.
-	l := newLoad(w, d.url)
+	l := newLoad(w, d.URL)
 	first := l.add(&request{text: "load-0-0", path: "agent"})
 	l.send(first)
 	if first.answered == 0 {
@@ -51,12 +54,12 @@ func TestPowerCutLosesNothing(t *testing.T) {
 	l.start(t, seed)
 	for len(cuts) < 11 {
 		enough := l.accepted() + 10
-		within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
+		hookstest.Within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
 		time.Sleep(time.Duration(random.Int64N(int64(150 * time.Millisecond)))) // any moment
 		cuts = append(cuts, takeCut(t, p, l, image))
 	}
 	l.halt()
-	w.end(t, p, p.kill)
+	w.end(t, p, p.Kill)
 	l.clients.Wait()
 	unmount()
 
@@ -66,12 +69,12 @@ func TestPowerCutLosesNothing(t *testing.T) {
 		acknowledged += len(cut.acknowledged)
 		unmount := mount(t, dir, "-o", "loop", cut.image)
 		p := w.start(t, d)
-		p.waitUntilServing(t)
+		p.WaitUntilServing(t)
 		cut.check(t, l)
 		if t.Failed() {
 			t.Fatalf("this was power cut %d", i)
 		}
-		w.end(t, p, p.kill)
+		w.end(t, p, p.Kill)
 		unmount()
 	}
 	for _, fault := range w.faults {
@@ -91,20 +94,20 @@ type powerCut struct {
 }
 
 // takeCut stops the process, copies the image and lets it go on.
-func takeCut(t *testing.T, p *process, l *load, image string) *powerCut {
+func takeCut(t *testing.T, p *hookstest.Process, l *load, image string) *powerCut {
 	t.Helper()
 	cut := &powerCut{image: filepath.Join(t.TempDir(), "cut"), ended: make(map[string]bool)}
 	now := l.w.now()
-	p.signal(t, syscall.SIGSTOP)
-	within(t, time.Minute, "all threads stop", func() bool { return isStopped(t, p.cmd.Process.Pid) })
+	p.Signal(t, syscall.SIGSTOP)
+	hookstest.Within(t, time.Minute, "all threads stop", func() bool { return isStopped(t, p.Cmd.Process.Pid) })
 	// The kernel must not be writing on its own either.
 	data := readFile(t, image)
-	within(t, time.Minute, "the image stays as it is", func() bool {
+	hookstest.Within(t, time.Minute, "the image stays as it is", func() bool {
 		before := data
 		data = readFile(t, image)
 		return bytes.Equal(before, data)
 	})
-	p.signal(t, syscall.SIGCONT)
+	p.Signal(t, syscall.SIGCONT)
 	writeSparse(t, cut.image, data)
 
 	l.mu.Lock()
@@ -166,8 +169,8 @@ func (l *load) completed(req *request) bool {
 		l.w.mu.Unlock()
 	}
 	for _, id := range ids {
-		resp, err := tryRequest("GET", l.url+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+token)
-		if err == nil && resp.status == 200 && strings.HasPrefix(resp.body, `{"status":"completed"`) {
+		resp, err := hookstest.TryRequest("GET", l.url+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+hookstest.Token)
+		if err == nil && resp.Status == 200 && strings.HasPrefix(resp.Body, `{"status":"completed"`) {
 			return true
 		}
 	}
@@ -175,13 +178,16 @@ func (l *load) completed(req *request) bool {
 }
 
 func TestFullDiskLosesNothing(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	t.Run("tmpfs", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		mount(t, dir, "-t", "tmpfs", "-o", "size=48m", "tmpfs")
 		fillsUp(t, dir)
 	})
 	t.Run("ext4", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		mount(t, dir, "-o", "loop", newImage(t))
 		fillsUp(t, dir)
@@ -206,10 +212,10 @@ func fillsUp(t *testing.T, dir string) {
 	}
 	w := newWitness(t, seed)
 	w.mayLogErrors = true
-	d := newBinary(t).deploy(t, onlyWarnings, w.directives(filepath.Join(dir, "hooks.db"), "drain_timeout 300ms"))
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(filepath.Join(dir, "hooks.db"), "drain_timeout 300ms"))
 	p := w.start(t, d)
-	p.waitUntilServing(t)
-	l := newLoad(w, d.url)
+	p.WaitUntilServing(t)
+	l := newLoad(w, d.URL)
 	l.mayRefuse = true
 
 	// Runs under way when the disk fills end, and that is kept when there is room.
@@ -224,13 +230,13 @@ func fillsUp(t *testing.T, dir string) {
 		callers.Go(func() { l.send(l.add(req)) })
 	}
 	for _, req := range slow {
-		within(t, time.Minute, req.text+" is under way", func() bool { return w.began(req.text) })
+		hookstest.Within(t, time.Minute, req.text+" is under way", func() bool { return w.began(req.text) })
 	}
 	fill(t, ballast)
 	l.sendUntilRefused(t, 1, 1)
 	w.release()
-	within(t, time.Minute, "the end of a run cannot be stored", func() bool {
-		_, found := p.log.find("storing the end of a run")
+	hookstest.Within(t, time.Minute, "the end of a run cannot be stored", func() bool {
+		_, found := p.Log.Find("storing the end of a run")
 		return found
 	})
 	for _, req := range slow {
@@ -238,50 +244,50 @@ func fillsUp(t *testing.T, dir string) {
 			t.Errorf("%s is said to be completed, and that is not kept", req.text)
 		}
 	}
-	p.wantPatience(t)
+	wantPatience(t, p)
 	empty(t, ballast)
 	callers.Wait()
 	for _, req := range slow {
-		within(t, time.Minute, req.text+" is completed when there is room", func() bool { return l.completed(req) })
+		hookstest.Within(t, time.Minute, req.text+" is completed when there is room", func() bool { return l.completed(req) })
 	}
 
 	// The disk fills under load.
 	l.start(t, seed)
 	for round := range 3 {
 		enough := l.accepted() + 50
-		within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
+		hookstest.Within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
 		fill(t, ballast)
 		l.sendUntilRefused(t, 10+round, 8)
-		p.wantModesty(t)
+		wantModesty(t, p)
 		empty(t, ballast)
 	}
 	enough := l.accepted() + 50
-	within(t, time.Minute, "requests are accepted when there is room", func() bool { return l.accepted() > enough })
+	hookstest.Within(t, time.Minute, "requests are accepted when there is room", func() bool { return l.accepted() > enough })
 	l.finish(t)
 
 	// The load itself fills the disk, and then Caddy is started anew.
 	for n := range workers {
 		l.send(l.add(&request{text: fmt.Sprintf("slow-2-%d", n), path: "agent"}))
 	}
-	within(t, time.Minute, "all workers are busy", func() bool { return w.began(fmt.Sprintf("slow-2-%d", workers-1)) })
+	hookstest.Within(t, time.Minute, "all workers are busy", func() bool { return w.began(fmt.Sprintf("slow-2-%d", workers-1)) })
 	l.sendUntilRefused(t, 2, 8)
-	p.wantModesty(t)
+	wantModesty(t, p)
 	w.end(t, p, func() {
-		p.terminate(t)
-		p.wantCleanExit(t)
+		p.Terminate(t)
+		p.WantCleanExit(t)
 	})
 	p = w.start(t, d)
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 	l.sendUntilRefused(t, 3, 5)
 	empty(t, reserve)
 	l.send(l.add(&request{text: "load-200-0", path: "agent", callback: true, key: "last"}))
 	l.finish(t)
 	w.end(t, p, func() {
-		p.terminate(t)
-		p.wantCleanExit(t)
+		p.Terminate(t)
+		p.WantCleanExit(t)
 	})
 	p = w.start(t, d)
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 	l.finish(t)
 
 	c := w.check(t, l)
@@ -289,7 +295,7 @@ func fillsUp(t *testing.T, dir string) {
 	if c.refused < 30 || c.callbacks == 0 || c.syncs == 0 {
 		t.Error("that was not enough to tell")
 	}
-	p.wantNoCrash(t)
+	p.WantNoCrash(t)
 }
 
 // sendUntilRefused sends large requests until so many in a row are refused.
@@ -333,17 +339,17 @@ func empty(t *testing.T, file string) {
 }
 
 // wantModesty checks that a process that cannot do its work does not take more and more of the machine.
-func (p *process) wantModesty(t *testing.T) {
+func wantModesty(t *testing.T, p *hookstest.Process) {
 	t.Helper()
-	resp, err := tryRequest("GET", p.admin+"/debug/pprof/goroutine?debug=1", "")
+	resp, err := hookstest.TryRequest("GET", p.Admin+"/debug/pprof/goroutine?debug=1", "")
 	var goroutines int
-	if _, scanErr := fmt.Sscanf(resp.body, "goroutine profile: total %d", &goroutines); err != nil || scanErr != nil {
+	if _, scanErr := fmt.Sscanf(resp.Body, "goroutine profile: total %d", &goroutines); err != nil || scanErr != nil {
 		t.Fatalf("asking for goroutines: %v %v", err, scanErr)
 	}
 	if goroutines > 300 {
 		t.Errorf("there are %d goroutines", goroutines)
 	}
-	status := string(readFile(t, fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)))
+	status := string(readFile(t, fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid)))
 	var kilobytes int
 	_, rest, _ := strings.Cut(status, "RssAnon:")
 	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
@@ -352,28 +358,28 @@ func (p *process) wantModesty(t *testing.T) {
 	if kilobytes > 512<<10 {
 		t.Errorf("it takes %d KB of memory", kilobytes)
 	}
-	p.wantNoCrash(t)
+	p.WantNoCrash(t)
 }
 
 // wantPatience checks that a process that nobody asks anything neither spins nor floods its log.
-func (p *process) wantPatience(t *testing.T) {
+func wantPatience(t *testing.T, p *hookstest.Process) {
 	t.Helper()
-	p.wantModesty(t)
-	logged, used := p.log.size(), p.cpuTime(t)
+	wantModesty(t, p)
+	logged, used := p.Log.Size(), cpuTime(t, p)
 	const window = time.Second
 	time.Sleep(window) // is what is measured
-	if used = p.cpuTime(t) - used; used > window/2 {
+	if used = cpuTime(t, p) - used; used > window/2 {
 		t.Errorf("used the processor for %v of %v", used, window)
 	}
-	if logged = p.log.size() - logged; logged > 64<<10 {
+	if logged = p.Log.Size() - logged; logged > 64<<10 {
 		t.Errorf("logged %d bytes in %v", logged, window)
 	}
 }
 
 // cpuTime is how long a process has been computing.
-func (p *process) cpuTime(t *testing.T) time.Duration {
+func cpuTime(t *testing.T, p *hookstest.Process) time.Duration {
 	t.Helper()
-	stat := string(readFile(t, fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))
+	stat := string(readFile(t, fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid)))
 	_, rest, _ := strings.Cut(stat, ") ")
 	fields := strings.Fields(rest)
 	user, err := strconv.Atoi(fields[11])
@@ -387,9 +393,11 @@ func (p *process) cpuTime(t *testing.T) time.Duration {
 var tornPages = flag.Int("torn", 6, "how many pages of a file are damaged one at a time")
 
 func TestDamagedFile(t *testing.T) {
+	t.Parallel()
 	seed := newSeed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
 	t.Run("as a whole", func(t *testing.T) {
+		t.Parallel()
+		random := rand.New(rand.NewPCG(seed, 0))
 		s := newSpecimen(t, seed, false, false)
 		s.wantNoStart(t, "empty", nil)
 		for _, length := range []int{1, 4096, 5000, 8192, 16384, s.used / 2, s.used - 4096, s.used - 1} {
@@ -406,8 +414,10 @@ func TestDamagedFile(t *testing.T) {
 		s.wantStart(t, "no first meta page", damage(s.file, 0, make([]byte, 4096)))
 		s.wantStart(t, "no second meta page", damage(s.file, 4096, make([]byte, 4096)))
 	})
-	for _, name := range []string{"killed", "terminated", "killed with much free space"} {
+	for i, name := range []string{"killed", "terminated", "killed with much free space"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, uint64(10+i)))
 			s := newSpecimen(t, seed, name == "terminated", name == "killed with much free space")
 			// The pages stay as they are, but for a key that is not in order any more.
 			for _, bucket := range slices.Sorted(maps.Keys(s.keys)) {
@@ -467,6 +477,7 @@ func (s *specimen) pages(random *rand.Rand, n int) (chosen []int) {
 }
 
 func TestFileThatIsNoStore(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	inFile := func(t *testing.T, path string, change func(*bolt.Tx) error) {
 		t.Helper()
@@ -495,10 +506,10 @@ func TestFileThatIsNoStore(t *testing.T) {
 			})
 		}},
 		{"a later layout", "newer version", func(t *testing.T, path string) {
-			b := newBinary(t)
-			p := b.serve(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}")
-			p.terminate(t)
-			p.wantCleanExit(t)
+			b := hookstest.NewBinary(t)
+			p := b.Serve(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}")
+			p.Terminate(t)
+			p.WantCleanExit(t)
 			inFile(t, path, func(tx *bolt.Tx) error {
 				return tx.Bucket([]byte("meta")).Put([]byte("version"), []byte{99})
 			})
@@ -519,9 +530,9 @@ func TestFileThatIsNoStore(t *testing.T) {
 		}},
 		{"a file where nothing can be written", "read-only", func(t *testing.T, path string) {
 			mount(t, filepath.Dir(path), "-t", "tmpfs", "tmpfs")
-			p := newBinary(t).serve(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}")
-			p.terminate(t)
-			p.wantCleanExit(t)
+			p := hookstest.NewBinary(t).Serve(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}")
+			p.Terminate(t)
+			p.WantCleanExit(t)
 			command(t, "mount", "-o", "remount,ro", filepath.Dir(path))
 		}},
 		{"no room for a new file", "no space", func(t *testing.T, path string) {
@@ -530,21 +541,22 @@ func TestFileThatIsNoStore(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "data")
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "hooks.db")
 			test.prepare(t, path)
-			files, before := filesIn(t, dir), contentsOf(path)
-			p := newBinary(t).deploy(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}").launch(t)
+			files, before := hookstest.FilesIn(t, dir), contentsOf(path)
+			p := hookstest.NewBinary(t).Deploy(t, onlyWarnings, "hooks {\nstore bolt "+path+"\n}").Launch(t)
 			select {
-			case <-p.exited:
-			case <-time.After(20 * time.Second):
+			case <-p.Exited:
+			case <-time.After(time.Minute):
 				t.Fatal("Caddy does not exit")
 			}
-			p.wantRefusal(t, test.name, path, test.words)
-			if after := filesIn(t, dir); !slices.Equal(files, after) {
+			wantRefusal(t, p, test.name, path, test.words)
+			if after := hookstest.FilesIn(t, dir); !slices.Equal(files, after) {
 				t.Errorf("there were the files %v, and now %v", files, after)
 			}
 			if !bytes.Equal(before, contentsOf(path)) {
@@ -561,36 +573,37 @@ func contentsOf(path string) []byte {
 }
 
 func TestSecondProcessLeavesTheFirstAlone(t *testing.T) {
+	t.Parallel()
 	seed := newSeed(t)
 	w := newWitness(t, seed)
 	path := filepath.Join(t.TempDir(), "hooks.db")
-	first := newBinary(t).deploy(t, onlyWarnings, w.directives(path, ""))
+	first := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(path, ""))
 	p := w.start(t, first)
-	p.waitUntilServing(t)
-	l := newLoad(w, first.url)
+	p.WaitUntilServing(t)
+	l := newLoad(w, first.URL)
 	l.start(t, seed)
 	wantLoad := func() {
 		t.Helper()
 		enough := l.accepted() + 20
-		within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
+		hookstest.Within(t, time.Minute, "requests are accepted", func() bool { return l.accepted() > enough })
 	}
 	wantLoad()
-	second := newBinary(t).deploy(t, onlyWarnings, w.directives(path, "")).launch(t)
+	second := hookstest.NewBinary(t).Deploy(t, onlyWarnings, w.directives(path, "")).Launch(t)
 	select {
-	case <-second.exited:
-	case <-time.After(20 * time.Second):
+	case <-second.Exited:
+	case <-time.After(time.Minute):
 		t.Fatal("the second process does not exit")
 	}
-	second.wantRefusal(t, "the second process", path, "another process", "Another Caddy")
+	wantRefusal(t, second, "the second process", path, "another process", "Another Caddy")
 	wantLoad()
-	if out, err := first.command(nil, "validate", "--adapter", "caddyfile", "--config", first.config).CombinedOutput(); err != nil {
+	if out, err := first.Command(nil, "validate", "--adapter", "caddyfile", "--config", first.Config).CombinedOutput(); err != nil {
 		t.Errorf("validate: %v\n%s", err, out)
 	}
 	wantLoad()
 	l.finish(t)
-	p.wantQuietLog(t)
-	p.terminate(t)
-	p.wantCleanExit(t)
+	p.WantQuietLog(t)
+	p.Terminate(t)
+	p.WantCleanExit(t)
 	if c := w.check(t, l); c.repeated > 0 || c.dropped > 0 {
 		t.Errorf("the first process was disturbed: %s", c)
 	}
@@ -600,7 +613,7 @@ func TestSecondProcessLeavesTheFirstAlone(t *testing.T) {
 type specimen struct {
 	w          *witness
 	l          *load
-	d          *deployment
+	d          *hookstest.Deployment
 	path       string
 	file       []byte
 	used       int              // how much of it is in use
@@ -615,11 +628,11 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 	random := rand.New(rand.NewPCG(seed, 2))
 	s := &specimen{w: newWitness(t, seed), path: filepath.Join(t.TempDir(), "data", "hooks.db")}
 	s.w.mayLogErrors = true
-	s.d = newBinary(t).deploy(t, onlyWarnings, s.w.directives(s.path, "drain_timeout 100ms"))
+	s.d = hookstest.NewBinary(t).Deploy(t, onlyWarnings, s.w.directives(s.path, "drain_timeout 100ms"))
 	s.w.hurry()
-	s.l = newLoad(s.w, s.d.url)
+	s.l = newLoad(s.w, s.d.URL)
 	p := s.w.start(t, s.d)
-	p.waitUntilServing(t)
+	p.WaitUntilServing(t)
 	add := func(req *request) {
 		s.l.send(s.l.add(req))
 		if req.answered == 0 {
@@ -629,7 +642,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 	if muchFree {
 		held := &request{text: "slow-0-0", path: "agent", chat: "large"}
 		add(held)
-		within(t, time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
+		hookstest.Within(t, 3*time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
 		for n := range 250 {
 			add(&request{text: fmt.Sprintf("load-0-%d", n), path: "agent", chat: "large", padding: 60_000})
 		}
@@ -640,7 +653,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		add(req)
 		s.ended = append(s.ended, req)
 	}
-	within(t, time.Minute, "these have ended", func() bool { return s.l.open() == "" })
+	hookstest.Within(t, 3*time.Minute, "these have ended", func() bool { return s.l.open() == "" })
 	s.w.mu.Lock()
 	s.w.receiverIsOff = true // deliveries stay pending
 	s.w.mu.Unlock()
@@ -648,7 +661,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		req := &request{text: fmt.Sprintf("load-2-%d", n), path: "agent", callback: true}
 		add(req)
 		s.ended = append(s.ended, req)
-		within(t, time.Minute, "a callback is refused", func() bool {
+		hookstest.Within(t, 3*time.Minute, "a callback is refused", func() bool {
 			s.w.mu.Lock()
 			defer s.w.mu.Unlock()
 			return len(s.w.callbacks[req.runID]) > 0
@@ -658,7 +671,7 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		chat := fmt.Sprintf("slow-%d", n)
 		held := &request{text: fmt.Sprintf("slow-3-%d", n), path: "agent", chat: chat}
 		add(held)
-		within(t, time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
+		hookstest.Within(t, 3*time.Minute, "a run is under way", func() bool { return s.w.began(held.text) })
 		s.unfinished = append(s.unfinished, held)
 		for m := range 5 {
 			queued := &request{text: fmt.Sprintf("load-%d-%d", 4+n, m), path: "agent", chat: chat, callback: m == 0, padding: m * 4000}
@@ -670,17 +683,17 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 		}
 	}
 	for range 2 { // so that it does not matter which meta page is the newer one
-		resp, err := tryRequest("PUT", p.admin+"/hooks/mappings/live", `{"action":"agent"}`, "Content-Type", "application/json")
-		if err != nil || resp.status != 200 {
+		resp, err := hookstest.TryRequest("PUT", p.Admin+"/hooks/mappings/live", `{"action":"agent"}`, "Content-Type", "application/json")
+		if err != nil || resp.Status != 200 {
 			t.Fatalf("saving a mapping: %v %v", resp, err)
 		}
 	}
 	s.w.end(t, p, func() {
 		if terminated {
-			p.terminate(t)
-			p.wantCleanExit(t)
+			p.Terminate(t)
+			p.WantCleanExit(t)
 		} else {
-			p.kill()
+			p.Kill()
 		}
 	})
 	s.file = readFile(t, s.path)
@@ -692,29 +705,29 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 }
 
 // boot starts Caddy with a file. It returns when Caddy serves or has exited.
-func (s *specimen) boot(t *testing.T, data []byte) (p *process, serves bool) {
+func (s *specimen) boot(t *testing.T, data []byte) (p *hookstest.Process, serves bool) {
 	t.Helper()
 	if err := os.WriteFile(s.path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p = s.w.start(t, s.d)
-	within(t, time.Minute, "Caddy starts or exits", func() bool {
+	hookstest.Within(t, time.Minute, "Caddy starts or exits", func() bool {
 		select {
-		case <-p.exited:
+		case <-p.Exited:
 			return true
 		default:
 		}
-		resp, err := tryRequest("POST", p.url+"/api/hooks/none", "")
-		serves = err == nil && resp.status == 404
+		resp, err := hookstest.TryRequest("POST", p.URL+"/api/hooks/none", "")
+		serves = err == nil && resp.Status == 404
 		return serves
 	})
 	return p, serves
 }
 
-func (s *specimen) stop(t *testing.T, p *process) {
+func (s *specimen) stop(t *testing.T, p *hookstest.Process) {
 	t.Helper()
-	p.kill()
-	p.over = true
+	p.Kill()
+	p.Over = true
 	s.w.drain(t)
 }
 
@@ -726,24 +739,24 @@ func (s *specimen) wantNoStart(t *testing.T, name string, data []byte) {
 		t.Errorf("%s: Caddy starts", name)
 		return
 	}
-	p.wantRefusal(t, name, s.path)
+	wantRefusal(t, p, name, s.path)
 	s.wantUntouched(t, name, data)
 }
 
 // wantRefusal checks how Caddy exited.
-func (p *process) wantRefusal(t *testing.T, name, path string, words ...string) {
+func wantRefusal(t *testing.T, p *hookstest.Process, name, path string, words ...string) {
 	t.Helper()
-	if code := p.cmd.ProcessState.ExitCode(); code != 1 {
+	if code := p.Cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("%s: exited with %d", name, code)
 	}
-	line, found := p.log.find(`"level":"error"`)
+	line, found := p.Log.Find(`"level":"error"`)
 	for _, word := range append(words, "opening store "+path+": ") {
 		if !found || !strings.Contains(line, word) {
 			t.Errorf("%s: the error does not speak of %q: %s", name, word, line)
 		}
 	}
-	for _, sign := range signsOfACrash {
-		if line, found := p.log.find(sign); found {
+	for _, sign := range hookstest.SignsOfACrash {
+		if line, found := p.Log.Find(sign); found {
 			t.Errorf("%s: Caddy logged:\n%s", name, line)
 		}
 	}
@@ -754,7 +767,7 @@ func (s *specimen) wantUntouched(t *testing.T, name string, data []byte) {
 	if !bytes.Equal(readFile(t, s.path), data) {
 		t.Errorf("%s: the file was changed", name)
 	}
-	if files := filesIn(t, filepath.Dir(s.path)); len(files) != 2 {
+	if files := hookstest.FilesIn(t, filepath.Dir(s.path)); len(files) != 2 {
 		t.Errorf("%s: there are the files %v", name, files)
 	}
 }
@@ -765,7 +778,7 @@ func (s *specimen) wantStart(t *testing.T, name string, data []byte) {
 	p, serves := s.boot(t, data)
 	defer s.stop(t, p)
 	if !serves {
-		t.Errorf("%s: Caddy does not start: %s", name, p.log.last(2))
+		t.Errorf("%s: Caddy does not start: %s", name, p.Log.Last(2))
 		return
 	}
 	s.wantRuns(t, name, p, false)
@@ -777,7 +790,7 @@ func (s *specimen) wantEither(t *testing.T, name string, data []byte) {
 	p, serves := s.boot(t, data)
 	defer s.stop(t, p)
 	if !serves {
-		p.wantRefusal(t, name, s.path)
+		wantRefusal(t, p, name, s.path)
 		s.wantUntouched(t, name, data)
 		return
 	}
@@ -786,9 +799,9 @@ func (s *specimen) wantEither(t *testing.T, name string, data []byte) {
 
 // wantRuns checks that all unfinished runs are carried out, and that everything is answered: with an error only if there is
 // damage to what is known about others.
-func (s *specimen) wantRuns(t *testing.T, name string, p *process, damaged bool) {
+func (s *specimen) wantRuns(t *testing.T, name string, p *hookstest.Process, damaged bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for _, req := range s.unfinished {
 		for !s.w.carriedOut(req.text) && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
@@ -801,40 +814,40 @@ func (s *specimen) wantRuns(t *testing.T, name string, p *process, damaged bool)
 	for _, req := range append(s.ended, s.unfinished...) {
 		resp := s.lookUp(t, p, req)
 		mayFail := func() bool {
-			return damaged && (resp.status == 503 || resp.status == 404 && slices.Contains(s.ended, req))
+			return damaged && (resp.Status == 503 || resp.Status == 404 && slices.Contains(s.ended, req))
 		}
-		for !strings.HasPrefix(resp.body, `{"status":"completed"`) && !mayFail() && time.Now().Before(deadline) {
+		for !strings.HasPrefix(resp.Body, `{"status":"completed"`) && !mayFail() && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond) // the end is written down a little later
 			resp = s.lookUp(t, p, req)
 		}
 		if mayFail() {
-			resp.wantError(t, resp.status)
-		} else if !strings.HasPrefix(resp.body, `{"status":"completed"`) {
-			t.Errorf("%s: GET of %s is answered %d %s", name, req.text, resp.status, resp.body)
+			resp.WantError(t, resp.Status)
+		} else if !strings.HasPrefix(resp.Body, `{"status":"completed"`) {
+			t.Errorf("%s: GET of %s is answered %d %s", name, req.text, resp.Status, resp.Body)
 			return
 		}
 	}
 	for _, key := range []string{"", "new"} {
 		resp, err := s.l.post(http.DefaultClient, &request{text: "load-9-9", path: "agent", key: key})
-		if damaged && key != "" && resp.status == 503 {
-			resp.wantError(t, 503)
-		} else if err != nil || resp.status != 202 {
-			t.Errorf("%s: a request with the key %q is answered %d %s %v", name, key, resp.status, resp.body, err)
+		if damaged && key != "" && resp.Status == 503 {
+			resp.WantError(t, 503)
+		} else if err != nil || resp.Status != 202 {
+			t.Errorf("%s: a request with the key %q is answered %d %s %v", name, key, resp.Status, resp.Body, err)
 		}
 	}
 	if !damaged {
-		p.wantNoCrash(t)
+		p.WantNoCrash(t)
 	}
 }
 
-func (s *specimen) lookUp(t *testing.T, p *process, req *request) response {
+func (s *specimen) lookUp(t *testing.T, p *hookstest.Process, req *request) hookstest.Response {
 	t.Helper()
 	s.w.mu.Lock()
 	id := s.w.texts[req.text][0]
 	s.w.mu.Unlock()
-	resp, err := tryRequest("GET", p.url+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+token)
+	resp, err := hookstest.TryRequest("GET", p.URL+"/api/hooks/runs/"+id, "", "Authorization", "Bearer "+hookstest.Token)
 	if err != nil {
-		resp.body = err.Error()
+		resp.Body = err.Error()
 	}
 	return resp
 }
@@ -987,7 +1000,7 @@ func mount(t *testing.T, dir string, args ...string) (unmount func()) {
 	})
 	return func() {
 		t.Helper()
-		within(t, 20*time.Second, "the file system is let go", func() bool { return exec.Command("umount", dir).Run() == nil })
+		hookstest.Within(t, time.Minute, "the file system is let go", func() bool { return exec.Command("umount", dir).Run() == nil })
 		mounted = false
 	}
 }

@@ -1,4 +1,4 @@
-package caddyhooks_test
+package integration
 
 import (
 	"bytes"
@@ -10,12 +10,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Secrets of callbacks. The old one is replaced by the new one.
@@ -26,11 +29,12 @@ const (
 
 // Receivers use libraries of their own, which must agree with us on what is signed, and how.
 func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
+	t.Parallel()
 	v := newVerifier(t)
 	long := strings.Repeat("0123456789abcdé\n", 1<<20/17) + "!"
 	long += strings.Repeat("!", 1<<20-len(long))
-	rn := startRunner(t, func(w http.ResponseWriter, r *http.Request, tn turn) {
-		switch message := tn.text("message"); message {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
+		switch message := tn.Text("message"); message {
 		case "fail":
 			w.WriteHeader(http.StatusInternalServerError)
 		case "be late":
@@ -45,7 +49,7 @@ func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
 		}
 	})
 	rc := startReluctantReceiver(t)
-	s := startSite(t, signingHooks(rn, oldCallbackSecret))
+	s := hookstest.StartProcess(t, signingHooks(rn, oldCallbackSecret))
 
 	const text, errorBody = "text/plain; charset=utf-8", "application/json"
 	cases := []struct {
@@ -71,18 +75,18 @@ func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
 		return fmt.Sprintf("/%d", i)
 	}
 	for i, c := range cases {
-		s.accept(asJSON(t, map[string]any{"message": c.message, "callbackUrl": rc.URL + path(i), "timeoutSeconds": 1}))
+		s.Accept(hookstest.AsJSON(t, map[string]any{"message": c.message, "callbackUrl": rc.URL + path(i), "timeoutSeconds": 1}))
 	}
 	var checks []check
 	for i, c := range cases {
 		attempts := rc.wait(path(i), c.attempts)
 		for _, got := range attempts {
 			if c.contentType == errorBody {
-				response{body: got.body, header: got.header}.wantError(t, 0)
-			} else if got.body != c.body {
-				t.Errorf("%s: the body is %.100q", c.name, got.body)
+				hookstest.Response{Body: got.Body, Header: got.Header}.WantError(t, 0)
+			} else if got.Body != c.body {
+				t.Errorf("%s: the body is %.100q", c.name, got.Body)
 			}
-			h, first := got.header, attempts[0].header
+			h, first := got.Header, attempts[0].Header
 			if h.Get("Content-Type") != c.contentType || h.Get("X-Service-Run-Status") != c.status || h.Get("Webhook-Id") != first.Get("Webhook-Id") {
 				t.Errorf("%s: the headers are %v", c.name, h)
 			}
@@ -94,46 +98,49 @@ func TestCallbacksVerifyWithOtherLibraries(t *testing.T) {
 }
 
 // forgeries are ways to make something else of a callback, which must not pass for one.
-func forgeries(t *testing.T, name string, genuine received) []check {
+func forgeries(t *testing.T, name string, genuine hookstest.Received) []check {
 	t.Helper()
-	timestamp, err := strconv.Atoi(genuine.header.Get("Webhook-Timestamp"))
+	timestamp, err := strconv.Atoi(genuine.Header.Get("Webhook-Timestamp"))
 	if err != nil {
-		t.Fatalf("%s: the timestamp is %q", name, genuine.header.Get("Webhook-Timestamp"))
+		t.Fatalf("%s: the timestamp is %q", name, genuine.Header.Get("Webhook-Timestamp"))
 	}
 	altered := func(how string, header, value string) check {
 		forged := genuine
-		forged.header = maps.Clone(genuine.header)
-		forged.header.Set(header, value)
+		forged.Header = maps.Clone(genuine.Header)
+		forged.Header.Set(header, value)
 		return check{name + ", altered " + how, oldCallbackSecret, forged, mismatch}
 	}
 	checks := []check{
-		altered("id", "Webhook-Id", genuine.header.Get("Webhook-Id")+"0"),
+		altered("id", "Webhook-Id", genuine.Header.Get("Webhook-Id")+"0"),
 		altered("earlier time", "Webhook-Timestamp", strconv.Itoa(timestamp-1)),
 		altered("later time", "Webhook-Timestamp", strconv.Itoa(timestamp+1)),
-		altered("scheme", "Webhook-Signature", strings.Replace(genuine.header.Get("Webhook-Signature"), "v1,", "v2,", 1)),
+		altered("scheme", "Webhook-Signature", strings.Replace(genuine.Header.Get("Webhook-Signature"), "v1,", "v2,", 1)),
 		{name + ", wrong secret", newCallbackSecret, genuine, mismatch},
 	}
-	for how, body := range map[string]string{"longer body": genuine.body + " ", "body": "x" + genuine.body[min(1, len(genuine.body)):]} {
+	for how, body := range map[string]string{"longer body": genuine.Body + " ", "body": "x" + genuine.Body[min(1, len(genuine.Body)):]} {
 		forged := genuine
-		forged.body = body
+		forged.Body = body
 		checks = append(checks, check{name + ", altered " + how, oldCallbackSecret, forged, mismatch})
 	}
 	return checks
 }
 
 func TestCallbackSecretIsReplacedWithoutAGap(t *testing.T) {
+	t.Parallel()
 	v := newVerifier(t)
-	rn := startRunner(t, func(w http.ResponseWriter, _ *http.Request, tn turn) { _, _ = io.WriteString(w, tn.text("message")) })
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) {
+		_, _ = io.WriteString(w, tn.Text("message"))
+	})
 	rc := startReluctantReceiver(t)
-	s := startSite(t, signingHooks(rn, oldCallbackSecret))
+	s := hookstest.StartProcess(t, signingHooks(rn, oldCallbackSecret))
 	var checks []check
-	add := func(name, secret, verdict string, all []received) {
+	add := func(name, secret, verdict string, all []hookstest.Received) {
 		for _, got := range all {
 			checks = append(checks, check{name, secret, got, verdict})
 		}
 	}
-	send := func(path string) []received {
-		s.accept(asJSON(t, map[string]string{"message": "a", "callbackUrl": rc.URL + path}))
+	send := func(path string) []hookstest.Received {
+		s.Accept(hookstest.AsJSON(t, map[string]string{"message": "a", "callbackUrl": rc.URL + path}))
 		return rc.wait(path, 1)
 	}
 
@@ -141,7 +148,7 @@ func TestCallbackSecretIsReplacedWithoutAGap(t *testing.T) {
 	add("before, old secret", oldCallbackSecret, verified, before)
 	add("before, new secret", newCallbackSecret, mismatch, before)
 
-	joined := s.callbacksDuring(rc, "/added", func() { s.load(signingHooks(rn, newCallbackSecret, oldCallbackSecret)) })
+	joined := callbacksDuring(s, rc, "/added", func() { s.Load(signingHooks(rn, newCallbackSecret, oldCallbackSecret)) })
 	add("while the new secret is added, old secret", oldCallbackSecret, verified, joined)
 	both := send("/both")
 	add("both, old secret", oldCallbackSecret, verified, both)
@@ -149,7 +156,7 @@ func TestCallbackSecretIsReplacedWithoutAGap(t *testing.T) {
 
 	// A callback that fails while the old secret is dropped is signed anew, and is still the same one.
 	first := send("/held/again")
-	left := s.callbacksDuring(rc, "/dropped", func() { s.load(signingHooks(rn, newCallbackSecret)) })
+	left := callbacksDuring(s, rc, "/dropped", func() { s.Load(signingHooks(rn, newCallbackSecret)) })
 	rc.release()
 	add("while the old secret is dropped, new secret", newCallbackSecret, verified, left)
 	after := send("/after")
@@ -160,26 +167,26 @@ func TestCallbackSecretIsReplacedWithoutAGap(t *testing.T) {
 	add("first attempt, old secret", oldCallbackSecret, verified, first)
 	add("second attempt, new secret", newCallbackSecret, verified, second)
 	add("second attempt, old secret", oldCallbackSecret, mismatch, second)
-	if one, other := first[0].header.Get("Webhook-Id"), second[0].header.Get("Webhook-Id"); one != other {
+	if one, other := first[0].Header.Get("Webhook-Id"), second[0].Header.Get("Webhook-Id"); one != other {
 		t.Errorf("the attempts have the ids %s and %s", one, other)
 	}
 	v.want(checks)
 }
 
 // signingHooks is a hooks directive with callbacks that are signed.
-func signingHooks(rn *runner, secrets ...string) string {
-	return hooks(rn, "callbacks {\n allow 127.0.0.0/8\n ports *\n secret "+strings.Join(secrets, " ")+"\n }")
+func signingHooks(rn *hookstest.Runner, secrets ...string) string {
+	return hookstest.Hooks(rn, "callbacks {\n allow 127.0.0.0/8\n ports *\n secret "+strings.Join(secrets, " ")+"\n }")
 }
 
 // callbacksDuring are the callbacks of runs that were accepted before, while and after something was done.
-func (s *server) callbacksDuring(rc *reluctantReceiver, path string, do func()) []received {
-	s.t.Helper()
+func callbacksDuring(s *hookstest.Server, rc *reluctantReceiver, path string, do func()) []hookstest.Received {
+	s.T.Helper()
 	const enough = 50 // before, and after
 	var asking sync.WaitGroup
 	begun, done := make(chan struct{}), make(chan struct{})
 	sent := 0
 	asking.Go(func() {
-		for after := 0; after < enough && !s.t.Failed(); sent++ {
+		for after := 0; after < enough && !s.T.Failed(); sent++ {
 			if sent == enough {
 				close(begun)
 			}
@@ -188,10 +195,10 @@ func (s *server) callbacksDuring(rc *reluctantReceiver, path string, do func()) 
 				after++
 			default:
 			}
-			s.insist(fmt.Sprintf(`{"message":"number %d","callbackUrl":%q}`, sent, rc.URL+path), fmt.Sprintf("%s-%d", path, sent))
+			insist(s, fmt.Sprintf(`{"message":"number %d","callbackUrl":%q}`, sent, rc.URL+path), fmt.Sprintf("%s-%d", path, sent))
 		}
 	})
-	receiveWithin(s.t, "requests are under way", begun)
+	hookstest.ReceiveWithin(s.T, "requests are under way", begun)
 	do()
 	close(done)
 	asking.Wait()
@@ -199,17 +206,17 @@ func (s *server) callbacksDuring(rc *reluctantReceiver, path string, do func()) 
 }
 
 // insist sends an agent request until it is accepted: a connection may break while a configuration is loaded.
-func (s *server) insist(body, key string) {
-	var resp response
+func insist(s *hookstest.Server, body, key string) {
+	var resp hookstest.Response
 	var err error
 	for range 5 {
-		resp, err = tryRequest("POST", s.url+"/api/hooks/agent", body, "Authorization", "Bearer "+token, "Idempotency-Key", key)
+		resp, err = hookstest.TryRequest("POST", s.URL+"/api/hooks/agent", body, "Authorization", "Bearer "+hookstest.Token, "Idempotency-Key", key)
 		if err == nil {
 			break
 		}
 	}
-	if err != nil || resp.status != http.StatusAccepted {
-		s.t.Errorf("got %d %s, %v", resp.status, resp.body, err)
+	if err != nil || resp.Status != http.StatusAccepted {
+		s.T.Errorf("got %d %s, %v", resp.Status, resp.Body, err)
 	}
 }
 
@@ -221,20 +228,20 @@ type reluctantReceiver struct {
 	release func()
 
 	mu  sync.Mutex
-	got map[string][]received // by path
+	got map[string][]hookstest.Received // by path
 }
 
 func startReluctantReceiver(t testing.TB) *reluctantReceiver {
 	t.Helper()
 	released := make(chan struct{})
-	rc := &reluctantReceiver{t: t, release: sync.OnceFunc(func() { close(released) }), got: make(map[string][]received)}
+	rc := &reluctantReceiver{t: t, release: sync.OnceFunc(func() { close(released) }), got: make(map[string][]hookstest.Received)}
 	rc.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Errorf("receiving a callback: %v", err)
 		}
 		rc.mu.Lock()
-		rc.got[r.URL.Path] = append(rc.got[r.URL.Path], received{r.URL.Path, r.Header.Clone(), string(body)})
+		rc.got[r.URL.Path] = append(rc.got[r.URL.Path], hookstest.Received{Path: r.URL.Path, Header: r.Header.Clone(), Body: string(body)})
 		rc.mu.Unlock()
 		if strings.HasPrefix(r.URL.Path, "/held/") {
 			<-released
@@ -249,9 +256,9 @@ func startReluctantReceiver(t testing.TB) *reluctantReceiver {
 }
 
 // wait waits until there were so many callbacks to a path, and returns them.
-func (rc *reluctantReceiver) wait(path string, n int) (all []received) {
+func (rc *reluctantReceiver) wait(path string, n int) (all []hookstest.Received) {
 	rc.t.Helper()
-	within(rc.t, time.Minute, fmt.Sprintf("%d callbacks to %s come", n, path), func() bool {
+	hookstest.Within(rc.t, time.Minute, fmt.Sprintf("%d callbacks to %s come", n, path), func() bool {
 		rc.mu.Lock()
 		defer rc.mu.Unlock()
 		all = slices.Clone(rc.got[path])
@@ -267,7 +274,7 @@ func (rc *reluctantReceiver) wait(path string, n int) (all []received) {
 type check struct {
 	name    string
 	secret  string // that the receiver has
-	got     received
+	got     hookstest.Received
 	verdict string
 }
 
@@ -282,16 +289,32 @@ type verifier struct {
 	dir string
 }
 
-// newVerifier installs the libraries.
 func newVerifier(t testing.TB) *verifier {
 	t.Helper()
-	v := &verifier{t, t.TempDir()}
-	if err := os.CopyFS(v.dir, os.DirFS("testdata/verify")); err != nil {
+	dir, err := installLibraries()
+	if err != nil {
 		t.Fatal(err)
 	}
-	v.run(nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	return v
+	return &verifier{t, dir}
 }
+
+// installLibraries installs the libraries, once for all tests.
+var installLibraries = sync.OnceValues(func() (dir string, err error) {
+	shared, err := hookstest.SharedDir()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(shared, "verify")
+	if err := os.CopyFS(dir, os.DirFS("testdata/verify")); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("installing libraries: %w\n%s", err, out)
+	}
+	return dir, nil
+})
 
 func (v *verifier) run(in []byte, name string, args ...string) (out []byte) {
 	v.t.Helper()
@@ -315,8 +338,8 @@ func (v *verifier) want(checks []check) {
 	}
 	questions := make([]question, len(checks))
 	for i, c := range checks {
-		questions[i] = question{c.secret, make(map[string]string), []byte(c.got.body)}
-		for name, values := range c.got.header {
+		questions[i] = question{c.secret, make(map[string]string), []byte(c.got.Body)}
+		for name, values := range c.got.Header {
 			questions[i].Headers[name] = strings.Join(values, ", ")
 		}
 	}
@@ -331,7 +354,7 @@ func (v *verifier) want(checks []check) {
 	for i, c := range checks {
 		for _, library := range []string{"standardwebhooks", "svix"} {
 			if got := verdicts[i][library]; got != c.verdict {
-				v.t.Errorf("%s: %s says %q, want %q; the headers are %v", c.name, library, got, c.verdict, c.got.header)
+				v.t.Errorf("%s: %s says %q, want %q; the headers are %v", c.name, library, got, c.verdict, c.got.Header)
 			}
 		}
 	}

@@ -1,0 +1,38 @@
+package hookstest
+
+import (
+	"testing"
+	"time"
+)
+
+// patience is how long tests wait for what should come at once. A machine that is busy with other tests takes its time.
+const patience = 30 * time.Second
+
+// Eventually polls until ok reports true.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	Within(t, patience, what, ok)
+}
+
+// Within is Eventually with a time of its own.
+func Within(t testing.TB, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen within %v: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// ReceiveWithin waits for something to come from a channel.
+func ReceiveWithin[T any](t testing.TB, what string, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(patience):
+		t.Fatalf("did not happen in time: %s", what)
+	}
+	return value
+}
