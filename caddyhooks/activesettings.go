@@ -14,6 +14,7 @@ import (
 // the live settings makes a new value.
 type activeSettings struct {
 	settings       Settings
+	revision       int64 // of the live settings
 	on             bool
 	bearer         authentication // of the built-in endpoints
 	defaultTimeout time.Duration

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,6 +102,7 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
 		}
+		in.upToDate(r.Context(), in.active.Load()) // another node may have changed the settings
 		return serve(in, w, r)
 	})
 }
@@ -126,7 +128,14 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 }
 
 func noEndpoint(*instance, http.ResponseWriter, *http.Request) error {
-	return apiError(http.StatusNotFound, "there is no such endpoint; try /hooks/settings, /hooks/mappings, /hooks/runs or /hooks/deliveries")
+	var paths []string
+	for path := range instanceEndpoints {
+		if strings.Count(path, "/") == 1 {
+			paths = append(paths, "/hooks"+path)
+		}
+	}
+	slices.Sort(paths)
+	return apiError(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))
 }
 
 const maxAdminBody = 4 << 20

@@ -11,7 +11,13 @@
 // [Admin] API changes live settings of an instance while Caddy runs. A service, with the engine, its store and the live
 // settings, outlives reloads and is shared by the instances of the old and the new configuration.
 //
-// To add a setting, see allSettings in settings.go. To add an endpoint to the admin API, write a file like admin_runs.go.
+// To add
+//
+//   - a setting, see allSettings in settings.go,
+//   - an endpoint of the admin API, write a file like admin_runs.go,
+//   - a signature scheme, write a file like scheme_hmac.go,
+//   - a runner or a channel, see the comments of the packages runners and channels,
+//   - a store, implement engine.Store in a package like stores/memory, and check it with stores/storetest.
 package caddyhooks
 
 import (
@@ -29,7 +35,8 @@ import (
 	// The modules that come with this one.
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/channels"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/runners"
-	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
+	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
+	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
 func init() {

@@ -25,7 +25,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
 
 // BenchmarkIngress measures requests per second that the hooks take, beside a bare respond of the same Caddy in the same
@@ -273,7 +273,7 @@ func BenchmarkLongQueue(b *testing.B) {
 
 // fillStore makes a store that has n queued runs.
 func fillStore(b *testing.B, path string, n int) {
-	store, err := (&stores.Bolt{Path: path}).OpenStore(b.Context(), "")
+	store, err := (&bolt.Bolt{Path: path}).OpenStore(b.Context(), "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -283,10 +283,10 @@ func fillStore(b *testing.B, path string, n int) {
 	for range 512 {
 		group.Go(func() {
 			for left.Add(-1) >= 0 {
-				err := store.Add(b.Context(), &engine.Run{
+				err := store.Runs().Add(b.Context(), &engine.Run{
 					ChatID: "hook:" + uuid.NewString(), Hook: "agent", Action: engine.Agent, MemoryPreset: "disabled",
-					Message: "look at the disk of web-3", Timeout: time.Hour, AcceptedAt: time.Now(),
-				}, engine.Limits{})
+					Message: "look at the disk of web-3", Timeout: time.Hour,
+				}, engine.Terms{})
 				if err != nil {
 					b.Error(err)
 					return

@@ -79,10 +79,10 @@ func (c *Callbacks) client(guard *outbound.Guard) (*outbound.Client, error) {
 type callbackSender struct{ client *outbound.Client }
 
 func (s callbackSender) Send(ctx context.Context, d *engine.Delivery) error {
-	return d.Record(s.client.Post(ctx, outbound.Callback{
+	return s.client.Post(ctx, outbound.Callback{
 		URL: d.Callback, ID: d.ID, RunID: d.RunID, ChatID: d.ChatID, RunStatus: string(d.RunStatus),
 		Attempt: d.Attempt, ContentType: d.ContentType, Body: []byte(d.Body),
-	}))
+	}).NoteIn(d)
 }
 
 // Interface guard

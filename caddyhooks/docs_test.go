@@ -59,7 +59,11 @@ func TestExampleShowsEveryModule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
+		inRooms, err := filepath.Glob(filepath.Join(dir, "*", "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range append(files, inRooms...) {
 			source, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

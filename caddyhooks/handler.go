@@ -206,18 +206,52 @@ func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyh
 	return err
 }
 
-// serve takes a request through all steps: gate, route, authenticate, read, intake, submit, answer.
+// serve takes a request through all steps. A request that is refused because of the settings is checked once more if
+// another node has changed them meanwhile.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSettings, name string) error {
 	in := h.instance
+	req := &hookRequest{handler: h, name: name}
+	defer req.release()
+	err := req.serve(w, r, active)
+	for submits, checks := 1, 1; submits < maxSubmits && checks < maxChecks; err = req.serve(w, r, active) {
+		if newer := in.newerSettings(r.Context(), active, err); newer != nil {
+			active = newer
+			checks++
+		} else if errors.Is(err, errKeyReleased) {
+			submits++
+		} else {
+			break
+		}
+	}
+	var refused *refusedCredential
+	if errors.As(err, &refused) {
+		return in.unauthorized(r, refused)
+	}
+	return err
+}
+
+// maxChecks bounds how often a request is checked while the settings change again and again.
+const maxChecks = 100
+
+// hookRequest is a request below the path of the hooks.
+type hookRequest struct {
+	handler *Handler
+	name    string // the part of its path that names the hook
+	body    *body
+}
+
+// serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
+func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
+	in := q.handler.instance
 	if !active.on {
 		return errNotFound
 	}
-	if run, ok := strings.CutPrefix(name, "runs/"); ok {
-		return h.serveRun(w, r, active, run)
+	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
+		return q.handler.serveRun(w, r, active, run)
 	}
 	var custom *hook
-	if name != "wake" && name != "agent" {
-		if custom = active.hooks[name]; custom == nil {
+	if q.name != "wake" && q.name != "agent" {
+		if custom = active.hooks[q.name]; custom == nil {
 			return errNotFound
 		}
 	}
@@ -229,45 +263,47 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 		limit, auth = active.maxPayload, custom.auth
 	}
 	if auth.headersOnly {
-		if err := in.authenticate(auth, r, nil); err != nil {
+		if err := auth.authenticate(r.Header, nil); err != nil {
 			return err
 		}
 	}
-	body, err := readBody(w, r, limit)
-	if err != nil {
-		return err
+	var err error
+	if q.body == nil {
+		if q.body, err = readBody(w, r, limit); err != nil {
+			return err
+		}
 	}
-	defer body.release()
+	body := q.body.Bytes()
 	if !auth.headersOnly {
-		if err := in.authenticate(auth, r, body.Bytes()); err != nil {
+		if err := auth.authenticate(r.Header, body); err != nil {
 			return err
 		}
 	}
-
-	run, err := in.intake(active, name, custom, body.Bytes())
+	run, err := in.intake(active, q.name, custom, body)
 	if err != nil {
 		return err
 	}
 	run.TraceParent = traceParent(r.Header)
-	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body.Bytes()); err != nil {
+	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
 		return err
 	}
-	for range maxSubmits {
-		if err = h.submit(w, r, name, run); !errors.Is(err, errKeyReleased) {
-			break
-		}
+	return q.handler.submit(w, r, q.name, run, active.revision)
+}
+
+func (q *hookRequest) release() {
+	if q.body != nil {
+		q.body.release()
 	}
-	return err
 }
 
 // submit gives a run to the engine, and answers.
-func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) error {
+func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, run *engine.Run, revision int64) error {
 	var outcome engine.Outcome
 	var err error
 	if run.Sync {
-		outcome, err = h.instance.service.engine.Do(r.Context(), run)
+		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision)
 	} else {
-		err = h.instance.service.engine.Submit(r.Context(), run)
+		err = h.instance.service.engine.Submit(r.Context(), run, revision)
 	}
 	var duplicate *engine.DuplicateError
 	switch {
@@ -284,14 +320,14 @@ func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, ru
 }
 
 // unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.
-func (in *instance) unauthorized(r *http.Request, scheme, message string) error {
+func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) error {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	addr, _ := netip.ParseAddr(ip)
 	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
 		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: "Too many requests with a bad credential came from this address."}
 	}
-	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message}
+	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", refused.challenge}, message: refused.refusal}
 }
 
 // traceParent returns the Traceparent header if it has the form of W3C Trace Context.

@@ -83,9 +83,10 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		channels:    channels,
 	}
 	in.engineConfig = engine.Config{
-		Runner:    runner.(engine.Runner),
+		Runners: map[string]engine.Runner{"default": runner.(engine.Runner)}, DefaultRunner: "default",
 		Channels:  channels,
 		Callbacks: callbackSender{in.client},
+		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },
 		Workers:   h.Workers,
 		Limits: engine.Limits{
 			Queue: h.QueueLimit, Chat: h.ChatLimit,
@@ -136,6 +137,7 @@ func (in *instance) start(grace time.Duration) error {
 	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
 		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
+	active.revision = s.revision
 	in.service = s
 	s.instances = append(s.instances, in)
 	in.detach = s.engine.Attach(in.engineConfig)

@@ -18,8 +18,10 @@ type mappingJSON struct {
 }
 
 func newMappingJSON(m Mapping, pinned bool) mappingJSON {
-	if m.HMACSecret != "" {
-		m.HMACSecret = mask
+	for _, field := range secretFields {
+		if secret := field.in(&m); *secret != "" {
+			*secret = mask
+		}
 	}
 	return mappingJSON{m, pinned}
 }
@@ -70,12 +72,16 @@ func (in *instance) admitMapping(m *Mapping, live []Mapping) (pinned bool, err e
 	if i >= 0 {
 		inForce = in.pinned.Mappings
 	}
-	if m.HMACSecret == mask {
-		k := indexMapping(inForce, m.Name)
-		if k < 0 || inForce[k].HMACSecret == "" {
-			return false, fieldErrorf("hmacSecret", "must be the secret itself: there is none yet that a mask could stand for")
+	for _, field := range secretFields {
+		secret := field.in(m)
+		if *secret != mask {
+			continue
 		}
-		m.HMACSecret = inForce[k].HMACSecret
+		k := indexMapping(inForce, m.Name)
+		if k < 0 || *field.in(&inForce[k]) == "" {
+			return false, fieldErrorf(field.name, "must be the secret itself: there is none yet that a mask could stand for")
+		}
+		*secret = *field.in(&inForce[k])
 	}
 	if i >= 0 && !sameMapping(*m, in.pinned.Mappings[i]) {
 		return true, pinnedHook(m.Name)

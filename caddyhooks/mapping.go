@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type Mapping struct {
 	HMACHeader string `json:"hmacHeader,omitempty"`
 
 	// The secret that callers sign with.
-	HMACSecret string `json:"hmacSecret,omitempty"`
+	HMACSecret string `json:"hmacSecret,omitempty" secret:"true"`
 
 	// A prefix of the signature in its header, such as "sha256=".
 	HMACPrefix string `json:"hmacPrefix,omitempty"`
@@ -131,11 +132,35 @@ func indexMapping(all []Mapping, name string) int {
 	return slices.IndexFunc(all, func(m Mapping) bool { return m.Name == name })
 }
 
-func sameMapping(a, b Mapping) bool {
-	if !sameSecrets(Secrets{a.HMACSecret}, Secrets{b.HMACSecret}) {
-		return false
+// secretField is a field of a mapping with the tag secret:"true": it is shown as a mask, and compared in constant time.
+type secretField struct {
+	name  string // in JSON
+	index []int
+}
+
+var secretFields = func() (all []secretField) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Mapping]()) {
+		if field.Tag.Get("secret") == "true" {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			all = append(all, secretField{name, field.Index})
+		}
 	}
-	a.HMACSecret, b.HMACSecret = "", ""
+	return all
+}()
+
+// in returns the secret of a mapping.
+func (f secretField) in(m *Mapping) *string {
+	return reflect.ValueOf(m).Elem().FieldByIndex(f.index).Addr().Interface().(*string)
+}
+
+func sameMapping(a, b Mapping) bool {
+	for _, field := range secretFields {
+		x, y := field.in(&a), field.in(&b)
+		if !sameSecrets(Secrets{*x}, Secrets{*y}) {
+			return false
+		}
+		*x, *y = "", ""
+	}
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)

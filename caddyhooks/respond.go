@@ -75,7 +75,20 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 	if a.header[0] != "" {
 		h.Set(a.header[0], a.header[1])
 	}
-	writeBody(w, a.status, "application/json", engine.ErrorBody(a.message))
+	writeBody(w, a.status, "application/json", errorBody(a.message))
+}
+
+// errorBody is the JSON body of every error, in an answer or in a callback.
+func errorBody(message string) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	// Strings always encode.
+	_ = enc.Encode(struct {
+		Status       string `json:"status"`
+		ErrorMessage string `json:"errorMessage"`
+	}{"error", message})
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
 // retryAfterSeconds rounds up, so that no caller comes back too early.

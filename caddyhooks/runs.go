@@ -115,7 +115,11 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		return &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
 			message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
-	if err := in.authenticate(active.bearer, r, nil); err != nil {
+	if cancel {
+		// A token that was revoked on another node must not cancel anything.
+		active = in.upToDate(r.Context(), active)
+	}
+	if err := active.bearer.authenticate(r.Header, nil); err != nil {
 		return err
 	}
 	status := http.StatusOK

@@ -14,7 +14,7 @@ import (
 )
 
 // scheme is a way for the callers of a custom hook to authenticate. To add one, write a file scheme_<name>.go that registers
-// it in init, with an auth.Verifier if none of package auth fits. No other file knows the names of schemes.
+// it in init, and holds an auth.Verifier of its own if none of package auth fits. No other file knows the names of schemes.
 type scheme struct {
 	// The value of authMode, and the first argument of auth in a Caddyfile.
 	name string
@@ -26,7 +26,8 @@ type scheme struct {
 	// unmarshal puts these arguments in the mapping. A scheme that takes a block reads it from d. Nil: nothing to do.
 	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping) error
 
-	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of auth.
+	// The fields of a mapping that compile may refuse, by their names in JSON. An error about them is reported at the line of
+	// auth. hmacHeader, hmacSecret and hmacPrefix are for all schemes; a field of a scheme alone goes into Mapping.
 	fields []string
 
 	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped.
@@ -89,14 +90,24 @@ func (m *Mapping) authentication(secrets hookSecrets) (authentication, error) {
 	return authentication{s, verifier}, err
 }
 
-// authenticate returns the answer to a request that is refused, nil if there is none. The body is nil if the scheme looks at
-// headers alone.
-func (in *instance) authenticate(a authentication, r *http.Request, body []byte) error {
-	verdict := a.verifier.Verify(auth.Request{Header: r.Header, Body: body, Now: time.Now()})
+// authenticate returns a *refusedCredential for a request that is refused. The body is nil if the scheme looks at headers
+// alone.
+func (a authentication) authenticate(header http.Header, body []byte) error {
+	verdict := a.verifier.Verify(auth.Request{Header: header, Body: body, Now: time.Now()})
 	if verdict.OK {
 		return nil
 	}
-	return in.unauthorized(r, a.challenge, a.refusal)
+	return &refusedCredential{a.scheme, verdict.Reason}
+}
+
+// refusedCredential says that a credential is missing or wrong. The reason is not for callers.
+type refusedCredential struct {
+	*scheme
+	reason auth.Reason
+}
+
+func (e *refusedCredential) Error() string {
+	return fmt.Sprintf("the credential is refused: %s", e.reason)
 }
 
 // unmarshalAuth parses:

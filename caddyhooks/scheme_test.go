@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -76,13 +77,28 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	}
 
 	m := Mapping{Name: "door", AuthMode: "konck"}
-	if _, err := m.compile(new(rules), secrets); err == nil || err.Error() != "authMode must be one of bearer, hmac, knock" {
+	if _, err := m.compile(new(rules), secrets); err == nil || !strings.HasPrefix(err.Error(), "authMode must be one of ") || !strings.Contains(err.Error(), "knock") {
 		t.Errorf("a wrong authMode: got %v", err)
 	}
 	d = caddyfile.NewTestDispenser("auth s3cret")
 	d.Next()
 	if err := m.unmarshalAuth(d); err == nil || strings.Contains(err.Error(), "s3cret") ||
-		!strings.HasPrefix(err.Error(), "auth takes 'bearer', 'hmac <header> <secret> [<prefix>]' or 'knock <word>', at ") {
+		!strings.HasPrefix(err.Error(), "auth takes "+listSchemes()+", at ") || !strings.Contains(err.Error(), "'knock <word>'") {
 		t.Errorf("a wrong scheme in a Caddyfile: got %v", err)
+	}
+}
+
+// A secret that a scheme adds to mappings must be marked as one, or the admin API would show it.
+func TestSecretFieldsOfMappingsAreMarked(t *testing.T) {
+	t.Parallel()
+	marked := make(map[string]bool)
+	for _, field := range secretFields {
+		marked[field.name] = true
+	}
+	for _, name := range mappingFields {
+		looksSecret := regexp.MustCompile(`(?i)secret|password|token`).MatchString(name)
+		if looksSecret != marked[name] {
+			t.Errorf("%s: has the tag secret: %t", name, marked[name])
+		}
 	}
 }

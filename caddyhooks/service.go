@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
@@ -18,11 +19,16 @@ import (
 // configuration share it.
 type service struct {
 	engine   *engine.Engine
+	settings engine.Settings       // where the live settings are kept
 	throttle func() *auth.Throttle // made when it is first needed
 
 	mu        sync.Mutex
 	live      Settings
+	revision  int64       // of the live settings
 	instances []*instance // that may have requests to answer, the newest last
+
+	stop     chan struct{}
+	follower sync.WaitGroup
 }
 
 // services has the services in use, by the key of their store.
@@ -34,22 +40,101 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{engine: engine.New(store), throttle: sync.OnceValue(auth.NewThrottle)}
-	saved, err := store.Settings(context.Background())
-	if err == nil && saved != nil {
-		err = json.Unmarshal(saved, &s.live)
+	s := &service{
+		engine: engine.New(store), settings: store.Settings(), throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
 	}
-	if err != nil {
+	if s.live, s.revision, err = s.load(context.Background()); err != nil {
 		store.Close()
 		return nil, fmt.Errorf("reading the live settings: %w", err)
 	}
+	s.follower.Go(func() { s.follow(store.Watch().SettingsChanged()) })
 	return s, nil
+}
+
+// load reads the live settings.
+func (s *service) load(ctx context.Context) (live Settings, revision int64, err error) {
+	saved, revision, err := s.settings.Load(ctx)
+	if err == nil && saved != nil {
+		err = json.Unmarshal(saved, &live)
+	}
+	return live, revision, err
+}
+
+// follow puts settings in force that other nodes have saved.
+func (s *service) follow(changed <-chan struct{}) {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-changed:
+		}
+		if err := s.refresh(context.Background()); err != nil {
+			if in := s.newestInstance(); in != nil {
+				in.log.Error("reading the live settings failed", zap.Error(err))
+			}
+		}
+	}
+}
+
+// refresh puts the settings in force that were saved last, on whatever node.
+func (s *service) refresh(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refreshLocked(ctx)
+}
+
+func (s *service) refreshLocked(ctx context.Context) error {
+	live, revision, err := s.load(ctx)
+	if err != nil || revision == s.revision {
+		return err
+	}
+	compiled := make([]*activeSettings, len(s.instances))
+	for i, in := range s.instances {
+		compiled[i] = in.compileSaved(live)
+	}
+	s.putInForce(live, revision, compiled)
+	return nil
+}
+
+// compileSaved compiles settings that were checked by whoever saved them. A setting that is refused here, because of an
+// environment variable that is missing say, is left out and shown among the problems. It returns nil if nothing helps.
+func (in *instance) compileSaved(live Settings) *activeSettings {
+	active, err := in.compile(live, func(p part, err error) bool {
+		in.log.Error("a live setting that was saved elsewhere is refused here and left out", zap.Stringer("setting", p), zap.Error(err))
+		return true
+	})
+	if err != nil {
+		in.log.Error("the live settings that were saved elsewhere are refused here", zap.Error(err))
+	}
+	return active
+}
+
+// putInForce puts live settings in force. An instance without compiled settings keeps those it has.
+func (s *service) putInForce(live Settings, revision int64, compiled []*activeSettings) {
+	s.live, s.revision = live, revision
+	for i, in := range s.instances {
+		active := compiled[i]
+		if active == nil {
+			kept := *in.active.Load()
+			active = &kept
+		}
+		active.revision = revision
+		in.active.Store(active)
+	}
 }
 
 // Destruct stops the engine when no configuration uses it any more.
 func (s *service) Destruct() error {
+	close(s.stop)
+	s.follower.Wait()
 	s.engine.Stop()
 	return nil
+}
+
+func (s *service) newestInstance() *instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest()
 }
 
 // newest returns the instance of the newest configuration that is running, nil if there is none.
@@ -71,10 +156,23 @@ func (s *service) problem(p part) string {
 }
 
 // change lets edit change the live settings, and puts the result in force for the next request. If the result is refused,
-// nothing changes.
+// nothing changes. If another node changes the settings at the same time, edit is called again, with the newer ones.
 func (s *service) change(edit func(in *instance, live *Settings) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	err := s.tryChange(edit)
+	for range 10 {
+		if !errors.Is(err, engine.ErrSettingsChanged) {
+			break
+		}
+		if err = s.refreshLocked(context.Background()); err == nil {
+			err = s.tryChange(edit)
+		}
+	}
+	return err
+}
+
+func (s *service) tryChange(edit func(in *instance, live *Settings) error) error {
 	newest := s.newest()
 	if newest == nil {
 		return errors.New("the instance is not running")
@@ -93,27 +191,62 @@ func (s *service) change(edit func(in *instance, live *Settings) error) error {
 		if err != nil && in == newest {
 			return err
 		}
-		compiled[i] = active // nil for an old configuration that refuses the change: it keeps its settings
+		compiled[i] = active // nil for an old configuration that refuses the change
 	}
-	if err := s.save(live); err != nil {
-		return err
-	}
-	s.live = live
-	for i, in := range s.instances {
-		if compiled[i] != nil {
-			in.active.Store(compiled[i])
-		}
-	}
-	return nil
-}
-
-func (s *service) save(live Settings) error {
 	saved, err := json.Marshal(live)
 	if err != nil {
 		return fmt.Errorf("encoding the live settings: %w", err)
 	}
-	if err := s.engine.Store().SaveSettings(context.Background(), saved); err != nil {
+	revision, err := s.settings.Save(context.Background(), saved, s.revision)
+	if err != nil {
 		return fmt.Errorf("saving the live settings: %w", err)
 	}
+	s.putInForce(live, revision, compiled)
 	return nil
+}
+
+// newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
+// them only if the request was refused because of the settings.
+func (in *instance) newerSettings(ctx context.Context, active *activeSettings, err error) *activeSettings {
+	var refused *refusedCredential
+	if !errors.Is(err, errNotFound) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) {
+		return nil
+	}
+	if newer := in.upToDate(ctx, active); newer != active {
+		return newer
+	}
+	return nil
+}
+
+// upToDate returns the settings that were saved last, on whatever node. If they cannot be read it returns the ones it is
+// given.
+func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activeSettings {
+	revision, err := in.service.settings.Revision(ctx)
+	if err != nil || revision == active.revision {
+		return active
+	}
+	if err := in.service.refresh(ctx); err != nil {
+		in.log.Error("reading the live settings failed", zap.Error(err))
+		return active
+	}
+	return in.service.catchUp(in)
+}
+
+// catchUp returns the settings in force of an instance. One that is gone after a reload, but for requests that it has yet
+// to answer, is not told of changes any more.
+func (s *service) catchUp(in *instance) *activeSettings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	active := in.active.Load()
+	if active.revision == s.revision {
+		return active
+	}
+	newer := in.compileSaved(s.live)
+	if newer == nil {
+		kept := *active
+		newer = &kept
+	}
+	newer.revision = s.revision
+	in.active.Store(newer)
+	return newer
 }

@@ -177,7 +177,7 @@ func (a *API) call(d *engine.Delivery, req *http.Request, judge func(o *outbound
 		o.Reason = string(mask([]byte(o.Reason), secret))
 	}
 	o.Answer = shown[:min(len(shown), keptAnswer)]
-	return d.Record(o)
+	return o.NoteIn(d)
 }
 
 const (

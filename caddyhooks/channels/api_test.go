@@ -355,7 +355,7 @@ func TestSomePausesAreForAllChats(t *testing.T) {
 		})
 		err := loadChannel(t, tc.bot.config(s.URL, token, "")).Send(t.Context(), delivery(tc.to, "x"))
 		var later *engine.RetryLaterError
-		if !errors.As(err, &later) || later.After != time.Second || later.Everywhere != tc.everywhere {
+		if !errors.As(err, &later) || later.After != time.Second || later.WholeChannel != tc.everywhere {
 			t.Errorf("%s %s: got %+v", tc.bot.name, tc.body, err)
 		}
 	}

@@ -445,7 +445,7 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 		case refused.code/100 == 5:
 			return &engine.FinalError{Err: refused}
 		case refused.code == 421, refused.code/100 == 4 && s.extensions == nil:
-			return &engine.RetryLaterError{After: smtpPause, Everywhere: true, Err: refused}
+			return &engine.RetryLaterError{After: smtpPause, WholeChannel: true, Err: refused}
 		}
 		return refused // for a mail that is greylisted, say, the usual schedule is the right one
 	}

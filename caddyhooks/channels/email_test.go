@@ -456,7 +456,7 @@ func kindOf(err error) string {
 		return unreachable
 	}
 	if later, ok := errors.AsType[*engine.RetryLaterError](err); ok {
-		if later.Everywhere && later.After == 30*time.Second {
+		if later.WholeChannel && later.After == 30*time.Second {
 			return paused
 		}
 		return fmt.Sprintf("%+v", later)

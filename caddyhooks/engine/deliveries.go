@@ -4,22 +4,21 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // Delivery returns a delivery as a whole, or ErrNotFound.
 func (e *Engine) Delivery(ctx context.Context, id string) (*Delivery, error) {
-	return e.store.Delivery(ctx, id)
+	return e.store.Deliveries().Get(ctx, id)
 }
 
 // ListDeliveries returns deliveries, those of the newest run first, without their bodies.
 func (e *Engine) ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error) {
-	return e.store.ListDeliveries(ctx, query)
+	return e.store.Deliveries().List(ctx, query)
 }
 
 // RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
 func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
-	d, err := e.store.RetryDelivery(ctx, id, time.Now())
+	d, err := e.store.Deliveries().Retry(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -27,13 +26,12 @@ func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error
 	to := d.Destination()
 	e.breakers.reset(Destination{Host: to.Host})
 	e.breakers.reset(to)
-	signal(e.deliveries)
 	return d, nil
 }
 
 // DropDelivery forgets a delivery that was given up or waits for its next attempt.
 func (e *Engine) DropDelivery(ctx context.Context, id string) error {
-	return e.store.DropDelivery(ctx, id)
+	return e.store.Deliveries().Drop(ctx, id)
 }
 
 // RetryDeliveries is RetryDelivery for all that a query selects, and returns how many these were. What is under way, has
@@ -55,7 +53,7 @@ func (e *Engine) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int
 func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
 	query.Limit, query.Cursor = 256, ""
 	for {
-		page, next, err := e.store.ListDeliveries(ctx, query)
+		page, next, err := e.store.Deliveries().List(ctx, query)
 		if err != nil {
 			return n, err
 		}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
 // Delivery is one thing to send out when a run has ended: its answer, or word that there is none.
@@ -36,6 +33,7 @@ type Delivery struct {
 	CreatedAt time.Time
 	TriedAt   time.Time // when the last attempt began
 	Due       time.Time // when the next one is
+	Token     string    // of the last claim; stores use it to tell claims apart
 
 	// How the last attempt failed.
 	LastStatus int    // the status of the answer, 0 if there was none
@@ -76,6 +74,40 @@ func (d *Delivery) CallbackHost() string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
+// Created is the delivery as a store keeps it from the end of its run on: due at once.
+func (d *Delivery) Created(now time.Time) *Delivery {
+	created := *d
+	created.Status, created.CreatedAt, created.Due = Pending, now, now
+	return &created
+}
+
+// Settled is the delivery as a store keeps it after an attempt. One that arrived loses its body, and one that is still
+// pending is due after the pause, if there is one.
+func (d *Delivery) Settled(pause time.Duration, now time.Time) *Delivery {
+	settled := *d
+	switch {
+	case d.Status == Delivered:
+		settled.Body = ""
+	case d.Status == Pending && pause > 0:
+		settled.Due = now.Add(pause)
+	}
+	return &settled
+}
+
+// Retried is the delivery as a store keeps it when it is to be sent again: due at once, with a schedule that begins anew.
+func (d *Delivery) Retried(now time.Time) *Delivery {
+	retried := *d
+	retried.Status, retried.Restart, retried.Due, retried.Token = Pending, d.Attempt, now, ""
+	return &retried
+}
+
+// WithoutBody is the delivery as lists and runs show it.
+func (d *Delivery) WithoutBody() *Delivery {
+	shown := *d
+	shown.Body = ""
+	return &shown
+}
+
 // DeliveryStatus is where a delivery is.
 type DeliveryStatus string
 
@@ -86,32 +118,37 @@ const (
 )
 
 // deliveriesOf lists what has to be sent out now that run ended with outcome.
-func deliveriesOf(run *Run, outcome Outcome, now time.Time) []*Delivery {
+func (c *Config) deliveriesOf(run *Run, outcome Outcome) []*Delivery {
 	if !run.hasDeliveries() {
 		return nil
 	}
 	var all []*Delivery
 	add := func() *Delivery {
 		d := &Delivery{ID: DeliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
-			RunStatus: outcome.Status, Status: Pending, CreatedAt: now, Due: now}
+			RunStatus: outcome.Status, Status: Pending}
 		all = append(all, d)
 		return d
 	}
 	if run.CallbackURL != "" {
 		d := add()
 		d.Callback = run.CallbackURL
-		d.ContentType, d.Body = "text/plain; charset=utf-8", outcome.Text
+		d.ContentType, d.Body = textType, outcome.Text
 		if !outcome.HasText {
-			d.ContentType, d.Body = "application/json", string(ErrorBody(outcome.Message))
+			d.Body = outcome.Message
+			if c.ErrorBody != nil {
+				d.ContentType, d.Body = c.ErrorBody(outcome.Message)
+			}
 		}
 	}
 	if run.Channel != "" && outcome.HasText {
 		d := add()
 		d.Channel, d.To = run.Channel, run.To
-		d.ContentType, d.Body = "text/plain; charset=utf-8", outcome.Text
+		d.ContentType, d.Body = textType, outcome.Text
 	}
 	return all
 }
+
+const textType = "text/plain; charset=utf-8"
 
 // DeliveryID names a delivery, so that its run and its place among the deliveries of the run can be told from the name.
 func DeliveryID(runID string, index int) string {
@@ -147,24 +184,6 @@ type Channel interface {
 	ValidTo(to string) error
 }
 
-// Record notes how an attempt over HTTP went, and returns what Send has to return for it.
-func (d *Delivery) Record(o outbound.Outcome) error {
-	d.LastStatus, d.LastAnswer = o.Status, string(o.Answer)
-	err := errors.New(o.Reason)
-	switch {
-	case o.Delivered:
-		return nil
-	case o.Final:
-		return &FinalError{Err: err}
-	case o.Unreachable:
-		return &UnreachableError{Err: err}
-	case o.RetryAfter > 0:
-		return &RetryLaterError{After: o.RetryAfter, Everywhere: o.WholeChannel, Err: err}
-	default:
-		return err
-	}
-}
-
 // FinalError is returned by a Sender when another attempt would be of no use.
 type FinalError struct{ Err error }
 
@@ -180,10 +199,9 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // RetryLaterError is returned by a Sender when the other side asked for a pause before the next attempt.
 type RetryLaterError struct {
-	After time.Duration
-	// The pause is for all chats of the channel.
-	Everywhere bool
-	Err        error
+	After        time.Duration
+	WholeChannel bool // the pause is for all chats of the channel
+	Err          error
 }
 
 func (e *RetryLaterError) Error() string { return e.Err.Error() }

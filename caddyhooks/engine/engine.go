@@ -1,13 +1,16 @@
-// Package engine carries out runs. It knows nothing of HTTP or Caddy: a Run goes in through Submit or Do, a Store keeps
-// it, a worker claims it and has the Runner carry out its turn, and its Outcome goes to whoever waits for it and out as
-// deliveries.
+// Package engine carries out runs. It knows nothing of HTTP or Caddy.
 //
-// Runs of one chat are carried out one at a time, in the order in which they were accepted; runs of different chats go
-// side by side, as many at once as there are workers.
+// Submit and Do accept a Run, and a Store keeps it. A worker claims the run, and a Runner carries out its turn. The Outcome
+// answers the caller if one waits, and is sent out as deliveries: a callback, or an answer on a Channel.
 //
-// A run that was accepted is carried out at least once. What was queued when the process ended is carried out after the
-// next start, and what was running is started again, unless it has been started too often or only a caller who is gone
-// would have been told.
+// Runs of one chat are carried out one at a time, in the order of acceptance. Runs of different chats go side by side, up to
+// the number of workers.
+//
+// An accepted run is carried out at least once. After a restart, queued runs are carried out and interrupted runs start
+// again. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting caller, who is gone.
+//
+// Several engines may share the data of a store, each as a node of its own. Any node accepts runs, carries them out and sends
+// deliveries. The node that holds a caller answers it. A node claims runs and deliveries for a lease, and renews its leases.
 package engine
 
 import (
@@ -18,15 +21,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
-// Engine carries out the runs of one store.
+// Engine carries out the runs of one store. Engines on several nodes may share the data of a store.
 type Engine struct {
-	id      string // of this engine alone, to know its own callers by
 	store   Store
 	schemas contract.Cache
 
@@ -34,50 +35,58 @@ type Engine struct {
 	configs []*Config // all that are attached, the one in force last; under mu
 
 	mu      sync.Mutex
-	active  int // workers that have a run, or are about to get one
-	running map[string]*runningTurn
-	doomed  map[string]error   // runs to be cancelled as soon as they start, and why
-	waiting map[string]*waiter // for the end of a run
+	active  int                       // workers that have a run, or are about to get one
+	running map[string]*turnUnderWay  // by run
+	callers map[string]chan Outcome   // of Do, by run: for an outcome that cannot be read from the store
+	sending map[*Delivery]*attempting // deliveries that this node has claimed
 
-	freed      chan struct{} // a worker has gone, or there may be work for a new one
-	deliveries chan struct{} // a delivery was stored, or there is room to send another one
-	sending    atomic.Int32  // attempts under way
-	unsettled  atomic.Int32  // those and the ones whose end is being stored
+	workerFree chan struct{} // a worker has gone, or there may be work for a new one
+	sendMore   chan struct{} // there may be deliveries to send, or room to send more
+	renewNow   chan struct{} // leases are to be renewed before their time
+	attempts   atomic.Int32  // at deliveries that are under way …
+	unsettled  atomic.Int32  // … and those whose end is being stored
 	breakers   breakers
-	stopping   chan struct{}
-	stopOnce   sync.Once
-	base       context.Context // of all turns and deliveries
-	cut        context.CancelCauseFunc
-	loops      sync.WaitGroup
-	renewer    sync.WaitGroup // goes on until the last turn is over
-	workers    sync.WaitGroup
+	leases     leases
+
+	stopping chan struct{}
+	stopOnce sync.Once
+	base     context.Context // of all turns and deliveries
+	cut      context.CancelCauseFunc
+	loops    sync.WaitGroup
+	renewer  sync.WaitGroup // goes on until the last turn is over
+	workers  sync.WaitGroup
 }
 
 // Config is what an engine works with. It is replaced as a whole when the configuration is reloaded.
 type Config struct {
-	Runner       Runner
-	Channels     map[string]Channel
-	Callbacks    Sender
-	Workers      int
-	Limits       Limits
-	MaxAttempts  int // how often a run is started, if the process dies while it is carried out; 0 is no limit
-	DrainTimeout time.Duration
-	Log          *zap.Logger
+	Runners       map[string]Runner
+	DefaultRunner string // the name of the runner for runs that name none
+	Channels      map[string]Channel
+	Callbacks     Sender
+	ErrorBody     func(message string) (contentType, body string) // of a callback for a run without a text; nil: plain text
+	Workers       int
+	Limits        Limits
+	MaxAttempts   int           // how often a run is started, if the process dies while it is carried out; 0 is no limit
+	Lease         time.Duration // how long a node keeps what it has claimed if it falls silent. Default: 12s.
+	DrainTimeout  time.Duration
+	Metrics       Metrics                         // nil if nobody counts
+	Progress      func(run *Run, update Progress) // told what runners say while they work; nil if nobody listens
+	Log           *zap.Logger
 }
 
 // New makes an engine that works on store, and owns it from now on. It starts when a Config is attached.
 func New(store Store) *Engine {
 	e := &Engine{
-		id:         uuid.NewString(),
 		store:      store,
-		running:    make(map[string]*runningTurn),
-		doomed:     make(map[string]error),
-		waiting:    make(map[string]*waiter),
-		freed:      make(chan struct{}, 1),
-		deliveries: make(chan struct{}, 1),
+		running:    make(map[string]*turnUnderWay),
+		callers:    make(map[string]chan Outcome),
+		sending:    make(map[*Delivery]*attempting),
+		workerFree: make(chan struct{}, 1),
+		sendMore:   make(chan struct{}, 1),
+		renewNow:   make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
-		breakers:   breakers{throttle: store.Throttle},
 	}
+	e.leases.renewedAt = time.Now()
 	e.base, e.cut = context.WithCancelCause(context.Background())
 	return e
 }
@@ -108,9 +117,9 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		go e.deliver()
 		go e.prune()
 		e.renewer.Add(1)
-		go e.renew()
+		go e.keepLeases()
 	}
-	signal(e.freed)
+	signal(e.workerFree)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -122,112 +131,28 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		}
 		if n := len(e.configs); n > 0 {
 			e.config.Store(e.configs[n-1])
-			signal(e.freed)
+			signal(e.workerFree)
 		}
 	}
 }
 
-// Submit stores the run, which gets its id. When it returns nil the run has been accepted and will be carried out.
-func (e *Engine) Submit(ctx context.Context, run *Run) error {
+// Submit stores the run, which gets its id. settings is the revision of the live settings that its request was checked
+// against. When Submit returns nil the run has been accepted and will be carried out.
+func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 	if e.isStopping() {
 		return ErrStopping
 	}
-	run.AcceptedAt = time.Now()
-	err := e.store.Add(ctx, run, e.config.Load().Limits)
+	err := e.store.Runs().Add(ctx, run, Terms{Limits: e.config.Load().Limits, Settings: settings})
 	var duplicate *DuplicateError
-	if err != nil && !errors.Is(err, ErrQueueFull) && !errors.Is(err, ErrChatFull) && !errors.As(err, &duplicate) {
+	switch {
+	case err == nil:
+		e.metrics().RunAccepted(run)
+		return nil
+	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate):
+		return err
+	default:
 		return fmt.Errorf("storing a run: %w", err)
 	}
-	return err
-}
-
-// Do submits the run and waits for its end. When ctx is done first, the run is cancelled unless it has deliveries.
-func (e *Engine) Do(ctx context.Context, run *Run) (Outcome, error) {
-	run.Owner = e.id
-	if err := e.Submit(ctx, run); err != nil {
-		return Outcome{}, err
-	}
-	w := e.wait(run.ID)
-	defer e.stopWaiting(run.ID, w)
-	// It may have ended before anybody could be told to wait for it.
-	if record, err := e.store.Get(ctx, run.ID); err == nil && record.Status.Ended() {
-		return record.Outcome, nil
-	}
-
-	timer := time.NewTimer(time.Until(run.deadline(run.AcceptedAt, true)))
-	defer timer.Stop()
-	grace := time.Second
-	select {
-	case <-w.ended:
-		return w.outcome, nil
-	case <-timer.C:
-		_ = e.end(run, timedOut(run), errTimedOut) // a store that fails is in the log; the run's time is up all the same
-	case <-e.stopping:
-		// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
-		if run.hasDeliveries() && !e.isRunning(run.ID) {
-			return stoppedOutcome(), nil
-		}
-		if !run.hasDeliveries() {
-			_ = e.withdraw(run, stoppedOutcome())
-		}
-		grace += e.drainTimeout()
-	case <-ctx.Done():
-		if run.hasDeliveries() {
-			return Outcome{}, ctx.Err()
-		}
-		_ = e.end(run, Outcome{Status: Cancelled, Message: "The caller went away."}, errCancelled)
-	}
-	// What became of the run is told by the worker that had it. A runner that does not return when it should must not
-	// hold the caller too.
-	timer.Reset(grace)
-	select {
-	case <-w.ended:
-		return w.outcome, ctx.Err()
-	case <-timer.C:
-	}
-	if ctx.Err() != nil {
-		return Outcome{}, ctx.Err()
-	}
-	if e.isStopping() {
-		return stoppedOutcome(), nil
-	}
-	return timedOut(run), nil
-}
-
-// end ends a run with outcome if it still waits, and otherwise cancels its turn because of cause.
-func (e *Engine) end(run *Run, outcome Outcome, cause error) error {
-	err := e.withdraw(run, outcome)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if turn := e.running[run.ID]; turn != nil {
-		turn.cancel(cause)
-	} else if err != nil && e.waiting[run.ID] != nil {
-		e.doomed[run.ID] = cause // claimed, and about to be started
-	}
-	return nil
-}
-
-// withdraw ends a run that is queued. ErrNotFound says that it is not.
-func (e *Engine) withdraw(run *Run, outcome Outcome) error {
-	end := newEnd(run, outcome)
-	err := e.store.Withdraw(context.Background(), run.ID, end)
-	if err == nil {
-		e.conclude(run, end, 0, nil)
-	} else if !errors.Is(err, ErrNotFound) {
-		signal(e.deliveries) // the store cannot know that they were not stored
-		e.log().Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(err))
-	}
-	return err
-}
-
-func (e *Engine) isRunning(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, running := e.running[id]
-	return running
 }
 
 // Stop ends the engine: nothing new is accepted or claimed, turns under way have the drain time to end, what is left
@@ -283,6 +208,13 @@ func (e *Engine) drainTimeout() time.Duration {
 		return c.DrainTimeout
 	}
 	return 0
+}
+
+func (e *Engine) metrics() Metrics {
+	if c := e.config.Load(); c != nil && c.Metrics != nil {
+		return c.Metrics
+	}
+	return NoMetrics{}
 }
 
 func (e *Engine) log() *zap.Logger {

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
 type runnerFunc func(ctx context.Context, turn engine.Turn) (engine.Reply, error)
@@ -36,26 +36,37 @@ var hang = runnerFunc(func(ctx context.Context, _ engine.Turn) (engine.Reply, er
 	return engine.Reply{}, ctx.Err()
 })
 
+// takes answers after as long as the message says.
+var takes = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	length, err := time.ParseDuration(turn.Message)
+	if err != nil {
+		return engine.Reply{}, err
+	}
+	select {
+	case <-time.After(length):
+		return engine.Reply{Text: "done"}, nil
+	case <-ctx.Done():
+		return engine.Reply{}, context.Cause(ctx)
+	}
+})
+
 type senderFunc func(ctx context.Context, d *engine.Delivery) error
 
 func (f senderFunc) Send(ctx context.Context, d *engine.Delivery) error { return f(ctx, d) }
 func (senderFunc) ValidTo(string) error                                 { return nil }
 
 func config(runner engine.Runner) engine.Config {
-	return engine.Config{Runner: runner, Workers: 4, DrainTimeout: 10 * time.Second, Log: zap.NewNop()}
+	return engine.Config{Runners: map[string]engine.Runner{"default": runner}, DefaultRunner: "default", Workers: 4, DrainTimeout: 10 * time.Second, Log: zap.NewNop(),
+		ErrorBody: func(message string) (string, string) { return "application/json", errorBody(message) }}
 }
+
+// errorBody is the body of callbacks for runs without a text.
+func errorBody(message string) string { return `{"error":"` + message + `"}` }
 
 // start runs an engine on an empty memory store until the end of the test. Use it in a synctest bubble: time is not real.
 func start(t *testing.T, c engine.Config) *engine.Engine {
 	t.Helper()
-	store, err := stores.Memory{}.OpenStore(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := engine.New(store)
-	e.Attach(c)
-	t.Cleanup(e.Stop)
-	return e
+	return startOn(t, memory.New().Open(), c)
 }
 
 func newRun(chat, message string) *engine.Run {
@@ -70,7 +81,7 @@ func syncRun(chat, message string) *engine.Run {
 
 func submit(t *testing.T, e *engine.Engine, run *engine.Run) {
 	t.Helper()
-	if err := e.Submit(t.Context(), run); err != nil {
+	if err := e.Submit(t.Context(), run, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -133,7 +144,7 @@ func TestEveryCallerGetsTheAnswerOfItsOwnRun(t *testing.T) {
 		for i := range 500 {
 			group.Go(func() {
 				message := fmt.Sprint(i)
-				outcome, err := e.Do(t.Context(), syncRun("the same chat", message))
+				outcome, err := e.Do(t.Context(), syncRun("the same chat", message), 0)
 				if err != nil || outcome.Status != engine.Completed || outcome.Text != message {
 					t.Errorf("caller %s got %+v, %v", message, outcome, err)
 				}
@@ -170,7 +181,7 @@ func TestTimeoutIsEnforced(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := start(t, config(hang))
 			begin := time.Now()
-			outcome, err := e.Do(t.Context(), syncRun("chat", ""))
+			outcome, err := e.Do(t.Context(), syncRun("chat", ""), 0)
 			if err != nil || outcome.Status != engine.TimedOut || time.Since(begin) != time.Minute {
 				t.Errorf("got %+v, %v after %s", outcome, err, time.Since(begin))
 			}
@@ -187,7 +198,7 @@ func TestTimeoutIsEnforced(t *testing.T) {
 			first.Timeout = time.Hour
 			submit(t, e, first)
 			begin := time.Now()
-			outcome, err := e.Do(t.Context(), syncRun("chat", ""))
+			outcome, err := e.Do(t.Context(), syncRun("chat", ""), 0)
 			if err != nil || outcome.Status != engine.TimedOut || time.Since(begin) != time.Minute || turns.Load() != 1 {
 				t.Errorf("got %+v, %v after %s, %d turns", outcome, err, time.Since(begin), turns.Load())
 			}
@@ -200,7 +211,7 @@ func TestTimeoutIsEnforced(t *testing.T) {
 				<-release
 				return engine.Reply{}, nil
 			})))
-			outcome, err := e.Do(t.Context(), syncRun("chat", ""))
+			outcome, err := e.Do(t.Context(), syncRun("chat", ""), 0)
 			if err != nil || outcome.Status != engine.TimedOut {
 				t.Errorf("got %+v, %v", outcome, err)
 			}
@@ -250,7 +261,7 @@ func TestCallerThatGoesAwayCancelsItsRun(t *testing.T) {
 				}()
 				run := syncRun("chat", "second")
 				run.CallbackURL = tc.callback
-				_, err := e.Do(ctx, run)
+				_, err := e.Do(ctx, run, 0)
 				synctest.Wait()
 				wasEnded := ended.Load() == 1 || tc.queued
 				close(release)
@@ -282,14 +293,14 @@ func TestFullQueueTakesNothing(t *testing.T) {
 		synctest.Wait()
 		submit(t, e, newRun("a", ""))
 		submit(t, e, newRun("a", ""))
-		if err := e.Submit(t.Context(), newRun("a", "")); !errors.Is(err, engine.ErrChatFull) {
+		if err := e.Submit(t.Context(), newRun("a", ""), 0); !errors.Is(err, engine.ErrChatFull) {
 			t.Errorf("got %v, want ErrChatFull", err)
 		}
 		submit(t, e, newRun("b", ""))
-		if err := e.Submit(t.Context(), newRun("c", "")); !errors.Is(err, engine.ErrQueueFull) {
+		if err := e.Submit(t.Context(), newRun("c", ""), 0); !errors.Is(err, engine.ErrQueueFull) {
 			t.Errorf("got %v, want ErrQueueFull", err)
 		}
-		if _, err := e.Do(t.Context(), syncRun("c", "")); !errors.Is(err, engine.ErrQueueFull) {
+		if _, err := e.Do(t.Context(), syncRun("c", ""), 0); !errors.Is(err, engine.ErrQueueFull) {
 			t.Errorf("got %v, want ErrQueueFull", err)
 		}
 		close(release)
@@ -308,46 +319,36 @@ func TestPanicFailsOneRunAlone(t *testing.T) {
 			}
 			return echo(ctx, turn)
 		})))
-		outcome, err := e.Do(t.Context(), syncRun("chat", "panic"))
+		outcome, err := e.Do(t.Context(), syncRun("chat", "panic"), 0)
 		if err != nil || outcome.Failure != engine.RunnerFailed || strings.Contains(outcome.Message, "secret") {
 			t.Errorf("got %+v, %v", outcome, err)
 		}
-		if outcome, err := e.Do(t.Context(), syncRun("chat", "hello")); err != nil || outcome.Text != "hello" {
+		if outcome, err := e.Do(t.Context(), syncRun("chat", "hello"), 0); err != nil || outcome.Text != "hello" {
 			t.Errorf("got %+v, %v", outcome, err)
 		}
 	})
 }
 
-// faultyStore fails, or panics, when it is asked for runs the first few times.
-type faultyStore struct {
-	engine.Store
-	failures atomic.Int32
-	panics   bool
-}
-
-func (s *faultyStore) Claim(ctx context.Context, want engine.Want) ([]*engine.Claim, error) {
-	if s.failures.Add(-1) >= 0 {
-		if s.panics {
-			panic("torn page")
-		}
-		return nil, errors.New("torn page")
-	}
-	return s.Store.Claim(ctx, want)
-}
-
 func TestStoreThatFailsIsAskedAgain(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			memory, _ := stores.Memory{}.OpenStore(t.Context(), "test")
-			store := &faultyStore{Store: memory, panics: panics}
-			store.failures.Store(3)
+			var calls atomic.Int32
+			store := &tampered{Store: memory.New().Open(), claim: func() error {
+				if calls.Add(1) > 3 {
+					return nil
+				}
+				if panics {
+					panic("torn page")
+				}
+				return errors.New("torn page")
+			}}
 			e := engine.New(store)
 			t.Cleanup(e.Stop)
 			e.Attach(config(echo))
 			outcomes := make(chan engine.Outcome, 10)
 			for i := range 10 { // more than there are workers: none may be lost to the failures
 				go func() {
-					outcome, err := e.Do(t.Context(), syncRun(fmt.Sprint(i), "hello"))
+					outcome, err := e.Do(t.Context(), syncRun(fmt.Sprint(i), "hello"), 0)
 					if err != nil {
 						t.Error(err)
 					}
@@ -409,7 +410,7 @@ func TestRunnerThatIsUnavailable(t *testing.T) {
 					}
 					return
 				}
-				outcome, err := e.Do(t.Context(), syncRun("chat", ""))
+				outcome, err := e.Do(t.Context(), syncRun("chat", ""), 0)
 				if err != nil || outcome.Status != tc.want || outcome.Failure != tc.failure || time.Since(begin) > tc.within {
 					t.Errorf("got %+v, %v after %s", outcome, err, time.Since(begin))
 				}
@@ -423,10 +424,7 @@ func TestRunnerThatIsUnavailable(t *testing.T) {
 
 func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := stores.Memory{}.OpenStore(t.Context(), "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := memory.New().Open()
 		e := engine.New(store)
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			if turn.Message == "quick" {
@@ -443,7 +441,7 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 			syncRun("quick", "quick"), syncRun("slow", "slow"), syncRun("slow", "queued behind slow"),
 		} {
 			group.Go(func() {
-				outcome, err := e.Do(t.Context(), run)
+				outcome, err := e.Do(t.Context(), run, 0)
 				if err != nil {
 					t.Errorf("%s: %v", run.Message, err)
 				}
@@ -471,10 +469,10 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		if runs, err := store.Claim(t.Context(), engine.Want{Runs: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != kept.ID {
+		if runs, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != kept.ID {
 			t.Errorf("back in the queue are %v, %v, want the run that nobody waited for", runs, err)
 		}
-		if err := e.Submit(t.Context(), newRun("late", "")); !errors.Is(err, engine.ErrStopping) {
+		if err := e.Submit(t.Context(), newRun("late", ""), 0); !errors.Is(err, engine.ErrStopping) {
 			t.Errorf("got %v, want ErrStopping", err)
 		}
 	})
@@ -483,7 +481,7 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 func TestStopDoesNotWaitForARunnerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		store, _ := stores.Memory{}.OpenStore(t.Context(), "test")
+		store := memory.New().Open()
 		e := engine.New(store)
 		e.Attach(config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
 			<-release
@@ -509,7 +507,7 @@ func TestReloadKeepsRunsAndLetsTurnsEndOnTheirRunner(t *testing.T) {
 				return engine.Reply{Text: name}, nil
 			})
 		}
-		store, _ := stores.Memory{}.OpenStore(t.Context(), "test")
+		store := memory.New().Open()
 		e := engine.New(store)
 		t.Cleanup(e.Stop)
 		detachOld := e.Attach(config(named("old")))
@@ -517,7 +515,7 @@ func TestReloadKeepsRunsAndLetsTurnsEndOnTheirRunner(t *testing.T) {
 		answers := make([]string, 2)
 		for i := range answers {
 			group.Go(func() {
-				outcome, err := e.Do(t.Context(), syncRun("chat", ""))
+				outcome, err := e.Do(t.Context(), syncRun("chat", ""), 0)
 				if err != nil {
 					t.Error(err)
 				}
@@ -540,7 +538,7 @@ func TestReloadThatFailsBringsTheOldConfigBack(t *testing.T) {
 		e := start(t, config(echo))
 		detach := e.Attach(config(hang))
 		detach()
-		if outcome, err := e.Do(t.Context(), syncRun("chat", "hello")); err != nil || outcome.Text != "hello" {
+		if outcome, err := e.Do(t.Context(), syncRun("chat", "hello"), 0); err != nil || outcome.Text != "hello" {
 			t.Errorf("got %+v, %v", outcome, err)
 		}
 	})
@@ -638,7 +636,7 @@ func TestTiersComeFromTheRunAlone(t *testing.T) {
 			if tc.schema {
 				run.Schema = json.RawMessage(`{"type":"object"}`)
 			}
-			outcome, err := e.Do(t.Context(), run)
+			outcome, err := e.Do(t.Context(), run, 0)
 			if err != nil || outcome.Status != engine.Completed || outcome.Text != "no JSON" {
 				t.Fatalf("got %+v, %v", outcome, err)
 			}
@@ -647,4 +645,52 @@ func TestTiersComeFromTheRunAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestEngineAtRestRemembersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		c := r.config()
+		c.Runners["default"] = takes
+		e := start(t, c)
+		var group sync.WaitGroup
+		for i := range 100 {
+			for j, message := range []string{"0s", "1s", "5s", "1h", "nonsense"} {
+				run := syncRun(fmt.Sprint(i%10), message)
+				run.Timeout = time.Duration(1+i%7) * time.Second
+				if j%2 == 0 {
+					run.CallbackURL = "https://example.com"
+				}
+				group.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%5)*time.Second)
+					defer cancel()
+					_, _ = e.Do(ctx, run, 0)
+				})
+				other := newRun(fmt.Sprint(i%10), message)
+				other.Timeout = time.Second
+				submit(t, e, other)
+				group.Go(func() { _, _ = e.Find(t.Context(), other.ID, time.Duration(i)*time.Second) })
+				if i%3 == 0 {
+					group.Go(func() {
+						time.Sleep(time.Duration(j) * 500 * time.Millisecond)
+						_, _ = e.Cancel(t.Context(), other.ID)
+					})
+				}
+			}
+		}
+		group.Wait()
+		time.Sleep(time.Hour)
+		if n := e.Remembered(); n != 0 {
+			t.Errorf("%d things are remembered", n)
+		}
+		page, next, err := e.List(t.Context(), engine.Query{Limit: 10_000})
+		if err != nil || next != "" || len(page) != 1000 {
+			t.Fatalf("%d runs are listed, %v", len(page), err)
+		}
+		for _, record := range page {
+			if !record.Status.Ended() {
+				t.Errorf("run %s is %s", record.Run.ID, record.Status)
+			}
+		}
+	})
 }

@@ -12,110 +12,8 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
-
-// tampered is a store that tests interfere with. What is nil goes straight to the store.
-type tampered struct {
-	engine.Store
-	idle    func() bool                                           // whether nothing is handed out for now
-	claimed func([]*engine.Claim)                                 // sees claims before they are handed out
-	renew   func([]*engine.Claim) []*engine.Claim                 // returns those that are really renewed
-	finish  func(*engine.Claim) error                             // an error is returned instead of finishing
-	settle  func(*engine.Delivery) error                          // likewise
-	prune   func(time.Time, engine.Limits) (more bool, err error) // takes the store's place
-}
-
-func (s *tampered) Claim(ctx context.Context, want engine.Want) ([]*engine.Claim, error) {
-	if s.idle != nil && s.idle() {
-		return nil, nil
-	}
-	claims, err := s.Store.Claim(ctx, want)
-	if s.claimed != nil {
-		s.claimed(claims)
-	}
-	return claims, err
-}
-
-func (s *tampered) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) ([]*engine.Claim, error) {
-	if s.renew != nil {
-		claims = s.renew(claims)
-	}
-	return s.Store.Renew(ctx, claims, lease)
-}
-
-func (s *tampered) Finish(ctx context.Context, claim *engine.Claim, end engine.End, want engine.Want) ([]*engine.Claim, error) {
-	if s.finish != nil {
-		if err := s.finish(claim); err != nil {
-			return nil, err
-		}
-	}
-	return s.Store.Finish(ctx, claim, end, want)
-}
-
-func (s *tampered) SettleDelivery(ctx context.Context, d *engine.Delivery) error {
-	if s.settle != nil {
-		if err := s.settle(d); err != nil {
-			return err
-		}
-	}
-	return s.Store.SettleDelivery(ctx, d)
-}
-
-func (s *tampered) Prune(ctx context.Context, now time.Time, limits engine.Limits) (bool, error) {
-	if s.prune != nil {
-		return s.prune(now, limits)
-	}
-	return s.Store.Prune(ctx, now, limits)
-}
-
-func newMemory(t *testing.T) engine.Store {
-	t.Helper()
-	store, err := stores.Memory{}.OpenStore(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
-}
-
-// startOn runs an engine on a store until the end of the test.
-func startOn(t *testing.T, store engine.Store, c engine.Config) *engine.Engine {
-	t.Helper()
-	e := engine.New(store)
-	e.Attach(c)
-	t.Cleanup(e.Stop)
-	return e
-}
-
-// add stores a run as an engine that is gone did.
-func add(t *testing.T, store engine.Store, run *engine.Run) {
-	t.Helper()
-	run.AcceptedAt = time.Now()
-	if err := store.Add(t.Context(), run, engine.Limits{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// crash has the first run in the queue started n times by engines that die of it.
-func crash(t *testing.T, store engine.Store, n int) {
-	t.Helper()
-	for range n {
-		claims, err := store.Claim(t.Context(), engine.Want{Runs: 1, Lease: time.Second})
-		if err != nil || len(claims) != 1 {
-			t.Fatalf("claimed %v, %v", claims, err)
-		}
-		time.Sleep(2 * time.Second)
-	}
-}
-
-func get(t *testing.T, store engine.Store, id string) *engine.Record {
-	t.Helper()
-	record, err := store.Get(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return record
-}
 
 // recorder keeps the turns that reach a runner and the deliveries that are sent.
 type recorder struct {
@@ -167,7 +65,8 @@ func TestRunIsStartedAgainUpToMaxAttempts(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d crashes of %d", tc.crashes, tc.max), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newMemory(t)
+				data := memory.New()
+				store := data.Open()
 				run := newRun("chat", "hello")
 				run.CallbackURL = "https://example.com"
 				add(t, store, run)
@@ -175,7 +74,7 @@ func TestRunIsStartedAgainUpToMaxAttempts(t *testing.T) {
 				var r recorder
 				c := r.config()
 				c.MaxAttempts = tc.max
-				startOn(t, store, c)
+				startOn(t, data.Open(), c)
 				synctest.Wait()
 
 				record := get(t, store, run.ID)
@@ -193,7 +92,7 @@ func TestRunIsStartedAgainUpToMaxAttempts(t *testing.T) {
 					!strings.Contains(record.Outcome.Message, fmt.Sprintf("%d times", tc.max)) {
 					t.Errorf("got %+v", record)
 				}
-				if d.RunStatus != engine.Failed || d.ContentType != "application/json" || d.Body != string(engine.ErrorBody(record.Outcome.Message)) {
+				if d.RunStatus != engine.Failed || d.ContentType != "application/json" || d.Body != errorBody(record.Outcome.Message) {
 					t.Errorf("the callback is %+v", d)
 				}
 			})
@@ -214,7 +113,8 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newMemory(t)
+				data := memory.New()
+				store := data.Open()
 				run := newRun("chat", "hello")
 				run.Sync = tc.sync
 				run.Owner = "an engine that is gone"
@@ -223,7 +123,7 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 				var r recorder
 				c := r.config()
 				c.MaxAttempts = 3
-				startOn(t, store, c)
+				startOn(t, data.Open(), c)
 				synctest.Wait()
 				record := get(t, store, run.ID)
 				if turns, _ := r.counts(); turns != 0 || record.Status != engine.Failed || record.Attempts != tc.crashes {
@@ -236,7 +136,8 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 
 func TestRunsThatCannotBeStartedAgainDoNotHoldUpTheirChat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(t)
+		data := memory.New()
+		store := data.Open()
 		for range 100 {
 			lost := syncRun("chat", "lost")
 			lost.Owner = "an engine that is gone"
@@ -245,7 +146,7 @@ func TestRunsThatCannotBeStartedAgainDoNotHoldUpTheirChat(t *testing.T) {
 		last := newRun("chat", "last")
 		add(t, store, last)
 		var r recorder
-		startOn(t, store, r.config())
+		startOn(t, data.Open(), r.config())
 		synctest.Wait()
 		if turns, _ := r.counts(); turns != 1 || r.turns[0] != last.ID {
 			t.Errorf("the turns are %v, want that of %s", r.turns, last.ID)
@@ -269,7 +170,8 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newMemory(t)
+				data := memory.New()
+				store := data.Open()
 				run := syncRun("chat", "hello")
 				run.Owner = "an engine that is gone"
 				run.CallbackURL, run.Channel = tc.callback, tc.channel
@@ -278,7 +180,7 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 				crash(t, store, tc.crashes)
 				time.Sleep(time.Hour) // longer than the caller's time: the run gets it anew
 				var r recorder
-				e := startOn(t, store, r.config())
+				e := startOn(t, data.Open(), r.config())
 				synctest.Wait()
 
 				record := get(t, store, run.ID)
@@ -295,7 +197,7 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 				// Nobody got anything for the key, so it can be used again.
 				again := syncRun("chat", "again")
 				again.Key = run.Key
-				if outcome, err := e.Do(t.Context(), again); err != nil || outcome.Text != "again" {
+				if outcome, err := e.Do(t.Context(), again, 0); err != nil || outcome.Text != "again" {
 					t.Errorf("the same key again: %+v, %v", outcome, err)
 				}
 			})
@@ -303,13 +205,11 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 	}
 }
 
-var errNoRoom = errors.New("no space left on device")
-
 func TestEndOfARunIsStoredWhenTheStoreWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		store := &tampered{Store: newMemory(t), finish: func(*engine.Claim) error {
+		store := &tampered{Store: memory.New().Open(), end: func(*engine.Claim, engine.End) error {
 			if broken.Load() {
 				return errNoRoom
 			}
@@ -320,7 +220,7 @@ func TestEndOfARunIsStoredWhenTheStoreWorksAgain(t *testing.T) {
 		begin := time.Now()
 		run := syncRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
-		outcome, err := e.Do(t.Context(), run)
+		outcome, err := e.Do(t.Context(), run, 0)
 		if err != nil || outcome.Text != "hello" || time.Since(begin) != 0 {
 			t.Errorf("the caller got %+v, %v after %s, want its answer at once", outcome, err, time.Since(begin))
 		}
@@ -348,16 +248,16 @@ func TestEndOfARunIsStoredWhenTheStoreWorksAgain(t *testing.T) {
 			t.Errorf("%d turns and %d deliveries in the end", turns, sent)
 		}
 		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d runs are remembered", n)
+			t.Errorf("%d things are remembered", n)
 		}
 	})
 }
 
 func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := newMemory(t)
+		data := memory.New()
 		var r recorder
-		first := engine.New(&tampered{Store: memory, finish: func(*engine.Claim) error { return errNoRoom }})
+		first := engine.New(&tampered{Store: data.Open(), end: func(*engine.Claim, engine.End) error { return errNoRoom }})
 		first.Attach(r.config())
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -371,9 +271,9 @@ func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 
 		// What was not stored is done again.
 		time.Sleep(time.Hour)
-		startOn(t, memory, r.config())
+		startOn(t, data.Open(), r.config())
 		synctest.Wait()
-		record := get(t, memory, run.ID)
+		record := get(t, data.Open(), run.ID)
 		if turns, sent := r.counts(); turns != 2 || sent != 1 || record.Status != engine.Completed || record.Attempts != 2 {
 			t.Errorf("%d turns and %d deliveries of %+v", turns, sent, record)
 		}
@@ -383,7 +283,7 @@ func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 func TestStoreThatPanicsAtTheEndOfARunLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Int32
-		store := &tampered{Store: newMemory(t), finish: func(*engine.Claim) error {
+		store := &tampered{Store: memory.New().Open(), end: func(*engine.Claim, engine.End) error {
 			if panics.Add(1) <= 6 { // more than there are workers
 				panic("torn page")
 			}
@@ -403,7 +303,7 @@ func TestStoreThatPanicsAtTheEndOfARunLosesNothing(t *testing.T) {
 			}
 		}
 		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d runs are remembered", n)
+			t.Errorf("%d things are remembered", n)
 		}
 	})
 }
@@ -412,7 +312,7 @@ func TestDeliveryIsRecordedWhenTheStoreWorksAgainAndSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		store := &tampered{Store: newMemory(t), settle: func(*engine.Delivery) error {
+		store := &tampered{Store: memory.New().Open(), settle: func(*engine.Delivery) error {
 			if broken.Load() {
 				return errNoRoom
 			}
@@ -439,7 +339,8 @@ func TestDeliveryIsRecordedWhenTheStoreWorksAgainAndSentOnce(t *testing.T) {
 func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 	for _, crashes := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newMemory(t)
+			data := memory.New()
+			store := data.Open()
 			run := newRun("chat", "hello")
 			run.CallbackURL = "https://example.com"
 			add(t, store, run)
@@ -448,9 +349,9 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 			c := r.config()
 			c.MaxAttempts = crashes + 1
 			hanging := c
-			hanging.Runner = hang
+			hanging.Runners = map[string]engine.Runner{"default": hang}
 			for range 5 { // a stop must not use up an attempt
-				e := engine.New(store)
+				e := engine.New(data.Open())
 				e.Attach(hanging)
 				synctest.Wait()
 				if record := get(t, store, run.ID); record.Status != engine.Running || record.Attempts != crashes+1 {
@@ -461,10 +362,10 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 					t.Errorf("after the stop it is %s with %d attempts, want %d", record.Status, record.Attempts, crashes)
 				}
 				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d runs are remembered", n)
+					t.Errorf("%d things are remembered", n)
 				}
 			}
-			startOn(t, store, c)
+			startOn(t, data.Open(), c)
 			synctest.Wait()
 			record := get(t, store, run.ID)
 			if turns, sent := r.counts(); turns != 1 || sent != 1 || record.Status != engine.Completed || record.Attempts != crashes+1 {
@@ -488,11 +389,12 @@ func TestStopOfSyncRuns(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newMemory(t)
+				data := memory.New()
+				store := data.Open()
 				var r recorder
 				c := r.config()
-				c.Runner = hang
-				e := engine.New(store)
+				c.Runners["default"] = hang
+				e := engine.New(data.Open())
 				e.Attach(c)
 				if tc.queued {
 					submit(t, e, newRun("chat", "before it"))
@@ -502,7 +404,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 				run.CallbackURL = tc.callback
 				outcomes := make(chan engine.Outcome, 1)
 				go func() {
-					outcome, err := e.Do(t.Context(), run)
+					outcome, err := e.Do(t.Context(), run, 0)
 					if err != nil {
 						t.Error(err)
 					}
@@ -514,12 +416,12 @@ func TestStopOfSyncRuns(t *testing.T) {
 					t.Errorf("the caller got %+v", outcome)
 				}
 				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d runs are remembered", n)
+					t.Errorf("%d things are remembered", n)
 				}
 				if record := get(t, store, run.ID); record.Status != tc.status {
 					t.Errorf("after the stop it is %s, want %s", record.Status, tc.status)
 				}
-				startOn(t, store, r.config())
+				startOn(t, data.Open(), r.config())
 				synctest.Wait()
 				if tc.callback != "" {
 					if record := get(t, store, run.ID); record.Status != engine.Completed || len(r.sent) != 1 || r.sent[0].Body != "hello" {
@@ -534,7 +436,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 // A claim must not run out while its turn has time to end.
 func TestTurnsEndWithinALongDrainTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(t)
+		store := memory.New().Open()
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			length, _ := time.ParseDuration(turn.Message)
 			select {
@@ -566,10 +468,11 @@ func TestTurnsEndWithinALongDrainTime(t *testing.T) {
 
 func TestDeliveryThatTheStopBreaksOffIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(t)
+		data := memory.New()
+		store := data.Open()
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
-		e := engine.New(store)
+		e := engine.New(data.Open())
 		c := config(echo)
 		c.Callbacks = senderFunc(func(ctx context.Context, _ *engine.Delivery) error {
 			<-ctx.Done()
@@ -583,7 +486,7 @@ func TestDeliveryThatTheStopBreaksOffIsNotCounted(t *testing.T) {
 			t.Errorf("after the stop it is %+v", d)
 		}
 		var r recorder
-		startOn(t, store, r.config())
+		startOn(t, data.Open(), r.config())
 		synctest.Wait()
 		if _, sent := r.counts(); sent != 1 || r.sent[0].Attempt != 1 {
 			t.Errorf("sent %+v, want attempt 1", r.sent)
@@ -599,7 +502,7 @@ func TestLastErrorOfADeliveryTellsNothingOfTheInside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config(echo)
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error { panic("secret of the sender") })
-		store := newMemory(t)
+		store := memory.New().Open()
 		e := startOn(t, store, c)
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -623,7 +526,7 @@ func TestLongLastErrorsAreCut(t *testing.T) {
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error {
 			return &engine.FinalError{Err: errors.New(strings.Repeat("é", 10_000))}
 		})
-		store := newMemory(t)
+		store := memory.New().Open()
 		e := startOn(t, store, c)
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -631,6 +534,49 @@ func TestLongLastErrorsAreCut(t *testing.T) {
 		synctest.Wait()
 		if d := get(t, store, run.ID).Deliveries[0]; d.Status != engine.Dead || len(d.LastError) > 310 || !strings.HasPrefix(d.LastError, "éé") {
 			t.Errorf("got %+v", d)
+		}
+	})
+}
+
+// A store on another machine may fall silent. Calls end with their context, and so does the engine.
+func TestStopDoesNotWaitForAStoreThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		store := &tampered{Store: memory.New().Open(), silent: &silent}
+		var r recorder
+		c := r.config()
+		c.Runners["default"] = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+			if turn.Message == "hang" {
+				return hang(ctx, turn)
+			}
+			time.Sleep(30 * time.Second)
+			return echo(ctx, turn)
+		})
+		e := engine.New(store)
+		e.Attach(c)
+		for _, message := range []string{"hang", "hello"} {
+			run := newRun(message, message)
+			run.Timeout = time.Hour
+			submit(t, e, run)
+		}
+		caller := make(chan error, 1)
+		go func() {
+			_, err := e.Do(t.Context(), syncRun("hang", "behind the first one"), 0)
+			caller <- err
+		}()
+		synctest.Wait()
+		silent.Store(true)
+		time.Sleep(5 * time.Minute)
+		begin := time.Now()
+		e.Stop()
+		// The drain time, what is granted to stragglers, and a renewal that was under way.
+		if took := time.Since(begin); took > 25*time.Second {
+			t.Errorf("stopping took %s", took)
+		}
+		<-caller
+		time.Sleep(time.Minute)
+		if n := e.Remembered(); n != 0 {
+			t.Errorf("%d things are remembered", n)
 		}
 	})
 }

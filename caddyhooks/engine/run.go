@@ -8,7 +8,7 @@ import (
 // Run is what was accepted: one message for the agent, with all that is needed to carry it out and to answer for it.
 // It does not change after it was submitted; how it went is its Outcome.
 type Run struct {
-	ID     string // a UUIDv7, so ids are in order of acceptance
+	ID     string // a UUIDv7, and so tells about when the run was accepted
 	ChatID string
 	Hook   string // "wake", "agent" or the name of the custom hook
 	Action Action
@@ -31,8 +31,21 @@ type Run struct {
 	AcceptedAt  time.Time
 	TraceParent string
 
-	Key   *Key   // if the caller marked the request as one that it may repeat
-	Owner string // which engine has the caller that waits
+	Runner string // the name of the runner that carries it out, "" for the default one
+	Key    *Key   // if the caller marked the request as one that it may repeat
+	Owner  string // the node of the caller that waits
+}
+
+// Kept is the part of a run that is kept after its end, and that lists show.
+func (r *Run) Kept() *Run {
+	kept := *r
+	kept.Message, kept.Metadata, kept.Schema = "", nil, nil
+	return &kept
+}
+
+// Repeats is the error for a run whose key was first used by another one.
+func (r *Run) Repeats(first *Run) error {
+	return &DuplicateError{First: first, SameBody: first.Key.Body == r.Key.Body}
 }
 
 // Key is how requests are recognised that a caller sends again, by digests of what the caller chose and of the body.
@@ -90,23 +103,14 @@ const (
 // Ended reports whether the status is final.
 func (s Status) Ended() bool { return s != Queued && s != Running }
 
-// ForgetsKey reports whether a run that ended like this leaves its key to another attempt: nothing came of it that the
-// caller could be told again.
+// ForgetsKey reports whether the key of a run that ended like this can be used again: there is no answer that a repeated
+// request could be given.
 func (o *Outcome) ForgetsKey() bool {
 	return o.Status == Cancelled || o.Failure == RunnerUnavailable || o.Failure == ShuttingDown || o.Failure == Interrupted
 }
 
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.
 func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != "" }
-
-// deadline is when the time of an attempt that starts at start is up. The time of a caller who waits began with the
-// request.
-func (r *Run) deadline(start time.Time, awaited bool) time.Time {
-	if awaited {
-		start = r.AcceptedAt
-	}
-	return start.Add(r.Timeout)
-}
 
 // turnTier and repairTier resolve tiers from the request alone; nothing of the chat's history plays a part.
 func (r *Run) turnTier() string {

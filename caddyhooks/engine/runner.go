@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -33,6 +34,15 @@ type Turn struct {
 	Timeout        time.Duration
 	Deadline       time.Time
 	TraceParent    string
+
+	// Emit tells what the runner says while it works, as far as it is known before its reply. It is nil if nobody listens,
+	// does not block, and must not be called after Run has returned.
+	Emit func(Progress)
+}
+
+// Progress is a part of what a runner says while it works.
+type Progress struct {
+	Text string // to be added to the text so far
 }
 
 // Isolated reports whether the turn must run without history, tools and memory.
@@ -59,3 +69,10 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// RunnerGoneError says that the runner which a run was accepted for is not configured any more.
+type RunnerGoneError struct{ Name string }
+
+func (e *RunnerGoneError) Error() string {
+	return fmt.Sprintf("there is no runner %q any more", e.Name)
+}

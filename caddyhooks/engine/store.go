@@ -8,123 +8,218 @@ import (
 	"time"
 )
 
-// A Store keeps runs from acceptance until they are pruned, deliveries likewise, the keys by which callers mark a request
-// that they may repeat, and the live settings. It is safe for use by many goroutines and never calls back into the
-// engine. What a method has reported as done survives the process, as far as anything kept in this store does. A method
-// that fails has changed nothing, unless the store itself failed: then it cannot know.
+// A Store keeps runs and their deliveries until they are pruned, idempotency keys, and the live settings.
+//
+// Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
+// ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
+// clock, the store's: no method takes the time of day, and durations are counted from the moment of the call.
+//
+// A claim is for a lease, and has a token that is never used again. A node that stood still for longer than its lease
+// finds that its token holds no more, and can end nothing that was given to another node.
+//
+// The interface is cut by subject, since an engine, an admin endpoint and a settings page each need only one of them, and
+// since runs and deliveries have the same verbs.
+//
+// A Store is safe for use by many goroutines and never calls back into the engine. Whatever a method has reported as done
+// survives the process, as far as anything kept in this store does. A method that fails has changed nothing, unless the
+// store itself failed: then it cannot know. A store that has to wait for another machine stops waiting when ctx is done: an
+// engine gives up calls that take too long, so that it can cancel turns whose leases it cannot renew, and stop.
 type Store interface {
-	// Add gives a new run its id, a UUIDv7 greater than those of all runs before it, and stores it as the last of its
-	// chat. When it returns nil the run is kept. ErrQueueFull and ErrChatFull say that a limit was reached. A run whose
-	// key was used before is not stored: the *DuplicateError tells about the first one.
-	Add(ctx context.Context, run *Run, limits Limits) error
+	// Node is the name of this opening of the store. No other opening, now or later, has the same name.
+	Node() string
 
-	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in
-	// the order of their ids. A claim that is not renewed within its lease is lost: the run can be claimed again.
-	Claim(ctx context.Context, want Want) ([]*Claim, error)
+	Runs() Runs
+	Deliveries() Deliveries
+	Settings() Settings
+	Watch() Watch
 
-	// Claimable receives a value after runs have become claimable other than by Finish, which claims on its own.
-	Claimable() <-chan struct{}
+	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
+	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. When two nodes
+	// prune at the same time, one of them may find nothing to do.
+	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
-	// Renew lets the claims hold for another lease, and returns those that are lost.
-	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, err error)
+	// Close ends this opening. Claims that it still has are lost when their lease is over.
+	Close() error
+}
 
-	// Release puts a claimed run back to the head of its chat, as if it had not been started.
-	Release(ctx context.Context, claim *Claim) error
+// Runs keeps runs from acceptance until they are pruned.
+type Runs interface {
+	// Add gives a new run its id, a UUIDv7, and its time of acceptance, and stores it as the last of its chat: after every
+	// run whose Add had returned, on any node, before this one began. When it returns nil the run is kept. ErrQueueFull and
+	// ErrChatFull say that a limit was reached, ErrSettingsChanged that terms.Settings is not the revision in force. A run
+	// whose key was used before is not stored: the *DuplicateError tells about the first one.
+	Add(ctx context.Context, run *Run, terms Terms) error
 
-	// Finish ends a claimed run, stores its deliveries, and claims what else is wanted, all in one step. ErrClaimLost
-	// says that the claim no longer holds, and then nothing was done.
-	Finish(ctx context.Context, claim *Claim, end End, want Want) (next []*Claim, err error)
+	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in the
+	// order in which they were added. A claim that is not renewed within its lease can be given to another node.
+	Claim(ctx context.Context, batch Batch) ([]*Claim, error)
 
-	// Withdraw is Finish for a run that is queued. ErrNotFound says that it is not: it was claimed, or has ended.
-	Withdraw(ctx context.Context, id string, end End) error
+	// Renew lets claims hold for another lease, and says that this node is alive, also if it holds none. A claim whose lease
+	// is over is renewed too, as long as nobody else has got the run. lost are the claims that hold no more, cancelled those
+	// whose run somebody wants to be cancelled.
+	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost, cancelled []*Claim, err error)
+
+	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started. It stores
+	// the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
+	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
+	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
+	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out. The next batch may hold the run that was
+	// requeued.
+	End(ctx context.Context, claim *Claim, end End, next Batch) (claims []*Claim, err error)
+
+	// Cancel asks the node that carries out a run to cancel it. Watch and Renew tell that node, until its claim is over.
+	// ErrNotFound says that nobody carries it out.
+	Cancel(ctx context.Context, id string) error
 
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
 
-	// List returns runs, the newest first, without what they were told and what they replied. next is the Cursor of
-	// the query that goes on from there, "" if there is no more. A page can be short or empty although there is more:
-	// a query looks at a bounded number of runs.
+	// List returns runs, the newest first, without their message and reply. next is the Cursor of the query for the page
+	// after this one, "" if there is none. A page can be short or empty although there is more: a query looks at a bounded
+	// number of runs.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
-
-	// ClaimDeliveries hands out up to max pending deliveries that are due at now, the one that has been due for longest
-	// first, and says when the next one can be handed out (the zero time if that is not a question of time). No more
-	// than PerHost to one host are under way at once, and to one chat of a channel only one.
-	ClaimDeliveries(ctx context.Context, now time.Time, max int) (due []*Delivery, next time.Time, err error)
-
-	// Throttle bounds what is handed out to a host from now on: no more than atOnce under way at once, 0 for PerHost, and
-	// nothing before a time. If a chat is named, nothing goes to that chat before the time, and atOnce does not matter. It
-	// holds until it is called again, and is forgotten when nothing is pending for the host or the chat any more.
-	Throttle(to Destination, atOnce int, until time.Time)
-
-	// ClaimOverdue hands out up to max pending deliveries to a host that were due before a time and have not been sent
-	// since, throttled or not.
-	ClaimOverdue(ctx context.Context, host string, before time.Time, max int) ([]*Delivery, error)
-
-	// SettleDelivery records the end of an attempt, as the delivery tells it. One that is still pending will be handed
-	// out again when it is due. It makes room for another one when it is called, not when it returns. What is not
-	// pending any more is ErrNotFound.
-	SettleDelivery(ctx context.Context, d *Delivery) error
-
-	// Delivery returns a delivery as a whole, or ErrNotFound.
-	Delivery(ctx context.Context, id string) (*Delivery, error)
-
-	// ListDeliveries returns deliveries, those of the newest run first, without their bodies. For next see List.
-	ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error)
-
-	// RetryDelivery lets a delivery be due at now that was given up or waits for its next attempt, and has the schedule of
-	// attempts begin anew. The errors are ErrNotFound, ErrUnderWay and ErrDelivered.
-	RetryDelivery(ctx context.Context, id string, now time.Time) (*Delivery, error)
-
-	// DropDelivery forgets a delivery that was given up or waits for its next attempt. The errors are those of
-	// RetryDelivery.
-	DropDelivery(ctx context.Context, id string) error
-
-	// Prune forgets finished runs and keys that are older than limits say, a bounded number of them, and reports
-	// whether there are more. Runs with pending deliveries stay, and those with one that was given up lately. It is called by one goroutine at a time.
-	Prune(ctx context.Context, now time.Time, limits Limits) (more bool, err error)
-
-	// Settings returns what SaveSettings stored last, nil if nothing was.
-	Settings(ctx context.Context) ([]byte, error)
-	SaveSettings(ctx context.Context, settings []byte) error
-
-	Close() error
 }
 
-// A StoreOpener is the configuration of a store. Two openers with the same key open the same data, which must not be
-// open twice; instance is the name of the hooks instance that the store is for.
+// Deliveries keeps the deliveries of ended runs until those are pruned.
+type Deliveries interface {
+	// Claim hands out pending deliveries that are due, the one that has been due for longest first, for a lease. wait is how
+	// long until there is more, negative if that is not a question of time; leases of others do not count. No more than PerHost to one host are under way at
+	// once over all nodes, and to one chat of a channel only one. TriedAt of a claimed delivery is now.
+	Claim(ctx context.Context, batch DeliveryBatch) (due []*Delivery, wait time.Duration, err error)
+
+	// Renew lets claimed deliveries stay with this node for another lease, and returns those that are lost.
+	Renew(ctx context.Context, held []*Delivery, lease time.Duration) (lost []*Delivery, err error)
+
+	// Settle stores how an attempt ended, as the delivery tells it, and throttles destinations, in one step. A delivery that
+	// is still pending is due after the pause; if that is 0 it is as due as before. Settle makes room for another delivery
+	// when it is called, not when it returns. ErrClaimLost says that the delivery's token does not hold. A Settle that is
+	// repeated with the same token, since its answer was lost, does nothing and returns nil.
+	Settle(ctx context.Context, d *Delivery, pause time.Duration, throttles ...Throttle) error
+
+	// Retry makes a delivery due now that was given up or waits for its next attempt, has its schedule begin anew, and lifts
+	// the throttles of its host and chat. The errors are ErrNotFound, ErrUnderWay and ErrDelivered.
+	Retry(ctx context.Context, id string) (*Delivery, error)
+
+	// Drop forgets a delivery that was given up or waits for its next attempt. The errors are those of Retry.
+	Drop(ctx context.Context, id string) error
+
+	// Get returns a delivery as a whole, or ErrNotFound.
+	Get(ctx context.Context, id string) (*Delivery, error)
+
+	// List returns deliveries, those of the newest run first, without their bodies. For next see Runs.List.
+	List(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error)
+}
+
+// Settings keeps the live settings, in whatever form their owner gives them. Each change makes a new revision; the first
+// one is 1, and 0 says that nothing was saved yet.
+type Settings interface {
+	// Load returns the settings that were saved last, nil if none were, and their revision.
+	Load(ctx context.Context) (settings []byte, revision int64, err error)
+
+	// Revision is the revision in force, on whatever node it was saved.
+	Revision(ctx context.Context) (int64, error)
+
+	// Save stores settings that were made from a revision, if it is still the last one. ErrSettingsChanged says that it is
+	// not.
+	Save(ctx context.Context, settings []byte, from int64) (revision int64, err error)
+}
+
+// Watch tells a node about changes, by whatever node they were made. Word comes soon after the change, may come without
+// cause, and several changes may share one word.
+type Watch interface {
+	// Claimable receives word when there may be runs to claim. A node whose End leaves some to others need not hear of them
+	// itself.
+	Claimable() <-chan struct{}
+
+	// Cancelled receives word when somebody wants a run of this node to be cancelled. Runs.Renew tells which.
+	Cancelled() <-chan struct{}
+
+	// Due receives word when there may be deliveries to claim now. A node need not hear of its own Settle.
+	Due() <-chan struct{}
+
+	// SettingsChanged receives word when there may be a new revision of the settings.
+	SettingsChanged() <-chan struct{}
+
+	// Ended returns a channel that is closed when a run ends after this call, and for no other cause, until stop is called.
+	Ended(id string) (ended <-chan struct{}, stop func())
+}
+
+// A StoreOpener is the configuration of a store. Openers with the same key open the same data, and a process opens it
+// once; instance is the name of the hooks instance that the store is for.
 type StoreOpener interface {
 	StoreKey(instance string) string
 	OpenStore(ctx context.Context, instance string) (Store, error)
+}
+
+// Terms are the conditions under which a run is accepted.
+type Terms struct {
+	Limits   Limits
+	Settings int64 // the revision of the live settings that the request was checked against
 }
 
 // Limits bound what a store holds; 0 is no limit.
 type Limits struct {
 	Queue     int           // queued runs of all chats
 	Chat      int           // queued runs of one chat
-	Retention time.Duration // how long finished runs are kept
+	Retention time.Duration // how long ended runs are kept
 	Keys      int           // how many idempotency keys are kept …
 	KeyAge    time.Duration // … and for how long
 }
 
-// Want says how many runs to claim, and for how long they are the claimer's own unless it renews them.
-type Want struct {
-	Runs  int
+// KeyExpired reports whether the key of a run that was accepted at a time need not be known any more.
+func (l *Limits) KeyExpired(acceptedAt, now time.Time) bool {
+	return l.KeyAge > 0 && now.Sub(acceptedAt) > l.KeyAge
+}
+
+// Batch is how many runs to claim at most, and for how long they stay with their node unless it renews them.
+type Batch struct {
+	Max   int
 	Lease time.Duration
 }
 
-// Claim is the right to carry out a run. The attempt tells claims of one run apart.
-type Claim struct {
-	Run       *Run
-	Attempt   int // counted from 1; one that the process did not survive counts too
-	StartedAt time.Time
+// DeliveryBatch is how many deliveries to claim at most, and for how long.
+type DeliveryBatch struct {
+	Max   int
+	Lease time.Duration
+
+	// If a host is named, only deliveries to it are claimed that have been due for DueFor at least, however many are under
+	// way and whether the host is throttled or not.
+	Host   string
+	DueFor time.Duration
 }
 
-// End is what is stored when a run has ended.
+// Throttle bounds the deliveries that are handed out to a host or to a chat of a channel. It replaces the one before it,
+// and is forgotten when nothing is pending for the host or the chat any more. The zero values lift it.
+type Throttle struct {
+	To     Destination   // a host, or with Chat set only that chat
+	AtOnce int           // how many may be under way at once, 0 for PerHost; of no account for a chat
+	Pause  time.Duration // hand out none for so long
+}
+
+// Claim is the right to carry out a run.
+type Claim struct {
+	Run       *Run
+	Token     string // of this claim alone
+	Attempt   int    // counted from 1; one that the process did not survive counts too
+	StartedAt time.Time
+	Waited    time.Duration // since the run was accepted
+	Awaited   bool          // a caller waits for the answer, and its node is alive
+}
+
+// End is how a run ends, or goes back to the queue.
 type End struct {
 	Outcome    Outcome
 	Deliveries []*Delivery
-	At         time.Time
 	Unstarted  bool // the claim was not used: the run was not started again
+	Requeue    bool // the run does not end, and this start does not count
+}
+
+// Started is how often a run was started, and when last, if it ends like this under a claim.
+func (e *End) Started(claim *Claim) (attempts int, startedAt time.Time) {
+	if e.Unstarted {
+		return claim.Attempt - 1, time.Time{}
+	}
+	return claim.Attempt, claim.StartedAt
 }
 
 // Record is what a store knows about a run. Once it has ended, its Run has no message, metadata or schema any more.
@@ -138,7 +233,37 @@ type Record struct {
 	Deliveries []*Delivery // without their bodies
 }
 
-// Query selects runs; what is "" does not matter.
+// HasPending reports whether a delivery of the run is still pending.
+func (r *Record) HasPending() bool {
+	for _, d := range r.Deliveries {
+		if d.Status == Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// OverSince is when a run was over: it had ended, and its last delivery that failed was given up. Retention counts from
+// then on.
+func (r *Record) OverSince() time.Time {
+	at := r.FinishedAt
+	for _, d := range r.Deliveries {
+		if d.Status == Dead && d.TriedAt.After(at) {
+			at = d.TriedAt
+		}
+	}
+	return at
+}
+
+// Listed is the record as a list shows it.
+func (r *Record) Listed() *Record {
+	listed := *r
+	listed.Run, listed.Deliveries = r.Run.Kept(), nil
+	listed.Outcome.Text, listed.Outcome.JSON = "", nil
+	return &listed
+}
+
+// Query selects runs; a filter that is "" selects all.
 type Query struct {
 	Hook   string
 	ChatID string
@@ -147,7 +272,14 @@ type Query struct {
 	Cursor string // where an earlier query ended
 }
 
-// DeliveryQuery selects deliveries; what is "" does not matter.
+// Selects reports whether the query is about a run.
+func (q *Query) Selects(r *Record) bool {
+	return (q.Hook == "" || q.Hook == r.Run.Hook) &&
+		(q.ChatID == "" || q.ChatID == r.Run.ChatID) &&
+		(q.Status == "" || q.Status == r.Status)
+}
+
+// DeliveryQuery selects deliveries; a filter that is "" selects all.
 type DeliveryQuery struct {
 	Status  DeliveryStatus
 	Channel string
@@ -156,7 +288,7 @@ type DeliveryQuery struct {
 	Cursor  string
 }
 
-// Selects reports whether a delivery is one of those that the query is about.
+// Selects reports whether the query is about a delivery.
 func (q *DeliveryQuery) Selects(d *Delivery) bool {
 	if q.Host != "" {
 		host := d.CallbackHost()
@@ -179,12 +311,13 @@ func (e *DuplicateError) Error() string {
 }
 
 var (
-	ErrQueueFull = errors.New("the queue is full")
-	ErrChatFull  = errors.New("the queue of this chat is full")
-	ErrStopping  = errors.New("the engine is stopping")
-	ErrNotFound  = errors.New("there is no such run")
-	ErrClaimLost = errors.New("the claim on the run was lost")
-	ErrUnderWay  = errors.New("the delivery is under way")
-	ErrDelivered = errors.New("the delivery has arrived already")
-	ErrCursor    = errors.New("the cursor is not one of this list")
+	ErrQueueFull       = errors.New("the queue is full")
+	ErrChatFull        = errors.New("the queue of this chat is full")
+	ErrStopping        = errors.New("the engine is stopping")
+	ErrNotFound        = errors.New("there is no such run")
+	ErrClaimLost       = errors.New("the claim was lost")
+	ErrSettingsChanged = errors.New("the live settings were changed meanwhile")
+	ErrUnderWay        = errors.New("the delivery is under way")
+	ErrDelivered       = errors.New("the delivery has arrived already")
+	ErrCursor          = errors.New("the cursor is not one of this list")
 )

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // readEvents reads an answer that comes as server-sent events. The data of an event is {"text": …} or bare text.
@@ -15,8 +17,8 @@ import (
 //	result     ends the answer; its text, if it has one, stands instead of the deltas
 //	error      ends the turn without an answer
 //
-// A stream that stops without result or error has been cut off, and is no answer.
-func readEvents(r io.Reader) (string, error) {
+// A stream that stops without result or error has been cut off, and is no answer. emit is told the deltas; it may be nil.
+func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
 	bounded := &io.LimitedReader{R: r, N: 16 * maxReply}
 	lines := bufio.NewScanner(bounded)
@@ -41,6 +43,9 @@ func readEvents(r io.Reader) (string, error) {
 		switch event {
 		case "delta":
 			text.WriteString(chunk)
+			if emit != nil && chunk != "" {
+				emit(engine.Progress{Text: chunk})
+			}
 		case "result":
 			if has {
 				text.Reset()

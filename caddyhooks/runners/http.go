@@ -166,7 +166,7 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	var text string
 	switch mediaType {
 	case "text/event-stream":
-		text, err = readEvents(resp.Body)
+		text, err = readEvents(resp.Body, turn.Emit)
 	case "application/json":
 		text, err = readJSONReply(resp.Body)
 	default:

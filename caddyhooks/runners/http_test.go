@@ -290,7 +290,7 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add("event: result\ndata: x\ndata\n\n")
 	f.Add(": c\r\n\r\nevent:error\n\n")
 	f.Fuzz(func(t *testing.T, stream string) {
-		text, err := readEvents(strings.NewReader(stream))
+		text, err := readEvents(strings.NewReader(stream), nil)
 		if err != nil && text != "" {
 			t.Errorf("an error comes with the text %q", text)
 		}

@@ -31,7 +31,7 @@ const maxSignatures = 8
 // NewHMAC returns a verifier that reads the signature from the named header. A prefix, such as "sha256=", must then
 // stand before every signature.
 func NewHMAC(header, secret, prefix string) (*HMAC, error) {
-	if err := checkHeaderName(header); err != nil {
+	if err := CheckHeaderName(header); err != nil {
 		return nil, err
 	}
 	if strings.TrimSpace(secret) == "" {
@@ -45,9 +45,9 @@ func NewHMAC(header, secret, prefix string) (*HMAC, error) {
 	}, nil
 }
 
-// checkHeaderName refuses names under which no signature can ever arrive. Caddy drops headers with an underscore, so
+// CheckHeaderName refuses names under which no signature can ever arrive. Caddy drops headers with an underscore, so
 // a hook that waits for one would answer 401 for ever.
-func checkHeaderName(name string) error {
+func CheckHeaderName(name string) error {
 	if name == "" {
 		return errors.New("the HMAC header name is empty")
 	}
@@ -88,15 +88,15 @@ func (m *HMAC) Verify(req Request) Verdict {
 	}
 	switch { // without a candidate the body need not be hashed
 	case seen == 0:
-		return refuse(SignatureMissing)
+		return Refuse(SignatureMissing)
 	case prefixed == 0:
-		return refuse(PrefixMissing)
+		return Refuse(PrefixMissing)
 	case n == 0:
-		return refuse(SignatureMalformed)
+		return Refuse(SignatureMalformed)
 	case !m.matchesAny(candidates[:n], req.Body):
-		return refuse(SignatureWrong)
+		return Refuse(SignatureWrong)
 	}
-	return accept()
+	return Accept()
 }
 
 // matchesAny reports whether one of the candidates is the signature of the body. It compares all of them.

@@ -40,11 +40,11 @@ func (t Tokens) Verify(req Request) Verdict {
 	matched, sent := t.search(req.Header)
 	switch {
 	case matched:
-		return accept()
+		return Accept()
 	case sent:
-		return refuse(TokenUnknown)
+		return Refuse(TokenUnknown)
 	default:
-		return refuse(TokenMissing)
+		return Refuse(TokenMissing)
 	}
 }
 

@@ -39,9 +39,11 @@ const (
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 )
 
-func accept() Verdict { return Verdict{OK: true} }
+// Accept is the verdict on a good request.
+func Accept() Verdict { return Verdict{OK: true} }
 
-func refuse(reason Reason) Verdict { return Verdict{Reason: reason} }
+// Refuse is the verdict on a request with a missing or wrong credential.
+func Refuse(reason Reason) Verdict { return Verdict{Reason: reason} }
 
 // Identifier is a Verifier whose callers may have different credentials.
 type Identifier interface {

@@ -114,6 +114,24 @@ func (r Response) WantJSON(t testing.TB, want string) {
 // sameAnswer are the headers that a repeated request is answered with as the first one was.
 var sameAnswer = []string{"Content-Type", "Location", "Retry-After", "X-Service-Run-Id", "X-Service-Chat-Id", "X-Service-Schema-Repair-Attempts"}
 
+// WantMembers checks some members of a JSON object. There may be others.
+func (r Response) WantMembers(t testing.TB, want string) {
+	t.Helper()
+	var got, wanted map[string]any
+	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(r.Body), &got); err != nil {
+		t.Errorf("the answer is no JSON object: %d %s", r.Status, r.Body)
+		return
+	}
+	for name := range wanted {
+		if !reflect.DeepEqual(got[name], wanted[name]) {
+			t.Errorf("%s is %v, want %v", name, got[name], wanted[name])
+		}
+	}
+}
+
 // WantReplay checks that an answer is the first one again, and says so.
 func (r Response) WantReplay(t testing.TB, first Response) {
 	t.Helper()

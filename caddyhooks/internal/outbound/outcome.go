@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // Outcome says how one attempt went.
@@ -36,6 +38,24 @@ const (
 	maxAnswer     = 4 << 10
 	maxRetryAfter = 24 * time.Hour
 )
+
+// NoteIn notes the answer in a delivery, and returns the error that its Sender has to return.
+func (o Outcome) NoteIn(d *engine.Delivery) error {
+	d.LastStatus, d.LastAnswer = o.Status, string(o.Answer)
+	err := errors.New(o.Reason)
+	switch {
+	case o.Delivered:
+		return nil
+	case o.Final:
+		return &engine.FinalError{Err: err}
+	case o.Unreachable:
+		return &engine.UnreachableError{Err: err}
+	case o.RetryAfter > 0:
+		return &engine.RetryLaterError{After: o.RetryAfter, WholeChannel: o.WholeChannel, Err: err}
+	default:
+		return err
+	}
+}
 
 // outcomeOfAnswer reads the answer. Its body is bounded in size here, and in time by the context of the request. An error
 // while reading it does not change the outcome, which depends on the status.

@@ -1,8 +1,8 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,18 +14,24 @@ import (
 )
 
 var claimChecks = []check{
+	{"a node has a name that stays", nodeHasAName},
 	{"a claim has all of the run", claimHasAll},
+	{"a claim tells how long its run has waited", claimTellsWaited},
+	{"a claim tells whether a caller waits", claimTellsAwaited},
 	{"nothing is claimed twice", nothingClaimedTwice},
-	{"a claim is lost when its lease is over", lostClaim},
-	{"a lost run is the first of its chat again", lostRunIsFirst},
-	{"every attempt counts", everyAttemptCounts},
-	{"claims run out each at its own time, and those that are renewed later", renewedClaimHolds},
-	{"a renewed claim runs out as well", renewedClaimRunsOut},
-	{"Renew returns just the claims that are lost", renewReturnsLost},
-	{"a released run is the first of its chat, as if it had not been started", releasedRun},
-	{"a claim is over when its run was released", releasedClaimIsOver},
-	{"a release takes back its own attempt alone", releaseTakesBackItsOwn},
+	{"a requeued run is the first of its chat, as if it had not been started", requeuedRun},
+	{"a claim is over when its run was requeued", requeuedClaimIsOver},
+	{"a requeue takes back its own attempt alone", requeueTakesBackItsOwn},
 	{"claims that were never given out do not hold", forgedClaims},
+	{"a token is for its own run and its own claim alone", tokensFence},
+	{"no token is used again", tokensAreUsedOnce},
+}
+
+func nodeHasAName(t *testing.T, s *store) {
+	name := s.Node()
+	if name == "" || s.Node() != name {
+		t.Errorf("the node is called %q and then %q", name, s.Node())
+	}
 }
 
 func claimHasAll(t *testing.T, s *store) {
@@ -33,21 +39,69 @@ func claimHasAll(t *testing.T, s *store) {
 	s.add(run)
 	claim := s.claimFirst(run)
 	same(t, "the claimed run", claim.Run, run)
-	if claim.Attempt != 1 || claim.StartedAt.IsZero() {
-		t.Errorf("attempt %d started at %v", claim.Attempt, claim.StartedAt)
+	if claim.Attempt != 1 {
+		t.Errorf("claimed for attempt %d, want 1", claim.Attempt)
 	}
 	same(t, "the start", s.get(run.ID).StartedAt, claim.StartedAt)
 
 	// Likewise one that was claimed at the end of another.
 	second := fullRun(t, "a")
 	s.add(second)
-	next := s.finishAnd(claim, ended(), wanting(1))
+	next := s.endAnd(claim, ended(), upTo(1))
 	s.sameRuns("claimed", next, second)
 	same(t, "the claimed run", next[0].Run, second)
-	if next[0].Attempt != 1 || next[0].StartedAt.IsZero() {
-		t.Errorf("attempt %d started at %v", next[0].Attempt, next[0].StartedAt)
+	if next[0].Attempt != 1 {
+		t.Errorf("claimed for attempt %d, want 1", next[0].Attempt)
 	}
 	same(t, "the start", s.get(second.ID).StartedAt, next[0].StartedAt)
+}
+
+func claimTellsWaited(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	s.advance(time.Hour)
+	claim := s.claimFirst(runs[0])
+	s.lasted("Waited", claim.Waited, time.Hour)
+	s.requeue(claim)
+	s.advance(time.Hour)
+	claim = s.claimFirst(runs[0]) // it counts from acceptance
+	s.lasted("Waited after a requeue", claim.Waited, 2*time.Hour)
+	s.advance(time.Hour)
+	claim = s.endAnd(claim, ended(), upTo(1))[0]
+	s.lasted("Waited of the next run", claim.Waited, 3*time.Hour)
+	s.requeue(claim)
+	s.abandon(runs[1])
+	s.advance(time.Hour)
+	s.lasted("Waited at the second attempt", s.reclaim(runs[1]).Waited, 4*time.Hour+shortLease)
+}
+
+// A caller waits for the answer to a sync run, unless its node is gone. The node that claims is alive.
+func claimTellsAwaited(t *testing.T, s *store) {
+	sync := func(chat, owner string, sync bool) *engine.Run {
+		run := newRun(chat)
+		run.Owner, run.Sync = owner, sync
+		return run
+	}
+	want := map[string]bool{"own": true, "own, not sync": false, "nobody's": false, "of an unknown node": false}
+	s.add(sync("own", s.Node(), true), sync("own, not sync", s.Node(), false), sync("nobody's", "", true),
+		sync("of an unknown node", "elsewhere", true))
+	for range 2 {
+		for _, claim := range s.claim(10) {
+			if claim.Awaited != want[claim.Run.ChatID] {
+				t.Errorf("Awaited of the run %q is %v", claim.Run.ChatID, claim.Awaited)
+			}
+			s.requeue(claim)
+		}
+	}
+	// Likewise if it is claimed at the end of another run.
+	claims := s.claim(10)
+	s.add(sync("own", s.Node(), true))
+	for _, claim := range claims {
+		for _, next := range s.endAnd(claim, ended(), upTo(1)) {
+			if !next.Awaited {
+				t.Error("a run is not awaited that was claimed at the end of another")
+			}
+		}
+	}
 }
 
 func nothingClaimedTwice(t *testing.T, s *store) {
@@ -61,7 +115,7 @@ func nothingClaimedTwice(t *testing.T, s *store) {
 	for i := range 6 {
 		claimers.Go(func() {
 			for {
-				claims, err := s.Claim(t.Context(), wanting(i+1))
+				claims, err := s.Runs().Claim(t.Context(), upTo(i+1))
 				if err != nil {
 					t.Error(err)
 				}
@@ -71,6 +125,9 @@ func nothingClaimedTwice(t *testing.T, s *store) {
 				mu.Lock()
 				for _, claim := range claims {
 					claimed[claim.Run.ID]++
+					if !s.tokens.isNew(claim.Token) {
+						t.Errorf("token %q is none or was used before", claim.Token)
+					}
 				}
 				mu.Unlock()
 			}
@@ -87,130 +144,7 @@ func nothingClaimedTwice(t *testing.T, s *store) {
 	}
 }
 
-func lostClaim(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	old := s.abandon(run)
-	claim := s.reclaim(run)
-	if claim.Attempt != 2 {
-		t.Errorf("the second claim is for attempt %d", claim.Attempt)
-	}
-	other := s.addTo("b")[0]
-	s.isLost(old)
-	s.claimAll(other) // which the lost claim did not claim, nor give back the run
-
-	// The one that holds is as good as ever.
-	if lost, err := s.Renew(t.Context(), []*engine.Claim{claim}, time.Hour); len(lost) > 0 || err != nil {
-		t.Errorf("renewing: got %v and %v", lost, err)
-	}
-	s.status(run, engine.Running, 2)
-	same(t, "the start", s.get(run.ID).StartedAt, claim.StartedAt)
-	s.finish(claim, ended())
-	s.status(run, engine.Completed, 2)
-	s.isLost(old)
-}
-
-func lostRunIsFirst(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "a")
-	s.abandon(runs[0])
-	runs = append(runs, s.addTo("a")...)
-	s.finish(s.reclaim(runs[0]), ended())
-	s.claimThrough(runs[1:]...)
-}
-
-func everyAttemptCounts(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	s.abandon(run)
-	for attempt := 2; attempt < 6; attempt++ {
-		var claims []*engine.Claim
-		eventually(t, "the run is handed out again", func() bool {
-			claims = s.claimWith(engine.Want{Runs: 1, Lease: shortLease})
-			return len(claims) > 0
-		})
-		if claims[0].Attempt != attempt {
-			t.Errorf("claimed for attempt %d, want %d", claims[0].Attempt, attempt)
-		}
-	}
-	s.finish(s.reclaim(run), ended())
-	s.status(run, engine.Completed, 6)
-}
-
-// Three runs are claimed together, and two of the claims are renewed, one of them for long. When the other two runs have
-// been handed out again, the lease of all three would be over.
-func renewedClaimHolds(t *testing.T, s *store) {
-	for lease := 50 * time.Millisecond; lease < patience; lease *= 2 {
-		runs := s.addTo("a "+lease.String(), "b "+lease.String(), "c "+lease.String())
-		claims := s.claimWith(engine.Want{Runs: 3, Lease: lease})
-		s.sameRuns("claimed", claims, runs...)
-		slices.SortFunc(claims, func(a, b *engine.Claim) int { return strings.Compare(a.Run.ID, b.Run.ID) })
-		lostSoon, err := s.Renew(t.Context(), claims[1:2], 2*lease)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lost, err := s.Renew(t.Context(), claims[2:], time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(lost)+len(lostSoon) > 0 { // we were too slow
-			s.claimAllEventually(2 + len(lost))
-			continue
-		}
-		s.claimAllEventually(2)
-		s.claimAll()
-		s.status(runs[0], engine.Running, 2)
-		s.status(runs[1], engine.Running, 2)
-		s.status(runs[2], engine.Running, 1)
-		s.finish(claims[2], ended())
-		return
-	}
-	t.Fatal("no claim could be renewed")
-}
-
-// claimAllEventually takes that many runs as they become free.
-func (s *store) claimAllEventually(n int) {
-	s.t.Helper()
-	eventually(s.t, "the runs are handed out again", func() bool {
-		n -= len(s.claim(n))
-		return n == 0
-	})
-}
-
-func renewedClaimRunsOut(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	old := s.abandon(run)
-	if _, err := s.Renew(t.Context(), []*engine.Claim{old}, shortLease); err != nil {
-		t.Fatal(err)
-	}
-	if claim := s.reclaim(run); claim.Attempt != 2 {
-		t.Errorf("claimed for attempt %d, want 2", claim.Attempt)
-	}
-	s.isLost(old)
-}
-
-func renewReturnsLost(t *testing.T, s *store) {
-	if lost, err := s.Renew(t.Context(), nil, time.Hour); len(lost) > 0 || err != nil {
-		t.Errorf("renewing nothing: got %v and %v", lost, err)
-	}
-	runs := s.addTo("a", "b", "c", "d")
-	claims := map[string]*engine.Claim{}
-	for _, claim := range s.claimAll(runs...) {
-		claims[claim.Run.ChatID] = claim
-	}
-	s.finish(claims["b"], ended())
-	s.release(claims["d"])
-	lost, err := s.Renew(t.Context(), []*engine.Claim{claims["a"], claims["b"], claims["c"], claims["d"]}, time.Hour)
-	if err != nil || len(lost) != 2 || lost[0] == lost[1] {
-		t.Fatalf("got %v and %v", lost, err)
-	}
-	for _, claim := range lost {
-		if claim != claims["b"] && claim != claims["d"] { // the very claims that were passed in
-			t.Errorf("the claim of %s is said to be lost", claim.Run.ChatID)
-		}
-	}
-	s.finish(claims["a"], ended())
-	s.finish(claims["c"], ended())
-}
-
-func releasedRun(t *testing.T, s *store) {
+func requeuedRun(t *testing.T, s *store) {
 	runs := s.addTo("a", "a", "a")
 	for range 3 {
 		claim := s.claimFirst(runs[0])
@@ -218,60 +152,157 @@ func releasedRun(t *testing.T, s *store) {
 			t.Errorf("claimed for attempt %d, want 1", claim.Attempt)
 		}
 		s.status(runs[0], engine.Running, 1)
-		s.release(claim)
+		s.requeue(claim)
 		s.status(runs[0], engine.Queued, 0)
-		if record := s.get(runs[0].ID); !record.StartedAt.IsZero() {
-			t.Errorf("it is said to have been started at %v", record.StartedAt)
+		if record := s.get(runs[0].ID); !record.StartedAt.IsZero() || !record.FinishedAt.IsZero() {
+			t.Errorf("it is said to have been started at %v and finished at %v", record.StartedAt, record.FinishedAt)
 		}
 		runs = append(runs, s.addTo("a")...)
 	}
-	same(t, "the released run", s.get(runs[0].ID).Run, runs[0])
+	same(t, "the requeued run", s.get(runs[0].ID).Run, runs[0])
 	s.claimThrough(runs...)
 }
 
-func releasedClaimIsOver(_ *testing.T, s *store) {
+// A claim that requeued its run can do nothing more. Whether End returns nil, since the claim was used before, or
+// ErrClaimLost is left open for another end than the first one.
+func requeuedClaimIsOver(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
-	s.release(claim)
-	s.isLost(claim)
-	s.claimAll(run)
+	s.requeue(claim)
+	s.notRenewed(claim)
+	s.endsNothingMore(claim, endedWith(newDelivery(run, 0)))
+	s.status(run, engine.Queued, 0)
+	s.noneDue()
+
+	second := s.claimFirst(run)
+	s.notRenewed(claim)
+	s.endsNothingMore(claim, endedWith(newDelivery(run, 0)))
+	s.endsNothingMore(claim, engine.End{Requeue: true})
+	s.status(run, engine.Running, 1)
+	s.holds(longLease, second)
+	s.end(second, ended())
+	same(t, "the answer", s.get(run.ID).Outcome.Text, ended().Outcome.Text)
 }
 
-func releaseTakesBackItsOwn(t *testing.T, s *store) {
+// endsNothingMore expects that a claim which was used up claims nothing, and changes nothing about its run.
+func (s *store) endsNothingMore(claim *engine.Claim, end engine.End) {
+	s.t.Helper()
+	before := s.get(claim.Run.ID)
+	next, err := s.Runs().End(s.t.Context(), claim, end, engine.Batch{})
+	if err != nil && !isClaimLost(err) || len(next) > 0 {
+		s.t.Errorf("ending with a claim that was used up: got %d claims and %v, want nil or ErrClaimLost", len(next), err)
+	}
+	same(s.t, "the run", s.get(claim.Run.ID), before)
+}
+
+func requeueTakesBackItsOwn(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	s.abandon(run)
-	s.release(s.reclaim(run))
+	s.requeue(s.reclaim(run))
 	s.status(run, engine.Queued, 1)
 	claim := s.claimFirst(run)
 	if claim.Attempt != 2 {
 		t.Errorf("claimed for attempt %d, want 2", claim.Attempt)
 	}
-	s.finish(claim, ended())
+	s.end(claim, ended())
 	s.status(run, engine.Completed, 2)
 }
 
-func forgedClaims(t *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	claim := func(run *engine.Run, attempt int) *engine.Claim {
-		return &engine.Claim{Run: run, Attempt: attempt, StartedAt: time.Now()}
+// forged are claims of a run with tokens that were made up.
+func forged(run *engine.Run, real string) (claims []*engine.Claim) {
+	for _, token := range []string{
+		"forged", "0", "1", "\x00", " ", uuid.NewString(), uuid.Nil.String(), real + "0", strings.Repeat("z", len(real)),
+		strings.Repeat("0123456789abcdef", 1<<12),
+	} {
+		claims = append(claims, &engine.Claim{Run: run, Token: token, Attempt: 1, StartedAt: time.Now()})
 	}
-	s.isLost(claim(runs[0], 1)) // it is queued
-	s.isLost(claim(runs[0], 0))
+	return claims
+}
+
+func forgedClaims(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	for _, claim := range forged(runs[0], "token") {
+		s.isLost(claim) // it is queued
+	}
 	held := s.claimFirst(runs[0])
 	runs = append(runs, s.addTo("b")...)
-	s.isLost(claim(runs[0], 2))
-	s.isLost(claim(runs[0], 0))
-	s.isLost(claim(runs[1], 1)) // it waits for the first
-	s.finish(held, ended())
+	for _, claim := range forged(runs[0], held.Token) {
+		s.isLost(claim)
+	}
+	for _, claim := range forged(runs[1], held.Token) {
+		s.isLost(claim) // it waits for the first
+	}
+	s.isLost(queued(runs[0])) // it is not queued
+	s.holds(longLease, held)
+	s.end(held, ended())
+	for _, claim := range forged(runs[0], held.Token) {
+		s.isLost(claim) // it has ended
+	}
+	s.isLost(queued(runs[0]))
 	s.claimAll(runs[1], runs[2])
 
 	unknown := newRun("a")
 	unknown.ID = uuid.Must(uuid.NewV7()).String()
-	if _, err := s.Finish(t.Context(), claim(unknown, 1), ended(), wanting(1)); !isClaimLost(err) {
-		t.Errorf("finishing an unknown run: got %v, want ErrClaimLost", err)
-	}
-	if err := s.Release(t.Context(), claim(unknown, 1)); !isClaimLost(err) {
-		t.Errorf("releasing an unknown run: got %v, want ErrClaimLost", err)
+	for _, claim := range append(forged(unknown, held.Token), queued(unknown), &engine.Claim{Run: unknown, Token: held.Token}) {
+		s.endsNothing(claim, ended())
+		s.endsNothing(claim, engine.End{Requeue: true})
+		s.notRenewed(claim)
 	}
 	s.gone(unknown.ID)
 }
+
+// All these claims are right in all but the token.
+func tokensFence(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	lost := s.abandon(run)
+	claims := map[string]*engine.Claim{"a": s.reclaim(run)}
+	for _, claim := range s.claimAll(s.addTo("b", "c")...) {
+		claims[claim.Run.ChatID] = claim
+	}
+	with := func(claim *engine.Claim, token string) *engine.Claim {
+		other := *claim
+		other.Token = token
+		return &other
+	}
+	s.isLost(with(claims["a"], lost.Token))
+	s.isLost(with(claims["a"], claims["b"].Token))
+	s.isLost(with(claims["b"], lost.Token))
+	s.isLost(with(claims["b"], claims["a"].Token))
+	s.isLost(with(claims["c"], ""))
+	s.holds(longLease, claims["a"], claims["b"], claims["c"])
+
+	s.end(claims["a"], ended())
+	s.isLost(with(claims["a"], lost.Token))
+	s.isLost(with(claims["a"], claims["b"].Token))
+	s.isLost(with(claims["b"], claims["a"].Token))
+	s.requeue(claims["c"])
+	s.isLost(with(claims["c"], claims["b"].Token))
+	s.isLost(with(claims["c"], claims["a"].Token))
+	s.end(claims["b"], ended())
+	s.claimThrough(claims["c"].Run)
+}
+
+// That tokens are new is checked for every claim; this check has all kinds of claims.
+func tokensAreUsedOnce(_ *testing.T, s *store) {
+	s.addTo("a", "a", "b")
+	for range 3 {
+		for _, claim := range s.claimFor(shortLease, 10) {
+			s.requeue(claim)
+		}
+		for _, claim := range s.claimFor(shortLease, 10) {
+			s.holds(shortLease, claim)
+		}
+		s.advance(2 * shortLease)
+		eventually(s.t, "both runs are handed out again", func() bool { return len(s.claimFor(shortLease, 10)) > 0 })
+		s.advance(2 * shortLease)
+	}
+	eventually(s.t, "a run is handed out again", func() bool {
+		claims := s.claim(1)
+		for _, claim := range claims {
+			s.endAnd(claim, ended(), upTo(10))
+		}
+		return len(claims) > 0
+	})
+}
+
+func isClaimLost(err error) bool { return errors.Is(err, engine.ErrClaimLost) }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,213 +17,389 @@ import (
 
 var deliveryChecks = []check{
 	{"there are none at first", noneAtFirst},
+	{"deliveries are due when their run ends", dueAtTheEnd},
 	{"deliveries are handed out when they are due, the first one first", handedOutWhenDue},
 	{"no more are handed out than there is room for", asManyAsThereIsRoomFor},
 	{"a delivery is handed out again as it was settled", handedOutAgain},
-	{"what was delivered or given up is not handed out again", settledForGood},
+	{"a delivery that arrived or was given up is not handed out again", settledForGood},
 	{"a delivery under way is not handed out twice", underWay},
 	{"deliveries of one run are settled each on its own", settledOnItsOwn},
 	{"a delivery that was handed out is the caller's own", deliveryIsTheCallersOwn},
 	{"each delivery is handed out once to many who ask", handedOutOnceToMany},
 	{"a host has its share, and leaves the rest to others", hostHasItsShare},
 	{"a chat has one at a time", chatHasOneAtATime},
-	{"a throttled host waits, and others do not", throttledHostWaits},
-	{"a throttled chat waits, and others do not", throttledChatWaits},
-	{"what is overdue is handed out in spite of a throttle", overdueInSpiteOfThrottle},
 	{"every field of a delivery is kept", deliveryIsKept},
 	{"deliveries are listed, the newest first", deliveriesAreListed},
-	{"deliveries are listed by what they are", deliveriesAreListedByQuery},
-	{"what was given up is due again when it is retried", retriedWhenDead},
-	{"what waits is due at once when it is retried", retriedWhileWaiting},
+	{"deliveries are listed by status, channel and host", deliveriesAreListedByQuery},
+	{"a delivery that was given up is due again when it is retried", retriedWhenDead},
+	{"a delivery that waits is due at once when it is retried", retriedWhileWaiting},
 	{"a delivery that is dropped is gone", droppedIsGone},
-	{"what is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
+	{"a delivery that is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
 }
 
-func noneAtFirst(_ *testing.T, s *store) { s.noneDue() }
+// due claims up to n deliveries for longer than any check lasts.
+func (s *store) due(n int) (due []*engine.Delivery, wait time.Duration) {
+	s.t.Helper()
+	return s.claimDeliveries(engine.DeliveryBatch{Max: n, Lease: longLease})
+}
 
-// longAgo is when deliveries are due that are due by any clock.
-func longAgo() time.Time { return time.Now().Add(-24 * time.Hour).Truncate(time.Second) }
+func (s *store) claimDeliveries(batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration) {
+	s.t.Helper()
+	due, wait, err := s.Deliveries().Claim(s.t.Context(), batch)
+	if err != nil {
+		s.t.Fatalf("claiming deliveries: %v", err)
+	}
+	if len(due) > batch.Max {
+		s.t.Fatalf("got %d deliveries, want no more than %d", len(due), batch.Max)
+	}
+	for _, d := range due {
+		if !s.tokens.isNew(d.Token) {
+			s.t.Errorf("delivery %s was handed out with token %q, which is none or was used before", d.ID, d.Token)
+		}
+		s.isNow("TriedAt", d.TriedAt)
+	}
+	return due, wait
+}
 
-// endWith carries out a run whose end has deliveries that are due then.
-func (s *store) endWith(due ...time.Time) (run *engine.Run, deliveries []*engine.Delivery) {
+// notATime is the wait when it is not a question of time when there is more to hand out.
+const notATime = -1
+
+// waits expects the time until there is more to hand out. Whether the end of a lease counts as one is left open.
+func (s *store) waits(got, want time.Duration) {
+	s.t.Helper()
+	ok := got >= max(0, want-patience) && got <= want+slack
+	if want == notATime {
+		ok = got < 0 || got > longLease/2
+	}
+	if !ok {
+		s.t.Errorf("there is more after %v, want %v", got, want)
+	}
+}
+
+// noneDue expects that no delivery waits, however long.
+func (s *store) noneDue() {
+	s.t.Helper()
+	s.handsOut(1, nil, notATime)
+}
+
+// handsOut expects these deliveries to be handed out, the one first that was due first, and the time until there is more.
+// It sets their TriedAt.
+func (s *store) handsOut(n int, want []*engine.Delivery, wantWait time.Duration) []*engine.Delivery {
+	s.t.Helper()
+	got, wait := s.due(n)
+	s.areThese(got, want)
+	s.waits(wait, wantWait)
+	return got
+}
+
+// areThese expects deliveries that were handed out to be these. Those that are due at the same time can be in any order,
+// and are put in the order in which they are expected.
+func (s *store) areThese(got, want []*engine.Delivery) {
+	s.t.Helper()
+	if !slices.IsSortedFunc(got, func(a, b *engine.Delivery) int { return a.Due.Compare(b.Due) }) {
+		s.t.Error("deliveries were not handed out in the order in which they were due")
+	}
+	place := func(d *engine.Delivery) int {
+		return slices.IndexFunc(want, func(w *engine.Delivery) bool { return w.ID == d.ID })
+	}
+	slices.SortFunc(got, func(a, b *engine.Delivery) int { return cmp.Compare(place(a), place(b)) })
+	for i, d := range got {
+		if i < len(want) {
+			want[i].TriedAt = d.TriedAt
+		}
+	}
+	same(s.t, "the deliveries handed out", got, want)
+	if len(got) != len(want) {
+		s.t.FailNow()
+	}
+}
+
+// endWith carries out a run whose end has deliveries. They are due now.
+func (s *store) endWith(n int) (run *engine.Run, deliveries []*engine.Delivery) {
 	s.t.Helper()
 	run = newRun("a")
 	s.add(run)
 	claim := s.claimFirst(run)
 	end := ended()
-	for i, at := range due {
-		end.Deliveries = append(end.Deliveries, newDelivery(run, i, at))
+	for i := range n {
+		end.Deliveries = append(end.Deliveries, newDelivery(run, i))
 	}
-	s.finish(claim, end)
+	s.end(claim, end)
+	s.recordOf(run, claim, end)
 	return run, end.Deliveries
 }
 
-// handsOut expects these deliveries to be handed out, in this order.
-func (s *store) handsOut(now time.Time, want []*engine.Delivery, wantNext time.Time) []*engine.Delivery {
+// endTo carries out runs whose ends have one delivery each, to the same destination, due one minute after another.
+func (s *store) endTo(n int, to func(d *engine.Delivery)) (all []*engine.Delivery) {
 	s.t.Helper()
-	got, next := s.due(now, 10)
-	same(s.t, "what is due", got, want)
-	same(s.t, "the time at which the next one is due", next, wantNext)
+	for range n {
+		run := newRun("a")
+		s.add(run)
+		claim := s.claimFirst(run)
+		end := endedWith(newDelivery(run, 0))
+		to(end.Deliveries[0])
+		s.end(claim, end)
+		s.recordOf(run, claim, end)
+		all = append(all, end.Deliveries...)
+		s.advance(time.Minute)
+	}
+	return all
+}
+
+func toHost(d *engine.Delivery) { d.Callback = "https://Busy.example/" + d.RunID }
+
+func toChat(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "chats", "busy" }
+
+func toCalmChat(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "chats", "calm" }
+
+// settle records the end of an attempt, and sets Due of a delivery that is to be sent again.
+func (s *store) settle(d *engine.Delivery, status engine.DeliveryStatus, pause time.Duration, lastError string, throttles ...engine.Throttle) {
+	s.t.Helper()
+	d.Status, d.LastError = status, lastError
+	d.Attempt++
+	given := *d
+	if err := s.Deliveries().Settle(s.t.Context(), &given, pause, throttles...); err != nil {
+		s.t.Fatalf("settling delivery %s: %v", d.ID, err)
+	}
+	known := s.delivery(d.ID)
+	if status == engine.Pending && pause > 0 {
+		s.isNow("Due before the pause", known.Due.Add(-pause))
+		d.Due = known.Due
+	}
+	want := *d
+	if status == engine.Delivered { // a store need not keep what has arrived
+		known.Body, want.Body = "", ""
+	}
+	same(s.t, "the delivery that was settled", known, &want)
+}
+
+func (s *store) delivery(id string) *engine.Delivery {
+	s.t.Helper()
+	d, err := s.Deliveries().Get(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatalf("getting delivery %s: %v", id, err)
+	}
+	return d
+}
+
+// knows expects deliveries of a run, without their bodies. When an attempt begins is known at its end at the latest.
+func (s *store) knows(run *engine.Run, want ...*engine.Delivery) {
+	s.t.Helper()
+	known := s.get(run.ID).Deliveries
+	listed := []*engine.Delivery{}
+	for i, d := range want {
+		d := *d
+		d.Body = ""
+		listed = append(listed, &d)
+		if i < len(known) && d.Status == engine.Pending {
+			known[i].TriedAt = d.TriedAt
+		}
+	}
+	same(s.t, "the deliveries of the run", known, listed)
+}
+
+func (s *store) retry(d *engine.Delivery) *engine.Delivery {
+	s.t.Helper()
+	got, err := s.Deliveries().Retry(s.t.Context(), d.ID)
+	if err != nil {
+		s.t.Fatalf("retrying delivery %s: %v", d.ID, err)
+	}
+	s.isNow("Due of a delivery that is retried", got.Due)
+	d.Status, d.Restart, d.Due = engine.Pending, d.Attempt, got.Due
+	same(s.t, "the delivery that is retried", got, d)
+	same(s.t, "the delivery that was retried", s.delivery(d.ID), d)
 	return got
 }
 
-func handedOutWhenDue(_ *testing.T, s *store) {
-	start := longAgo()
-	in := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
-	_, first := s.endWith(in(3), in(1))
-	_, second := s.endWith(in(2))
-	_, third := s.endWith(in(5), in(4))
+func (s *store) drop(d *engine.Delivery) {
+	s.t.Helper()
+	if err := s.Deliveries().Drop(s.t.Context(), d.ID); err != nil {
+		s.t.Fatalf("dropping delivery %s: %v", d.ID, err)
+	}
+}
 
-	s.handsOut(in(0), nil, in(1))
-	s.handsOut(in(1).Add(-time.Second), nil, in(1))
-	s.handsOut(in(1), first[1:], in(2))
-	s.handsOut(in(4), []*engine.Delivery{second[0], first[0], third[1]}, in(5))
-	s.handsOut(in(4), nil, in(5))
-	s.handsOut(in(6), third[:1], time.Time{})
+func noneAtFirst(t *testing.T, s *store) {
+	due, wait := s.due(10)
+	if len(due) > 0 || wait >= 0 {
+		t.Errorf("%d deliveries are due and more after %v, want none", len(due), wait)
+	}
+}
+
+func dueAtTheEnd(t *testing.T, s *store) {
+	run, deliveries := s.endWith(2)
+	s.advance(time.Hour)
+	s.knows(run, deliveries...)
+	got := s.handsOut(10, deliveries, notATime)
+	s.lasted("the time until it was tried", got[0].TriedAt.Sub(got[0].CreatedAt), time.Hour)
+	for _, d := range got {
+		s.settle(d, engine.Delivered, 0, "")
+	}
+	if _, wait := s.due(10); wait >= 0 {
+		t.Errorf("there is more after %v, want none", wait)
+	}
+}
+
+func handedOutWhenDue(_ *testing.T, s *store) {
+	var all []*engine.Delivery
+	for _, hours := range []int{3, 1, 2, 5, 4} {
+		_, deliveries := s.endWith(1)
+		s.pauseNew(deliveries[0], time.Duration(hours)*time.Hour)
+		all = append(all, deliveries[0])
+	}
+	s.handsOut(10, nil, time.Hour)
+	s.advance(59 * time.Minute)
+	s.handsOut(10, nil, time.Minute)
+	s.advance(time.Minute)
+	s.handsOut(10, all[1:2], time.Hour)
+	s.advance(3 * time.Hour)
+	s.handsOut(10, []*engine.Delivery{all[2], all[0], all[4]}, time.Hour)
+	s.handsOut(10, nil, time.Hour)
+	s.advance(2 * time.Hour)
+	s.handsOut(10, all[3:4], notATime)
 	s.noneDue()
 }
 
-func asManyAsThereIsRoomFor(t *testing.T, s *store) {
-	now := time.Now()
-	start := longAgo()
-	_, first := s.endWith(start, start.Add(time.Minute))
-	_, second := s.endWith(start.Add(2*time.Minute), start.Add(3*time.Minute))
-	_, third := s.endWith(start.Add(4 * time.Minute))
-	for _, c := range []struct {
-		room int
-		want []*engine.Delivery
-		next time.Time
-	}{
-		{2, first, second[0].Due},
-		{1, second[:1], second[1].Due},
-		{2, []*engine.Delivery{second[1], third[0]}, time.Time{}},
-		{2, nil, time.Time{}},
-	} {
-		got, next := s.due(now, c.room)
-		same(t, fmt.Sprintf("what is due with room for %d", c.room), got, c.want)
-		same(t, "the time at which the next one is due", next, c.next)
+// pauseNew claims a delivery, which must be the only one that is due, and has it wait.
+func (s *store) pauseNew(d *engine.Delivery, pause time.Duration) {
+	s.t.Helper()
+	got, _ := s.due(10)
+	s.areThese(got, []*engine.Delivery{d})
+	s.settle(got[0], engine.Pending, pause, "busy")
+	*d = *got[0]
+}
+
+func asManyAsThereIsRoomFor(_ *testing.T, s *store) {
+	var all []*engine.Delivery
+	for range 5 {
+		_, deliveries := s.endWith(1)
+		all = append(all, deliveries...)
+		s.advance(time.Minute)
 	}
+	s.handsOut(2, all[:2], 0)
+	s.handsOut(1, all[2:3], 0)
+	s.handsOut(2, all[3:], notATime)
+	s.handsOut(2, nil, notATime)
 }
 
 func handedOutAgain(t *testing.T, s *store) {
-	start := longAgo()
 	run := newRun("a")
 	s.add(run)
-	end := ended()
-	d := newDelivery(run, 0, start)
+	d := newDelivery(run, 0)
 	d.Body = strings.Repeat("a long body with \x00 in it ", 10_000)
-	end.Deliveries = []*engine.Delivery{d}
-	s.finish(s.claimFirst(run), end)
-	want := *d
+	end := endedWith(d)
+	claim := s.claimFirst(run)
+	s.end(claim, end)
+	s.recordOf(run, claim, end)
 	for attempt := range 4 {
-		got := s.handsOut(want.Due, []*engine.Delivery{&want}, time.Time{})
-		if len(got) != 1 {
-			t.FailNow()
+		got := s.handsOut(10, []*engine.Delivery{d}, notATime)[0]
+		if got.Attempt != attempt {
+			t.Errorf("it is said to have been tried %d times, want %d", got.Attempt, attempt)
 		}
-		if got[0].Attempt != attempt {
-			t.Errorf("it is said to have been tried %d times, want %d", got[0].Attempt, attempt)
-		}
-		next := want.Due.Add(time.Minute)
-		s.settle(got[0], engine.Pending, next, fmt.Sprintf("failure %d", attempt))
-		want.Due, want.Attempt, want.LastError = next, attempt+1, fmt.Sprintf("failure %d", attempt)
-		s.handsOut(next.Add(-time.Second), nil, next)
-		known := want
-		known.Body = ""
-		same(t, "what is known of it", s.get(run.ID).Deliveries, []*engine.Delivery{&known})
+		got.Sent, got.LastStatus, got.LastAnswer = attempt, 500+attempt, fmt.Sprintf("answer %d", attempt)
+		s.settle(got, engine.Pending, time.Hour, fmt.Sprintf("failure %d", attempt))
+		s.knows(run, got)
+		s.handsOut(10, nil, time.Hour)
+		s.advance(time.Hour)
+		d = got
 	}
-	// One that is due in the past is due now.
-	got := s.handsOut(want.Due, []*engine.Delivery{&want}, time.Time{})
-	s.settle(got[0], engine.Pending, start, "")
-	want.Due, want.Attempt, want.LastError = start, want.Attempt+1, ""
-	s.handsOut(start, []*engine.Delivery{&want}, time.Time{})
+	// Without a pause it is as due as before.
+	s.advance(time.Hour)
+	got := s.handsOut(10, []*engine.Delivery{d}, notATime)[0]
+	s.settle(got, engine.Pending, 0, "")
+	same(t, "Due", got.Due, d.Due)
+	s.handsOut(10, []*engine.Delivery{got}, notATime)
 }
 
-func settledForGood(t *testing.T, s *store) {
+func settledForGood(_ *testing.T, s *store) {
 	for _, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead} {
-		run, deliveries := s.endWith(longAgo())
-		got := s.handsOut(time.Now(), deliveries, time.Time{})
-		s.settle(got[0], status, got[0].Due, "why "+string(status))
-		s.noneDue()
-		want := *deliveries[0]
-		want.Body, want.Status, want.Attempt, want.LastError = "", status, 1, "why "+string(status)
-		same(t, "what is known of it", s.get(run.ID).Deliveries, []*engine.Delivery{&want})
+		for _, pause := range []time.Duration{0, time.Hour} { // of no account
+			run, deliveries := s.endWith(1)
+			got := s.handsOut(10, deliveries, notATime)
+			s.settle(got[0], status, pause, "why "+string(status))
+			s.advance(2 * time.Hour)
+			s.noneDue()
+			s.knows(run, got[0])
+		}
 	}
 }
 
 func underWay(t *testing.T, s *store) {
-	run, deliveries := s.endWith(longAgo())
-	got := s.handsOut(time.Now(), deliveries, time.Time{})
+	run, deliveries := s.endWith(1)
+	got := s.handsOut(10, deliveries, notATime)
 	s.noneDue()
 	if known := s.get(run.ID).Deliveries; len(known) != 1 || known[0].Status != engine.Pending || known[0].Attempt != 0 {
 		t.Errorf("a delivery under way is shown as %+v", known)
 	}
 	// Nor when others come and go.
-	_, others := s.endWith(longAgo())
-	other := s.handsOut(time.Now(), others, time.Time{})
-	s.settle(other[0], engine.Delivered, other[0].Due, "")
+	_, others := s.endWith(1)
+	other := s.handsOut(10, others, notATime)
+	s.settle(other[0], engine.Delivered, 0, "")
 	s.noneDue()
-	s.settle(got[0], engine.Pending, got[0].Due, "")
-	deliveries[0].Attempt = 1
-	s.handsOut(time.Now(), deliveries, time.Time{})
+	s.settle(got[0], engine.Pending, 0, "")
+	s.handsOut(10, got, notATime)
 }
 
-func settledOnItsOwn(t *testing.T, s *store) {
-	start := longAgo()
-	run, deliveries := s.endWith(start, start.Add(time.Second), start.Add(2*time.Second))
-	otherRun, others := s.endWith(start.Add(3 * time.Second))
-	got := s.handsOut(time.Now(), append(deliveries[:3:3], others...), time.Time{})
-	s.settle(got[1], engine.Dead, got[1].Due, "no such chat")
-	s.settle(got[0], engine.Pending, start.Add(time.Hour), "busy")
-	s.settle(got[2], engine.Delivered, got[2].Due, "")
-	want := []*engine.Delivery{}
-	for i := range 3 {
-		d := *got[i]
-		d.Body = ""
-		want = append(want, &d)
-	}
-	same(t, "what is known of them", s.get(run.ID).Deliveries, want)
-	others[0].Body = ""
-	same(t, "what is known of the other run", s.get(otherRun.ID).Deliveries, others)
-	again := *deliveries[0]
-	again.Due, again.Attempt, again.LastError = start.Add(time.Hour), 1, "busy"
-	s.handsOut(time.Now(), []*engine.Delivery{&again}, time.Time{})
+func settledOnItsOwn(_ *testing.T, s *store) {
+	run, deliveries := s.endWith(3)
+	s.advance(time.Minute)
+	otherRun, others := s.endWith(1)
+	got := s.handsOut(10, append(deliveries[:3:3], others...), notATime)
+	s.settle(got[1], engine.Dead, 0, "no such chat")
+	s.settle(got[0], engine.Pending, time.Hour, "busy")
+	s.settle(got[2], engine.Delivered, 0, "")
+	s.knows(run, got[:3]...)
+	s.knows(otherRun, others...)
+	s.advance(2 * time.Hour)
+	s.handsOut(10, got[:1], notATime)
 }
 
 func deliveryIsTheCallersOwn(t *testing.T, s *store) {
-	start := longAgo()
-	run, deliveries := s.endWith(start)
+	run, deliveries := s.endWith(1)
 	before := s.get(run.ID)
 	given := *deliveries[0]
 	*deliveries[0] = engine.Delivery{}
-	got := s.handsOut(start, []*engine.Delivery{&given}, time.Time{})
-	got[0].Status, got[0].Attempt, got[0].LastError = engine.Dead, 7, "not settled yet"
-	same(t, "what is known of it", s.get(run.ID).Deliveries, before.Deliveries)
+	got := s.handsOut(10, []*engine.Delivery{&given}, notATime)
+	mine := *got[0]
+	got[0].Status, got[0].Attempt, got[0].LastError, got[0].Body = engine.Dead, 7, "not settled yet", "another"
+	known := s.get(run.ID)
+	known.Deliveries[0].TriedAt = before.Deliveries[0].TriedAt
+	same(t, "the deliveries of the run", known.Deliveries, before.Deliveries)
 
-	got[0].Attempt = 0
-	s.settle(got[0], engine.Pending, start, "failed")
-	got[0].Status, got[0].Attempt, got[0].LastError, got[0].Body = engine.Dead, 8, "not settled yet", "another"
-	given.Attempt, given.LastError = 1, "failed"
-	s.handsOut(start, []*engine.Delivery{&given}, time.Time{})
+	mine.Attempt, mine.LastError = 1, "failed"
+	want := mine
+	if err := s.Deliveries().Settle(t.Context(), &mine, 0); err != nil {
+		t.Fatal(err)
+	}
+	mine.Status, mine.Attempt, mine.LastError, mine.Body = engine.Dead, 8, "not settled yet", "another"
+	s.handsOut(10, []*engine.Delivery{&want}, notATime)
 
-	// So is what was got to look at.
+	// So is one that was got to look at.
 	s.get(run.ID).Deliveries[0].Status = engine.Dead
 	if known := s.get(run.ID).Deliveries; known[0].Status != engine.Pending {
 		t.Errorf("it is %s now", known[0].Status)
 	}
+	s.delivery(want.ID).Status = engine.Dead
+	if known := s.delivery(want.ID); known.Status != engine.Pending {
+		t.Errorf("it is %s now", known.Status)
+	}
 }
 
-func handedOutOnceToMany(t *testing.T, s *store) {
+func handedOutOnceToMany(_ *testing.T, s *store) { handOutToMany(s, s) }
+
+// handOutToMany has many ask for deliveries at the same time, on two nodes or on one.
+func handOutToMany(s, other *store) {
 	const runs = 30
+	t := s.t
 	for range runs {
-		s.endWith(longAgo(), longAgo())
+		s.endWith(2)
 	}
 	var mu sync.Mutex
 	handed := map[string]int{}
 	var askers sync.WaitGroup
-	for i := range 5 {
+	for i, node := range []*store{s, other, s, other, s} {
 		askers.Go(func() {
 			for {
-				due, _, err := s.ClaimDeliveries(t.Context(), time.Now(), i+1)
+				due, _, err := node.Deliveries().Claim(t.Context(), engine.DeliveryBatch{Max: i + 1, Lease: longLease})
 				if err != nil {
 					t.Error(err)
 				}
@@ -234,7 +411,7 @@ func handedOutOnceToMany(t *testing.T, s *store) {
 					handed[d.ID]++
 					mu.Unlock()
 					d.Attempt, d.Status = 1, engine.Delivered
-					if err := s.SettleDelivery(t.Context(), d); err != nil {
+					if err := node.Deliveries().Settle(t.Context(), d, 0); err != nil {
 						t.Error(err)
 					}
 				}
@@ -259,166 +436,72 @@ func handedOutOnceToMany(t *testing.T, s *store) {
 	}
 }
 
-// endTo carries out runs whose ends have one delivery each, to the same destination, due one second after another.
-func (s *store) endTo(n int, start time.Time, to func(d *engine.Delivery)) (all []*engine.Delivery) {
+// takes expects these deliveries to be handed out, however many there is room for.
+func (s *store) takes(want []*engine.Delivery) []*engine.Delivery {
 	s.t.Helper()
-	for i := range n {
-		run := newRun("a")
-		s.add(run)
-		d := newDelivery(run, 0, start.Add(time.Duration(i)*time.Second))
-		to(d)
-		end := ended()
-		end.Deliveries = []*engine.Delivery{d}
-		s.finish(s.claimFirst(run), end)
-		all = append(all, d)
-	}
-	return all
-}
-
-func toHost(d *engine.Delivery) { d.Callback = "https://Busy.example/" + d.RunID }
-
-func toChat(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "chats", "busy" }
-
-// takes expects these deliveries to be handed out, as many as are asked for.
-func (s *store) takes(n int, want []*engine.Delivery) []*engine.Delivery {
-	s.t.Helper()
-	got, _ := s.due(time.Now(), n)
-	same(s.t, "what is due", got, want)
-	if len(got) != len(want) {
-		s.t.FailNow()
-	}
+	got, _ := s.due(100)
+	s.areThese(got, want)
 	return got
 }
 
 func hostHasItsShare(_ *testing.T, s *store) {
-	busy := s.endTo(3*engine.PerHost, longAgo(), toHost)
-	_, other := s.endWith(longAgo().Add(time.Hour))
-	got := s.takes(100, append(busy[:engine.PerHost:engine.PerHost], other...))
+	busy := s.endTo(3*engine.PerHost, toHost)
+	_, other := s.endWith(1)
+	got := s.takes(append(busy[:engine.PerHost:engine.PerHost], other...))
 	busy = busy[engine.PerHost:]
-	if _, next := s.due(time.Now(), 100); !next.IsZero() {
-		s.t.Errorf("the next one is due at %s, want none as long as the host has its share", next)
-	}
+	s.noneDue() // as long as the host has its share
 	// Each that ends makes room for one, whether it has arrived or not.
-	s.settle(got[3], engine.Delivered, got[3].Due, "")
-	s.takes(100, busy[:1])
-	s.settle(got[4], engine.Pending, time.Now().Add(time.Hour), "busy")
-	s.settle(got[5], engine.Dead, got[5].Due, "gone")
-	s.takes(100, busy[1:3])
-	s.takes(100, nil)
+	s.settle(got[3], engine.Delivered, 0, "")
+	s.takes(busy[:1])
+	s.settle(got[4], engine.Pending, time.Hour, "busy")
+	s.settle(got[5], engine.Dead, 0, "gone")
+	s.takes(busy[1:3])
+	s.takes(nil)
 }
 
 func chatHasOneAtATime(_ *testing.T, s *store) {
-	busy := s.endTo(3, longAgo(), toChat)
-	other := s.endTo(2, longAgo().Add(time.Hour), func(d *engine.Delivery) {
-		toChat(d)
-		d.To = "calm"
-	})
-	got := s.takes(100, []*engine.Delivery{busy[0], other[0]})
-	s.settle(got[1], engine.Delivered, got[1].Due, "")
-	got = append(got, s.takes(100, other[1:])...)
-	s.settle(got[0], engine.Delivered, got[0].Due, "")
-	s.takes(100, busy[1:2])
-	s.takes(100, nil)
-}
-
-func throttledHostWaits(t *testing.T, s *store) {
-	busy := s.endTo(4, longAgo(), toHost)
-	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	host := busy[0].Destination()
-	s.Throttle(host, 2, until)
-	_, other := s.endWith(longAgo().Add(2 * time.Hour))
-	s.handsOut(time.Now(), other, until)
-	got := s.handsOut(until, busy[:2], time.Time{}) // no more than two at once
-	s.settle(got[0], engine.Delivered, got[0].Due, "")
-	got = append(got, s.handsOut(until, busy[2:3], time.Time{})...)
-	s.Throttle(host, 0, time.Time{})
-	got = append(got, s.handsOut(time.Now(), busy[3:], time.Time{})...)
-	for _, d := range got[1:] {
-		s.settle(d, engine.Delivered, d.Due, "")
-	}
-	s.Throttle(host, 1, until) // there is nothing to hold back
-	s.Throttle(engine.Destination{Host: "nobody.example:443"}, 1, until)
-	s.noneDue()
-	again := s.endTo(1, longAgo(), toHost)
-	if got, _ := s.due(until, 10); len(got) != 1 {
-		t.Errorf("%d deliveries are due, want %d", len(got), len(again))
-	}
-}
-
-func throttledChatWaits(_ *testing.T, s *store) {
-	busy := s.endTo(2, longAgo(), toChat)
-	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	s.Throttle(busy[0].Destination(), 0, until)
-	calm := s.endTo(1, longAgo(), func(d *engine.Delivery) {
-		toChat(d)
-		d.To = "calm"
-	})
-	s.handsOut(time.Now(), calm, until)
-	s.handsOut(until, busy[:1], time.Time{})
-}
-
-func overdueInSpiteOfThrottle(t *testing.T, s *store) {
-	start := longAgo()
-	busy := s.endTo(5, start, toHost)
-	_, other := s.endWith(start)
-	s.Throttle(busy[0].Destination(), 1, time.Now().Add(time.Hour))
-	claim := func(before time.Time, n int) []*engine.Delivery {
-		t.Helper()
-		got, err := s.ClaimOverdue(t.Context(), busy[0].Destination().Host, before, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	same(t, "what is overdue", claim(start, 10), nil)
-	got := claim(start.Add(2500*time.Millisecond), 2)
-	same(t, "what is overdue", got, busy[:2])
-	got = append(got, claim(start.Add(2500*time.Millisecond), 10)...)
-	same(t, "what is overdue", got, busy[:3])
-	s.handsOut(time.Now(), other, time.Time{}) // more are under way than the throttle lets
-	for _, d := range got {
-		s.settle(d, engine.Dead, d.Due, "too late")
-	}
-	s.handsOut(time.Now().Add(2*time.Hour), busy[3:4], time.Time{})
+	busy := s.endTo(3, toChat)
+	calm := s.endTo(2, toCalmChat)
+	got := s.takes([]*engine.Delivery{busy[0], calm[0]})
+	s.settle(got[1], engine.Delivered, 0, "")
+	got = append(got, s.takes(calm[1:])...)
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.takes(busy[1:2])
+	s.takes(nil)
 }
 
 func deliveryIsKept(t *testing.T, s *store) {
 	run := newRun("a")
 	s.add(run)
-	d := newDelivery(run, 0, longAgo())
+	d := newDelivery(run, 0)
 	d.Index, d.ID = 1, engine.DeliveryID(run.ID, 1)
-	d.Channel, d.To, d.Attempt, d.LastError = "chats", "somebody", 4, "why"
+	d.Channel, d.To, d.Attempt, d.LastError, d.Token = "chats", "somebody", 4, "why", "not the store's"
 	allSet(t, d)
-	end := ended()
-	end.Deliveries = []*engine.Delivery{d}
-	s.finish(s.claimFirst(run), end)
-	get := func() *engine.Delivery {
-		t.Helper()
-		got, err := s.Delivery(t.Context(), d.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	want := *d
-	same(t, "a delivery", get(), &want)
-	get().Body = "the caller's own"
-	same(t, "a delivery", get(), &want)
-	got := s.takes(1, []*engine.Delivery{&want})[0]
-	same(t, "a delivery under way", get(), &want)
-	got.Sent, got.TriedAt, got.LastStatus, got.LastAnswer = 3, time.Now(), 404, "another"
-	s.settle(got, engine.Dead, longAgo(), "gone")
-	want = *got
-	same(t, "a dead delivery", get(), &want)
-	for _, id := range []string{"", "msg_", run.ID, d.ID + "0", engine.DeliveryID(run.ID, 0), engine.DeliveryID(newID(), 1)} {
-		if got, err := s.Delivery(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+	claim, end := s.claimFirst(run), endedWith(d)
+	s.end(claim, end)
+	s.recordOf(run, claim, end)
+	same(t, "a delivery", s.delivery(d.ID), d)
+	s.delivery(d.ID).Body = "the caller's own"
+	same(t, "a delivery", s.delivery(d.ID), d)
+	got := s.takes([]*engine.Delivery{d})[0]
+	underWay := s.delivery(d.ID)
+	underWay.TriedAt = d.TriedAt
+	same(t, "a delivery under way", underWay, d)
+	got.Sent, got.LastStatus, got.LastAnswer = 3, 404, "another"
+	s.settle(got, engine.Dead, 0, "gone")
+	same(t, "a dead delivery", s.delivery(d.ID), got)
+	for _, id := range []string{"", "msg_", run.ID, d.ID + "0", engine.DeliveryID(run.ID, 0), engine.DeliveryID(uuid.NewString(), 1)} {
+		if got, err := s.Deliveries().Get(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("%q: got %+v and %v, want ErrNotFound", id, got, err)
+		}
+		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("retrying %q: got %v, want ErrNotFound", id, err)
+		}
+		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("dropping %q: got %v, want ErrNotFound", id, err)
 		}
 	}
 }
-
-// newID makes an id that no run has.
-func newID() string { return uuid.NewString() }
 
 // listDeliveries collects all pages of a query.
 func (s *store) listDeliveries(query engine.DeliveryQuery) (all []*engine.Delivery) {
@@ -427,7 +510,7 @@ func (s *store) listDeliveries(query engine.DeliveryQuery) (all []*engine.Delive
 		query.Limit = 1000
 	}
 	for range 10_000 {
-		page, next, err := s.ListDeliveries(s.t.Context(), query)
+		page, next, err := s.Deliveries().List(s.t.Context(), query)
 		if err != nil {
 			s.t.Fatalf("listing %+v: %v", query, err)
 		}
@@ -449,16 +532,14 @@ func deliveriesAreListed(t *testing.T, s *store) {
 	statuses := []engine.DeliveryStatus{engine.Pending, engine.Dead, engine.Delivered}
 	var want []*engine.Delivery
 	for i := range 20 {
-		_, deliveries := s.endWith(longAgo(), longAgo())
+		_, deliveries := s.endWith(2)
 		s.carryOut(newRun("b"), ended()) // runs without deliveries are in between
-		got, _ := s.due(time.Now(), 2)
-		for j, d := range got {
-			s.settle(d, statuses[(i+j)%3], time.Now().Add(time.Hour), "why")
+		for j, d := range s.takes(deliveries) {
+			s.settle(d, statuses[(i+j)%3], time.Hour, "why")
 			known := *d
 			known.Body = ""
-			deliveries[d.Index] = &known
+			want = append(want, &known)
 		}
-		want = append(want, deliveries...)
 	}
 	slices.Reverse(want)
 	for _, limit := range []int{1, 2, 3, 7, 39, 40, 41} {
@@ -473,19 +554,19 @@ func deliveriesAreListed(t *testing.T, s *store) {
 			same(t, "a list of those "+string(status), s.listDeliveries(engine.DeliveryQuery{Status: status, Limit: limit}), some)
 		}
 	}
-	for _, cursor := range []string{"x", want[0].RunID, "msg_x_0"} {
-		if _, _, err := s.ListDeliveries(t.Context(), engine.DeliveryQuery{Limit: 1, Cursor: cursor}); !errors.Is(err, engine.ErrCursor) {
+	for _, cursor := range []string{"x", "\x00", "%", want[0].RunID, "msg_x_0", "msg_"} {
+		if _, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Limit: 1, Cursor: cursor}); !errors.Is(err, engine.ErrCursor) {
 			t.Errorf("cursor %q: got %v, want ErrCursor", cursor, err)
 		}
 	}
-	if page, next, err := s.ListDeliveries(t.Context(), engine.DeliveryQuery{}); len(page) > 0 || next != "" || err != nil {
+	if page, next, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{}); len(page) > 0 || next != "" || err != nil {
 		t.Errorf("a list without a limit: got %v, %q, %v", page, next, err)
 	}
 }
 
 func deliveriesAreListedByQuery(t *testing.T, s *store) {
-	callbacks := s.endTo(2, longAgo(), toHost)
-	chats := s.endTo(3, longAgo(), toChat)
+	callbacks := s.endTo(2, toHost)
+	chats := s.endTo(3, toChat)
 	for _, c := range []struct {
 		query engine.DeliveryQuery
 		want  []*engine.Delivery
@@ -512,65 +593,54 @@ func deliveriesAreListedByQuery(t *testing.T, s *store) {
 	}
 }
 
-func (s *store) retry(d *engine.Delivery, now time.Time) *engine.Delivery {
-	s.t.Helper()
-	got, err := s.RetryDelivery(s.t.Context(), d.ID, now)
-	if err != nil {
-		s.t.Fatalf("retrying delivery %s: %v", d.ID, err)
-	}
-	return got
-}
-
 func retriedWhenDead(t *testing.T, s *store) {
-	run, deliveries := s.endWith(longAgo())
-	got := s.takes(1, deliveries)[0]
+	run, deliveries := s.endWith(1)
+	got := s.takes(deliveries)[0]
 	got.Attempt = 7
-	s.settle(got, engine.Dead, longAgo(), "gone")
-	now := time.Now().Add(time.Minute).Truncate(time.Second)
-	want := *got
-	want.Status, want.Due, want.Restart = engine.Pending, now, 8
-	same(t, "what is retried", s.retry(got, now), &want)
-	s.handsOut(now.Add(-time.Second), nil, now)
-	same(t, "what is retried twice", s.retry(got, now), &want)
-	known := want
-	known.Body = ""
-	same(t, "what is known of it", s.get(run.ID).Deliveries, []*engine.Delivery{&known})
-	got = s.handsOut(now, []*engine.Delivery{&want}, time.Time{})[0]
+	s.settle(got, engine.Dead, 0, "gone")
+	s.advance(time.Minute)
+	s.retry(got)
+	if got.Restart != 8 {
+		t.Errorf("its schedule begins after attempt %d, want 8", got.Restart)
+	}
+	s.advance(time.Minute)
+	s.retry(got)
+	s.knows(run, got)
+	got = s.handsOut(10, []*engine.Delivery{got}, notATime)[0]
 	s.noneDue()
-	s.settle(got, engine.Delivered, now, "")
+	s.settle(got, engine.Delivered, 0, "")
 	s.noneDue()
 	same(t, "a list of the dead", s.listDeliveries(engine.DeliveryQuery{Status: engine.Dead}), nil)
 }
 
-func retriedWhileWaiting(t *testing.T, s *store) {
-	_, deliveries := s.endWith(longAgo())
-	got := s.takes(1, deliveries)[0]
-	s.settle(got, engine.Pending, time.Now().Add(time.Hour), "busy")
-	s.takes(1, nil)
-	want := *got
-	want.Due, want.Restart = longAgo(), 1
-	same(t, "what is retried", s.retry(got, want.Due), &want)
-	got = s.takes(1, []*engine.Delivery{&want})[0]
+func retriedWhileWaiting(_ *testing.T, s *store) {
+	_, deliveries := s.endWith(1)
+	got := s.takes(deliveries)[0]
+	s.settle(got, engine.Pending, time.Hour, "busy")
+	s.takes(nil)
+	s.advance(time.Minute)
+	s.retry(got)
+	got = s.handsOut(10, []*engine.Delivery{got}, notATime)[0]
 	s.noneDue()
-	s.settle(got, engine.Delivered, got.Due, "")
+	s.settle(got, engine.Delivered, 0, "")
 	s.noneDue()
 }
 
 func droppedIsGone(t *testing.T, s *store) {
-	run, deliveries := s.endWith(longAgo(), longAgo().Add(time.Second), time.Now().Add(time.Hour))
-	got := s.takes(2, deliveries[:2])
-	s.settle(got[0], engine.Dead, longAgo(), "gone")
+	run, deliveries := s.endWith(3)
+	got := s.takes(deliveries)
+	s.settle(got[0], engine.Dead, 0, "gone")
+	s.settle(got[2], engine.Pending, time.Hour, "busy")
 	for i, left := range []int{2, 1} {
-		if err := s.DropDelivery(t.Context(), deliveries[2*i].ID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Delivery(t.Context(), deliveries[2*i].ID); !errors.Is(err, engine.ErrNotFound) {
+		id := got[2*i].ID
+		s.drop(got[2*i])
+		if _, err := s.Deliveries().Get(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("got %v, want ErrNotFound", err)
 		}
-		if err := s.DropDelivery(t.Context(), deliveries[2*i].ID); !errors.Is(err, engine.ErrNotFound) {
+		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("dropped twice: got %v, want ErrNotFound", err)
 		}
-		if _, err := s.RetryDelivery(t.Context(), deliveries[2*i].ID, time.Now()); !errors.Is(err, engine.ErrNotFound) {
+		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("retried after all: got %v, want ErrNotFound", err)
 		}
 		if known := s.get(run.ID).Deliveries; len(known) != left {
@@ -579,27 +649,25 @@ func droppedIsGone(t *testing.T, s *store) {
 	}
 	s.noneDue()
 	// The one that was under way goes on.
-	s.settle(got[1], engine.Delivered, longAgo(), "")
-	if known := s.get(run.ID).Deliveries; len(known) != 1 || known[0].Status != engine.Delivered {
-		t.Errorf("what is left is %+v", known)
-	}
+	s.settle(got[1], engine.Delivered, 0, "")
+	s.knows(run, got[1])
 }
 
 func neitherRetriedNorDropped(t *testing.T, s *store) {
-	_, deliveries := s.endWith(longAgo())
+	_, deliveries := s.endWith(1)
 	id := deliveries[0].ID
 	refused := func(want error) {
 		t.Helper()
-		if _, err := s.RetryDelivery(t.Context(), id, time.Now()); !errors.Is(err, want) {
+		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, want) {
 			t.Errorf("retried: got %v, want %v", err, want)
 		}
-		if err := s.DropDelivery(t.Context(), id); !errors.Is(err, want) {
+		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, want) {
 			t.Errorf("dropped: got %v, want %v", err, want)
 		}
 	}
-	got := s.takes(1, deliveries)[0]
+	got := s.takes(deliveries)[0]
 	refused(engine.ErrUnderWay)
-	s.settle(got, engine.Delivered, got.Due, "")
+	s.settle(got, engine.Delivered, 0, "")
 	refused(engine.ErrDelivered)
 	s.noneDue()
 }

@@ -2,7 +2,7 @@ package storetest
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,117 +13,256 @@ import (
 )
 
 var endChecks = []check{
-	{"the end of a run lets the next one of its chat be claimed in the same step", finishClaimsNext},
-	{"the end of a run claims what else is wanted", finishClaimsOthers},
+	{"the end of a run lets the next one of its chat be claimed in the same step", endClaimsNext},
+	{"the end of a run claims other runs too", endClaimsOthers},
+	{"a requeue claims other runs too", requeueClaimsOthers},
 	{"ends are final", endsAreFinal},
-	{"a queued run is withdrawn, and the others keep their order", withdrawKeepsOrder},
-	{"a run that was withdrawn has ended like any other", withdrawIsAnEnd},
-	{"what is not queued cannot be withdrawn", onlyQueuedIsWithdrawn},
-	{"a run that was given back can be withdrawn", givenBackIsWithdrawn},
+	{"an end that is repeated does nothing", repeatedEnd},
+	{"an end that is repeated claims no run twice", repeatedEndClaims},
+	{"an end that is repeated does not free a key again", repeatedEndLeavesKeys},
+	{"a requeue that is repeated does nothing", repeatedRequeue},
+	{"a start that was not used does not count", unusedStart},
+	{"the store says when a run ended", endedNow},
+	{"a queued run is ended, and the others keep their order", endQueuedKeepsOrder},
+	{"a run that was ended while queued has ended like any other", endQueuedIsAnEnd},
+	{"a run that is not queued needs a token to be ended", onlyQueuedNeedsNoToken},
+	{"the end of a queued run claims other runs too", endQueuedClaims},
+	{"a run that was given back can be ended", givenBackIsEnded},
 	{"a failed call changes nothing", cancelledContext},
 }
 
-func isClaimLost(err error) bool { return errors.Is(err, engine.ErrClaimLost) }
-
-func finishClaimsNext(t *testing.T, s *store) {
+func endClaimsNext(t *testing.T, s *store) {
 	runs := s.addTo("a", "a", "a")
 	claim := s.claimFirst(runs[0])
 	for _, run := range runs[1:] {
-		next := s.finishAnd(claim, ended(), wanting(5))
+		next := s.endAnd(claim, ended(), upTo(5))
 		s.sameRuns("claimed", next, run)
 		claim = next[0]
 		s.status(run, engine.Running, 1)
 		s.claimAll()
 	}
-	if next := s.finishAnd(claim, ended(), wanting(5)); len(next) > 0 {
+	if next := s.endAnd(claim, ended(), upTo(5)); len(next) > 0 {
 		t.Errorf("got %d runs more", len(next))
 	}
-	// A claim that was got like this can be lost as well.
-	runs = s.addTo("a", "a")
-	next := s.finishAnd(s.claimFirst(runs[0]), ended(), engine.Want{Runs: 1, Lease: shortLease})
-	s.sameRuns("claimed", next, runs[1])
-	if again := s.reclaim(runs[1]); again.Attempt != 2 {
-		t.Errorf("claimed for attempt %d, want 2", again.Attempt)
-	}
-	s.isLost(next[0])
 }
 
-func finishClaimsOthers(_ *testing.T, s *store) {
+func endClaimsOthers(_ *testing.T, s *store) {
 	claim := s.claimFirst(s.addTo("a")[0])
 	runs := s.addTo("a", "b", "b", "c")
-	s.sameRuns("claimed", s.finishAnd(claim, ended(), wanting(10)), runs[0], runs[1], runs[3])
+	s.sameRuns("claimed", s.endAnd(claim, ended(), upTo(10)), runs[0], runs[1], runs[3])
 	s.claimAll()
+}
+
+// The requeued run can be claimed like any other. Whether the same call claims it again is left open.
+func requeueClaimsOthers(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	claim := s.claimFirst(runs[0])
+	others := s.addTo("b", "c")
+	next := s.endAnd(claim, engine.End{Requeue: true}, upTo(10))
+	if len(next) == 2 {
+		next = append(next, s.claimFirst(runs[0]))
+	}
+	s.sameRuns("claimed", next, runs[0], others[0], others[1])
+	s.claimAll()
+	s.holds(longLease, next...)
+	if i := slices.IndexFunc(next, func(c *engine.Claim) bool { return c.Run.ID == runs[0].ID }); next[i].Attempt != 1 {
+		t.Errorf("claimed for attempt %d, want 1", next[i].Attempt)
+	}
 }
 
 func endsAreFinal(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
-	first := ended()
+	first := endedWith(newDelivery(run, 0))
 	first.Outcome.Text = "the first answer"
-	first.Deliveries = []*engine.Delivery{newDelivery(run, 0, time.Now())}
-	s.finish(claim, first)
-	before := s.get(run.ID)
-	due, _ := s.due(time.Now(), 10)
-	if len(due) != 1 {
+	s.end(claim, first)
+	want := s.recordOf(run, claim, first)
+	same(t, "the run", s.get(run.ID), want)
+	if due, _ := s.due(10); len(due) != 1 {
 		t.Fatalf("got %d deliveries", len(due))
 	}
+	before := s.get(run.ID)
 
 	s.addTo("b")
-	s.isLost(claim)
-	if err := s.Withdraw(t.Context(), run.ID, endedAs(engine.Cancelled, "")); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("withdrawing it: got %v, want ErrNotFound", err)
-	}
+	s.isLost(queued(run))
+	s.isLost(&engine.Claim{Run: run, Token: "another", Attempt: claim.Attempt})
+	s.notRenewed(claim)
 	same(t, "the run", s.get(run.ID), before)
-	if text := s.get(run.ID).Outcome.Text; text != "the first answer" {
-		t.Errorf("the answer is %q now", text)
-	}
 	if n := len(s.claim(10)); n != 1 {
 		t.Errorf("claimed %d runs, want just the other one", n)
 	}
 }
 
-func withdrawKeepsOrder(_ *testing.T, s *store) {
+// isRepeated expects an End with a token by which the run was ended before to return nil, and to change nothing.
+func (s *store) isRepeated(claim *engine.Claim, end engine.End) {
+	s.t.Helper()
+	before := s.get(claim.Run.ID)
+	s.end(claim, end)
+	same(s.t, "the run of an End that was repeated", s.get(claim.Run.ID), before)
+}
+
+func repeatedEnd(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	claim := s.claimFirst(runs[0])
+	end := endedWith(newDelivery(runs[0], 0), newDelivery(runs[0], 1))
+	s.end(claim, end)
+	want := s.recordOf(runs[0], claim, end)
+	s.advance(time.Hour)
+	s.isRepeated(claim, end)
+	same(t, "the run", s.get(runs[0].ID), want)
+
+	// Its deliveries are there once, whatever the second End says and whatever has become of them.
+	other := endedAs(engine.Failed, engine.RunnerFailed)
+	other.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0), newDelivery(runs[0], 1), newDelivery(runs[0], 2)}
+	s.isRepeated(claim, other)
+	got := s.handsOut(10, end.Deliveries, notATime)
+	s.isRepeated(claim, other)
+	s.noneDue()
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.settle(got[1], engine.Dead, 0, "gone")
+	s.drop(got[1])
+	s.isRepeated(claim, end)
+	s.isRepeated(claim, endedWith())
+	s.noneDue()
+	s.notRenewed(claim)
+
+	// Nor does it matter that others were claimed since.
+	next := s.claimFirst(runs[1])
+	s.isRepeated(claim, end)
+	s.endsNothingMore(claim, engine.End{Requeue: true})
+	s.holds(longLease, next)
+	s.end(next, ended())
+	s.isRepeated(claim, end)
+}
+
+// The answer that was lost had claims. Their runs are not claimed again within their lease.
+func repeatedEndClaims(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a", "b", "c")
+	claim := s.claimFirst(runs[0])
+	claims := s.endAnd(claim, ended(), upTo(2))
+	claims = append(claims, s.endAnd(claim, ended(), upTo(10))...) // it may do nothing, or claim as any End does
+	claims = append(claims, s.claim(10)...)
+	s.sameRuns("claimed", claims, runs[1:]...)
+	s.holds(longLease, claims...)
+}
+
+func repeatedEndLeavesKeys(_ *testing.T, s *store) {
+	first := keyed("a", newKey())
+	s.add(first)
+	claim := s.claimFirst(first)
+	end := endedAs(engine.Cancelled, "")
+	s.end(claim, end)
+	second := keyed("a", first.Key)
+	s.add(second)
+	s.isRepeated(claim, end)
+	s.duplicateOf(second, keyed("a", first.Key), engine.Limits{})
+}
+
+// Once the run was claimed again, it is left open whether End returns nil or ErrClaimLost.
+func repeatedRequeue(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	claim := s.claimFirst(runs[0])
+	s.requeue(claim)
+	s.isRepeated(claim, engine.End{Requeue: true})
+	s.isRepeated(claim, engine.End{Requeue: true})
+	s.status(runs[0], engine.Queued, 0)
+	second := s.claimFirst(runs[0])
+	if second.Attempt != 1 {
+		t.Errorf("claimed for attempt %d, want 1", second.Attempt)
+	}
+	s.endsNothingMore(claim, engine.End{Requeue: true})
+	s.status(runs[0], engine.Running, 1)
+	s.claimAll()
+	s.requeue(second)
+	s.endsNothingMore(claim, engine.End{Requeue: true})
+	s.isRepeated(second, engine.End{Requeue: true})
+	s.claimThrough(runs...)
+
+	// Earlier attempts still count.
+	run := s.addTo("a")[0]
+	s.abandon(run)
+	claim = s.reclaim(run)
+	s.requeue(claim)
+	s.isRepeated(claim, engine.End{Requeue: true})
+	s.status(run, engine.Queued, 1)
+}
+
+func unusedStart(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	end := endedAs(engine.Cancelled, "")
+	end.Unstarted = true
+	claim := s.claimFirst(runs[0])
+	s.end(claim, end)
+	want := s.recordOf(runs[0], claim, end)
+	want.Attempts, want.StartedAt = 0, time.Time{}
+	same(t, "the run", s.get(runs[0].ID), want)
+
+	s.abandon(runs[1])
+	s.end(s.reclaim(runs[1]), end)
+	s.status(runs[1], engine.Cancelled, 1)
+}
+
+func endedNow(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	var finished []time.Time
+	for _, run := range runs {
+		claim := s.claimFirst(run)
+		s.advance(time.Hour)
+		end := endedWith(newDelivery(run, 0))
+		s.end(claim, end)
+		record := s.get(run.ID)
+		same(t, "the run", record, s.recordOf(run, claim, end))
+		finished = append(finished, record.FinishedAt)
+	}
+	s.advance(time.Hour)
+	for i, run := range runs {
+		same(t, "FinishedAt", s.get(run.ID).FinishedAt, finished[i])
+		same(t, "Due", s.get(run.ID).Deliveries[0].Due, finished[i])
+	}
+	s.lasted("the time between two ends", finished[1].Sub(finished[0]), time.Hour)
+}
+
+func endQueuedKeepsOrder(_ *testing.T, s *store) {
 	runs := s.addTo("a", "a", "a", "a", "a", "a", "b")
-	s.withdraw(runs[0], ended())
-	s.withdraw(runs[3], ended())
-	s.withdraw(runs[5], ended())
+	s.endQueued(runs[0], ended())
+	s.endQueued(runs[3], ended())
+	s.endQueued(runs[5], ended())
 	claims := s.claimAll(runs[1], runs[6])
-	s.withdraw(runs[2], ended()) // it waited for one that is claimed
+	s.endQueued(runs[2], ended()) // it waited for one that is claimed
 	s.claimAll()
 	for _, claim := range claims {
-		s.finish(claim, ended())
+		s.end(claim, ended())
 	}
 	s.claimThrough(runs[4])
 }
 
-func withdrawIsAnEnd(t *testing.T, s *store) {
+func endQueuedIsAnEnd(t *testing.T, s *store) {
 	runs := []*engine.Run{fullRun(t, "a"), fullRun(t, "a")}
 	s.add(runs...)
-	due := time.Now().Add(-time.Minute)
 	end := endedAs(engine.TimedOut, "")
-	end.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0, due), newDelivery(runs[0], 1, due.Add(time.Second))}
-	s.withdraw(runs[0], end)
-	want := recordOf(runs[0], end)
+	end.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0), newDelivery(runs[0], 1)}
+	s.endQueued(runs[0], end)
+	want := s.recordOf(runs[0], queued(runs[0]), end)
 	same(t, "the run", s.get(runs[0].ID), want)
-	got, _ := s.due(time.Now(), 10)
-	same(t, "its deliveries", got, end.Deliveries)
+	s.handsOut(10, end.Deliveries, notATime)
 	s.claimThrough(runs[1])
 }
 
-func onlyQueuedIsWithdrawn(t *testing.T, s *store) {
-	runs := s.addTo("claimed", "ended", "withdrawn", "pruned", "queued")
-	s.withdraw(runs[3], endedAs(engine.Cancelled, ""))
-	s.prune(time.Now().Add(2*time.Hour), engine.Limits{Retention: time.Hour})
-	s.withdraw(runs[2], endedAs(engine.Cancelled, ""))
+func onlyQueuedNeedsNoToken(t *testing.T, s *store) {
+	runs := s.addTo("claimed", "ended", "ended while queued", "pruned", "requeued")
+	s.endQueued(runs[3], endedAs(engine.Cancelled, ""))
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{Retention: time.Hour})
+	s.endQueued(runs[2], endedAs(engine.Cancelled, ""))
 	var held *engine.Claim
 	for _, claim := range s.claimAll(runs[0], runs[1], runs[4]) {
 		switch claim.Run.ChatID {
 		case "claimed":
 			held = claim
 		case "ended":
-			s.finish(claim, ended())
-		case "queued":
-			s.release(claim)
+			s.end(claim, ended())
+		case "requeued":
+			s.requeue(claim)
 		}
 	}
 	before := map[string]*engine.Record{}
@@ -131,73 +270,95 @@ func onlyQueuedIsWithdrawn(t *testing.T, s *store) {
 		before[run.ID] = s.get(run.ID)
 	}
 
-	queued := runs[4].ID
-	for what, id := range map[string]string{
-		"a claimed run":   runs[0].ID,
-		"an ended run":    runs[1].ID,
-		"a withdrawn run": runs[2].ID,
-		"a pruned run":    runs[3].ID,
-		"an unknown run":  uuid.Must(uuid.NewV7()).String(),
-		"nothing":         "",
-		"half an id":      queued[:18],
-		"more than an id": queued + "0",
-		"no id":           strings.Repeat("z", len(queued)),
-		"NUL":             "\x00",
+	id := runs[4].ID
+	for name, id := range map[string]string{
+		"a claimed run":            runs[0].ID,
+		"an ended run":             runs[1].ID,
+		"a run ended while queued": runs[2].ID,
+		"a pruned run":             runs[3].ID,
+		"an unknown run":           uuid.Must(uuid.NewV7()).String(),
+		"nothing":                  "",
+		"half an id":               id[:18],
+		"more than an id":          id + "0",
+		"no id":                    strings.Repeat("z", len(id)),
+		"NUL":                      "\x00",
 	} {
+		run := &engine.Run{ID: id, ChatID: "a"}
 		end := endedAs(engine.Cancelled, "")
-		end.Deliveries = []*engine.Delivery{newDelivery(&engine.Run{ID: id, ChatID: "a"}, 0, time.Now())}
-		if err := s.Withdraw(t.Context(), id, end); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("withdrawing %s: got %v, want ErrNotFound", what, err)
+		end.Deliveries = []*engine.Delivery{newDelivery(run, 0)}
+		next, err := s.Runs().End(t.Context(), queued(run), end, upTo(10))
+		if !isClaimLost(err) || len(next) > 0 {
+			t.Errorf("ending %s without a token: got %d claims and %v, want ErrClaimLost", name, len(next), err)
 		}
 	}
 	for id, record := range before {
 		same(t, "the run", s.get(id), record)
 	}
 	s.noneDue()
-	s.finish(held, ended())
+	s.end(held, ended())
 	s.claimThrough(runs[4])
 }
 
-func givenBackIsWithdrawn(_ *testing.T, s *store) {
+func endQueuedClaims(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a", "b")
+	s.sameRuns("claimed", s.endAnd(queued(runs[0]), ended(), upTo(10)), runs[1], runs[2])
+	s.claimAll()
+}
+
+func givenBackIsEnded(_ *testing.T, s *store) {
 	runs := s.addTo("a", "a", "a")
-	s.release(s.claimFirst(runs[0]))
-	s.withdraw(runs[0], ended())
+	s.requeue(s.claimFirst(runs[0]))
+	s.endQueued(runs[0], ended())
 	s.status(runs[0], engine.Completed, 0)
 
 	s.abandon(runs[1])
-	s.release(s.reclaim(runs[1]))
-	s.withdraw(runs[1], ended())
+	s.requeue(s.reclaim(runs[1]))
+	s.endQueued(runs[1], ended())
 	s.status(runs[1], engine.Completed, 1)
 	s.claimThrough(runs[2])
 }
 
-// A call whose caller is gone may fail or not. What it reports has to be true.
+// A call whose caller is gone may fail or not. Whatever it reports has to be true.
 func cancelledContext(t *testing.T, s *store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	run := newRun("a")
-	if err := s.Add(ctx, run, engine.Limits{}); err != nil {
+	if err := s.Runs().Add(ctx, run, engine.Terms{}); err != nil {
 		s.lists(engine.Query{})
 		s.add(run)
 	}
 	s.lists(engine.Query{}, run)
 
-	claims, err := s.Claim(ctx, wanting(1))
+	claims, err := s.Runs().Claim(ctx, upTo(1))
 	if err != nil {
 		s.status(run, engine.Queued, 0)
 		claims = s.claim(1)
 	}
 	s.sameRuns("claimed", claims, run)
 
-	end := ended()
-	end.Deliveries = []*engine.Delivery{newDelivery(run, 0, time.Now())}
-	if _, err := s.Finish(ctx, claims[0], end, wanting(1)); err != nil {
+	end := endedWith(newDelivery(run, 0))
+	if _, err := s.Runs().End(ctx, claims[0], end, upTo(1)); err != nil {
 		s.status(run, engine.Running, 1)
 		s.noneDue()
-		s.finish(claims[0], end)
+		s.end(claims[0], end)
 	}
 	s.status(run, engine.Completed, 1)
-	if due, _ := s.due(time.Now(), 10); len(due) != 1 {
-		t.Errorf("got %d deliveries, want 1", len(due))
+
+	due, _, err := s.Deliveries().Claim(ctx, engine.DeliveryBatch{Max: 10, Lease: longLease})
+	if err != nil {
+		due, _ = s.due(10)
+	}
+	if len(due) != 1 {
+		t.Fatalf("got %d deliveries, want 1", len(due))
+	}
+	due[0].Status = engine.Delivered
+	if err := s.Deliveries().Settle(ctx, due[0], 0); err != nil {
+		if d := s.delivery(due[0].ID); d.Status != engine.Pending {
+			t.Errorf("it is %s after a Settle that failed", d.Status)
+		}
+		s.settle(due[0], engine.Delivered, 0, "")
+	}
+	if d := s.delivery(due[0].ID); d.Status != engine.Delivered {
+		t.Errorf("it is %s", d.Status)
 	}
 }

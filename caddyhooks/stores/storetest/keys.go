@@ -15,7 +15,7 @@ var keyChecks = []check{
 	{"keys are independent of each other", independentKeys},
 	{"of runs that are added at once with one key exactly one is stored", oneKeyAtOnce},
 	{"a full queue still knows its keys", fullQueueKnowsKeys},
-	{"a key is free again if nothing came of its run", freedKeys},
+	{"a key is free again if its run gave no answer", freedKeys},
 	{"a key is free again when it is old enough", oldKey},
 	{"the oldest keys make room for new ones", tooManyKeys},
 	{"a key that has passed on is not freed by its first run", keyPassedOn},
@@ -39,7 +39,7 @@ func another(key *engine.Key) *engine.Key {
 // duplicateOf expects a run not to be stored because its key belongs to first.
 func (s *store) duplicateOf(first, run *engine.Run, limits engine.Limits) {
 	s.t.Helper()
-	err := s.Add(s.t.Context(), run, limits)
+	err := s.tryAdd(run, limits)
 	var duplicate *engine.DuplicateError
 	if !errors.As(err, &duplicate) {
 		s.t.Fatalf("a run with a used key: got %v, want a DuplicateError", err)
@@ -83,14 +83,15 @@ func firstInEveryState(_ *testing.T, s *store) {
 	duplicate()
 	claim := s.claimFirst(first)
 	duplicate()
-	s.release(claim)
+	s.requeue(claim)
 	duplicate()
 	s.abandon(first)
 	claim = s.reclaim(first)
 	duplicate()
-	s.finish(claim, ended())
+	s.end(claim, ended())
 	duplicate()
-	s.prune(time.Now().Add(2*time.Hour), limits)
+	s.advance(2 * time.Hour)
+	s.prune(limits)
 	s.gone(first.ID)
 	duplicate()
 	s.lists(engine.Query{})
@@ -108,7 +109,7 @@ func independentKeys(t *testing.T, s *store) {
 	runs := []*engine.Run{first}
 	for _, key := range []*engine.Key{&last, &begin, &swapped, {}, nil, nil} {
 		run := keyed("a", key)
-		if err := s.Add(t.Context(), run, engine.Limits{}); err != nil {
+		if err := s.tryAdd(run, engine.Limits{}); err != nil {
 			t.Errorf("key %+v: %v", key, err)
 		}
 		runs = append(runs, run)
@@ -130,7 +131,7 @@ func oneKeyAtOnce(t *testing.T, s *store) {
 		for range callers {
 			adders.Go(func() {
 				run := keyed("a", key)
-				err := s.Add(t.Context(), run, engine.Limits{})
+				err := s.tryAdd(run, engine.Limits{})
 				mu.Lock()
 				defer mu.Unlock()
 				var duplicate *engine.DuplicateError
@@ -184,26 +185,26 @@ func freedKeys(t *testing.T, s *store) {
 		{engine.Failed, engine.ShuttingDown, true},
 		{engine.Failed, engine.Interrupted, true},
 	} {
-		for _, withdrawn := range []bool{false, true} {
+		for _, whileQueued := range []bool{false, true} {
 			first, again := keyed("a", newKey()), newRun("a")
 			again.Key = first.Key
 			s.add(first)
-			if withdrawn {
-				s.withdraw(first, endedAs(c.status, c.failure))
+			if whileQueued {
+				s.endQueued(first, endedAs(c.status, c.failure))
 			} else {
-				s.finish(s.claimFirst(first), endedAs(c.status, c.failure))
+				s.end(s.claimFirst(first), endedAs(c.status, c.failure))
 			}
 			if !c.free {
 				s.duplicateOf(first, again, engine.Limits{})
 				continue
 			}
-			if err := s.Add(t.Context(), again, engine.Limits{}); err != nil {
+			if err := s.tryAdd(again, engine.Limits{}); err != nil {
 				t.Errorf("a key is not free after %s %s: %v", c.status, c.failure, err)
 				continue
 			}
 			// Now it is the key of the second.
 			s.duplicateOf(again, keyed("a", again.Key), engine.Limits{})
-			s.withdraw(again, ended())
+			s.endQueued(again, ended())
 		}
 	}
 	s.claimAll()
@@ -215,8 +216,13 @@ func oldKey(t *testing.T, s *store) {
 	s.add(first)
 	s.duplicateOf(first, keyed("a", first.Key), limits)
 	s.duplicateOf(first, keyed("a", first.Key), engine.Limits{}) // 0 is no limit
+	s.advance(23 * time.Hour)
+	s.duplicateOf(first, keyed("a", first.Key), limits)
+	s.advance(2 * time.Hour)
+	s.duplicateOf(first, keyed("a", first.Key), engine.Limits{})
+	s.duplicateOf(first, keyed("a", first.Key), engine.Limits{KeyAge: 48 * time.Hour})
 	second := keyed("b", another(first.Key))
-	s.outlive(first.Key, second)
+	s.addWithin(limits, second)
 	s.duplicateOf(second, keyed("a", second.Key), limits)
 	s.duplicateOf(second, keyed("a", first.Key), limits)
 	s.lists(engine.Query{}, first, second)
@@ -224,26 +230,12 @@ func oldKey(t *testing.T, s *store) {
 	s.claimAll(first, second)
 }
 
-// outlive adds a run when a key, that it shares, is old enough by a limit that makes it so very soon.
-func (s *store) outlive(key *engine.Key, run *engine.Run) {
-	s.t.Helper()
-	eventually(s.t, "the key is old enough", func() bool {
-		run.AcceptedAt = time.Now()
-		err := s.Add(s.t.Context(), run, engine.Limits{KeyAge: 20 * time.Millisecond})
-		var duplicate *engine.DuplicateError
-		if err != nil && !errors.As(err, &duplicate) {
-			s.t.Fatalf("adding a run with key %x: %v", key.ID[:4], err)
-		}
-		return err == nil
-	})
-}
-
 func tooManyKeys(t *testing.T, s *store) {
 	limits := engine.Limits{Keys: 3}
 	var runs []*engine.Run
 	for range 5 {
 		run := keyed("a", newKey())
-		if err := s.Add(t.Context(), run, limits); err != nil {
+		if err := s.tryAdd(run, limits); err != nil {
 			t.Fatal(err)
 		}
 		runs = append(runs, run)
@@ -253,7 +245,7 @@ func tooManyKeys(t *testing.T, s *store) {
 	}
 	for i := range 2 {
 		again := keyed("a", runs[i].Key)
-		if err := s.Add(t.Context(), again, limits); err != nil {
+		if err := s.tryAdd(again, limits); err != nil {
 			t.Fatalf("key %d has not made room for others: %v", i, err)
 		}
 		runs = append(runs, again)
@@ -263,7 +255,7 @@ func tooManyKeys(t *testing.T, s *store) {
 	}
 	// Runs without keys take none of the room.
 	for range 4 {
-		if err := s.Add(t.Context(), newRun("a"), limits); err != nil {
+		if err := s.tryAdd(newRun("a"), limits); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,52 +271,51 @@ func keyPassedOn(t *testing.T, s *store) {
 	// Because it was too old.
 	first := keyed("a", newKey())
 	s.add(first)
-	passed := time.Now()
-	eventually(t, "the clock moves on", func() bool { return time.Since(passed) > 10*time.Millisecond })
+	s.advance(2 * time.Hour)
 	second := keyed("b", first.Key)
-	s.outlive(first.Key, second)
+	s.addWithin(engine.Limits{KeyAge: time.Hour}, second)
 	// By now the first is too old and the second is not.
-	between := passed.Add(second.AcceptedAt.Sub(passed) / 2)
-	s.prune(between.Add(time.Hour), engine.Limits{KeyAge: time.Hour})
+	s.prune(engine.Limits{KeyAge: time.Hour})
 	s.duplicateOf(second, keyed("c", first.Key), engine.Limits{})
-	s.withdraw(first, endedAs(engine.Cancelled, ""))
+	s.endQueued(first, endedAs(engine.Cancelled, ""))
 	s.duplicateOf(second, keyed("c", first.Key), engine.Limits{})
 
 	// Because there were too many.
 	third := keyed("c", newKey())
-	if err := s.Add(t.Context(), third, engine.Limits{Keys: 1}); err != nil {
+	if err := s.tryAdd(third, engine.Limits{Keys: 1}); err != nil {
 		t.Fatal(err)
 	}
 	fourth := keyed("d", second.Key)
-	if err := s.Add(t.Context(), fourth, engine.Limits{Keys: 1}); err != nil {
+	if err := s.tryAdd(fourth, engine.Limits{Keys: 1}); err != nil {
 		t.Fatal(err)
 	}
-	s.withdraw(second, endedAs(engine.Cancelled, ""))
+	s.endQueued(second, endedAs(engine.Cancelled, ""))
 	s.duplicateOf(fourth, keyed("e", second.Key), engine.Limits{})
 	s.claimAll(third, fourth)
 }
 
 func prunedKeys(t *testing.T, s *store) {
-	queued, finished := keyed("queued", newKey()), keyed("finished", newKey())
+	waiting, finished := keyed("queued", newKey()), keyed("finished", newKey())
 	s.carryOut(finished, ended())
-	s.add(queued)
-	now := time.Now()
+	s.add(waiting)
+	s.advance(2 * time.Hour)
 	// Nothing is old enough.
 	for _, limits := range []engine.Limits{
 		{Retention: time.Hour, Keys: 2}, {Retention: time.Hour, KeyAge: 24 * time.Hour}, {KeyAge: 24 * time.Hour},
 	} {
-		s.prune(now.Add(2*time.Hour), limits)
-		s.duplicateOf(queued, keyed("b", queued.Key), engine.Limits{})
+		s.prune(limits)
+		s.duplicateOf(waiting, keyed("b", waiting.Key), engine.Limits{})
 		s.duplicateOf(finished, keyed("b", finished.Key), engine.Limits{})
 	}
-	// Now they are, and the runs are not.
-	s.prune(now.Add(48*time.Hour), engine.Limits{KeyAge: 24 * time.Hour})
-	s.claimAll(queued)
-	same(t, "the run", s.get(queued.ID).Run, queued)
-	s.status(queued, engine.Running, 1)
-	for _, first := range []*engine.Run{queued, finished} {
+	// Now the keys are. Runs are not forgotten without a limit.
+	s.advance(46 * time.Hour)
+	s.prune(engine.Limits{KeyAge: 24 * time.Hour})
+	s.claimAll(waiting)
+	same(t, "the run", s.get(waiting.ID).Run, waiting)
+	s.status(waiting, engine.Running, 1)
+	for _, first := range []*engine.Run{waiting, finished} {
 		again := keyed("again", first.Key)
-		if err := s.Add(t.Context(), again, engine.Limits{}); err != nil {
+		if err := s.tryAdd(again, engine.Limits{}); err != nil {
 			t.Errorf("a key is still there: %v", err)
 		} else {
 			s.duplicateOf(again, keyed("b", first.Key), engine.Limits{})

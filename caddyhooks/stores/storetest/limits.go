@@ -22,14 +22,14 @@ var limitChecks = []check{
 func fullQueue(t *testing.T, s *store) {
 	limits := engine.Limits{Queue: 2}
 	for _, chat := range []string{"a", "b"} {
-		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+		if err := s.tryAdd(newRun(chat), limits); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.refuse(newRun("a"), limits, engine.ErrQueueFull)
 	s.refuse(newRun("c"), limits, engine.ErrQueueFull)
 	// The limit is what this call says.
-	if err := s.Add(t.Context(), newRun("c"), engine.Limits{Queue: 3}); err != nil {
+	if err := s.tryAdd(newRun("c"), engine.Limits{Queue: 3}); err != nil {
 		t.Error(err)
 	}
 	s.refuse(newRun("c"), engine.Limits{Queue: 1}, engine.ErrQueueFull)
@@ -38,13 +38,13 @@ func fullQueue(t *testing.T, s *store) {
 func fullChat(t *testing.T, s *store) {
 	limits := engine.Limits{Chat: 2}
 	for _, chat := range []string{"a", "a", "b"} {
-		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+		if err := s.tryAdd(newRun(chat), limits); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.refuse(newRun("a"), limits, engine.ErrChatFull)
 	for _, chat := range []string{"b", "c", "c"} {
-		if err := s.Add(t.Context(), newRun(chat), limits); err != nil {
+		if err := s.tryAdd(newRun(chat), limits); err != nil {
 			t.Errorf("chat %s: %v", chat, err)
 		}
 	}
@@ -62,7 +62,7 @@ func roomIsMade(t *testing.T, s *store) {
 	limits := engine.Limits{Queue: 2, Chat: 2}
 	full := func(why string) {
 		t.Helper()
-		for s.Add(t.Context(), newRun("a"), limits) == nil {
+		for s.tryAdd(newRun("a"), limits) == nil {
 			if len(s.list(engine.Query{Status: engine.Queued})) > 2 {
 				t.Fatalf("%s: more than 2 runs are queued", why)
 			}
@@ -74,27 +74,27 @@ func roomIsMade(t *testing.T, s *store) {
 	full("at first")
 	claims := s.claim(1)
 	full("after a run was claimed")
-	claims = s.finishAnd(claims[0], ended(), wanting(1))
+	claims = s.endAnd(claims[0], ended(), upTo(1))
 	full("after another one was claimed at the end of the first")
-	s.finish(claims[0], ended())
+	s.end(claims[0], ended())
 	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull) // the end of a claimed run makes no room
 	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
 	queued := s.list(engine.Query{Status: engine.Queued})
-	s.withdraw(queued[0].Run, ended())
-	full("after a run was withdrawn")
+	s.endQueued(queued[0].Run, ended())
+	full("after a queued run was ended")
 }
 
 func givenBackTakeRoom(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
-	if err := s.Add(t.Context(), newRun("a"), engine.Limits{Queue: 1, Chat: 1}); err != nil {
+	if err := s.tryAdd(newRun("a"), engine.Limits{Queue: 1, Chat: 1}); err != nil {
 		t.Fatal(err)
 	}
-	s.release(claim) // although there is no room
+	s.requeue(claim) // although there is no room
 	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull)
 	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
 	s.claimFirst(run)
-	if err := s.Add(t.Context(), newRun("a"), engine.Limits{Queue: 2, Chat: 2}); err != nil {
+	if err := s.tryAdd(newRun("a"), engine.Limits{Queue: 2, Chat: 2}); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,7 +107,7 @@ func nothingStays(t *testing.T, s *store) {
 	s.lists(engine.Query{}, first)
 	s.claimThrough(first)
 	// Not even its key.
-	if err := s.Add(t.Context(), refused, engine.Limits{Queue: 1, Chat: 1}); err != nil {
+	if err := s.tryAdd(refused, engine.Limits{Queue: 1, Chat: 1}); err != nil {
 		t.Fatalf("adding the run when there is room: %v", err)
 	}
 	s.lists(engine.Query{}, first, refused)
@@ -120,7 +120,7 @@ func limitHoldsAtOnce(t *testing.T, s *store) {
 	for range 8 {
 		adders.Go(func() {
 			for i := range 10 {
-				err := s.Add(t.Context(), newRun(fmt.Sprint("chat ", i%5)), limits)
+				err := s.tryAdd(newRun(fmt.Sprint("chat ", i%5)), limits)
 				if err != nil && !errors.Is(err, engine.ErrQueueFull) && !errors.Is(err, engine.ErrChatFull) {
 					t.Error(err)
 				}

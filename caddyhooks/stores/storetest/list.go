@@ -23,7 +23,7 @@ var listChecks = []check{
 }
 
 func emptyList(t *testing.T, s *store) {
-	page, next, err := s.List(t.Context(), engine.Query{Limit: 10})
+	page, next, err := s.Runs().List(t.Context(), engine.Query{Limit: 10})
 	if len(page) > 0 || next != "" || err != nil {
 		t.Errorf("got %d runs, %q and %v", len(page), next, err)
 	}
@@ -32,16 +32,16 @@ func emptyList(t *testing.T, s *store) {
 func newestFirst(t *testing.T, s *store) {
 	runs := s.addTo("b", "a", "c", "a", "b")
 	s.lists(engine.Query{}, runs...)
-	// That all have been listed is known at once.
-	page, next, err := s.List(t.Context(), engine.Query{Limit: 100})
+	// The store knows at once that there are no more.
+	page, next, err := s.Runs().List(t.Context(), engine.Query{Limit: 100})
 	if len(page) != len(runs) || next != "" || err != nil {
 		t.Errorf("got %d runs, %q and %v, want all and no cursor", len(page), next, err)
 	}
 	// The order is that of acceptance, whatever happens to them.
 	claims := s.claimAll(runs[0], runs[1], runs[2])
-	s.finish(claims[1], ended())
-	s.withdraw(runs[4], ended())
-	s.release(claims[2])
+	s.end(claims[1], ended())
+	s.endQueued(runs[4], ended())
+	s.requeue(claims[2])
 	s.lists(engine.Query{}, runs...)
 }
 
@@ -61,7 +61,7 @@ func selected(t *testing.T, s *store) {
 	}
 	ofA, ofB := chats(all, "a"), chats(all, "b")
 	// Of a, one run completes, one fails, one runs; of b, one is cancelled.
-	s.withdraw(ofB[5], endedAs(engine.Cancelled, ""))
+	s.endQueued(ofB[5], endedAs(engine.Cancelled, ""))
 	claimOfA := func() *engine.Claim {
 		for _, claim := range s.claim(2) {
 			if claim.Run.ChatID == "a" {
@@ -71,8 +71,8 @@ func selected(t *testing.T, s *store) {
 		t.Fatal("no run of chat a was claimed")
 		return nil
 	}
-	s.finish(claimOfA(), ended())
-	s.finish(claimOfA(), endedAs(engine.Failed, engine.RunnerFailed))
+	s.end(claimOfA(), ended())
+	s.end(claimOfA(), endedAs(engine.Failed, engine.RunnerFailed))
 	claimOfA()
 
 	for _, limit := range []int{1, 3, 1000} {
@@ -119,17 +119,17 @@ func noTexts(t *testing.T, s *store) {
 			claim := s.claim(1)[0]
 			if claim.Run.ID != run.ID { // the first one, which is to be left alone
 				next := s.claimFirst(run)
-				s.release(claim)
+				s.requeue(claim)
 				claim = next
 			}
 			record.Status, record.Attempts, record.StartedAt = engine.Running, 1, claim.StartedAt
 			if i > 1 {
-				end := ended()
+				end := endedWith(newDelivery(run, 0))
 				end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Repairs: 2,
 					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second}
-				end.Deliveries = []*engine.Delivery{newDelivery(run, 0, time.Now())}
-				s.finish(claim, end)
-				record.Status, record.FinishedAt, record.Outcome = engine.Failed, end.At, end.Outcome
+				s.end(claim, end)
+				record = s.recordOf(run, claim, end)
+				record.Deliveries = nil
 				record.Outcome.Text, record.Outcome.JSON = "", nil
 			}
 		}
@@ -165,7 +165,7 @@ func pages(_ *testing.T, s *store) {
 	for i := range 23 {
 		run := s.addTo(fmt.Sprint("chat ", i%4))[0]
 		if i%3 == 0 {
-			s.withdraw(run, ended())
+			s.endQueued(run, ended())
 		}
 		runs = append(runs, run)
 	}
@@ -183,7 +183,7 @@ func pagesWhileThingsHappen(t *testing.T, s *store) {
 	var last []*engine.Record
 	query := engine.Query{Limit: 4}
 	for step := 0; ; step++ {
-		page, next, err := s.List(t.Context(), query)
+		page, next, err := s.Runs().List(t.Context(), query)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,21 +199,20 @@ func pagesWhileThingsHappen(t *testing.T, s *store) {
 		query.Cursor = next
 		last = append(last, page...)
 
-		// New runs come, and old ones are claimed and end, both of those that have been listed and of those that have
-		// not. What has been listed is withdrawn and forgotten, and with it the run at which the list has to go on.
+		// New runs come, and old ones are claimed and end, both listed ones and others. Listed runs are ended and forgotten,
+		// and with them the run at which the list has to go on. Runs with a pending delivery are not forgotten.
 		s.addTo("chat 0", "new")
 		for _, claim := range s.claim(2) {
-			end := ended()
-			end.At = time.Now().Add(10 * time.Hour) // is not forgotten
-			s.finish(claim, end)
+			s.end(claim, endedWith(newDelivery(claim.Run, 0)))
 		}
 		for _, record := range last {
 			if s.get(record.Run.ID).Status == engine.Queued {
-				s.withdraw(record.Run, ended())
+				s.endQueued(record.Run, ended())
 			}
 		}
 		last = nil
-		s.prune(time.Now().Add(2*time.Hour), engine.Limits{Retention: time.Hour})
+		s.advance(2 * time.Hour)
+		s.prune(engine.Limits{Retention: time.Hour})
 	}
 	var want []string
 	for _, run := range slices.Backward(runs) {
@@ -227,7 +226,7 @@ func pagesWhileThingsHappen(t *testing.T, s *store) {
 func badCursor(t *testing.T, s *store) {
 	for range 2 {
 		for _, cursor := range []string{"x", "\x00", "%", "01234567-89ab", "zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz", " "} {
-			page, next, err := s.List(t.Context(), engine.Query{Limit: 10, Cursor: cursor})
+			page, next, err := s.Runs().List(t.Context(), engine.Query{Limit: 10, Cursor: cursor})
 			if !errors.Is(err, engine.ErrCursor) {
 				t.Errorf("%q: got %d runs, %q and %v, want ErrCursor", cursor, len(page), next, err)
 			}
@@ -264,7 +263,7 @@ func neverQueuedAgain(t *testing.T, s *store) {
 		})
 	}
 	watch(func() error {
-		page, _, err := s.List(t.Context(), engine.Query{Limit: chats, Status: engine.Queued})
+		page, _, err := s.Runs().List(t.Context(), engine.Query{Limit: chats, Status: engine.Queued})
 		if err == nil && len(page) > 0 {
 			err = fmt.Errorf("run %s is listed as %s", page[0].Run.ID, page[0].Status)
 		}
@@ -272,7 +271,7 @@ func neverQueuedAgain(t *testing.T, s *store) {
 	})
 	watch(func() error {
 		for _, claim := range claims {
-			record, err := s.Get(t.Context(), claim.Run.ID)
+			record, err := s.Runs().Get(t.Context(), claim.Run.ID)
 			if err == nil && (record.Status == engine.Queued || record.Attempts != 1 || record.Status.Ended() == record.FinishedAt.IsZero()) {
 				err = fmt.Errorf("run %s is %s after %d attempts, finished at %v", claim.Run.ID, record.Status, record.Attempts, record.FinishedAt)
 			}
@@ -285,6 +284,6 @@ func neverQueuedAgain(t *testing.T, s *store) {
 	defer watchers.Wait()
 	defer close(over)
 	for _, claim := range claims {
-		s.finish(claim, ended())
+		s.end(claim, ended())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,20 +14,18 @@ import (
 )
 
 var orderChecks = []check{
-	{"ids are UUIDs of version 7 in order of acceptance", idsAscend},
-	{"ids ascend when runs are added at once", idsAscendWhenAddedAtOnce},
+	{"ids are UUIDs of version 7 from about now", idsAreUUIDs},
+	{"no id is given out twice", idsAreUnique},
+	{"the store says when a run was accepted", acceptedNow},
 	{"runs of a chat are claimed one at a time and in order", oneAtATime},
 	{"runs of different chats are claimed side by side", sideBySide},
-	{"runs that were added at once are claimed in the order of their ids", addedAtOnceClaimedInOrder},
-	{"no more is claimed than wanted", noMoreThanWanted},
+	{"a run comes after all that were there when it was added", addedAtOnceClaimedInOrder},
+	{"no more runs are claimed than asked for", noMoreThanAskedFor},
 	{"a busy chat does not starve the others", busyChatStarvesNobody},
 	{"a chat that ran empty begins anew", chatBeginsAnew},
-	{"word is left when a run was added or released", wordIsLeft},
-	{"who claims all there is at every word misses nothing", wordIsEnough},
 }
 
-func idsAscend(t *testing.T, s *store) {
-	var last string
+func idsAreUUIDs(t *testing.T, s *store) {
 	for range 50 {
 		run := s.addTo("a")[0]
 		id, err := uuid.Parse(run.ID)
@@ -36,9 +35,63 @@ func idsAscend(t *testing.T, s *store) {
 		if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
 			t.Fatalf("%s is of version %d and variant %s", id, id.Version(), id.Variant())
 		}
-		if off := time.Since(engine.IDTime(id)); off < -time.Hour || off > time.Hour {
-			t.Fatalf("%s is from another time, %v ago", id, off)
+		made := time.Unix(id.Time().UnixTime())
+		if off := run.AcceptedAt.Sub(made); off < -time.Hour || off > time.Hour {
+			t.Fatalf("%s is from another time, %v before its acceptance", id, off)
 		}
+	}
+}
+
+func idsAreUnique(t *testing.T, s *store) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	var adders sync.WaitGroup
+	for i := range 8 {
+		adders.Go(func() {
+			for range 25 {
+				run := newRun(fmt.Sprint("chat ", i%3))
+				if err := s.tryAdd(run, engine.Limits{}); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if seen[run.ID] {
+					t.Errorf("%s was given out twice", run.ID)
+				}
+				seen[run.ID] = true
+				mu.Unlock()
+			}
+		})
+	}
+	adders.Wait()
+}
+
+func acceptedNow(t *testing.T, s *store) {
+	first := newRun("a")
+	first.AcceptedAt = time.Now().Add(-50 * time.Hour) // the caller's clock is of no account
+	s.add(first)
+	s.advance(100 * time.Hour)
+	second := newRun("a")
+	s.add(second)
+	s.lasted("the time between two runs", second.AcceptedAt.Sub(first.AcceptedAt), 100*time.Hour)
+	same(t, "AcceptedAt", s.get(first.ID).Run.AcceptedAt, first.AcceptedAt)
+	same(t, "AcceptedAt", s.claimFirst(first).Run.AcceptedAt, first.AcceptedAt)
+}
+
+// Checks for stores whose ids are in the order in which runs were added.
+var ascendingIDChecks = []check{
+	{"ids ascend", idsAscend},
+	{"ids ascend when runs are added at once", idsAscendWhenAddedAtOnce},
+}
+
+var durableIDChecks = []check{
+	{"ids ascend although the clock was set back", idsAscendAfterClockWasSetBack},
+}
+
+func idsAscend(t *testing.T, s *store) {
+	last := ""
+	for range 50 {
+		run := s.addTo("a")[0]
 		if run.ID <= last {
 			t.Fatalf("%s was given out after %s", run.ID, last)
 		}
@@ -49,7 +102,6 @@ func idsAscend(t *testing.T, s *store) {
 func idsAscendWhenAddedAtOnce(t *testing.T, s *store) {
 	var mu sync.Mutex
 	var greatest string // of all runs that are known to be stored
-	seen := map[string]bool{}
 	var adders sync.WaitGroup
 	for i := range 8 {
 		adders.Go(func() {
@@ -58,7 +110,7 @@ func idsAscendWhenAddedAtOnce(t *testing.T, s *store) {
 				before := greatest
 				mu.Unlock()
 				run := newRun(fmt.Sprint("chat ", i%3))
-				if err := s.Add(t.Context(), run, engine.Limits{}); err != nil {
+				if err := s.tryAdd(run, engine.Limits{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -66,16 +118,49 @@ func idsAscendWhenAddedAtOnce(t *testing.T, s *store) {
 				if run.ID <= before {
 					t.Errorf("%s was given out after %s", run.ID, before)
 				}
-				if seen[run.ID] {
-					t.Errorf("%s was given out twice", run.ID)
-				}
-				seen[run.ID] = true
 				greatest = max(greatest, run.ID)
 				mu.Unlock()
 			}
 		})
 	}
 	adders.Wait()
+	last := ""
+	for _, record := range slices.Backward(s.list(engine.Query{})) {
+		if record.Run.ID <= last {
+			t.Errorf("%s is listed as newer than %s", record.Run.ID, last)
+		}
+		last = record.Run.ID
+	}
+}
+
+// In a synctest bubble it is the year 2000.
+func idsAscendAfterClockWasSetBack(t *testing.T, s *store) {
+	first := s.addTo("a")[0]
+	synctest.Test(t, func(t *testing.T) {
+		bubble := s.in(t)
+		bubble.clock = new(clock)
+		bubble.reopen()
+		s.Store = nil // it is closed
+		defer bubble.close()
+		second := bubble.addTo("a")[0]
+		if second.ID <= first.ID {
+			t.Errorf("%s was given out after %s", second.ID, first.ID)
+		}
+		bubble.endQueued(second, ended())
+		bubble.reopen()
+		third := bubble.addTo("a")[0]
+		if third.ID <= second.ID {
+			t.Errorf("%s was given out after %s, which has ended", third.ID, second.ID)
+		}
+		for _, run := range []*engine.Run{first, third} {
+			claims, err := bubble.Runs().Claim(t.Context(), upTo(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bubble.sameRuns("claimed", claims, run)
+			bubble.end(claims[0], ended())
+		}
+	})
 }
 
 func oneAtATime(_ *testing.T, s *store) {
@@ -83,7 +168,7 @@ func oneAtATime(_ *testing.T, s *store) {
 	for _, run := range runs {
 		claim := s.claimAll(run)[0]
 		s.claimAll()
-		s.finish(claim, ended())
+		s.end(claim, ended())
 	}
 	s.claimAll()
 }
@@ -92,38 +177,40 @@ func sideBySide(_ *testing.T, s *store) {
 	runs := s.addTo("a", "a", "b", "b", "c", "c")
 	claims := s.claimAll(runs[0], runs[2], runs[4])
 	s.claimAll()
-	s.finish(claims[slices.IndexFunc(claims, func(c *engine.Claim) bool { return c.Run.ChatID == "b" })], ended())
+	s.end(claims[slices.IndexFunc(claims, func(c *engine.Claim) bool { return c.Run.ChatID == "b" })], ended())
 	s.claimAll(runs[3])
 }
 
+// Runs that are added at the same time may come in any order, but their order is one and the same for all who look.
 func addedAtOnceClaimedInOrder(t *testing.T, s *store) {
-	var adders sync.WaitGroup
-	for range 8 {
-		adders.Go(func() {
-			for range 10 {
-				if err := s.Add(t.Context(), newRun("a"), engine.Limits{}); err != nil {
-					t.Error(err)
-				}
+	const adders, each = 8, 10
+	l := newLedger(t)
+	var all sync.WaitGroup
+	for range adders {
+		all.Go(func() {
+			for range each {
+				l.add(t.Context(), s.Store, newRun("a"))
 			}
 		})
 	}
-	adders.Wait()
-	last := ""
-	for range 80 {
+	all.Wait()
+	listed := s.list(engine.Query{})
+	slices.Reverse(listed)
+	if len(listed) != adders*each {
+		t.Fatalf("%d runs are listed, want %d", len(listed), adders*each)
+	}
+	for _, record := range listed {
 		claims := s.claim(2)
-		if len(claims) != 1 {
-			t.Fatalf("got %d runs of one chat", len(claims))
-		}
-		if claims[0].Run.ID <= last {
-			t.Fatalf("%s was claimed after %s", claims[0].Run.ID, last)
-		}
-		last = claims[0].Run.ID
-		s.finish(claims[0], ended())
+		s.sameRuns("claimed", claims, record.Run)
+		l.began(claims[0], l.now(), longLease)
+		l.letGo(claims[0])
+		l.ending(claims[0].Run)
+		s.end(claims[0], ended())
 	}
 	s.claimAll()
 }
 
-func noMoreThanWanted(t *testing.T, s *store) {
+func noMoreThanAskedFor(t *testing.T, s *store) {
 	s.addTo("a", "b", "c", "d", "e", "f", "g")
 	if n := len(s.claim(0)); n != 0 {
 		t.Errorf("claimed %d runs, want none", n)
@@ -132,19 +219,19 @@ func noMoreThanWanted(t *testing.T, s *store) {
 	if len(claims) != 2 {
 		t.Fatalf("claimed %d runs, want 2", len(claims))
 	}
-	if n := len(s.finishAnd(claims[0], ended(), engine.Want{})); n != 0 {
-		t.Errorf("finishing a run claimed %d others, want none", n)
+	if n := len(s.endAnd(claims[0], ended(), engine.Batch{})); n != 0 {
+		t.Errorf("ending a run claimed %d others, want none", n)
 	}
-	if n := len(s.finishAnd(claims[1], ended(), wanting(3))); n != 3 {
-		t.Errorf("finishing a run claimed %d others, want 3", n)
+	if n := len(s.endAnd(claims[1], ended(), upTo(3))); n != 3 {
+		t.Errorf("ending a run claimed %d others, want 3", n)
 	}
 	if n := len(s.claim(10)); n != 2 {
 		t.Errorf("there were %d runs left, want 2", n)
 	}
 }
 
-// One worker carries out run after run, and one chat has always many more waiting. The others must not have to wait for
-// all of those.
+// One worker carries out run after run, and one chat always has many more waiting. The others must not have to wait for
+// all of them.
 func busyChatStarvesNobody(t *testing.T, s *store) {
 	var busy []string
 	for range 50 {
@@ -156,7 +243,7 @@ func busyChatStarvesNobody(t *testing.T, s *store) {
 	var got []string
 	for range 2 * (len(others) + 1) {
 		s.addTo("busy")
-		if claims = s.finishAnd(claims[0], ended(), wanting(1)); len(claims) != 1 {
+		if claims = s.endAnd(claims[0], ended(), upTo(1)); len(claims) != 1 {
 			t.Fatalf("claimed %d runs, want 1", len(claims))
 		}
 		got = append(got, claims[0].Run.ChatID)
@@ -175,58 +262,7 @@ func busyChatStarvesNobody(t *testing.T, s *store) {
 func chatBeginsAnew(_ *testing.T, s *store) {
 	for range 3 {
 		runs := s.addTo("a", "a", "a")
-		s.withdraw(runs[2], ended())
+		s.endQueued(runs[2], ended())
 		s.claimThrough(runs[0], runs[1])
-	}
-}
-
-// hears waits for word that there is something to claim.
-func (s *store) hears(after string) {
-	s.t.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-s.Claimable():
-	case <-timeout.C:
-		s.t.Fatalf("no word was left after %s", after)
-	}
-}
-
-// Word that was left several times may be heard once, so every word is heard before the next one must be left.
-func wordIsLeft(_ *testing.T, s *store) {
-	runs := s.addTo("a")
-	s.hears("a run was added")
-	claim := s.claimFirst(runs[0])
-	s.release(claim)
-	s.hears("a run was released")
-	claim = s.claimFirst(runs[0])
-	s.addTo("b")
-	s.hears("a run was added to another chat")
-	s.release(claim)
-	s.hears("a run was released while another one waits")
-}
-
-func wordIsEnough(t *testing.T, s *store) {
-	const chats, each = 10, 10
-	var adders sync.WaitGroup
-	defer adders.Wait()
-	for chat := range chats {
-		adders.Go(func() {
-			for range each {
-				if err := s.Add(t.Context(), newRun(fmt.Sprint(chat)), engine.Limits{}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for left := chats * each; left > 0; {
-		s.hears(fmt.Sprintf("%d runs were left", left))
-		for claims := s.claim(3); len(claims) > 0; {
-			claims = append(claims[1:], s.finishAnd(claims[0], ended(), wanting(1))...)
-			left--
-			if len(claims) == 0 {
-				claims = s.claim(3)
-			}
-		}
 	}
 }

@@ -19,37 +19,21 @@ var recordChecks = []check{
 	{"runs that never were are not found", notFound},
 }
 
-// recordOf is what is known about a run that ended before it was started.
-func recordOf(run *engine.Run, end engine.End) *engine.Record {
-	kept := *run
-	kept.Message, kept.Metadata, kept.Schema = "", nil, nil
-	record := &engine.Record{Run: &kept, Status: end.Outcome.Status, FinishedAt: end.At, Outcome: end.Outcome}
-	for _, d := range end.Deliveries {
-		d := *d
-		d.Body = ""
-		record.Deliveries = append(record.Deliveries, &d)
-	}
-	return record
-}
-
 func knownInEveryState(t *testing.T, s *store) {
 	run := fullRun(t, "a")
 	original := *run
 	s.add(run)
-	original.ID = run.ID
+	original.ID, original.AcceptedAt = run.ID, run.AcceptedAt
+	same(t, "the run that was added", run, &original)
 	same(t, "the queued run", s.get(run.ID), &engine.Record{Run: &original, Status: engine.Queued})
 
 	claim := s.claimFirst(run)
 	same(t, "the running run", s.get(run.ID),
 		&engine.Record{Run: &original, Status: engine.Running, Attempts: 1, StartedAt: claim.StartedAt})
 
-	end := ended()
-	for i := range 3 {
-		end.Deliveries = append(end.Deliveries, newDelivery(run, i, end.At.Add(time.Duration(-i)*time.Minute)))
-	}
-	s.finish(claim, end)
-	want := recordOf(&original, end)
-	want.Attempts, want.StartedAt = 1, claim.StartedAt
+	end := endedWith(newDelivery(run, 0), newDelivery(run, 1), newDelivery(run, 2))
+	s.end(claim, end)
+	want := s.recordOf(&original, claim, end)
 	same(t, "the run at its end", s.get(run.ID), want)
 
 	// It is still the same when there are others.
@@ -78,19 +62,16 @@ func everyKindOfEnd(t *testing.T, s *store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)
-			for _, withdrawn := range []bool{false, true} {
+			for _, whileQueued := range []bool{false, true} {
 				run := fullRun(t, "a")
 				s.add(run)
-				end := engine.End{Outcome: outcome, At: time.Now()}
-				want := recordOf(run, end)
-				if withdrawn {
-					s.withdraw(run, end)
-				} else {
-					claim := s.claimFirst(run)
-					s.finish(claim, end)
-					want.Attempts, want.StartedAt = 1, claim.StartedAt
+				claim := queued(run)
+				if !whileQueued {
+					claim = s.claimFirst(run)
 				}
-				same(t, "the run", s.get(run.ID), want)
+				end := engine.End{Outcome: outcome}
+				s.end(claim, end)
+				same(t, "the run", s.get(run.ID), s.recordOf(run, claim, end))
 			}
 		})
 	}
@@ -128,39 +109,33 @@ func (s *store) keeps(short, long string) {
 	run.Name, run.To, run.Message, run.Metadata, run.Schema = short, short, long, inJSON, inJSON
 	original := *run
 	s.add(run)
-	original.ID = run.ID
+	original.ID, original.AcceptedAt = run.ID, run.AcceptedAt
 	same(t, "the queued run", s.get(run.ID).Run, &original)
 	claim := s.claimFirst(run)
 	same(t, "the claimed run", claim.Run, &original)
-	end := engine.End{At: time.Now(), Outcome: engine.Outcome{Status: engine.Failed, Text: long, HasText: true, JSON: inJSON, Message: short}}
-	d := newDelivery(run, 0, time.Now())
+	end := engine.End{Outcome: engine.Outcome{Status: engine.Failed, Text: long, HasText: true, JSON: inJSON, Message: short}}
+	d := newDelivery(run, 0)
 	d.Body, d.LastError, d.To = long, short, short
 	end.Deliveries = []*engine.Delivery{d}
-	s.finish(claim, end)
-	want := recordOf(&original, end)
-	want.Attempts, want.StartedAt = 1, claim.StartedAt
-	same(t, "the run at its end", s.get(run.ID), want)
-	due, _ := s.due(time.Now(), 10)
-	same(t, "the delivery", due, end.Deliveries)
-	s.settle(due[0], engine.Delivered, due[0].Due, "")
+	s.end(claim, end)
+	same(t, "the run at its end", s.get(run.ID), s.recordOf(&original, claim, end))
+	due := s.handsOut(10, end.Deliveries, notATime)
+	s.settle(due[0], engine.Dead, 0, short)
 	s.lists(engine.Query{ChatID: run.ChatID}, run)
 }
 
 func emptyStaysEmpty(t *testing.T, s *store) {
-	run := &engine.Run{ChatID: "a", AcceptedAt: time.Now()}
+	run := &engine.Run{ChatID: "a"}
 	s.add(run)
 	original := *run
 	same(t, "the queued run", s.get(run.ID), &engine.Record{Run: &original, Status: engine.Queued})
 	claim := s.claimFirst(run)
 	same(t, "the claimed run", claim.Run, &original)
-	d := &engine.Delivery{ID: "d", RunID: run.ID, Status: engine.Pending, Due: time.Now()}
-	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed}, Deliveries: []*engine.Delivery{d}, At: time.Now()}
-	s.finish(claim, end)
-	want := recordOf(&original, end)
-	want.Attempts, want.StartedAt = 1, claim.StartedAt
-	same(t, "the run at its end", s.get(run.ID), want)
-	due, _ := s.due(time.Now(), 10)
-	same(t, "the delivery", due, end.Deliveries)
+	d := &engine.Delivery{ID: engine.DeliveryID(run.ID, 0), RunID: run.ID, Status: engine.Pending}
+	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed}, Deliveries: []*engine.Delivery{d}}
+	s.end(claim, end)
+	same(t, "the run at its end", s.get(run.ID), s.recordOf(&original, claim, end))
+	s.handsOut(10, end.Deliveries, notATime)
 }
 
 func notFound(_ *testing.T, s *store) {

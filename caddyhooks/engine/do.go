@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
+// cancelled unless it has deliveries. For settings see Submit.
+func (e *Engine) Do(ctx context.Context, run *Run, settings int64) (Outcome, error) {
+	run.Owner = e.store.Node()
+	timer := time.NewTimer(run.Timeout)
+	defer timer.Stop()
+	if err := e.Submit(ctx, run, settings); err != nil {
+		return Outcome{}, err
+	}
+	ended, stop := e.store.Watch().Ended(run.ID)
+	defer stop()
+	told := make(chan Outcome, 1)
+	e.mu.Lock()
+	e.callers[run.ID] = told
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		delete(e.callers, run.ID)
+		e.mu.Unlock()
+	}()
+	// It may have ended before anybody could watch for it.
+	if record, err := e.store.Runs().Get(ctx, run.ID); err == nil && record.Status.Ended() {
+		return record.Outcome, nil
+	}
+
+	grace := time.Second
+	select {
+	case <-ended:
+		return e.outcomeOf(run, told)
+	case outcome := <-told:
+		return outcome, nil
+	case <-timer.C:
+		// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
+		// all the same.
+		_ = e.withdraw(run, timedOut(run))
+	case <-e.stopping:
+		// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
+		if run.hasDeliveries() && !e.isRunning(run.ID) {
+			return stoppedOutcome(), nil
+		}
+		if !run.hasDeliveries() {
+			_ = e.withdraw(run, stoppedOutcome())
+		}
+		grace += e.drainTimeout()
+	case <-ctx.Done():
+		if run.hasDeliveries() {
+			return Outcome{}, ctx.Err()
+		}
+		_ = e.cancel(run, Outcome{Status: Cancelled, Message: "The caller went away."})
+	}
+	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
+	// caller too.
+	timer.Reset(grace)
+	select {
+	case <-ended:
+		outcome, err := e.outcomeOf(run, told)
+		return outcome, errors.Join(ctx.Err(), err)
+	case outcome := <-told:
+		return outcome, ctx.Err()
+	case <-timer.C:
+	}
+	if ctx.Err() != nil {
+		return Outcome{}, ctx.Err()
+	}
+	if e.isStopping() {
+		return stoppedOutcome(), nil
+	}
+	return timedOut(run), nil
+}
+
+// outcomeOf returns how a run has ended: as its worker tells it, if that is one of this engine, or as the store has it. A
+// turn of this engine that was cancelled need not be the one that ended the run.
+func (e *Engine) outcomeOf(run *Run, told <-chan Outcome) (Outcome, error) {
+	e.mu.Lock()
+	turn := e.running[run.ID]
+	e.mu.Unlock()
+	if turn != nil {
+		select {
+		case outcome := <-told:
+			return outcome, nil
+		case <-turn.cancelled:
+		case <-turn.over:
+		}
+	}
+	select {
+	case outcome := <-told:
+		return outcome, nil
+	default:
+	}
+	ctx, cancel := e.storeContext()
+	defer cancel()
+	record, err := e.get(ctx, run.ID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return record.Outcome, nil
+}
+
+// tell gives the caller who waits for a run in this engine its outcome, stored or not.
+func (e *Engine) tell(id string, outcome Outcome) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if told := e.callers[id]; told != nil {
+		select {
+		case told <- outcome:
+		default:
+		}
+	}
+}
+
+// cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node.
+func (e *Engine) cancel(run *Run, outcome Outcome) error {
+	for range 3 {
+		err := e.withdraw(run, outcome)
+		if !errors.Is(err, ErrClaimLost) {
+			return err
+		}
+		e.mu.Lock()
+		for turn := e.running[run.ID]; turn != nil; turn = turn.earlier {
+			turn.cancel(errCancelled)
+		}
+		e.mu.Unlock()
+		ctx, stop := e.storeContext()
+		err = e.store.Runs().Cancel(ctx, run.ID)
+		stop()
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		// It has ended, or was put back to the queue.
+	}
+	return nil
+}
+
+// withdraw ends a run that is queued. ErrClaimLost says that it is not.
+func (e *Engine) withdraw(run *Run, outcome Outcome) error {
+	end := e.newEnd(run, outcome)
+	ctx, stop := e.storeContext()
+	defer stop()
+	_, err := e.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
+	if err == nil {
+		e.conclude(run, end, 0, nil)
+	} else if !errors.Is(err, ErrClaimLost) {
+		e.log().Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(err))
+	}
+	return err
+}
+
+func (e *Engine) isRunning(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, running := e.running[id]
+	return running
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Find returns what is known about a run. If it has not ended yet Find waits for that, as long as patience lasts.
+func (e *Engine) Find(ctx context.Context, id string, patience time.Duration) (*Record, error) {
+	if patience <= 0 {
+		return e.get(ctx, id)
+	}
+	ended, stop := e.store.Watch().Ended(id)
+	defer stop()
+	record, err := e.get(ctx, id)
+	if err != nil || record.Status.Ended() {
+		return record, err
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	case <-e.stopping:
+	case <-ctx.Done():
+	}
+	return e.get(ctx, id)
+}
+
+// get asks the store, which may be closed if the engine is stopping.
+func (e *Engine) get(ctx context.Context, id string) (*Record, error) {
+	record, err := e.store.Runs().Get(ctx, id)
+	if err != nil && !errors.Is(err, ErrNotFound) && e.isStopping() {
+		return nil, ErrStopping
+	}
+	return record, err
+}
+
+// cancelPatience is how long Cancel waits for a runner to let go of a turn.
+const cancelPatience = 5 * time.Second
+
+// Cancel ends a run that has not ended yet, on whatever node, and returns its record. The runner is told by the end of its
+// context; if it does not return soon, the record says that the run is still running.
+func (e *Engine) Cancel(ctx context.Context, id string) (*Record, error) {
+	ended, stop := e.store.Watch().Ended(id)
+	defer stop()
+	record, err := e.get(ctx, id)
+	if err != nil || record.Status.Ended() {
+		return record, err
+	}
+	if err := e.cancel(record.Run, Outcome{Status: Cancelled, Message: "The run was cancelled."}); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(cancelPatience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return e.get(ctx, id)
+}
+
+// List returns runs, the newest first.
+func (e *Engine) List(ctx context.Context, query Query) (page []*Record, next string, err error) {
+	return e.store.Runs().List(ctx, query)
+}

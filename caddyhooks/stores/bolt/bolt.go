@@ -1,0 +1,190 @@
+// Package bolt is a store in a file. Accepted runs are on the disk, and survive a crash and a power cut.
+//
+// One goroutine, the committer, writes for all callers at once, many changes in a transaction. Unfinished runs and pending
+// deliveries are indexed in memory, by the package local; a file has everything.
+package bolt
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func init() {
+	caddy.RegisterModule(Bolt{})
+}
+
+// Bolt keeps runs and live settings in a file. What was accepted is on the disk, and survives a crash and a power cut.
+// The file must be on a local disk, and is open in one process at a time.
+type Bolt struct {
+	// The file. Default: hooks/<instance>.db in Caddy's data directory.
+	Path string `json:"path,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (Bolt) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.stores.bolt",
+		New: func() caddy.Module { return new(Bolt) },
+	}
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	store bolt [<path>]
+func (b *Bolt) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if d.NextArg() {
+		b.Path = d.Val()
+		if b.Path == "" {
+			return d.Err("the path of the store is empty")
+		}
+	}
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return caddyconf.ReadBlock(d, "the bolt store")
+}
+
+// Provision fills in placeholders such as {env.HOME}.
+func (b *Bolt) Provision(caddy.Context) error {
+	if b.Path == "" {
+		return nil
+	}
+	path, err := caddy.NewReplacer().ReplaceOrErr(b.Path, true, true)
+	if err != nil {
+		return fmt.Errorf("the path of the store: %w", err)
+	}
+	b.Path, err = filepath.Abs(path)
+	return err
+}
+
+func (b *Bolt) path(instance string) string {
+	if b.Path != "" {
+		return b.Path
+	}
+	return filepath.Join(caddy.AppDataDir(), "hooks", instance+".db")
+}
+
+// StoreKey names the data of an instance.
+func (b *Bolt) StoreKey(instance string) string { return "bolt:" + b.path(instance) }
+
+// OpenStore opens the file, or makes a new one.
+func (b *Bolt) OpenStore(_ context.Context, instance string) (engine.Store, error) {
+	database, err := Open(b.path(instance))
+	if err != nil {
+		return nil, err
+	}
+	return database.Store(), nil
+}
+
+// Database is an open file. Every node that opens it gets a store of its own; the file is closed with the last of them.
+type Database struct {
+	db        *bbolt.DB
+	committer *committer
+	clock     local.Clock
+	nodes     *local.Nodes
+	outbox    *local.Outbox // the pending deliveries
+
+	mu       sync.Mutex
+	ids      local.IDs
+	queue    *local.Queue                // unfinished runs, with the changes that are just being written
+	ending   map[uuid.UUID]engine.Record // where runs are whose end is just being written
+	revision int64                       // of the settings, with the change that is just being written
+
+	// The revision in the file.
+	savedRevision atomic.Int64
+
+	// Only for the committer.
+	keyCount      int
+	freelistNoted bool
+
+	pruning   sync.Mutex
+	pruneFrom []byte // where the next step begins; under pruning
+}
+
+// Open opens a file, or makes a new one.
+func Open(path string) (*Database, error) {
+	db, c, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Database{
+		db: db, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
+		revision: c.revision, keyCount: c.keyCount,
+	}
+	d.savedRevision.Store(c.revision)
+	d.committer = newCommitter(d)
+	return d, nil
+}
+
+// Store opens the database for another node.
+func (d *Database) Store() engine.Store {
+	node := d.nodes.Join(d.clock.Now())
+	d.nodes.TellClaimable() // there may be runs from before
+	return &store{d, node}
+}
+
+// store is one node's opening of the database.
+type store struct {
+	*Database
+	node *local.Node
+}
+
+// Each subject of a store is a type of its own, since they have methods of the same name.
+type (
+	runs       struct{ *store }
+	deliveries struct{ *store }
+	settings   struct{ *store }
+)
+
+func (s *store) Node() string                  { return s.node.Name() }
+func (s *store) Runs() engine.Runs             { return runs{s} }
+func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
+func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Watch() engine.Watch           { return s.node }
+
+// Close takes this node out, and closes the file if it was the last one.
+func (s *store) Close() error {
+	if s.nodes.Leave(s.node) {
+		return s.close()
+	}
+	return nil
+}
+
+// view reads from the file. A damaged one must not take the process down.
+func (d *Database) view(read func(*bbolt.Tx) error) error {
+	return guarded(func() error { return d.db.View(read) })
+}
+
+// close writes the list of free pages, so that the file is opened quickly the next time.
+func (d *Database) close() error {
+	d.committer.close()
+	var err error
+	if d.db.NoFreelistSync {
+		d.db.NoFreelistSync = false
+		err = d.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Delete(freelistKey) })
+	}
+	if closeErr := d.db.Close(); closeErr != nil {
+		return closeErr
+	}
+	return err
+}
+
+// Interface guards
+var (
+	_ engine.StoreOpener    = (*Bolt)(nil)
+	_ caddy.Provisioner     = (*Bolt)(nil)
+	_ caddyfile.Unmarshaler = (*Bolt)(nil)
+)

@@ -1,0 +1,30 @@
+package bolt
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
+)
+
+func TestBoltKeepsTheContractOfStores(t *testing.T) {
+	storetest.Run(t,
+		func(t *testing.T) engine.Store { return newBolt(t, filepath.Join(t.TempDir(), "hooks.db")) },
+		storetest.Options{
+			Reopen: func(t *testing.T, s engine.Store) engine.Store {
+				old := s.(*store)
+				path, ahead := old.db.Path(), time.Until(old.clock.Now())
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				reopened := newBolt(t, path)
+				reopened.clock.Advance(ahead)
+				return reopened
+			},
+			Join:      func(_ *testing.T, s engine.Store) engine.Store { return s.(*store).Store() },
+			Advance:   func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Advance(d) },
+			IDsAscend: true,
+		})
+}

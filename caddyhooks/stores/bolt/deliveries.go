@@ -1,0 +1,296 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func (s deliveries) Claim(_ context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
+	now := s.clock.Now()
+	taken, wait := s.outbox.Take(s.node, batch, now)
+	due, err = s.readTaken(taken, now)
+	return due, wait, err
+}
+
+// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it. One that is damaged
+// holds up no other: it is left out for a while, and the error says so if there is nothing else.
+func (s deliveries) readTaken(taken []local.Taken, now time.Time) (read []*engine.Delivery, err error) {
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	var damaged []local.Taken
+	var gone []local.DeliveryKey
+	var unreadable error
+	err = s.view(func(tx *bbolt.Tx) error {
+		for _, t := range taken {
+			data := tx.Bucket(outboxBucket).Get(t.Key[:])
+			if data == nil {
+				gone = append(gone, t.Key) // it is not pending any more
+				continue
+			}
+			d, err := decodeDelivery(t.Key, data)
+			if err != nil {
+				unreadable = fmt.Errorf("reading a delivery of run %s: %w", t.Key.Run(), err)
+				damaged = append(damaged, t)
+				continue
+			}
+			d.Token, d.TriedAt = t.Token, now
+			read = append(read, d)
+		}
+		return nil
+	})
+	if err != nil {
+		s.outbox.PutBack(taken, time.Time{})
+		return nil, err
+	}
+	for _, key := range gone {
+		s.outbox.Remove(key)
+	}
+	s.outbox.PutBack(damaged, now.Add(damagedPause))
+	if len(read) == 0 {
+		return nil, unreadable
+	}
+	return read, nil
+}
+
+// damagedPause is how long a delivery that cannot be read is left alone.
+const damagedPause = time.Minute
+
+func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
+	return s.outbox.Renew(held, s.clock.Now().Add(lease)), nil
+}
+
+func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
+	key, err := local.KeyOf(d)
+	if err != nil {
+		return engine.ErrClaimLost
+	}
+	now := s.clock.Now()
+	settled := d.Settled(pause, now)
+	data := encodeDelivery(settled)
+	if _, due := s.outbox.Finish(key, d.Token, throttles, now); due {
+		s.nodes.TellOthersDue(s.node)
+	}
+	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
+		if !s.outbox.BeginSettling(key, d.Token) {
+			return repeatedSettle(t, key, d.Token)
+		}
+		t.undo = append(t.undo, func() { s.outbox.UndoSettling(key, d.Token) })
+		if settled.Status == engine.Pending {
+			t.put(outboxBucket, key[:], seal(key[:], data))
+			t.reported = append(t.reported, func() {
+				s.outbox.Add(settled.Destination(), key, settled.Due)
+				s.nodes.TellOthersDue(s.node)
+			})
+			return nil
+		}
+		t.delete(outboxBucket, key[:])
+		if settled.Status == engine.Dead {
+			t.put(deadBucket, key[:], seal(key[:], data))
+		} else {
+			t.append(settledBucket, key[:], seal(key[:], data))
+		}
+		t.reported = append(t.reported, func() { s.outbox.Remove(key) })
+		return nil
+	}})
+}
+
+// repeatedSettle returns nil if a token does not hold because the delivery was settled with it before.
+func repeatedSettle(t *transaction, key local.DeliveryKey, token string) error {
+	for _, bucket := range bucketsByStatus {
+		data := t.bucket(bucket).Get(key[:])
+		if data == nil || token == "" {
+			continue
+		}
+		if d, err := decodeDelivery(key, data); err == nil && d.Token == token {
+			return nil
+		}
+	}
+	return engine.ErrClaimLost
+}
+
+// bucketsByStatus are where deliveries are kept.
+var bucketsByStatus = map[engine.DeliveryStatus][]byte{
+	engine.Pending:   outboxBucket,
+	engine.Dead:      deadBucket,
+	engine.Delivered: settledBucket,
+}
+
+func (s deliveries) Get(_ context.Context, id string) (d *engine.Delivery, err error) {
+	key, err := local.ParseDeliveryID(id)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		for _, bucket := range bucketsByStatus {
+			if data := tx.Bucket(bucket).Get(key[:]); data != nil {
+				if d, err = decodeDelivery(key, data); err != nil {
+					return fmt.Errorf("reading delivery %s: %w", id, err)
+				}
+				return nil
+			}
+		}
+		return engine.ErrNotFound
+	})
+	return d, err
+}
+
+func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error) {
+	var d *engine.Delivery
+	err := s.changeUnsent(id, func(t *transaction, key local.DeliveryKey, found *engine.Delivery) error {
+		if err := s.takeBack(t, key, found); err != nil {
+			return err
+		}
+		d = found.Retried(t.now)
+		t.delete(deadBucket, key[:])
+		t.put(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
+		to, due := d.Destination(), d.Due
+		t.after = append(t.after, func() {
+			s.outbox.Add(to, key, due)
+			s.outbox.Unthrottle(to)
+			s.nodes.TellDue()
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (s deliveries) Drop(_ context.Context, id string) error {
+	return s.changeUnsent(id, func(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
+		if err := s.takeBack(t, key, d); err != nil {
+			return err
+		}
+		t.delete(outboxBucket, key[:])
+		t.delete(deadBucket, key[:])
+		return nil
+	})
+}
+
+// takeBack keeps a delivery from being handed out while a change of it is written, unless it has been already.
+func (s deliveries) takeBack(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
+	if s.outbox.RemoveWaiting(key, t.now) {
+		to, due := d.Destination(), d.Due
+		t.undo = append(t.undo, func() { s.outbox.Add(to, key, due) })
+	} else if s.outbox.IsClaimed(key, t.now) {
+		return engine.ErrUnderWay
+	}
+	return nil
+}
+
+// changeUnsent has edit change a delivery that is pending or dead.
+func (s deliveries) changeUnsent(id string, edit func(*transaction, local.DeliveryKey, *engine.Delivery) error) error {
+	key, err := local.ParseDeliveryID(id)
+	if err != nil {
+		return err
+	}
+	return s.committer.do(&change{apply: func(t *transaction) error {
+		data := t.bucket(deadBucket).Get(key[:])
+		if data == nil {
+			data = t.bucket(outboxBucket).Get(key[:])
+		}
+		if data == nil && t.bucket(settledBucket).Get(key[:]) != nil {
+			return engine.ErrDelivered
+		}
+		if data == nil {
+			return engine.ErrNotFound
+		}
+		d, err := decodeDelivery(key, data)
+		if err != nil {
+			return fmt.Errorf("reading delivery %s: %w", id, err)
+		}
+		return edit(t, key, d)
+	}})
+}
+
+func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
+	var cursor []byte
+	if query.Cursor != "" {
+		key, err := local.ParseDeliveryID(query.Cursor)
+		if err != nil {
+			return nil, "", engine.ErrCursor
+		}
+		cursor = key[:]
+	}
+	if query.Limit <= 0 {
+		return nil, "", nil
+	}
+	var buckets [][]byte
+	for status, bucket := range bucketsByStatus {
+		if query.Status == "" || query.Status == status {
+			buckets = append(buckets, bucket)
+		}
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		newest := newestFirst(tx, cursor, buckets...)
+		size := 0
+		for looked := 0; ; looked++ {
+			key, data := newest()
+			if key == nil {
+				next = ""
+				return nil
+			}
+			if len(page) == query.Limit || looked == local.ListLooksAt || size > listReads {
+				return nil
+			}
+			size += len(data)
+			d, err := decodeDelivery(local.DeliveryKey(key), data)
+			if err != nil {
+				return fmt.Errorf("reading a delivery of run %s: %w", local.DeliveryKey(key).Run(), err)
+			}
+			next = engine.DeliveryID(d.RunID, d.Index)
+			if query.Selects(d) {
+				page = append(page, d.WithoutBody())
+			}
+		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return page, next, nil
+}
+
+// deliveriesOf returns the deliveries of a run, without their bodies.
+func deliveriesOf(tx *bbolt.Tx, run uuid.UUID) (all []*engine.Delivery, err error) {
+	for _, bucket := range bucketsByStatus {
+		err := eachWithPrefix(tx.Bucket(bucket), run[:], func(key, value []byte) error {
+			d, err := decodeDelivery(local.DeliveryKey(key), value)
+			if err != nil {
+				return fmt.Errorf("reading a delivery of run %s: %w", run, err)
+			}
+			all = append(all, d.WithoutBody())
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, func(a, b *engine.Delivery) int { return a.Index - b.Index })
+	return all, nil
+}
+
+func eachWithPrefix(b *bbolt.Bucket, prefix []byte, each func(key, value []byte) error) error {
+	cursor := b.Cursor()
+	for key, value := cursor.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = cursor.Next() {
+		if err := each(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasPrefix(b *bbolt.Bucket, prefix []byte) bool {
+	key, _ := b.Cursor().Seek(prefix)
+	return bytes.HasPrefix(key, prefix)
+}

@@ -1,0 +1,441 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// The buckets of a database file.
+var (
+	metaBucket     = []byte("meta")     // the version of the layout, the settings and what else there is one of
+	runsBucket     = []byte("runs")     // unfinished runs, by id
+	startsBucket   = []byte("starts")   // how often unfinished runs have been started
+	endedBucket    = []byte("ended")    // runs that have ended, by id
+	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
+	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
+	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
+	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
+	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, endedBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
+	versionKey     = []byte("version")
+	settingsKey    = []byte("settings")
+	revisionKey    = []byte("settings_revision")
+	keyCountKey    = []byte("key_count")
+	freelistKey    = []byte("freelist_not_written")
+	layoutVersion  = len(migrations) + 1
+	migrations     = []func(*bbolt.Tx) error{partDead} // the first leads from version 1 to version 2, and so on
+	lockTimeout    = 2 * time.Second
+	smallestFile   = int64(4 * 4096)
+	errTruncated   = errors.New("the file is shorter than it should be")
+	errBusy        = errors.New("another process wrote to the file at the same time")
+	errNoStoreFile = errors.New("the file is not a store of hooks")
+)
+
+// contents is what is read of a file before it is used.
+type contents struct {
+	nodes    *local.Nodes
+	ids      local.IDs
+	queue    *local.Queue
+	outbox   *local.Outbox
+	revision int64
+	keyCount int
+	txID     int
+}
+
+// openFile opens a database file for a store, or makes a new one. A file that cannot be used is left as it is.
+func openFile(path string) (db *bbolt.DB, c *contents, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("opening store %s: %w", path, explain(err))
+		}
+	}()
+	if err := createFile(path); err != nil {
+		return nil, nil, err
+	}
+	if err := migrateFile(path, migrations); err != nil {
+		return nil, nil, err
+	}
+	if c, err = inspectFile(path); err != nil {
+		return nil, nil, err
+	}
+	var file *os.File
+	options := boltOptions(false)
+	options.OpenFile = func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+		file, err = os.OpenFile(name, flag, mode)
+		return file, err
+	}
+	err = guarded(func() error {
+		db, err = bbolt.Open(path, 0o600, options)
+		return err
+	})
+	if err != nil {
+		if file != nil {
+			_ = file.Close() // after a panic nobody else does, and the lock would stay
+		}
+		return nil, nil, err
+	}
+	db.AllocSize = growBy
+	var txID int
+	err = db.View(func(tx *bbolt.Tx) error {
+		txID = tx.ID()
+		return nil
+	})
+	if err == nil && txID != c.txID {
+		err = errBusy
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, nil, err
+	}
+	return db, c, nil
+}
+
+// growBy is how much longer a file is made when it is full.
+const growBy = 4 << 20
+
+func boltOptions(readOnly bool) *bbolt.Options {
+	options := &bbolt.Options{
+		Timeout:      lockTimeout,
+		ReadOnly:     readOnly,
+		FreelistType: bbolt.FreelistMapType,
+		// The committer decides when it is written.
+		NoFreelistSync: true,
+	}
+	if !readOnly && runtime.GOOS != "windows" {
+		// Growing the map means to wait for all readers. On Windows it would grow the file too.
+		options.InitialMmapSize = 1 << 28
+	}
+	return options
+}
+
+// explain says what an error of the database means for an operator.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return errors.New("the file is locked by another process. Another Caddy is probably running with the same data directory: stop it first, or give this one a file of its own with 'store bolt <path>'")
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch),
+		errors.Is(err, errTruncated), errors.Is(err, errDamaged), errors.Is(err, errNoStoreFile):
+		return fmt.Errorf("%w. The file is damaged or not one of hooks; nothing in it was changed. Put a copy from a backup in its place, or move it away to begin with an empty one", err)
+	default:
+		return err
+	}
+}
+
+// guarded calls f, and makes what a damaged file leads to in the database's code an error: panics, and faults on pages
+// that are not there.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+		}
+	}()
+	return f()
+}
+
+// createFile makes an empty database unless there is a file already. It comes into being as a whole, so one that is cut
+// short is known to be damaged, whatever its length.
+func createFile(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return errors.New("it is a directory")
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(temp.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return putVersion(tx, layoutVersion)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	// Unlike a rename, a link leaves a file alone that another process has made meanwhile.
+	if err := os.Link(temp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, statErr := os.Stat(path); statErr == nil {
+			return nil
+		}
+		if err := os.Rename(temp.Name(), path); err != nil { // a file system without links
+			return err
+		}
+	}
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+}
+
+// syncDir makes a new name in a directory survive a power cut.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // has no such thing
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// migrateFile brings the layout of a file up to date, a step a transaction.
+func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
+	version := 0
+	err := readFile(path, func(tx *bbolt.Tx) (err error) {
+		version, err = versionOf(tx)
+		return err
+	})
+	if err != nil || version == len(migrations)+1 {
+		return err
+	}
+	if version > len(migrations)+1 {
+		return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", version, len(migrations)+1)
+	}
+	// The database may look at every page when it opens the file, and take the process down if something is wrong with one.
+	if err := readFile(path, checkPages); err != nil {
+		return err
+	}
+	return guarded(func() error {
+		options := boltOptions(false)
+		options.NoFreelistSync = false
+		db, err := bbolt.Open(path, 0o600, options)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		for ; version <= len(migrations); version++ {
+			err := db.Update(func(tx *bbolt.Tx) error {
+				if err := migrations[version-1](tx); err != nil {
+					return fmt.Errorf("bringing layout %d up to date: %w", version, err)
+				}
+				return errors.Join(tx.Bucket(metaBucket).Delete(freelistKey), putVersion(tx, version+1))
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// partDead gives deliveries that were given up a bucket of their own, where they are found at once.
+func partDead(tx *bbolt.Tx) error {
+	dead, err := tx.CreateBucket(deadBucket)
+	if err != nil {
+		return err
+	}
+	settled := tx.Bucket(settledBucket)
+	var moved [][]byte
+	err = settled.ForEach(func(key, value []byte) error {
+		isDead := false
+		_ = uncheckedFieldsOf(value, func(n protowire.Number, f field) bool { // what is damaged stays where it is
+			isDead = isDead || n == deliveryStatus && engine.DeliveryStatus(f.text()) == engine.Dead
+			return true
+		})
+		if !isDead {
+			return nil
+		}
+		moved = append(moved, slices.Clone(key))
+		return dead.Put(moved[len(moved)-1], slices.Clone(value))
+	})
+	for _, key := range moved {
+		if err == nil {
+			err = settled.Delete(key)
+		}
+	}
+	return err
+}
+
+func putVersion(tx *bbolt.Tx, version int) error {
+	return tx.Bucket(metaBucket).Put(versionKey, binary.AppendUvarint(nil, uint64(version)))
+}
+
+func versionOf(tx *bbolt.Tx) (int, error) {
+	meta := tx.Bucket(metaBucket)
+	if meta == nil {
+		return 0, errNoStoreFile
+	}
+	version, _ := binary.Uvarint(meta.Get(versionKey))
+	if version == 0 {
+		return 0, errNoStoreFile
+	}
+	return int(version), nil
+}
+
+// readFile reads from a file without any risk for it, and for the process if the file is damaged.
+func readFile(path string, read func(*bbolt.Tx) error) error {
+	return guarded(func() error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if info.Size() < smallestFile {
+			return errTruncated
+		}
+		db, err := bbolt.Open(path, 0o600, boltOptions(true))
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return db.View(func(tx *bbolt.Tx) error {
+			if info, err = os.Stat(path); err != nil {
+				return err
+			}
+			if info.Size() < tx.Size() {
+				return errTruncated
+			}
+			return read(tx)
+		})
+	})
+}
+
+// inspectFile reads what is unfinished. It takes as long as there is of that, whatever else is in the file.
+func inspectFile(path string) (*contents, error) {
+	nodes := new(local.Nodes)
+	c := &contents{nodes: nodes, queue: local.NewQueue(nodes), outbox: local.NewOutbox()}
+	err := readFile(path, c.begin)
+	for from := []byte{}; err == nil && from != nil; {
+		// Each part is read through a map of its own, or the whole file would count as memory of this process.
+		err = readFile(path, func(tx *bbolt.Tx) (err error) {
+			if tx.ID() != c.txID {
+				return errBusy
+			}
+			from, err = c.readRuns(tx, from)
+			return err
+		})
+	}
+	if err == nil {
+		err = readFile(path, c.readRest)
+	}
+	return c, err
+}
+
+// begin looks at the file as a whole.
+func (c *contents) begin(tx *bbolt.Tx) error {
+	c.txID = tx.ID()
+	for _, name := range allBuckets {
+		if tx.Bucket(name) == nil {
+			return fmt.Errorf("%w: it has no %s", errDamaged, name)
+		}
+	}
+	meta := tx.Bucket(metaBucket)
+	if meta.Get(freelistKey) != nil {
+		// The database is going to look at every page when it opens the file, and would take the process down if something
+		// was wrong with one.
+		if err := checkPages(tx); err != nil {
+			return err
+		}
+	}
+	for _, name := range [][]byte{endedBucket, settledBucket, deadBucket, keyRunsBucket} {
+		if err := checkEnd(tx.Bucket(name)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	count, _ := binary.Uvarint(meta.Get(keyCountKey))
+	c.keyCount = int(count)
+	c.revision = revisionOf(tx)
+	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
+		c.ids.After(uuid.UUID(id))
+	}
+	return nil
+}
+
+// checkEnd looks at the last keys of a bucket, which new ones will be put between and after. If they were not in order,
+// what is put there could not be found again.
+func checkEnd(b *bbolt.Bucket) error {
+	cursor := b.Cursor()
+	after, _ := cursor.Last()
+	for range 256 {
+		key, _ := cursor.Prev()
+		if key == nil {
+			break
+		}
+		if bytes.Compare(key, after) >= 0 {
+			return errDamaged
+		}
+		after = key
+	}
+	return nil
+}
+
+// partSize is how much of the runs is read through one map.
+const partSize = 64 << 20
+
+// readRuns reads a part of the unfinished runs, and returns where the next one begins, nil if there is none.
+func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) {
+	size := 0
+	cursor := tx.Bucket(runsBucket).Cursor()
+	for key, value := cursor.Seek(from); key != nil; key, value = cursor.Next() {
+		if size > partSize {
+			return slices.Clone(key), nil
+		}
+		size += len(key) + len(value)
+		chat, err := chatOf(key, value)
+		if err != nil || len(key) != len(uuid.UUID{}) {
+			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
+		}
+		id := uuid.UUID(key)
+		c.queue.Push(chat, id)
+		c.ids.After(id)
+	}
+	return nil, nil
+}
+
+// readRest reads what goes with unfinished runs, and the deliveries.
+func (c *contents) readRest(tx *bbolt.Tx) error {
+	err := tx.Bucket(startsBucket).ForEach(func(key, value []byte) error {
+		starts, _ := binary.Uvarint(value)
+		if len(key) != len(uuid.UUID{}) {
+			return fmt.Errorf("start of run %x: %w", key, errDamaged)
+		}
+		if id := uuid.UUID(key); c.queue.Has(id) {
+			c.queue.SetStarts(id, int(starts))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(outboxBucket).ForEach(func(key, value []byte) error {
+		if len(key) != len(local.DeliveryKey{}) {
+			return fmt.Errorf("delivery %x: %w", key, errDamaged)
+		}
+		d, err := decodeDelivery(local.DeliveryKey(key), value)
+		if err != nil {
+			return fmt.Errorf("delivery %x: %w", key, err)
+		}
+		c.outbox.Add(d.Destination(), local.DeliveryKey(key), d.Due)
+		return nil
+	})
+}

@@ -1,0 +1,199 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var writeLayout = flag.Bool("write-layout", false, "write a new testdata/layout-<n>.db for the present version of the layout")
+
+// writeLayoutFile writes a file that has something of everything. Once a version has been released, its file must stay.
+func writeLayoutFile(t *testing.T, name string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	revision, err := s.Settings().Save(t.Context(), []byte(`{"enabled":true}`), 0)
+	check(err)
+	add := func(chat, message string) {
+		run := testRun(chat, message)
+		run.Metadata = []byte(`{"host":"web-3"}`)
+		run.Key = &engine.Key{ID: [32]byte([]byte(message + "                                ")[:32]), Body: [32]byte{1}}
+		check(s.Runs().Add(t.Context(), run, engine.Terms{Settings: revision}))
+	}
+	claim := func() *engine.Claim {
+		claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+		check(err)
+		return claims[0]
+	}
+	add("ended", "ended")
+	ended := claim()
+	deliveries := []*engine.Delivery{
+		{ID: "msg_1", RunID: ended.Run.ID, Index: 0, Status: engine.Pending, Callback: "https://example.com/", Body: "pending"},
+		{ID: "msg_2", RunID: ended.Run.ID, Index: 1, Status: engine.Pending, Channel: "notes", To: "me", Body: "arrived"},
+		{ID: engine.DeliveryID(ended.Run.ID, 2), RunID: ended.Run.ID, Index: 2, Status: engine.Pending, Channel: "notes", To: "you", Body: "dead"},
+	}
+	_, err = s.Runs().End(t.Context(), ended, engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "hi", HasText: true},
+		Deliveries: deliveries}, engine.Batch{})
+	check(err)
+	due, _, err := s.Deliveries().Claim(t.Context(), engine.DeliveryBatch{Max: 3, Lease: time.Minute})
+	check(err)
+	for _, d := range due {
+		switch d.Index {
+		case 1:
+			d.Status, d.Attempt = engine.Delivered, 1
+		case 2:
+			d.Status, d.Attempt, d.LastStatus, d.LastAnswer = engine.Dead, 8, 500, "oops"
+		}
+		check(s.Deliveries().Settle(t.Context(), d, 0))
+	}
+	add("busy", "interrupted")
+	claim()
+	add("busy", "queued")
+	check(s.Close())
+
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	from, err := bbolt.Open(path, 0o600, nil)
+	check(err)
+	to, err := bbolt.Open(name, 0o644, nil)
+	check(err)
+	check(bbolt.Compact(to, from, 0))
+	check(to.Close())
+	check(from.Close())
+}
+
+// checkLayoutFile checks that all that writeLayoutFile wrote is there.
+func checkLayoutFile(t *testing.T, s engine.Store, version int) {
+	t.Helper()
+	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != `{"enabled":true}` || revision != 1 {
+		t.Errorf("the settings are %s, revision %d, %v", settings, revision, err)
+	}
+	claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("claimed %d runs, %v", len(claims), err)
+	}
+	first := claims[0]
+	if first.Run.Message != "interrupted" || first.Attempt != 2 || string(first.Run.Metadata) != `{"host":"web-3"}` {
+		t.Errorf("the first run is %+v, attempt %d", first.Run, first.Attempt)
+	}
+	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed}}
+	next, err := s.Runs().End(t.Context(), first, end, engine.Batch{Max: 1, Lease: time.Minute})
+	if err != nil || len(next) != 1 || next[0].Run.Message != "queued" || next[0].Attempt != 1 {
+		t.Errorf("the next one is %+v, %v", next, err)
+	}
+	due, _, err := s.Deliveries().Claim(t.Context(), engine.DeliveryBatch{Max: 10, Lease: time.Minute})
+	if err != nil || len(due) != 1 || due[0].ID != "msg_1" || due[0].Body != "pending" {
+		t.Fatalf("due are %+v, %v", due, err)
+	}
+	record, err := s.Runs().Get(t.Context(), due[0].RunID)
+	if err != nil || record.Outcome.Text != "hi" || len(record.Deliveries) != min(version+1, 3) || record.Deliveries[1].Status != engine.Delivered {
+		t.Errorf("the run that has ended is %+v, %v", record, err)
+	}
+	if version > 1 { // the file of the first version has none
+		dead, err := s.Deliveries().Get(t.Context(), engine.DeliveryID(record.Run.ID, 2))
+		if err != nil || dead.Status != engine.Dead || dead.Attempt != 8 || dead.LastStatus != 500 || dead.LastAnswer != "oops" || dead.Body != "dead" {
+			t.Errorf("the delivery that was given up is %+v, %v", dead, err)
+		}
+	}
+	again := testRun("ended", "ended")
+	again.Key = record.Run.Key
+	var duplicate *engine.DuplicateError
+	if err := s.Runs().Add(t.Context(), again, engine.Terms{Settings: 1}); !errors.As(err, &duplicate) || duplicate.First.ID != due[0].RunID || !duplicate.SameBody {
+		t.Errorf("adding a run with a known key: %v", err)
+	}
+}
+
+// TestDeadDeliveriesOfTheFirstLayoutAreFound makes a file as the first version wrote it, which kept those that were given
+// up among those that had arrived.
+func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	writeLayoutFile(t, path)
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		err := tx.Bucket(deadBucket).ForEach(func(key, value []byte) error { return tx.Bucket(settledBucket).Put(key, value) })
+		return errors.Join(err, tx.DeleteBucket(deadBucket), putVersion(tx, 1))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := newBolt(t, path)
+	defer s.Close()
+	checkLayoutFile(t, s, 2)
+	for status, want := range map[engine.DeliveryStatus]int{engine.Dead: 1, engine.Delivered: 1, engine.Pending: 1, "": 3} {
+		if page, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Status: status, Limit: 10}); err != nil || len(page) != want {
+			t.Errorf("%d deliveries are listed as %q, want %d (%v)", len(page), status, want, err)
+		}
+	}
+}
+
+// A file of an old layout that is damaged must be left alone, and must not take the process down, as every other one.
+func TestADamagedFileOfAnOldLayoutIsLeftAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	addRuns(t, s, 2000, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The free list is not in it, as in one that was not closed.
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoFreelistSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return errors.Join(tx.DeleteBucket(deadBucket), putVersion(tx, 1), tx.Bucket(metaBucket).Put(freelistKey, []byte{1}))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for page := 4; page < len(data)/4096; page += 7 {
+		damaged := slices.Clone(data)
+		copy(damaged[page*4096:(page+1)*4096], bytes.Repeat([]byte{0xAA}, 4096))
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		database, err := Open(path)
+		if err == nil {
+			database.Store().Close() // the page was a free one
+			continue
+		}
+		refused++
+		after, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(after, damaged) {
+			t.Fatalf("with page %d damaged the file was changed", page)
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was noticed")
+	}
+}

@@ -1,0 +1,117 @@
+package bolt
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// Prune forgets what is old, and at the end of a pass writes down which pages of the file are free.
+func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
+	if !s.pruning.TryLock() {
+		return false, nil // another node is at it
+	}
+	defer s.pruning.Unlock()
+	now := s.clock.Now()
+	var old []uuid.UUID
+	if limits.Retention > 0 {
+		// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
+		err = s.view(func(tx *bbolt.Tx) error {
+			old, more = s.oldRuns(tx, now, now.Add(-limits.Retention))
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	err = s.committer.do(&change{apply: func(t *transaction) error {
+		more = s.pruneKeys(t, now, limits) || more
+		for _, id := range old {
+			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
+				pruneRun(t, id)
+			}
+		}
+		if !more && s.db.NoFreelistSync {
+			t.written, t.writeFreelist = true, true
+		}
+		return nil
+	}})
+	return more, err
+}
+
+// isYoung reports whether a run was accepted after the given time. While the clock is behind what it was once, ids are
+// ahead of it, and say nothing about that.
+func isYoung(id []byte, now, after time.Time) bool {
+	at := local.IDTime(uuid.UUID(id))
+	return at.After(after) && !at.After(now)
+}
+
+// How much is looked at in one step of pruning, and how much is deleted.
+const (
+	pruneLooksAt = 5 * local.PruneStep
+	pruneDeletes = 4 << 20 // bytes
+)
+
+// oldRuns goes over the runs that have ended, from the oldest on, a step at a time. A run cannot have ended before it was
+// accepted, so it need not look at those that are too young.
+func (d *Database) oldRuns(tx *bbolt.Tx, now, before time.Time) (old []uuid.UUID, more bool) {
+	looked, size := 0, 0
+	cursor := tx.Bucket(endedBucket).Cursor()
+	id, data := cursor.Seek(d.pruneFrom)
+	for ; id != nil && looked < pruneLooksAt && len(old) < local.PruneStep && size < pruneDeletes; id, data = cursor.Next() {
+		if isYoung(id, now, before) {
+			id = nil
+			break
+		}
+		looked++
+		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) && !hasYoungDead(tx, id, before) {
+			old = append(old, uuid.UUID(id))
+			size += len(data)
+		}
+	}
+	d.pruneFrom = slices.Clone(id) // nil begins anew the next time
+	return old, id != nil
+}
+
+func endedBefore(data []byte, before time.Time) (old bool) {
+	err := uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		if n == endFinishedAt {
+			old = !f.time().After(before)
+		}
+		return true
+	})
+	return old && err == nil
+}
+
+// hasYoungDead reports whether a delivery of a run was given up lately. Somebody may want to see it.
+func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
+	_ = eachWithPrefix(tx.Bucket(deadBucket), id, func(_, data []byte) error {
+		return uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+			young = young || n == deliveryTriedAt && f.time().After(before)
+			return true
+		})
+	})
+	return young
+}
+
+// pruneRun forgets a run and its deliveries.
+func pruneRun(t *transaction, id uuid.UUID) {
+	t.delete(endedBucket, id[:])
+	for _, bucket := range [][]byte{settledBucket, deadBucket} {
+		var deliveries [][]byte
+		_ = eachWithPrefix(t.bucket(bucket), id[:], func(key, _ []byte) error {
+			deliveries = append(deliveries, slices.Clone(key))
+			return nil
+		})
+		for _, key := range deliveries {
+			t.delete(bucket, key)
+		}
+	}
+}

@@ -1,0 +1,411 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// Runs and deliveries are written as a checksum, of their key too, and then numbered fields, as protocol buffers have them. A field that is
+// not there has its zero value, and one of an unknown number is passed over, so fields can be added. A number must never
+// be used for something else.
+
+// The fields of a run.
+const (
+	runChat protowire.Number = iota + 1 // first, so that it is found at once
+	runHook
+	runAction
+	runName
+	runMessage
+	runMetadata
+	runTier
+	runValidationTier
+	runMemoryPreset
+	runSchema
+	runSync
+	runCallback
+	runChannel
+	runTo
+	runTimeout
+	runAcceptedAt
+	runTraceParent
+	runKey
+	runKeyBody
+	runOwner
+
+	// Those of one that has ended.
+	endStatus
+	endText
+	endHasText
+	endJSON
+	endRepairs
+	endFailure
+	endMessage
+	endRetryAfter
+	endAttempts
+	endStartedAt
+	endFinishedAt
+	endChecked
+
+	// Added later.
+	runRunner
+	endToken
+)
+
+// The fields of a delivery.
+const (
+	deliveryID protowire.Number = iota + 1
+	deliveryChat
+	deliveryRunStatus
+	deliveryCallback
+	deliveryChannel
+	deliveryTo
+	deliveryContentType
+	deliveryBody
+	deliveryStatus
+	deliveryAttempt
+	deliveryDue
+	deliveryLastError
+	deliverySent
+	deliveryRestart
+	deliveryCreatedAt
+	deliveryTriedAt
+	deliveryLastStatus
+	deliveryLastAnswer
+	deliveryToken
+)
+
+var (
+	errDamaged = errors.New("the record is damaged")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// encoder collects the fields of a record.
+type encoder struct{ data []byte }
+
+func newEncoder(size int) *encoder { return &encoder{data: make([]byte, 4, 4+size)} }
+
+func (e *encoder) text(n protowire.Number, s string) {
+	if s != "" {
+		e.data = protowire.AppendString(protowire.AppendTag(e.data, n, protowire.BytesType), s)
+	}
+}
+
+// bytes writes a field that is there, though it may be empty.
+func (e *encoder) bytes(n protowire.Number, b []byte) {
+	if b != nil {
+		e.data = protowire.AppendBytes(protowire.AppendTag(e.data, n, protowire.BytesType), b)
+	}
+}
+
+func (e *encoder) number(n protowire.Number, v int64) {
+	if v != 0 {
+		e.data = protowire.AppendVarint(protowire.AppendTag(e.data, n, protowire.VarintType), uint64(v))
+	}
+}
+
+func (e *encoder) flag(n protowire.Number, v bool) { e.number(n, int64(protowire.EncodeBool(v))) }
+
+func (e *encoder) time(n protowire.Number, t time.Time) {
+	if !t.IsZero() {
+		e.number(n, t.UnixNano())
+	}
+}
+
+// seal puts the checksum into a record that is to be stored at a key.
+func seal(key, record []byte) []byte {
+	binary.BigEndian.PutUint32(record, checksum(key, record))
+	return record
+}
+
+func checksum(key, record []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, record[4:])
+}
+
+// field is one field of a record, valid as long as the record.
+type field struct {
+	bytes  []byte
+	number uint64
+}
+
+func (f field) text() string            { return string(f.bytes) }
+func (f field) copy() []byte            { return append([]byte{}, f.bytes...) }
+func (f field) int() int                { return int(f.number) }
+func (f field) flag() bool              { return f.number != 0 }
+func (f field) duration() time.Duration { return time.Duration(f.number) }
+func (f field) time() time.Time         { return time.Unix(0, int64(f.number)) }
+
+// fieldsOf checks the record at a key and gives its fields to each, until that reports false.
+func fieldsOf(key, record []byte, each func(n protowire.Number, f field) bool) error {
+	if len(record) < 4 || binary.BigEndian.Uint32(record) != checksum(key, record) {
+		return errDamaged
+	}
+	return uncheckedFieldsOf(record, each)
+}
+
+// uncheckedFieldsOf is fieldsOf without a look at the checksum, and so at all of a long record.
+func uncheckedFieldsOf(record []byte, each func(n protowire.Number, f field) bool) error {
+	if len(record) < 4 {
+		return errDamaged
+	}
+	for rest := record[4:]; len(rest) > 0; {
+		n, kind, size := protowire.ConsumeTag(rest)
+		if size < 0 {
+			return errDamaged
+		}
+		rest = rest[size:]
+		var f field
+		switch kind {
+		case protowire.BytesType:
+			f.bytes, size = protowire.ConsumeBytes(rest)
+		case protowire.VarintType:
+			f.number, size = protowire.ConsumeVarint(rest)
+		default:
+			size = protowire.ConsumeFieldValue(n, kind, rest)
+		}
+		if size < 0 {
+			return errDamaged
+		}
+		rest = rest[size:]
+		if !each(n, f) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// encodeRun writes down all that is needed to carry out a run.
+func encodeRun(run *engine.Run) []byte {
+	e := newEncoder(256 + len(run.Message) + len(run.Metadata) + len(run.Schema))
+	e.runBase(run)
+	e.text(runMessage, run.Message)
+	e.bytes(runMetadata, run.Metadata)
+	e.bytes(runSchema, run.Schema)
+	return e.data
+}
+
+// runBase writes what is kept of a run after its end.
+func (e *encoder) runBase(run *engine.Run) {
+	e.text(runChat, run.ChatID)
+	e.text(runHook, run.Hook)
+	e.text(runAction, string(run.Action))
+	e.text(runName, run.Name)
+	e.text(runTier, run.Tier)
+	e.text(runValidationTier, run.ValidationTier)
+	e.text(runMemoryPreset, run.MemoryPreset)
+	e.flag(runSync, run.Sync)
+	e.text(runCallback, run.CallbackURL)
+	e.text(runChannel, run.Channel)
+	e.text(runTo, run.To)
+	e.number(runTimeout, int64(run.Timeout))
+	e.time(runAcceptedAt, run.AcceptedAt)
+	e.text(runTraceParent, run.TraceParent)
+	if run.Key != nil {
+		e.bytes(runKey, run.Key.ID[:])
+		e.bytes(runKeyBody, run.Key.Body[:])
+	}
+	e.text(runOwner, run.Owner)
+	e.text(runRunner, run.Runner)
+}
+
+// encodeEnded writes down a run that has ended, and the token of the claim under which it did.
+func encodeEnded(record *engine.Record, token string) []byte {
+	outcome := &record.Outcome
+	e := newEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message))
+	e.runBase(record.Run)
+	e.text(endStatus, string(outcome.Status))
+	e.text(endText, outcome.Text)
+	e.flag(endHasText, outcome.HasText)
+	e.bytes(endJSON, outcome.JSON)
+	e.number(endRepairs, int64(outcome.Repairs))
+	e.flag(endChecked, outcome.Checked)
+	e.text(endFailure, string(outcome.Failure))
+	e.text(endMessage, outcome.Message)
+	e.number(endRetryAfter, int64(outcome.RetryAfter))
+	e.number(endAttempts, int64(record.Attempts))
+	e.time(endStartedAt, record.StartedAt)
+	e.time(endFinishedAt, record.FinishedAt)
+	e.text(endToken, token)
+	return e.data
+}
+
+// decodeRun reads the record of a run from where its id is the key.
+func decodeRun(id uuid.UUID, data []byte) (*engine.Record, error) {
+	return decodeRecord(id[:], id.String(), data)
+}
+
+// decodeRecord reads what encodeRun or encodeEnded wrote. The status is "" for a run that has not ended.
+func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
+	run := &engine.Run{ID: id}
+	record := &engine.Record{Run: run}
+	outcome := &record.Outcome
+	idempotency := func() *engine.Key {
+		if run.Key == nil {
+			run.Key = new(engine.Key)
+		}
+		return run.Key
+	}
+	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
+		switch n {
+		case runChat:
+			run.ChatID = f.text()
+		case runHook:
+			run.Hook = f.text()
+		case runAction:
+			run.Action = engine.Action(f.text())
+		case runName:
+			run.Name = f.text()
+		case runMessage:
+			run.Message = f.text()
+		case runMetadata:
+			run.Metadata = f.copy()
+		case runTier:
+			run.Tier = f.text()
+		case runValidationTier:
+			run.ValidationTier = f.text()
+		case runMemoryPreset:
+			run.MemoryPreset = f.text()
+		case runSchema:
+			run.Schema = f.copy()
+		case runSync:
+			run.Sync = f.flag()
+		case runCallback:
+			run.CallbackURL = f.text()
+		case runChannel:
+			run.Channel = f.text()
+		case runTo:
+			run.To = f.text()
+		case runTimeout:
+			run.Timeout = f.duration()
+		case runAcceptedAt:
+			run.AcceptedAt = f.time()
+		case runTraceParent:
+			run.TraceParent = f.text()
+		case runKey:
+			copy(idempotency().ID[:], f.bytes)
+		case runKeyBody:
+			copy(idempotency().Body[:], f.bytes)
+		case runOwner:
+			run.Owner = f.text()
+		case runRunner:
+			run.Runner = f.text()
+		case endStatus:
+			record.Status = engine.Status(f.text())
+			outcome.Status = record.Status
+		case endText:
+			outcome.Text = f.text()
+		case endHasText:
+			outcome.HasText = f.flag()
+		case endJSON:
+			outcome.JSON = f.copy()
+		case endRepairs:
+			outcome.Repairs = f.int()
+		case endChecked:
+			outcome.Checked = f.flag()
+		case endFailure:
+			outcome.Failure = engine.Failure(f.text())
+		case endMessage:
+			outcome.Message = f.text()
+		case endRetryAfter:
+			outcome.RetryAfter = f.duration()
+		case endAttempts:
+			record.Attempts = f.int()
+		case endStartedAt:
+			record.StartedAt = f.time()
+		case endFinishedAt:
+			record.FinishedAt = f.time()
+		}
+		return true
+	})
+	return record, err
+}
+
+// chatOf reads no more of a run than its chat, after it has checked all of it.
+func chatOf(key, data []byte) (chat string, err error) {
+	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
+		if n == runChat {
+			chat = f.text()
+		}
+		return false
+	})
+	return chat, err
+}
+
+func encodeDelivery(d *engine.Delivery) []byte {
+	e := newEncoder(256 + len(d.Body) + len(d.Callback))
+	e.text(deliveryID, d.ID)
+	e.text(deliveryChat, d.ChatID)
+	e.text(deliveryRunStatus, string(d.RunStatus))
+	e.text(deliveryCallback, d.Callback)
+	e.text(deliveryChannel, d.Channel)
+	e.text(deliveryTo, d.To)
+	e.text(deliveryContentType, d.ContentType)
+	e.text(deliveryStatus, string(d.Status))
+	e.number(deliveryAttempt, int64(d.Attempt))
+	e.time(deliveryDue, d.Due)
+	e.text(deliveryLastError, d.LastError)
+	e.number(deliverySent, int64(d.Sent))
+	e.number(deliveryRestart, int64(d.Restart))
+	e.time(deliveryCreatedAt, d.CreatedAt)
+	e.time(deliveryTriedAt, d.TriedAt)
+	e.number(deliveryLastStatus, int64(d.LastStatus))
+	e.text(deliveryLastAnswer, d.LastAnswer)
+	e.text(deliveryToken, d.Token)
+	e.text(deliveryBody, d.Body)
+	return e.data
+}
+
+func decodeDelivery(key local.DeliveryKey, data []byte) (*engine.Delivery, error) {
+	d := &engine.Delivery{RunID: key.Run().String(), Index: key.Index()}
+	err := fieldsOf(key[:], data, func(n protowire.Number, f field) bool {
+		switch n {
+		case deliveryID:
+			d.ID = f.text()
+		case deliveryChat:
+			d.ChatID = f.text()
+		case deliveryRunStatus:
+			d.RunStatus = engine.Status(f.text())
+		case deliveryCallback:
+			d.Callback = f.text()
+		case deliveryChannel:
+			d.Channel = f.text()
+		case deliveryTo:
+			d.To = f.text()
+		case deliveryContentType:
+			d.ContentType = f.text()
+		case deliveryBody:
+			d.Body = f.text()
+		case deliveryStatus:
+			d.Status = engine.DeliveryStatus(f.text())
+		case deliveryAttempt:
+			d.Attempt = f.int()
+		case deliveryDue:
+			d.Due = f.time()
+		case deliveryLastError:
+			d.LastError = f.text()
+		case deliverySent:
+			d.Sent = f.int()
+		case deliveryRestart:
+			d.Restart = f.int()
+		case deliveryCreatedAt:
+			d.CreatedAt = f.time()
+		case deliveryTriedAt:
+			d.TriedAt = f.time()
+		case deliveryLastStatus:
+			d.LastStatus = f.int()
+		case deliveryLastAnswer:
+			d.LastAnswer = f.text()
+		case deliveryToken:
+			d.Token = f.text()
+		}
+		return true
+	})
+	return d, err
+}

@@ -1,0 +1,68 @@
+package bolt
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func FuzzDecodeRecord(f *testing.F) {
+	id := uuid.UUID{1}
+	key := local.NewDeliveryKey(id, 1)
+	run := &engine.Run{ChatID: "chat", Hook: "agent", Message: "hello", Sync: true, Timeout: time.Minute, AcceptedAt: time.Now(),
+		Key: &engine.Key{ID: [32]byte{1}}}
+	f.Add(encodeRun(run))
+	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
+		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}")}}, "token"))
+	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now()}))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// As it is, which the checksum refuses, and as a record that has a good one.
+		e := newEncoder(len(data))
+		e.data = append(e.data, data...)
+		for _, data := range [][]byte{data, seal(id[:], e.data), seal(key[:], bytes.Clone(e.data))} {
+			before := bytes.Clone(data)
+			record, err := decodeRun(id, data)
+			_, chatErr := chatOf(id[:], data)
+			if err == nil && chatErr != nil {
+				t.Errorf("the record can be read, but not its chat: %v", chatErr)
+			}
+			if err == nil {
+				// What was understood can be written and read again.
+				again, err := decodeRun(id, seal(id[:], encodeRun(record.Run)))
+				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Message != record.Run.Message {
+					t.Errorf("got %+v, %v, want %+v", again.Run, err, record.Run)
+				}
+			}
+			_, _ = decodeDelivery(key, data)
+			if !bytes.Equal(before, data) {
+				t.Error("reading changed the record")
+			}
+		}
+	})
+}
+
+func TestADamagedRecordIsRefused(t *testing.T) {
+	id := uuid.New()
+	data := seal(id[:], encodeRun(&engine.Run{ChatID: "chat", Message: "hello"}))
+	if _, err := decodeRun(uuid.New(), data); err == nil {
+		t.Error("it is found at another key, and nobody noticed")
+	}
+	for i := range data {
+		for _, bit := range []byte{1, 0x80} {
+			damaged := bytes.Clone(data)
+			damaged[i] ^= bit
+			if _, err := decodeRun(id, damaged); err == nil {
+				t.Errorf("byte %d changed by %x, and nobody noticed", i, bit)
+			}
+		}
+		if _, err := decodeRun(id, data[:i]); err == nil {
+			t.Errorf("cut to %d bytes, and nobody noticed", i)
+		}
+	}
+}

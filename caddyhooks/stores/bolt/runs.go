@@ -1,0 +1,358 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func (s runs) Add(_ context.Context, run *engine.Run, terms engine.Terms) error {
+	run.AcceptedAt = s.clock.Now()
+	data := encodeRun(run)
+	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
+		if terms.Settings != s.revision {
+			return engine.ErrSettingsChanged
+		}
+		if run.Key != nil {
+			if first := firstWithKey(t, run.Key.ID); first != nil && !terms.Limits.KeyExpired(first.AcceptedAt, t.now) {
+				return run.Repeats(first)
+			}
+		}
+		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
+			return err
+		}
+		id, err := s.ids.Next(t.now)
+		if err != nil {
+			return err
+		}
+		run.ID = id.String()
+		t.append(runsBucket, id[:], seal(id[:], data))
+		if run.Key != nil {
+			s.putKey(t, id, run, terms.Limits)
+		}
+		t.undo = append(t.undo, s.queue.Push(run.ChatID, id))
+		return nil
+	}})
+}
+
+func (s runs) Claim(_ context.Context, batch engine.Batch) ([]*engine.Claim, error) {
+	s.mu.Lock()
+	idle := !s.queue.Ready(s.clock.Now())
+	s.mu.Unlock()
+	if idle {
+		return nil, nil
+	}
+	ch := &change{claim: batch, node: s.node}
+	if err := s.committer.do(ch); err != nil {
+		return nil, err
+	}
+	return s.readClaimed(ch.claims)
+}
+
+// claim takes runs from the queue and writes down that they are started.
+func (d *Database) claim(t *transaction, node *local.Node, batch engine.Batch) []local.Claimed {
+	claimed, undo := d.queue.Claim(node, batch, t.now)
+	t.undo = append(t.undo, undo)
+	for _, c := range claimed {
+		t.put(startsBucket, c.ID[:], encodeStarts(c.Attempt))
+	}
+	return claimed
+}
+
+func encodeStarts(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
+
+// readClaimed reads the runs that were claimed. One that cannot be read is left out; it comes back when its lease is over.
+// The error says so if there is nothing else.
+func (s runs) readClaimed(claimed []local.Claimed) (claims []*engine.Claim, err error) {
+	if len(claimed) == 0 {
+		return nil, nil
+	}
+	var unreadable error
+	now := s.clock.Now()
+	err = s.view(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(runsBucket)
+		for _, c := range claimed {
+			record, err := decodeRun(c.ID, bucket.Get(c.ID[:]))
+			if err != nil {
+				unreadable = fmt.Errorf("reading run %s: %w", c.ID, err)
+				continue
+			}
+			claims = append(claims, c.Claim(record.Run, s.nodes.Awaits(record.Run, s.node, now)))
+		}
+		return nil
+	})
+	if err == nil && len(claims) == 0 {
+		err = unreadable
+	}
+	return claims, err
+}
+
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until := s.clock.Now().Add(lease)
+	s.node.KeepAlive(until)
+	lost, cancelled = s.queue.Renew(claims, until)
+	return lost, cancelled, nil
+}
+
+func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
+	ch := &change{claim: next, node: s.node}
+	if end.Requeue {
+		ch.apply = func(t *transaction) error { return s.requeue(t, claim) }
+	} else {
+		record := s.ended(claim, end)
+		var data []byte
+		if claim.Token != "" { // otherwise how often it was started is only known when it ends
+			data = encodeEnded(record, claim.Token)
+		}
+		ch.size = len(data)
+		for _, d := range end.Deliveries {
+			ch.size += len(d.Body)
+		}
+		ch.apply = func(t *transaction) error { return s.end(t, claim, record, data) }
+	}
+	if err := s.committer.do(ch); err != nil {
+		return nil, err
+	}
+	claims, _ := s.readClaimed(ch.claims) // the end is stored, and that is what was asked for
+	return claims, nil
+}
+
+// ended is the record of a run that ends now.
+func (s runs) ended(claim *engine.Claim, end engine.End) *engine.Record {
+	now := s.clock.Now()
+	record := &engine.Record{Run: claim.Run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome}
+	if claim.Token != "" {
+		record.Attempts, record.StartedAt = end.Started(claim)
+	}
+	for _, d := range end.Deliveries {
+		record.Deliveries = append(record.Deliveries, d.Created(now))
+	}
+	return record
+}
+
+// end moves a run to the ended ones.
+func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, data []byte) error {
+	id, ok := s.queue.Holds(claim)
+	if !ok {
+		return s.repeated(t, id, claim)
+	}
+	var place engine.Record
+	s.queue.Describe(id, &place)
+	if data == nil {
+		record.Attempts = place.Attempts
+		data = encodeEnded(record, "")
+	}
+	t.delete(runsBucket, id[:])
+	t.delete(startsBucket, id[:])
+	t.append(endedBucket, id[:], seal(id[:], data))
+	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {
+		s.deleteKey(t, id, key.ID[:])
+	}
+	for _, d := range record.Deliveries {
+		key := local.NewDeliveryKey(id, d.Index)
+		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
+		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, d.Due) })
+	}
+	s.ending[id] = place
+	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
+	t.after = append(t.after, func() {
+		delete(s.ending, id)
+		s.nodes.TellEnded(record.Run.ID)
+		if len(record.Deliveries) > 0 {
+			s.nodes.TellDue()
+		}
+	})
+	return nil
+}
+
+// requeue puts a run back to the head of its chat.
+func (s runs) requeue(t *transaction, claim *engine.Claim) error {
+	id, ok := s.queue.Holds(claim)
+	if !ok || claim.Token == "" {
+		return s.repeated(t, id, claim)
+	}
+	if claim.Attempt > 1 {
+		t.put(startsBucket, id[:], encodeStarts(claim.Attempt-1))
+	} else {
+		t.delete(startsBucket, id[:])
+	}
+	t.undo = append(t.undo, s.queue.Requeue(id))
+	return nil
+}
+
+// repeated returns nil if a claim does not hold because its run was ended or requeued under this very claim.
+func (s runs) repeated(t *transaction, id uuid.UUID, claim *engine.Claim) error {
+	if claim.Token == "" {
+		return engine.ErrClaimLost
+	}
+	if s.queue.WasRequeued(claim) {
+		return nil
+	}
+	same := false
+	_ = fieldsOf(id[:], t.bucket(endedBucket).Get(id[:]), func(n protowire.Number, f field) bool {
+		same = same || n == endToken && f.text() == claim.Token
+		return !same
+	})
+	if !same {
+		return engine.ErrClaimLost
+	}
+	return nil
+}
+
+func (s runs) Cancel(_ context.Context, runID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id) {
+		return engine.ErrNotFound
+	}
+	return nil
+}
+
+// describe fills in where a run is that has not ended, and reports false if it has, or never was.
+func (d *Database) describe(id uuid.UUID, record *engine.Record) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	place, ending := d.ending[id]
+	if !ending {
+		if !d.queue.Has(id) {
+			return false
+		}
+		d.queue.Describe(id, &place)
+	}
+	record.Status, record.Attempts, record.StartedAt = place.Status, place.Attempts, place.StartedAt
+	return true
+}
+
+func (s runs) Get(_ context.Context, runID string) (record *engine.Record, err error) {
+	id, ok := local.ParseID(runID)
+	if !ok {
+		return nil, engine.ErrNotFound
+	}
+	var place engine.Record
+	s.describe(id, &place) // first: if it ends before we look, it is found among those that have ended
+	err = s.view(func(tx *bbolt.Tx) error {
+		data := tx.Bucket(endedBucket).Get(id[:])
+		ended := data != nil
+		if !ended {
+			if data = tx.Bucket(runsBucket).Get(id[:]); data == nil {
+				return engine.ErrNotFound
+			}
+		}
+		if record, err = decodeRun(id, data); err != nil {
+			return fmt.Errorf("reading run %s: %w", runID, err)
+		}
+		if !ended {
+			record.Status, record.Attempts, record.StartedAt = place.Status, place.Attempts, place.StartedAt
+			return nil
+		}
+		record.Deliveries, err = deliveriesOf(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return record, nil
+}
+
+func (s runs) List(ctx context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
+	var cursor []byte
+	if query.Cursor != "" {
+		id, ok := local.ParseID(query.Cursor)
+		if !ok {
+			return nil, "", engine.ErrCursor
+		}
+		cursor = id[:]
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		newest := newestFirst(tx, cursor, runsBucket, endedBucket)
+		size := 0
+		for looked := 0; ; looked++ {
+			id, data := newest()
+			if id == nil {
+				next = ""
+				return nil
+			}
+			if len(page) == query.Limit || looked == local.ListLooksAt || size > listReads {
+				return nil
+			}
+			size += len(data)
+			next = uuid.UUID(id).String()
+			record, err := decodeRun(uuid.UUID(id), data)
+			if err != nil {
+				return fmt.Errorf("reading run %s: %w", next, err)
+			}
+			since := record.Status == "" && !s.describe(uuid.UUID(id), record)
+			if since || query.Selects(record) {
+				page = append(page, record.Listed())
+			}
+		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	// Some may have ended since. What is said about them must not be older than what was said before.
+	current := page[:0]
+	for _, record := range page {
+		if record.Status == "" {
+			if record, err = s.Get(ctx, record.Run.ID); errors.Is(err, engine.ErrNotFound) {
+				continue
+			} else if err != nil {
+				return nil, "", err
+			}
+			if !query.Selects(record) {
+				continue
+			}
+			record = record.Listed()
+		}
+		current = append(current, record)
+	}
+	return current, next, nil
+}
+
+// listReads is how many bytes of runs a query reads before it leaves the rest to the next one.
+const listReads = 32 << 20
+
+// newestFirst walks over what is in some buckets, from the greatest key that is less than cursor, if there is one.
+func newestFirst(tx *bbolt.Tx, cursor []byte, buckets ...[]byte) func() (key, value []byte) {
+	type walk struct {
+		*bbolt.Cursor
+		key, value []byte
+	}
+	var walks []*walk
+	for _, bucket := range buckets {
+		w := &walk{Cursor: tx.Bucket(bucket).Cursor()}
+		walks = append(walks, w)
+		if cursor != nil {
+			if key, _ := w.Seek(cursor); key != nil {
+				w.key, w.value = w.Prev()
+				continue
+			}
+		}
+		w.key, w.value = w.Last()
+	}
+	return func() (key, value []byte) {
+		newest := walks[0]
+		for _, w := range walks[1:] {
+			if bytes.Compare(w.key, newest.key) > 0 {
+				newest = w
+			}
+		}
+		key, value = newest.key, newest.value
+		if key != nil {
+			newest.key, newest.value = newest.Prev()
+		}
+		return key, value
+	}
+}

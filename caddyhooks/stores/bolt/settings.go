@@ -1,0 +1,53 @@
+package bolt
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func (s settings) Load(context.Context) (settings []byte, revision int64, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		settings = slices.Clone(tx.Bucket(metaBucket).Get(settingsKey))
+		revision = revisionOf(tx)
+		return nil
+	})
+	return settings, revision, err
+}
+
+// revisionOf reads the revision of the settings. A file of before there were revisions has the first one.
+func revisionOf(tx *bbolt.Tx) int64 {
+	meta := tx.Bucket(metaBucket)
+	if revision, n := binary.Uvarint(meta.Get(revisionKey)); n > 0 {
+		return int64(revision)
+	}
+	if meta.Get(settingsKey) != nil {
+		return 1
+	}
+	return 0
+}
+
+func (s settings) Revision(context.Context) (int64, error) { return s.savedRevision.Load(), nil }
+
+func (s settings) Save(_ context.Context, settings []byte, from int64) (revision int64, err error) {
+	err = s.committer.do(&change{size: len(settings), apply: func(t *transaction) error {
+		if from != s.revision {
+			return engine.ErrSettingsChanged
+		}
+		s.revision++
+		revision = s.revision
+		t.undo = append(t.undo, func() { s.revision-- })
+		t.put(metaBucket, settingsKey, settings)
+		t.put(metaBucket, revisionKey, binary.AppendUvarint(nil, uint64(revision)))
+		t.after = append(t.after, func() {
+			s.savedRevision.Store(revision)
+			s.nodes.TellSettingsChanged()
+		})
+		return nil
+	}})
+	return revision, err
+}

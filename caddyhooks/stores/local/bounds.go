@@ -1,0 +1,9 @@
+package local
+
+// Bounds of one call, so that it does not hold up others.
+const (
+	// ListLooksAt is how many runs or deliveries a query looks at before it leaves the rest to the next page.
+	ListLooksAt = 10_000
+	// PruneStep is how much Prune forgets at once.
+	PruneStep = 200
+)

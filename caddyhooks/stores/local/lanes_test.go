@@ -1,0 +1,206 @@
+package local
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// chatsInOrder is what Lanes promises, written as plainly as can be.
+type chatsInOrder struct {
+	chats map[string][]uuid.UUID
+	held  map[string]uuid.UUID
+	ready []string // chats whose first run may start, longest-ready first
+}
+
+func (m *chatsInOrder) offer(chat string) {
+	if _, held := m.held[chat]; !held && len(m.chats[chat]) > 0 && !slices.Contains(m.ready, chat) {
+		m.ready = append(m.ready, chat)
+	}
+}
+
+func (m *chatsInOrder) unready(chat string) {
+	m.ready = slices.DeleteFunc(m.ready, func(c string) bool { return c == chat })
+}
+
+func (m *chatsInOrder) queued() (n int) {
+	for _, runs := range m.chats {
+		n += len(runs)
+	}
+	return n
+}
+
+// TestLanesDoWhatAPlainModelDoes drives both with the same random operations.
+func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var lanes Lanes
+	var ids IDs
+	model := &chatsInOrder{chats: map[string][]uuid.UUID{}, held: map[string]uuid.UUID{}}
+	now := time.Now()
+	someHeld := func() (string, uuid.UUID, bool) {
+		chats := make([]string, 0, len(model.held))
+		for chat := range model.held {
+			chats = append(chats, chat)
+		}
+		if len(chats) == 0 {
+			return "", uuid.UUID{}, false
+		}
+		slices.Sort(chats)
+		chat := chats[random.IntN(len(chats))]
+		return chat, model.held[chat], true
+	}
+	for step := range 200_000 {
+		chat := fmt.Sprint("chat ", random.IntN(20))
+		pushes := 3
+		if step/10_000%2 == 1 {
+			pushes = 1 // let it run empty from time to time
+		}
+		switch op := random.IntN(pushes + 5); {
+		case op < pushes:
+			id, err := ids.Next(now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lanes.Push(chat, id)
+			model.chats[chat] = append(model.chats[chat], id)
+			model.offer(chat)
+		case op == pushes && random.IntN(3) == 0: // the first of a chat is taken, or another one, which cannot be
+			runs := model.chats[chat]
+			if len(runs) == 0 {
+				break
+			}
+			i := random.IntN(min(2, len(runs)))
+			_, held := model.held[chat]
+			if ok := lanes.Hold(runs[i]); ok != (i == 0 && !held) {
+				t.Fatalf("step %d: held run %d of a chat: %t", step, i, ok)
+			} else if ok {
+				model.unready(chat)
+				model.held[chat] = runs[0]
+				model.chats[chat] = runs[1:]
+			}
+		case op < pushes+2:
+			id, ok := lanes.Pop()
+			if ok != (len(model.ready) > 0) {
+				t.Fatalf("step %d: popped %v, the model has %d ready", step, ok, len(model.ready))
+			}
+			if ok {
+				chat := model.ready[0]
+				if want := model.chats[chat][0]; id != want {
+					t.Fatalf("step %d: popped %v, want %v", step, id, want)
+				}
+				model.unready(chat)
+				model.held[chat] = id
+				model.chats[chat] = model.chats[chat][1:]
+			}
+		case op == pushes+2: // a popped one is over, or, one time in four, it is not after all
+			if chat, id, ok := someHeld(); ok {
+				gone := lanes.Done(id)
+				if random.IntN(4) == 0 {
+					lanes.Undo(gone)
+					model.unready(chat)
+					break
+				}
+				delete(model.held, chat)
+				model.offer(chat)
+			}
+		case op == pushes+3:
+			if chat, id, ok := someHeld(); ok {
+				lanes.Return(id)
+				delete(model.held, chat)
+				model.chats[chat] = slices.Insert(model.chats[chat], 0, id)
+				model.offer(chat)
+			}
+		default: // a queued one is withdrawn, or not after all
+			if runs := model.chats[chat]; len(runs) > 0 {
+				i := random.IntN(len(runs))
+				gone := lanes.Done(runs[i])
+				if len(runs) == 1 {
+					model.unready(chat)
+				}
+				if random.IntN(4) == 0 {
+					lanes.Undo(gone)
+					model.offer(chat)
+					break
+				}
+				model.chats[chat] = slices.Delete(slices.Clone(runs), i, i+1)
+			}
+		}
+		if lanes.Queued() != model.queued() || lanes.QueuedIn(chat) != len(model.chats[chat]) {
+			t.Fatalf("step %d: %d queued, %d in %s; the model has %d and %d", step,
+				lanes.Queued(), lanes.QueuedIn(chat), chat, model.queued(), len(model.chats[chat]))
+		}
+	}
+}
+
+func TestABusyChatDoesNotStarveTheOthers(t *testing.T) {
+	var lanes Lanes
+	var ids IDs
+	push := func(chat string) uuid.UUID {
+		id, err := ids.Next(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes.Push(chat, id)
+		return id
+	}
+	for range 10 {
+		push("busy")
+	}
+	quiet := push("quiet")
+	first, _ := lanes.Pop()
+	lanes.Done(first)
+	if second, ok := lanes.Pop(); !ok || second != quiet {
+		t.Error("the quiet chat is not next")
+	}
+}
+
+func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
+	var lanes Lanes
+	var ids IDs
+	var all []uuid.UUID
+	for i := range 70 * slabPiece {
+		id, err := ids.Next(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes.Push(fmt.Sprint(i), id)
+		all = append(all, id)
+	}
+	for _, id := range all {
+		lanes.Done(id)
+	}
+	if lanes.places != nil || lanes.Queued() != 0 {
+		t.Error("the empty lanes still hold their memory")
+	}
+	if lanes.Push("chat", all[0]); lanes.Queued() != 1 {
+		t.Error("and cannot be used again")
+	}
+}
+
+func TestIDsAreInOrderEvenIfTheClockIsNot(t *testing.T) {
+	var ids IDs
+	now := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
+	last := uuid.UUID{}
+	for _, clock := range []time.Time{now, now, now.Add(time.Microsecond), now.Add(-time.Hour), now.Add(-time.Hour), now.Add(time.Second)} {
+		id, err := ids.Next(clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id.String() <= last.String() || id.Version() != 7 || id.Variant() != uuid.RFC4122 {
+			t.Errorf("%v after %v, version %d", id, last, id.Version())
+		}
+		last = id
+	}
+	if got := IDTime(last); !got.Equal(now.Add(time.Second).Truncate(time.Millisecond)) {
+		t.Errorf("the id is of %v", got)
+	}
+	var later IDs
+	later.After(last)
+	if id, _ := later.Next(now); id.String() <= last.String() {
+		t.Errorf("%v after %v", id, last)
+	}
+}

@@ -1,0 +1,291 @@
+package local
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// Queue keeps unfinished runs in order, and knows who claimed which of them. It is not safe for concurrent use.
+//
+// Most changes return an undo function, for a store that has to write the change down as well and may fail to. Of several
+// changes the last must be undone first.
+type Queue struct {
+	nodes    *Nodes
+	lanes    Lanes
+	claimed  map[uuid.UUID]*holding
+	expired  map[uuid.UUID]*holding // of queued runs that nobody has claimed since their lease was over
+	starts   map[uuid.UUID]int      // of queued runs that have been started before, how often
+	requeued map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
+	expiry   time.Time              // no lease is over before
+}
+
+// holding is a claimed run.
+type holding struct {
+	Claimed
+	node    *Node
+	expires time.Time
+	cancel  bool // somebody wants it to be cancelled
+}
+
+// Claimed is a run that was handed out.
+type Claimed struct {
+	ID        uuid.UUID
+	Token     string
+	Attempt   int
+	StartedAt time.Time
+}
+
+// Claim is the claim on a run.
+func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
+	return &engine.Claim{Run: run, Token: c.Token, Attempt: c.Attempt, StartedAt: c.StartedAt,
+		Waited: c.StartedAt.Sub(run.AcceptedAt), Awaited: awaited}
+}
+
+// NewQueue makes an empty queue. Nodes are told when there is something to claim.
+func NewQueue(nodes *Nodes) *Queue {
+	return &Queue{
+		nodes:    nodes,
+		claimed:  make(map[uuid.UUID]*holding),
+		expired:  make(map[uuid.UUID]*holding),
+		starts:   make(map[uuid.UUID]int),
+		requeued: make(map[uuid.UUID]string),
+	}
+}
+
+// ParseID reads a run id in the one form that is given out.
+func ParseID(text string) (uuid.UUID, bool) {
+	id, err := uuid.Parse(text)
+	return id, err == nil && id.String() == text
+}
+
+// QueueSize is what a Queue holds.
+type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued int }
+
+// Size is what the queue holds. All of it is 0 when all runs have ended.
+func (q *Queue) Size() QueueSize {
+	return QueueSize{q.lanes.Queued(), len(q.claimed), len(q.starts), len(q.requeued)}
+}
+
+// QueuedIn is how many runs of a chat wait.
+func (q *Queue) QueuedIn(chat string) int { return q.lanes.QueuedIn(chat) }
+
+// Ready reports whether there is a run to claim, now that leases may be over.
+func (q *Queue) Ready(now time.Time) bool {
+	q.expire(now)
+	return q.lanes.Ready()
+}
+
+// Admit reports whether there is room for another run of a chat.
+func (q *Queue) Admit(chat string, limits engine.Limits) error {
+	if limits.Queue > 0 && q.lanes.Queued() >= limits.Queue {
+		return engine.ErrQueueFull
+	}
+	if limits.Chat > 0 && q.lanes.QueuedIn(chat) >= limits.Chat {
+		return engine.ErrChatFull
+	}
+	return nil
+}
+
+// Push queues a run as the last of its chat, and tells the nodes if it can be claimed.
+func (q *Queue) Push(chat string, id uuid.UUID) (undo func()) {
+	if q.lanes.Push(chat, id) {
+		q.nodes.TellClaimable()
+	}
+	return func() { q.lanes.Done(id) }
+}
+
+// SetStarts notes how often a queued run has been started before.
+func (q *Queue) SetStarts(id uuid.UUID, starts int) {
+	if starts > 0 {
+		q.starts[id] = starts
+	}
+}
+
+// Claim hands out runs to a node.
+func (q *Queue) Claim(node *Node, batch engine.Batch, now time.Time) (claims []Claimed, undo func()) {
+	q.expire(now)
+	for len(claims) < batch.Max {
+		id, ok := q.lanes.Pop()
+		if !ok {
+			break
+		}
+		h := &holding{
+			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: now},
+			node:    node, expires: now.Add(batch.Lease),
+		}
+		delete(q.starts, id)
+		delete(q.requeued, id)
+		delete(q.expired, id)
+		q.claimed[id] = h
+		q.expectExpiry(h.expires)
+		claims = append(claims, h.Claimed)
+	}
+	return claims, func() {
+		for i := len(claims) - 1; i >= 0; i-- {
+			if h := q.claimed[claims[i].ID]; h != nil { // unless the lease was over before the attempt to write it down
+				q.putBack(h.ID, h.Attempt-1)
+			}
+		}
+	}
+}
+
+func (q *Queue) expectExpiry(at time.Time) {
+	if q.expiry.IsZero() || at.Before(q.expiry) {
+		q.expiry = at
+	}
+}
+
+// expire puts runs back whose lease is over. Their start counts.
+func (q *Queue) expire(now time.Time) {
+	if q.expiry.IsZero() || now.Before(q.expiry) {
+		return
+	}
+	q.expiry = time.Time{}
+	for id, h := range q.claimed {
+		if now.Before(h.expires) {
+			q.expectExpiry(h.expires)
+		} else {
+			q.putBack(id, h.Attempt)
+			q.expired[id] = h
+			q.nodes.TellClaimable()
+		}
+	}
+}
+
+// takeBack lets a claim hold again whose lease was over, if nobody has claimed the run since.
+func (q *Queue) takeBack(id uuid.UUID, token string) *holding {
+	h := q.expired[id]
+	if h == nil || h.Token != token || !q.lanes.Hold(id) {
+		return nil
+	}
+	delete(q.expired, id)
+	delete(q.starts, id)
+	q.claimed[id] = h
+	q.expectExpiry(h.expires)
+	return h
+}
+
+func (q *Queue) putBack(id uuid.UUID, starts int) {
+	delete(q.claimed, id)
+	q.SetStarts(id, starts)
+	q.lanes.Return(id)
+}
+
+// Holds reports whether a claim is in force, and returns the id of its run. A claim whose lease is over is in force until
+// somebody else claims the run. A claim without a token is in force as long as the run is queued.
+func (q *Queue) Holds(claim *engine.Claim) (uuid.UUID, bool) {
+	id, ok := ParseID(claim.Run.ID)
+	if !ok {
+		return id, false
+	}
+	if claim.Token == "" {
+		_, queued := q.lanes.Has(id)
+		return id, queued
+	}
+	h := q.claimed[id]
+	if h == nil {
+		h = q.takeBack(id, claim.Token)
+	}
+	return id, h != nil && h.Token == claim.Token
+}
+
+// WasRequeued reports whether the run of a claim is queued because it was requeued under this very claim.
+func (q *Queue) WasRequeued(claim *engine.Claim) bool {
+	id, ok := ParseID(claim.Run.ID)
+	return ok && claim.Token != "" && q.requeued[id] == claim.Token
+}
+
+// Renew lets claims hold until a time. It returns claims that do not hold any more, and those to be cancelled.
+func (q *Queue) Renew(claims []*engine.Claim, expires time.Time) (lost, cancelled []*engine.Claim) {
+	for _, claim := range claims {
+		id, holds := q.Holds(claim)
+		h := q.claimed[id]
+		if !holds || h == nil {
+			lost = append(lost, claim)
+			continue
+		}
+		h.expires = expires
+		q.expectExpiry(expires)
+		if h.cancel {
+			cancelled = append(cancelled, claim)
+		}
+	}
+	return lost, cancelled
+}
+
+// Cancel tells the node that carries out a run, and reports whether there is one.
+func (q *Queue) Cancel(id uuid.UUID) bool {
+	h := q.claimed[id]
+	if h == nil {
+		return false
+	}
+	h.cancel = true
+	signal(h.node.cancelled)
+	return true
+}
+
+// Requeue puts a claimed run back as if it had not been started.
+func (q *Queue) Requeue(id uuid.UUID) (undo func()) {
+	h := q.claimed[id]
+	q.requeued[id] = h.Token
+	q.putBack(id, h.Attempt-1)
+	q.nodes.TellClaimable()
+	return func() {
+		if q.lanes.Hold(id) {
+			delete(q.requeued, id)
+			delete(q.starts, id)
+			q.claimed[id] = h
+			q.expectExpiry(h.expires)
+		}
+	}
+}
+
+// Unclaim takes claims back that nobody was told of. The next claim of such a run counts like this one.
+func (q *Queue) Unclaim(claims []Claimed) {
+	for _, c := range claims {
+		if h := q.claimed[c.ID]; h != nil && h.Token == c.Token {
+			q.putBack(c.ID, c.Attempt-1)
+		}
+	}
+}
+
+// Remove takes a run out for good, claimed or queued.
+func (q *Queue) Remove(id uuid.UUID) (undo func()) {
+	h, expired, starts, requeued := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id]
+	removed := q.lanes.Done(id)
+	delete(q.claimed, id)
+	delete(q.expired, id)
+	delete(q.starts, id)
+	delete(q.requeued, id)
+	return func() {
+		if h != nil {
+			q.claimed[id] = h
+			q.expectExpiry(h.expires)
+		}
+		if expired != nil {
+			q.expired[id] = expired
+		}
+		q.SetStarts(id, starts)
+		if requeued != "" {
+			q.requeued[id] = requeued
+		}
+		q.lanes.Undo(removed)
+	}
+}
+
+// Has reports whether a run is unfinished.
+func (q *Queue) Has(id uuid.UUID) bool {
+	here, _ := q.lanes.Has(id)
+	return here
+}
+
+// Describe fills in where an unfinished run is.
+func (q *Queue) Describe(id uuid.UUID, record *engine.Record) {
+	record.Status, record.Attempts, record.StartedAt = engine.Queued, q.starts[id], time.Time{}
+	if h := q.claimed[id]; h != nil {
+		record.Status, record.Attempts, record.StartedAt = engine.Running, h.Attempt, h.StartedAt
+	}
+}

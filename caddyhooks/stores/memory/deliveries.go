@@ -1,0 +1,182 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// delivery finds a delivery in the record of its run.
+func (d *Data) delivery(key local.DeliveryKey) (record *run, found *engine.Delivery) {
+	if record = d.runs[key.Run()]; record != nil {
+		for _, found := range record.Deliveries {
+			if found.Index == key.Index() {
+				return record, found
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (s deliveries) Claim(_ context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	taken, wait := s.outbox.Take(s.node, batch, now)
+	for _, t := range taken {
+		_, d := s.delivery(t.Key)
+		given := *d
+		given.Token, given.TriedAt = t.Token, now
+		due = append(due, &given)
+	}
+	return due, wait, nil
+}
+
+func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
+	return s.outbox.Renew(held, s.clock.Now().Add(lease)), nil
+}
+
+func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := local.KeyOf(d)
+	if err != nil {
+		return engine.ErrClaimLost
+	}
+	now := s.clock.Now()
+	record, known := s.delivery(key)
+	holds, due := s.outbox.Finish(key, d.Token, throttles, now)
+	switch {
+	case holds && record != nil:
+	case known != nil && d.Token != "" && known.Token == d.Token:
+		return nil // it was done before
+	default:
+		return engine.ErrClaimLost
+	}
+	s.replace(key, record, d.Settled(pause, now))
+	if due || d.Status == engine.Pending {
+		s.nodes.TellOthersDue(s.node)
+	}
+	return nil
+}
+
+// replace puts a delivery in the place of the known one, or none if it is nil.
+func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Delivery) {
+	d.bytes -= record.size()
+	i := slices.IndexFunc(record.Deliveries, func(d *engine.Delivery) bool { return d.Index == key.Index() })
+	if delivery != nil {
+		record.Deliveries[i] = delivery
+	} else {
+		record.Deliveries = slices.Delete(slices.Clone(record.Deliveries), i, i+1)
+	}
+	d.bytes += record.size()
+	if delivery != nil && delivery.Status == engine.Pending {
+		d.outbox.Add(delivery.Destination(), key, delivery.Due)
+	} else {
+		d.outbox.Remove(key)
+	}
+	d.noteOver(key.Run())
+}
+
+func (s deliveries) Get(_ context.Context, id string) (*engine.Delivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := local.ParseDeliveryID(id)
+	if err != nil {
+		return nil, err
+	}
+	_, d := s.delivery(key)
+	if d == nil {
+		return nil, engine.ErrNotFound
+	}
+	given := *d
+	return &given, nil
+}
+
+func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, record, d, err := s.unsent(id)
+	if err != nil {
+		return nil, err
+	}
+	retried := d.Retried(s.clock.Now())
+	s.outbox.Unthrottle(d.Destination())
+	s.replace(key, record, retried)
+	s.nodes.TellDue()
+	given := *retried
+	return &given, nil
+}
+
+func (s deliveries) Drop(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, record, _, err := s.unsent(id)
+	if err != nil {
+		return err
+	}
+	s.replace(key, record, nil)
+	return nil
+}
+
+// unsent finds a delivery that is dead, or pending and not claimed.
+func (d *Data) unsent(id string) (key local.DeliveryKey, record *run, found *engine.Delivery, err error) {
+	if key, err = local.ParseDeliveryID(id); err != nil {
+		return key, nil, nil, err
+	}
+	record, found = d.delivery(key)
+	switch {
+	case found == nil:
+		err = engine.ErrNotFound
+	case found.Status == engine.Delivered:
+		err = engine.ErrDelivered
+	case found.Status == engine.Pending && d.outbox.IsClaimed(key, d.clock.Now()):
+		err = engine.ErrUnderWay
+	}
+	return key, record, found, err
+}
+
+func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if query.Limit <= 0 {
+		return nil, "", nil
+	}
+	var cursor local.DeliveryKey
+	end := len(s.order)
+	if query.Cursor != "" {
+		if cursor, err = local.ParseDeliveryID(query.Cursor); err != nil {
+			return nil, "", engine.ErrCursor
+		}
+		if end = s.olderThan(cursor.Run()); end < len(s.order) {
+			end++ // the run of the cursor may have another one
+		}
+	}
+	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
+		if looked == local.ListLooksAt {
+			return page, engine.DeliveryID(s.order[i+1].String(), 0), nil // all of that run have been looked at
+		}
+		record := s.runs[s.order[i]]
+		if record == nil {
+			continue
+		}
+		for _, d := range slices.Backward(record.Deliveries) {
+			key := local.NewDeliveryKey(s.order[i], d.Index)
+			if query.Cursor != "" && bytes.Compare(key[:], cursor[:]) >= 0 {
+				continue
+			}
+			if len(page) == query.Limit {
+				return page, next, nil
+			}
+			next = engine.DeliveryID(d.RunID, d.Index)
+			if query.Selects(d) {
+				page = append(page, d.WithoutBody())
+			}
+		}
+	}
+	return page, "", nil
+}

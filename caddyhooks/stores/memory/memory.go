@@ -1,0 +1,396 @@
+// Package memory is a store in memory, for trying things out and for tests.
+package memory
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func init() {
+	caddy.RegisterModule(Memory{})
+}
+
+// Memory keeps runs and live settings in memory. They survive a reload of the configuration, and are gone when the
+// process ends. When they come to 512 MB, it forgets finished runs, and takes no more when there are none left to forget.
+type Memory struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Memory) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.stores.memory",
+		New: func() caddy.Module { return new(Memory) },
+	}
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	store memory
+func (*Memory) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return caddyconf.ReadBlock(d, "the memory store")
+}
+
+// StoreKey names the data of an instance.
+func (Memory) StoreKey(instance string) string { return "memory:" + instance }
+
+// OpenStore makes an empty store.
+func (Memory) OpenStore(context.Context, string) (engine.Store, error) { return New().Open(), nil }
+
+// Data is what a store in memory holds. Every node that opens it gets a store of its own.
+type Data struct {
+	clock local.Clock
+	nodes local.Nodes
+
+	mu       sync.Mutex
+	ids      local.IDs
+	queue    *local.Queue
+	outbox   *local.Outbox
+	runs     map[uuid.UUID]*run
+	order    []uuid.UUID              // of all runs, and of some that are forgotten
+	over     expirations              // runs that have ended, and so have their deliveries
+	keys     map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
+	keyOrder []*engine.Run            // the oldest first; some may have lost their key
+	bytes    int                      // of runs and deliveries
+	settings []byte
+	revision int64
+}
+
+// run is a record, and the token of the claim under which it ended.
+type run struct {
+	engine.Record
+	endedBy string
+}
+
+// New makes empty data.
+func New() *Data {
+	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run)}
+	d.queue = local.NewQueue(&d.nodes)
+	return d
+}
+
+// Open makes a store for another node.
+func (d *Data) Open() engine.Store { return &store{d, d.nodes.Join(d.clock.Now())} }
+
+// store is one node's opening of the data.
+type store struct {
+	*Data
+	node *local.Node
+}
+
+// Each subject of a store is a type of its own, since they have methods of the same name.
+type (
+	runs       struct{ *store }
+	deliveries struct{ *store }
+	settings   struct{ *store }
+)
+
+func (s *store) Node() string                  { return s.node.Name() }
+func (s *store) Runs() engine.Runs             { return runs{s} }
+func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
+func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Watch() engine.Watch           { return s.node }
+
+// Close takes this node out. The data stays for the others.
+func (s *store) Close() error {
+	s.nodes.Leave(s.node)
+	return nil
+}
+
+const maxBytes = 512 << 20
+
+// size is about what a run takes in memory, with its deliveries.
+func (r *run) size() int {
+	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON)
+	for _, d := range r.Deliveries {
+		n += 512 + len(d.Body) + len(d.LastAnswer)
+	}
+	return n
+}
+
+func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	if terms.Settings != s.revision {
+		return engine.ErrSettingsChanged
+	}
+	if added.Key != nil {
+		if first := s.keys[added.Key.ID]; first != nil && !terms.Limits.KeyExpired(first.AcceptedAt, now) {
+			return added.Repeats(first)
+		}
+	}
+	if err := s.queue.Admit(added.ChatID, terms.Limits); err != nil {
+		return err
+	}
+	record := &run{Record: engine.Record{Run: added, Status: engine.Queued}}
+	for s.bytes+record.size() > maxBytes {
+		if !s.forgetOldest(now) {
+			return engine.ErrQueueFull
+		}
+	}
+	id, err := s.ids.Next(now)
+	if err != nil {
+		return err
+	}
+	added.ID, added.AcceptedAt = id.String(), now
+	s.runs[id] = record
+	s.order = append(s.order, id)
+	s.bytes += record.size()
+	if added.Key != nil {
+		s.addKey(added, terms.Limits)
+	}
+	s.queue.Push(added.ChatID, id)
+	return nil
+}
+
+func (d *Data) addKey(run *engine.Run, limits engine.Limits) {
+	first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: run.Key}
+	d.keys[run.Key.ID] = first
+	d.keyOrder = append(d.keyOrder, first)
+	for limits.Keys > 0 && len(d.keyOrder) > limits.Keys {
+		d.forgetOldestKey()
+	}
+}
+
+func (d *Data) forgetOldestKey() {
+	oldest := d.keyOrder[0]
+	d.keyOrder = d.keyOrder[1:]
+	if d.keys[oldest.Key.ID] == oldest {
+		delete(d.keys, oldest.Key.ID)
+	}
+}
+
+func (s runs) Claim(_ context.Context, batch engine.Batch) ([]*engine.Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claim(batch), nil
+}
+
+func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
+	now := s.clock.Now()
+	claimed, _ := s.queue.Claim(s.node, batch, now)
+	for _, c := range claimed {
+		run := s.runs[c.ID].Run
+		claims = append(claims, c.Claim(run, s.nodes.Awaits(run, s.node, now)))
+	}
+	return claims
+}
+
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until := s.clock.Now().Add(lease)
+	s.node.KeepAlive(until)
+	lost, cancelled = s.queue.Renew(claims, until)
+	return lost, cancelled, nil
+}
+
+func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, holds := s.queue.Holds(claim)
+	ended := s.runs[id]
+	switch {
+	case holds && end.Requeue && claim.Token != "":
+		s.queue.Requeue(id)
+	case holds && !end.Requeue:
+		s.end(id, claim, end)
+	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:
+		// It was done before.
+	default:
+		return nil, engine.ErrClaimLost
+	}
+	claims := s.claim(next)
+	if s.nodes.Shared() && s.queue.Ready(s.clock.Now()) {
+		s.nodes.TellClaimable() // others may have a free worker
+	}
+	return claims, nil
+}
+
+func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
+	now := s.clock.Now()
+	before := s.runs[id]
+	s.queue.Describe(id, &before.Record)
+	s.queue.Remove(id)
+	if key := before.Run.Key; key != nil && end.Outcome.ForgetsKey() {
+		if first := s.keys[key.ID]; first != nil && first.ID == before.Run.ID {
+			delete(s.keys, key.ID)
+		}
+	}
+	// Whoever submitted the run may still look at it, so it is not changed.
+	ended := &run{endedBy: claim.Token, Record: engine.Record{
+		Run: before.Run.Kept(), Status: end.Outcome.Status, Attempts: before.Attempts, StartedAt: before.StartedAt,
+		FinishedAt: now, Outcome: end.Outcome,
+	}}
+	if claim.Token != "" {
+		ended.Attempts, ended.StartedAt = end.Started(claim)
+	}
+	for _, d := range end.Deliveries {
+		d = d.Created(now)
+		ended.Deliveries = append(ended.Deliveries, d)
+		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), d.Due)
+	}
+	s.bytes += ended.size() - before.size()
+	s.runs[id] = ended
+	s.noteOver(id)
+	s.nodes.TellEnded(before.Run.ID)
+	if len(end.Deliveries) > 0 {
+		s.nodes.TellDue()
+	}
+}
+
+// noteOver lets a run be forgotten in time, unless a delivery of it is still pending.
+func (d *Data) noteOver(id uuid.UUID) {
+	if record := d.runs[id]; !record.HasPending() {
+		d.over.add(record.OverSince(), id)
+	}
+}
+
+func (s runs) Cancel(_ context.Context, runID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id) {
+		return engine.ErrNotFound
+	}
+	return nil
+}
+
+func (s runs) Get(_ context.Context, runID string) (*engine.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := local.ParseID(runID)
+	if !ok || s.runs[id] == nil {
+		return nil, engine.ErrNotFound
+	}
+	record := s.show(id)
+	for i, d := range record.Deliveries {
+		record.Deliveries[i] = d.WithoutBody()
+	}
+	return record, nil
+}
+
+// show returns a copy of a record that can be given away.
+func (d *Data) show(id uuid.UUID) *engine.Record {
+	record := d.runs[id].Record
+	if !record.Status.Ended() {
+		d.queue.Describe(id, &record)
+	}
+	record.Deliveries = slices.Clone(record.Deliveries)
+	return &record
+}
+
+func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if query.Limit <= 0 {
+		return nil, "", nil
+	}
+	end := len(s.order)
+	if query.Cursor != "" {
+		cursor, ok := local.ParseID(query.Cursor)
+		if !ok {
+			return nil, "", engine.ErrCursor
+		}
+		end = s.olderThan(cursor)
+	}
+	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
+		if len(page) == query.Limit || looked == local.ListLooksAt {
+			return page, s.order[i+1].String(), nil
+		}
+		if s.runs[s.order[i]] == nil {
+			continue
+		}
+		if record := s.show(s.order[i]); query.Selects(record) {
+			page = append(page, record.Listed())
+		}
+	}
+	return page, "", nil
+}
+
+// olderThan is how many of the runs in order are older than the one given.
+func (d *Data) olderThan(id uuid.UUID) int {
+	n, _ := slices.BinarySearchFunc(d.order, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return n
+}
+
+// Prune forgets old runs and keys.
+func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	for range local.PruneStep {
+		oldKey := len(s.keyOrder) > 0 && limits.KeyExpired(s.keyOrder[0].AcceptedAt, now)
+		if oldKey {
+			s.forgetOldestKey()
+		}
+		oldRun := limits.Retention > 0 && s.forgetOldest(now.Add(-limits.Retention))
+		if !oldKey && !oldRun {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// forgetOldest forgets the run that was over first, if it was so at a time.
+func (d *Data) forgetOldest(at time.Time) bool {
+	for {
+		id, ok := d.over.take(at)
+		if !ok {
+			return false
+		}
+		record := d.runs[id]
+		if record == nil || record.HasPending() || record.OverSince().After(at) {
+			continue // it has been forgotten, or is noted again
+		}
+		delete(d.runs, id)
+		d.bytes -= record.size()
+		if len(d.order) > 1000 && len(d.order) > 2*len(d.runs) {
+			d.order = slices.DeleteFunc(d.order, func(id uuid.UUID) bool { return d.runs[id] == nil })
+		}
+		return true
+	}
+}
+
+func (s settings) Load(context.Context) ([]byte, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.Data.settings), s.revision, nil
+}
+
+func (s settings) Revision(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, nil
+}
+
+func (s settings) Save(_ context.Context, settings []byte, from int64) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from != s.revision {
+		return 0, engine.ErrSettingsChanged
+	}
+	s.Data.settings = bytes.Clone(settings)
+	s.revision++
+	s.nodes.TellSettingsChanged()
+	return s.revision, nil
+}
+
+// Interface guards
+var (
+	_ engine.StoreOpener    = (*Memory)(nil)
+	_ caddyfile.Unmarshaler = (*Memory)(nil)
+)

@@ -1,0 +1,319 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var deliveryLeaseChecks = []check{
+	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
+	{"a renewed delivery stays", renewedDeliveryStays},
+	{"a late renewal holds while nobody else has the delivery", lateDeliveryRenewalHolds},
+	{"a late Settle holds while nobody else has the delivery", lateSettleHolds},
+	{"only the last token of a delivery holds when the lease is over", onlyLastDeliveryTokenHolds},
+	{"Renew returns just the deliveries that are lost", renewReturnsLostDeliveries},
+	{"deliveries with tokens that were never given out do not hold", forgedDeliveryTokens},
+	{"a Settle that is repeated does nothing", repeatedSettle},
+	{"a lost delivery leaves its room to others", lostDeliveryLeavesRoom},
+}
+
+// abandonDeliveries claims deliveries, which must be these, and lets the lease pass.
+func (s *store) abandonDeliveries(want ...*engine.Delivery) []*engine.Delivery {
+	s.t.Helper()
+	got, _ := s.claimDeliveries(engine.DeliveryBatch{Max: 100, Lease: shortLease})
+	s.areThese(got, want)
+	s.advance(shortLease + slack)
+	return got
+}
+
+// takesAgain waits until deliveries whose lease is over are handed out again.
+func (s *store) takesAgain(want ...*engine.Delivery) []*engine.Delivery {
+	s.t.Helper()
+	var got []*engine.Delivery
+	eventually(s.t, "the deliveries are handed out again", func() bool {
+		due, _ := s.due(100)
+		got = append(got, due...)
+		return len(got) >= len(want)
+	})
+	s.areThese(got, want)
+	return got
+}
+
+// isLostDelivery expects that a delivery is not the caller's any more, and that settling it changes nothing.
+func (s *store) isLostDelivery(d *engine.Delivery) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	before, errBefore := s.Deliveries().Get(ctx, d.ID)
+	for _, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead, engine.Pending} {
+		late := *d
+		late.Status, late.LastError, late.Attempt = status, "too late", d.Attempt+1
+		if err := s.Deliveries().Settle(ctx, &late, time.Hour, engine.Throttle{To: d.Destination(), Pause: time.Hour}); !isClaimLost(err) {
+			s.t.Errorf("settling a delivery that is lost: got %v, want ErrClaimLost", err)
+		}
+	}
+	s.deliveryNotRenewed(d)
+	after, errAfter := s.Deliveries().Get(ctx, d.ID)
+	if !errors.Is(errAfter, errBefore) {
+		s.t.Errorf("getting it: got %v and then %v", errBefore, errAfter)
+	}
+	same(s.t, "a lost delivery", after, before)
+}
+
+func (s *store) deliveryNotRenewed(d *engine.Delivery) {
+	s.t.Helper()
+	if lost := s.renewDeliveries(longLease, d); len(lost) != 1 || lost[0] != d {
+		s.t.Errorf("renewing a delivery that is lost: got %v lost, want the delivery", lost)
+	}
+}
+
+func (s *store) renewDeliveries(lease time.Duration, held ...*engine.Delivery) (lost []*engine.Delivery) {
+	s.t.Helper()
+	lost, err := s.Deliveries().Renew(s.t.Context(), held, lease)
+	if err != nil {
+		s.t.Fatalf("renewing %d deliveries: %v", len(held), err)
+	}
+	return lost
+}
+
+// staysWith expects that deliveries are renewed.
+func (s *store) staysWith(lease time.Duration, held ...*engine.Delivery) {
+	s.t.Helper()
+	if lost := s.renewDeliveries(lease, held...); len(lost) > 0 {
+		s.t.Errorf("renewing %d deliveries: %d are lost, want none", len(held), len(lost))
+	}
+}
+
+func deliveryLeaseEnds(t *testing.T, s *store) {
+	_, deliveries := s.endWith(2)
+	old := s.abandonDeliveries(deliveries...)
+	got := s.takesAgain(deliveries...)
+	s.lasted("the time between attempts", got[0].TriedAt.Sub(old[0].TriedAt), shortLease+slack)
+	for _, d := range old {
+		s.isLostDelivery(d)
+	}
+	s.noneDue()
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.settle(got[1], engine.Pending, time.Hour, "busy")
+	for i, d := range old {
+		s.isLostDelivery(d)
+		if known := s.delivery(d.ID); known.Status != got[i].Status || known.LastError != got[i].LastError {
+			t.Errorf("it is %s with %q", known.Status, known.LastError)
+		}
+	}
+	s.handsOut(10, nil, time.Hour)
+	s.advance(time.Hour)
+	got = s.handsOut(10, got[1:], notATime)
+	s.isLostDelivery(old[1])
+	s.settle(got[0], engine.Delivered, 0, "")
+}
+
+func renewedDeliveryStays(_ *testing.T, s *store) {
+	_, deliveries := s.endWith(3)
+	got, _ := s.claimDeliveries(engine.DeliveryBatch{Max: 10, Lease: time.Hour})
+	s.areThese(got, deliveries)
+	s.staysWith(3*time.Hour, got[1])
+	s.staysWith(longLease, got[2])
+	s.advance(50 * time.Minute)
+	s.takes(nil)
+	s.advance(20 * time.Minute)
+	s.takesAgain(deliveries[0])
+	s.takes(nil)
+	s.advance(2 * time.Hour)
+	s.takesAgain(deliveries[1])
+	s.takes(nil)
+	s.isLostDelivery(got[0])
+	s.isLostDelivery(got[1])
+	s.settle(got[2], engine.Delivered, 0, "")
+}
+
+// Two leases are over. Somebody claims one of the deliveries; the other one stays with the caller.
+func lateDeliveryRenewalHolds(t *testing.T, s *store) {
+	_, deliveries := s.endWith(2)
+	got := s.abandonDeliveries(deliveries...)
+	s.staysWith(shortLease, got...)
+	s.takes(nil)
+	s.advance(10 * shortLease)
+	var again []*engine.Delivery
+	eventually(t, "a delivery is handed out again", func() bool {
+		again, _ = s.due(1)
+		return len(again) > 0
+	})
+	lost := s.renewDeliveries(longLease, got...)
+	if len(lost) != 1 || lost[0].ID != again[0].ID {
+		t.Fatalf("%d deliveries are lost, want one", len(lost))
+	}
+	s.isLostDelivery(lost[0])
+	for _, d := range got {
+		if d != lost[0] {
+			s.takes(nil)
+			s.settle(d, engine.Delivered, 0, "")
+		}
+	}
+	s.settle(again[0], engine.Delivered, 0, "")
+}
+
+func lateSettleHolds(_ *testing.T, s *store) {
+	_, deliveries := s.endWith(3)
+	got := s.abandonDeliveries(deliveries...)
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.settle(got[1], engine.Dead, 0, "gone")
+	s.settle(got[2], engine.Pending, time.Hour, "busy")
+	s.handsOut(10, nil, time.Hour)
+	s.advance(time.Hour)
+	s.handsOut(10, got[2:], notATime)
+}
+
+func onlyLastDeliveryTokenHolds(_ *testing.T, s *store) {
+	_, deliveries := s.endWith(1)
+	first := s.abandonDeliveries(deliveries...)[0]
+	second := s.abandonDeliveries(deliveries...)[0]
+	s.claimDeliveries(engine.DeliveryBatch{Lease: shortLease}) // a store may look for leases that are over then
+	s.isLostDelivery(first)
+	for _, token := range []string{"", "forged", second.Token + "0"} {
+		forged := *second
+		forged.Token = token
+		s.isLostDelivery(&forged)
+	}
+	s.staysWith(longLease, second)
+	s.takes(nil)
+	s.settle(second, engine.Delivered, 0, "")
+}
+
+func renewReturnsLostDeliveries(t *testing.T, s *store) {
+	s.staysWith(longLease)
+	_, deliveries := s.endWith(1)
+	lost := s.abandonDeliveries(deliveries...)
+	held := s.takesAgain(deliveries...)
+	_, others := s.endWith(5)
+	held = append(held, s.takes(others)...)
+	s.settle(held[1], engine.Delivered, 0, "")
+	s.settle(held[2], engine.Dead, 0, "gone")
+	s.settle(held[3], engine.Pending, time.Hour, "busy")
+	lost = append(lost, held[1:4]...)
+	got := s.renewDeliveries(longLease, append(held[:6:6], lost[0])...)
+	if len(got) != len(lost) {
+		t.Fatalf("%d are lost, want %d", len(got), len(lost))
+	}
+	for _, d := range lost {
+		if !slices.Contains(got, d) { // the very deliveries that were passed in
+			t.Errorf("delivery %s is not said to be lost", d.ID)
+		}
+	}
+	for _, d := range append(held[:1:1], held[4:]...) {
+		s.settle(d, engine.Delivered, 0, "")
+	}
+}
+
+func forgedDeliveryTokens(_ *testing.T, s *store) {
+	_, deliveries := s.endWith(3)
+	with := func(d *engine.Delivery, token string) *engine.Delivery {
+		other := *d
+		other.Token = token
+		return &other
+	}
+	forged := func(d *engine.Delivery, real string) {
+		s.t.Helper()
+		for _, token := range []string{
+			"", "forged", "0", "1", "\x00", uuid.NewString(), real + "0", strings.Repeat("z", len(real)), strings.Repeat("0123456789abcdef", 1<<12),
+		} {
+			s.isLostDelivery(with(d, token))
+		}
+	}
+	forged(deliveries[0], "") // it is not under way
+	got := s.takes(deliveries)
+	forged(got[0], got[0].Token)
+	s.isLostDelivery(with(got[0], got[1].Token))
+	s.isLostDelivery(with(got[1], got[0].Token))
+	s.staysWith(longLease, got...)
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.settle(got[1], engine.Dead, 0, "gone")
+	s.settle(got[2], engine.Pending, time.Hour, "busy")
+	for i, d := range got {
+		forged(d, d.Token)
+		s.isLostDelivery(with(d, got[(i+1)%3].Token))
+	}
+	unknown := *got[0]
+	unknown.RunID = uuid.NewString()
+	unknown.ID = engine.DeliveryID(unknown.RunID, unknown.Index)
+	forged(&unknown, "")
+	s.isLostDelivery(&unknown)
+}
+
+// repeats expects a Settle with a token by which the delivery was settled before to return nil, and to change nothing.
+func (s *store) repeats(d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) {
+	s.t.Helper()
+	before := s.delivery(d.ID)
+	given := *d
+	if err := s.Deliveries().Settle(s.t.Context(), &given, pause, throttles...); err != nil {
+		s.t.Errorf("settling delivery %s again: %v", d.ID, err)
+	}
+	same(s.t, "the delivery that was settled again", s.delivery(d.ID), before)
+}
+
+// Once the delivery was handed out again, or dropped, it is left open whether Settle returns nil or ErrClaimLost.
+func repeatedSettle(t *testing.T, s *store) {
+	_, deliveries := s.endWith(3)
+	got := s.takes(deliveries)
+	for i, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead, engine.Pending} {
+		s.settle(got[i], status, time.Hour, "why")
+		s.advance(time.Minute)
+		s.repeats(got[i], time.Hour)
+		other := *got[i]
+		other.Attempt, other.LastError = 17, "something else"
+		for _, otherStatus := range []engine.DeliveryStatus{engine.Pending, engine.Delivered, engine.Dead} {
+			other.Status = otherStatus
+			s.repeats(&other, time.Minute, engine.Throttle{To: other.Destination(), Pause: 10 * time.Hour})
+		}
+		s.deliveryNotRenewed(got[i])
+	}
+	s.handsOut(10, nil, 59*time.Minute) // not later by the throttle, nor sooner by the other pause
+
+	nothingMore := func(d *engine.Delivery) {
+		t.Helper()
+		late := *d
+		late.Status = engine.Dead
+		if err := s.Deliveries().Settle(t.Context(), &late, 0); err != nil && !isClaimLost(err) {
+			t.Errorf("settling with a token that was used up: %v", err)
+		}
+	}
+	s.advance(time.Hour)
+	waiting := *got[2]
+	again := s.handsOut(10, []*engine.Delivery{&waiting}, notATime)
+	nothingMore(got[2])
+	s.staysWith(longLease, again...)
+	s.settle(again[0], engine.Delivered, 0, "")
+	s.repeats(again[0], 0)
+
+	// A delivery that is retried is not given up by the Settle from before.
+	dead := *got[1]
+	s.retry(&dead)
+	nothingMore(got[1])
+	again = s.handsOut(10, []*engine.Delivery{&dead}, notATime)
+	nothingMore(got[1])
+	s.settle(again[0], engine.Dead, 0, "gone")
+	s.drop(again[0])
+	nothingMore(again[0])
+	if _, err := s.Deliveries().Get(t.Context(), again[0].ID); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("a delivery that was dropped: %v", err)
+	}
+	s.noneDue()
+}
+
+func lostDeliveryLeavesRoom(_ *testing.T, s *store) {
+	busy := s.endTo(engine.PerHost+2, toHost)
+	chats := s.endTo(2, toChat)
+	s.abandonDeliveries(append(busy[:engine.PerHost:engine.PerHost], chats[0])...)
+	got := s.takesAgain(append(busy[:engine.PerHost:engine.PerHost], chats[0])...)
+	s.takes(nil)
+	s.settle(got[0], engine.Delivered, 0, "")
+	s.settle(got[len(got)-1], engine.Delivered, 0, "")
+	s.takes([]*engine.Delivery{busy[engine.PerHost], chats[1]})
+	s.takes(nil)
+}
