@@ -1,4 +1,4 @@
-// Command xcaddy is Caddy with this module in it, for trying it out without a build:
+// Command xcaddy is Caddy with this module built in:
 //
 //	go run ./xcaddy run --config Caddyfile.example
 package main
