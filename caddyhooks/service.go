@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
@@ -161,16 +163,20 @@ func (s *service) change(edit func(in *instance, live *Settings) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.tryChange(edit)
-	for range 10 {
-		if !errors.Is(err, engine.ErrSettingsChanged) {
-			break
+	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
+		if pause > maxChangePause {
+			return conflictf("the settings are being changed elsewhere again and again; try again")
 		}
+		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
 		if err = s.refreshLocked(context.Background()); err == nil {
 			err = s.tryChange(edit)
 		}
 	}
 	return err
 }
+
+// maxChangePause bounds the pauses between attempts to save: about 4 s in all.
+const maxChangePause = 2 * time.Second
 
 func (s *service) tryChange(edit func(in *instance, live *Settings) error) error {
 	newest := s.newest()
