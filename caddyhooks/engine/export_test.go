@@ -7,3 +7,6 @@ func (e *Engine) Remembered() int {
 	defer e.mu.Unlock()
 	return len(e.running) + len(e.callers) + len(e.sending)
 }
+
+// CancelWords is how often the store has left word that a run is to be cancelled.
+func (e *Engine) CancelWords() uint64 { return e.leases.cancelWords.Load() }

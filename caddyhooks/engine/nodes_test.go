@@ -36,8 +36,15 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func() engine.Store
 	})
 }
 
-// quickly is for when another node has to be told, and does not find out by itself when it next renews its leases.
-const quickly = 3 * time.Second
+// longLease is for tests in which a node must be told of something: it does not find out by itself, since it renews its
+// leases every twenty minutes.
+func longLease(c engine.Config) engine.Config {
+	c.Lease = time.Hour
+	return c
+}
+
+// quickly is long before the next renewal of a long lease.
+const quickly = time.Minute
 
 // shortLease is for tests in which a lease has to end in real time.
 const shortLease = 600 * time.Millisecond
@@ -102,8 +109,8 @@ func TestCallerGetsTheAnswerOfTheOtherNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onEveryStore(t, func(t *testing.T, open func() engine.Store) {
-				a := startOn(t, open(), acceptsOnly(config(echo)))
-				b := startOn(t, open(), config(runner))
+				a := startOn(t, open(), longLease(acceptsOnly(config(echo))))
+				b := startOn(t, open(), longLease(config(runner)))
 				run := syncRun("chat", tc.message)
 				if tc.schema != "" {
 					run.Schema = json.RawMessage(tc.schema)
@@ -128,8 +135,8 @@ func TestCallerGetsTheAnswerOfTheOtherNode(t *testing.T) {
 
 func TestCancelEndsARunOnTheOtherNodeAtOnce(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
-		a := startOn(t, open(), acceptsOnly(config(echo)))
-		b := startOn(t, open(), config(hang))
+		a := startOn(t, open(), longLease(acceptsOnly(config(echo))))
+		b := startOn(t, open(), longLease(config(hang)))
 		run := newRun("chat", "")
 		run.Timeout = time.Hour
 		submit(t, a, run)
@@ -146,24 +153,26 @@ func TestCancelEndsARunOnTheOtherNodeAtOnce(t *testing.T) {
 func TestFindReturnsAsSoonAsTheOtherNodeHasEndedARun(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
 		release := make(chan struct{})
-		a := startOn(t, open(), acceptsOnly(config(echo)))
-		startOn(t, open(), config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
+		a := startOn(t, open(), longLease(acceptsOnly(config(echo))))
+		startOn(t, open(), longLease(config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
 			<-release
 			return engine.Reply{Text: "done"}, nil
-		})))
+		}))))
 		run := newRun("chat", "")
 		submit(t, a, run)
 		eventually(t, "it runs", isRunning(t, a, run))
-		var group sync.WaitGroup
+		var group, asking sync.WaitGroup
+		asking.Add(5)
 		for range 5 {
 			group.Go(func() {
-				record, err := a.Find(t.Context(), run.ID, 30*time.Second)
+				asking.Done()
+				record, err := a.Find(t.Context(), run.ID, time.Hour)
 				if err != nil || record.Status != engine.Completed || record.Outcome.Text != "done" {
 					t.Errorf("got %+v, %v", record, err)
 				}
 			})
 		}
-		time.Sleep(10 * time.Millisecond)
+		asking.Wait()
 		begin := time.Now()
 		close(release)
 		group.Wait()
@@ -175,14 +184,15 @@ func TestFindReturnsAsSoonAsTheOtherNodeHasEndedARun(t *testing.T) {
 
 func TestCallerThatGoesAwayCancelsItsRunOnTheOtherNode(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
-		a := startOn(t, open(), acceptsOnly(config(echo)))
+		a := startOn(t, open(), longLease(acceptsOnly(config(echo))))
 		causes := make(chan error, 1)
-		b := startOn(t, open(), config(runnerFunc(func(ctx context.Context, _ engine.Turn) (engine.Reply, error) {
+		b := startOn(t, open(), longLease(config(runnerFunc(func(ctx context.Context, _ engine.Turn) (engine.Reply, error) {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return engine.Reply{}, ctx.Err()
-		})))
+		}))))
 		run := syncRun("chat", "")
+		run.Timeout = time.Hour
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -290,7 +300,7 @@ func TestCallerOfAFrozenNodeGetsTheAnswerOfTheOtherOne(t *testing.T) {
 		eventually(t, "the other node ends it", func() bool { return found(t, b, run).Status == engine.Completed })
 		still.open()
 		begin := time.Now()
-		if outcome := <-answered; outcome.Text != "hello" || time.Since(begin) > quickly {
+		if outcome := <-answered; outcome.Text != "hello" || time.Since(begin) > 3*time.Second {
 			t.Errorf("got %+v after %s", outcome, time.Since(begin))
 		}
 	})
@@ -344,12 +354,13 @@ func TestDeliveriesOfADeadNodeAreSentOnceByAnother(t *testing.T) {
 				t.Errorf("the dead node settles a delivery: %v", err)
 			}
 		}
-		time.Sleep(3 * shortLease)
+		eventually(t, "it is stored that they arrived", func() bool {
+			page, _, err := b.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Delivered, Limit: 10})
+			return err == nil && len(page) == 5
+		})
 		atRest(t, b)
-		page, _, err := b.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Delivered, Limit: 10})
-		if err != nil || len(page) != 5 {
-			t.Errorf("%d are delivered, %v", len(page), err)
-		}
+		mu.Lock()
+		defer mu.Unlock()
 		for id, n := range sent {
 			if n != 1 {
 				t.Errorf("%s was sent %d times", id, n)
@@ -543,7 +554,7 @@ func TestHostsAndChatsHaveTheirShareOverBothNodes(t *testing.T) {
 
 func TestStopHandsRunsToTheOtherNodeAtOnce(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
-		c := config(hang)
+		c := longLease(config(hang))
 		c.Workers, c.DrainTimeout = 1, 100*time.Millisecond
 		a := startOn(t, open(), c)
 		running, queued := newRun("running", "running"), newRun("queued", "queued")
@@ -551,15 +562,17 @@ func TestStopHandsRunsToTheOtherNodeAtOnce(t *testing.T) {
 		submit(t, a, running)
 		eventually(t, "it runs", isRunning(t, a, running))
 		submit(t, a, queued)
-		var idle atomic.Bool
-		idle.Store(true)
-		b := startOn(t, &tampered{Store: open(), idle: idle.Load}, config(echo))
-		time.Sleep(50 * time.Millisecond)
-		idle.Store(false)
+		var mayWork, asked atomic.Bool
+		b := startOn(t, &tampered{Store: open(), idle: func() bool {
+			asked.Store(true)
+			return !mayWork.Load()
+		}}, longLease(config(echo)))
+		eventually(t, "the other node has asked for runs in vain", asked.Load)
+		mayWork.Store(true)
 		a.Stop()
 		begin := time.Now()
 		for _, run := range []*engine.Run{running, queued} {
-			record, err := b.Find(t.Context(), run.ID, 30*time.Second)
+			record, err := b.Find(t.Context(), run.ID, time.Hour)
 			if err != nil || record.Status != engine.Completed || record.Attempts != 1 || record.Outcome.Text != run.Message {
 				t.Errorf("got %+v, %v", record, err)
 			}
@@ -573,7 +586,7 @@ func TestStopHandsRunsToTheOtherNodeAtOnce(t *testing.T) {
 func TestDeliveryThatTheStopBreaksOffIsSentByTheOtherNodeAtOnce(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
 		sending, sent := make(chan struct{}, 1), make(chan time.Time, 1)
-		c := config(echo)
+		c := longLease(config(echo))
 		c.DrainTimeout = 50 * time.Millisecond
 		c.Callbacks = senderFunc(func(ctx context.Context, _ *engine.Delivery) error {
 			sending <- struct{}{}
@@ -603,11 +616,12 @@ func TestDeliveryThatTheStopBreaksOffIsSentByTheOtherNodeAtOnce(t *testing.T) {
 func TestCallerIsAnsweredAlthoughTheNodeThatHasItsRunStops(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
 		var mayWork atomic.Bool
-		a := startOn(t, &tampered{Store: open(), idle: func() bool { return !mayWork.Load() }}, config(echo))
-		c := config(hang)
+		a := startOn(t, &tampered{Store: open(), idle: func() bool { return !mayWork.Load() }}, longLease(config(echo)))
+		c := longLease(config(hang))
 		c.DrainTimeout = 50 * time.Millisecond
 		b := startOn(t, open(), c)
 		run := syncRun("chat", "hello")
+		run.Timeout = time.Hour
 		answered := make(chan engine.Outcome, 1)
 		go func() {
 			outcome, err := a.Do(t.Context(), run, 0)
@@ -657,7 +671,7 @@ func TestCancelReachesARunThatTheOtherNodeIsAboutToStart(t *testing.T) {
 			}
 			cancelled <- record
 		}()
-		time.Sleep(100 * time.Millisecond) // the word of it reaches B before its turn is known
+		eventually(t, "word of it reaches B before its turn is known", func() bool { return b.CancelWords() > 0 })
 		close(hold)
 		if record := <-cancelled; record == nil || record.Status != engine.Cancelled || turns.Load() != 0 {
 			t.Errorf("%d turns of %+v", turns.Load(), record)
