@@ -86,6 +86,20 @@ func submit(t *testing.T, e *engine.Engine, run *engine.Run) {
 	}
 }
 
+// waitFor submits a run for a caller that waits for its outcome.
+func waitFor(t *testing.T, e *engine.Engine, run *engine.Run) <-chan engine.Outcome {
+	t.Helper()
+	outcomes := make(chan engine.Outcome, 1)
+	go func() {
+		outcome, err := e.Do(t.Context(), run, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		outcomes <- outcome
+	}()
+	return outcomes
+}
+
 func TestRunsOfOneChatAreCarriedOutOneAtATimeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

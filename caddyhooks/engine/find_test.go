@@ -187,14 +187,7 @@ func TestCancelEndsTheTurnOfARun(t *testing.T) {
 				run := syncRun("chat", "")
 				run.Timeout = time.Hour
 				run.CallbackURL = "https://example.com"
-				outcomes := make(chan engine.Outcome, 1)
-				go func() {
-					outcome, err := e.Do(t.Context(), run, 0)
-					if err != nil {
-						t.Error(err)
-					}
-					outcomes <- outcome
-				}()
+				outcomes := waitFor(t, e, run)
 				synctest.Wait()
 				begin := time.Now()
 				var group sync.WaitGroup

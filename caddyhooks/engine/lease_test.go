@@ -179,14 +179,7 @@ func TestRunOfAProcessThatStoodStillGoesOn(t *testing.T) {
 				run := syncRun("chat", "hello")
 				run.Timeout = 24 * time.Hour
 				run.CallbackURL = "https://example.com"
-				outcomes := make(chan engine.Outcome, 1)
-				go func() {
-					outcome, err := e.Do(t.Context(), run, 0)
-					if err != nil {
-						t.Error(err)
-					}
-					outcomes <- outcome
-				}()
+				outcomes := waitFor(t, e, run)
 				synctest.Wait()
 				still.close()
 				time.Sleep(90 * time.Second)

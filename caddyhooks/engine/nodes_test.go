@@ -285,14 +285,7 @@ func TestCallerOfAFrozenNodeGetsTheAnswerOfTheOtherOne(t *testing.T) {
 		run := syncRun("chat", "hello")
 		run.Timeout = time.Hour
 		run.CallbackURL = "https://example.com"
-		answered := make(chan engine.Outcome, 1)
-		go func() {
-			outcome, err := a.Do(t.Context(), run, 0)
-			if err != nil {
-				t.Error(err)
-			}
-			answered <- outcome
-		}()
+		answered := waitFor(t, a, run)
 		synctest.Wait()
 		still.close()
 		c.Runners = map[string]engine.Runner{"default": echo}
@@ -622,14 +615,7 @@ func TestCallerIsAnsweredAlthoughTheNodeThatHasItsRunStops(t *testing.T) {
 		b := startOn(t, open(), c)
 		run := syncRun("chat", "hello")
 		run.Timeout = time.Hour
-		answered := make(chan engine.Outcome, 1)
-		go func() {
-			outcome, err := a.Do(t.Context(), run, 0)
-			if err != nil {
-				t.Error(err)
-			}
-			answered <- outcome
-		}()
+		answered := waitFor(t, a, run)
 		eventually(t, "it is carried out", func() bool { return b.Remembered() > 0 })
 		mayWork.Store(true)
 		begin := time.Now()

@@ -402,14 +402,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 				}
 				run := syncRun("chat", "hello")
 				run.CallbackURL = tc.callback
-				outcomes := make(chan engine.Outcome, 1)
-				go func() {
-					outcome, err := e.Do(t.Context(), run, 0)
-					if err != nil {
-						t.Error(err)
-					}
-					outcomes <- outcome
-				}()
+				outcomes := waitFor(t, e, run)
 				synctest.Wait()
 				e.Stop()
 				if outcome := <-outcomes; outcome.Failure != engine.ShuttingDown || outcome.RetryAfter == 0 {

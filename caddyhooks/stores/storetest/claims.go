@@ -104,15 +104,19 @@ func claimTellsAwaited(t *testing.T, s *store) {
 	}
 }
 
-func nothingClaimedTwice(t *testing.T, s *store) {
+func nothingClaimedTwice(t *testing.T, s *store) { everythingIsClaimedOnce(t, s) }
+
+// everythingIsClaimedOnce has all nodes claim the same runs at once.
+func everythingIsClaimedOnce(t *testing.T, nodes ...*store) {
 	const chats = 60
 	for i := range chats {
-		s.addTo(fmt.Sprint("chat ", i))
+		nodes[0].addTo(fmt.Sprint("chat ", i))
 	}
 	var mu sync.Mutex
 	claimed := map[string]int{}
 	var claimers sync.WaitGroup
 	for i := range 6 {
+		s := nodes[i%len(nodes)]
 		claimers.Go(func() {
 			for {
 				claims, err := s.Runs().Claim(t.Context(), upTo(i+1))

@@ -121,17 +121,20 @@ func independentKeys(t *testing.T, s *store) {
 	s.duplicateOf(first, keyed("a", &body), engine.Limits{})
 }
 
-func oneKeyAtOnce(t *testing.T, s *store) {
+func oneKeyAtOnce(t *testing.T, s *store) { oneOfManyIsStored(t, s) }
+
+// oneOfManyIsStored has callers of all nodes add runs with the same key at once.
+func oneOfManyIsStored(t *testing.T, nodes ...*store) {
 	const rounds, callers = 10, 8
 	for range rounds {
 		key := newKey()
 		var mu sync.Mutex
-		var stored, told []string
+		var stored, refused []string
 		var adders sync.WaitGroup
-		for range callers {
+		for i := range callers {
 			adders.Go(func() {
 				run := keyed("a", key)
-				err := s.tryAdd(run, engine.Limits{})
+				err := nodes[i%len(nodes)].tryAdd(run, engine.Limits{})
 				mu.Lock()
 				defer mu.Unlock()
 				var duplicate *engine.DuplicateError
@@ -139,23 +142,23 @@ func oneKeyAtOnce(t *testing.T, s *store) {
 				case err == nil:
 					stored = append(stored, run.ID)
 				case errors.As(err, &duplicate):
-					told = append(told, duplicate.First.ID)
+					refused = append(refused, duplicate.First.ID)
 				default:
 					t.Error(err)
 				}
 			})
 		}
 		adders.Wait()
-		if len(stored) != 1 || len(told) != callers-1 {
-			t.Fatalf("%d were stored and %d told that they were not", len(stored), len(told))
+		if len(stored) != 1 || len(refused) != callers-1 {
+			t.Fatalf("%d were stored and %d refused", len(stored), len(refused))
 		}
-		for _, id := range told {
-			if id != stored[0] {
-				t.Errorf("told about %s, want %s", id, stored[0])
+		for _, first := range refused {
+			if first != stored[0] {
+				t.Errorf("refused as a duplicate of %s, want %s", first, stored[0])
 			}
 		}
 	}
-	if n := len(s.list(engine.Query{})); n != rounds {
+	if n := len(nodes[0].list(engine.Query{})); n != rounds {
 		t.Errorf("there are %d runs, want %d", n, rounds)
 	}
 }

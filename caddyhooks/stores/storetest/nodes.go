@@ -126,43 +126,7 @@ func oneClaimOverNodes(_ *testing.T, a *store) {
 	b.claimAll()
 }
 
-func nothingClaimedTwiceByNodes(t *testing.T, a *store) {
-	b := a.join()
-	const chats = 60
-	for i := range chats {
-		a.addTo(fmt.Sprint("chat ", i))
-	}
-	var mu sync.Mutex
-	claimed := map[string]int{}
-	var claimers sync.WaitGroup
-	for i, node := range []*store{a, b, a, b} {
-		claimers.Go(func() {
-			for {
-				claims, err := node.Runs().Claim(t.Context(), upTo(i+1))
-				if err != nil {
-					t.Error(err)
-				}
-				if len(claims) == 0 {
-					return
-				}
-				mu.Lock()
-				for _, claim := range claims {
-					claimed[claim.Run.ID]++
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	claimers.Wait()
-	for id, n := range claimed {
-		if n > 1 {
-			t.Errorf("run %s was claimed %d times", id, n)
-		}
-	}
-	if len(claimed) != chats {
-		t.Errorf("%d runs were claimed, want %d", len(claimed), chats)
-	}
-}
+func nothingClaimedTwiceByNodes(t *testing.T, a *store) { everythingIsClaimedOnce(t, a, a.join()) }
 
 func limitsOverNodes(_ *testing.T, a *store) {
 	b := a.join()
@@ -194,41 +158,7 @@ func keysOverNodes(_ *testing.T, a *store) {
 	a.add(keyed("a", first.Key))
 }
 
-func oneKeyOverNodes(t *testing.T, a *store) {
-	b := a.join()
-	for range 10 {
-		key := newKey()
-		var mu sync.Mutex
-		var stored, told []string
-		var adders sync.WaitGroup
-		for _, node := range []*store{a, b, a, b, a, b} {
-			adders.Go(func() {
-				run := keyed("a", key)
-				err := node.tryAdd(run, engine.Limits{})
-				mu.Lock()
-				defer mu.Unlock()
-				var duplicate *engine.DuplicateError
-				switch {
-				case err == nil:
-					stored = append(stored, run.ID)
-				case errors.As(err, &duplicate):
-					told = append(told, duplicate.First.ID)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		adders.Wait()
-		if len(stored) != 1 || len(told) != 5 {
-			t.Fatalf("%d were stored and %d told that they were not", len(stored), len(told))
-		}
-		for _, id := range told {
-			if id != stored[0] {
-				t.Errorf("told about %s, want %s", id, stored[0])
-			}
-		}
-	}
-}
+func oneKeyOverNodes(t *testing.T, a *store) { oneOfManyIsStored(t, a, a.join()) }
 
 // A claims a run and stands still. When it goes on, its lease is over and B has the run.
 func frozenNode(t *testing.T, a *store) {

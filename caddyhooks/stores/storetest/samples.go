@@ -1,0 +1,78 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// newRun makes a run that has no more than it needs.
+func newRun(chat string) *engine.Run {
+	return &engine.Run{ChatID: chat, Hook: "agent", Action: engine.Agent, Message: "a message to " + chat, MemoryPreset: "disabled",
+		Timeout: time.Minute}
+}
+
+// fullRun makes a run in which every field is set, also those that the store sets.
+func fullRun(t *testing.T, chat string) *engine.Run {
+	t.Helper()
+	run := &engine.Run{
+		ID:     "not the store's",
+		ChatID: chat, Hook: "github", Action: engine.Agent, Name: "a label",
+		Message: "line one\nline two", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
+		Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte("{\"type\":\t\"object\"}"),
+		Sync: true, CallbackURL: "https://example.com/callback?a=b", Channel: "log", To: "somebody",
+		Timeout: 90*time.Second + 7*time.Millisecond, AcceptedAt: time.Now().Add(-1000 * time.Hour),
+		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Runner:      "a runner", Key: newKey(), Owner: "a node",
+	}
+	allSet(t, run)
+	return run
+}
+
+// newKey makes a key that nobody has used.
+func newKey() *engine.Key {
+	var key engine.Key
+	for _, half := range [][]byte{key.ID[:16], key.ID[16:], key.Body[:16], key.Body[16:]} {
+		id := uuid.New()
+		copy(half, id[:])
+	}
+	return &key
+}
+
+// ended is how most runs end.
+func ended() engine.End {
+	return engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "an answer", HasText: true}}
+}
+
+// endedWith is the end of a run with deliveries.
+func endedWith(deliveries ...*engine.Delivery) engine.End {
+	end := ended()
+	end.Deliveries = deliveries
+	return end
+}
+
+// endedAs is the end of a run that gave no answer.
+func endedAs(status engine.Status, failure engine.Failure) engine.End {
+	return engine.End{Outcome: engine.Outcome{Status: status, Failure: failure, Message: "why"}}
+}
+
+// newDelivery makes a delivery in which every field is set but Attempt, LastError and Token, and Channel and To or Callback.
+// It shares its destination with no other. CreatedAt and Due are wrong: the store has to set them.
+func newDelivery(run *engine.Run, index int) *engine.Delivery {
+	d := &engine.Delivery{
+		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, RunStatus: engine.Completed,
+		Callback:    fmt.Sprintf("https://%s.example.com/callback", run.ID),
+		ContentType: "text/plain; charset=utf-8", Body: fmt.Sprintf("body %d of run %s", index, run.ID),
+		Sent: 2, Status: engine.Pending, Restart: 3,
+		CreatedAt: time.Now().Add(-1000 * time.Hour), TriedAt: time.Now().Add(-2000 * time.Hour), Due: time.Now().Add(5000 * time.Hour),
+		LastStatus: 503, LastAnswer: "not \xff now",
+	}
+	if index > 0 {
+		d.Callback, d.Channel, d.To = "", "log", fmt.Sprintf("somebody %d of %s", index, run.ID)
+	}
+	return d
+}
