@@ -111,18 +111,22 @@ func (in *instance) compileSaved(live Settings) *activeSettings {
 	return active
 }
 
-// putInForce puts live settings in force. An instance without compiled settings keeps those it has.
+// putInForce puts live settings in force, for each instance as they were compiled for it.
 func (s *service) putInForce(live Settings, revision int64, compiled []*activeSettings) {
 	s.live, s.revision = live, revision
 	for i, in := range s.instances {
-		active := compiled[i]
-		if active == nil {
-			kept := *in.active.Load()
-			active = &kept
-		}
-		active.revision = revision
-		in.active.Store(active)
+		in.use(compiled[i], revision)
 	}
+}
+
+// use puts settings in force for the next request. If they are nil, the instance keeps those it has.
+func (in *instance) use(active *activeSettings, revision int64) {
+	if active == nil {
+		kept := *in.active.Load()
+		active = &kept
+	}
+	active.revision = revision
+	in.active.Store(active)
 }
 
 // Destruct stops the engine when no configuration uses it any more.
@@ -243,16 +247,8 @@ func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activ
 func (s *service) catchUp(in *instance) *activeSettings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	active := in.active.Load()
-	if active.revision == s.revision {
-		return active
+	if in.active.Load().revision != s.revision {
+		in.use(in.compileSaved(s.live), s.revision)
 	}
-	newer := in.compileSaved(s.live)
-	if newer == nil {
-		kept := *active
-		newer = &kept
-	}
-	newer.revision = s.revision
-	in.active.Store(newer)
-	return newer
+	return in.active.Load()
 }

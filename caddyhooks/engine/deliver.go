@@ -46,7 +46,9 @@ func (e *Engine) deliver() {
 // sendDue starts an attempt for each delivery that is due, as far as there is room, and says how long until there is more,
 // negative if that is not a question of time.
 func (e *Engine) sendDue() (wait time.Duration) {
-	room := min(attemptsAtOnce-int(e.attempts.Load()), unsettledAtOnce-int(e.unsettled.Load()))
+	e.mu.Lock()
+	room := min(attemptsAtOnce-int(e.attempts.Load()), unsettledAtOnce-len(e.sending))
+	e.mu.Unlock()
 	if room <= 0 {
 		return -1 // an attempt that ends signals
 	}
@@ -62,13 +64,13 @@ func (e *Engine) sendDue() (wait time.Duration) {
 	}
 	for _, d := range due {
 		e.attempts.Add(1)
-		attempt := e.beginAttempt(d)
+		ctx, attempt := e.beginAttempt(d)
 		e.workers.Add(1)
 		go func() {
 			defer e.workers.Done()
 			defer signal(e.sendMore)
 			defer e.endAttempt(attempt)
-			e.protect("sending a delivery", func() { e.sendOnce(attempt, d, askedAt) })
+			e.protect("sending a delivery", func() { e.sendOnce(ctx, d, askedAt) })
 		}()
 	}
 	return wait
@@ -77,35 +79,32 @@ func (e *Engine) sendDue() (wait time.Duration) {
 // attempting is a delivery that this node has claimed, until its end is stored.
 type attempting struct {
 	claimed *Delivery // for its id and token
-	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
 
-func (e *Engine) beginAttempt(d *Delivery) *attempting {
-	attempt := &attempting{claimed: &Delivery{ID: d.ID, RunID: d.RunID, Index: d.Index, Token: d.Token}}
-	attempt.ctx, attempt.cancel = context.WithCancelCause(e.base)
-	e.unsettled.Add(1)
+func (e *Engine) beginAttempt(d *Delivery) (context.Context, *attempting) {
+	ctx, cancel := context.WithCancelCause(e.base)
+	attempt := &attempting{claimed: &Delivery{ID: d.ID, RunID: d.RunID, Index: d.Index, Token: d.Token}, cancel: cancel}
 	e.mu.Lock()
-	e.sending[attempt.claimed] = attempt
+	e.sending[attempt] = struct{}{}
 	e.mu.Unlock()
-	return attempt
+	return ctx, attempt
 }
 
 func (e *Engine) endAttempt(attempt *attempting) {
 	attempt.cancel(nil)
 	e.mu.Lock()
-	delete(e.sending, attempt.claimed)
+	delete(e.sending, attempt)
 	e.mu.Unlock()
-	e.unsettled.Add(-1)
 }
 
 // sendOnce makes one attempt and stores how it went. askedAt is when the delivery was claimed.
-func (e *Engine) sendOnce(attempt *attempting, d *Delivery, askedAt time.Time) {
+func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	config := e.config.Load()
 	if time.Since(askedAt) > e.lease()/3 {
 		_ = e.renewLeases() // the process stood still: the store tells whether the claim holds
 	}
-	if errors.Is(context.Cause(attempt.ctx), ErrClaimLost) {
+	if errors.Is(context.Cause(ctx), ErrClaimLost) {
 		e.attempts.Add(-1)
 		return
 	}
@@ -113,10 +112,10 @@ func (e *Engine) sendOnce(attempt *attempting, d *Delivery, askedAt time.Time) {
 	d.Attempt++
 	d.LastStatus, d.LastAnswer = 0, ""
 	began := time.Now()
-	err := send(attempt.ctx, config, d)
+	err := send(ctx, config, d)
 	e.attempts.Add(-1)
 	e.metrics().DeliveryAttempted(d, time.Since(began), err)
-	if err != nil && errors.Is(context.Cause(attempt.ctx), ErrClaimLost) {
+	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		return // another node sends it
 	}
 	if err != nil && e.base.Err() != nil {
@@ -215,7 +214,7 @@ func (e *Engine) giveUpOverdue(config *Config, host string) {
 		}
 		var all sync.WaitGroup
 		for _, d := range overdue {
-			attempt := e.beginAttempt(d)
+			_, attempt := e.beginAttempt(d)
 			all.Go(func() {
 				defer e.endAttempt(attempt)
 				err := errors.New("the host could not be reached for a day")

@@ -35,16 +35,15 @@ type Engine struct {
 	configs []*Config // all that are attached, the one in force last; under mu
 
 	mu      sync.Mutex
-	active  int                       // workers that have a run, or are about to get one
-	running map[string]*turnUnderWay  // by run
-	callers map[string]chan Outcome   // of Do, by run: for an outcome that cannot be read from the store
-	sending map[*Delivery]*attempting // deliveries that this node has claimed
+	active  int                      // workers that have a run, or are about to get one
+	running map[string]*turnUnderWay // by run
+	callers map[string]chan Outcome  // of Do, by run: for an outcome that cannot be read from the store
+	sending map[*attempting]struct{} // deliveries that this node has claimed
 
 	workerFree chan struct{} // a worker has gone, or there may be work for a new one
 	sendMore   chan struct{} // there may be deliveries to send, or room to send more
 	renewNow   chan struct{} // leases are to be renewed before their time
-	attempts   atomic.Int32  // at deliveries that are under way …
-	unsettled  atomic.Int32  // … and those whose end is being stored
+	attempts   atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
 	breakers   breakers
 	leases     leases
 
@@ -80,7 +79,7 @@ func New(store Store) *Engine {
 		store:      store,
 		running:    make(map[string]*turnUnderWay),
 		callers:    make(map[string]chan Outcome),
-		sending:    make(map[*Delivery]*attempting),
+		sending:    make(map[*attempting]struct{}),
 		workerFree: make(chan struct{}, 1),
 		sendMore:   make(chan struct{}, 1),
 		renewNow:   make(chan struct{}, 1),
@@ -90,9 +89,6 @@ func New(store Store) *Engine {
 	e.base, e.cut = context.WithCancelCause(context.Background())
 	return e
 }
-
-// Store returns the store that the engine works on.
-func (e *Engine) Store() Store { return e.store }
 
 // CheckSchema reports what is wrong with a schema, in a sentence for whoever sent it. One that is right is remembered
 // for the runs that use it.

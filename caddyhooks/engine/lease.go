@@ -100,7 +100,7 @@ func (e *Engine) renewAll() error {
 	}
 	held := make([]*Delivery, 0, len(e.sending))
 	sending := make(map[*Delivery]*attempting, len(e.sending))
-	for _, attempt := range e.sending {
+	for attempt := range e.sending {
 		held = append(held, attempt.claimed)
 		sending[attempt.claimed] = attempt
 	}
