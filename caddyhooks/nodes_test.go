@@ -44,7 +44,7 @@ func (s *sharedStore) StoreKey(instance string) string { return "shared:" + s.Da
 
 func (s *sharedStore) OpenStore(context.Context, string) (engine.Store, error) {
 	data, _ := sharedData.LoadOrStore(s.Data, memory.New())
-	return data.(*memory.Data).Open(), nil
+	return data.(*memory.Data).Store(), nil
 }
 
 // twoNodes starts a Caddy with two instances on the same data, below /a and /b. Node a has one worker, and its runner is

@@ -487,7 +487,7 @@ func TestAChannelThatAskedForAPauseIsUsedAsBeforeInTheEnd(t *testing.T) {
 
 func TestAnAttemptThatShutdownBreaksOffLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := engine.New(store)
 		c := config(echo)
 		n := 0

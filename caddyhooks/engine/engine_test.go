@@ -66,7 +66,7 @@ func errorBody(message string) string { return `{"error":"` + message + `"}` }
 // start runs an engine on an empty memory store until the end of the test. Use it in a synctest bubble: time is not real.
 func start(t *testing.T, c engine.Config) *engine.Engine {
 	t.Helper()
-	return startOn(t, memory.New().Open(), c)
+	return startOn(t, memory.New().Store(), c)
 }
 
 func newRun(chat, message string) *engine.Run {
@@ -347,7 +347,7 @@ func TestStoreThatFailsIsAskedAgain(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int32
-			store := &tampered{Store: memory.New().Open(), claim: func() error {
+			store := &tampered{Store: memory.New().Store(), claim: func() error {
 				if calls.Add(1) > 3 {
 					return nil
 				}
@@ -438,7 +438,7 @@ func TestRunnerThatIsUnavailable(t *testing.T) {
 
 func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := engine.New(store)
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			if turn.Message == "quick" {
@@ -495,7 +495,7 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 func TestStopDoesNotWaitForARunnerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := engine.New(store)
 		e.Attach(config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
 			<-release
@@ -521,7 +521,7 @@ func TestReloadKeepsRunsAndLetsTurnsEndOnTheirRunner(t *testing.T) {
 				return engine.Reply{Text: name}, nil
 			})
 		}
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := engine.New(store)
 		t.Cleanup(e.Stop)
 		detachOld := e.Attach(config(named("old")))

@@ -39,7 +39,7 @@ func (Shouter) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 // A runner that cannot take a turn on now, and had no effects, returns an UnavailableError and is asked again later. Any
 // other error ends the run, with a text for the operator's log.
 func ExampleRunner() {
-	e := engine.New(memory.New().Open())
+	e := engine.New(memory.New().Store())
 	defer e.Stop()
 	e.Attach(engine.Config{
 		Runners:       map[string]engine.Runner{"shouter": Shouter{}},
@@ -81,7 +81,7 @@ func (n Notebook) Send(ctx context.Context, d *engine.Delivery) error {
 // error a delivery is tried again by a schedule. The texts of errors hold no secrets: whoever may look at the run sees them.
 func ExampleChannel() {
 	notebook := Notebook{make(chan string)}
-	e := engine.New(memory.New().Open())
+	e := engine.New(memory.New().Store())
 	defer e.Stop()
 	e.Attach(engine.Config{
 		Runners:       map[string]engine.Runner{"shouter": Shouter{}},
@@ -104,7 +104,7 @@ func ExampleChannel() {
 // whose data is in one process can be made of the parts in stores/local, as memory and bolt are.
 func ExampleStore() {
 	data := memory.New()
-	here, there := data.Open(), data.Open() // two nodes that share the data
+	here, there := data.Store(), data.Store() // two nodes that share the data
 	run := &engine.Run{ChatID: "chat", Message: "hello", Timeout: time.Minute}
 	if err := here.Runs().Add(context.Background(), run, engine.Terms{}); err != nil {
 		fmt.Println(err)

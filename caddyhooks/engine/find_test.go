@@ -251,7 +251,7 @@ func TestCancelChangesNoEnd(t *testing.T) {
 func TestCancelReachesARunThatIsAboutToStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		store := &tampered{Store: memory.New().Open(), claimed: func(claims []*engine.Claim) {
+		store := &tampered{Store: memory.New().Store(), claimed: func(claims []*engine.Claim) {
 			if len(claims) > 0 {
 				<-hold
 			}
@@ -283,7 +283,7 @@ func TestCancelReachesARunThatIsAboutToStart(t *testing.T) {
 
 func TestCancelOfARunThatIsCarriedOutElsewhereLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		run := newRun("chat", "")
 		add(t, store, run)
 		if claims, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Hour}); err != nil || len(claims) != 1 {
@@ -303,7 +303,7 @@ func TestCancelOfARunThatIsCarriedOutElsewhereLeavesNoTrace(t *testing.T) {
 
 func TestCancelThatCannotBeStoredIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &tampered{Store: memory.New().Open(), end: func(claim *engine.Claim, _ engine.End) error {
+		store := &tampered{Store: memory.New().Store(), end: func(claim *engine.Claim, _ engine.End) error {
 			if claim.Token == "" {
 				return errNoRoom
 			}

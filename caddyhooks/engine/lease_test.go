@@ -15,7 +15,7 @@ import (
 
 func TestClaimIsKeptForAsLongAsTheTurnTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		var turns atomic.Int32
 		e := startOn(t, store, config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			if turn.Message == "10m" {
@@ -49,14 +49,14 @@ func frozen(t *testing.T, runner engine.Runner, run *engine.Run) (store engine.S
 	c := r.config()
 	c.Runners["default"] = runner
 	still := new(gate)
-	e := startOn(t, &tampered{Store: data.Open(), gate: still}, c)
+	e := startOn(t, &tampered{Store: data.Store(), gate: still}, c)
 	t.Cleanup(still.open)
 	submit(t, e, run)
 	synctest.Wait()
 	still.close()
-	startOn(t, data.Open(), r.config())
+	startOn(t, data.Store(), r.config())
 	time.Sleep(20 * time.Second)
-	store = data.Open()
+	store = data.Store()
 	if record := get(t, store, run.ID); record.Status != engine.Completed || record.Attempts != 2 {
 		t.Fatalf("the other engine has not carried it out: %+v", record)
 	}
@@ -120,7 +120,7 @@ func TestLostClaimCancelsTheTurnOfARunThatIsQueuedAgain(t *testing.T) {
 		still := new(gate)
 		var idle atomic.Bool
 		causes := make(chan error, 1)
-		e := startOn(t, &tampered{Store: data.Open(), gate: still, idle: idle.Load},
+		e := startOn(t, &tampered{Store: data.Store(), gate: still, idle: idle.Load},
 			config(runnerFunc(func(ctx context.Context, _ engine.Turn) (engine.Reply, error) {
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
@@ -134,7 +134,7 @@ func TestLostClaimCancelsTheTurnOfARunThatIsQueuedAgain(t *testing.T) {
 		still.close()
 		idle.Store(true)
 		time.Sleep(15 * time.Second)
-		other := data.Open()
+		other := data.Store()
 		claims, err := other.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 		if err != nil || len(claims) != 1 {
 			t.Fatalf("claimed %v, %v", claims, err)
@@ -160,7 +160,7 @@ func TestRunOfAProcessThatStoodStillGoesOn(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				store, still := data.Open(), new(gate)
+				store, still := data.Store(), new(gate)
 				release := make(chan struct{})
 				var turns atomic.Int32
 				var r recorder
@@ -175,7 +175,7 @@ func TestRunOfAProcessThatStoodStillGoesOn(t *testing.T) {
 						return engine.Reply{}, ctx.Err()
 					}
 				})
-				e := startOn(t, &tampered{Store: data.Open(), gate: still}, c)
+				e := startOn(t, &tampered{Store: data.Store(), gate: still}, c)
 				run := syncRun("chat", "hello")
 				run.Timeout = 24 * time.Hour
 				run.CallbackURL = "https://example.com"
@@ -239,7 +239,7 @@ func TestWorkerThatIsFreeAfterAStandstillTakesNoRunFromItself(t *testing.T) {
 				return takes(ctx, turn)
 			}))
 			c.Workers = 2
-			e := startOn(t, &tampered{Store: data.Open(), gate: still}, c)
+			e := startOn(t, &tampered{Store: data.Store(), gate: still}, c)
 			run := newRun("a", length)
 			runs := []*engine.Run{run, newRun("b", "70s"), newRun("c", "100s"), newRun("d", "100s")}
 			for _, r := range runs {
@@ -251,12 +251,12 @@ func TestWorkerThatIsFreeAfterAStandstillTakesNoRunFromItself(t *testing.T) {
 			time.Sleep(75 * time.Second) // b has ended, but that is not stored yet
 			still.open()
 			synctest.Wait()
-			if record := get(t, data.Open(), run.ID); record.Status != engine.Running || record.Attempts != 1 {
+			if record := get(t, data.Store(), run.ID); record.Status != engine.Running || record.Attempts != 1 {
 				t.Fatalf("the run is %+v", record)
 			}
 			time.Sleep(10 * time.Minute)
 			for _, run := range runs {
-				if record := get(t, data.Open(), run.ID); record.Status != engine.Completed || record.Outcome.Text != "done" || record.Attempts != 1 {
+				if record := get(t, data.Store(), run.ID); record.Status != engine.Completed || record.Outcome.Text != "done" || record.Attempts != 1 {
 					t.Errorf("the run of %s is %+v", run.Message, record)
 				}
 			}
@@ -268,7 +268,7 @@ func TestRenewalThatFailsIsTriedAgain(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var renewals atomic.Int32
-			store := &tampered{Store: memory.New().Open(), renew: func(context.Context) error {
+			store := &tampered{Store: memory.New().Store(), renew: func(context.Context) error {
 				if renewals.Add(1)%2 == 1 {
 					if panics {
 						panic("torn page")
@@ -303,7 +303,7 @@ func TestTurnsAreCancelledWhenLeasesCannotBeRenewed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var broken atomic.Bool
 				var renewals atomic.Int32
-				store := &tampered{Store: memory.New().Open(), renew: func(ctx context.Context) error {
+				store := &tampered{Store: memory.New().Store(), renew: func(ctx context.Context) error {
 					renewals.Add(1)
 					if broken.Load() {
 						return fail(ctx)
@@ -366,7 +366,7 @@ func TestTurnsAreCancelledWhenLeasesCannotBeRenewed(t *testing.T) {
 func TestDeliveryIsRecordedAlthoughLeasesCannotBeRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
-		store := &tampered{Store: memory.New().Open(), renew: func(context.Context) error {
+		store := &tampered{Store: memory.New().Store(), renew: func(context.Context) error {
 			if broken.Load() {
 				return errNoRoom
 			}
@@ -394,7 +394,7 @@ func TestDeliveryIsRecordedAlthoughLeasesCannotBeRenewed(t *testing.T) {
 // A claim that reaches the engine late may have been lost to the engine itself.
 func TestClaimThatComesLateDoesNotDisturbTheTurnOfItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late, store := new(gate), memory.New().Open()
+		late, store := new(gate), memory.New().Store()
 		var delayed atomic.Bool
 		var turns atomic.Int32
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
@@ -433,7 +433,7 @@ func TestClaimThatComesLateDoesNotDisturbTheTurnOfItsRun(t *testing.T) {
 // A runner that goes on although its claim was lost takes one worker more at most, until the time of the run is up.
 func TestTurnThatDoesNotEndHoldsUpNoOtherRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		release := make(chan struct{})
 		var turns atomic.Int32
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {

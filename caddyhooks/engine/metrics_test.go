@@ -129,12 +129,12 @@ func TestMetricsOfARunThatIsNotStarted(t *testing.T) {
 		data := memory.New()
 		run := syncRun("chat", "hello")
 		run.Owner = "a node that is gone"
-		add(t, data.Open(), run)
+		add(t, data.Store(), run)
 		var got counted
 		c := config(echo)
 		c.Metrics = &got
 		fails := 2
-		startOn(t, &tampered{Store: data.Open(), end: func(*engine.Claim, engine.End) error {
+		startOn(t, &tampered{Store: data.Store(), end: func(*engine.Claim, engine.End) error {
 			if fails--; fails >= 0 {
 				return errNoRoom
 			}

@@ -24,7 +24,7 @@ import (
 func onEveryStore(t *testing.T, test func(t *testing.T, open func() engine.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, memory.New().Open) })
+		synctest.Test(t, func(t *testing.T) { test(t, memory.New().Store) })
 	})
 	t.Run("bolt", func(t *testing.T) {
 		t.Parallel()
@@ -277,7 +277,7 @@ func TestCallerOfAFrozenNodeGetsTheAnswerOfTheOtherOne(t *testing.T) {
 			return engine.Reply{Text: "too late"}, nil
 		}))
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error { return nil })
-		a := startOn(t, &tampered{Store: data.Open(), gate: still}, c)
+		a := startOn(t, &tampered{Store: data.Store(), gate: still}, c)
 		t.Cleanup(func() {
 			still.open()
 			close(release)
@@ -289,7 +289,7 @@ func TestCallerOfAFrozenNodeGetsTheAnswerOfTheOtherOne(t *testing.T) {
 		synctest.Wait()
 		still.close()
 		c.Runners = map[string]engine.Runner{"default": echo}
-		b := startOn(t, data.Open(), c)
+		b := startOn(t, data.Store(), c)
 		eventually(t, "the other node ends it", func() bool { return found(t, b, run).Status == engine.Completed })
 		still.open()
 		begin := time.Now()
@@ -373,7 +373,7 @@ func TestDeliveryThatWasClaimedLongAgoIsNotSent(t *testing.T) {
 			return nil
 		})
 		var frozen atomic.Bool
-		a := startOn(t, &tampered{Store: data.Open(), gate: still, due: func(due []*engine.Delivery) {
+		a := startOn(t, &tampered{Store: data.Store(), gate: still, due: func(due []*engine.Delivery) {
 			if len(due) > 0 && !frozen.Swap(true) {
 				still.close()
 			}
@@ -385,7 +385,7 @@ func TestDeliveryThatWasClaimedLongAgoIsNotSent(t *testing.T) {
 			fromB.Add(1)
 			return nil
 		})
-		b := startOn(t, data.Open(), c)
+		b := startOn(t, data.Store(), c)
 		time.Sleep(20 * time.Second)
 		still.open()
 		time.Sleep(time.Minute)
@@ -413,7 +413,7 @@ func TestSyncRunWhoseNodeDies(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				dead := data.Open()
+				dead := data.Store()
 				run := syncRun("chat", "hello")
 				run.Owner, run.CallbackURL = dead.Node(), tc.callback
 				add(t, dead, run)
@@ -426,7 +426,7 @@ func TestSyncRunWhoseNodeDies(t *testing.T) {
 					time.Sleep(2 * time.Minute)
 				}
 				var r recorder
-				b := startOn(t, data.Open(), r.config())
+				b := startOn(t, data.Store(), r.config())
 				synctest.Wait()
 				record := found(t, b, run)
 				turns, _ := r.counts()
@@ -669,8 +669,8 @@ func TestCancelReachesARunThatTheOtherNodeIsAboutToStart(t *testing.T) {
 func TestReloadOfOneNodeLeavesTheOtherAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()
-		a := startOn(t, data.Open(), acceptsOnly(config(echo)))
-		startOn(t, data.Open(), config(echo))
+		a := startOn(t, data.Store(), acceptsOnly(config(echo)))
+		startOn(t, data.Store(), config(echo))
 		detach := a.Attach(acceptsOnly(config(hang)))
 		defer detach()
 		outcome, err := a.Do(t.Context(), syncRun("chat", "hello"), 0)

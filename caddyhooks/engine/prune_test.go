@@ -15,7 +15,7 @@ func TestPruningGoesOnUntilTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := engine.Limits{Retention: time.Hour, Keys: 7, KeyAge: time.Minute}
 		var calls []time.Time
-		store := &tampered{Store: memory.New().Open()}
+		store := &tampered{Store: memory.New().Store()}
 		store.prune = func(got engine.Limits) (bool, error) {
 			if got != limits {
 				t.Errorf("pruned with %+v", got)

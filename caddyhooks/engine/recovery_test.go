@@ -66,7 +66,7 @@ func TestRunIsStartedAgainUpToMaxAttempts(t *testing.T) {
 		t.Run(fmt.Sprintf("%d crashes of %d", tc.crashes, tc.max), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				store := data.Open()
+				store := data.Store()
 				run := newRun("chat", "hello")
 				run.CallbackURL = "https://example.com"
 				add(t, store, run)
@@ -74,7 +74,7 @@ func TestRunIsStartedAgainUpToMaxAttempts(t *testing.T) {
 				var r recorder
 				c := r.config()
 				c.MaxAttempts = tc.max
-				startOn(t, data.Open(), c)
+				startOn(t, data.Store(), c)
 				synctest.Wait()
 
 				record := get(t, store, run.ID)
@@ -114,7 +114,7 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				store := data.Open()
+				store := data.Store()
 				run := newRun("chat", "hello")
 				run.Sync = tc.sync
 				run.Owner = "an engine that is gone"
@@ -123,7 +123,7 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 				var r recorder
 				c := r.config()
 				c.MaxAttempts = 3
-				startOn(t, data.Open(), c)
+				startOn(t, data.Store(), c)
 				synctest.Wait()
 				record := get(t, store, run.ID)
 				if turns, _ := r.counts(); turns != 0 || record.Status != engine.Failed || record.Attempts != tc.crashes {
@@ -137,7 +137,7 @@ func TestRunThatIsGivenUpShowsHowOftenItWasStarted(t *testing.T) {
 func TestRunsThatCannotBeStartedAgainDoNotHoldUpTheirChat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()
-		store := data.Open()
+		store := data.Store()
 		for range 100 {
 			lost := syncRun("chat", "lost")
 			lost.Owner = "an engine that is gone"
@@ -146,7 +146,7 @@ func TestRunsThatCannotBeStartedAgainDoNotHoldUpTheirChat(t *testing.T) {
 		last := newRun("chat", "last")
 		add(t, store, last)
 		var r recorder
-		startOn(t, data.Open(), r.config())
+		startOn(t, data.Store(), r.config())
 		synctest.Wait()
 		if turns, _ := r.counts(); turns != 1 || r.turns[0] != last.ID {
 			t.Errorf("the turns are %v, want that of %s", r.turns, last.ID)
@@ -171,7 +171,7 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				store := data.Open()
+				store := data.Store()
 				run := syncRun("chat", "hello")
 				run.Owner = "an engine that is gone"
 				run.CallbackURL, run.Channel = tc.callback, tc.channel
@@ -180,7 +180,7 @@ func TestSyncRunIsRepeatedOnlyIfSomebodyElseIsTold(t *testing.T) {
 				crash(t, store, tc.crashes)
 				time.Sleep(time.Hour) // longer than the caller's time: the run gets it anew
 				var r recorder
-				e := startOn(t, data.Open(), r.config())
+				e := startOn(t, data.Store(), r.config())
 				synctest.Wait()
 
 				record := get(t, store, run.ID)
@@ -209,7 +209,7 @@ func TestEndOfARunIsStoredWhenTheStoreWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		store := &tampered{Store: memory.New().Open(), end: func(*engine.Claim, engine.End) error {
+		store := &tampered{Store: memory.New().Store(), end: func(*engine.Claim, engine.End) error {
 			if broken.Load() {
 				return errNoRoom
 			}
@@ -257,7 +257,7 @@ func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()
 		var r recorder
-		first := engine.New(&tampered{Store: data.Open(), end: func(*engine.Claim, engine.End) error { return errNoRoom }})
+		first := engine.New(&tampered{Store: data.Store(), end: func(*engine.Claim, engine.End) error { return errNoRoom }})
 		first.Attach(r.config())
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -271,9 +271,9 @@ func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 
 		// What was not stored is done again.
 		time.Sleep(time.Hour)
-		startOn(t, data.Open(), r.config())
+		startOn(t, data.Store(), r.config())
 		synctest.Wait()
-		record := get(t, data.Open(), run.ID)
+		record := get(t, data.Store(), run.ID)
 		if turns, sent := r.counts(); turns != 2 || sent != 1 || record.Status != engine.Completed || record.Attempts != 2 {
 			t.Errorf("%d turns and %d deliveries of %+v", turns, sent, record)
 		}
@@ -283,7 +283,7 @@ func TestEndThatCannotBeStoredDoesNotHoldUpTheStop(t *testing.T) {
 func TestStoreThatPanicsAtTheEndOfARunLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Int32
-		store := &tampered{Store: memory.New().Open(), end: func(*engine.Claim, engine.End) error {
+		store := &tampered{Store: memory.New().Store(), end: func(*engine.Claim, engine.End) error {
 			if panics.Add(1) <= 6 { // more than there are workers
 				panic("torn page")
 			}
@@ -312,7 +312,7 @@ func TestDeliveryIsRecordedWhenTheStoreWorksAgainAndSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		store := &tampered{Store: memory.New().Open(), settle: func(*engine.Delivery) error {
+		store := &tampered{Store: memory.New().Store(), settle: func(*engine.Delivery) error {
 			if broken.Load() {
 				return errNoRoom
 			}
@@ -340,7 +340,7 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 	for _, crashes := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			data := memory.New()
-			store := data.Open()
+			store := data.Store()
 			run := newRun("chat", "hello")
 			run.CallbackURL = "https://example.com"
 			add(t, store, run)
@@ -351,7 +351,7 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 			hanging := c
 			hanging.Runners = map[string]engine.Runner{"default": hang}
 			for range 5 { // a stop must not use up an attempt
-				e := engine.New(data.Open())
+				e := engine.New(data.Store())
 				e.Attach(hanging)
 				synctest.Wait()
 				if record := get(t, store, run.ID); record.Status != engine.Running || record.Attempts != crashes+1 {
@@ -365,7 +365,7 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 					t.Errorf("%d things are remembered", n)
 				}
 			}
-			startOn(t, data.Open(), c)
+			startOn(t, data.Store(), c)
 			synctest.Wait()
 			record := get(t, store, run.ID)
 			if turns, sent := r.counts(); turns != 1 || sent != 1 || record.Status != engine.Completed || record.Attempts != crashes+1 {
@@ -390,11 +390,11 @@ func TestStopOfSyncRuns(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				data := memory.New()
-				store := data.Open()
+				store := data.Store()
 				var r recorder
 				c := r.config()
 				c.Runners["default"] = hang
-				e := engine.New(data.Open())
+				e := engine.New(data.Store())
 				e.Attach(c)
 				if tc.queued {
 					submit(t, e, newRun("chat", "before it"))
@@ -414,7 +414,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 				if record := get(t, store, run.ID); record.Status != tc.status {
 					t.Errorf("after the stop it is %s, want %s", record.Status, tc.status)
 				}
-				startOn(t, data.Open(), r.config())
+				startOn(t, data.Store(), r.config())
 				synctest.Wait()
 				if tc.callback != "" {
 					if record := get(t, store, run.ID); record.Status != engine.Completed || len(r.sent) != 1 || r.sent[0].Body != "hello" {
@@ -429,7 +429,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 // A claim must not run out while its turn has time to end.
 func TestTurnsEndWithinALongDrainTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New().Open()
+		store := memory.New().Store()
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			length, _ := time.ParseDuration(turn.Message)
 			select {
@@ -462,10 +462,10 @@ func TestTurnsEndWithinALongDrainTime(t *testing.T) {
 func TestDeliveryThatTheStopBreaksOffIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()
-		store := data.Open()
+		store := data.Store()
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
-		e := engine.New(data.Open())
+		e := engine.New(data.Store())
 		c := config(echo)
 		c.Callbacks = senderFunc(func(ctx context.Context, _ *engine.Delivery) error {
 			<-ctx.Done()
@@ -479,7 +479,7 @@ func TestDeliveryThatTheStopBreaksOffIsNotCounted(t *testing.T) {
 			t.Errorf("after the stop it is %+v", d)
 		}
 		var r recorder
-		startOn(t, data.Open(), r.config())
+		startOn(t, data.Store(), r.config())
 		synctest.Wait()
 		if _, sent := r.counts(); sent != 1 || r.sent[0].Attempt != 1 {
 			t.Errorf("sent %+v, want attempt 1", r.sent)
@@ -495,7 +495,7 @@ func TestLastErrorOfADeliveryTellsNothingOfTheInside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config(echo)
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error { panic("secret of the sender") })
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := startOn(t, store, c)
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -519,7 +519,7 @@ func TestLongLastErrorsAreCut(t *testing.T) {
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error {
 			return &engine.FinalError{Err: errors.New(strings.Repeat("é", 10_000))}
 		})
-		store := memory.New().Open()
+		store := memory.New().Store()
 		e := startOn(t, store, c)
 		run := newRun("chat", "hello")
 		run.CallbackURL = "https://example.com"
@@ -535,7 +535,7 @@ func TestLongLastErrorsAreCut(t *testing.T) {
 func TestStopDoesNotWaitForAStoreThatIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent atomic.Bool
-		store := &tampered{Store: memory.New().Open(), silent: &silent}
+		store := &tampered{Store: memory.New().Store(), silent: &silent}
 		var r recorder
 		c := r.config()
 		c.Runners["default"] = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {

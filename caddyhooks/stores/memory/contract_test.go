@@ -10,7 +10,7 @@ import (
 
 func TestMemoryKeepsTheContractOfStores(t *testing.T) {
 	storetest.Run(t, newMemory, storetest.Options{
-		Join:      func(_ *testing.T, s engine.Store) engine.Store { return s.(*store).Open() },
+		Join:      func(_ *testing.T, s engine.Store) engine.Store { return s.(*store).Data.Store() },
 		Advance:   func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Advance(d) },
 		IDsAscend: true,
 	})

@@ -48,7 +48,7 @@ func (*Memory) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (Memory) StoreKey(instance string) string { return "memory:" + instance }
 
 // OpenStore makes an empty store.
-func (Memory) OpenStore(context.Context, string) (engine.Store, error) { return New().Open(), nil }
+func (Memory) OpenStore(context.Context, string) (engine.Store, error) { return New().Store(), nil }
 
 // Data is what a store in memory holds. Every node that opens it gets a store of its own.
 type Data struct {
@@ -82,8 +82,8 @@ func New() *Data {
 	return d
 }
 
-// Open makes a store for another node.
-func (d *Data) Open() engine.Store { return &store{d, d.nodes.Join(d.clock.Now())} }
+// Store opens the data for another node.
+func (d *Data) Store() engine.Store { return &store{d, d.nodes.Join(d.clock.Now())} }
 
 // store is one node's opening of the data.
 type store struct {
