@@ -27,9 +27,12 @@ type Run struct {
 	Channel     string // deliver to this channel …
 	To          string // … and this chat on it
 
-	Timeout     time.Duration
+	Timeout     time.Duration // counts from when the runner takes it on or, if a caller waits, from its acceptance
+	QueueTime   time.Duration // how long after its acceptance a runner may take it on; 0 is for ever
+	History     time.Duration // how long message, metadata and schema are kept after the end; 0 is not at all
 	AcceptedAt  time.Time
 	TraceParent string
+	AgainOf     string // the id of the run whose message this is, if it was run again
 
 	Runner string // the name of the runner that carries it out, "" for the default one
 	Key    *Key   // if the caller marked the request as one that it may repeat
@@ -73,6 +76,7 @@ const (
 	Failed    Status = "failed"
 	TimedOut  Status = "timed_out"
 	Cancelled Status = "cancelled"
+	Expired   Status = "expired" // no runner took it on within its queue time
 )
 
 // Outcome is how a run ended.

@@ -27,20 +27,23 @@ var (
 	metaBucket     = []byte("meta")     // the version of the layout, the settings and what else there is one of
 	runsBucket     = []byte("runs")     // unfinished runs, by id
 	startsBucket   = []byte("starts")   // how often unfinished runs have been started
+	waitsBucket    = []byte("waits")    // of unfinished runs that wait for their runner, when they are due and why
 	endedBucket    = []byte("ended")    // runs that have ended, by id
+	toldBucket     = []byte("told")     // the message, metadata and schema of runs that have ended, by id
+	againBucket    = []byte("again")    // of runs that were run again, the id of the run that did so
 	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
 	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
 	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
 	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
 	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, endedBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
 	versionKey     = []byte("version")
 	settingsKey    = []byte("settings")
 	revisionKey    = []byte("settings_revision")
 	keyCountKey    = []byte("key_count")
 	freelistKey    = []byte("freelist_not_written")
 	layoutVersion  = len(migrations) + 1
-	migrations     = []func(*bbolt.Tx) error{partDead} // the first leads from version 1 to version 2, and so on
+	migrations     = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory} // the first leads from version 1 to version 2, and so on
 	lockTimeout    = 2 * time.Second
 	smallestFile   = int64(4 * 4096)
 	errTruncated   = errors.New("the file is shorter than it should be")
@@ -275,6 +278,16 @@ func partDead(tx *bbolt.Tx) error {
 		}
 	}
 	return err
+}
+
+// addWaitsAndHistory makes room for the waits of runs and for the history.
+func addWaitsAndHistory(tx *bbolt.Tx) error {
+	for _, name := range [][]byte{waitsBucket, toldBucket, againBucket} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func putVersion(tx *bbolt.Tx, version int) error {

@@ -123,6 +123,15 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	}
 }
 
+// toFirstLayout takes out what later layouts have added.
+func toFirstLayout(tx *bbolt.Tx) error {
+	err := putVersion(tx, 1)
+	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, againBucket} {
+		err = errors.Join(err, tx.DeleteBucket(name))
+	}
+	return err
+}
+
 // TestDeadDeliveriesOfTheFirstLayoutAreFound makes a file as the first version wrote it, which kept those that were given
 // up among those that had arrived.
 func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
@@ -134,7 +143,7 @@ func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		err := tx.Bucket(deadBucket).ForEach(func(key, value []byte) error { return tx.Bucket(settledBucket).Put(key, value) })
-		return errors.Join(err, tx.DeleteBucket(deadBucket), putVersion(tx, 1))
+		return errors.Join(err, toFirstLayout(tx))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -163,7 +172,7 @@ func TestADamagedFileOfAnOldLayoutIsLeftAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		return errors.Join(tx.DeleteBucket(deadBucket), putVersion(tx, 1), tx.Bucket(metaBucket).Put(freelistKey, []byte{1}))
+		return errors.Join(toFirstLayout(tx), tx.Bucket(metaBucket).Put(freelistKey, []byte{1}))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

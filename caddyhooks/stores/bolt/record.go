@@ -57,6 +57,9 @@ const (
 	// Added later.
 	runRunner
 	endToken
+	runQueueTime
+	runHistory
+	runAgainOf
 )
 
 // The fields of a delivery.
@@ -213,6 +216,9 @@ func (e *encoder) runBase(run *engine.Run) {
 	}
 	e.text(runOwner, run.Owner)
 	e.text(runRunner, run.Runner)
+	e.number(runQueueTime, int64(run.QueueTime))
+	e.number(runHistory, int64(run.History))
+	e.text(runAgainOf, run.AgainOf)
 }
 
 // encodeEnded writes down a run that has ended, and the token of the claim under which it did.
@@ -296,6 +302,12 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			run.Owner = f.text()
 		case runRunner:
 			run.Runner = f.text()
+		case runQueueTime:
+			run.QueueTime = f.duration()
+		case runHistory:
+			run.History = f.duration()
+		case runAgainOf:
+			run.AgainOf = f.text()
 		case endStatus:
 			record.Status = engine.Status(f.text())
 			outcome.Status = record.Status

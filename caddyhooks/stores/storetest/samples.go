@@ -25,9 +25,9 @@ func fullRun(t *testing.T, chat string) *engine.Run {
 		Message: "line one\nline two", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
 		Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte("{\"type\":\t\"object\"}"),
 		Sync: true, CallbackURL: "https://example.com/callback?a=b", Channel: "log", To: "somebody",
-		Timeout: 90*time.Second + 7*time.Millisecond, AcceptedAt: time.Now().Add(-1000 * time.Hour),
+		Timeout: 90*time.Second + 7*time.Millisecond, QueueTime: 3*time.Hour + 1, History: 5*time.Hour + 1, AcceptedAt: time.Now().Add(-1000 * time.Hour),
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-		Runner:      "a runner", Key: newKey(), Owner: "a node",
+		Runner:      "a runner", Key: newKey(), Owner: "a node", AgainOf: "01890a5d-ac96-774b-bcce-b302099a8057",
 	}
 	allSet(t, run)
 	return run
