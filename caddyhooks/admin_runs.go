@@ -21,9 +21,9 @@ func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
 		Hook: params.Get("hook"), ChatID: params.Get("chatId"), Status: engine.Status(params.Get("status")),
 		Cursor: params.Get("cursor"),
 	}
-	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled}
+	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
 	if !slices.Contains(statuses, query.Status) {
-		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out and cancelled")
+		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out, cancelled and expired")
 	}
 	var err error
 	if query.Limit, err = parseLimit(params); err != nil {

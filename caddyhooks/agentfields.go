@@ -7,8 +7,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// AgentFields are the fields that mappings and agent requests share. A wake mapping uses the chat id and the metadata, and
-// ignores the others.
+// AgentFields are the fields that mappings and agent requests share. A wake mapping uses the chat id, the metadata and the
+// queue time, and ignores the others.
 type AgentFields struct {
 	// The chat of the run. In a mapping it may have placeholders. Default: webhook:default for wake, a new hook:<uuid> for
 	// agent.
@@ -43,6 +43,9 @@ type AgentFields struct {
 
 	// How long the run may take. Default: defaultTimeoutSeconds of the settings.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
+
+	// How long the run may wait until an agent takes it on. Default: queue_time of the instance, which is also the longest.
+	QueueTimeSeconds int `json:"queueTimeSeconds,omitempty"`
 
 	// An object that the runner gets with the message.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -89,6 +92,9 @@ func (f *AgentFields) check(r *rules) error {
 	}
 	if f.TimeoutSeconds < 0 || f.TimeoutSeconds > r.maxSeconds() {
 		return fieldErrorf("timeoutSeconds", "must be from 1 to %d", r.maxSeconds())
+	}
+	if f.QueueTimeSeconds < 0 || f.QueueTimeSeconds > r.maxQueueSeconds() {
+		return fieldErrorf("queueTimeSeconds", "must be from 1 to %d", r.maxQueueSeconds())
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		chat_limit      <n>
 //		max_attempts    <n>
 //		retention       <duration>
+//		queue_time      <duration>
 //		drain_timeout   <duration>
 //		channel         <name> <module> [<args...>] { … }
 //		callbacks       { … }
@@ -82,6 +83,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("chat_limit", &h.ChatLimit, caddyconf.Number(0)),
 		caddyconf.Set("max_attempts", &h.MaxAttempts, caddyconf.Number(1)),
 		caddyconf.Set("retention", &h.Retention, caddyconf.Duration(time.Second)),
+		caddyconf.Set("queue_time", &h.QueueTime, caddyconf.Duration(time.Second)),
 		caddyconf.Set("drain_timeout", &h.DrainTimeout, caddyconf.Duration(time.Millisecond)),
 		caddyconf.Directive{Word: "channel", Read: h.unmarshalChannel, Repeatable: true},
 		caddyconf.Directive{Word: "callbacks", Read: h.Callbacks.unmarshal},
@@ -132,6 +134,7 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 	}
 	r := &rules{
 		maxTimeout:  time.Duration(orDefault(h.MaxTimeout, caddy.Duration(time.Hour))),
+		queueTime:   time.Duration(orDefault(h.QueueTime, defaultQueueTime)),
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    make(map[string]engine.Channel),
@@ -243,6 +246,7 @@ type hookBlock struct {
 //		callback_url         <url>
 //		deliver              <channel> <to>
 //		timeout              <duration>
+//		queue_time           <duration>
 //		metadata             <key> <value>
 //		idempotency_header   <name>
 //		untrusted            pass|wrap
@@ -275,6 +279,7 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 		note(caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), "callbackUrl"),
 		note(caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, "channel", "to"),
 		note(caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), "timeoutSeconds"),
+		note(caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), "queueTimeSeconds"),
 		caddyconf.Directive{Word: "metadata", Repeatable: true, Read: func(d *caddyfile.Dispenser) error {
 			return unmarshalMetadata(d, metadata)
 		}},

@@ -65,11 +65,17 @@ type Handler struct {
 	// How long finished runs are kept. Default: 168h.
 	Retention caddy.Duration `json:"retention,omitempty"`
 
+	// How long a run may wait until an agent takes it on, if neither its request nor its mapping sets a shorter time. A run
+	// that waited longer has expired. Default: 24h.
+	QueueTime caddy.Duration `json:"queue_time,omitempty"`
+
 	// How long running turns may go on when Caddy shuts down. Default: 10s.
 	DrainTimeout caddy.Duration `json:"drain_timeout,omitempty"`
 
 	instance *instance
 }
+
+const defaultQueueTime = caddy.Duration(24 * time.Hour)
 
 // CaddyModule returns the Caddy module information.
 func (Handler) CaddyModule() caddy.ModuleInfo {
@@ -99,6 +105,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.QueueLimit = orDefault(h.QueueLimit, 100_000)
 	h.MaxAttempts = orDefault(h.MaxAttempts, 5)
 	h.Retention = orDefault(h.Retention, caddy.Duration(7*24*time.Hour))
+	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
 	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
 	if h.RunnerRaw == nil {
 		h.RunnerRaw = json.RawMessage(`{"runner":"echo"}`)
@@ -137,6 +144,7 @@ func (h *Handler) checkOptions() error {
 		{"chat_limit", h.ChatLimit >= 0, "not be negative"},
 		{"max_attempts", h.MaxAttempts >= 1, "be at least 1"},
 		{"retention", h.Retention >= second, "be at least 1s"},
+		{"queue_time", h.QueueTime >= second, "be at least 1s"},
 		{"drain_timeout", h.DrainTimeout >= 0, "not be negative"},
 		{"timeout of callbacks", h.Callbacks.Timeout >= 0, "not be negative"},
 	} {

@@ -78,6 +78,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	}
 	in.rules = rules{
 		maxTimeout:  time.Duration(h.MaxTimeout),
+		queueTime:   time.Duration(h.QueueTime),
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    channels,

@@ -21,14 +21,21 @@ import (
 
 // intake makes a run of the body of a request to the named hook. Errors are for the caller.
 func (in *instance) intake(active *activeSettings, name string, custom *hook, body []byte) (*engine.Run, error) {
+	var run *engine.Run
+	var err error
 	switch {
 	case custom != nil:
-		return in.intakeCustom(active, custom, body)
+		run, err = in.intakeCustom(active, custom, body)
 	case name == "wake":
-		return in.intakeWake(active, body)
+		run, err = in.intakeWake(active, body)
 	default:
-		return in.intakeAgent(active, body)
+		run, err = in.intakeAgent(active, body)
 	}
+	if err != nil {
+		return nil, err
+	}
+	run.QueueTime = orDefault(run.QueueTime, in.rules.queueTime)
+	return run, nil
 }
 
 func malformed(err error) error {
@@ -86,6 +93,7 @@ func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Ru
 		Channel:            f.text("channel"),
 		To:                 f.text("to"),
 		TimeoutSeconds:     f.seconds("timeoutSeconds"),
+		QueueTimeSeconds:   f.seconds("queueTimeSeconds"),
 		Metadata:           f.object("metadata"),
 	}
 	if agent.ResponseJSONSchema != nil {
@@ -130,11 +138,17 @@ func (f *AgentFields) run(active *activeSettings) *engine.Run {
 		Sync:           f.SyncResponse,
 		CallbackURL:    f.CallbackURL,
 		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, active.defaultTimeout),
+		QueueTime:      f.queueTime(),
 	}
 	if f.Deliver {
 		run.Channel, run.To = f.Channel, f.To
 	}
 	return run
+}
+
+// queueTime is 0 if none is set.
+func (f *AgentFields) queueTime() time.Duration {
+	return time.Duration(f.QueueTimeSeconds) * time.Second
 }
 
 // intakeCustom renders the message of a custom hook from any JSON.
@@ -167,7 +181,7 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (
 		return &engine.Run{
 			Hook: h.Name, Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
 			Message: untrusted.Wrap(message), Metadata: h.Metadata,
-			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
+			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout, QueueTime: h.queueTime(),
 		}, nil
 	}
 	run := h.AgentFields.run(active)

@@ -46,6 +46,7 @@ const statusCallerGone = 499
 func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 	var a *httpError
 	var field *fieldError
+	var away *engine.AwayError
 	switch {
 	case errors.As(err, &a):
 	case errors.As(err, &field):
@@ -54,6 +55,8 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
 	case errors.Is(err, engine.ErrStopping):
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
+	case errors.As(err, &away):
+		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: away.RetryAfter, message: "The agent is not available right now; try again later."}
 	case errors.Is(err, engine.ErrNotFound):
 		a = errNoRun
 	case errors.Is(err, context.Canceled):
@@ -153,7 +156,7 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 	}
 	status := http.StatusBadGateway
 	switch {
-	case outcome.Status == engine.TimedOut:
+	case outcome.Status == engine.TimedOut, outcome.Status == engine.Expired:
 		status = http.StatusGatewayTimeout
 	case outcome.Failure == engine.SchemaUnmet:
 		status = http.StatusUnprocessableEntity

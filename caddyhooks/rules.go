@@ -14,6 +14,7 @@ import (
 // rules are the bounds of an instance for the fields of requests and mappings.
 type rules struct {
 	maxTimeout  time.Duration
+	queueTime   time.Duration
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error
 	channels    map[string]engine.Channel // nil for a channel that is not loaded yet
@@ -21,6 +22,9 @@ type rules struct {
 
 // maxSeconds is the longest time that a run may take.
 func (r *rules) maxSeconds() int { return int(r.maxTimeout / time.Second) }
+
+// maxQueueSeconds is the longest time that a run may wait until an agent takes it on.
+func (r *rules) maxQueueSeconds() int { return int(r.queueTime / time.Second) }
 
 // checkSchema checks a schema before there is an engine, which keeps compiled schemas.
 func checkSchema(raw []byte) error {

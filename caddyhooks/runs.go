@@ -25,6 +25,7 @@ type runJSON struct {
 	StartedAt      *time.Time     `json:"startedAt,omitempty"`
 	FinishedAt     *time.Time     `json:"finishedAt,omitempty"`
 	Attempts       int            `json:"attempts"`
+	WaitingFor     string         `json:"waitingFor,omitempty"`
 	Reply          *string        `json:"reply,omitempty"`
 	ErrorMessage   string         `json:"errorMessage,omitempty"`
 	RepairAttempts int            `json:"repairAttempts,omitempty"`
@@ -35,7 +36,7 @@ func newRunJSON(r *engine.Record) runJSON {
 	shown := runJSON{
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Name: r.Run.Name,
 		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
-		Attempts: r.Attempts, RepairAttempts: r.Outcome.Repairs,
+		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs,
 	}
 	switch {
 	case r.Status == engine.Completed:

@@ -9,9 +9,14 @@ import (
 )
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
-// cancelled unless it has deliveries. For settings see Submit.
+// cancelled unless it has deliveries. An *AwayError says that the runner is away, and that nothing was stored. For settings
+// see Submit.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64) (Outcome, error) {
 	run.Owner = e.store.Node()
+	away, rest, refused := e.away.refuses(e.config.Load().runnerOf(run))
+	if refused {
+		return Outcome{}, &AwayError{RetryAfter: rest}
+	}
 	timer := time.NewTimer(run.Timeout)
 	defer timer.Stop()
 	if err := e.Submit(ctx, run, settings); err != nil {
@@ -34,29 +39,37 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64) (Outcome, err
 	}
 
 	grace := time.Second
-	select {
-	case <-ended:
-		return e.outcomeOf(run, told)
-	case outcome := <-told:
-		return outcome, nil
-	case <-timer.C:
-		// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
-		// all the same.
-		_ = e.withdraw(run, timedOut(run))
-	case <-e.stopping:
-		// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
-		if run.hasDeliveries() && !e.isRunning(run.ID) {
-			return stoppedOutcome(), nil
+	for waiting := true; waiting; {
+		select {
+		case <-ended:
+			return e.outcomeOf(run, told)
+		case outcome := <-told:
+			return outcome, nil
+		case <-away:
+			// The runner went away. If the run is with it just now, it will say so itself.
+			_ = e.withdraw(run, unavailableOutcome(0))
+			away = nil
+			continue
+		case <-timer.C:
+			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
+			// all the same.
+			_ = e.withdraw(run, waitedOut(run))
+		case <-e.stopping:
+			// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
+			if run.hasDeliveries() && !e.isRunning(run.ID) {
+				return stoppedOutcome(), nil
+			}
+			if !run.hasDeliveries() {
+				_ = e.withdraw(run, stoppedOutcome())
+			}
+			grace += e.drainTimeout()
+		case <-ctx.Done():
+			if run.hasDeliveries() {
+				return Outcome{}, ctx.Err()
+			}
+			_ = e.cancel(run, Outcome{Status: Cancelled, Message: "The caller went away."})
 		}
-		if !run.hasDeliveries() {
-			_ = e.withdraw(run, stoppedOutcome())
-		}
-		grace += e.drainTimeout()
-	case <-ctx.Done():
-		if run.hasDeliveries() {
-			return Outcome{}, ctx.Err()
-		}
-		_ = e.cancel(run, Outcome{Status: Cancelled, Message: "The caller went away."})
+		waiting = false
 	}
 	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
 	// caller too.

@@ -44,7 +44,10 @@ type Engine struct {
 	sendMore   chan struct{} // there may be deliveries to send, or room to send more
 	renewNow   chan struct{} // leases are to be renewed before their time
 	attempts   atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
+	expireNow  chan struct{} // a run was accepted that has to be looked at earlier than planned
+	expireAt   atomic.Int64  // when it is planned to look for runs that waited too long, in nanoseconds since 1970
 	breakers   breakers
+	away       awayRunners
 	leases     leases
 
 	stopping chan struct{}
@@ -73,6 +76,25 @@ type Config struct {
 	Log           *zap.Logger
 }
 
+// runnerOf is the name of the runner that carries out a run.
+func (c *Config) runnerOf(run *Run) string {
+	if run.Runner == "" {
+		return c.DefaultRunner
+	}
+	return run.Runner
+}
+
+// namesOf are the names that runs have for some runners.
+func (c *Config) namesOf(runners ...string) (names []string) {
+	for _, name := range runners {
+		names = append(names, name)
+		if name == c.DefaultRunner {
+			names = append(names, "")
+		}
+	}
+	return names
+}
+
 // New makes an engine that works on store, and owns it from now on. It starts when a Config is attached.
 func New(store Store) *Engine {
 	e := &Engine{
@@ -83,6 +105,7 @@ func New(store Store) *Engine {
 		workerFree: make(chan struct{}, 1),
 		sendMore:   make(chan struct{}, 1),
 		renewNow:   make(chan struct{}, 1),
+		expireNow:  make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
 	}
 	e.leases.renewedAt = time.Now()
@@ -108,12 +131,15 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	e.configs = append(e.configs, c)
 	e.config.Store(c)
 	if first {
-		e.loops.Add(3)
+		e.loops.Add(4)
 		go e.dispatch()
 		go e.deliver()
 		go e.prune()
+		go e.expire()
 		e.renewer.Add(1)
 		go e.keepLeases()
+	} else {
+		e.away.reset() // the runners may be others
 	}
 	signal(e.workerFree)
 	return func() {
@@ -126,7 +152,9 @@ func (e *Engine) Attach(config Config) (detach func()) {
 			}
 		}
 		if n := len(e.configs); n > 0 {
-			e.config.Store(e.configs[n-1])
+			if before := e.config.Swap(e.configs[n-1]); before == c {
+				e.away.reset()
+			}
 			signal(e.workerFree)
 		}
 	}
@@ -143,6 +171,7 @@ func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 	switch {
 	case err == nil:
 		e.metrics().RunAccepted(run)
+		e.expectExpiry(run)
 		return nil
 	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate):
 		return err
@@ -228,6 +257,23 @@ var (
 
 func timedOut(run *Run) Outcome {
 	return Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not finish within %d seconds.", int(run.Timeout.Seconds()))}
+}
+
+// waitedOut is the end of a run whose caller waited as long as it could, while the run was never started.
+func waitedOut(run *Run) Outcome {
+	return Outcome{Status: TimedOut,
+		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.", int(run.Timeout.Seconds()))}
+}
+
+// expired is the end of a run that no runner took on in time.
+func expired(run *Run) Outcome {
+	return Outcome{Status: Expired,
+		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds()))}
+}
+
+func unavailableOutcome(retryAfter time.Duration) Outcome {
+	return Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(retryAfter, 5*time.Second),
+		Message: "The agent is not available right now; try again later."}
 }
 
 func stoppedOutcome() Outcome {

@@ -483,7 +483,7 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		if runs, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != kept.ID {
+		if runs, _, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != kept.ID {
 			t.Errorf("back in the queue are %v, %v, want the run that nobody waited for", runs, err)
 		}
 		if err := e.Submit(t.Context(), newRun("late", ""), 0); !errors.Is(err, engine.ErrStopping) {

@@ -109,7 +109,7 @@ func ExampleStore() {
 	if err := here.Runs().Add(context.Background(), run, engine.Terms{}); err != nil {
 		fmt.Println(err)
 	}
-	claims, err := there.Runs().Claim(context.Background(), engine.Batch{Max: 1, Lease: time.Minute})
+	claims, _, err := there.Runs().Claim(context.Background(), engine.Batch{Max: 1, Lease: time.Minute})
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -34,7 +34,17 @@ func (e *Engine) get(ctx context.Context, id string) (*Record, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && e.isStopping() {
 		return nil, ErrStopping
 	}
+	if err == nil {
+		e.explainWait(record)
+	}
 	return record, err
+}
+
+// explainWait tells of a queued run that its runner is away, whether the run was tried or not.
+func (e *Engine) explainWait(record *Record) {
+	if record.Status == Queued && record.WaitingFor == "" {
+		record.WaitingFor = e.away.reasonFor(e.config.Load().runnerOf(record.Run))
+	}
 }
 
 // cancelPatience is how long Cancel waits for a runner to let go of a turn.
@@ -65,5 +75,9 @@ func (e *Engine) Cancel(ctx context.Context, id string) (*Record, error) {
 
 // List returns runs, the newest first.
 func (e *Engine) List(ctx context.Context, query Query) (page []*Record, next string, err error) {
-	return e.store.Runs().List(ctx, query)
+	page, next, err = e.store.Runs().List(ctx, query)
+	for _, record := range page {
+		e.explainWait(record)
+	}
+	return page, next, err
 }

@@ -286,7 +286,7 @@ func TestCancelOfARunThatIsCarriedOutElsewhereLeavesNoTrace(t *testing.T) {
 		store := memory.New().Store()
 		run := newRun("chat", "")
 		add(t, store, run)
-		if claims, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Hour}); err != nil || len(claims) != 1 {
+		if claims, _, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Hour}); err != nil || len(claims) != 1 {
 			t.Fatalf("claimed %v, %v", claims, err)
 		}
 		e := startOn(t, store, config(echo))

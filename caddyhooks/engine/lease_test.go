@@ -135,7 +135,7 @@ func TestLostClaimCancelsTheTurnOfARunThatIsQueuedAgain(t *testing.T) {
 		idle.Store(true)
 		time.Sleep(15 * time.Second)
 		other := data.Store()
-		claims, err := other.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+		claims, _, err := other.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 		if err != nil || len(claims) != 1 {
 			t.Fatalf("claimed %v, %v", claims, err)
 		}

@@ -316,7 +316,7 @@ func TestDeliveriesOfADeadNodeAreSentOnceByAnother(t *testing.T) {
 			run := newRun("chat", "hello")
 			run.CallbackURL = "https://example.com"
 			add(t, dead, run)
-			claims, err := dead.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+			claims, _, err := dead.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 			if err != nil || len(claims) != 1 {
 				t.Fatalf("claimed %d runs, %v", len(claims), err)
 			}

@@ -35,6 +35,10 @@ type Turn struct {
 	Deadline       time.Time
 	TraceParent    string
 
+	// Sent tells that the turn is with the agent: from now on it is not known to be without effects, and its time counts. It
+	// may be nil. A runner in this process need not call it.
+	Sent func()
+
 	// Emit tells what the runner says while it works, as far as it is known before its reply. It is nil if nobody listens,
 	// does not block, and must not be called after Run has returned.
 	Emit func(Progress)
@@ -69,6 +73,11 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// AwayError says that a runner has not taken on the last turns, and is not asked at the moment.
+type AwayError struct{ RetryAfter time.Duration }
+
+func (e *AwayError) Error() string { return "the runner is away" }
 
 // RunnerGoneError says that the runner which a run was accepted for is not configured any more.
 type RunnerGoneError struct{ Name string }

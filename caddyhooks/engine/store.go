@@ -51,21 +51,30 @@ type Runs interface {
 	Add(ctx context.Context, run *Run, terms Terms) error
 
 	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in the
-	// order in which they were added. A claim that is not renewed within its lease can be given to another node.
-	Claim(ctx context.Context, batch Batch) ([]*Claim, error)
+	// order in which they were added. A claim that is not renewed within its lease can be given to another node. wait is how
+	// long until a run that waits is due, negative if there is none; leases of others do not count.
+	Claim(ctx context.Context, batch Batch) (claims []*Claim, wait time.Duration, err error)
 
 	// Renew lets claims hold for another lease, and says that this node is alive, also if it holds none. A claim whose lease
 	// is over is renewed too, as long as nobody else has got the run. lost are the claims that hold no more, cancelled those
 	// whose run somebody wants to be cancelled.
 	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost, cancelled []*Claim, err error)
 
-	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started. It stores
-	// the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
+	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
+	// to wait there. It stores the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
 	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
 	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out. The next batch may hold the run that was
 	// requeued.
 	End(ctx context.Context, claim *Claim, end End, next Batch) (claims []*Claim, err error)
+
+	// Resume makes the queued runs of some runners due that wait, those of all runners if none is named, and lets them start
+	// with short waits again.
+	Resume(ctx context.Context, runners ...string) error
+
+	// Overdue returns queued runs that were never started and are older than their queue time, up to a number, and how long
+	// until there are more, negative if that is not a question of time. They stay queued until somebody ends them.
+	Overdue(ctx context.Context, most int) (runs []*Run, wait time.Duration, err error)
 
 	// Cancel asks the node that carries out a run to cancel it. Watch and Renew tell that node, until its claim is over.
 	// ErrNotFound says that nobody carries it out.
@@ -173,8 +182,15 @@ func (l *Limits) KeyExpired(acceptedAt, now time.Time) bool {
 
 // Batch is how many runs to claim at most, and for how long they stay with their node unless it renews them.
 type Batch struct {
-	Max   int
-	Lease time.Duration
+	Max    int
+	Bounds []Bound
+	Lease  time.Duration
+}
+
+// Bound is how many runs of some runners a batch may have, those together. Runners go by the names that runs have.
+type Bound struct {
+	Runners []string
+	AtMost  int
 }
 
 // DeliveryBatch is how many deliveries to claim at most, and for how long.
@@ -203,7 +219,13 @@ type Claim struct {
 	Attempt   int    // counted from 1; one that the process did not survive counts too
 	StartedAt time.Time
 	Waited    time.Duration // since the run was accepted
+	Waits     int           // how often in a row it was put back to wait
 	Awaited   bool          // a caller waits for the answer, and its node is alive
+}
+
+// overdue reports whether nobody took the run on within its queue time.
+func (c *Claim) overdue() bool {
+	return c.Run.QueueTime > 0 && c.Waited > c.Run.QueueTime && !c.Awaited && (c.Attempt == 1 || c.Waits > 0)
 }
 
 // End is how a run ends, or goes back to the queue.
@@ -212,6 +234,10 @@ type End struct {
 	Deliveries []*Delivery
 	Unstarted  bool // the claim was not used: the run was not started again
 	Requeue    bool // the run does not end, and this start does not count
+
+	// With Requeue: the reason why the run is not handed out again before the pause is over, "" if it may be at once.
+	WaitingFor string
+	Pause      time.Duration
 }
 
 // Started is how often a run was started, and when last, if it ends like this under a claim.
@@ -229,6 +255,7 @@ type Record struct {
 	Attempts   int
 	StartedAt  time.Time // of the last attempt
 	FinishedAt time.Time
+	WaitingFor string      // why it is not carried out yet, while it is put back to wait
 	Outcome    Outcome     // once it has ended
 	Deliveries []*Delivery // without their bodies
 }

@@ -68,24 +68,24 @@ func (s tamperedRuns) Add(ctx context.Context, run *engine.Run, terms engine.Ter
 	return s.Runs.Add(ctx, run, terms)
 }
 
-func (s tamperedRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.Claim, error) {
+func (s tamperedRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.Claim, time.Duration, error) {
 	if err := s.before(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if s.claim != nil {
 		if err := s.claim(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if s.idle != nil && s.idle() {
-		return nil, nil
+		return nil, -1, nil
 	}
-	claims, err := s.Runs.Claim(ctx, batch)
+	claims, wait, err := s.Runs.Claim(ctx, batch)
 	if s.claimed != nil {
 		s.claimed(claims)
 	}
 	s.gate.pass()
-	return claims, err
+	return claims, wait, err
 }
 
 func (s tamperedRuns) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
@@ -222,7 +222,7 @@ func add(t *testing.T, store engine.Store, run *engine.Run) {
 func crash(t *testing.T, store engine.Store, n int) {
 	t.Helper()
 	for range n {
-		claims, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Second})
+		claims, _, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Second})
 		if err != nil || len(claims) != 1 {
 			t.Fatalf("claimed %v, %v", claims, err)
 		}

@@ -7,19 +7,25 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
 // attempt carries out the turn and sees to it that the answer fits the schema. The error is for the log. A panic, in a
 // runner or here, is the failure of this run alone.
-func (e *Engine) attempt(ctx context.Context, config *Config, run *Run) (outcome Outcome, err error) {
+func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline) (outcome Outcome, err error) {
+	run := claim.Run
 	defer func() {
 		if p := recover(); p != nil {
 			outcome, err = failed(ctx, run, outcome, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	if ctx.Err() != nil {
-		return failed(ctx, run, Outcome{}, context.Cause(ctx)) // it was cancelled before it began
+	if cause := context.Cause(ctx); cause != nil { // it was cancelled before it began
+		if errors.Is(cause, errTimedOut) {
+			return waitedOut(run), cause
+		}
+		return failed(ctx, run, Outcome{}, cause)
 	}
 	var schema *contract.Schema
 	turn := Turn{
@@ -30,14 +36,14 @@ func (e *Engine) attempt(ctx context.Context, config *Config, run *Run) (outcome
 	if config.Progress != nil {
 		turn.Emit = func(update Progress) { config.Progress(run, update) }
 	}
-	turn.Deadline, _ = ctx.Deadline()
+	turn.Deadline, turn.Sent = deadline.at, deadline.sent
 	if run.Schema != nil {
 		if schema, err = e.schemas.Compile(run.Schema); err != nil {
 			return Outcome{Status: Failed, Failure: SchemaUnmet, Message: err.Error()}, err
 		}
 		turn.System = schema.Instructions()
 	}
-	reply, err := e.turn(ctx, config, run, turn)
+	reply, err := e.turn(ctx, config, claim, turn)
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -52,8 +58,8 @@ func (e *Engine) attempt(ctx context.Context, config *Config, run *Run) (outcome
 		repair.System, repair.Message = prompt.System, prompt.Message
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
-		repair.Metadata, repair.Emit = nil, nil
-		reply, err := e.turn(ctx, config, run, repair)
+		repair.Metadata, repair.Emit, repair.Sent = nil, nil, nil
+		reply, err := e.turn(ctx, config, claim, repair)
 		return reply.Text, err
 	})
 	outcome.Repairs = result.Repairs
@@ -75,6 +81,8 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	var unavailable *UnavailableError
 	var gone *RunnerGoneError
 	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable):
+		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds()))}
 	case errors.Is(cause, errTimedOut):
 		outcome = timedOut(run)
 	case errors.Is(cause, errCancelled):
@@ -82,8 +90,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	case errors.Is(cause, ErrStopping):
 		outcome, err = stoppedOutcome(), ErrStopping
 	case errors.As(err, &unavailable):
-		outcome = Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(unavailable.RetryAfter, 5*time.Second),
-			Message: "The agent is not available right now; try again later."}
+		outcome = unavailableOutcome(unavailable.RetryAfter)
 	case errors.As(err, &gone):
 		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more."}
 	default:
@@ -93,26 +100,31 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	return outcome, err
 }
 
-// turn calls the runner, again and again while it is busy and there is time. A runner that cannot be reached is
-// tried again too, since it may just be starting; a caller that waits would rather know at once.
-func (e *Engine) turn(ctx context.Context, config *Config, run *Run, turn Turn) (Reply, error) {
-	name := run.Runner
-	if name == "" {
-		name = config.DefaultRunner
-	}
+// turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
+// reached is not. A repair is tried again whatever the reason, since its turn has been carried out.
+func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn) (Reply, error) {
+	run := claim.Run
+	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
 	if !ok {
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 15*time.Second) {
+	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start := time.Now()
-		reply, err := call(ctx, runner, turn)
+		reply, err := e.call(ctx, name, runner, turn)
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
-		if err == nil || ctx.Err() != nil || !errors.As(err, &unavailable) {
+		if !errors.As(err, &unavailable) {
+			if ctx.Err() == nil {
+				e.runnerTookOn(name)
+			}
 			return reply, err
 		}
-		if run.Sync && (!unavailable.Busy || unavailable.RetryAfter > time.Until(turn.Deadline)) {
+		if tries == 1 && turn.Repair == 0 {
+			e.runnerRefused(config, run, name, unavailable, start)
+		}
+		again := !claim.Awaited && turn.Repair > 0 || claim.Awaited && unavailable.Busy && unavailable.RetryAfter <= time.Until(turn.Deadline)
+		if ctx.Err() != nil || !again {
 			return reply, err
 		}
 		timer := time.NewTimer(max(pause, unavailable.RetryAfter))
@@ -125,12 +137,43 @@ func (e *Engine) turn(ctx context.Context, config *Config, run *Run, turn Turn) 
 	}
 }
 
-// call makes a panic of the runner an error.
-func call(ctx context.Context, runner Runner, turn Turn) (reply Reply, err error) {
+// runnerTookOn notes that a runner took on a turn. If it was away, its runs can go on.
+func (e *Engine) runnerTookOn(name string) {
+	if away, back := e.away.takenOn(name); back {
+		e.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
+		signal(e.workerFree)
+	}
+}
+
+// runnerRefused notes that a runner did not take on a turn.
+func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
+	if e.away.failed(name, waitingFor(err), start, err.RetryAfter) {
+		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
+	} else {
+		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
+	}
+}
+
+// call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
+// sent has been taken on, which is good to know while the runner counts as away.
+func (e *Engine) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the runner panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
+	if sent := turn.Sent; sent != nil && e.away.failedLast(name) {
+		over, end := context.WithCancel(ctx)
+		defer end()
+		turn.Sent = func() {
+			sent()
+			timer := time.AfterFunc(takenOnAfter, func() {
+				if over.Err() == nil {
+					e.runnerTookOn(name)
+				}
+			})
+			context.AfterFunc(over, func() { timer.Stop() })
+		}
+	}
 	return runner.Run(ctx, turn)
 }

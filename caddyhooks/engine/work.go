@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,18 +15,47 @@ import (
 // dispatch starts a worker for every run that can be claimed, as long as there are workers left.
 func (e *Engine) dispatch() {
 	defer e.loops.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		e.startWorkers()
+		e.resumeRuns()
+		if wait := e.startWorkers(); wait < 0 {
+			timer.Stop()
+		} else {
+			timer.Reset(wait)
+		}
 		select {
 		case <-e.stopping:
 			return
 		case <-e.store.Watch().Claimable():
 		case <-e.workerFree:
+		case <-timer.C:
 		}
 	}
 }
 
-func (e *Engine) startWorkers() {
+// resumeRuns lets runs start whose runner is back.
+func (e *Engine) resumeRuns() {
+	runners, any := e.away.takeResumed()
+	if !any {
+		return
+	}
+	err := errors.New("the store panicked")
+	e.protect("resuming runs", func() {
+		ctx, stop := e.storeContext()
+		defer stop()
+		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
+	})
+	if err != nil {
+		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", zap.Error(err))
+		e.away.resumeLater(runners)
+		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
+	}
+}
+
+// startWorkers returns how long until a run that waits is due, or a runner that was away can be tried again; negative if
+// that is not a question of time.
+func (e *Engine) startWorkers() (wait time.Duration) {
 	for !e.isStopping() {
 		config := e.config.Load()
 		e.mu.Lock()
@@ -32,9 +63,10 @@ func (e *Engine) startWorkers() {
 		e.active += free
 		e.mu.Unlock()
 		if free == 0 {
-			return
+			return -1 // a worker that is free signals
 		}
-		claims := e.claim(free)
+		var claims []*freshClaim
+		claims, wait = e.claim(free)
 		e.mu.Lock()
 		e.active -= free - len(claims)
 		e.mu.Unlock()
@@ -43,9 +75,13 @@ func (e *Engine) startWorkers() {
 			go e.work(claim)
 		}
 		if len(claims) < free {
-			return
+			break
 		}
 	}
+	if probe := e.away.wait(); probe >= 0 && (wait < 0 || probe < wait) {
+		wait = probe
+	}
+	return wait
 }
 
 // work carries out a run, and then what else can be claimed.
@@ -77,48 +113,83 @@ type freshClaim struct {
 	*Claim
 	askedAt     time.Time
 	cancelWords uint64
+	probes      string // the name of a runner that was away, if this run is to find out whether it is back
 }
 
-// claimed notes down what the engine knows before it asks for claims.
-func (e *Engine) claimed() func([]*Claim) []*freshClaim {
-	askedAt, cancelWords := time.Now(), e.leases.cancelWords.Load()
-	return func(claims []*Claim) (fresh []*freshClaim) {
-		for _, claim := range claims {
-			fresh = append(fresh, &freshClaim{claim, askedAt, cancelWords})
+// claiming is a question for claims, with what the engine knows before it asks.
+type claiming struct {
+	engine      *Engine
+	batch       Batch
+	askedAt     time.Time
+	cancelWords uint64
+	probes      []string // runners of which one run may be claimed, as a probe
+}
+
+// claiming prepares a claim of up to n runs, without those of runners that are away. The answer must be told to got.
+func (e *Engine) claiming(n int) *claiming {
+	c := &claiming{engine: e, askedAt: time.Now(), cancelWords: e.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: e.lease()}}
+	if n == 0 {
+		return c
+	}
+	config := e.config.Load()
+	for _, name := range e.away.openRunners() {
+		bound := Bound{Runners: config.namesOf(name)}
+		if e.away.probe(name) {
+			c.probes = append(c.probes, name)
+			bound.AtMost = 1
 		}
-		return fresh
+		c.batch.Bounds = append(c.batch.Bounds, bound)
 	}
+	return c
 }
 
-// claim returns nothing if the store fails, and then sees to it that it is asked again.
-func (e *Engine) claim(n int) (fresh []*freshClaim) {
-	if !e.leasesAreFresh() {
-		signal(e.renewNow) // after that there is word for the dispatcher
-		return nil
+// got makes fresh claims of the answer. A runner of which no run came is not being probed.
+func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
+	probed := make(map[string]bool, len(c.probes))
+	for _, claim := range claims {
+		f := &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords}
+		if name := c.engine.config.Load().runnerOf(claim.Run); slices.Contains(c.probes, name) && !probed[name] {
+			f.probes, probed[name] = name, true
+		}
+		fresh = append(fresh, f)
 	}
-	err := errors.New("the store panicked")
-	e.protect("claiming runs", func() {
-		note := e.claimed()
-		var claims []*Claim
-		claims, err = e.store.Runs().Claim(e.base, Batch{Max: n, Lease: e.lease()})
-		fresh = note(claims)
-	})
-	if err != nil {
-		e.log().Error("claiming runs failed, trying again in a second", zap.Error(err))
-		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
+	for _, name := range c.probes {
+		if !probed[name] {
+			c.engine.away.unprobe(name)
+		}
 	}
 	return fresh
 }
 
-// another is the batch that a worker claims when its run is over: one more run, unless it is not needed any more.
-func (e *Engine) another() Batch {
+// claim returns nothing if the store fails, and then sees to it that it is asked again. For wait see Runs.Claim.
+func (e *Engine) claim(n int) (fresh []*freshClaim, wait time.Duration) {
+	if !e.leasesAreFresh() {
+		signal(e.renewNow) // after that there is word for the dispatcher
+		return nil, -1
+	}
+	err := errors.New("the store panicked")
+	e.protect("claiming runs", func() {
+		asked := e.claiming(n)
+		var claims []*Claim
+		defer func() { fresh = asked.got(claims) }()
+		claims, wait, err = e.store.Runs().Claim(e.base, asked.batch)
+	})
+	if err != nil {
+		e.log().Error("claiming runs failed, trying again in a second", zap.Error(err))
+		return fresh, time.Second
+	}
+	return fresh, wait
+}
+
+// another is how many runs a worker claims when its run is over: one more, unless it is not needed any more.
+func (e *Engine) another() int {
 	e.mu.Lock()
 	surplus := e.active > e.config.Load().Workers // after a reload with fewer workers
 	e.mu.Unlock()
 	if surplus || e.isStopping() || !e.leasesAreFresh() {
-		return Batch{}
+		return 0
 	}
-	return Batch{Max: 1, Lease: e.lease()}
+	return 1
 }
 
 // turnUnderWay is a run that is being carried out.
@@ -134,14 +205,13 @@ type turnUnderWay struct {
 func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) {
 	claim, run := fresh.Claim, fresh.Run
 	start := time.Now()
-	timeout := run.Timeout
-	if claim.Awaited {
-		timeout -= claim.Waited // the time of a caller who waits began with the request
-	}
-	ctx, stop := context.WithDeadlineCause(e.base, start.Add(timeout), errTimedOut)
-	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(e.base)
 	defer cancel(nil)
+	deadline := newDeadline(claim, start, cancel)
+	defer deadline.stop()
+	if fresh.probes != "" {
+		defer e.endProbe(fresh.probes)
+	}
 	turn, alone := e.begin(ctx, claim, cancel)
 	defer e.finish(turn)
 	if !alone || time.Since(fresh.askedAt) > e.lease()/3 || e.leases.cancelWords.Load() != fresh.cancelWords {
@@ -157,7 +227,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	outcome, hopeless := hopelessOutcome(config, claim)
 	var err error
 	if !hopeless {
-		outcome, err = e.attempt(ctx, config, run)
+		outcome, err = e.attempt(ctx, config, claim, deadline)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -167,6 +237,13 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		e.putBack(config, claim)
 		e.tell(run.ID, outcome)
 		return nil
+	}
+	if end, waits := waitForRunner(ctx, claim, outcome, err); waits {
+		next, err := e.storeEnd(config, claim, end)
+		if err != nil {
+			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
+		}
+		return next
 	}
 	end := e.newEnd(run, outcome)
 	end.Unstarted = hopeless
@@ -186,6 +263,56 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	e.conclude(run, end, took, err)
 	return next
+}
+
+// deadline is the time that a run has to be carried out in.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+	sent  func() // lets the time begin anew, if nobody waits
+}
+
+// newDeadline starts the time of a run. That of a caller who waits began with the request.
+func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) *deadline {
+	timeout := claim.Run.Timeout
+	if claim.Awaited {
+		timeout -= claim.Waited
+	}
+	timer := time.AfterFunc(timeout, func() { cancel(errTimedOut) })
+	d := &deadline{at: start.Add(timeout), timer: timer, sent: func() {}}
+	if timeout <= 0 {
+		cancel(errTimedOut)
+	}
+	if !claim.Awaited {
+		d.sent = func() { timer.Reset(timeout) }
+	}
+	return d
+}
+
+func (d *deadline) stop() { d.timer.Stop() }
+
+// waitForRunner is the end of a claim on a run that its runner did not take on, if the run is to wait for the runner. A
+// caller who waits would rather know at once, and a run with an answer was taken on.
+func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error) (end End, waits bool) {
+	var unavailable *UnavailableError
+	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.Is(context.Cause(ctx), errCancelled) {
+		return End{}, false
+	}
+	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true
+}
+
+// waitingFor says why a run waits for its runner.
+func waitingFor(err *UnavailableError) string {
+	if err.Busy {
+		return "The agent is busy. The run starts as soon as the agent has time for it."
+	}
+	return "The agent cannot be reached. The run starts as soon as the agent is back."
+}
+
+// endProbe lets another run be the probe if this one has told nothing.
+func (e *Engine) endProbe(runner string) {
+	e.away.unprobe(runner)
+	signal(e.workerFree)
 }
 
 // onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
@@ -255,6 +382,8 @@ func hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bo
 	switch {
 	case run.Sync && !claim.Awaited && !run.hasDeliveries():
 		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended."}, true
+	case claim.overdue():
+		return expired(run), true
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
 		return Outcome{Status: Failed, Failure: Interrupted,
 			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts)}, true
@@ -265,12 +394,16 @@ func hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bo
 // storeEnd stores the end of a run, and claims another one.
 func (e *Engine) storeEnd(config *Config, claim *Claim, end End) (next *freshClaim, err error) {
 	err = e.insist(config, "storing the end of a run", claim.Run.ID, func(ctx context.Context) error {
-		note := e.claimed()
-		claims, err := e.store.Runs().End(ctx, claim, end, e.another())
-		if len(claims) > 0 {
-			next = note(claims)[0]
-		}
-		if err != nil && !errors.Is(err, ErrClaimLost) {
+		asked := e.claiming(e.another())
+		var claims []*Claim
+		var err error
+		defer func() {
+			if fresh := asked.got(claims); len(fresh) > 0 {
+				next = fresh[0]
+			}
+		}()
+		claims, err = e.store.Runs().End(ctx, claim, end, asked.batch)
+		if err != nil && !errors.Is(err, ErrClaimLost) && !end.Requeue {
 			e.tell(claim.Run.ID, end.Outcome) // a caller who waits need not wait for this
 		}
 		return err

@@ -10,7 +10,9 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -136,6 +138,12 @@ type turnMemory struct {
 
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+		if info.Err == nil && !sent.Swap(true) && turn.Sent != nil {
+			turn.Sent()
+		}
+	}})
 	req, err := h.request(ctx, turn)
 	if err != nil {
 		return engine.Reply{}, err
@@ -147,8 +155,7 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 		if errors.As(err, &urlErr) {
 			err = urlErr.Err
 		}
-		var opErr *net.OpError
-		if ctx.Err() == nil && errors.As(err, &opErr) && opErr.Op == "dial" {
+		if !sent.Load() { // whatever the reason, the runner cannot have begun
 			return engine.Reply{}, &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
 		}
 		return engine.Reply{}, fmt.Errorf("calling the runner: %w", err)

@@ -314,3 +314,52 @@ func FuzzReadJSONReply(f *testing.F) {
 		}
 	})
 }
+
+// Whatever goes wrong before a turn was sent, the runner has not taken it on.
+func TestTurnThatWasNotSent(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing, so TLS does not come about
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	late, cancel := context.WithCancel(t.Context())
+	for name, tc := range map[string]struct {
+		ctx context.Context
+		url string
+	}{
+		"TLS with a plain server":   {t.Context(), strings.Replace(plain.URL, "http:", "https:", 1)},
+		"time that is up meanwhile": {late, "https://" + silent.Addr().String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turn := exampleTurn()
+			turn.Sent = func() { t.Error("the turn was sent") }
+			if tc.ctx == late {
+				time.AfterFunc(50*time.Millisecond, cancel)
+			}
+			_, err := newHTTP(t, tc.url, "").Run(tc.ctx, turn)
+			var unavailable *engine.UnavailableError
+			if !errors.As(err, &unavailable) || unavailable.Busy {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	cancel()
+}
+
+func TestRunnerTellsThatATurnWasSent(t *testing.T) {
+	t.Parallel()
+	sent := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-sent // long before the answer
+	}))
+	defer server.Close()
+	turn := exampleTurn()
+	turn.Sent = func() { close(sent) }
+	if _, err := newHTTP(t, server.URL, "").Run(t.Context(), turn); err != nil {
+		t.Error(err)
+	}
+}

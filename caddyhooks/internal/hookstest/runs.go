@@ -25,6 +25,7 @@ type RunView struct {
 	StartedAt      time.Time `json:"startedAt"`
 	FinishedAt     time.Time `json:"finishedAt"`
 	Attempts       int       `json:"attempts"`
+	WaitingFor     string    `json:"waitingFor"`
 	Reply          string    `json:"reply"`
 	ErrorMessage   string    `json:"errorMessage"`
 	RepairAttempts int       `json:"repairAttempts"`

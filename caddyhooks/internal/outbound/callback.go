@@ -16,7 +16,7 @@ type Callback struct {
 	ID     string
 	RunID  string
 	ChatID string
-	// How the run ended: completed, failed, timed_out or cancelled.
+	// How the run ended: completed, failed, timed_out, cancelled or expired.
 	RunStatus string
 	// Counts from 1.
 	Attempt int

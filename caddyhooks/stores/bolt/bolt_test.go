@@ -60,7 +60,7 @@ func addRuns(t testing.TB, s engine.Store, n, goroutines int) {
 func finishAll(t testing.TB, s engine.Store) (finished int) {
 	t.Helper()
 	want := engine.Batch{Max: 500, Lease: time.Minute}
-	claims, err := s.Runs().Claim(context.Background(), want)
+	claims, _, err := s.Runs().Claim(context.Background(), want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func finishAll(t testing.TB, s engine.Store) (finished int) {
 		}
 		group.Wait()
 		finished += len(claims)
-		if claims, err = s.Runs().Claim(context.Background(), want); err != nil {
+		if claims, _, err = s.Runs().Claim(context.Background(), want); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 		if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
 			t.Fatal(err)
 		}
-		claims, err := s.Runs().Claim(t.Context(), lease)
+		claims, _, err := s.Runs().Claim(t.Context(), lease)
 		if err != nil || len(claims) != 1 || claims[0].Run.ID != run.ID {
 			t.Fatal(claims, err)
 		}
@@ -404,11 +404,11 @@ func TestMemoryFollowsATransactionThatIsInEffectThoughItFailed(t *testing.T) {
 	}
 	for range 10 { // which must not count as starts of the run
 		failing("claim", func() error {
-			_, err := s.Runs().Claim(t.Context(), lease)
+			_, _, err := s.Runs().Claim(t.Context(), lease)
 			return err
 		})
 	}
-	claims, err := s.Runs().Claim(t.Context(), lease)
+	claims, _, err := s.Runs().Claim(t.Context(), lease)
 	if err != nil || len(claims) != 1 || claims[0].Run.ID != run.ID || claims[0].Attempt != 1 {
 		t.Fatalf("claiming it again: got %v, %v", claims, err)
 	}
@@ -443,7 +443,7 @@ func TestMemoryFollowsATransactionThatIsInEffectThoughItFailed(t *testing.T) {
 		t.Errorf("withdrawing it again: %v", err)
 	}
 	for range 2 { // as it is, and when the file has been opened again
-		claims, err = s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
+		claims, _, err = s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
 		if err != nil || len(claims) != 1 || claims[0].Run.ID != kept.ID {
 			t.Errorf("claimed %v, %v", claims, err)
 		}
@@ -461,7 +461,7 @@ func TestAFailedClaimDoesNotAskToBeTriedAtOnce(t *testing.T) {
 	addRuns(t, s, 1, 1)
 	<-s.Watch().Claimable()
 	s.committer.commitTx = func(*bbolt.Tx) error { return errors.New("the disk is full") }
-	if _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute}); err == nil {
+	if _, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute}); err == nil {
 		t.Fatal("the claim was stored")
 	}
 	select {

@@ -414,13 +414,15 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 			return slices.Clone(key), nil
 		}
 		size += len(key) + len(value)
-		chat, err := chatOf(key, value)
-		if err != nil || len(key) != len(uuid.UUID{}) {
+		if len(key) != len(uuid.UUID{}) {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
-		id := uuid.UUID(key)
-		c.queue.Push(chat, id)
-		c.ids.After(id)
+		entry, err := entryOf(uuid.UUID(key), value)
+		if err != nil {
+			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
+		}
+		c.queue.Push(entry)
+		c.ids.After(entry.ID)
 	}
 	return nil, nil
 }
@@ -434,6 +436,19 @@ func (c *contents) readRest(tx *bbolt.Tx) error {
 		}
 		if id := uuid.UUID(key); c.queue.Has(id) {
 			c.queue.SetStarts(id, int(starts))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Bucket(waitsBucket).ForEach(func(key, value []byte) error {
+		wait, err := decodeWait(key, value)
+		if err != nil || len(key) != len(uuid.UUID{}) {
+			return fmt.Errorf("wait of run %x: %w", key, errDamaged)
+		}
+		if id := uuid.UUID(key); c.queue.Has(id) {
+			c.queue.SetWait(id, wait)
 		}
 		return nil
 	})

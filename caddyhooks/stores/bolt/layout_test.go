@@ -37,7 +37,7 @@ func writeLayoutFile(t *testing.T, name string) {
 		check(s.Runs().Add(t.Context(), run, engine.Terms{Settings: revision}))
 	}
 	claim := func() *engine.Claim {
-		claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+		claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 		check(err)
 		return claims[0]
 	}
@@ -88,7 +88,7 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != `{"enabled":true}` || revision != 1 {
 		t.Errorf("the settings are %s, revision %d, %v", settings, revision, err)
 	}
-	claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
+	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
 	if err != nil || len(claims) != 1 {
 		t.Fatalf("claimed %d runs, %v", len(claims), err)
 	}

@@ -206,7 +206,7 @@ func endWithDeliveries(t *testing.T, s *store, i int) (ids []string) {
 	if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
 		t.Fatal(err)
 	}
-	claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
 	if err != nil || len(claims) != 1 {
 		t.Fatalf("claimed %d runs, %v", len(claims), err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // The fields of a run.
 const (
-	runChat protowire.Number = iota + 1 // first, so that it is found at once
+	runChat protowire.Number = iota + 1
 	runHook
 	runAction
 	runName
@@ -83,6 +83,13 @@ const (
 	deliveryLastStatus
 	deliveryLastAnswer
 	deliveryToken
+)
+
+// The fields of a wait.
+const (
+	waitDue protowire.Number = iota + 1
+	waitTimes
+	waitFor
 )
 
 var (
@@ -339,15 +346,46 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 	return record, err
 }
 
-// chatOf reads no more of a run than its chat, after it has checked all of it.
-func chatOf(key, data []byte) (chat string, err error) {
-	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		if n == runChat {
-			chat = f.text()
+// entryOf reads no more of a run than its place in the queue, after it has checked all of it.
+func entryOf(id uuid.UUID, data []byte) (local.Entry, error) {
+	var run engine.Run
+	err := fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
+		switch n {
+		case runChat:
+			run.ChatID = f.text()
+		case runRunner:
+			run.Runner = f.text()
+		case runQueueTime:
+			run.QueueTime = f.duration()
+		case runAcceptedAt:
+			run.AcceptedAt = f.time()
 		}
-		return false
+		return true
 	})
-	return chat, err
+	return local.EntryOf(id, &run), err
+}
+
+func encodeWait(wait local.Wait) []byte {
+	e := newEncoder(64 + len(wait.For))
+	e.time(waitDue, wait.Due)
+	e.number(waitTimes, int64(wait.Times))
+	e.text(waitFor, wait.For)
+	return e.data
+}
+
+func decodeWait(key, data []byte) (wait local.Wait, err error) {
+	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
+		switch n {
+		case waitDue:
+			wait.Due = f.time()
+		case waitTimes:
+			wait.Times = f.int()
+		case waitFor:
+			wait.For = f.text()
+		}
+		return true
+	})
+	return wait, err
 }
 
 func encodeDelivery(d *engine.Delivery) []byte {

@@ -28,10 +28,11 @@ func FuzzDecodeRecord(f *testing.F) {
 		for _, data := range [][]byte{data, seal(id[:], e.data), seal(key[:], bytes.Clone(e.data))} {
 			before := bytes.Clone(data)
 			record, err := decodeRun(id, data)
-			_, chatErr := chatOf(id[:], data)
-			if err == nil && chatErr != nil {
-				t.Errorf("the record can be read, but not its chat: %v", chatErr)
+			entry, entryErr := entryOf(id, data)
+			if err == nil && (entryErr != nil || entry != local.EntryOf(id, record.Run)) {
+				t.Errorf("the record can be read, but its entry is %+v, %v", entry, entryErr)
 			}
+			_, _ = decodeWait(id[:], data)
 			if err == nil {
 				// What was understood can be written and read again.
 				again, err := decodeRun(id, seal(id[:], encodeRun(record.Run)))

@@ -40,23 +40,25 @@ func (s runs) Add(_ context.Context, run *engine.Run, terms engine.Terms) error 
 		if run.Key != nil {
 			s.putKey(t, id, run, terms.Limits)
 		}
-		t.undo = append(t.undo, s.queue.Push(run.ChatID, id))
+		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, run)))
 		return nil
 	}})
 }
 
-func (s runs) Claim(_ context.Context, batch engine.Batch) ([]*engine.Claim, error) {
+func (s runs) Claim(_ context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
 	s.mu.Lock()
-	idle := !s.queue.Ready(s.clock.Now())
+	idle := !s.queue.ReadyFor(batch, s.clock.Now())
+	wait = s.queue.UntilDue(s.clock.Now())
 	s.mu.Unlock()
 	if idle {
-		return nil, nil
+		return nil, wait, nil
 	}
 	ch := &change{claim: batch, node: s.node}
 	if err := s.committer.do(ch); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return s.readClaimed(ch.claims)
+	claims, err = s.readClaimed(ch.claims)
+	return claims, wait, err
 }
 
 // claim takes runs from the queue and writes down that they are started.
@@ -109,7 +111,7 @@ func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Durati
 func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
 	ch := &change{claim: next, node: s.node}
 	if end.Requeue {
-		ch.apply = func(t *transaction) error { return s.requeue(t, claim) }
+		ch.apply = func(t *transaction) error { return s.requeue(t, claim, end) }
 	} else {
 		record := s.ended(claim, end)
 		var data []byte
@@ -156,6 +158,9 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 	}
 	t.delete(runsBucket, id[:])
 	t.delete(startsBucket, id[:])
+	if _, waited := s.queue.WaitOf(id); waited {
+		t.delete(waitsBucket, id[:])
+	}
 	t.append(endedBucket, id[:], seal(id[:], data))
 	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {
 		s.deleteKey(t, id, key.ID[:])
@@ -178,7 +183,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 }
 
 // requeue puts a run back to the head of its chat.
-func (s runs) requeue(t *transaction, claim *engine.Claim) error {
+func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error {
 	id, ok := s.queue.Holds(claim)
 	if !ok || claim.Token == "" {
 		return s.repeated(t, id, claim)
@@ -188,8 +193,52 @@ func (s runs) requeue(t *transaction, claim *engine.Claim) error {
 	} else {
 		t.delete(startsBucket, id[:])
 	}
-	t.undo = append(t.undo, s.queue.Requeue(id))
+	t.undo = append(t.undo, s.queue.Requeue(id, end, t.now))
+	if wait, waits := s.queue.WaitOf(id); waits && end.WaitingFor != "" {
+		t.put(waitsBucket, id[:], seal(id[:], encodeWait(wait)))
+	}
 	return nil
+}
+
+func (s runs) Resume(_ context.Context, runners ...string) error {
+	s.mu.Lock()
+	none := s.queue.Size().Waits == 0
+	s.mu.Unlock()
+	if none {
+		return nil
+	}
+	return s.committer.do(&change{apply: func(t *transaction) error {
+		resumed, undo := s.queue.Resume(runners)
+		t.undo = append(t.undo, undo)
+		for _, id := range resumed {
+			t.delete(waitsBucket, id[:])
+		}
+		return nil
+	}})
+}
+
+func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait time.Duration, err error) {
+	s.mu.Lock()
+	ids, wait := s.queue.Overdue(s.clock.Now(), most)
+	s.mu.Unlock()
+	if len(ids) == 0 {
+		return nil, wait, nil
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		for _, id := range ids {
+			data := tx.Bucket(runsBucket).Get(id[:])
+			if data == nil {
+				continue // it has ended since
+			}
+			record, err := decodeRun(id, data)
+			if err != nil {
+				return fmt.Errorf("reading run %s: %w", id, err)
+			}
+			overdue = append(overdue, record.Run)
+		}
+		return nil
+	})
+	return overdue, wait, err
 }
 
 // repeated returns nil if a claim does not hold because its run was ended or requeued under this very claim.
@@ -231,7 +280,7 @@ func (d *Database) describe(id uuid.UUID, record *engine.Record) bool {
 		}
 		d.queue.Describe(id, &place)
 	}
-	record.Status, record.Attempts, record.StartedAt = place.Status, place.Attempts, place.StartedAt
+	record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
 	return true
 }
 
@@ -254,7 +303,7 @@ func (s runs) Get(_ context.Context, runID string) (record *engine.Record, err e
 			return fmt.Errorf("reading run %s: %w", runID, err)
 		}
 		if !ended {
-			record.Status, record.Attempts, record.StartedAt = place.Status, place.Attempts, place.StartedAt
+			record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
 			return nil
 		}
 		record.Deliveries, err = deliveriesOf(tx, id)

@@ -9,8 +9,11 @@ import (
 
 // Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
 // first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
-// memory share it. It takes about 120 bytes a run, in memory that the garbage collector need not look into, and all
-// operations but Undo take constant time. It is not safe for concurrent use.
+// memory share it. It takes about 150 bytes a run, in memory that the garbage collector need not look into. All operations
+// but Undo take constant time, and those on deadlines the logarithm of their number. It is not safe for concurrent use.
+//
+// Lanes that are ready are listed by the runner of their first run, since a runner that is away must not be in the way of
+// others. There are few runners.
 //
 // A lane goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
 type Lanes struct {
@@ -19,9 +22,17 @@ type Lanes struct {
 	places map[uuid.UUID]uint32 // by run
 	lane   slab[lane]
 	place  slab[place]
-	ready  struct{ first, last uint32 } // lanes, in a list
 	queued int
+
+	runners []string    // by number
+	ready   []readyList // by number of the runner
+	offers  uint64      // how often a lane became ready
+
+	deadlines []deadline // a heap of those of queued runs
 }
+
+// readyList is a list of lanes.
+type readyList struct{ first, last uint32 }
 
 // In both, 0 is no index.
 type lane struct {
@@ -29,15 +40,31 @@ type lane struct {
 	first, last uint32 // places
 	prev, next  uint32 // in the list of ready lanes
 	queued      uint32
-	held        bool // its first run has been popped, and is not over
+	runner      uint16 // by whose list it is ready
+	held        bool   // its first run has been popped, and is not over
 	ready       bool
+	since       uint64 // the count of offers when it became ready
 }
 
 type place struct {
 	id         uuid.UUID
+	deadline   int64 // of an Entry
 	lane       uint32
 	prev, next uint32
+	expiry     uint32 // where its deadline is in the heap, counted from 1
+	runner     uint16
 	queued     bool // popped otherwise
+	waiting    bool // not to be popped yet
+}
+
+// Entry is a run for a lane.
+type Entry struct {
+	ID     uuid.UUID
+	Chat   string
+	Runner string // that is to carry it out
+
+	// Deadline is when the run is overdue if it is still queued, in nanoseconds since 1970; 0 is never.
+	Deadline int64
 }
 
 // Queued is how many runs wait in all lanes together.
@@ -55,7 +82,23 @@ func (l *Lanes) QueuedIn(chat string) int {
 }
 
 // Ready reports whether there is a run that can be popped.
-func (l *Lanes) Ready() bool { return l.ready.first != 0 }
+func (l *Lanes) Ready() bool { return l.next(nil) >= 0 }
+
+// next is the number of the runner whose list has the lane that has been ready longest, without those that are skipped; -1
+// if there is none.
+func (l *Lanes) next(skip func(runner string) bool) int {
+	next := -1
+	for n := range l.ready {
+		first := l.ready[n].first
+		if first == 0 || skip != nil && skip(l.runners[n]) {
+			continue
+		}
+		if next < 0 || l.lane.at(first).since < l.lane.at(l.ready[next].first).since {
+			next = n
+		}
+	}
+	return next
+}
 
 // Has reports whether a run is here, and whether it waits or has been popped.
 func (l *Lanes) Has(id uuid.UUID) (here, queued bool) {
@@ -67,13 +110,25 @@ func (l *Lanes) Has(id uuid.UUID) (here, queued bool) {
 }
 
 // Push appends a run to its chat's lane and reports whether it can be popped at once.
-func (l *Lanes) Push(chat string, id uuid.UUID) (ready bool) {
+func (l *Lanes) Push(e Entry) (ready bool) {
 	if l.lanes == nil {
 		l.init()
 	}
-	li := l.laneOf(l.hash(chat))
-	l.insert(li, id, 0)
+	li := l.laneOf(l.hash(e.Chat))
+	l.insert(place{id: e.ID, lane: li, runner: l.runnerNumber(e.Runner), deadline: e.Deadline}, 0)
+	l.expect(e.ID)
 	return l.offer(li)
+}
+
+func (l *Lanes) runnerNumber(name string) uint16 {
+	for n, known := range l.runners {
+		if known == name {
+			return uint16(n)
+		}
+	}
+	l.runners = append(l.runners, name)
+	l.ready = append(l.ready, readyList{})
+	return uint16(len(l.runners) - 1)
 }
 
 func (l *Lanes) init() {
@@ -95,10 +150,10 @@ func (l *Lanes) laneOf(chat uint64) uint32 {
 	return li
 }
 
-// insert makes a place for a run before another one, or at the end if that is 0.
-func (l *Lanes) insert(li uint32, id uuid.UUID, before uint32) {
-	pi := l.place.add(place{id: id, lane: li})
-	l.places[id] = pi
+// insert puts a run before another one, or at the end if that is 0.
+func (l *Lanes) insert(p place, before uint32) {
+	pi := l.place.add(p)
+	l.places[p.id] = pi
 	l.link(pi, before)
 }
 
@@ -139,15 +194,16 @@ func (l *Lanes) unlink(pi uint32) {
 	l.queued--
 }
 
-// Pop takes the first run of the lane that has been ready longest, and holds the lane until Done or Return.
-func (l *Lanes) Pop() (id uuid.UUID, ok bool) {
-	li := l.ready.first
-	if li == 0 {
-		return id, false
+// Pop takes the first run of the lane that has been ready longest, and holds the lane until Done or Return. Runs of the
+// runners to be skipped stay where they are; skip may be nil.
+func (l *Lanes) Pop(skip func(runner string) bool) (id uuid.UUID, runner string, ok bool) {
+	n := l.next(skip)
+	if n < 0 {
+		return id, "", false
 	}
-	pi := l.lane.at(li).first
+	pi := l.lane.at(l.ready[n].first).first
 	l.hold(pi)
-	return l.place.at(pi).id, true
+	return l.place.at(pi).id, l.runners[n], true
 }
 
 // Hold is Pop for a certain run. It reports false unless that is the first one of a lane that is not held.
@@ -166,15 +222,17 @@ func (l *Lanes) Hold(id uuid.UUID) bool {
 func (l *Lanes) hold(pi uint32) {
 	li := l.place.at(pi).lane
 	l.unlink(pi)
+	l.place.at(pi).waiting = false
+	l.forgetDeadline(pi)
 	l.lane.at(li).held = true
 	l.withdraw(li)
 }
 
 // Removed is a run that Done took out, for Undo.
 type Removed struct {
-	id     uuid.UUID
-	chat   uint64
-	queued bool
+	place
+	chat     uint64
+	expected bool // its deadline counted
 }
 
 // Done takes out a run that is here, popped or still queued.
@@ -183,16 +241,14 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 	p := l.place.at(pi)
 	li := p.lane
 	ln := l.lane.at(li)
-	removed := Removed{id: id, chat: ln.chat, queued: p.queued}
+	removed := Removed{place: *p, chat: ln.chat, expected: p.expiry != 0}
+	l.forgetDeadline(pi)
 	if p.queued {
 		l.unlink(pi)
-		if ln.first == 0 {
-			l.withdraw(li)
-		}
 	} else {
 		ln.held = false
-		l.offer(li)
 	}
+	l.offer(li)
 	delete(l.places, id)
 	l.place.free(pi)
 	if ln.first == 0 && !ln.held {
@@ -200,7 +256,7 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 		l.lane.free(li)
 	}
 	if len(l.places) == 0 && l.place.used > 64*slabPiece {
-		*l = Lanes{seed: l.seed} // gives back what a long queue took
+		*l = Lanes{seed: l.seed, runners: l.runners, ready: make([]readyList, len(l.runners))} // gives back what a long queue took
 	}
 	return removed
 }
@@ -212,8 +268,9 @@ func (l *Lanes) Undo(removed Removed) {
 		l.init()
 	}
 	li := l.laneOf(removed.chat)
+	p := place{id: removed.id, lane: li, runner: removed.runner, deadline: removed.deadline, waiting: removed.waiting}
 	if !removed.queued {
-		l.places[removed.id] = l.place.add(place{id: removed.id, lane: li})
+		l.places[removed.id] = l.place.add(p)
 		l.lane.at(li).held = true
 		l.withdraw(li)
 		return
@@ -222,33 +279,72 @@ func (l *Lanes) Undo(removed Removed) {
 	for before != 0 && bytes.Compare(l.place.at(before).id[:], removed.id[:]) < 0 {
 		before = l.place.at(before).next
 	}
-	l.insert(li, removed.id, before)
+	l.insert(p, before)
+	if removed.expected {
+		l.expect(removed.id)
+	}
 	l.offer(li)
 }
 
-// Return puts a popped run back to the head of its lane.
-func (l *Lanes) Return(id uuid.UUID) {
+// Return puts a popped run back to the head of its lane. A run that waits is not popped before Wake.
+func (l *Lanes) Return(id uuid.UUID, waits bool) {
 	pi := l.places[id]
-	li := l.place.at(pi).lane
-	ln := l.lane.at(li)
+	p := l.place.at(pi)
+	ln := l.lane.at(p.lane)
 	l.link(pi, ln.first)
+	p.waiting = waits
 	ln.held = false
-	l.offer(li)
+	l.offer(p.lane)
 }
 
-// offer appends a lane to the ready ones if its first run may start.
+// Wait keeps a queued run from being popped before Wake.
+func (l *Lanes) Wait(id uuid.UUID) {
+	p := l.place.at(l.places[id])
+	p.waiting = true
+	l.offer(p.lane)
+}
+
+// Wake ends the wait of a run, if it is here.
+func (l *Lanes) Wake(id uuid.UUID) {
+	if pi := l.places[id]; pi != 0 {
+		p := l.place.at(pi)
+		p.waiting = false
+		l.offer(p.lane)
+	}
+}
+
+// Waits reports whether a run is not to be popped yet, though nothing is before it.
+func (l *Lanes) Waits(id uuid.UUID) bool {
+	pi := l.places[id]
+	return pi != 0 && l.place.at(pi).waiting
+}
+
+// RunnerOf is the runner of a run that is here.
+func (l *Lanes) RunnerOf(id uuid.UUID) string { return l.runners[l.place.at(l.places[id]).runner] }
+
+// offer puts a lane in the right list of ready ones, or in none, and reports whether it became ready.
 func (l *Lanes) offer(li uint32) bool {
 	ln := l.lane.at(li)
-	if ln.held || ln.first == 0 || ln.ready {
+	if ln.held || ln.first == 0 || l.place.at(ln.first).waiting {
+		l.withdraw(li)
 		return false
 	}
-	ln.ready, ln.prev = true, l.ready.last
+	runner := l.place.at(ln.first).runner
+	if ln.ready {
+		if ln.runner == runner {
+			return false
+		}
+		l.withdraw(li)
+	}
+	list := &l.ready[runner]
+	l.offers++
+	ln.ready, ln.runner, ln.since, ln.prev = true, runner, l.offers, list.last
 	if ln.prev == 0 {
-		l.ready.first = li
+		list.first = li
 	} else {
 		l.lane.at(ln.prev).next = li
 	}
-	l.ready.last = li
+	list.last = li
 	return true
 }
 
@@ -257,13 +353,14 @@ func (l *Lanes) withdraw(li uint32) {
 	if !ln.ready {
 		return
 	}
+	list := &l.ready[ln.runner]
 	if ln.prev == 0 {
-		l.ready.first = ln.next
+		list.first = ln.next
 	} else {
 		l.lane.at(ln.prev).next = ln.next
 	}
 	if ln.next == 0 {
-		l.ready.last = ln.prev
+		list.last = ln.prev
 	} else {
 		l.lane.at(ln.next).prev = ln.prev
 	}

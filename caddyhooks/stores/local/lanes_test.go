@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // chatsInOrder is what Lanes promises, written as plainly as can be.
@@ -65,7 +67,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lanes.Push(chat, id)
+			lanes.Push(Entry{ID: id, Chat: chat})
 			model.chats[chat] = append(model.chats[chat], id)
 			model.offer(chat)
 		case op == pushes && random.IntN(3) == 0: // the first of a chat is taken, or another one, which cannot be
@@ -83,7 +85,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				model.chats[chat] = runs[1:]
 			}
 		case op < pushes+2:
-			id, ok := lanes.Pop()
+			id, _, ok := lanes.Pop(nil)
 			if ok != (len(model.ready) > 0) {
 				t.Fatalf("step %d: popped %v, the model has %d ready", step, ok, len(model.ready))
 			}
@@ -109,7 +111,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			}
 		case op == pushes+3:
 			if chat, id, ok := someHeld(); ok {
-				lanes.Return(id)
+				lanes.Return(id, false)
 				delete(model.held, chat)
 				model.chats[chat] = slices.Insert(model.chats[chat], 0, id)
 				model.offer(chat)
@@ -144,16 +146,16 @@ func TestABusyChatDoesNotStarveTheOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes.Push(chat, id)
+		lanes.Push(Entry{ID: id, Chat: chat})
 		return id
 	}
 	for range 10 {
 		push("busy")
 	}
 	quiet := push("quiet")
-	first, _ := lanes.Pop()
+	first, _, _ := lanes.Pop(nil)
 	lanes.Done(first)
-	if second, ok := lanes.Pop(); !ok || second != quiet {
+	if second, _, ok := lanes.Pop(nil); !ok || second != quiet {
 		t.Error("the quiet chat is not next")
 	}
 }
@@ -167,16 +169,16 @@ func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes.Push(fmt.Sprint(i), id)
+		lanes.Push(Entry{ID: id, Chat: fmt.Sprint(i), Deadline: int64(i)})
 		all = append(all, id)
 	}
 	for _, id := range all {
 		lanes.Done(id)
 	}
-	if lanes.places != nil || lanes.Queued() != 0 {
+	if lanes.places != nil || lanes.deadlines != nil || lanes.Queued() != 0 {
 		t.Error("the empty lanes still hold their memory")
 	}
-	if lanes.Push("chat", all[0]); lanes.Queued() != 1 {
+	if lanes.Push(Entry{ID: all[0], Chat: "chat"}); lanes.Queued() != 1 {
 		t.Error("and cannot be used again")
 	}
 }
@@ -202,5 +204,16 @@ func TestIDsAreInOrderEvenIfTheClockIsNot(t *testing.T) {
 	later.After(last)
 	if id, _ := later.Next(now); id.String() <= last.String() {
 		t.Errorf("%v after %v", id, last)
+	}
+}
+
+func TestAVeryLongQueueTimeIsForEver(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for queueTime, want := range map[time.Duration]bool{0: false, time.Second: true, 99 * 365 * 24 * time.Hour: true, 1<<63 - 1: false} {
+		entry := EntryOf(uuid.New(), &engine.Run{AcceptedAt: now, QueueTime: queueTime})
+		if got := entry.Deadline > now.UnixNano(); got != want || entry.Deadline < 0 {
+			t.Errorf("a queue time of %s ends at %d", queueTime, entry.Deadline)
+		}
 	}
 }

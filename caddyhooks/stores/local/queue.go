@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,8 @@ type Queue struct {
 	expired  map[uuid.UUID]*holding // of queued runs that nobody has claimed since their lease was over
 	starts   map[uuid.UUID]int      // of queued runs that have been started before, how often
 	requeued map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
+	waits    map[uuid.UUID]*wait    // of runs that their runner did not take on
+	waiting  timeQueue[*wait]       // those that are not due yet
 	expiry   time.Time              // no lease is over before
 }
 
@@ -36,12 +39,23 @@ type Claimed struct {
 	Token     string
 	Attempt   int
 	StartedAt time.Time
+	Waits     int
 }
 
 // Claim is the claim on a run.
 func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
 	return &engine.Claim{Run: run, Token: c.Token, Attempt: c.Attempt, StartedAt: c.StartedAt,
-		Waited: c.StartedAt.Sub(run.AcceptedAt), Awaited: awaited}
+		Waited: c.StartedAt.Sub(run.AcceptedAt), Waits: c.Waits, Awaited: awaited}
+}
+
+// EntryOf is the entry of a run in the lanes.
+func EntryOf(id uuid.UUID, run *engine.Run) Entry {
+	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner}
+	const forEver = 100 * 365 * 24 * time.Hour // its end could not be told in nanoseconds
+	if run.QueueTime > 0 && run.QueueTime < forEver {
+		e.Deadline = run.AcceptedAt.Add(run.QueueTime).UnixNano()
+	}
+	return e
 }
 
 // NewQueue makes an empty queue. Nodes are told when there is something to claim.
@@ -52,6 +66,7 @@ func NewQueue(nodes *Nodes) *Queue {
 		expired:  make(map[uuid.UUID]*holding),
 		starts:   make(map[uuid.UUID]int),
 		requeued: make(map[uuid.UUID]string),
+		waits:    make(map[uuid.UUID]*wait),
 	}
 }
 
@@ -62,20 +77,41 @@ func ParseID(text string) (uuid.UUID, bool) {
 }
 
 // QueueSize is what a Queue holds.
-type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued int }
+type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued, Waits int }
 
 // Size is what the queue holds. All of it is 0 when all runs have ended.
 func (q *Queue) Size() QueueSize {
-	return QueueSize{q.lanes.Queued(), len(q.claimed), len(q.starts), len(q.requeued)}
+	return QueueSize{q.lanes.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits)}
 }
 
 // QueuedIn is how many runs of a chat wait.
 func (q *Queue) QueuedIn(chat string) int { return q.lanes.QueuedIn(chat) }
 
-// Ready reports whether there is a run to claim, now that leases may be over.
+// Ready reports whether there is a run to claim, now that leases and waits may be over.
 func (q *Queue) Ready(now time.Time) bool {
 	q.expire(now)
 	return q.lanes.Ready()
+}
+
+// ReadyFor reports whether a batch could have a run.
+func (q *Queue) ReadyFor(batch engine.Batch, now time.Time) bool {
+	q.expire(now)
+	return batch.Max > 0 && q.lanes.next(skipFull(batch, make([]int, len(batch.Bounds)))) >= 0
+}
+
+// skipFull reports for each runner whether a batch has as many of its runs as it may have. taken counts by bound.
+func skipFull(batch engine.Batch, taken []int) func(runner string) bool {
+	if len(batch.Bounds) == 0 {
+		return nil
+	}
+	return func(runner string) bool {
+		for i, bound := range batch.Bounds {
+			if taken[i] >= bound.AtMost && slices.Contains(bound.Runners, runner) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // Admit reports whether there is room for another run of a chat.
@@ -90,11 +126,11 @@ func (q *Queue) Admit(chat string, limits engine.Limits) error {
 }
 
 // Push queues a run as the last of its chat, and tells the nodes if it can be claimed.
-func (q *Queue) Push(chat string, id uuid.UUID) (undo func()) {
-	if q.lanes.Push(chat, id) {
+func (q *Queue) Push(e Entry) (undo func()) {
+	if q.lanes.Push(e) {
 		q.nodes.TellClaimable()
 	}
-	return func() { q.lanes.Done(id) }
+	return func() { q.lanes.Done(e.ID) }
 }
 
 // SetStarts notes how often a queued run has been started before.
@@ -102,18 +138,26 @@ func (q *Queue) SetStarts(id uuid.UUID, starts int) {
 	if starts > 0 {
 		q.starts[id] = starts
 	}
+	q.setDeadline(id)
 }
 
 // Claim hands out runs to a node.
 func (q *Queue) Claim(node *Node, batch engine.Batch, now time.Time) (claims []Claimed, undo func()) {
 	q.expire(now)
+	taken := make([]int, len(batch.Bounds))
+	skip := skipFull(batch, taken)
 	for len(claims) < batch.Max {
-		id, ok := q.lanes.Pop()
+		id, runner, ok := q.lanes.Pop(skip)
 		if !ok {
 			break
 		}
+		for i, bound := range batch.Bounds {
+			if slices.Contains(bound.Runners, runner) {
+				taken[i]++
+			}
+		}
 		h := &holding{
-			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: now},
+			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: now, Waits: q.waits[id].count()},
 			node:    node, expires: now.Add(batch.Lease),
 		}
 		delete(q.starts, id)
@@ -138,8 +182,9 @@ func (q *Queue) expectExpiry(at time.Time) {
 	}
 }
 
-// expire puts runs back whose lease is over. Their start counts.
+// expire puts runs back whose lease is over. Their start counts. Runs that have waited long enough can be claimed.
 func (q *Queue) expire(now time.Time) {
+	q.wakeDue(now)
 	if q.expiry.IsZero() || now.Before(q.expiry) {
 		return
 	}
@@ -170,8 +215,8 @@ func (q *Queue) takeBack(id uuid.UUID, token string) *holding {
 
 func (q *Queue) putBack(id uuid.UUID, starts int) {
 	delete(q.claimed, id)
+	q.lanes.Return(id, false)
 	q.SetStarts(id, starts)
-	q.lanes.Return(id)
 }
 
 // Holds reports whether a claim is in force, and returns the id of its run. A claim whose lease is over is in force until
@@ -227,13 +272,24 @@ func (q *Queue) Cancel(id uuid.UUID) bool {
 	return true
 }
 
-// Requeue puts a claimed run back as if it had not been started.
-func (q *Queue) Requeue(id uuid.UUID) (undo func()) {
+// Requeue puts a claimed run back as if it had not been started. If end has a reason for it to wait, it is not handed out
+// before its pause is over.
+func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func()) {
 	h := q.claimed[id]
 	q.requeued[id] = h.Token
 	q.putBack(id, h.Attempt-1)
+	before := q.waits[id]
+	if end.WaitingFor != "" {
+		q.SetWait(id, Wait{Due: now.Add(end.Pause), Times: before.count() + 1, For: end.WaitingFor})
+	}
 	q.nodes.TellClaimable()
 	return func() {
+		if end.WaitingFor != "" {
+			q.dropWait(id)
+			if before != nil {
+				q.waits[id] = before
+			}
+		}
 		if q.lanes.Hold(id) {
 			delete(q.requeued, id)
 			delete(q.starts, id)
@@ -254,8 +310,9 @@ func (q *Queue) Unclaim(claims []Claimed) {
 
 // Remove takes a run out for good, claimed or queued.
 func (q *Queue) Remove(id uuid.UUID) (undo func()) {
-	h, expired, starts, requeued := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id]
+	h, expired, starts, requeued, waits := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id], q.waits[id]
 	removed := q.lanes.Done(id)
+	q.dropWait(id)
 	delete(q.claimed, id)
 	delete(q.expired, id)
 	delete(q.starts, id)
@@ -268,11 +325,19 @@ func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 		if expired != nil {
 			q.expired[id] = expired
 		}
-		q.SetStarts(id, starts)
+		if starts > 0 {
+			q.starts[id] = starts
+		}
 		if requeued != "" {
 			q.requeued[id] = requeued
 		}
 		q.lanes.Undo(removed)
+		if waits != nil {
+			q.waits[id] = waits
+			if removed.waiting {
+				q.waiting.set(waits, waits.Due)
+			}
+		}
 	}
 }
 
@@ -284,8 +349,10 @@ func (q *Queue) Has(id uuid.UUID) bool {
 
 // Describe fills in where an unfinished run is.
 func (q *Queue) Describe(id uuid.UUID, record *engine.Record) {
-	record.Status, record.Attempts, record.StartedAt = engine.Queued, q.starts[id], time.Time{}
+	record.Status, record.Attempts, record.StartedAt, record.WaitingFor = engine.Queued, q.starts[id], time.Time{}, ""
 	if h := q.claimed[id]; h != nil {
 		record.Status, record.Attempts, record.StartedAt = engine.Running, h.Attempt, h.StartedAt
+	} else if q.lanes.Waits(id) {
+		record.WaitingFor = q.waits[id].For
 	}
 }

@@ -21,6 +21,17 @@ type plainRun struct {
 	token     string // of the last claim, as long as it can be in force
 	expires   time.Time
 	cancelled bool
+
+	runner   string
+	deadline time.Time // zero: none
+	waits    int
+	due      time.Time // while it waits
+	waiting  bool
+}
+
+// handedOut is whether the run may be handed out, as far as its own state goes.
+func (r *plainRun) handedOut(now time.Time) bool {
+	return !r.claimed && !(r.waiting && now.Before(r.due))
 }
 
 // plainQueue does what a Queue does by looking at every run, every time.
@@ -62,7 +73,7 @@ func (q *plainQueue) first() map[string]*plainRun {
 func TestAQueueDoesWhatAPlainOneDoes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareQueue(t, rand.New(rand.NewPCG(seed, 0)), 8_000) })
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareQueue(t, rand.New(rand.NewPCG(seed, 0)), 5_000) })
 	}
 }
 
@@ -89,8 +100,9 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 		}
 		return r
 	}
+	runners := []string{"", "one", "two"}
 	for step := range steps {
-		switch rnd.IntN(8) {
+		switch rnd.IntN(10) {
 		case 0, 1:
 			id, err := ids.Next(now)
 			if err != nil {
@@ -98,29 +110,56 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			}
 			chat := fmt.Sprint("chat ", rnd.IntN(6))
 			if len(p.runs) < 40 {
-				q.Push(chat, id)
-				p.runs = append(p.runs, &plainRun{id: id, chat: chat})
+				r := &plainRun{id: id, chat: chat, runner: runners[rnd.IntN(len(runners))]}
+				run := &engine.Run{ChatID: chat, Runner: r.runner, AcceptedAt: now}
+				if rnd.IntN(2) == 0 {
+					run.QueueTime = time.Duration(1+rnd.IntN(60)) * time.Second
+					r.deadline = now.Add(run.QueueTime)
+				}
+				q.Push(EntryOf(id, run))
+				p.runs = append(p.runs, r)
 			}
 		case 2, 3:
 			batch := engine.Batch{Max: rnd.IntN(4), Lease: time.Duration(1+rnd.IntN(20)) * time.Second}
+			if rnd.IntN(2) == 0 {
+				batch.Bounds = []engine.Bound{{Runners: runners[:1+rnd.IntN(2)], AtMost: rnd.IntN(2)}}
+			}
 			p.expire(now)
-			ready := 0
+			ready, bounded := 0, 0
 			first := p.first()
 			for _, r := range first {
-				if !r.claimed {
+				switch {
+				case !r.handedOut(now):
+				case len(batch.Bounds) > 0 && slices.Contains(batch.Bounds[0].Runners, r.runner):
+					bounded++
+				default:
 					ready++
 				}
 			}
-			claimed, _ := q.Claim(all[rnd.IntN(len(all))], batch, now)
+			if bounded > 0 {
+				ready += min(bounded, batch.Bounds[0].AtMost)
+			}
+			if got := q.ReadyFor(batch, now); got != (min(batch.Max, ready) > 0) {
+				t.Fatalf("step %d: ready for a batch: %t", step, got)
+			}
+			claimed, undo := q.Claim(all[rnd.IntN(len(all))], batch, now)
+			if rnd.IntN(10) == 0 { // it could not be written down
+				undo()
+				for _, c := range claimed {
+					p.find(c.ID.String()).token = "" // earlier claims are lost all the same
+				}
+				break
+			}
 			if len(claimed) != min(batch.Max, ready) {
 				t.Fatalf("step %d: claimed %d runs, want %d of %d", step, len(claimed), batch.Max, ready)
 			}
 			for _, c := range claimed {
 				r := p.find(c.ID.String())
-				if r == nil || first[r.chat] != r || r.claimed || c.Attempt != r.starts+1 || !c.StartedAt.Equal(now) {
+				if r == nil || first[r.chat] != r || !r.handedOut(now) || c.Attempt != r.starts+1 || c.Waits != r.waits || !c.StartedAt.Equal(now) {
 					t.Fatalf("step %d: claimed %+v, which is %+v", step, c, r)
 				}
-				*r = plainRun{id: r.id, chat: r.chat, starts: c.Attempt, claimed: true, token: c.Token, expires: now.Add(batch.Lease)}
+				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits,
+					starts: c.Attempt, claimed: true, token: c.Token, expires: now.Add(batch.Lease)}
 				p.tokens = append(p.tokens, c.Claim(&engine.Run{ID: c.ID.String()}, false))
 			}
 		case 4:
@@ -152,11 +191,22 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			}
 			switch rnd.IntN(3) {
 			case 0:
-				q.Requeue(id)
+				end := engine.End{Requeue: true}
+				if rnd.IntN(2) == 0 {
+					end.WaitingFor, end.Pause = "somebody", time.Duration(rnd.IntN(10))*time.Second
+				}
+				undo := q.Requeue(id, end, now)
 				if !q.WasRequeued(claim) {
 					t.Fatalf("step %d: a requeue is not known", step)
 				}
-				*r = plainRun{id: r.id, chat: r.chat, starts: r.starts - 1}
+				if rnd.IntN(4) == 0 { // not after all
+					undo()
+					break
+				}
+				*r = plainRun{id: r.id, chat: r.chat, runner: r.runner, deadline: r.deadline, waits: r.waits, starts: r.starts - 1}
+				if end.WaitingFor != "" {
+					r.waits, r.waiting, r.due = r.waits+1, true, now.Add(end.Pause)
+				}
 			case 1:
 				q.Remove(id)() // not after all
 			default:
@@ -179,6 +229,20 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 				p.runs = slices.DeleteFunc(p.runs, func(other *plainRun) bool { return other == r })
 			}
 		case 7:
+			some := runners[:rnd.IntN(3)]
+			_, undo := q.Resume(some)
+			if rnd.IntN(4) == 0 {
+				undo()
+				break
+			}
+			for _, r := range p.runs {
+				if !r.claimed && (len(some) == 0 || slices.Contains(some, r.runner)) {
+					r.waiting, r.waits = false, 0
+				}
+			}
+		case 8:
+			checkOverdue(t, q, p, now, step)
+		case 9:
 			now = now.Add(time.Duration(rnd.IntN(5)) * time.Second)
 			p.expire(now)
 			q.expire(now)
@@ -187,7 +251,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 		for _, r := range p.runs {
 			var record engine.Record
 			q.Describe(r.id, &record)
-			if (record.Status == engine.Running) != r.claimed || record.Attempts != r.starts {
+			if (record.Status == engine.Running) != r.claimed || record.Attempts != r.starts || record.WaitingFor != "" && !r.waiting {
 				t.Fatalf("step %d: a run is %s after %d starts, want %+v", step, record.Status, record.Attempts, r)
 			}
 			if !r.claimed {
@@ -201,7 +265,44 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 	for _, r := range p.runs {
 		q.Remove(r.id)
 	}
-	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued); n > 0 || q.Size().Queued > 0 {
+	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.lanes.deadlines); n > 0 || q.Size().Queued > 0 {
 		t.Errorf("an empty queue still knows %d things", n)
+	}
+}
+
+// checkOverdue compares the runs that nobody took on in time, and when there are more.
+func checkOverdue(t *testing.T, q *Queue, p *plainQueue, now time.Time, step int) {
+	t.Helper()
+	p.expire(now)
+	want, next := map[uuid.UUID]bool{}, time.Time{}
+	for _, r := range p.runs {
+		if r.claimed || r.deadline.IsZero() || r.starts > 0 && r.waits == 0 {
+			continue
+		}
+		if next.IsZero() || r.deadline.Before(next) {
+			next = r.deadline
+		}
+		if !r.deadline.After(now) {
+			want[r.id] = true
+		}
+	}
+	ids, wait := q.Overdue(now, 1000)
+	if len(ids) != len(want) {
+		t.Fatalf("step %d: %d are overdue, want %d", step, len(ids), len(want))
+	}
+	for _, id := range ids {
+		if !want[id] {
+			t.Fatalf("step %d: %v is not overdue", step, id)
+		}
+	}
+	wantWait := time.Duration(-1)
+	if !next.IsZero() {
+		wantWait = max(next.Sub(now), 0)
+	}
+	if wait != wantWait {
+		t.Fatalf("step %d: the next is overdue in %v, want %v", step, wait, wantWait)
+	}
+	if some, _ := q.Overdue(now, 2); len(some) != min(2, len(want)) {
+		t.Fatalf("step %d: got %d, want up to 2 of %d", step, len(some), len(want))
 	}
 }

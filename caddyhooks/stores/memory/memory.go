@@ -153,7 +153,7 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 	if added.Key != nil {
 		s.addKey(added, terms.Limits)
 	}
-	s.queue.Push(added.ChatID, id)
+	s.queue.Push(local.EntryOf(id, added))
 	return nil
 }
 
@@ -174,10 +174,28 @@ func (d *Data) forgetOldestKey() {
 	}
 }
 
-func (s runs) Claim(_ context.Context, batch engine.Batch) ([]*engine.Claim, error) {
+func (s runs) Claim(_ context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.claim(batch), nil
+	claims = s.claim(batch)
+	return claims, s.queue.UntilDue(s.clock.Now()), nil
+}
+
+func (s runs) Resume(_ context.Context, runners ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.Resume(runners)
+	return nil
+}
+
+func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids, wait := s.queue.Overdue(s.clock.Now(), most)
+	for _, id := range ids {
+		overdue = append(overdue, s.runs[id].Run)
+	}
+	return overdue, wait, nil
 }
 
 func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
@@ -206,7 +224,7 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	ended := s.runs[id]
 	switch {
 	case holds && end.Requeue && claim.Token != "":
-		s.queue.Requeue(id)
+		s.queue.Requeue(id, end, s.clock.Now())
 	case holds && !end.Requeue:
 		s.end(id, claim, end)
 	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:

@@ -35,7 +35,7 @@ func TestMemoryTakesNoMoreThanItsShare(t *testing.T) {
 	if taken != 7 {
 		t.Fatalf("%d runs of 64 MB were taken, want 7", taken)
 	}
-	claims, err := store.Runs().Claim(t.Context(), engine.Batch{Max: taken, Lease: time.Hour})
+	claims, _, err := store.Runs().Claim(t.Context(), engine.Batch{Max: taken, Lease: time.Hour})
 	if err != nil || len(claims) != taken {
 		t.Fatalf("claimed %d runs: %v", len(claims), err)
 	}
@@ -83,7 +83,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		}
 		end.Deliveries = []*engine.Delivery{{RunID: run.ID, Status: engine.Pending, Body: "body"}}
 		claim := func(runs int, lease time.Duration) []*engine.Claim {
-			claims, err := s.Runs().Claim(t.Context(), engine.Batch{Max: runs, Lease: lease})
+			claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: runs, Lease: lease})
 			if err != nil || len(claims) != runs {
 				t.Fatalf("claimed %v: %v", claims, err)
 			}

@@ -119,7 +119,7 @@ func everythingIsClaimedOnce(t *testing.T, nodes ...*store) {
 		s := nodes[i%len(nodes)]
 		claimers.Go(func() {
 			for {
-				claims, err := s.Runs().Claim(t.Context(), upTo(i+1))
+				claims, _, err := s.Runs().Claim(t.Context(), upTo(i+1))
 				if err != nil {
 					t.Error(err)
 				}

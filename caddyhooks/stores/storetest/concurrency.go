@@ -94,7 +94,7 @@ func carryOutAtRandom(s *store, lease time.Duration, others ...*store) {
 func claimAndDie(ctx context.Context, s *store, l *ledger) error {
 	node := s.options.Join(s.t, s.Store)
 	from := l.now()
-	claims, err := node.Runs().Claim(ctx, engine.Batch{Max: 1, Lease: shortLease})
+	claims, _, err := node.Runs().Claim(ctx, engine.Batch{Max: 1, Lease: shortLease})
 	for _, claim := range claims {
 		l.began(claim, from, shortLease)
 	}

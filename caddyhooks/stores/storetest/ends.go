@@ -329,7 +329,7 @@ func cancelledContext(t *testing.T, s *store) {
 	}
 	s.lists(engine.Query{}, run)
 
-	claims, err := s.Runs().Claim(ctx, upTo(1))
+	claims, _, err := s.Runs().Claim(ctx, upTo(1))
 	if err != nil {
 		s.status(run, engine.Queued, 0)
 		claims = s.claim(1)

@@ -334,7 +334,7 @@ func (w *worker) work(ctx context.Context) error {
 		return w.neglect(ctx)
 	}
 	from := w.ledger.now()
-	claims, err := w.node.Runs().Claim(ctx, engine.Batch{Max: 1 + w.chance.IntN(3), Lease: w.lease})
+	claims, _, err := w.node.Runs().Claim(ctx, engine.Batch{Max: 1 + w.chance.IntN(3), Lease: w.lease})
 	if err != nil {
 		return fmt.Errorf("claiming: %w", err)
 	}
@@ -416,7 +416,7 @@ func (w *worker) finish(ctx context.Context, claim *engine.Claim, batch engine.B
 // neglect claims a run and lets the lease pass. It may come back to the run, perhaps too late.
 func (w *worker) neglect(ctx context.Context) error {
 	from := w.ledger.now()
-	claims, err := w.node.Runs().Claim(ctx, engine.Batch{Max: 1, Lease: shortLease})
+	claims, _, err := w.node.Runs().Claim(ctx, engine.Batch{Max: 1, Lease: shortLease})
 	if err != nil || len(claims) == 0 {
 		return err
 	}

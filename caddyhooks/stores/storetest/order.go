@@ -153,7 +153,7 @@ func idsAscendAfterClockWasSetBack(t *testing.T, s *store) {
 			t.Errorf("%s was given out after %s, which has ended", third.ID, second.ID)
 		}
 		for _, run := range []*engine.Run{first, third} {
-			claims, err := bubble.Runs().Claim(t.Context(), upTo(10))
+			claims, _, err := bubble.Runs().Claim(t.Context(), upTo(10))
 			if err != nil {
 				t.Fatal(err)
 			}

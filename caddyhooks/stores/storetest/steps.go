@@ -68,7 +68,7 @@ func (s *store) claim(n int) []*engine.Claim {
 // claimFor takes up to n runs for a lease.
 func (s *store) claimFor(lease time.Duration, n int) []*engine.Claim {
 	s.t.Helper()
-	claims, err := s.Runs().Claim(s.t.Context(), engine.Batch{Max: n, Lease: lease})
+	claims, _, err := s.Runs().Claim(s.t.Context(), engine.Batch{Max: n, Lease: lease})
 	if err != nil {
 		s.t.Fatalf("claiming: %v", err)
 	}

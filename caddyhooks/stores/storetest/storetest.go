@@ -43,6 +43,8 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Limits", limitChecks},
 		{"Claims", claimChecks},
 		{"Leases", leaseChecks},
+		{"Waits", waitChecks},
+		{"Overdue", overdueChecks},
 		{"Ends", endChecks},
 		{"Cancel", cancelChecks},
 		{"Records", recordChecks},
@@ -57,7 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Concurrency", concurrencyChecks},
 	}
 	if options.Reopen != nil {
-		concerns = append(concerns, concern{"Durability", durabilityChecks})
+		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks})
 	}
 	if options.IDsAscend {
 		concerns = append(concerns, concern{"IDs", ascendingIDChecks})

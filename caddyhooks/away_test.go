@@ -1,0 +1,124 @@
+package caddyhooks_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// noRunner is a runner that cannot be reached: nothing listens on the first port of all.
+const noRunner = "runner http http://127.0.0.1:1/a-secret-path\n"
+
+func awayHooks(more string) string {
+	return "hooks {\n\tenabled\n\ttoken " + hookstest.Token + "\n" + noRunner + more + "\n}"
+}
+
+func TestARunWhoseAgentIsAwayWaits(t *testing.T) {
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, awayHooks(hookstest.WithCallbacks+"hook custom {\n action wake\n }"))
+	id := s.Accept(`{"message":"hello","timeoutSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`)
+	s.Post("/api/hooks/custom", `{}`).WantJSON(t, `{"status":"accepted","chatId":"webhook:default"}`)
+	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
+	r := s.LookUp(id, "")
+	if text, _ := r.Field(t, "waitingFor").(string); r.Field(t, "status") != "queued" || text != "The agent cannot be reached. The run starts as soon as the agent is back." {
+		t.Errorf("the run is %s", r.Body)
+	}
+	if admin := s.AdminRequest("GET", "/hooks/runs?status=queued", ""); !strings.Contains(admin.Body, `"waitingFor":"The agent cannot be reached.`) {
+		t.Errorf("the admin API lists %s", admin.Body)
+	}
+	s.Reload(hookstest.Hooks(rn, hookstest.WithCallbacks+"hook custom {\n action wake\n }"))
+	if r := s.Ended(id); r.Status != "completed" || r.Attempts != 1 || strings.Contains(r.Body, "waitingFor") {
+		t.Errorf("after the reload the run is %s", r.Body)
+	}
+	if got := callbacks.Next(); got.Header.Get("X-Service-Run-Status") != "completed" {
+		t.Errorf("the callback is %+v", got)
+	}
+}
+
+func TestARunThatNobodyTakesOnExpires(t *testing.T) {
+	callbacks := hookstest.StartReceiver(t)
+	s := hookstest.StartSite(t, awayHooks("queue_time 10m\n"+hookstest.WithCallbacks+"hook quick {\n action wake\n queue_time 1s\n }"))
+	id := s.Accept(`{"message":"hello","queueTimeSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`)
+	s.Post("/api/hooks/quick", `{}`)
+	long := s.Accept(`{"message":"hello"}`)
+	got := callbacks.Next()
+	if got.Header.Get("X-Service-Run-Status") != "expired" || !strings.Contains(got.Body, "No agent took the run on within its queue time of 1 seconds.") {
+		t.Errorf("the callback is %+v", got)
+	}
+	if r := s.Ended(id); r.Status != "expired" || r.Attempts != 0 || !strings.Contains(r.ErrorMessage, "queue time") {
+		t.Errorf("the run is %s", r.Body)
+	}
+	hookstest.Eventually(t, "the wake expires too", func() bool {
+		ids, _ := s.Listed("?status=expired")
+		return len(ids) == 2
+	})
+	if r := s.Run(long); r.Status != "queued" {
+		t.Errorf("the run with the time of the instance is %s", r.Body)
+	}
+}
+
+func TestQueueTimesAreAtMostThoseAround(t *testing.T) {
+	s := hookstest.StartSite(t, awayHooks("queue_time 10m"))
+	for body, want := range map[string]string{
+		`{"message":"x","queueTimeSeconds":601}`:        "queueTimeSeconds must be from 1 to 600",
+		`{"message":"x","queueTimeSeconds":0}`:          "queueTimeSeconds must be at least 1",
+		`{"message":"x","queueTimeSeconds":-1}`:         "queueTimeSeconds must be at least 1",
+		`{"message":"x","queueTimeSeconds":"60"}`:       "queueTimeSeconds must be a whole number",
+		`{"message":"x","queueTimeSeconds":1e30}`:       "queueTimeSeconds must be a whole number",
+		`{"message":"x","queueTimeSeconds":9999999999}`: "queueTimeSeconds must be from 1 to 600",
+	} {
+		s.Post("/api/hooks/agent", body).WantError(t, 400, want)
+	}
+	s.Accept(`{"message":"x","queueTimeSeconds":600}`)
+	s.PutMapping("fine", `{"queueTimeSeconds":600}`)
+	s.AdminRequest("PUT", "/hooks/mappings/long", `{"queueTimeSeconds":601}`).WantAdminError(t, 400, "queueTimeSeconds must be from 1 to 600")
+}
+
+func TestCallersOfAnAgentThatIsAwayAreToldAtOnce(t *testing.T) {
+	s := hookstest.StartSite(t, awayHooks("workers 1"))
+	for i := range 12 { // of which the first ones try, and the others are not even accepted
+		resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true,"timeoutSeconds":600}`)
+		resp.WantError(t, 503, "The agent is not available right now")
+		if resp.Header.Get("Retry-After") == "" || strings.Contains(resp.Body, "127.0.0.1") {
+			t.Errorf("answer %d is %v %s", i, resp.Header, resp.Body)
+		}
+	}
+	if ids, _ := s.Listed("?status=failed"); len(ids) < 5 || len(ids) > 8 {
+		t.Errorf("%d calls were tried", len(ids))
+	}
+	if ids, _ := s.Listed("?status=queued"); len(ids) != 0 {
+		t.Errorf("%d calls are queued", len(ids))
+	}
+}
+
+// An agent that is busy is asked again within the time of the caller.
+func TestCallersOfABusyAgentWait(t *testing.T) {
+	var calls atomic.Int32
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
+		if calls.Add(1) <= 3 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		_, _ = w.Write([]byte("at last"))
+	})
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	if resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`); resp.Status != 200 || resp.Body != "at last" {
+		t.Errorf("got %d %s", resp.Status, resp.Body)
+	}
+}
+
+func TestACallerIsToldThatItsRunWasNeverStarted(t *testing.T) {
+	rn, _, release := hookstest.HeldRunner(t)
+	defer close(release)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1"))
+	s.Accept(`{"message":"hold"}`)
+	rn.Next()
+	s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true,"timeoutSeconds":1}`).
+		WantError(t, 504, "waited its whole time of 1 seconds for a free worker")
+	s.Reload(hookstest.Hooks(rn, "workers 2"))
+	s.Post("/api/hooks/agent", `{"message":"hold","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "did not finish within 1 seconds")
+}

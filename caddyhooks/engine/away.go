@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// failuresToOpen is how many turns in a row a runner must not take on before its runs are left alone.
+	failuresToOpen = 5
+	firstWait      = time.Second
+	longestWait    = 30 * time.Second
+	// longestRetryAfter caps a runner's Retry-After.
+	longestRetryAfter = time.Hour
+	// takenOnAfter is how long after it was sent a turn counts as taken on. A runner that is busy says so sooner.
+	takenOnAfter = time.Second
+)
+
+// pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number
+// in [0, 1).
+func pauseBefore(failures int, retryAfter time.Duration, rnd func() float64) time.Duration {
+	pause := longestWait
+	if failures < 6 {
+		pause = min(firstWait<<max(failures-1, 0), longestWait)
+	}
+	// Runs that failed together need not come back together.
+	pause -= time.Duration(rnd() * float64(pause) / 4)
+	return max(pause, min(retryAfter, longestRetryAfter))
+}
+
+// awayRunners know which runners do not take on turns: they are busy, or cannot be reached. Runs of such a runner are not
+// claimed. Now and then one is, as a probe. When the runner takes a turn on, all of its runs can be claimed again.
+type awayRunners struct {
+	mu     sync.Mutex
+	known  map[string]*awayRunner // by the name of the runner
+	resume []string               // runners that are back: runs that wait for them need not any more
+	anew   bool                   // all runners may be others now
+}
+
+// awayRunner is how a runner took on the last turns.
+type awayRunner struct {
+	failures int
+	since    time.Time     // of the first failure
+	open     bool          // its runs are left alone …
+	opened   time.Time     // … since then …
+	pauses   int           // … with so many pauses so far …
+	retryAt  time.Time     // … and the end of this one
+	probing  bool          // a probe is under way
+	reopened chan struct{} // closed when a pause begins
+	reason   string
+}
+
+// get returns what is known about a runner. It is called under the lock.
+func (a *awayRunners) get(name string) *awayRunner {
+	r := a.known[name]
+	if r == nil {
+		if a.known == nil {
+			a.known = make(map[string]*awayRunner)
+		}
+		r = &awayRunner{reopened: make(chan struct{})}
+		a.known[name] = r
+	}
+	return r
+}
+
+// failed notes a turn that a runner did not take on. began is when the turn was tried. It reports whether the runner's runs
+// are left alone from now on, and were not before.
+func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter time.Duration) (opened bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	r := a.get(name)
+	if r.failures == 0 {
+		r.since = now
+	}
+	r.failures++
+	r.reason = reason
+	if r.open && began.Before(r.opened) || r.failures < failuresToOpen {
+		return false // it was under way when the pause began, and tells nothing new
+	}
+	opened = !r.open
+	r.open, r.opened, r.probing = true, now, false
+	r.pauses++
+	r.retryAt = now.Add(pauseBefore(r.pauses, retryAfter, rand.Float64))
+	close(r.reopened)
+	r.reopened = make(chan struct{})
+	return opened
+}
+
+// takenOn notes that a runner took on a turn. It reports whether the runner's runs were left alone before, and for how long
+// it was away.
+func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.get(name)
+	away, back = time.Since(r.since), r.open
+	*r = awayRunner{reopened: r.reopened}
+	if back {
+		a.resume = append(a.resume, name)
+	}
+	return away, back
+}
+
+// probe lets a runner be probed whose pause is over, and reports false if it is not, or if a probe is under way. A runner
+// that is not away needs no probe.
+func (a *awayRunners) probe(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.known[name]
+	if r == nil || !r.open || r.probing || time.Now().Before(r.retryAt) {
+		return false
+	}
+	r.probing = true
+	return true
+}
+
+// unprobe takes back a probe that told nothing.
+func (a *awayRunners) unprobe(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.known[name]; r != nil {
+		r.probing = false
+	}
+}
+
+// openRunners are the runners whose runs are left alone.
+func (a *awayRunners) openRunners() (names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, r := range a.known {
+		if r.open {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// wait is how long until a runner can be probed, negative if none is to be.
+func (a *awayRunners) wait() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wait := time.Duration(-1)
+	for _, r := range a.known {
+		// One whose pause is over is probed when there is a run to do so.
+		if rest := time.Until(r.retryAt); r.open && !r.probing && rest > 0 && (wait < 0 || rest < wait) {
+			wait = rest
+		}
+	}
+	return wait
+}
+
+// refuses reports whether a caller need not wait for a runner, and how long it is left alone. If the runner can be waited
+// for, reopened is closed when that changes.
+func (a *awayRunners) refuses(name string) (reopened <-chan struct{}, rest time.Duration, refused bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.get(name)
+	if rest := time.Until(r.retryAt); r.open && (r.probing || rest > 0) {
+		return nil, max(rest, time.Second), true
+	}
+	return r.reopened, 0, false
+}
+
+// failedLast reports whether the last turn of a runner was not taken on.
+func (a *awayRunners) failedLast(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.known[name]
+	return r != nil && r.failures > 0
+}
+
+// reasonFor is why runs of a runner are left alone, "" if they are not.
+func (a *awayRunners) reasonFor(name string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.known[name]; r != nil && r.open {
+		return r.reason
+	}
+	return ""
+}
+
+// reset forgets all that is known, since there are other runners now.
+func (a *awayRunners) reset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.known {
+		*r = awayRunner{reopened: r.reopened}
+	}
+	a.anew = true
+}
+
+// takeResumed returns the runners that came back since the last call, none if all may be others now.
+func (a *awayRunners) takeResumed() (names []string, any bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names, any = a.resume, a.anew || len(a.resume) > 0
+	if a.anew {
+		names = nil
+	}
+	a.resume, a.anew = nil, false
+	return names, any
+}
+
+// resumeLater puts back what takeResumed returned.
+func (a *awayRunners) resumeLater(names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.resume = append(a.resume, names...)
+	a.anew = a.anew || len(names) == 0
+}

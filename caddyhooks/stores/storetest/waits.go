@@ -1,0 +1,443 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var waitChecks = []check{
+	{"a run that waits is not handed out before its time", waitingRunIsNotHandedOut},
+	{"a run that waits is the head of its chat, and holds up no other chat", waitingRunIsHead},
+	{"a wait does not count as a start, and counts as a wait", waitsAreCounted},
+	{"a run says why it waits", waitIsTold},
+	{"Claim tells how long until a wait is over", claimTellsWait},
+	{"Resume ends the waits of the runners it names", resumeNamesRunners},
+	{"Resume without a name ends all waits", resumeAll},
+	{"Resume leaves word", resumeLeavesWord},
+	{"a run that waits can be ended", waitingRunEnds},
+	{"an end that is repeated does not make a run wait longer", repeatedWait},
+	{"a batch keeps to its bounds", batchKeepsToBounds},
+	{"runners that are left out hold up no others", boundsAndOrder},
+	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
+}
+
+var overdueChecks = []check{
+	{"a run is overdue when its queue time is over", overdueInTime},
+	{"a run without a queue time is never overdue", neverOverdue},
+	{"the number of overdue runs is bounded", overdueIsBounded},
+	{"a run that is carried out is not overdue", runningIsNotOverdue},
+	{"a run that was started is not overdue unless it waits", startedIsNotOverdue},
+	{"an overdue run is whole, and can be ended wherever it is in its chat", overdueCanBeEnded},
+}
+
+var durableWaitChecks = []check{
+	{"waits outlive the process", waitsOutliveProcess},
+	{"waits that are over are forgotten for good", endedWaitsStayForgotten},
+	{"overdue runs outlive the process", overdueOutlivesProcess},
+}
+
+// waitFor is the end of a claim on a run that is to wait.
+func waitFor(pause time.Duration) engine.End {
+	return engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: pause}
+}
+
+// addFor adds a run for a runner to a chat of its own.
+func (s *store) addFor(runner string) *engine.Run {
+	s.t.Helper()
+	run := newRun("a chat for " + runner)
+	run.Runner = runner
+	s.add(run)
+	return run
+}
+
+func (s *store) resume(runners ...string) {
+	s.t.Helper()
+	if err := s.Runs().Resume(s.t.Context(), runners...); err != nil {
+		s.t.Fatalf("resuming runs of %q: %v", runners, err)
+	}
+}
+
+// overdue expects these runs to be overdue, and the next one after a time, negative if there is none.
+func (s *store) overdue(wait time.Duration, runs ...*engine.Run) []*engine.Run {
+	s.t.Helper()
+	got, until, err := s.Runs().Overdue(s.t.Context(), len(runs)+10)
+	if err != nil {
+		s.t.Fatalf("looking for overdue runs: %v", err)
+	}
+	gotIDs, wantIDs := []string{}, []string{}
+	for _, run := range got {
+		gotIDs = append(gotIDs, run.ID)
+	}
+	for _, run := range runs {
+		wantIDs = append(wantIDs, run.ID)
+	}
+	slices.Sort(gotIDs)
+	slices.Sort(wantIDs)
+	if !slices.Equal(gotIDs, wantIDs) {
+		s.t.Fatalf("overdue are %v, want %v", gotIDs, wantIDs)
+	}
+	if len(runs) == 0 {
+		s.isWait("until a run is overdue", until, wait)
+	}
+	return got
+}
+
+// isWait expects a time to wait for, or none.
+func (s *store) isWait(name string, got, want time.Duration) {
+	s.t.Helper()
+	if want < 0 && got >= 0 || want >= 0 && (got < want-patience || got > want+slack) {
+		s.t.Errorf("%s: got %v, want %v", name, got, want)
+	}
+}
+
+func waitingRunIsNotHandedOut(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	s.end(s.claimFirst(run), waitFor(time.Hour))
+	s.claimAll()
+	s.advance(time.Hour - time.Minute)
+	s.claimAll()
+	s.advance(time.Minute + slack)
+	s.end(s.claimFirst(run), ended())
+	s.status(run, engine.Completed, 1)
+}
+
+func waitingRunIsHead(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
+	other := s.addTo("b")[0]
+	s.claimAll(other)
+	s.advance(time.Hour + slack)
+	s.end(s.claimFirst(runs[0]), ended())
+	s.claimAll(runs[1])
+}
+
+func waitsAreCounted(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	for waits := range 4 {
+		claim := s.claimFirst(run)
+		if claim.Attempt != 1 || claim.Waits != waits {
+			t.Errorf("attempt %d after %d waits, want 1 and %d", claim.Attempt, claim.Waits, waits)
+		}
+		s.end(claim, waitFor(time.Hour))
+		s.status(run, engine.Queued, 0)
+		s.advance(time.Hour + slack)
+	}
+	// One that is put back for another reason has not waited once more.
+	s.requeue(s.claimFirst(run))
+	if claim := s.claimFirst(run); claim.Waits != 4 {
+		t.Errorf("%d waits, want 4", claim.Waits)
+	}
+}
+
+func waitIsTold(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	claim := s.claimFirst(runs[0])
+	told := func(want string) {
+		t.Helper()
+		if got := s.get(runs[0].ID); got.WaitingFor != want {
+			t.Errorf("a run that is %s waits for %q, want %q", got.Status, got.WaitingFor, want)
+		}
+		if listed := s.list(engine.Query{ChatID: "a"}); listed[1].WaitingFor != want || listed[0].WaitingFor != "" {
+			t.Errorf("the list says %q and %q", listed[1].WaitingFor, listed[0].WaitingFor)
+		}
+	}
+	told("")
+	s.end(claim, waitFor(time.Hour))
+	told("The agent is away.")
+	s.advance(time.Hour + slack)
+	claim = s.claimFirst(runs[0])
+	told("")
+	s.end(claim, waitFor(time.Hour))
+	s.resume()
+	told("")
+	s.end(s.claimFirst(runs[0]), ended())
+	told("")
+}
+
+func claimTellsWait(t *testing.T, s *store) {
+	wait := func(want time.Duration) {
+		t.Helper()
+		claims, wait, err := s.Runs().Claim(t.Context(), upTo(1))
+		if err != nil || len(claims) > 0 {
+			t.Fatalf("claimed %d runs: %v", len(claims), err)
+		}
+		s.isWait("until a run is due", wait, want)
+	}
+	wait(-1)
+	s.addTo("a", "b", "b")
+	claims := s.claim(2)
+	wait(-1)
+	s.end(claims[0], waitFor(3*time.Hour))
+	wait(3 * time.Hour)
+	s.end(claims[1], waitFor(time.Hour))
+	wait(time.Hour)
+	s.advance(time.Hour + slack)
+	s.claimFirst(claims[1].Run)
+	wait(2*time.Hour - slack)
+	s.endQueued(claims[0].Run, ended())
+	wait(-1)
+}
+
+func resumeNamesRunners(t *testing.T, s *store) {
+	one, two, none := s.addFor("one"), s.addFor("two"), s.addFor("")
+	for _, claim := range s.claimAll(one, two, none) {
+		s.end(claim, waitFor(time.Hour))
+	}
+	s.resume("three")
+	s.claimAll()
+	s.resume("one", "")
+	for _, claim := range s.claimAll(one, none) {
+		if claim.Waits != 0 {
+			t.Errorf("a run that was resumed has %d waits", claim.Waits)
+		}
+	}
+	s.advance(time.Hour + slack)
+	if claim := s.claimFirst(two); claim.Waits != 1 {
+		t.Errorf("a run that was not resumed has %d waits", claim.Waits)
+	}
+}
+
+func resumeAll(_ *testing.T, s *store) {
+	one, two := s.addFor("one"), s.addFor("two")
+	for _, claim := range s.claimAll(one, two) {
+		s.end(claim, waitFor(time.Hour))
+	}
+	s.resume()
+	s.claimAll(one, two)
+	s.resume() // of none
+}
+
+func resumeLeavesWord(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	s.end(s.claimFirst(run), waitFor(time.Hour))
+	claimable := s.Watch().Claimable()
+	for range 2 { // word from before
+		select {
+		case <-claimable:
+		default:
+		}
+	}
+	s.resume()
+	select {
+	case <-claimable:
+	case <-time.After(patience):
+		s.t.Error("no word came")
+	}
+}
+
+func waitingRunEnds(_ *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
+	s.endQueued(runs[0], endedAs(engine.Cancelled, ""))
+	s.status(runs[0], engine.Cancelled, 0)
+	s.claimFirst(runs[1])
+}
+
+func repeatedWait(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	claim := s.claimFirst(run)
+	s.end(claim, waitFor(time.Hour))
+	s.advance(30 * time.Minute)
+	s.end(claim, waitFor(time.Hour))
+	s.advance(30*time.Minute + slack)
+	if claim := s.claimFirst(run); claim.Waits != 1 {
+		t.Errorf("%d waits, want 1", claim.Waits)
+	}
+}
+
+// bounded is a batch with one bound.
+func bounded(runs, atMost int, runners ...string) engine.Batch {
+	batch := upTo(runs)
+	batch.Bounds = []engine.Bound{{Runners: runners, AtMost: atMost}}
+	return batch
+}
+
+func (s *store) claimBatch(batch engine.Batch, runs ...*engine.Run) []*engine.Claim {
+	s.t.Helper()
+	claims, _, err := s.Runs().Claim(s.t.Context(), batch)
+	if err != nil {
+		s.t.Fatalf("claiming: %v", err)
+	}
+	s.sameRuns("claimed", claims, runs...)
+	return claims
+}
+
+func batchKeepsToBounds(_ *testing.T, s *store) {
+	var runs []*engine.Run
+	for _, chat := range []string{"a", "b", "c", "d"} {
+		run := newRun(chat)
+		run.Runner = map[string]string{"a": "one", "b": "", "c": "two", "d": "one"}[chat]
+		s.add(run)
+		runs = append(runs, run)
+	}
+	s.claimBatch(bounded(10, 0, "one", "", "two"))
+	s.claimBatch(bounded(0, 5, "one"))
+	s.claimBatch(bounded(10, 0, "one", ""), runs[2])
+	s.claimBatch(bounded(10, 1, "one", ""), runs[0])
+	batch := upTo(10)
+	batch.Bounds = []engine.Bound{{Runners: []string{"one"}, AtMost: 0}, {Runners: []string{""}, AtMost: 3}}
+	s.claimBatch(batch, runs[1])
+	s.claimBatch(bounded(10, 7, "nobody"), runs[3])
+}
+
+func boundsAndOrder(_ *testing.T, s *store) {
+	mixed := []*engine.Run{newRun("a"), newRun("a"), newRun("a")}
+	mixed[0].Runner, mixed[2].Runner = "one", "one"
+	s.add(mixed...)
+	other := s.addFor("two")
+	s.claimBatch(bounded(10, 0, "one"), other) // what is behind a run that is left out stays in order
+	s.end(s.claimBatch(bounded(10, 1, "one"), mixed[0])[0], ended())
+	s.end(s.claimBatch(bounded(10, 0, "one"), mixed[1])[0], ended())
+	s.claimBatch(bounded(10, 0, "one"))
+	s.claimBatch(upTo(10), mixed[2])
+}
+
+func nextKeepsToBounds(_ *testing.T, s *store) {
+	one, two := s.addFor("one"), s.addFor("two")
+	claim := s.claimBatch(bounded(1, 0, "two"), one)[0]
+	s.sameRuns("claimed", s.endAnd(claim, ended(), bounded(1, 0, "two")))
+	s.claimFirst(two)
+}
+
+// addWithQueueTime adds a run to a chat.
+func (s *store) addWithQueueTime(chat string, queueTime time.Duration) *engine.Run {
+	s.t.Helper()
+	run := newRun(chat)
+	run.QueueTime = queueTime
+	s.add(run)
+	return run
+}
+
+func overdueInTime(_ *testing.T, s *store) {
+	s.overdue(-1)
+	long, short := s.addWithQueueTime("a", 3*time.Hour), s.addWithQueueTime("a", time.Hour)
+	s.overdue(time.Hour)
+	s.advance(time.Hour - time.Minute)
+	s.overdue(time.Minute)
+	s.advance(time.Minute + slack)
+	s.overdue(0, short)
+	s.overdue(0, short) // it stays until somebody ends it
+	s.endQueued(short, endedAs(engine.Expired, ""))
+	s.overdue(2*time.Hour - slack)
+	s.status(short, engine.Expired, 0)
+	s.lists(engine.Query{Status: engine.Expired}, short)
+	s.advance(2 * time.Hour)
+	s.overdue(0, long)
+}
+
+func neverOverdue(_ *testing.T, s *store) {
+	s.addWithQueueTime("a", 0)
+	s.overdue(-1)
+	s.advance(10_000 * time.Hour)
+	s.overdue(-1)
+}
+
+func overdueIsBounded(t *testing.T, s *store) {
+	for range 20 {
+		s.addWithQueueTime("a", time.Hour)
+	}
+	s.advance(time.Hour + slack)
+	for _, most := range []int{0, 1, 7} {
+		if runs, _, err := s.Runs().Overdue(t.Context(), most); err != nil || len(runs) != most {
+			t.Errorf("got %d overdue runs of up to %d: %v", len(runs), most, err)
+		}
+	}
+}
+
+func runningIsNotOverdue(_ *testing.T, s *store) {
+	run := s.addWithQueueTime("a", time.Hour)
+	claim := s.claimFirst(run)
+	s.overdue(-1)
+	s.advance(2 * time.Hour)
+	s.overdue(-1)
+	s.requeue(claim)
+	s.overdue(0, run)
+	s.end(s.claimFirst(run), ended())
+	s.overdue(-1)
+}
+
+func startedIsNotOverdue(_ *testing.T, s *store) {
+	run := s.addWithQueueTime("a", 10*shortLease)
+	s.abandon(run)
+	claim := s.reclaimFor(shortLease, run)
+	s.requeue(claim) // it was started once, and is queued
+	s.advance(20 * shortLease)
+	s.overdue(-1)
+	s.end(s.claimFirst(run), waitFor(time.Hour))
+	s.overdue(0, run)
+	s.resume()
+	s.overdue(-1)
+}
+
+func overdueCanBeEnded(t *testing.T, s *store) {
+	full := fullRun(t, "a")
+	full.QueueTime, full.Owner = time.Hour, s.Node()
+	first, last := s.addTo("a")[0], newRun("a")
+	s.add(full, last)
+	s.advance(time.Hour + slack)
+	overdue := s.overdue(0, full)[0]
+	same(t, "the overdue run", overdue, full)
+	end := endedAs(engine.Expired, "")
+	end.Deliveries = []*engine.Delivery{newDelivery(full, 0)}
+	s.endQueued(overdue, end)
+	s.end(s.claimFirst(first), ended())
+	s.end(s.claimFirst(last), ended())
+	s.status(full, engine.Expired, 0)
+}
+
+func waitsOutliveProcess(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
+	s.reopen()
+	if got := s.get(runs[0].ID).WaitingFor; got != "The agent is away." {
+		t.Errorf("after the process ended the run waits for %q", got)
+	}
+	s.claimAll()
+	s.advance(time.Hour + slack)
+	claim := s.claimFirst(runs[0])
+	if claim.Waits != 1 || claim.Attempt != 1 {
+		t.Errorf("after the process ended it has %d waits, attempt %d", claim.Waits, claim.Attempt)
+	}
+	s.end(claim, waitFor(time.Hour))
+	s.reopen()
+	s.claimAll()
+	s.resume()
+	s.claimFirst(runs[0])
+}
+
+func endedWaitsStayForgotten(t *testing.T, s *store) {
+	runs := s.addTo("a", "b")
+	for _, claim := range s.claimAll(runs...) {
+		s.end(claim, waitFor(time.Hour))
+	}
+	s.endQueued(runs[0], endedAs(engine.Cancelled, ""))
+	s.resume()
+	s.reopen()
+	if claim := s.claimFirst(runs[1]); claim.Waits != 0 {
+		t.Errorf("a run that was resumed has %d waits", claim.Waits)
+	}
+	s.status(runs[0], engine.Cancelled, 0)
+}
+
+func overdueOutlivesProcess(_ *testing.T, s *store) {
+	run := s.addWithQueueTime("a", 2*time.Hour)
+	started := s.addWithQueueTime("b", time.Hour)
+	waits := s.addWithQueueTime("c", 3*time.Hour)
+	for _, claim := range s.claimAll(run, started, waits) {
+		switch claim.Run.ID {
+		case run.ID:
+			s.requeue(claim)
+		case waits.ID:
+			s.end(claim, waitFor(10*time.Hour))
+		}
+	}
+	s.reopen()
+	s.overdue(2 * time.Hour)
+	s.advance(2*time.Hour + slack)
+	s.overdue(0, run)
+	s.advance(time.Hour)
+	s.overdue(0, run, waits)
+}
