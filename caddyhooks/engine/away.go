@@ -35,6 +35,7 @@ func pauseBefore(failures int, retryAfter time.Duration, rnd func() float64) tim
 type awayRunners struct {
 	mu     sync.Mutex
 	known  map[string]*awayRunner // by the name of the runner
+	probes uint64                 // how many were made
 	resume []string               // runners that are back: runs that wait for them need not any more
 	anew   bool                   // all runners may be others now
 }
@@ -47,7 +48,7 @@ type awayRunner struct {
 	opened   time.Time     // … since then …
 	pauses   int           // … with so many pauses so far …
 	retryAt  time.Time     // … and the end of this one
-	probing  bool          // a probe is under way
+	probing  uint64        // the probe that is under way, counted from 1
 	reopened chan struct{} // closed when a pause begins
 	reason   string
 }
@@ -81,7 +82,7 @@ func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter ti
 		return false // it was under way when the pause began, and tells nothing new
 	}
 	opened = !r.open
-	r.open, r.opened, r.probing = true, now, false
+	r.open, r.opened, r.probing = true, now, 0
 	r.pauses++
 	r.retryAt = now.Add(pauseBefore(r.pauses, retryAfter, rand.Float64))
 	close(r.reopened)
@@ -103,25 +104,32 @@ func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
 	return away, back
 }
 
+// probe is a run that is to find out whether a runner is back.
+type probe struct {
+	runner string
+	number uint64
+}
+
 // probe lets a runner be probed whose pause is over, and reports false if it is not, or if a probe is under way. A runner
 // that is not away needs no probe.
-func (a *awayRunners) probe(name string) bool {
+func (a *awayRunners) probe(name string) (p probe, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
-	if r == nil || !r.open || r.probing || time.Now().Before(r.retryAt) {
-		return false
+	if r == nil || !r.open || r.probing != 0 || time.Now().Before(r.retryAt) {
+		return probe{}, false
 	}
-	r.probing = true
-	return true
+	a.probes++
+	r.probing = a.probes
+	return probe{name, a.probes}, true
 }
 
 // unprobe takes back a probe that told nothing.
-func (a *awayRunners) unprobe(name string) {
+func (a *awayRunners) unprobe(p probe) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.known[name]; r != nil {
-		r.probing = false
+	if r := a.known[p.runner]; r != nil && r.probing == p.number {
+		r.probing = 0
 	}
 }
 
@@ -145,7 +153,7 @@ func (a *awayRunners) wait() time.Duration {
 	wait := time.Duration(-1)
 	for _, r := range a.known {
 		// One whose pause is over is probed when there is a run to do so.
-		if rest := time.Until(r.retryAt); r.open && !r.probing && rest > 0 && (wait < 0 || rest < wait) {
+		if rest := time.Until(r.retryAt); r.open && r.probing == 0 && rest > 0 && (wait < 0 || rest < wait) {
 			wait = rest
 		}
 	}
@@ -158,7 +166,7 @@ func (a *awayRunners) refuses(name string) (reopened <-chan struct{}, rest time.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.get(name)
-	if rest := time.Until(r.retryAt); r.open && (r.probing || rest > 0) {
+	if rest := time.Until(r.retryAt); r.open && (r.probing != 0 || rest > 0) {
 		return nil, max(rest, time.Second), true
 	}
 	return r.reopened, 0, false

@@ -20,6 +20,7 @@ type absent struct {
 	back       bool
 	busy       bool // it is there, but has no time
 	retryAfter time.Duration
+	takes      time.Duration // until a turn is refused; default: 10 ms
 	then       engine.Runner
 
 	refused []time.Time
@@ -42,8 +43,9 @@ func (a *absent) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error
 	a.atOnce++
 	a.most = max(a.most, a.atOnce)
 	err := &engine.UnavailableError{Busy: a.busy, RetryAfter: a.retryAfter, Err: errors.New("connection refused at 10.1.2.3")}
+	takes := max(a.takes, 10*time.Millisecond)
 	a.mu.Unlock()
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(takes)
 	a.mu.Lock()
 	a.atOnce--
 	a.mu.Unlock()
@@ -116,6 +118,76 @@ func TestNothingIsWastedWhileTheRunnerIsAway(t *testing.T) {
 		for _, run := range runs {
 			if record := found(t, e, run); record.Status != engine.Completed || record.Attempts != 1 || record.WaitingFor != "" {
 				t.Fatalf("when the runner is back a run is %+v", record)
+			}
+		}
+	})
+}
+
+// Turns that were under way when the runner was first left alone tell nothing new, so the first pause is a short one.
+func TestTurnsThatAreRefusedTogetherCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{then: echo}
+		c := config(runner)
+		c.Workers = 64
+		e := start(t, c)
+		for i := range 64 {
+			submit(t, e, newRun(fmt.Sprint("first ", i), ""))
+		}
+		time.Sleep(100 * time.Millisecond)
+		for i := range 64 {
+			submit(t, e, newRun(fmt.Sprint("second ", i), ""))
+		}
+		runner.forget()
+		time.Sleep(1100 * time.Millisecond)
+		if refused, _, _ := runner.counts(); refused != 1 {
+			t.Errorf("after a second the runner was tried %d times, want once", refused)
+		}
+	})
+}
+
+// A probe that takes longer than the pause is still the only one.
+func TestThereIsOneProbeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{takes: 45 * time.Second, then: echo}
+		c := config(runner)
+		c.Workers = 16
+		e := start(t, c)
+		for i := range 40 {
+			submit(t, e, newRun(fmt.Sprint(i), ""))
+		}
+		time.Sleep(46 * time.Second)
+		runner.forget()
+		time.Sleep(10 * time.Minute)
+		if refused, atOnce, _ := runner.counts(); refused < 7 || atOnce != 1 {
+			t.Errorf("the runner was tried %d times, %d at once", refused, atOnce)
+		}
+	})
+}
+
+func TestARunnerThatIsBackEndsAllWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{busy: true, retryAfter: time.Hour, then: echo}
+		e := start(t, config(runner))
+		var runs []*engine.Run
+		add := func() {
+			runs = append(runs, newRun(fmt.Sprint(len(runs)), ""))
+			submit(t, e, runs[len(runs)-1])
+		}
+		for range 4 {
+			add()
+		}
+		time.Sleep(time.Minute)
+		runner.mu.Lock()
+		runner.retryAfter = 0
+		runner.mu.Unlock()
+		add() // the fifth refusal, and so the runner is left alone for a second
+		add()
+		time.Sleep(500 * time.Millisecond)
+		runner.comeBack()
+		time.Sleep(time.Second)
+		for _, run := range runs {
+			if record := found(t, e, run); record.Status != engine.Completed {
+				t.Errorf("when the runner is back a run is %+v", record)
 			}
 		}
 	})
@@ -372,6 +444,7 @@ func TestRunsExpireThatNobodyTookOn(t *testing.T) {
 			submit(t, e, run)
 			return run
 		}
+		time.Sleep(5 * time.Second) // nobody looks for runs that waited too long at this moment
 		long, short, behind := queueTime("a", 24*time.Hour), queueTime("b", 90*time.Second), queueTime("b", 30*time.Second)
 		time.Sleep(31 * time.Second)
 		if record := found(t, e, behind); record.Status != engine.Expired || record.Outcome.Message != "No agent took the run on within its queue time of 30 seconds." {
@@ -501,6 +574,25 @@ func TestARunnerThatIsBackIsBackForAllNodes(t *testing.T) {
 			if record := found(t, b, run); record.Status != engine.Completed || record.Attempts != 1 {
 				t.Errorf("a run is %+v", record)
 			}
+		}
+	})
+}
+
+// A caller whose run is tried again and again counts as one refusal, or a busy runner would soon be left alone.
+func TestACallerOfABusyRunnerCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{busy: true, then: echo}
+		e := start(t, config(runner))
+		outcomes := waitFor(t, e, syncRun("a", "hello"))
+		time.Sleep(16500 * time.Millisecond) // seven tries
+		other := waitFor(t, e, syncRun("b", "hello"))
+		time.Sleep(time.Second)
+		runner.comeBack()
+		if outcome := <-other; outcome.Text != "hello" {
+			t.Errorf("got %+v", outcome)
+		}
+		if outcome := <-outcomes; outcome.Text != "hello" {
+			t.Errorf("got %+v", outcome)
 		}
 	})
 }

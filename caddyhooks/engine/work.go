@@ -113,7 +113,7 @@ type freshClaim struct {
 	*Claim
 	askedAt     time.Time
 	cancelWords uint64
-	probes      string // the name of a runner that was away, if this run is to find out whether it is back
+	probe       *probe // if this run is to find out whether its runner is back
 }
 
 // claiming is a question for claims, with what the engine knows before it asks.
@@ -122,7 +122,7 @@ type claiming struct {
 	batch       Batch
 	askedAt     time.Time
 	cancelWords uint64
-	probes      []string // runners of which one run may be claimed, as a probe
+	probes      []probe // for each of which one run may be claimed
 }
 
 // claiming prepares a claim of up to n runs, without those of runners that are away. The answer must be told to got.
@@ -134,8 +134,8 @@ func (e *Engine) claiming(n int) *claiming {
 	config := e.config.Load()
 	for _, name := range e.away.openRunners() {
 		bound := Bound{Runners: config.namesOf(name)}
-		if e.away.probe(name) {
-			c.probes = append(c.probes, name)
+		if p, ok := e.away.probe(name); ok {
+			c.probes = append(c.probes, p)
 			bound.AtMost = 1
 		}
 		c.batch.Bounds = append(c.batch.Bounds, bound)
@@ -145,17 +145,15 @@ func (e *Engine) claiming(n int) *claiming {
 
 // got makes fresh claims of the answer. A runner of which no run came is not being probed.
 func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
-	probed := make(map[string]bool, len(c.probes))
 	for _, claim := range claims {
-		f := &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords}
-		if name := c.engine.config.Load().runnerOf(claim.Run); slices.Contains(c.probes, name) && !probed[name] {
-			f.probes, probed[name] = name, true
-		}
-		fresh = append(fresh, f)
+		fresh = append(fresh, &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords})
 	}
-	for _, name := range c.probes {
-		if !probed[name] {
-			c.engine.away.unprobe(name)
+	for _, p := range c.probes {
+		i := slices.IndexFunc(claims, func(claim *Claim) bool { return c.engine.config.Load().runnerOf(claim.Run) == p.runner })
+		if i < 0 {
+			c.engine.away.unprobe(p)
+		} else {
+			fresh[i].probe = &p
 		}
 	}
 	return fresh
@@ -209,8 +207,8 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	defer cancel(nil)
 	deadline := newDeadline(claim, start, cancel)
 	defer deadline.stop()
-	if fresh.probes != "" {
-		defer e.endProbe(fresh.probes)
+	if fresh.probe != nil {
+		defer e.endProbe(*fresh.probe)
 	}
 	turn, alone := e.begin(ctx, claim, cancel)
 	defer e.finish(turn)
@@ -240,7 +238,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	if end, waits := waitForRunner(ctx, claim, outcome, err); waits {
 		next, err := e.storeEnd(config, claim, end)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrClaimLost) {
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
 		return next
@@ -310,8 +308,8 @@ func waitingFor(err *UnavailableError) string {
 }
 
 // endProbe lets another run be the probe if this one has told nothing.
-func (e *Engine) endProbe(runner string) {
-	e.away.unprobe(runner)
+func (e *Engine) endProbe(p probe) {
+	e.away.unprobe(p)
 	signal(e.workerFree)
 }
 
