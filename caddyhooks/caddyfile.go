@@ -80,7 +80,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
 		caddyconf.Set("queue_limit", &h.QueueLimit, caddyconf.Number(1)),
-		caddyconf.Set("chat_limit", &h.ChatLimit, caddyconf.Number(0)),
+		caddyconf.Set("chat_limit", &h.ChatLimit, caddyconf.Pointer(caddyconf.Number(0))),
 		caddyconf.Set("max_attempts", &h.MaxAttempts, caddyconf.Number(1)),
 		caddyconf.Set("retention", &h.Retention, caddyconf.Duration(time.Second)),
 		caddyconf.Set("queue_time", &h.QueueTime, caddyconf.Duration(time.Second)),

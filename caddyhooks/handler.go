@@ -56,8 +56,9 @@ type Handler struct {
 	// How many runs may be queued. A request beyond that is answered 503. Default: 100000.
 	QueueLimit int `json:"queue_limit,omitempty"`
 
-	// How many runs of one chat may be queued. Default: queue_limit.
-	ChatLimit int `json:"chat_limit,omitempty"`
+	// How many runs of one chat may be queued, so that no chat fills the queue for all others. A request beyond that is
+	// answered 503. 0 is as many as queue_limit. Default: a tenth of queue_limit, rounded up.
+	ChatLimit *int `json:"chat_limit,omitempty"`
 
 	// How often a run is started. A run interrupted by that many crashes is marked failed. Default: 5.
 	MaxAttempts int `json:"max_attempts,omitempty"`
@@ -103,6 +104,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.MaxRequest = orDefault(h.MaxRequest, 1<<20)
 	h.Workers = orDefault(h.Workers, 16)
 	h.QueueLimit = orDefault(h.QueueLimit, 100_000)
+	if h.ChatLimit == nil {
+		tenth := h.QueueLimit/10 + min(h.QueueLimit%10, 1)
+		h.ChatLimit = &tenth
+	}
 	h.MaxAttempts = orDefault(h.MaxAttempts, 5)
 	h.Retention = orDefault(h.Retention, caddy.Duration(7*24*time.Hour))
 	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
@@ -141,7 +146,7 @@ func (h *Handler) checkOptions() error {
 		{"max_request", h.MaxRequest >= 1 && h.MaxRequest <= maxPayloadLimit, "be from 1 byte to 64MB"},
 		{"workers", h.Workers >= 1, "be at least 1"},
 		{"queue_limit", h.QueueLimit >= 1, "be at least 1"},
-		{"chat_limit", h.ChatLimit >= 0, "not be negative"},
+		{"chat_limit", *h.ChatLimit >= 0, "not be negative"},
 		{"max_attempts", h.MaxAttempts >= 1, "be at least 1"},
 		{"retention", h.Retention >= second, "be at least 1s"},
 		{"queue_time", h.QueueTime >= second, "be at least 1s"},

@@ -90,7 +90,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },
 		Workers:   h.Workers,
 		Limits: engine.Limits{
-			Queue: h.QueueLimit, Chat: h.ChatLimit,
+			Queue: h.QueueLimit, Chat: *h.ChatLimit,
 			Retention: time.Duration(h.Retention),
 			Keys:      maxKeys, KeyAge: min(keyAge, time.Duration(h.Retention)),
 		},

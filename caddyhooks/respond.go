@@ -51,7 +51,9 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 	case errors.As(err, &a):
 	case errors.As(err, &field):
 		a = &httpError{status: http.StatusBadRequest, message: "The field " + field.Error() + "."}
-	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
+	case errors.Is(err, engine.ErrChatFull):
+		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The queue of this chat is full; try again later."}
+	case errors.Is(err, engine.ErrQueueFull):
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
 	case errors.Is(err, engine.ErrStopping):
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}

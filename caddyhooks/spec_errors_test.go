@@ -262,12 +262,57 @@ func TestFullChatIs503ForThatChatAlone(t *testing.T) {
 	rn.Next()
 	s.Post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
 	resp := s.Post("/api/hooks/wake", `{"text":"a","chatId":"busy"}`)
-	resp.WantError(t, 503, "later")
+	resp.WantError(t, 503, "this chat", "later")
 	if resp.Header.Get("Retry-After") == "" {
 		t.Error("there is no Retry-After")
 	}
 	if resp := s.Post("/api/hooks/wake", `{"text":"a","chatId":"other"}`); resp.Status != 200 {
 		t.Errorf("another chat: got %d %s", resp.Status, resp.Body)
+	}
+}
+
+// All wake hooks without a chat of their own share one: a burst of them takes a tenth of the queue, and no more.
+func TestOneChatDoesNotFillTheQueueForOthers(t *testing.T) {
+	release := make(chan struct{})
+	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "queue_limit 501\n hook custom"))
+	defer close(release)
+	s.Post("/api/hooks/wake", `{"text":"a"}`)
+	rn.Next() // the chat has a turn, and all that follow wait for its end
+	accepted := 0
+	for range 600 {
+		resp := s.Post("/api/hooks/wake", `{"text":"a"}`)
+		if resp.Status == 200 {
+			accepted++
+			continue
+		}
+		resp.WantError(t, 503, "this chat", "later")
+	}
+	if accepted != 51 { // a tenth of 501, rounded up
+		t.Errorf("%d wakes of one chat wait", accepted)
+	}
+	s.Post("/api/hooks/custom", `{}`).WantError(t, 503, "this chat")
+	if resp := s.Post("/api/hooks/agent", `{"message":"x"}`); resp.Status != 202 {
+		t.Errorf("another chat: got %d %s", resp.Status, resp.Body)
+	}
+}
+
+func TestChatLimitOfZeroIsTheWholeQueue(t *testing.T) {
+	release := make(chan struct{})
+	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "queue_limit 20\n chat_limit 0"))
+	defer close(release)
+	s.Post("/api/hooks/wake", `{"text":"a"}`)
+	rn.Next()
+	for range 20 {
+		if resp := s.Post("/api/hooks/wake", `{"text":"a"}`); resp.Status != 200 {
+			t.Fatalf("got %d %s", resp.Status, resp.Body)
+		}
+	}
+	resp := s.Post("/api/hooks/wake", `{"text":"a"}`)
+	resp.WantError(t, 503, "later")
+	if strings.Contains(resp.Body, "chat") {
+		t.Errorf("the whole queue is full, and the answer is %s", resp.Body)
 	}
 }
 
