@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -103,8 +104,20 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
 		}
 		in.upToDate(r.Context(), in.active.Load()) // another node may have changed the settings
-		return serve(in, w, r)
+		return in.adminError(r, serve(in, w, r))
 	})
+}
+
+// adminError is the answer to a request that failed. A panic is told in the log, with its stack. Other errors tell an
+// operator what to do, as in "no space left on device".
+func (in *instance) adminError(r *http.Request, err error) error {
+	var api caddy.APIError
+	var panicked *engine.PanicError
+	if err == nil || errors.As(err, &api) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	in.log.Error("an admin request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), engine.ErrorField(err))
+	return apiError(http.StatusInternalServerError, "the request failed because of an error inside; Caddy's log tells more")
 }
 
 func withoutInstance(serve adminHandler) caddy.AdminHandler {

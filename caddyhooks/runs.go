@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
@@ -151,7 +149,7 @@ func (in *instance) runError(err error) error {
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
 	}
-	in.log.Error("the store failed", zap.Error(err))
+	in.log.Error("the store failed", engine.ErrorField(err))
 	return &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
 }
 

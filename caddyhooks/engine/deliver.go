@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -234,13 +233,13 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 	case Delivered:
 		config.Log.Debug("delivered", fields...)
 	case Dead:
-		config.Log.Error("delivery given up", append(fields, zap.Error(cause))...)
+		config.Log.Error("delivery given up", append(fields, ErrorField(cause))...)
 	case Pending:
 		log := config.Log.Warn
 		if d.Channel != "" && askedToWait(cause) > 0 {
 			log = config.Log.Debug // which happens all the time
 		}
-		log("delivery failed, will be tried again", append(fields, zap.Error(cause), zap.Time("due", d.Settled(pause, time.Now()).Due))...)
+		log("delivery failed, will be tried again", append(fields, ErrorField(cause), zap.Time("due", d.Settled(pause, time.Now()).Due))...)
 	}
 	settle := func(ctx context.Context) error {
 		signal(e.sendMore) // its place is free for another one, while it is being stored
@@ -250,18 +249,8 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 	case errors.Is(err, ErrClaimLost):
 		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
 	case err != nil:
-		config.Log.Error("recording a delivery failed", append(fields, zap.Error(err))...)
+		config.Log.Error("recording a delivery failed", append(fields, ErrorField(err))...)
 	}
-}
-
-// panicError is a panic of a sender. What it says is for the log alone.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string {
-	return fmt.Sprintf("the sender panicked: %v\n%s", e.value, e.stack)
 }
 
 // lastError is what is told about an attempt that failed, "" if it did not.
@@ -269,7 +258,7 @@ func lastError(err error) string {
 	if err == nil {
 		return ""
 	}
-	var panicked *panicError
+	var panicked *PanicError
 	if errors.As(err, &panicked) {
 		return "the sender failed"
 	}
@@ -284,7 +273,7 @@ func lastError(err error) string {
 func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &panicError{p, debug.Stack()}
+			err = newPanicError("the sender", p)
 		}
 	}()
 	if d.Channel == "" {

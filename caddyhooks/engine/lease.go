@@ -2,13 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // defaultLease is how long a node keeps what it has claimed if it falls silent. After that other nodes may take it.
@@ -113,10 +109,10 @@ func (e *Engine) renewAll() error {
 	case err == nil:
 		e.leases.renewedAt = began
 	case time.Since(e.leases.renewedAt) >= lease:
-		e.log().Error("leases could not be renewed in time; turns under way are cancelled", zap.Error(err))
+		e.log().Error("leases could not be renewed in time; turns under way are cancelled", ErrorField(err))
 		lost, lostDeliveries = claims, held
 	default:
-		e.log().Error("renewing leases failed, trying again", zap.Error(err))
+		e.log().Error("renewing leases failed, trying again", ErrorField(err))
 	}
 	for _, claim := range lost {
 		if turn := turns[claim]; turn != nil {
@@ -141,7 +137,7 @@ func (e *Engine) askForRenewal(claims []*Claim, held []*Delivery, lease time.Dur
 	lost, cancelled []*Claim, lostDeliveries []*Delivery, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v\n%s", p, debug.Stack())
+			err = newPanicError("the store", p)
 		}
 	}()
 	ctx, stop := context.WithTimeout(context.Background(), lease/3)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,7 +17,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 	run := claim.Run
 	defer func() {
 		if p := recover(); p != nil {
-			outcome, err = failed(ctx, run, outcome, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+			outcome, err = failed(ctx, run, outcome, newPanicError("the turn", p))
 		}
 	}()
 	if cause := context.Cause(ctx); cause != nil { // it was cancelled before it began
@@ -159,7 +158,7 @@ func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *Unava
 func (e *Engine) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the runner panicked: %v\n%s", p, debug.Stack())
+			err = newPanicError("the runner", p)
 		}
 	}()
 	if sent := turn.Sent; sent != nil && e.away.failedLast(name) {

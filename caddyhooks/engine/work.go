@@ -445,6 +445,6 @@ func (e *Engine) conclude(run *Run, end End, took time.Duration, cause error) {
 	if c := e.log().Check(level, "run finished"); c != nil {
 		c.Write(zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", run.Name),
 			zap.String("status", string(end.Outcome.Status)), zap.Int("repairs", end.Outcome.Repairs), zap.Duration("took", took),
-			zap.Error(cause))
+			ErrorField(cause))
 	}
 }
