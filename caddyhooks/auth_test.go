@@ -410,6 +410,13 @@ func TestFailedCredentialsAreThrottledByAddress(t *testing.T) {
 	rn.WantNoTurn(s)
 
 	t.Run("another address is not", func(t *testing.T) { wake("192.0.2.2", "wrong").WantError(t, 401) })
+	t.Run("an IPv6 network is one", func(t *testing.T) {
+		for i := range 20 {
+			wake(fmt.Sprintf("2001:db8:1:2::%x", i), "wrong").WantError(t, 401)
+		}
+		wake("2001:db8:1:2:ffff:ffff:ffff:ffff", "wrong").WantError(t, 429)
+		wake("2001:db8:1:3::1", "wrong").WantError(t, 401)
+	})
 	t.Run("a good credential passes", func(t *testing.T) {
 		if resp := wake("192.0.2.1", hookstest.Token); resp.Status != 200 {
 			t.Errorf("got %d %s", resp.Status, resp.Body)

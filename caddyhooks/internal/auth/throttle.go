@@ -24,7 +24,7 @@ type Throttle struct {
 
 // failures counts the failures of one address. The entry is free when count is 0.
 type failures struct {
-	addr  [16]byte // IPv4 in its mapped form
+	addr  [16]byte // see countedAs
 	since int64    // nanoseconds, Unix time
 	count int      // stops growing once over the limit
 }
@@ -42,10 +42,11 @@ func NewThrottle() *Throttle {
 }
 
 // Fail counts one failed credential from the address. The first 20 of a minute are not throttled; each further one
-// is, and retryAfter says how much of the minute is left. An IPv4-mapped address counts as the IPv4 address, and zones
-// make no difference. Requests whose address is unknown (the zero Addr) are counted together.
+// is, and retryAfter says how much of the minute is left. IPv6 addresses with the same first 64 bits are counted together:
+// that is the least a customer or a machine gets, to choose addresses in as it likes. An IPv4-mapped address counts as the
+// IPv4 address, and zones make no difference. Requests whose address is unknown (the zero Addr) are counted together.
 func (t *Throttle) Fail(addr netip.Addr, now time.Time) (retryAfter time.Duration, throttled bool) {
-	key := addr.As16()
+	key := countedAs(addr)
 	at := now.UnixNano()
 	bucket := maphash.Bytes(t.seed, key[:]) % throttleBuckets
 
@@ -62,6 +63,18 @@ func (t *Throttle) Fail(addr netip.Addr, now time.Time) (retryAfter time.Duratio
 		return 0, false
 	}
 	return min(throttleWindow, throttleWindow-time.Duration(at-f.since)), true
+}
+
+// countedAs is what an address is counted as: IPv4 in its mapped form, or the /64 of an IPv6 address.
+func countedAs(addr netip.Addr) [16]byte {
+	key := addr.As16()
+	switch {
+	case !addr.IsValid():
+		key[15] = 1 // which no /64 has
+	case !addr.Unmap().Is4():
+		clear(key[8:])
+	}
+	return key
 }
 
 // findFailures returns the entry of the address, a fresh one if its minute is over or it had none, or nil if there is

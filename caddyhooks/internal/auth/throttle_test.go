@@ -55,6 +55,7 @@ func TestThrottleCountsOneAddressOnce(t *testing.T) {
 	for _, same := range [][]string{
 		{"192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.1%eth0"},
 		{"fe80::1", "fe80::1%eth0", "fe80::1%eth1"},
+		{"2001:db8:1:2::1", "2001:db8:1:2::2", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::192.0.2.1"},
 	} {
 		throttle := NewThrottle()
 		for i := range 20 {
@@ -71,11 +72,16 @@ func TestThrottleCountsOneAddressOnce(t *testing.T) {
 func TestThrottleKeepsAddressesApart(t *testing.T) {
 	t.Parallel()
 	throttle := NewThrottle()
-	failTimes(throttle, netip.MustParseAddr("192.0.2.1"), noon, 100)
-	for _, addr := range []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1"), {}} {
-		if _, throttled := throttle.Fail(addr, noon); throttled {
+	for _, addr := range []string{"192.0.2.1", "2001:db8:0:1::1", "::1"} {
+		failTimes(throttle, netip.MustParseAddr(addr), noon, 100)
+	}
+	for _, addr := range []string{"192.0.2.2", "::ffff:192.0.2.3", "2001:db8::1", "2001:db8:0:2::1", "2001:db8:0:1000::1"} {
+		if _, throttled := throttle.Fail(netip.MustParseAddr(addr), noon); throttled {
 			t.Errorf("%v pays for another", addr)
 		}
+	}
+	if _, throttled := throttle.Fail(netip.Addr{}, noon); throttled {
+		t.Error("a request without an address pays for another")
 	}
 }
 
@@ -128,7 +134,7 @@ func TestThrottleLetsNewcomersPassWhenFull(t *testing.T) {
 	throttle := NewThrottle()
 	var neighbours []netip.Addr // they share a bucket
 	for i := 0; len(neighbours) < throttleWays+1; i++ {
-		if key := floodAddr(i).As16(); maphash.Bytes(throttle.seed, key[:])%throttleBuckets == 0 {
+		if key := countedAs(floodAddr(i)); maphash.Bytes(throttle.seed, key[:])%throttleBuckets == 0 {
 			neighbours = append(neighbours, floodAddr(i))
 		}
 	}
@@ -205,9 +211,9 @@ func failTimes(throttle *Throttle, addr netip.Addr, at time.Time, n int) {
 	}
 }
 
-// floodAddr returns the i-th of many IPv6 addresses.
+// floodAddr returns the i-th of many IPv6 addresses, each in a /64 of its own.
 func floodAddr(i int) netip.Addr {
 	b := [16]byte{0x20, 0x01, 0x0d, 0xb8}
-	binary.BigEndian.PutUint64(b[8:], uint64(i))
+	binary.BigEndian.PutUint32(b[4:], uint32(i))
 	return netip.AddrFrom16(b)
 }
