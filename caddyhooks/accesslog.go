@@ -17,9 +17,10 @@ import (
 // accessEntry is the access log entry of a request, without its secrets.
 //
 // Caddy hides Authorization in its logs, but not the other headers of a webhook that may hold a secret. It copies the
-// request for its logs before any handler runs. So a request with such a header is left out of Caddy's access log, and an
-// entry without the header is written to the same loggers. Three facts are known to Caddy alone and are missing in that
-// entry: fields of log_append, the time that earlier handlers took, and an error of the last write.
+// request for its logs before any handler runs, and then drops headers such as X_Service_Token, which no handler sees. So
+// webhooks are left out of Caddy's access log, as are other requests with a secret header, and an entry without the header
+// is written to the same loggers. Three facts are known to Caddy alone and are missing in that entry: fields of log_append,
+// the time that earlier handlers took, and an error of the last write.
 type accessEntry struct {
 	loggers  []*zap.Logger
 	request  *http.Request // cleaned
@@ -29,16 +30,9 @@ type accessEntry struct {
 	logs     *caddyhttp.ServerLogConfig
 }
 
-// takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead. It returns nil if the
-// request has no secret headers, or if Caddy does not log it. active is nil before the start.
-func (in *instance) takeOverLogEntry(active *activeSettings, w http.ResponseWriter, r *http.Request) *accessEntry {
-	secretHeaders := in.secretHeaders
-	if active != nil {
-		secretHeaders = active.secretHeaders
-	}
-	if !carriesAny(r.Header, secretHeaders) {
-		return nil
-	}
+// takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead. It returns nil if Caddy
+// does not log the request.
+func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, r *http.Request) *accessEntry {
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server == nil || server.Logs == nil || !logsHost(server.Logs, r.Host) {
 		return nil
@@ -52,12 +46,22 @@ func (in *instance) takeOverLogEntry(active *activeSettings, w http.ResponseWrit
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
 	cleaned := r.Clone(r.Context())
-	for _, name := range secretHeaders {
-		cleaned.Header.Del(name)
+	for name := range r.Header {
+		if secret.has(name) {
+			delete(cleaned.Header, name)
+		}
 	}
 	body := &countedBody{ReadCloser: r.Body}
 	r.Body = body
 	return &accessEntry{in.accessLoggers(server.Logs, r), cleaned, body, recorder, time.Now(), server.Logs}
+}
+
+// secretHeadersIn are the headers that must not be logged. active is nil before the start.
+func (in *instance) secretHeadersIn(active *activeSettings) headerNames {
+	if active == nil {
+		return in.secretHeaders
+	}
+	return active.secretHeaders
 }
 
 // countedBody counts the bytes that are read of a body.
@@ -105,13 +109,44 @@ func (e *accessEntry) write() {
 	}
 }
 
-func carriesAny(h http.Header, names []string) bool {
+// headerNames is a set of names of headers. Names that a CGI gateway cannot tell apart are the same: to it all signs are
+// underscores, and so X_Service_Token, which some senders write, is X-Service-Token.
+type headerNames map[string]struct{}
+
+func (n headerNames) add(names ...string) {
 	for _, name := range names {
-		if _, ok := h[name]; ok {
+		n[string(gatewayName(nil, name))] = struct{}{}
+	}
+}
+
+func (n headerNames) has(name string) bool {
+	var room [64]byte
+	_, ok := n[string(gatewayName(room[:0], name))]
+	return ok
+}
+
+func (n headerNames) anyIn(h http.Header) bool {
+	for name := range h {
+		if n.has(name) {
 			return true
 		}
 	}
 	return false
+}
+
+// gatewayName appends the name of a header as CGI programs get it.
+func gatewayName(to []byte, name string) []byte {
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z':
+			c -= 'a' - 'A'
+		case 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		default:
+			c = '_'
+		}
+		to = append(to, c)
+	}
+	return to
 }
 
 // findRecorder finds the recorder that Caddy put beneath w to log the response.

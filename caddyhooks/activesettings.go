@@ -2,8 +2,7 @@ package caddyhooks
 
 import (
 	"fmt"
-	"net/http"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
@@ -21,7 +20,7 @@ type activeSettings struct {
 	maxPayload     int64
 	memoryPreset   string
 	hooks          map[string]*hook
-	secretHeaders  []string          // canonical names of request headers that must not be logged
+	secretHeaders  headerNames       // of request headers that must not be logged
 	problems       map[string]string // why live settings and hooks are left out, by the name of the part
 }
 
@@ -55,12 +54,13 @@ func (in *instance) tryCompile(live Settings) (active *activeSettings, refused p
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
-		secretHeaders:  bearerScheme.secretHeaders(nil),
+		secretHeaders:  make(headerNames),
 	}
 	if before := in.active.Load(); before != nil {
 		// Senders go on signing for a while after their hook is gone.
-		active.secretHeaders = slices.Clone(before.secretHeaders)
+		active.secretHeaders = maps.Clone(before.secretHeaders)
 	}
+	active.secretHeaders.add(bearerScheme.secretHeaders(nil)...)
 	var tokens []string
 	for _, s := range settings.Token {
 		token, err := in.resolve(s)
@@ -83,11 +83,7 @@ func (in *instance) tryCompile(live Settings) (active *activeSettings, refused p
 		}
 		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
 		active.hooks[m.Name] = h
-		for _, name := range h.auth.secretHeaders(&m) {
-			if header := http.CanonicalHeaderKey(name); !slices.Contains(active.secretHeaders, header) {
-				active.secretHeaders = append(active.secretHeaders, header)
-			}
-		}
+		active.secretHeaders.add(h.auth.secretHeaders(&m)...)
 	}
 	return active, part{}, nil
 }

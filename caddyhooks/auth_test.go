@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -146,12 +148,12 @@ func wantNoSecrets(t testing.TB, where, text string, others ...string) {
 }
 
 // loggedSite is a site that logs everything it can to files, with its webhooks on.
-func loggedSite(t *testing.T, rn *hookstest.Runner, more string) (s *hookstest.Server, accessLog, errorLog string) {
+func loggedSite(t *testing.T, rn *hookstest.Runner, more string, globals ...string) (s *hookstest.Server, accessLog, errorLog string) {
 	t.Helper()
 	dir := t.TempDir()
 	accessLog, errorLog = filepath.Join(dir, "access.log"), filepath.Join(dir, "default.log")
 	s = hookstest.NewServer(t)
-	s.Globals = "log {\n output file " + errorLog + "\n level DEBUG\n}"
+	s.Globals = "log {\n output file " + errorLog + "\n level DEBUG\n}\n" + strings.Join(globals, "\n")
 	s.Load(`
 	log {
 		output file ` + accessLog + `
@@ -268,11 +270,72 @@ func TestAccessLogsHoldNoSecrets(t *testing.T) {
 	}
 }
 
+// Senders and gateways write names of headers in many ways, and a secret is one in each of them. Caddy drops some of them
+// before any handler runs, unless it is told not to, and has them in its access log.
+func TestAccessLogsHoldNoSecretsInHeadersOfOtherSpellings(t *testing.T) {
+	good := signature(loudSecret, "{}")
+	for _, keeps := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Caddy keeps them: %v", keeps), func(t *testing.T) {
+			rn := hookstest.StartRunner(t, nil)
+			var globals []string
+			if keeps {
+				globals = []string{"servers {\n expected_underscore_headers X_Service_Token X_Loud_Signature\n}"}
+			}
+			s, accessLog, defaultLog := loggedSite(t, rn, "respond /elsewhere \"elsewhere\" 201", globals...)
+			var requests int
+			send := func(path, name, value string) {
+				t.Helper()
+				conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\nX-Kept: kept\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", path, name, value)
+				if _, err := io.ReadAll(conn); err != nil {
+					t.Fatal(err)
+				}
+				requests++
+			}
+			for name, value := range map[string]string{
+				"X_Service_Token": loudToken, "x_service_token": loudToken, "X_SERVICE_TOKEN": loudToken, "X_Service-Token": loudToken,
+				"x-sERVICE-tOKEN": loudToken, "X.Service.Token": loudToken, "X-Service_token": loudToken, "X_Service.Token": loudToken,
+				"X_Loud_Signature": "sha256=" + good, "x-loud_signature": "sha256=" + good, "X-lOUD-sIGNATURE": "sha256=" + good,
+				"aUTHORIZATION": "Bearer " + loudToken, "AUTHORIZATION": loudToken,
+			} {
+				for _, path := range []string{"wake", "signed", "unknown", "runs/x"} {
+					send("/api/hooks/"+path, name, value)
+				}
+			}
+			send("/elsewhere", "AUTHORIZATION", loudToken)
+			if keeps {
+				send("/elsewhere", "X_Service_Token", loudToken)
+				send("/elsewhere", "x_loud_signature", good)
+			} else {
+				send("/elsewhere", "x-sERVICE-tOKEN", loudToken)
+			}
+			log := waitForLines(t, accessLog, requests)
+			if kept := strings.Count(log, "X-Kept"); kept != requests {
+				t.Errorf("%d of %d entries have the headers that are no secrets", kept, requests)
+			}
+			wantNoSecrets(t, "the access log", log, good)
+			others, err := os.ReadFile(defaultLog)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(others)) {
+				if !strings.Contains(line, "adjusted config") { // at this level Caddy logs the configuration itself
+					wantNoSecrets(t, "the log", line, good)
+				}
+			}
+		})
+	}
+}
+
 func TestAccessLogIsThatOfCaddyButForTheSecrets(t *testing.T) {
 	rn := hookstest.StartRunner(t, nil)
-	s, accessLog, _ := loggedSite(t, rn, "")
-	s.Request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept")
-	s.Request("POST", "/api/hooks/wake?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept", "X-Service-Token", loudToken)
+	s, accessLog, _ := loggedSite(t, rn, "respond /elsewhere \"elsewhere\" 201")
+	s.Request("POST", "/elsewhere?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept")
+	s.Request("POST", "/elsewhere?a=b", `{"text":"a"}`, "Authorization", "Bearer "+loudToken, "X-Kept", "kept", "X-Service-Token", loudToken)
 	var entries []map[string]any
 	for line := range strings.Lines(waitForLines(t, accessLog, 2)) {
 		var entry map[string]any

@@ -191,7 +191,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return in.callNext(w, r, next)
 	}
 	active := in.current(r.Context())
-	if entry := in.takeOverLogEntry(active, w, r); entry != nil {
+	if entry := in.takeOverLogEntry(in.secretHeadersIn(active), w, r); entry != nil {
 		defer entry.write()
 	}
 	if active == nil {
@@ -207,7 +207,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // callNext calls the next handler, keeping secrets out of the access log: a webhook sent to a wrong path has a secret, too.
 // Caddy answers and logs an error of the next handler.
 func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	entry := in.takeOverLogEntry(in.active.Load(), w, r)
+	var entry *accessEntry
+	if secret := in.secretHeadersIn(in.active.Load()); secret.anyIn(r.Header) {
+		entry = in.takeOverLogEntry(secret, w, r)
+	}
 	err := next.ServeHTTP(w, r)
 	if entry != nil {
 		if err != nil {

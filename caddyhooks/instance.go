@@ -29,7 +29,7 @@ type instance struct {
 	accessLog  *zap.Logger
 
 	secrets       map[string]string // resolved secrets by their configured text
-	secretHeaders []string          // request headers that must not be logged before the start
+	secretHeaders headerNames       // request headers that must not be logged before the start
 
 	// Set when the instance is started.
 	active  atomic.Pointer[activeSettings]
