@@ -20,7 +20,7 @@ func init() {
 	instanceEndpoints.handle("POST /deliveries/{id}/retry", (*instance).retryDelivery)
 }
 
-// deliveryDetails is a delivery as operators see it. A list leaves out its body.
+// deliveryDetails is a delivery as operators see it. See newDeliveryDetails and newDeliverySummary.
 type deliveryDetails struct {
 	deliveryJSON
 	RunID         string        `json:"runId"`
@@ -35,11 +35,25 @@ type deliveryDetails struct {
 	Body          string        `json:"body,omitempty"`
 }
 
+// newDeliveryDetails is for the answer to a question about this one delivery. It alone has the path of a callback.
 func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
+	details := newDeliverySummary(d)
+	details.LastAnswer, details.Body = d.LastAnswer, d.Body
+	if u, err := url.Parse(d.Callback); err == nil && u.Host != "" {
+		details.Target = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	}
+	return details
+}
+
+// newDeliverySummary leaves out the body, and an answer in which the receiver of a callback may quote its path.
+func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	details := deliveryDetails{
 		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID,
 		CreatedAt: jsonTime(d.CreatedAt), LastAttemptAt: jsonTime(d.TriedAt),
-		LastStatus: d.LastStatus, LastAnswer: d.LastAnswer, ContentType: d.ContentType, Body: d.Body,
+		LastStatus: d.LastStatus, ContentType: d.ContentType,
+	}
+	if d.Channel != "" {
+		details.LastAnswer = d.LastAnswer
 	}
 	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
 	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // otherwise it waits for its chat or its host
@@ -61,7 +75,7 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 	return writeAdminJSON(w, http.StatusOK, struct {
 		Deliveries []deliveryDetails `json:"deliveries"`
 		Cursor     string            `json:"cursor,omitempty"`
-	}{showAll(deliveries, newDeliveryDetails), next})
+	}{showAll(deliveries, newDeliverySummary), next})
 }
 
 func (in *instance) dropDeliveries(w http.ResponseWriter, r *http.Request) error {
@@ -121,20 +135,21 @@ func parseDeliveryQuery(r *http.Request) (engine.DeliveryQuery, url.Values, erro
 }
 
 func (in *instance) serveDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.service.engine.Delivery)
+	return answerDelivery(w, r, in.service.engine.Delivery, newDeliveryDetails)
 }
 
 func (in *instance) retryDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.service.engine.RetryDelivery)
+	return answerDelivery(w, r, in.service.engine.RetryDelivery, newDeliverySummary)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.
-func answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error)) error {
+func answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error),
+	show func(*engine.Delivery) deliveryDetails) error {
 	d, err := get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return deliveryError(r, err)
 	}
-	return writeAdminJSON(w, http.StatusOK, newDeliveryDetails(d))
+	return writeAdminJSON(w, http.StatusOK, show(d))
 }
 
 func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {

@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"net/url"
+	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -17,19 +18,23 @@ type deliveryJSON struct {
 }
 
 func newDeliveryJSON(d *engine.Delivery) deliveryJSON {
-	kind, target := "callback", withoutSecrets(d.Callback)
+	kind, target := "callback", maskedCallback(d.Callback)
 	if d.Channel != "" {
 		kind, target = "channel", d.Channel+":"+d.To
 	}
 	return deliveryJSON{ID: d.ID, Kind: kind, Target: target, Status: d.Status, Attempts: d.Attempt, LastError: d.LastError}
 }
 
-// withoutSecrets is a URL without its user, query and fragment, which may hold secrets of the caller.
-func withoutSecrets(callback string) string {
+// maskedCallback is the scheme and the host of a callback URL. Its path or its query is a secret for many receivers, as in
+// https://hooks.example.com/services/T0/B0/secret, and so only the fact that there is one is told.
+func maskedCallback(callback string) string {
 	u, err := url.Parse(callback)
-	if err != nil {
+	if err != nil || u.Host == "" {
 		return ""
 	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String()
+	masked := u.Scheme + "://" + u.Host
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		masked += "/…"
+	}
+	return masked
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,7 +65,10 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 	if d.Body != "the answer" || listed.Body != "" {
 		t.Errorf("shown with the body %q, listed with %q", d.Body, listed.Body)
 	}
-	listed.Body = d.Body
+	if listed.Target != rc.URL+"/…" || listed.LastAnswer != "" {
+		t.Errorf("listed with the target %q and the answer %q", listed.Target, listed.LastAnswer)
+	}
+	listed.Body, listed.Target, listed.LastAnswer = d.Body, d.Target, d.LastAnswer
 	if listed != d {
 		t.Errorf("listed as %+v and shown as %+v", listed, d)
 	}
@@ -240,5 +245,98 @@ func TestADeadHostHoldsUpNoOther(t *testing.T) {
 	})
 	if n := len(s.Deliveries("status=pending&host=" + silent.Addr().String())); n != dead {
 		t.Errorf("%d deliveries wait for the host that does not answer, want %d", n, dead)
+	}
+}
+
+// For some receivers the path of their URL is all that keeps others from writing to them.
+func TestThePathOfACallbackIsShownInOnePlaceAlone(t *testing.T) {
+	const secret = "T0SECRET"
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/elsewhere/"+secret)
+		switch strings.Split(r.URL.Path, "/")[1] {
+		case "broken":
+			panic(http.ErrAbortHandler)
+		case "moved":
+			w.WriteHeader(http.StatusFound)
+		case "down":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "cannot POST "+r.URL.String())
+	}))
+	t.Cleanup(echo.Close)
+	gone := "http://127.0.0.1:" + hookstest.FreePort(t)
+	log := filepath.Join(t.TempDir(), "default.log")
+	s := hookstest.NewServer(t)
+	s.Globals = "log {\n output file " + log + "\n level DEBUG\n}"
+	s.Load(echoWithCallbacks)
+	for path, resp := range map[string]hookstest.Response{
+		"a port of none": s.Post("/api/hooks/agent", `{"message":"x","callbackUrl":"https://example.com:99999/`+secret+`"}`),
+		"no URL":         s.Post("/api/hooks/agent", `{"message":"x","callbackUrl":"https://example.com/%zz`+secret+`"}`),
+		"no address":     s.Post("/api/hooks/agent", `{"message":"x","callbackUrl":"http://10.0.0.1/`+secret+`?`+secret+`"}`),
+		"a mapping":      s.AdminRequest("PUT", "/hooks/mappings/bad", `{"action":"agent","callbackUrl":"http://10.0.0.1/`+secret+`"}`),
+	} {
+		if resp.Status != 400 || strings.Contains(resp.Body, secret) {
+			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
+		}
+	}
+	targets := []string{echo.URL + "/moved/", echo.URL + "/down/", echo.URL + "/good/", echo.URL + "/broken/", gone + "/"}
+	var runs []string
+	for i, target := range targets {
+		runs = append(runs, s.CallBack(fmt.Sprint("message ", i), target+secret+"?token="+secret))
+	}
+	hookstest.Eventually(t, "each was tried", func() bool {
+		for _, id := range runs {
+			if r := s.Run(id); len(r.Deliveries) != 1 || r.Deliveries[0].Attempts == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for i, runID := range runs {
+		id := "msg_" + strings.ReplaceAll(runID, "-", "") + "_0"
+		if d := s.Delivery(id); d.Target != targets[i]+secret {
+			t.Errorf("the operator is shown the target %q", d.Target)
+		}
+		origin := strings.Join(strings.Split(targets[i], "/")[:3], "/")
+		if r := s.Run(runID); r.Deliveries[0].Target != origin+"/…" {
+			t.Errorf("the caller is shown the target %q", r.Deliveries[0].Target)
+		}
+		for _, resp := range []hookstest.Response{
+			s.Request("GET", hookstest.RunPath(runID), "", "X-Service-Token", hookstest.Token),
+			s.Request("POST", hookstest.RunPath(runID)+"/cancel", "", "X-Service-Token", hookstest.Token),
+			s.AdminRequest("GET", "/hooks/runs/"+runID, ""),
+			s.AdminRequest("POST", "/hooks/runs/"+runID+"/cancel", ""),
+			s.AdminRequest("POST", "/hooks/deliveries/"+id+"/retry", ""),
+			s.AdminRequest("DELETE", "/hooks/deliveries/"+id, ""),
+		} {
+			if strings.Contains(resp.Body, secret) {
+				t.Errorf("the path of %s is shown: %s", targets[i], resp.Body)
+			}
+		}
+	}
+	for _, path := range []string{"runs", "deliveries", "deliveries?status=dead", "settings"} {
+		if resp := s.AdminRequest("GET", "/hooks/"+path, ""); resp.Status != 200 || strings.Contains(resp.Body, secret) {
+			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
+		}
+	}
+	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead", "")
+	logged, err := os.ReadFile(log)
+	if err != nil || strings.Contains(string(logged), secret) || !strings.Contains(string(logged), "delivery failed") {
+		t.Errorf("%v: the log is\n%s", err, logged)
+	}
+}
+
+func TestTargetsOfCallbacks(t *testing.T) {
+	s := hookstest.StartSite(t, echoWithCallbacks)
+	rc := startMoodyReceiver(t, "")
+	for url, want := range map[string]string{
+		rc.URL: rc.URL, rc.URL + "/": rc.URL, rc.URL + "/#part": rc.URL,
+		rc.URL + "?a=b": rc.URL + "/…", rc.URL + "/?a": rc.URL + "/…", rc.URL + "//a": rc.URL + "/…",
+	} {
+		id := s.CallBack("answer", url)
+		hookstest.Eventually(t, "it was tried", func() bool { r := s.Run(id); return len(r.Deliveries) == 1 && r.Deliveries[0].Attempts == 1 })
+		if got := s.Run(id).Deliveries[0].Target; got != want {
+			t.Errorf("%s is shown as %s", url, got)
+		}
 	}
 }

@@ -149,7 +149,7 @@ func TestDeliveriesOfARunAreShown(t *testing.T) {
 				return len(r.Deliveries) == 2 && r.Deliveries[0].Attempts == 1 && r.Deliveries[1].Attempts == 1
 			})
 			callback, channel := r.Deliveries[0], r.Deliveries[1]
-			if callback.Kind != "callback" || callback.Target != callbacks.URL+c.path || callback.Status != c.status ||
+			if callback.Kind != "callback" || callback.Target != callbacks.URL+"/…" || callback.Status != c.status ||
 				(callback.LastError == "") != (c.lastError == "") || !strings.Contains(callback.LastError, c.lastError) {
 				t.Errorf("the callback is %+v", callback)
 			}
