@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -22,7 +24,7 @@ type filter struct {
 	path        path           // of fromHere and fromRoot
 	literal     any            // of constant: string, bool, nil, decimal, or an []any of these
 	pattern     *regexp.Regexp // of =~
-	patternSize int            // in instructions
+	patternCost int            // of a look at one byte, in tenths of a step
 }
 
 // The operators of operands, and of a function with one argument. The others are called as they are written.
@@ -252,11 +254,49 @@ func (f *filter) setPattern(pattern string) error {
 	if err != nil {
 		return err
 	}
-	if f.patternSize = len(program.Inst); f.patternSize > maxPatternSize {
+	if len(program.Inst) > maxPatternSize {
 		return fmt.Errorf("the regular expression %s is too large", pattern)
+	}
+	f.patternCost = 2
+	for i := range program.Inst {
+		f.patternCost += instructionCost(&program.Inst[i])
 	}
 	f.pattern, err = regexp.Compile(pattern)
 	return err
+}
+
+// instructionCost is the cost of an instruction of a regular expression, in tenths of a step, as measured with expressions
+// for which each instruction looks at each byte. That is as bad as it gets: no instruction looks at a byte twice.
+func instructionCost(i *syntax.Inst) int {
+	switch i.Op {
+	case syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL, syntax.InstEmptyWidth:
+		return 3
+	case syntax.InstRune:
+		if len(i.Rune) == 1 { // in upper and lower case
+			return 3 + foldCost(i.Rune[0])
+		}
+		return 3 + bits.Len(uint(len(i.Rune)/2))/2 // ranges, among which it searches by halves
+	}
+	return 2
+}
+
+// foldCost is the cost of comparing a letter with those that differ from it in case. Beyond ASCII they are looked up in
+// tables.
+func foldCost(letter rune) int {
+	cost := 0
+	for r := unicode.SimpleFold(letter); ; r = unicode.SimpleFold(r) {
+		if r > unicode.MaxASCII {
+			cost += 5
+		}
+		if r == letter {
+			return cost
+		}
+	}
+}
+
+// matchCost is the steps of a match with a text.
+func (f *filter) matchCost(text string) int {
+	return 5 + (len(text)+1)*f.patternCost/10
 }
 
 // matches reports whether f is true of here. The answer counts only while the search has steps left.
@@ -275,7 +315,7 @@ func (s *search) matches(f *filter, here any) bool {
 		return s.matches(f.left, here) || s.matches(f.right, here)
 	case "=~":
 		text, ok := s.evaluate(f.left, here).(string)
-		return ok && s.spend(5+len(text)*(1+f.patternSize/10)) && f.pattern.MatchString(text)
+		return ok && s.spend(f.matchCost(text)) && f.pattern.MatchString(text)
 	}
 	left, right := s.evaluate(f.left, here), s.evaluate(f.right, here)
 	switch f.operator {

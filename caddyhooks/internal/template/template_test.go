@@ -339,3 +339,63 @@ func BenchmarkRender(b *testing.B) {
 		})
 	}
 }
+
+// What a regular expression may cost depends on its instructions, and a look into the tables of Unicode is the dearest.
+func TestTemplateCountsTheCostOfRegularExpressions(t *testing.T) {
+	t.Parallel()
+	const long = 24_000 // bytes, for which the dearest expressions would take several times as long as all of a message may
+	for _, c := range []struct{ pattern, unit, want string }{
+		{`(?:\pL?){300}q`, "a", tooLarge},
+		{`(?:\pL?){300}q`, "д", tooLarge},
+		{`(?:\PN?){300}q`, "a", tooLarge},
+		{`(?:[^\p{Lu}]?){300}q`, "a", tooLarge},
+		{`(?:(?:\pL|\pN|\pP)?){200}(?:\pS?){100}q`, "a", tooLarge},
+		{`(?i)(?:я?){200}q`, "a", tooLarge},
+		{`(?i)(?:ſ?){200}q`, "a", tooLarge},
+		{`^x(?:\b|\B){200}y`, "a", missing},
+		{`(?:a?){200}q`, "a", missing},
+		{`\pL+\pN*$`, "a", `"` + strings.Repeat("a", long) + `"`},
+		{`(?i)^(error|warning|fatal):`, "a", missing},
+		{`[\p{Greek}\p{Cyrillic}]`, "a", missing},
+	} {
+		body := `["` + strings.Repeat(c.unit, long/len(c.unit)) + `"]`
+		want := strings.Trim(c.want, `"`)
+		if got := rendered(t, `{$[?@ =~ /`+c.pattern+`/]}`, body); got != want {
+			t.Errorf("%s: got %.50q, want %.50q", c.pattern, got, want)
+		}
+	}
+	for _, c := range []struct{ dear, cheap string }{
+		{`\pL`, `[a-z]`}, {`[^\pL]`, `[^a]`}, {`\p{Greek}`, `\d`}, {`(?i)я`, `я`}, {`(?i)я`, `(?i)a`}, {`(?i)k`, `(?i)a`}, {`(?i)\pL`, `(?i)[a-z]`},
+	} {
+		if dear, cheap := costOf(t, c.dear), costOf(t, c.cheap); dear <= cheap {
+			t.Errorf("%s costs %d, and %s %d", c.dear, dear, c.cheap, cheap)
+		}
+	}
+}
+
+func costOf(t *testing.T, pattern string) int {
+	t.Helper()
+	var f filter
+	if err := f.setPattern(pattern); err != nil {
+		t.Fatal(err)
+	}
+	return f.matchCost(strings.Repeat("x", 1000))
+}
+
+// BenchmarkDearestRegularExpressions uses up all steps of a message. What one of them takes is what is promised.
+func BenchmarkDearestRegularExpressions(b *testing.B) {
+	for _, pattern := range []string{`(?:a?){300}q`, `(?:\pL?){300}q`, `(?i)(?:я?){300}q`, `(?:\b|\B){200}q`, `(\pL|\pN)*$x`, `(?:.*){20}q`, `[^\p{Lu}]*q$`} {
+		b.Run(pattern, func(b *testing.B) {
+			parsed, err := Parse(`{$[?@ =~ /` + pattern + `/]}`)
+			if err != nil {
+				b.Fatal(err)
+			}
+			text := strings.Repeat("a", messageLimits.steps*10/parsed.parts[0].query.selectors[0].filter.patternCost-100)
+			for b.Loop() {
+				if got := parsed.Render([]any{text}); got != missing {
+					b.Fatal(got)
+				}
+			}
+		})
+	}
+}
