@@ -7,7 +7,6 @@ package untrusted
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -24,14 +23,14 @@ func Clean(text string) string {
 	}
 
 	seen := skeleton(text)
-	if !defang(seen) {
+	if !defang(text, seen) {
 		return text
 	}
 	return applyDefanged(text, seen)
 }
 
-// isPlain reports whether text is printable ASCII without an opening bracket: nothing Clean could change. Most wake
-// texts are, and this saves them the rest of the work.
+// isPlain reports whether text is printable ASCII without a bracket that a token could begin with: nothing Clean could
+// change. Most wake texts are, and this saves them the rest of the work.
 func isPlain(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if asciiKinds[text[i]] != plain {
@@ -54,7 +53,7 @@ type kind byte
 
 const (
 	special kind = iota // control characters and everything outside ASCII
-	opening
+	bracket
 	plain
 )
 
@@ -63,7 +62,7 @@ var asciiKinds = func() (kinds [256]kind) {
 		kinds[c] = plain
 	}
 	kinds['\t'], kinds['\n'] = plain, plain
-	kinds['['], kinds['<'] = opening, opening
+	kinds['['], kinds['<'], kinds[']'] = bracket, bracket, bracket
 	return kinds
 }()
 
@@ -105,16 +104,8 @@ func isDropped(r rune) bool {
 func applyDefanged(text string, defanged []byte) string {
 	var out strings.Builder
 	out.Grow(len(text))
-	var folded []byte
 	at, copied := 0, 0
-	for i := 0; i < len(text); {
-		size := 1
-		folded = folded[:0]
-		if c := text[i]; c < utf8.RuneSelf {
-			folded = appendFoldedASCII(folded, c)
-		} else {
-			folded, size = appendFoldedRune(folded, text[i:])
-		}
+	eachCharacter(text, func(i, size int, folded []byte) {
 		for j, c := range folded {
 			if turned := defanged[at+j]; turned != c {
 				out.WriteString(text[copied:i])
@@ -124,8 +115,7 @@ func applyDefanged(text string, defanged []byte) string {
 			}
 		}
 		at += len(folded)
-		i += size
-	}
+	})
 	out.WriteString(text[copied:])
 	return out.String()
 }

@@ -3,12 +3,19 @@ package untrusted
 import (
 	"bytes"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
-// defang turns, in a skeleton, the brackets of every forged marker and every chat-template token into parentheses, and
-// reports whether there were any. It never makes a bracket, so defanged text stays defanged.
-func defang(skel []byte) bool {
+// defang turns, in the skeleton of a text, the brackets of every forged marker and every chat-template token into
+// parentheses, and reports whether there were any. It never makes a bracket, so defanged text stays defanged.
+func defang(text string, skel []byte) bool {
 	found := defangTokens(skel)
+	for _, token := range shoutedTokens {
+		if defangShouted(text, skel, token) {
+			found = true
+		}
+	}
 	// Once the nearest brackets around the words are turned, the next pair is the nearest. The loop ends soon: there are
 	// words between one pair and the next, and only a few words are looked past.
 	for defangMarkers(skel) {
@@ -31,6 +38,11 @@ var controlTokens = []string{
 	// Qwen, DeepSeek, Hermes and others that think and call tools in tags
 	"<think>", "</think>", "<toolcall>", "</toolcall>", "<toolresponse>", "</toolresponse>",
 	"<functioncalls>", "</functioncalls>", "<functionresults>", "</functionresults>",
+	// Seed
+	"<seed:bos>", "<seed:eos>", "<seed:pad>", "<seed:think>", "</seed:think>", "<seed:toolcall>", "</seed:toolcall>",
+	"<seed:cotbudgetreflect>", "</seed:cotbudgetreflect>",
+	// MiniMax
+	"]~b]", "]~!b[", "[e~[", "]!p~[", "]!d~[", "<minimax:toolcall>", "</minimax:toolcall>",
 	// GLM and InternLM
 	"[gmask]", "<sop>", "<eop>", "<eoh>", "<eoa>", "<eom>", "<eot>",
 }
@@ -46,7 +58,7 @@ var tokensBySecond = func() (tokens [256][][]byte) {
 func defangTokens(skel []byte) bool {
 	found := false
 	for i := 0; i < len(skel); i++ {
-		if skel[i] != '[' && skel[i] != '<' {
+		if skel[i] != '[' && skel[i] != '<' && skel[i] != ']' {
 			continue
 		}
 		if n := tokenLength(skel[i:]); n > 0 {
@@ -55,6 +67,37 @@ func defangTokens(skel []byte) bool {
 			i += n - 1
 		}
 	}
+	return found
+}
+
+// shoutedTokens are control tokens of Mistral, as a skeleton shows them, that people write in small letters and mean no
+// token, as in "usage: tool [args]".
+var shoutedTokens = [][]byte{[]byte("[args]"), []byte("[callid]")}
+
+// defangShouted turns the brackets of a token unless its letters in the text are small and ASCII.
+func defangShouted(text string, skel, token []byte) bool {
+	next := bytes.Index(skel, token)
+	if next < 0 {
+		return false
+	}
+	found := false
+	var start, at int // of the token in text, and of the character in skel
+	eachCharacter(text, func(i, _ int, folded []byte) {
+		if at <= next {
+			start = i
+		}
+		at += len(folded)
+		if next < 0 || at < next+len(token) {
+			return
+		}
+		if strings.ContainsFunc(text[start:i], func(r rune) bool { return 'A' <= r && r <= 'Z' || r >= utf8.RuneSelf }) {
+			turnBrackets(skel[next : next+len(token)])
+			found = true
+		}
+		if next = bytes.Index(skel[at:], token); next >= 0 {
+			next += at
+		}
+	})
 	return found
 }
 

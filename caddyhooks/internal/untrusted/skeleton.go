@@ -25,6 +25,22 @@ func skeleton(text string) []byte {
 	return out
 }
 
+// eachCharacter visits the characters of text, with their places and lengths in it, and their skeletons.
+func eachCharacter(text string, visit func(i, size int, folded []byte)) {
+	var folded []byte
+	for i := 0; i < len(text); {
+		size := 1
+		folded = folded[:0]
+		if c := text[i]; c < utf8.RuneSelf {
+			folded = appendFoldedASCII(folded, c)
+		} else {
+			folded, size = appendFoldedRune(folded, text[i:])
+		}
+		visit(i, size, folded)
+		i += size
+	}
+}
+
 const (
 	otherLetter = 0x80
 	otherSign   = 0x81
@@ -84,6 +100,8 @@ func appendResemblance(dst []byte, r rune) []byte {
 		return append(dst, 'a'+byte(r-0x1F150))
 	case 0x1F170 <= r && r <= 0x1F189: // and on black squares
 		return append(dst, 'a'+byte(r-0x1F170))
+	case 0x1CCD6 <= r && r <= 0x1CCEF: // outlined letters, which norm does not know yet
+		return append(dst, 'a'+byte(r-0x1CCD6))
 	case 0x1F1E6 <= r && r <= 0x1F1FF: // regional indicators
 		return append(dst, 'a'+byte(r-0x1F1E6))
 	case unicode.IsLetter(r), unicode.IsNumber(r):
@@ -101,50 +119,110 @@ func appendResemblance(dst []byte, r rune) []byte {
 // lookAlikes maps characters without a compatibility decomposition to the ASCII they resemble.
 var lookAlikes = func() map[rune]string {
 	like := map[rune]string{'≪': "<<", '≫': ">>", '⟪': "<<", '⟫': ">>", '‖': "||", '∥': "||"}
-	for ascii, resembling := range map[string]string{
-		// The word mark of some tokenizers, the empty braille cell, Hangul fillers and dashes.
-		"": "\u2581\u2800\u115F\u1160\u3164‐‒–—―−",
-
-		"<": "‹〈⟨❬❮❰⧼⦑˂ᐸ",
-		">": "›〉⟩❭❯❱⧽⦒˃ᐳ",
-		"(": "❨❪⟮⦅⸨﴿",
-		")": "❩❫⟯⦆⸩﴾",
-		"{": "❴⦃",
-		"}": "❵⦄",
-		"|": "│┃∣ǀ❘❙❚⏐¦",
-		"/": "⁄∕⧸╱",
-
-		// Cyrillic, Greek, Armenian, small capitals and a few stroked Latin letters.
-		"a": "АаΑαɑᴀ",
-		"b": "ВвЬьΒβʙƀ",
-		"c": "СсᴄϲϹ",
-		"d": "ԁԀᴅđĐ",
-		"e": "ЕеΕεᴇЄєҽɛ",
-		"f": "ꜰϜϝ",
-		"g": "ɡɢԌց",
-		"h": "НнҺһΗʜħĦհ",
-		"i": "ІіΙιıɪ",
-		"j": "Јјᴊϳ",
-		"k": "КкΚκᴋ",
-		"l": "ӀӏʟłŁ",
-		"m": "МмΜᴍϺ",
-		"n": "ΝηɴпПոռ",
-		"o": "ОоΟοσᴏøØօՕ",
-		"p": "РрΡρᴘ",
-		"q": "ԛԚգ",
-		"r": "Ггʀᴦ",
-		"s": "ЅѕꜱՏ",
-		"t": "ТтΤτᴛŧŦ",
-		"u": "υᴜսՍ",
-		"v": "Ѵѵνᴠ",
-		"w": "ԜԝωᴡѡѠա",
-		"x": "ХхΧχ",
-		"y": "УуΥγʏҮү",
-		"z": "Ζᴢ",
-	} {
-		for _, r := range resembling {
-			like[r] = ascii
+	for _, script := range scripts {
+		for i, letter := range script.resembles {
+			if letter != '.' {
+				like[script.first+rune(i)] = string(letter)
+			}
+		}
+	}
+	for _, table := range []map[string]string{resembling, others} {
+		for ascii, characters := range table {
+			for _, r := range characters {
+				like[r] = ascii
+			}
 		}
 	}
 	return like
 }()
+
+// scripts are those with many letters that resemble Latin ones: for each letter from the first on there is the one that it
+// resembles, or a dot.
+var scripts = []struct {
+	first     rune
+	resembles string
+}{
+	{0xA4D0, "bpddt.gk.jc.zf.mnlsr..vh..wxy.a.e.iou"}, // Lisu
+	{0x13A0, cherokee}, {0xAB70, cherokee[:80]}, {0x13F8, cherokee[80:]}, // capital and small
+	{0x10300, "abcdefzh.iklmn.opmqrstux..fr.iu.ivx"}, // Old Italic
+}
+
+const cherokee = "drtooifo.yaje.p.f..wd.gm...h.yo.gnhz.qiw.v.eu.ab..r.wsta.vs..llcj.p..hkd...ou...b..gb."
+
+// resembling has the look-alikes of common scripts, and signs.
+var resembling = map[string]string{
+	// The word mark of some tokenizers, the empty braille cell, Hangul fillers and dashes.
+	"": "\u2581\u2800\u115F\u1160\u3164‐‒–—―−",
+
+	"<": "‹〈⟨❬❮❰⧼⦑˂ᐸ",
+	">": "›〉⟩❭❯❱⧽⦒˃ᐳ",
+	"(": "❨❪⟮⦅⸨﴿",
+	")": "❩❫⟯⦆⸩﴾",
+	"{": "❴⦃",
+	"}": "❵⦄",
+	"|": "│┃∣ǀ❘❙❚⏐¦",
+	"/": "⁄∕⧸╱",
+	"~": "∼∽⁓〜",
+	":": "∶ː˸꞉⁚։\u05C3\u0703\u0704᠃᠉᛬ꓽ",
+	"!": "ǃⵑ",
+
+	// Cyrillic, Greek, Armenian, small capitals and a few stroked Latin letters.
+	"a": "АаΑαɑᴀ",
+	"b": "ВвЬьΒβʙƀ",
+	"c": "СсᴄϲϹ",
+	"d": "ԁԀᴅđĐ",
+	"e": "ЕеΕεᴇЄєҽɛ",
+	"f": "ꜰϜϝ",
+	"g": "ɡɢԌց",
+	"h": "НнҺһΗʜħĦհ",
+	"i": "ІіΙιıɪ",
+	"j": "Јјᴊϳ",
+	"k": "КкΚκᴋ",
+	"l": "ӀӏʟłŁ",
+	"m": "МмΜᴍϺ",
+	"n": "ΝηɴпПոռ",
+	"o": "ОоΟοσᴏøØօՕ",
+	"p": "РрΡρᴘ",
+	"q": "ԛԚգ",
+	"r": "Ггʀᴦ",
+	"s": "ЅѕꜱՏ",
+	"t": "ТтΤτᴛŧŦ",
+	"u": "υᴜսՍ",
+	"v": "Ѵѵνᴠ",
+	"w": "ԜԝωᴡѡѠա",
+	"x": "ХхΧχ",
+	"y": "УуΥγʏҮү",
+	"z": "Ζᴢ",
+}
+
+// others has letters of further scripts, those that Unicode's list of confusable characters names: Coptic, Canadian
+// syllabics, Lycian, Carian, Deseret, Warang Citi and more. Signs and combining marks in that list are not here: between the
+// letters of a marker they are skipped.
+var others = map[string]string{
+	"a": "ᗅ𖽀𐊠",
+	"b": "ƄᑲᖯꞴⲂᗷ𐊂𐊡",
+	"c": "ⲥငၚ𐐽𑣩𑣲Ⲥ𐊢𐐕𐔜",
+	"d": "ᑯᗞᗪ",
+	"e": "ꬲⴹ𑢦𑢮𐊆",
+	"f": "ꬵꞙƒẝքꞘᖴ𑣂𑢢𐊇𐊥𐔥",
+	"g": "ᶃƍ",
+	"h": "Ⲏᕼ𐋏",
+	"i": "ɩⲓꙇւ𑣃ƖⲒᛁ",
+	"j": "ꞲͿᒍ",
+	"k": "Ⲕᛕ𐔘",
+	"l": "\u0661\u06F1\U0001E8C7\u05D5\u05DF\u0627\u07CAⵏ𖼨𐊊Ⳑᒪ𖼖𑢣𑢲𐐛𐔦",
+	"m": "Ⲙᗰᛖ𐊰",
+	"n": "Ⲛ𐔓",
+	"o": "०০੦૦୦௦౦൦๐໐၀០𑓐\u0665\u06F5ᴑꬽⲟϭჿ\u05E1\u0647\u06BE\u06C1\u06D5ഠဝ𐓪𑣈𑣗𐐬\u07C0೦〇𑣠Ⲟⵔዐଠ𐓂𑢵𐊒𐊫𐐄𐔖",
+	"p": "þƿϸⲣⳏⲢⳎᑭ𐊕",
+	"q": "զⵕ",
+	"r": "ꭇꭈⲅƦ𐒴ᖇ𖼵",
+	"s": "ƽട𑣁𐑈𖼺𐊖𐐠",
+	"t": "Ⲧ𖼊𑢼𐊗𐊱",
+	"u": "ꞟꭎꭒʋ𐓶𑣘ሀ𐓎ᑌ𖽂𑢸",
+	"v": "\u05D8𑜆𑣀\u0667\u06F7ⴸᐯꛟ𖼈𑢠𐔝",
+	"w": "ɯⲽш𑜊𑜎𑜏𑣦𑣯",
+	"x": "ᕁᕽ𑣬ꞳⲬⵝᚷ𐊐𐊴𐔧",
+	"y": "ɣᶌỿꭚⲩყ𑣜Ⲩ𖽃𑢤𐊲",
+	"z": "𑣄𑣥\U000102F5𑢩",
+}
