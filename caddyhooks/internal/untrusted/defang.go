@@ -24,8 +24,8 @@ func defang(text string, skel []byte) bool {
 	return found
 }
 
-// controlTokens are the special tokens that models are trained to obey, as a skeleton shows them. Those of the form
-// <|…|> need no list.
+// controlTokens are the special tokens that models are trained to obey, without underscores. Those of the form <|…|> need
+// no list.
 var controlTokens = []string{
 	// Llama and Mistral
 	"[inst]", "[/inst]", "<<sys>>", "<</sys>>", "<s>", "</s>",
@@ -50,7 +50,8 @@ var controlTokens = []string{
 // tokensBySecond holds the control tokens by their second character: few are left to compare at every bracket.
 var tokensBySecond = func() (tokens [256][][]byte) {
 	for _, token := range controlTokens {
-		tokens[token[1]] = append(tokens[token[1]], []byte(token))
+		seen := skeleton(token)
+		tokens[seen[1]] = append(tokens[seen[1]], seen)
 	}
 	return tokens
 }()
@@ -72,7 +73,7 @@ func defangTokens(skel []byte) bool {
 
 // shoutedTokens are control tokens of Mistral, as a skeleton shows them, that people write in small letters and mean no
 // token, as in "usage: tool [args]".
-var shoutedTokens = [][]byte{[]byte("[args]"), []byte("[callid]")}
+var shoutedTokens = [][]byte{skeleton("[ARGS]"), skeleton("[CALL_ID]")}
 
 // defangShouted turns the brackets of a token unless its letters in the text are small and ASCII.
 func defangShouted(text string, skel, token []byte) bool {
@@ -132,6 +133,8 @@ func pipedToken(skel []byte) int {
 
 // markerWords are the words of both our markers.
 const markerWords = "externalwebhookdata"
+
+var markerLetters = skeleton(markerWords)
 
 // A forged marker may say more than ours does inside its brackets, such as "END OF …" and "… id=1a2b3c4d". These are
 // the numbers of letters and digits between the words and a bracket beyond which it reads as a sentence.
@@ -197,15 +200,15 @@ func markerSpans(skel []byte) []span {
 		if !isWord(c) {
 			continue
 		}
-		for matched > 0 && c != markerWords[matched] {
+		for matched > 0 && c != markerLetters[matched] {
 			// The words repeat none of their beginnings but the single letter e.
-			if last := starts[matched-1]; matched > 1 && skel[last] == markerWords[0] {
+			if last := starts[matched-1]; matched > 1 && skel[last] == markerLetters[0] {
 				starts[0], matched = last, 1
 			} else {
 				matched = 0
 			}
 		}
-		if c != markerWords[matched] {
+		if c != markerLetters[matched] {
 			continue
 		}
 		starts[matched] = i

@@ -9,7 +9,7 @@ import (
 
 // skeleton returns text as a forgiving reader sees it: lower-case ASCII letters, digits and punctuation. White space,
 // invisible characters, combining marks, hyphens and underscores are gone; full-width, styled and look-alike letters
-// and brackets read as the ASCII that they resemble. All other letters read as otherLetter, all other characters as otherSign.
+// and brackets read as the ASCII that they resemble, and l and 1 as i. All other letters read as otherLetter, all other characters as otherSign.
 func skeleton(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -66,7 +66,8 @@ var foldedASCII = func() (folded [utf8.RuneSelf]byte) {
 		folded[c] = c + 'a' - 'A'
 	}
 	folded['_'], folded['-'] = 0, 0
-	folded['0'], folded['1'], folded['3'], folded['4'] = 'o', 'l', 'e', 'a'
+	folded['0'], folded['3'], folded['4'], folded['7'], folded['8'] = 'o', 'e', 'a', 't', 'b'
+	folded['l'], folded['L'], folded['1'] = 'i', 'i', 'i' // capital I is all of them
 	return folded
 }()
 
@@ -93,17 +94,20 @@ func appendResemblance(dst []byte, r rune) []byte {
 		return appendFoldedASCII(dst, byte(r))
 	}
 	if like, ok := lookAlikes[r]; ok {
-		return append(dst, like...)
+		for _, c := range []byte(like) {
+			dst = appendFoldedASCII(dst, c)
+		}
+		return dst
 	}
 	switch {
 	case 0x1F150 <= r && r <= 0x1F169: // white letters on black circles
-		return append(dst, 'a'+byte(r-0x1F150))
+		return appendFoldedASCII(dst, 'a'+byte(r-0x1F150))
 	case 0x1F170 <= r && r <= 0x1F189: // and on black squares
-		return append(dst, 'a'+byte(r-0x1F170))
+		return appendFoldedASCII(dst, 'a'+byte(r-0x1F170))
 	case 0x1CCD6 <= r && r <= 0x1CCEF: // outlined letters, which norm does not know yet
-		return append(dst, 'a'+byte(r-0x1CCD6))
+		return appendFoldedASCII(dst, 'a'+byte(r-0x1CCD6))
 	case 0x1F1E6 <= r && r <= 0x1F1FF: // regional indicators
-		return append(dst, 'a'+byte(r-0x1F1E6))
+		return appendFoldedASCII(dst, 'a'+byte(r-0x1F1E6))
 	case unicode.IsLetter(r), unicode.IsNumber(r):
 		return append(dst, otherLetter)
 	case unicode.In(r, unicode.M, unicode.Z, unicode.C, unicode.Other_Default_Ignorable_Code_Point):
