@@ -20,12 +20,15 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	patch, err := strictjson.ParseObject(body)
+	patch, err := strictjson.ParseObject(body, selectedSettings)
 	if err != nil {
 		return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
+	if patch.Other != nil {
+		return changeError(unknownSetting(*patch.Other))
+	}
 	err = in.service.change(func(in *instance, live *Settings) error {
-		for _, member := range patch {
+		for _, member := range patch.Members {
 			if err := in.patch(live, member); err != nil {
 				return err
 			}

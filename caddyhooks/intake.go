@@ -42,13 +42,20 @@ func malformed(err error) error {
 	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
 }
 
+// The fields of requests. Other members are checked, and take no memory.
+var (
+	wakeFields  = strictjson.Members("text", "chatId", "metadata")
+	agentFields = strictjson.Members("message", "name", "text", "chatId", "model", "memoryPreset", "syncResponse",
+		"responseJsonSchema", "responseValidationModelTier", "callbackUrl", "deliver", "channel", "to", "timeoutSeconds", "queueTimeSeconds",
+		"metadata")
+)
+
 // intakeWake reads {"text", "chatId", "metadata"}.
 func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
-	obj, err := strictjson.ParseObject(body)
+	f, err := readFields(body, wakeFields)
 	if err != nil {
 		return nil, malformed(err)
 	}
-	f := requestFields{obj: obj}
 	text := f.text("text")
 	chatID := f.text("chatId")
 	metadata := f.object("metadata")
@@ -74,11 +81,10 @@ func newChatID() string { return "hook:" + uuid.NewString() }
 
 // intakeAgent reads a request for a full run.
 func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
-	obj, err := strictjson.ParseObject(body)
+	f, err := readFields(body, agentFields)
 	if err != nil {
 		return nil, malformed(err)
 	}
-	f := requestFields{obj: obj}
 	message := f.text("message")
 	name := f.text("name")
 	_, emptyCallback := f.given("callbackUrl")
@@ -216,16 +222,25 @@ func fitChatID(text string) string {
 // requestFields reads the members of a request by their types. The first member of a wrong type is its error. A null member
 // counts as absent.
 type requestFields struct {
-	obj strictjson.Object
-	err error
+	members  []strictjson.Member
+	selected *strictjson.Selection
+	err      error
+}
+
+func readFields(body []byte, selected *strictjson.Selection) (requestFields, error) {
+	obj, err := strictjson.ParseObject(body, selected)
+	return requestFields{members: obj.Members, selected: selected}, err
 }
 
 // given returns a member that is present and not null.
 func (f *requestFields) given(name string) (strictjson.Member, bool) {
-	for _, m := range f.obj {
+	for _, m := range f.members {
 		if m.Key == name {
 			return m, m.Value != nil
 		}
+	}
+	if !f.selected.Has(name) {
+		panic("the field " + name + " is read, but not selected")
 	}
 	return strictjson.Member{}, false
 }
@@ -245,7 +260,7 @@ func (f *requestFields) text(name string) string {
 	if !ok {
 		f.wrong(name, "a string")
 	}
-	return strings.Clone(s) // a slice would hold the whole body in memory
+	return s
 }
 
 func (f *requestFields) choice(name string, allowed []string) string {

@@ -3,6 +3,8 @@ package caddyhooks
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ func fuzzInstance(f testing.TB) (*instance, *activeSettings) {
 	}}
 	in.pinned.Mappings = []Mapping{
 		{Name: "raw"},
+		{Name: "paths", MessageTemplate: "{message} {b[0].c} {b[-1].c}"},
 		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
 	}
 	active, err := in.compile(Settings{}, nil)
@@ -67,6 +70,42 @@ func FuzzIntake(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A body of any shape takes a few times its size, whatever is in the members that no field and no template asks for.
+func TestHostileBodiesTakeLittleMemory(t *testing.T) {
+	in, active := fuzzInstance(t)
+	fill := func(head, item, tail string) string {
+		return head + strings.Repeat(item+",", (1<<20)/(len(item)+1)) + item + tail
+	}
+	var keys strings.Builder
+	for i := 0; keys.Len() < 1<<20; i++ {
+		fmt.Fprintf(&keys, `"%x":0,`, i)
+	}
+	for name, body := range map[string]string{
+		"unknown array of objects":  fill(`{"text":"x","message":"x","z":[`, `{}`, `]}`),
+		"unknown array of arrays":   fill(`{"text":"x","message":"x","z":[`, `[]`, `]}`),
+		"unknown array of members":  fill(`{"text":"x","message":"x","z":[`, `{"a":0}`, `]}`),
+		"unknown members":           `{"text":"x","message":"x",` + keys.String() + `"z":0}`,
+		"metadata with many keys":   `{"text":"x","message":"x","metadata":{` + keys.String() + `"z":0}}`,
+		"metadata with many values": fill(`{"text":"x","message":"x","metadata":{"z":[`, `{}`, `]}}`),
+		"metadata that is an array": fill(`{"text":"x","message":"x","metadata":[`, `{}`, `]}`),
+		"items before the last":     fill(`{"text":"x","message":"x","b":[`, `{}`, `]}`),
+		"numbers before the last":   fill(`{"text":"x","message":"x","b":[`, `0`, `]}`),
+		"text that is an array":     fill(`{"text":[`, `{}`, `],"message":1}`),
+		"large schema":              fill(`{"text":"x","message":"x","syncResponse":true,"responseJsonSchema":{"z":[`, `{}`, `]}}`),
+	} {
+		for _, hook := range []string{"wake", "agent", "paths"} {
+			var before, after runtime.MemStats
+			data := []byte(body)
+			runtime.ReadMemStats(&before)
+			_, err := in.intake(active, hook, active.hooks[hook], data)
+			runtime.ReadMemStats(&after)
+			if took := int(after.TotalAlloc - before.TotalAlloc); took > 4*len(body) {
+				t.Errorf("%s, %s (%v): %d bytes for a body of %d, %.1f times its size", hook, name, err, took, len(body), float64(took)/float64(len(body)))
+			}
+		}
+	}
 }
 
 func TestChatIDsFromTemplatesFit(t *testing.T) {

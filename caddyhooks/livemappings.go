@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -110,14 +109,14 @@ func parseMappings(raw []byte) ([]Mapping, error) {
 
 // parseMapping reads a mapping from JSON. An unknown field is an error, other than in requests of webhooks.
 func parseMapping(raw []byte) (Mapping, error) {
-	obj, err := strictjson.ParseObject(raw)
+	obj, err := strictjson.ParseObject(raw, selectedFields)
 	if err != nil {
 		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
 	}
-	for _, member := range obj {
-		if !slices.Contains(mappingFields, member.Key) {
-			return Mapping{}, fieldErrorf(member.Key, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
-		}
+	if obj.Other != nil {
+		return Mapping{}, fieldErrorf(*obj.Other, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
+	}
+	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
 			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
 		}
@@ -146,7 +145,10 @@ func wantedKind(kind reflect.Kind) string {
 }
 
 // mappingFields are the fields of a mapping in JSON.
-var mappingFields = jsonFields(reflect.TypeFor[mappingJSON]())
+var (
+	mappingFields  = jsonFields(reflect.TypeFor[mappingJSON]())
+	selectedFields = strictjson.Members(mappingFields...)
+)
 
 func jsonFields(t reflect.Type) []string {
 	var names []string

@@ -40,21 +40,34 @@ func membersOfSettings() []settingsMember {
 	return members
 }
 
-// patch changes one member of the live settings. null sets a setting back to its default.
-func (in *instance) patch(live *Settings, sent strictjson.Member) error {
+// selectedSettings are the members of a PATCH.
+var selectedSettings = func() *strictjson.Selection {
+	selected := new(strictjson.Selection)
+	for _, member := range settingsMembers {
+		selected.Member(member.name)
+	}
+	return selected
+}()
+
+func unknownSetting(name string) error {
 	var names []string
 	for _, member := range settingsMembers {
-		switch {
-		case member.name == sent.Key && member.patch != nil:
-			return member.patch(in, live, sent.Raw)
-		case member.name == sent.Key:
-			return nil
-		case member.patch != nil:
+		if member.patch != nil {
 			names = append(names, member.name)
 		}
 	}
 	last := len(names) - 1
-	return fieldErrorf(sent.Key, "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+	return fieldErrorf(name, "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+}
+
+// patch changes one member of the live settings. null sets a setting back to its default.
+func (in *instance) patch(live *Settings, sent strictjson.Member) error {
+	for _, member := range settingsMembers {
+		if member.name == sent.Key && member.patch != nil {
+			return member.patch(in, live, sent.Raw)
+		}
+	}
+	return nil
 }
 
 func (in *instance) patchSetting(e setting, live *Settings, raw []byte) error {

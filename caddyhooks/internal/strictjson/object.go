@@ -1,7 +1,10 @@
 package strictjson
 
-// Object is a JSON object with its members in the order in which they were written.
-type Object []Member
+// Object is what ParseObject finds in a document.
+type Object struct {
+	Members []Member // that are selected, in the order in which they were written
+	Other   *string  // the first key that is not selected, nil if there is none
+}
 
 // Member is one member of an object: its value, and the bytes from which the value was parsed.
 type Member struct {
@@ -10,41 +13,58 @@ type Member struct {
 	Raw   []byte
 }
 
-// ParseObject is Parse for a document that must be an object, for callers that pass some members on unchanged.
-func ParseObject(data []byte) (Object, error) {
-	p := newParser(data)
+// ParseObject is ParseSelected for a document that must be an object, for callers that pass some members on unchanged. If
+// no part of a member is selected, an object or array in it is empty, and its Raw says what it holds. Raw is a piece of
+// data; keys and values are not.
+func ParseObject(data []byte, selected *Selection) (Object, error) {
+	p, err := newParser(data)
+	if err != nil {
+		return Object{}, err
+	}
 	defer p.release()
 	if p.peek() != '{' {
 		start := p.pos
 		if err := p.skip(); err != nil {
-			return nil, err
+			return Object{}, err
 		}
 		if err := p.end(); err != nil {
-			return nil, err
+			return Object{}, err
 		}
-		return nil, &Error{start, "it must be an object"}
+		return Object{}, &Error{start, "it must be an object"}
 	}
 	if err := p.open(); err != nil {
-		return nil, err
+		return Object{}, err
 	}
-	p.expectMany(everything)
-	members := make(Object, 0, 8)
+	var found Object
 	object := p.openObject()
 	for first := true; ; first = false {
-		key, ok, err := p.nextMember(object, first)
+		key, ok, err := p.nextMember(&object, first)
 		if err != nil {
-			return nil, err
+			return Object{}, err
 		}
 		if !ok {
-			return members, p.end()
+			return found, p.end()
+		}
+		member := selected.member(p.bytes(key))
+		if member == nil {
+			if found.Other == nil {
+				found.Other = new(p.string(key))
+			}
+			if err := p.skip(); err != nil {
+				return Object{}, err
+			}
+			continue
 		}
 		name := p.string(key)
 		p.peek()
 		start := p.pos
-		v, err := p.value(everything)
+		v, err := p.value(member)
 		if err != nil {
-			return nil, err
+			return Object{}, err
 		}
-		members = append(members, Member{name, v, data[start:p.pos:p.pos]})
+		if found.Members == nil {
+			found.Members = make([]Member, 0, 8)
+		}
+		found.Members = append(found.Members, Member{name, v, data[start:p.pos:p.pos]})
 	}
 }

@@ -2,13 +2,16 @@
 // reading here: duplicate keys, trailing data, invalid UTF-8, lone surrogates and nesting deeper than MaxDepth are
 // errors. Numbers keep the digits they were written with.
 //
-// Values have the types of encoding/json with UseNumber: map[string]any, []any, string, json.Number, bool and nil.
+// Values have the types of encoding/json with UseNumber: map[string]any, []any, string, json.Number, bool and nil. They must
+// not be changed: documents share their empty objects and arrays.
 package strictjson
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"unicode/utf8"
 )
@@ -24,7 +27,10 @@ func Parse(data []byte) (any, error) {
 // ParseSelected is Parse for callers that need parts of the document only. It checks the whole document, but leaves the
 // other parts out of the value, which saves most of the time and memory. A nil selection is an empty one.
 func ParseSelected(data []byte, selected *Selection) (any, error) {
-	p := newParser(data)
+	p, err := newParser(data)
+	if err != nil {
+		return nil, err
+	}
 	defer p.release()
 	v, err := p.value(selected)
 	if err != nil {
@@ -51,20 +57,23 @@ type parser struct {
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
 
-func newParser(data []byte) *parser {
+func newParser(data []byte) (*parser, error) {
+	if uint64(len(data)) > math.MaxUint32 {
+		return nil, &Error{0, "it is larger than 4 GB"} // an index of keys has 4 bytes for a place
+	}
 	p := parsers.Get().(*parser)
 	p.scanner = scanner{data: data}
-	return p
+	return p, nil
 }
 
 // release keeps the memory of the parser for the next document, unless it is much.
 func (p *parser) release() {
 	const most = 4 << 10
-	if cap(p.keys) > most || cap(p.index) > most || cap(p.scratch) > most {
+	if cap(p.keys) > most || len(p.spare) > most/minIndex || cap(p.other) > most || cap(p.scratch) > most {
 		return
 	}
 	p.scanner = scanner{}
-	p.openKeys = openKeys{p.keys[:0], p.index[:0]}
+	p.keys = p.keys[:0]
 	p.copied = ""
 	parsers.Put(p)
 }
@@ -132,17 +141,29 @@ func (p *parser) skipNumber(c byte) error {
 	}
 }
 
+// An object or array without a selected part takes no memory of its own.
+var (
+	emptyObject any = map[string]any{}
+	emptyArray  any = []any{}
+)
+
 func (p *parser) object(selected *Selection) (any, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
 	p.expectMany(selected)
-	m := make(map[string]any)
+	var m map[string]any
 	object := p.openObject()
 	for first := true; ; first = false {
-		key, ok, err := p.nextMember(object, first)
-		if err != nil || !ok {
-			return m, err
+		key, ok, err := p.nextMember(&object, first)
+		if err != nil {
+			return nil, err
+		}
+		if !ok && m == nil {
+			return emptyObject, nil
+		}
+		if !ok {
+			return m, nil
 		}
 		member := selected.member(p.bytes(key))
 		if member == nil {
@@ -150,6 +171,9 @@ func (p *parser) object(selected *Selection) (any, error) {
 				return nil, err
 			}
 			continue
+		}
+		if m == nil {
+			m = make(map[string]any)
 		}
 		name := p.string(key)
 		if m[name], err = p.value(member); err != nil {
@@ -164,7 +188,7 @@ func (p *parser) skipObject() error {
 	}
 	object := p.openObject()
 	for first := true; ; first = false {
-		if _, ok, err := p.nextMember(object, first); err != nil || !ok {
+		if _, ok, err := p.nextMember(&object, first); err != nil || !ok {
 			return err
 		}
 		if err := p.skip(); err != nil {
@@ -175,7 +199,7 @@ func (p *parser) skipObject() error {
 
 // nextMember moves to the value of the next member of an object and returns its key, or moves past the end of the
 // object and reports false.
-func (p *parser) nextMember(object openObject, first bool) (key text, ok bool, err error) {
+func (p *parser) nextMember(object *openObject, first bool) (key text, ok bool, err error) {
 	c := p.peek()
 	switch {
 	case c == '}':
@@ -207,26 +231,74 @@ func (p *parser) nextMember(object openObject, first bool) (key text, ok bool, e
 }
 
 func (p *parser) array(selected *Selection) (any, error) {
-	items := selected.item()
+	items, first, last := selected.item()
 	if items == nil {
-		return nil, p.skipArray()
+		return emptyArray, p.skipArray()
 	}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
 	p.expectMany(selected)
-	all := []any{}
-	for first := true; ; first = false {
-		if ok, err := p.nextItem(first); err != nil || !ok {
-			return all, err
+	var all []any
+	var ends lastPlaces
+	for n := 0; ; n++ {
+		ok, err := p.nextItem(n == 0)
+		if err != nil {
+			return nil, err
 		}
+		if !ok {
+			break
+		}
+		if n < first {
+			v, err := p.value(items)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, v)
+			continue
+		}
+		p.peek()
+		ends.add(p.pos, last)
+		if err := p.skip(); err != nil {
+			return nil, err
+		}
+	}
+	end := p.pos
+	p.depth++ // back into the array
+	for _, place := range ends.inOrder() {
+		p.pos = place
 		v, err := p.value(items)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, v)
 	}
+	p.depth--
+	p.pos = end
+	if all == nil {
+		return emptyArray, nil
+	}
+	return all, nil
 }
+
+// lastPlaces are the places of the last items of an array. Which they are is known at its end alone.
+type lastPlaces struct {
+	places []int
+	next   int // the oldest one, which is replaced next
+}
+
+// add adds a place, and forgets the oldest one if there are more than most.
+func (l *lastPlaces) add(place, most int) {
+	switch {
+	case len(l.places) < most:
+		l.places = append(l.places, place)
+	case most > 0:
+		l.places[l.next] = place
+		l.next = (l.next + 1) % most
+	}
+}
+
+func (l *lastPlaces) inOrder() []int { return slices.Concat(l.places[l.next:], l.places[:l.next]) }
 
 func (p *parser) skipArray() error {
 	if err := p.open(); err != nil {
@@ -265,7 +337,7 @@ func (p *parser) bytes(t text) []byte {
 	if !t.escaped {
 		return p.data[t.start:t.end]
 	}
-	p.scratch = appendText(p.scratch[:0], p.data, t)
+	p.scratch = appendText(slices.Grow(p.scratch[:0], t.end-t.start), p.data, t)
 	return p.scratch
 }
 

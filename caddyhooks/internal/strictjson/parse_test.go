@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,12 +76,17 @@ func TestErrorsQuoteNothingOfTheDocument(t *testing.T) {
 
 func TestParseObjectKeepsBytesAndOrder(t *testing.T) {
 	t.Parallel()
-	obj, err := ParseObject([]byte(` {"z": {"b": 1.0, "a":"\u0041"} , "a":[ 1 ]}`))
+	obj, err := ParseObject([]byte(` {"z": {"b": 1.0, "a":"\u0041"} , "y":{"y":1}, "a":[ 1 ],"x":2, "s":"\n", "n":null}`), Members("a", "n", "s", "z", "none"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(obj) != 2 || obj[0].Key != "z" || string(obj[0].Raw) != `{"b": 1.0, "a":"\u0041"}` ||
-		obj[1].Key != "a" || string(obj[1].Raw) != `[ 1 ]` {
+	want := []Member{
+		{"z", map[string]any{}, []byte(`{"b": 1.0, "a":"\u0041"}`)},
+		{"a", []any{}, []byte(`[ 1 ]`)},
+		{"s", "\n", []byte(`"\n"`)},
+		{"n", nil, []byte(`null`)},
+	}
+	if !reflect.DeepEqual(obj.Members, want) || obj.Other == nil || *obj.Other != "y" {
 		t.Errorf("got %+v", obj)
 	}
 }
@@ -91,15 +97,17 @@ func TestParseObjectRefusesOtherDocuments(t *testing.T) {
 	for i := range 40 {
 		many += fmt.Sprintf(`,"k%d":0`, i+1)
 	}
-	if obj, err := ParseObject([]byte(many + "}")); err != nil || len(obj) != 41 {
-		t.Errorf("41 members: got %d, %v", len(obj), err)
+	if obj, err := ParseObject([]byte(many+"}"), everything); err != nil || len(obj.Members) != 41 {
+		t.Errorf("41 members: got %d, %v", len(obj.Members), err)
 	}
 	for _, in := range []string{
 		``, `[]`, `null`, `"x"`, `1`, `{"a":1,"a":2}`, `{} 1`, `[`,
 		many + `,"k3":1}`, many + `,"k30":1}`, many + `,"k40":1}`,
 	} {
-		if _, err := ParseObject([]byte(in)); err == nil {
-			t.Errorf("ParseObject(%q) gave no error", in)
+		for _, selected := range []*Selection{nil, Members("a", "k3"), everything} {
+			if _, err := ParseObject([]byte(in), selected); err == nil {
+				t.Errorf("ParseObject(%q) gave no error", in)
+			}
 		}
 	}
 }
@@ -109,10 +117,10 @@ func TestOtherPartsAreLeftOut(t *testing.T) {
 	const doc = `{"a":{"b":[1,{"c":2,"d":3}],"e":"x"},"f":[{"g":1},{"g":2,"h":3}],"i":{"j":{}},"k":null,"l":{"m":1}}`
 	selected := new(Selection)
 	selected.Member("a").Member("b").SelectAll()
-	selected.Member("f").Items().Member("g").SelectAll()
+	selected.Member("f").Item(1).Member("g").SelectAll()
 	selected.Member("i").Member("j").SelectAll()
 	selected.Member("k").Member("x").SelectAll()
-	selected.Member("l").Items().SelectAll()
+	selected.Member("l").Item(0).SelectAll()
 	got, err := ParseSelected([]byte(doc), selected)
 	n := func(s string) json.Number { return json.Number(s) }
 	parts := map[string]any{
@@ -124,6 +132,44 @@ func TestOtherPartsAreLeftOut(t *testing.T) {
 	}
 	if err != nil || !reflect.DeepEqual(got, parts) {
 		t.Errorf("got %#v, %v", got, err)
+	}
+}
+
+func TestSelectedItemsKeepTheirIndexes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		indexes []int
+		items   string
+		want    string
+	}{
+		{[]int{0}, `[0,1,2,3,4,5]`, `[0]`},
+		{[]int{2, 1}, `[0,1,2,3,4,5]`, `[0,1,2]`},
+		{[]int{-1}, `[0,1,2,3,4,5]`, `[5]`},
+		{[]int{-2, 1}, `[0,1,2,3,4, 5]`, `[0,1,4,5]`},
+		{[]int{-2, 4}, `[0,1,2,3,4,5]`, `[0,1,2,3,4,5]`},
+		{[]int{-4, 4}, `[0,1,2,3,4,5]`, `[0,1,2,3,4,5]`},
+		{[]int{-3}, `[0,1]`, `[0,1]`},
+		{[]int{9}, `[0,1]`, `[0,1]`},
+		{[]int{9, -9}, `[]`, `[]`},
+		{[]int{-2}, `[{"a":1}, [[]] ,{"b":[{}]}]`, `[[[]],{"b":[{}]}]`},
+	} {
+		selected := new(Selection)
+		for _, index := range tc.indexes {
+			selected.Item(index).SelectAll()
+		}
+		got, err := ParseSelected([]byte(tc.items), selected)
+		want, wantErr := Parse([]byte(tc.want))
+		if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v of %s: got %v, %v", tc.indexes, tc.items, got, err)
+		}
+	}
+	last := new(Selection)
+	last.Item(-1).Item(-1).Item(-1).SelectAll()
+	if _, err := ParseSelected([]byte(deep(MaxDepth)), last); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseSelected([]byte(deep(MaxDepth+1)), last); err == nil {
+		t.Error("items before the end may be nested too deep")
 	}
 }
 
@@ -168,14 +214,16 @@ func FuzzParse(f *testing.F) {
 		if _, skipErr := ParseSelected(data, nil); !reflect.DeepEqual(skipErr, err) {
 			t.Fatalf("built: %v, skipped: %v", err, skipErr)
 		}
-		if obj, objErr := ParseObject(data); objErr == nil {
-			if err != nil {
-				t.Fatalf("ParseObject takes what Parse refuses: %v", err)
-			}
-			for _, m := range obj {
-				if v, err := Parse(m.Raw); err != nil || !reflect.DeepEqual(v, got.(map[string]any)[m.Key]) {
-					t.Fatalf("raw bytes of %q do not hold its value: %v", m.Key, err)
-				}
+		obj, objErr := ParseObject(data, everything)
+		if _, skipErr := ParseObject(data, nil); !reflect.DeepEqual(skipErr, objErr) {
+			t.Fatalf("all members: %v, none: %v", objErr, skipErr)
+		}
+		if objErr == nil && err != nil {
+			t.Fatalf("ParseObject takes what Parse refuses: %v", err)
+		}
+		for _, m := range obj.Members {
+			if v, err := Parse(m.Raw); err != nil || !reflect.DeepEqual(v, got.(map[string]any)[m.Key]) {
+				t.Fatalf("raw bytes of %q do not hold its value: %v", m.Key, err)
 			}
 		}
 		dec := json.NewDecoder(bytes.NewReader(data))
@@ -281,6 +329,84 @@ func FuzzDuplicateKeys(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Whatever a document is made of, checking it takes at most four times its size, and so does reading one member.
+func TestPartsThatNobodyAskedForTakeNoMemory(t *testing.T) {
+	repeat := func(head, item, tail string) []byte {
+		return []byte(head + strings.Repeat(item+",", (1<<20)/(len(item)+1)) + item + tail)
+	}
+	keys := func(head, format, tail string) []byte {
+		doc := []byte(head)
+		for i := 0; len(doc) < 1<<20; i++ {
+			doc = append(fmt.Appendf(doc, format, i), ',')
+		}
+		return append(doc, tail...)
+	}
+	nested := `{"a":0}`
+	for level := range MaxDepth - 2 {
+		own := ""
+		for i := range 150 {
+			own += fmt.Sprintf(`"%d":0,`, i)
+		}
+		nested = fmt.Sprintf(`{%s"%d":%s}`, own, 1000+level, nested)
+	}
+	for name, doc := range map[string][]byte{
+		"empty objects":          repeat(`{"text":"x","a":[`, `{}`, `]}`),
+		"empty arrays":           repeat(`{"text":"x","a":[`, `[]`, `]}`),
+		"small objects":          repeat(`{"text":"x","a":[`, `{"a":0}`, `]}`),
+		"numbers":                repeat(`{"text":"x","a":[`, `0`, `]}`),
+		"objects instead":        repeat(`{"text":[`, `{}`, `],"a":1}`),
+		"array at the top":       repeat(`[`, `{}`, `]`),
+		"many keys":              keys(`{"text":"x",`, `"%x":0`, `"end":0}`),
+		"many keys in a member":  keys(`{"text":{`, `"%x":0`, `"end":0}}`),
+		"many escaped keys":      keys(`{"text":"x",`, `"\n%x":0`, `"end":0}`),
+		"many objects of 33":     []byte(`[` + strings.Repeat(string(keysOf(33))+",", 3000) + `0]`),
+		"many objects of 100":    []byte(`[` + strings.Repeat(string(keysOf(100))+",", 1000) + `0]`),
+		"large objects in large": []byte(nested),
+		"a long key":             []byte(`{"text":"x","` + strings.Repeat("x", 1<<20) + `":0}`),
+		"a long escaped key":     []byte(`{"text":"x","` + strings.Repeat(`\n`, 1<<19) + `":0}`),
+		"a long string":          []byte(`{"text":"` + strings.Repeat(`x`, 1<<20) + `"}`),
+		"a long escaped string":  []byte(`{"text":"` + strings.Repeat(`\n`, 1<<19) + `"}`),
+	} {
+		for how, parse := range map[string]func() error{
+			"nothing": func() error { _, err := ParseSelected(doc, nil); return err },
+			"text":    func() error { _, err := ParseSelected(doc, Members("text")); return err },
+			"members": func() error {
+				_, err := ParseObject(doc, Members("text"))
+				if doc[0] == '[' {
+					return nil
+				}
+				return err
+			},
+		} {
+			if took := allocated(t, parse); took > 4*len(doc) {
+				t.Errorf("%s, %s: %d bytes for a document of %d, %.1f times its size", name, how, took, len(doc), float64(took)/float64(len(doc)))
+			}
+		}
+	}
+}
+
+func keysOf(n int) []byte {
+	doc := []byte{'{'}
+	for i := range n {
+		doc = append(fmt.Appendf(doc, `"%x":0`, i), ',')
+	}
+	doc[len(doc)-1] = '}'
+	return doc
+}
+
+// allocated is how many bytes work allocates.
+func allocated(t *testing.T, work func() error) int {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := work()
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
 func TestManyKeysTakeLinearTime(t *testing.T) {

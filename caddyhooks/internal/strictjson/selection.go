@@ -1,14 +1,30 @@
 package strictjson
 
-// A Selection names the parts of a value that a caller needs: the whole value, or members of an object, or the items of
-// an array. The zero value selects nothing. A value without a selected part may be nil in the result.
+import "math"
+
+// A Selection names the parts of a value that a caller needs: the whole value, or members of an object, or items of an
+// array. The zero value selects nothing of it. An object or array without a selected part is empty in the result.
 type Selection struct {
 	all     bool
 	members map[string]*Selection
 	items   *Selection
+	first   int // items from the start of an array
+	last    int // items before its end
 }
 
 var everything = &Selection{all: true}
+
+// Members selects members of an object, but no parts of objects and arrays in them.
+func Members(names ...string) *Selection {
+	s := new(Selection)
+	for _, name := range names {
+		s.Member(name)
+	}
+	return s
+}
+
+// Has reports whether the selection has a member of that name.
+func (s *Selection) Has(name string) bool { return s.all || s.members[name] != nil }
 
 // SelectAll selects the whole value.
 func (s *Selection) SelectAll() { s.all = true }
@@ -24,26 +40,36 @@ func (s *Selection) Member(name string) *Selection {
 	return s.members[name]
 }
 
-// Items returns the selection of parts of every item, in case the value is an array.
-func (s *Selection) Items() *Selection {
+// Item returns the selection of parts of an item, in case the value is an array. A negative index counts from the end. The
+// result may lack items that are not selected: indexes that are lead to the same items as before.
+func (s *Selection) Item(index int) *Selection {
 	if s.items == nil {
 		s.items = new(Selection)
 	}
+	if index >= 0 {
+		s.first = max(s.first, index+1)
+	} else {
+		s.last = max(s.last, -index)
+	}
 	return s.items
 }
 
-// member returns nil if no part of the member is selected.
+// member returns nil if the member is not selected.
 func (s *Selection) member(name []byte) *Selection {
-	if s.all {
+	switch {
+	case s == nil:
+		return nil
+	case s.all:
 		return s
+	default:
+		return s.members[string(name)]
 	}
-	return s.members[string(name)]
 }
 
 // item returns nil if no part of the items is selected.
-func (s *Selection) item() *Selection {
+func (s *Selection) item() (items *Selection, first, last int) {
 	if s.all {
-		return s
+		return s, math.MaxInt, 0
 	}
-	return s.items
+	return s.items, s.first, s.last
 }

@@ -48,7 +48,7 @@ func (p path) find(value any) (any, bool) {
 func (p path) addTo(selection *strictjson.Selection) {
 	for i := range p {
 		if p[i].isIndex {
-			selection = selection.Items()
+			selection = selection.Item(p[i].index)
 		} else {
 			selection = selection.Member(p[i].key)
 		}
