@@ -2,8 +2,10 @@ package runners
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,24 +24,27 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
 	bounded := &io.LimitedReader{R: r, N: 16 * maxReply}
 	lines := bufio.NewScanner(bounded)
-	lines.Buffer(make([]byte, 0, 4096), 6*maxReply+1024)
+	const maxLine = 6*maxReply + 1024
+	lines.Buffer(make([]byte, 0, 4096), maxLine)
 	var text strings.Builder
 	var event string
-	var data []string
+	var data []byte // each of its lines with a line break
 	for lines.Scan() {
-		line := lines.Text()
-		if line != "" {
-			field, value, _ := strings.Cut(line, ":")
-			value = strings.TrimPrefix(value, " ")
-			switch field {
+		if line := lines.Bytes(); len(line) > 0 {
+			field, value, _ := bytes.Cut(line, []byte(":"))
+			value = bytes.TrimPrefix(value, []byte(" "))
+			switch string(field) {
 			case "event":
-				event = value
+				event = string(value)
 			case "data":
-				data = append(data, value)
+				if len(data)+len(value) > maxLine {
+					return "", errReplyTooLarge
+				}
+				data = append(append(slices.Grow(data, len(value)+1), value...), '\n')
 			}
 			continue
 		}
-		chunk, has := eventText(data)
+		chunk, has := eventText(bytes.TrimSuffix(data, []byte("\n")))
 		switch event {
 		case "delta":
 			text.WriteString(chunk)
@@ -64,7 +69,7 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 		if text.Len() > maxReply {
 			return "", errReplyTooLarge
 		}
-		event, data = "", nil
+		event, data = "", data[:0]
 	}
 	if err := lines.Err(); err != nil {
 		return "", err
@@ -76,15 +81,14 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 }
 
 // eventText is the text that an event carries, and whether it carries any.
-func eventText(data []string) (string, bool) {
-	joined := strings.Join(data, "\n")
-	if strings.HasPrefix(joined, "{") {
-		if text, ok := textMember([]byte(joined)); ok {
+func eventText(data []byte) (string, bool) {
+	if bytes.HasPrefix(data, []byte("{")) {
+		if text, ok := textMember(data); ok {
 			return text, true
 		}
-		if joined == "{}" {
+		if string(data) == "{}" {
 			return "", false
 		}
 	}
-	return joined, joined != ""
+	return string(data), len(data) > 0
 }

@@ -234,12 +234,24 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 
 var errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
 
+// readBounded reads an answer into memory that is at most twice what has arrived.
 func readBounded(r io.Reader, limit int) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && len(data) > limit {
-		err = errReplyTooLarge
+	data := make([]byte, 0, 512)
+	for {
+		if len(data) == cap(data) {
+			data = append(make([]byte, 0, min(2*cap(data), limit+1)), data...)
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case len(data) > limit:
+			return nil, errReplyTooLarge
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	return data, err
 }
 
 func readText(r io.Reader) (string, error) {
@@ -266,8 +278,11 @@ func readJSONReply(r io.Reader) (string, error) {
 	return text, nil
 }
 
+// answerFields are the members of a JSON answer. The others are checked, and take no memory.
+var answerFields = strictjson.Members("text")
+
 func textMember(data []byte) (string, bool) {
-	v, err := strictjson.Parse(data)
+	v, err := strictjson.ParseSelected(data, answerFields)
 	if err != nil {
 		return "", false
 	}

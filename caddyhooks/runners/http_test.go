@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -363,3 +364,34 @@ func TestRunnerTellsThatATurnWasSent(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An answer of any shape takes a few times its size, whatever it holds beside its text.
+func TestHostileAnswersTakeLittleMemory(t *testing.T) {
+	fill := func(head, item, tail string, size int) string {
+		return head + strings.Repeat(item, size/len(item)) + tail
+	}
+	const most = 6 * maxReply
+	for name, tc := range map[string]struct {
+		answer string
+		read   func(io.Reader) (string, error)
+	}{
+		"text":                    {fill("", "x", "", maxReply), readText},
+		"JSON with other members": {fill(`{"text":"x","a":[`, `{},`, `0]}`, most), readJSONReply},
+		"JSON with long text":     {fill(`{"text":"`, `\u0061`, `"}`, most), readJSONReply},
+		"event of one line":       {fill(`data:{"text":"x","a":[`, `{},`, "0]}\nevent: result\n\n", most), readEventsSilently},
+		"event of many lines":     {fill(`event: result`+"\n", "data:\n", "\n", most), readEventsSilently},
+		"event without end":       {fill("event: result\n", "data:\n", "", 16*maxReply), readEventsSilently},
+		"many events":             {fill("", "event: delta\ndata:\n\n", "event: result\n\n", 4*maxReply), readEventsSilently},
+	} {
+		var before, after runtime.MemStats
+		answer := strings.NewReader(tc.answer)
+		runtime.ReadMemStats(&before)
+		_, err := tc.read(answer)
+		runtime.ReadMemStats(&after)
+		if took := int(after.TotalAlloc - before.TotalAlloc); took > 5*len(tc.answer) {
+			t.Errorf("%s (%v): %d bytes for an answer of %d, %.1f times its size", name, err, took, len(tc.answer), float64(took)/float64(len(tc.answer)))
+		}
+	}
+}
+
+func readEventsSilently(r io.Reader) (string, error) { return readEvents(r, nil) }
