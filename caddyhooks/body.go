@@ -1,13 +1,13 @@
 package caddyhooks
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -15,8 +15,21 @@ import (
 
 // body is the body of a request. Its bytes are valid until it is released.
 type body struct {
-	bytes.Buffer
+	bytes  []byte
+	memory *bodyMemory // where they are counted
 }
+
+// bodyMemory bounds the bytes of all bodies that have arrived and are not released yet. A body that takes a long time to
+// arrive counts by what has come of it, and takes at most twice as much memory.
+type bodyMemory struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// add counts bytes that have arrived. It reports whether there is room for them.
+func (m *bodyMemory) add(n int) bool { return m.used.Add(int64(n)) <= m.limit }
+
+func (m *bodyMemory) remove(n int) { m.used.Add(int64(-n)) }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
@@ -26,38 +39,49 @@ var maxBodyTime = 30 * time.Second
 // maxPooledBody is the largest buffer that is kept for the next body.
 const maxPooledBody = 128 << 10
 
-// readBody reads the body of a request if it is not larger than limit.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, error) {
+// readBody reads the body of a request if it is not larger than limit, and if memory has room for it.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *bodyMemory) (*body, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
 	b := bodies.Get().(*body)
-	b.Reset()
-	// A caller can announce any Content-Length, so it does not decide how much memory is taken.
-	b.Grow(int(min(max(r.ContentLength+1, 512), 4<<10)))
+	b.memory = memory
+	complete := false
+	defer func() {
+		if !complete {
+			b.release()
+		}
+	}()
 	clock := startBodyClock(w)
-	err := b.readAll(r.Body, limit, clock)
+	err := b.readAll(r.Body, r.ContentLength, limit, clock)
 	if late := clock.stop(); late && err != nil {
 		err = errSlowBody
 	}
 	if err != nil {
-		b.release()
 		return nil, bodyError(err)
 	}
+	complete = true
 	return b, nil
 }
 
-func (b *body) readAll(r io.Reader, limit int64, clock *bodyClock) error {
+// readAll reads a body whose length was announced, or is -1.
+func (b *body) readAll(r io.Reader, length, limit int64, clock *bodyClock) error {
+	expected := int(limit)
+	if length >= 0 {
+		expected = int(length)
+	}
 	for {
-		if b.Available() == 0 {
-			b.Grow(b.Len())
+		if len(b.bytes) == cap(b.bytes) {
+			b.grow(expected)
 		}
-		free := b.AvailableBuffer()
-		n, err := r.Read(free[:cap(free)])
-		b.Write(free[:n])
+		n, err := r.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		fits := b.memory.add(n)
 		switch {
-		case int64(b.Len()) > limit:
+		case int64(len(b.bytes)) > limit:
 			return tooLarge(limit)
+		case n > 0 && !fits:
+			return errBodiesFull
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -66,6 +90,16 @@ func (b *body) readAll(r io.Reader, limit int64, clock *bodyClock) error {
 			return errSlowBody // the deadline fell between two reads
 		}
 	}
+}
+
+// grow doubles the buffer, but not beyond the expected length, which leaves room to find the end. A caller can announce any
+// length, so it does not decide how much memory is taken.
+func (b *body) grow(expected int) {
+	size := max(2*cap(b.bytes), 4<<10)
+	if len(b.bytes) <= expected {
+		size = min(size, max(expected+1, 512))
+	}
+	b.bytes = append(make([]byte, 0, size), b.bytes...)
 }
 
 // bodyClock ends the reading of a body that takes too long. Caddy's idle timeout is longer, and slow bytes reset it.
@@ -131,7 +165,9 @@ func tooLarge(limit int64) error {
 }
 
 func (b *body) release() {
-	if b.Cap() <= maxPooledBody {
+	b.memory.remove(len(b.bytes))
+	b.bytes, b.memory = b.bytes[:0], nil
+	if cap(b.bytes) <= maxPooledBody {
 		bodies.Put(b)
 	}
 }

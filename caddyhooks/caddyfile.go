@@ -42,6 +42,7 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		path            <path>
 //		max_timeout     <duration>
 //		max_request     <size>
+//		max_memory      <size>
 //		runner          <module> [<args...>] { … }
 //		store           <module> [<args...>] { … }
 //		workers         <n>
@@ -76,6 +77,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
 		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxPayloadLimit>>20)),
+		places.note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
 		caddyconf.Set("runner", &h.RunnerRaw, caddyconf.Module("hooks.runners", "runner")),
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
@@ -135,12 +137,16 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 	r := &rules{
 		maxTimeout:  time.Duration(orDefault(h.MaxTimeout, caddy.Duration(time.Hour))),
 		queueTime:   time.Duration(orDefault(h.QueueTime, defaultQueueTime)),
+		maxMemory:   orDefault(h.MaxMemory, defaultMaxMemory),
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    make(map[string]engine.Channel),
 	}
 	for name := range h.ChannelsRaw {
 		r.channels[name] = nil
+	}
+	if r.maxMemory < orDefault(h.MaxRequest, defaultMaxRequest) {
+		return places.errAt(d, fieldErrorf("max_memory", "must be at least max_request"))
 	}
 	if err := h.Settings.check(r); err != nil {
 		return places.errAt(d, err)

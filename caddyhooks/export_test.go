@@ -9,6 +9,9 @@ func ShortenBodyTime(d time.Duration) (restore func()) {
 	return func() { maxBodyTime = before }
 }
 
+// BytesOfBodies is how many bytes of bodies the default instance counts now.
+func BytesOfBodies() int64 { return running.find("default").bodies.used.Load() }
+
 // SettingNames returns the name in JSON and the directive of every setting.
 func SettingNames() (names [][2]string) {
 	for _, e := range allSettings {

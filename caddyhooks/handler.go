@@ -38,6 +38,10 @@ type Handler struct {
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
 	MaxRequest Size `json:"max_request,omitempty"`
 
+	// How many bytes of all bodies together may have arrived and not be stored yet. A request beyond that is answered 503.
+	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
+	MaxMemory Size `json:"max_memory,omitempty"`
+
 	// The runner, which carries out turns. Default: echo.
 	RunnerRaw json.RawMessage `json:"runner,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
 
@@ -76,7 +80,12 @@ type Handler struct {
 	instance *instance
 }
 
-const defaultQueueTime = caddy.Duration(24 * time.Hour)
+const (
+	defaultMaxRequest = 1 << 20
+	defaultMaxMemory  = 256 << 20
+	minMaxMemory      = 1 << 20
+	defaultQueueTime  = caddy.Duration(24 * time.Hour)
+)
 
 // CaddyModule returns the Caddy module information.
 func (Handler) CaddyModule() caddy.ModuleInfo {
@@ -101,7 +110,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.MaxTimeout = orDefault(h.MaxTimeout, caddy.Duration(time.Hour))
-	h.MaxRequest = orDefault(h.MaxRequest, 1<<20)
+	h.MaxRequest = orDefault(h.MaxRequest, defaultMaxRequest)
+	h.MaxMemory = orDefault(h.MaxMemory, defaultMaxMemory)
 	h.Workers = orDefault(h.Workers, 16)
 	h.QueueLimit = orDefault(h.QueueLimit, 100_000)
 	if h.ChatLimit == nil {
@@ -144,6 +154,7 @@ func (h *Handler) checkOptions() error {
 	}{
 		{"max_timeout", h.MaxTimeout >= second, "be at least 1s"},
 		{"max_request", h.MaxRequest >= 1 && h.MaxRequest <= maxPayloadLimit, "be from 1 byte to 64MB"},
+		{"max_memory", h.MaxMemory >= minMaxMemory && h.MaxMemory >= h.MaxRequest, "be at least 1MB, and at least max_request"},
 		{"workers", h.Workers >= 1, "be at least 1"},
 		{"queue_limit", h.QueueLimit >= 1, "be at least 1"},
 		{"chat_limit", *h.ChatLimit >= 0, "not be negative"},
@@ -285,11 +296,11 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	}
 	var err error
 	if q.body == nil {
-		if q.body, err = readBody(w, r, limit); err != nil {
+		if q.body, err = readBody(w, r, limit, &in.bodies); err != nil {
 			return err
 		}
 	}
-	body := q.body.Bytes()
+	body := q.body.bytes
 	if !auth.headersOnly {
 		if err := auth.authenticate(r.Header, body); err != nil {
 			return err
@@ -303,21 +314,25 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
 		return err
 	}
-	return q.handler.submit(w, r, q.name, run, active.revision)
+	return q.submit(w, r, run, active.revision)
 }
 
+// release ends the use of the body.
 func (q *hookRequest) release() {
 	if q.body != nil {
 		q.body.release()
+		q.body = nil
 	}
 }
 
 // submit gives a run to the engine, and answers.
-func (h *Handler) submit(w http.ResponseWriter, r *http.Request, name string, run *engine.Run, revision int64) error {
+func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine.Run, revision int64) error {
+	h, name := q.handler, q.name
 	var outcome engine.Outcome
 	var err error
 	if run.Sync {
-		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision)
+		// The run may take an hour. Its body is not needed again when it is stored.
+		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision, q.release)
 	} else {
 		err = h.instance.service.engine.Submit(r.Context(), run, revision)
 	}

@@ -25,6 +25,7 @@ type instance struct {
 	client       *outbound.Client
 
 	maxRequest int64
+	bodies     bodyMemory
 	log        *zap.Logger
 	accessLog  *zap.Logger
 
@@ -50,6 +51,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		started:    make(chan struct{}),
 		secrets:    make(map[string]string),
 	}
+	in.bodies.limit = int64(h.MaxMemory)
 	runner, err := ctx.LoadModule(h, "RunnerRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading runner: %w", err)
@@ -79,6 +81,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	in.rules = rules{
 		maxTimeout:  time.Duration(h.MaxTimeout),
 		queueTime:   time.Duration(h.QueueTime),
+		maxMemory:   h.MaxMemory,
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    channels,

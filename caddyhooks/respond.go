@@ -37,6 +37,9 @@ var (
 	errStarting = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
 	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
 	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
+
+	errBodiesFull = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, abandonsBody: true,
+		message: "Too many bytes of other requests are being read; try again in a moment."}
 )
 
 // statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.

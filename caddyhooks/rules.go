@@ -15,6 +15,7 @@ import (
 type rules struct {
 	maxTimeout  time.Duration
 	queueTime   time.Duration
+	maxMemory   Size // 0 if it is not known
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error
 	channels    map[string]engine.Channel // nil for a channel that is not loaded yet

@@ -78,9 +78,12 @@ var allSettings = []setting{
 		read:     caddyconf.Pointer(caddyconf.Bytes(maxPayloadLimit >> 20)),
 		jsonType: `a number of bytes or as in "64KB"`,
 		fallback: func(*rules) *Size { return new(Size(64 << 10)) },
-		check: func(size *Size, _ *rules) error {
+		check: func(size *Size, r *rules) error {
 			if *size < 1 || *size > maxPayloadLimit {
 				return fmt.Errorf("must be from 1 byte to %s", humanize.IBytes(maxPayloadLimit))
+			}
+			if r.maxMemory > 0 && *size > r.maxMemory {
+				return fmt.Errorf("must not be larger than max_memory, which is %s", humanize.IBytes(uint64(r.maxMemory)))
 			}
 			return nil
 		},

@@ -87,6 +87,9 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 func TestWrongOptionIsNamed(t *testing.T) {
 	for option, must := range map[string]string{
 		`"max_timeout":-1`: "max_timeout must be at least 1s", `"max_request":67108865`: "max_request must be from 1 byte to 64MB",
+		`"max_memory":1048575`:                                       "max_memory must be at least 1MB, and at least max_request",
+		`"max_memory":2097151,"max_request":2097152`:                 "max_memory must be at least 1MB, and at least max_request",
+		`"max_memory":2097151,"settings":{"maxPayloadSize":2097152}`: "maxPayloadSize must not be larger than max_memory, which is 2.0 MiB",
 		`"workers":-1`: "workers must be at least 1", `"queue_limit":-1`: "queue_limit must be at least 1",
 		`"chat_limit":-1`: "chat_limit must not be negative", `"max_attempts":-1`: "max_attempts must be at least 1",
 		`"retention":1`: "retention must be at least 1s", `"drain_timeout":-1`: "drain_timeout must not be negative",

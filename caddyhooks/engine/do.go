@@ -10,8 +10,8 @@ import (
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
 // cancelled unless it has deliveries. An *AwayError says that the runner is away, and that nothing was stored. For settings
-// see Submit.
-func (e *Engine) Do(ctx context.Context, run *Run, settings int64) (Outcome, error) {
+// see Submit. The functions stored are called when the run is stored.
+func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
 	run.Owner = e.store.Node()
 	away, rest, refused := e.away.refuses(e.config.Load().runnerOf(run))
 	if refused {
@@ -21,6 +21,9 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64) (Outcome, err
 	defer timer.Stop()
 	if err := e.Submit(ctx, run, settings); err != nil {
 		return Outcome{}, err
+	}
+	for _, tell := range stored {
+		tell()
 	}
 	ended, stop := e.store.Watch().Ended(run.ID)
 	defer stop()

@@ -112,6 +112,21 @@ func Bytes(megabytes Size) Reader[Size] {
 	}
 }
 
+// BytesFrom returns a reader of sizes of at least the given one.
+func BytesFrom(megabytes Size) Reader[Size] {
+	return func(d *caddyfile.Dispenser) (Size, error) {
+		text, err := Text(d)
+		if err != nil {
+			return 0, err
+		}
+		size, err := ParseSize(text)
+		if err != nil || size < megabytes<<20 {
+			return 0, d.Errf("'%s' is not a size of at least %dMB, such as 256MB", text, megabytes)
+		}
+		return size, nil
+	}
+}
+
 // Duration returns a reader of durations of at least the given one.
 func Duration(least time.Duration) Reader[caddy.Duration] {
 	return func(d *caddyfile.Dispenser) (caddy.Duration, error) {
