@@ -28,25 +28,34 @@ type activeSettings struct {
 // refused is an error, unless mayLeaveOut allows to go on without it. mayLeaveOut may be nil.
 func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) bool) (*activeSettings, error) {
 	problems := make(map[string]string)
-	for {
-		active, refused, err := in.tryCompile(live)
-		if err == nil {
-			active.problems = problems
-			return active, nil
+	leaveOut := func(refused part, err error) bool {
+		name := refused.String()
+		if mayLeaveOut == nil || problems[name] != "" || !mayLeaveOut(refused, err) {
+			return false
 		}
-		if mayLeaveOut == nil || problems[refused.String()] != "" || !mayLeaveOut(refused, err) {
+		problems[name] = err.Error()
+		return true
+	}
+	active, secrets, refused, err := in.compileSettings(live)
+	for err != nil {
+		if refused.setting == nil || !leaveOut(refused, err) {
 			return nil, err
 		}
-		problems[refused.String()] = err.Error()
-		live = live.without(refused)
+		refused.setting.unset(&live)
+		active, secrets, refused, err = in.compileSettings(live)
 	}
+	if err := in.compileHooks(active, secrets, leaveOut); err != nil {
+		return nil, err
+	}
+	active.problems = problems
+	return active, nil
 }
 
-// tryCompile returns the part of the settings that an error is about.
-func (in *instance) tryCompile(live Settings) (active *activeSettings, refused part, err error) {
+// compileSettings compiles all but the mappings. It returns the part of the settings that an error is about.
+func (in *instance) compileSettings(live Settings) (active *activeSettings, secrets hookSecrets, refused part, err error) {
 	settings := defaultSettings(&in.rules).merge(live).merge(in.pinned)
 	if err := settings.check(&in.rules); err != nil {
-		return nil, partOf(err), err
+		return nil, hookSecrets{}, partOf(err), err
 	}
 	active = &activeSettings{
 		settings:       settings,
@@ -66,26 +75,44 @@ func (in *instance) tryCompile(live Settings) (active *activeSettings, refused p
 		token, err := in.resolve(s)
 		if err != nil {
 			err = fieldErrorf("token", "%v", err)
-			return nil, partOf(err), err
+			return nil, hookSecrets{}, partOf(err), err
 		}
 		tokens = append(tokens, token)
 	}
-	secrets := hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	secrets = hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
 	active.on = *settings.Enabled && !secrets.tokens.Empty()
 	active.bearer = authentication{bearerScheme, secrets.tokens}
-	for _, m := range settings.Mappings {
+	return active, secrets, part{}, nil
+}
+
+// compileHooks makes hooks of the mappings. The settings are without those that leaveOut allows to go on without.
+func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, leaveOut func(p part, err error) bool) error {
+	merged := active.settings.Mappings
+	active.settings.Mappings = merged[:0]
+	for i, m := range merged {
+		pinned := i < len(in.pinned.Mappings) // which come first
 		if active.hooks[m.Name] != nil {
-			return nil, part{}, fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
+			return fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
-		h, err := m.compile(&in.rules, secrets)
+		var h *hook
+		err := errTooManyHooks
+		if len(active.hooks) < maxHooks {
+			if h, err = m.compile(&in.rules, secrets); err != nil {
+				err = fmt.Errorf("hook %q: %w", m.Name, err)
+			}
+		}
 		if err != nil {
-			return nil, part{mapping: m.Name}, fmt.Errorf("hook %q: %w", m.Name, err)
+			if pinned || !leaveOut(part{mapping: m.Name}, err) {
+				return err
+			}
+			continue
 		}
-		h.pinned = indexMapping(in.pinned.Mappings, m.Name) >= 0
+		h.pinned = pinned
 		active.hooks[m.Name] = h
+		active.settings.Mappings = append(active.settings.Mappings, m)
 		active.secretHeaders.add(h.auth.secretHeaders(&m)...)
 	}
-	return active, part{}, nil
+	return nil
 }
 
 // resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of

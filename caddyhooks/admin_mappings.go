@@ -46,8 +46,9 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 	m.Name = name
 	pinned := false
 	err = in.service.change(func(in *instance, live *Settings) error {
-		var err error
-		if pinned, err = in.admitMapping(&m, live.Mappings); err != nil || pinned {
+		pinnedMapping := findMapping(in.pinned.Mappings, name)
+		pinned = pinnedMapping != nil
+		if err := admitMapping(&m, pinnedMapping, findMapping(live.Mappings, name)); err != nil || pinned {
 			return err
 		}
 		if i := indexMapping(live.Mappings, name); i >= 0 {

@@ -151,10 +151,15 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 	if err := h.Settings.check(r); err != nil {
 		return places.errAt(d, err)
 	}
-	for _, hook := range hooks {
-		if indexMapping(h.Settings.Mappings, hook.Name) >= 0 {
+	taken := make(map[string]bool, len(hooks))
+	for i, hook := range hooks {
+		if i == maxHooks {
+			return hook.places.errAt(d, fieldErrorf("name", "%s is one too many: there can be %d", hook.Name, maxHooks))
+		}
+		if taken[hook.Name] {
 			return hook.places.errAt(d, fieldErrorf("name", "%s is used by another hook", hook.Name))
 		}
+		taken[hook.Name] = true
 		// Whether a secret is there is a matter of the machine that the configuration is loaded on.
 		unresolved := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
 		if _, err := hook.compile(r, unresolved); err != nil {

@@ -41,51 +41,51 @@ func (in *instance) patchMappings(live *Settings, raw []byte) error {
 	if err != nil {
 		return err
 	}
+	sent := mappingsByName(all)
+	pinned, inForce := mappingsByName(in.pinned.Mappings), mappingsByName(live.Mappings)
 	var replaced []Mapping
-	for _, m := range all {
-		if indexMapping(replaced, m.Name) >= 0 {
+	for i := range all {
+		m := &all[i]
+		if sent[m.Name] != m {
 			return fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
-		pinned, err := in.admitMapping(&m, live.Mappings)
-		if err != nil {
+		if err := admitMapping(m, pinned[m.Name], inForce[m.Name]); err != nil {
 			return err
 		}
-		if !pinned {
-			replaced = append(replaced, m)
+		if pinned[m.Name] == nil {
+			replaced = append(replaced, *m)
 		}
 	}
-	for _, pinned := range in.pinned.Mappings {
-		if indexMapping(all, pinned.Name) < 0 {
-			return pinnedHook(pinned.Name)
+	for _, m := range in.pinned.Mappings {
+		if sent[m.Name] == nil {
+			return pinnedHook(m.Name)
 		}
 	}
 	live.Mappings = replaced
 	return nil
 }
 
-// admitMapping puts the secret in force in the place of a mask, and reports whether the mapping is pinned. A change of a
-// pinned mapping is an error.
-func (in *instance) admitMapping(m *Mapping, live []Mapping) (pinned bool, err error) {
-	i := indexMapping(in.pinned.Mappings, m.Name)
+// admitMapping puts the secret in force in the place of a mask. A change of a pinned mapping is an error. pinned and live are
+// the mappings of the same name, nil if there are none.
+func admitMapping(m, pinned, live *Mapping) error {
 	inForce := live
-	if i >= 0 {
-		inForce = in.pinned.Mappings
+	if pinned != nil {
+		inForce = pinned
 	}
 	for _, field := range secretFields {
 		secret := field.in(m)
 		if *secret != mask {
 			continue
 		}
-		k := indexMapping(inForce, m.Name)
-		if k < 0 || *field.in(&inForce[k]) == "" {
-			return false, fieldErrorf(field.name, "must be the secret itself: there is none yet that a mask could stand for")
+		if inForce == nil || *field.in(inForce) == "" {
+			return fieldErrorf(field.name, "must be the secret itself: there is none yet that a mask could stand for")
 		}
-		*secret = *field.in(&inForce[k])
+		*secret = *field.in(inForce)
 	}
-	if i >= 0 && !sameMapping(*m, in.pinned.Mappings[i]) {
-		return true, pinnedHook(m.Name)
+	if pinned != nil && !sameMapping(*m, *pinned) {
+		return pinnedHook(m.Name)
 	}
-	return i >= 0, nil
+	return nil
 }
 
 func pinnedHook(name string) error {
@@ -96,6 +96,9 @@ func parseMappings(raw []byte) ([]Mapping, error) {
 	var raws []json.RawMessage
 	if json.Unmarshal(raw, &raws) != nil {
 		return nil, fieldErrorf("mappings", "must be an array of mappings")
+	}
+	if len(raws) > maxHooks {
+		return nil, errTooManyHooks
 	}
 	all := make([]Mapping, len(raws))
 	for i, raw := range raws {

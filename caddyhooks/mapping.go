@@ -128,8 +128,32 @@ func (m *Mapping) normalize() {
 	}
 }
 
+// maxHooks bounds the custom hooks of an instance: all of them are checked, and stored, at every change of one.
+const maxHooks = 10_000
+
+var errTooManyHooks = fieldErrorf("mappings", "must not have more than %d hooks", maxHooks)
+
 func indexMapping(all []Mapping, name string) int {
 	return slices.IndexFunc(all, func(m Mapping) bool { return m.Name == name })
+}
+
+// findMapping returns nil if there is none of that name.
+func findMapping(all []Mapping, name string) *Mapping {
+	if i := indexMapping(all, name); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// mappingsByName finds the first mapping of each name.
+func mappingsByName(all []Mapping) map[string]*Mapping {
+	found := make(map[string]*Mapping, len(all))
+	for i := range all {
+		if m := &all[i]; found[m.Name] == nil {
+			found[m.Name] = m
+		}
+	}
+	return found
 }
 
 // secretField is a field of a mapping with the tag secret:"true": it is shown as a mask, and compared in constant time.

@@ -193,10 +193,11 @@ func (s *service) tryChange(edit func(in *instance, live *Settings) error) error
 		return err
 	}
 	compiled := make([]*activeSettings, len(s.instances))
+	unchanged := sameParts(&s.live, &live)
 	for i, in := range s.instances {
 		active, err := in.compile(live, func(p part, err error) bool {
 			// A part that was left out before, for the same reason, does not prevent changes of others.
-			return s.problem(p) == err.Error() && p.same(&s.live, &live)
+			return s.problem(p) == err.Error() && unchanged(p)
 		})
 		if err != nil && in == newest {
 			return err

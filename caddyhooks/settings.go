@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
@@ -33,7 +34,7 @@ type Settings struct {
 	// The memory preset of runs whose request or mapping names none. Default: "disabled".
 	MemoryPreset *string `json:"memoryPreset,omitempty"`
 
-	// The custom hooks.
+	// The custom hooks, at most 10000.
 	Mappings []Mapping `json:"mappings,omitempty"`
 }
 
@@ -235,8 +236,10 @@ func (s Settings) merge(over Settings) Settings {
 		}
 	}
 	mappings := slices.Clone(over.Mappings)
-	for _, m := range s.Mappings {
-		if indexMapping(mappings, m.Name) < 0 {
+	taken := mappingsByName(mappings)
+	for i, m := range s.Mappings {
+		if taken[m.Name] == nil {
+			taken[m.Name] = &s.Mappings[i]
 			mappings = append(mappings, m)
 		}
 	}
@@ -267,24 +270,18 @@ func partOf(err error) part {
 	return part{}
 }
 
-// without returns the settings without a part.
-func (s Settings) without(p part) Settings {
-	if p.setting != nil {
-		p.setting.unset(&s)
-	} else {
-		s.Mappings = slices.DeleteFunc(slices.Clone(s.Mappings), func(m Mapping) bool { return m.Name == p.mapping })
+// sameParts returns a function that reports whether a part is the same in both settings.
+func sameParts(a, b *Settings) func(part) bool {
+	mappingsOfA := sync.OnceValue(func() map[string]*Mapping { return mappingsByName(a.Mappings) })
+	mappingsOfB := sync.OnceValue(func() map[string]*Mapping { return mappingsByName(b.Mappings) })
+	return func(p part) bool {
+		if p.setting != nil {
+			return p.setting.same(a, b)
+		}
+		x, y := mappingsOfA()[p.mapping], mappingsOfB()[p.mapping]
+		if x == nil || y == nil {
+			return x == y
+		}
+		return sameMapping(*x, *y)
 	}
-	return s
-}
-
-// same reports whether a part is the same in both settings.
-func (p part) same(a, b *Settings) bool {
-	if p.setting != nil {
-		return p.setting.same(a, b)
-	}
-	i, j := indexMapping(a.Mappings, p.mapping), indexMapping(b.Mappings, p.mapping)
-	if i < 0 || j < 0 {
-		return i == j
-	}
-	return sameMapping(a.Mappings[i], b.Mappings[j])
 }
