@@ -68,7 +68,10 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 		w.WriteHeader(statusCallerGone) // for the access log
 		return
 	default:
-		log.Error("a run could not be accepted", engine.ErrorField(err))
+		var broken *engine.StoreBrokenError
+		if !errors.As(err, &broken) { // which the engine has logged
+			log.Error("a run could not be accepted", engine.ErrorField(err))
+		}
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
 	}
 	h := w.Header()

@@ -149,7 +149,10 @@ func (in *instance) runError(err error) error {
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
 	}
-	in.log.Error("the store failed", engine.ErrorField(err))
+	var broken *engine.StoreBrokenError
+	if !errors.As(err, &broken) { // which the engine has logged
+		in.log.Error("the store failed", engine.ErrorField(err))
+	}
 	return &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
 }
 

@@ -78,10 +78,15 @@ func (s *service) follow(changed <-chan struct{}) {
 	}
 }
 
+// storePatience is how long the store is waited for when settings are read or saved.
+const storePatience = 10 * time.Second
+
 // refresh puts the settings in force that were saved last, on whatever node.
 func (s *service) refresh(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ctx, stop := context.WithTimeout(ctx, storePatience)
+	defer stop()
 	return s.refreshLocked(ctx)
 }
 
@@ -166,14 +171,16 @@ func (s *service) problem(p part) string {
 func (s *service) change(edit func(in *instance, live *Settings) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.tryChange(edit)
+	ctx, stop := context.WithTimeout(context.Background(), storePatience)
+	defer stop()
+	err := s.tryChange(ctx, edit)
 	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
 		if pause > maxChangePause {
 			return conflictf("the settings are being changed elsewhere again and again; try again")
 		}
 		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
-		if err = s.refreshLocked(context.Background()); err == nil {
-			err = s.tryChange(edit)
+		if err = s.refreshLocked(ctx); err == nil {
+			err = s.tryChange(ctx, edit)
 		}
 	}
 	return err
@@ -182,7 +189,7 @@ func (s *service) change(edit func(in *instance, live *Settings) error) error {
 // maxChangePause bounds the pauses between attempts to save: about 4 s in all.
 const maxChangePause = 2 * time.Second
 
-func (s *service) tryChange(edit func(in *instance, live *Settings) error) error {
+func (s *service) tryChange(ctx context.Context, edit func(in *instance, live *Settings) error) error {
 	newest := s.newest()
 	if newest == nil {
 		return errors.New("the instance is not running")
@@ -208,7 +215,7 @@ func (s *service) tryChange(edit func(in *instance, live *Settings) error) error
 	if err != nil {
 		return fmt.Errorf("encoding the live settings: %w", err)
 	}
-	revision, err := s.settings.Save(context.Background(), saved, s.revision)
+	revision, err := s.settings.Save(ctx, saved, s.revision)
 	if err != nil {
 		return fmt.Errorf("saving the live settings: %w", err)
 	}

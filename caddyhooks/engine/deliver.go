@@ -57,6 +57,9 @@ func (e *Engine) sendDue() (wait time.Duration) {
 	}
 	askedAt := time.Now()
 	due, wait, err := e.store.Deliveries().Claim(e.base, DeliveryBatch{Max: room, Lease: e.lease()})
+	if e.noteBroken(err) {
+		return -1
+	}
 	if err != nil {
 		e.log().Error("claiming deliveries failed, trying again in a second", zap.Error(err))
 		return time.Second
@@ -206,7 +209,7 @@ func (e *Engine) giveUpOverdue(config *Config, host string) {
 		batch := DeliveryBatch{Max: 100, Lease: e.lease(), Host: host, DueFor: overdueAfter}
 		overdue, _, err := e.store.Deliveries().Claim(e.base, batch)
 		if err != nil {
-			config.Log.Error("claiming overdue deliveries failed", zap.Error(err))
+			e.storeFailed("claiming overdue deliveries failed", err)
 		}
 		if len(overdue) == 0 {
 			return
@@ -249,7 +252,7 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 	case errors.Is(err, ErrClaimLost):
 		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
 	case err != nil:
-		config.Log.Error("recording a delivery failed", append(fields, ErrorField(err))...)
+		e.storeFailed("recording a delivery failed", err, fields...)
 	}
 }
 

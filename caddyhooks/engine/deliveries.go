@@ -8,18 +8,29 @@ import (
 
 // Delivery returns a delivery as a whole, or ErrNotFound.
 func (e *Engine) Delivery(ctx context.Context, id string) (*Delivery, error) {
-	return e.store.Deliveries().Get(ctx, id)
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	d, err := e.store.Deliveries().Get(ctx, id)
+	e.noteBroken(err)
+	return d, err
 }
 
 // ListDeliveries returns deliveries, those of the newest run first, without their bodies.
 func (e *Engine) ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error) {
-	return e.store.Deliveries().List(ctx, query)
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	page, next, err = e.store.Deliveries().List(ctx, query)
+	e.noteBroken(err)
+	return page, next, err
 }
 
 // RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
 func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
 	d, err := e.store.Deliveries().Retry(ctx, id)
 	if err != nil {
+		e.noteBroken(err)
 		return nil, err
 	}
 	// Whoever asks for this knows more about the host than we do.
@@ -31,7 +42,11 @@ func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error
 
 // DropDelivery forgets a delivery that was given up or waits for its next attempt.
 func (e *Engine) DropDelivery(ctx context.Context, id string) error {
-	return e.store.Deliveries().Drop(ctx, id)
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	err := e.store.Deliveries().Drop(ctx, id)
+	e.noteBroken(err)
+	return err
 }
 
 // RetryDeliveries is RetryDelivery for all that a query selects, and returns how many these were. What is under way, has
@@ -53,7 +68,7 @@ func (e *Engine) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int
 func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
 	query.Limit, query.Cursor = 256, ""
 	for {
-		page, next, err := e.store.Deliveries().List(ctx, query)
+		page, next, err := e.ListDeliveries(ctx, query)
 		if err != nil {
 			return n, err
 		}

@@ -37,12 +37,14 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 		e.mu.Unlock()
 	}()
 	// It may have ended before anybody could watch for it.
-	if record, err := e.store.Runs().Get(ctx, run.ID); err == nil && record.Status.Ended() {
+	if record, err := e.get(ctx, run.ID); err == nil && record.Status.Ended() {
 		return record.Outcome, nil
 	}
 
 	grace := time.Second
-	for waiting := true; waiting; {
+	broken := e.broken
+	for waits := true; waits; {
+		waits = false
 		select {
 		case <-ended:
 			return e.outcomeOf(run, told)
@@ -51,8 +53,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 		case <-away:
 			// The runner went away. If the run is with it just now, it will say so itself.
 			_ = e.withdraw(run, unavailableOutcome(0))
-			away = nil
-			continue
+			away, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
 			// all the same.
@@ -66,13 +67,18 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 				_ = e.withdraw(run, stoppedOutcome())
 			}
 			grace += e.drainTimeout()
+		case <-broken:
+			// A turn that is under way ends as it would, and its worker tells, before it is over. Another one does not begin.
+			broken, waits = nil, true
+			if !e.isRunning(run.ID) {
+				e.tell(run.ID, brokenOutcome()) // unless it was told already
+			}
 		case <-ctx.Done():
 			if run.hasDeliveries() {
 				return Outcome{}, ctx.Err()
 			}
 			_ = e.cancel(run, Outcome{Status: Cancelled, Message: "The caller went away."})
 		}
-		waiting = false
 	}
 	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
 	// caller too.
@@ -166,7 +172,7 @@ func (e *Engine) withdraw(run *Run, outcome Outcome) error {
 	if err == nil {
 		e.conclude(run, end, 0, nil)
 	} else if !errors.Is(err, ErrClaimLost) {
-		e.log().Error("storing the end of a run failed", zap.String("run_id", run.ID), zap.Error(err))
+		e.storeFailed("storing the end of a run failed", err, zap.String("run_id", run.ID))
 	}
 	return err
 }

@@ -49,6 +49,8 @@ type Engine struct {
 	breakers   breakers
 	away       awayRunners
 	leases     leases
+	broken     chan struct{} // closed when the store is known to be broken
+	brokenOnce sync.Once
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -106,6 +108,7 @@ func New(store Store) *Engine {
 		sendMore:   make(chan struct{}, 1),
 		renewNow:   make(chan struct{}, 1),
 		expireNow:  make(chan struct{}, 1),
+		broken:     make(chan struct{}),
 		stopping:   make(chan struct{}),
 	}
 	e.leases.renewedAt = time.Now()
@@ -166,6 +169,9 @@ func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 	if e.isStopping() {
 		return ErrStopping
 	}
+	// It takes a moment, so a caller that goes away meanwhile makes no difference. A store that hangs must not hold a request.
+	ctx, stop := e.patience(context.WithoutCancel(ctx))
+	defer stop()
 	err := e.store.Runs().Add(ctx, run, Terms{Limits: e.config.Load().Limits, Settings: settings})
 	var duplicate *DuplicateError
 	switch {
@@ -176,6 +182,7 @@ func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate):
 		return err
 	default:
+		e.noteBroken(err)
 		return fmt.Errorf("storing a run: %w", err)
 	}
 }
@@ -185,29 +192,46 @@ func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
 // returns when all is over and the store is closed.
 func (e *Engine) Stop() {
 	e.BeginStop()
-	e.loops.Wait()
 	drained := make(chan struct{})
 	go func() {
+		e.loops.Wait()
 		e.workers.Wait()
 		close(drained)
 	}()
 	select {
 	case <-drained:
 	case <-e.base.Done(): // the drain time is over
-		select {
-		case <-drained:
-		case <-time.After(stragglerTimeout):
-			e.log().Error("a runner or channel does not return although it was told to; going on without it")
+		if !inTime(drained) {
+			e.log().Error("a runner, a channel or the store does not return although it was told to; going on without it")
 		}
 	}
 	e.cut(ErrStopping)
-	e.renewer.Wait()
-	if err := e.store.Close(); err != nil {
-		e.log().Error("closing the store failed", zap.Error(err))
+	closed := make(chan struct{})
+	go func() {
+		e.renewer.Wait()
+		if err := e.store.Close(); err != nil {
+			e.storeFailed("closing the store failed", err)
+		}
+		close(closed)
+	}()
+	if !inTime(closed) {
+		e.log().Error("the store does not close; going on without it")
 	}
 }
 
-// stragglerTimeout is how long Stop waits for a turn that has been cancelled.
+// inTime waits for something that should be over soon, and reports whether it was.
+func inTime(over <-chan struct{}) bool {
+	timer := time.NewTimer(stragglerTimeout)
+	defer timer.Stop()
+	select {
+	case <-over:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// stragglerTimeout is how long Stop waits for a turn that has been cancelled, and for the store to close.
 const stragglerTimeout = 5 * time.Second
 
 // BeginStop is the first half of Stop. It returns at once, for those who must not wait: the web server waits for the
@@ -233,6 +257,28 @@ func (e *Engine) drainTimeout() time.Duration {
 		return c.DrainTimeout
 	}
 	return 0
+}
+
+// storeFailed logs that the store failed, unless that is known for good.
+func (e *Engine) storeFailed(message string, err error, fields ...zap.Field) {
+	if !e.noteBroken(err) {
+		e.log().Error(message, append(fields, ErrorField(err))...)
+	}
+}
+
+// noteBroken reports whether an error says that the store is broken. The first time that is logged: from then on every call
+// of the store fails alike.
+func (e *Engine) noteBroken(err error) bool {
+	var broken *StoreBrokenError
+	if !errors.As(err, &broken) {
+		return false
+	}
+	e.brokenOnce.Do(func() {
+		close(e.broken)
+		e.log().Error("the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and says what to do if it is damaged",
+			zap.String("reason", broken.Reason), zap.ByteString("stack", broken.Stack))
+	})
+	return true
 }
 
 func (e *Engine) metrics() Metrics {
@@ -279,6 +325,13 @@ func unavailableOutcome(retryAfter time.Duration) Outcome {
 func stoppedOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
 		Message: "The service is shutting down; try again in a moment."}
+}
+
+// brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store
+// works again.
+func brokenOutcome() Outcome {
+	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
+		Message: "The store failed before the run was carried out; try again later."}
 }
 
 // signal leaves word in a channel of capacity 1 if there is none yet.

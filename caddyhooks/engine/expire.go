@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 const (
@@ -46,7 +44,7 @@ func (e *Engine) expireOverdue() (wait time.Duration) {
 	defer stop()
 	runs, wait, err := e.store.Runs().Overdue(ctx, expireStep)
 	if err != nil {
-		e.log().Error("looking for runs that waited too long failed", zap.Error(err))
+		e.storeFailed("looking for runs that waited too long failed", err)
 		return expireEvery
 	}
 	for _, run := range runs {

@@ -30,7 +30,10 @@ func (e *Engine) Find(ctx context.Context, id string, patience time.Duration) (*
 
 // get asks the store, which may be closed if the engine is stopping.
 func (e *Engine) get(ctx context.Context, id string) (*Record, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
 	record, err := e.store.Runs().Get(ctx, id)
+	e.noteBroken(err)
 	if err != nil && !errors.Is(err, ErrNotFound) && e.isStopping() {
 		return nil, ErrStopping
 	}
@@ -75,7 +78,10 @@ func (e *Engine) Cancel(ctx context.Context, id string) (*Record, error) {
 
 // List returns runs, the newest first.
 func (e *Engine) List(ctx context.Context, query Query) (page []*Record, next string, err error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
 	page, next, err = e.store.Runs().List(ctx, query)
+	e.noteBroken(err)
 	for _, record := range page {
 		e.explainWait(record)
 	}

@@ -28,6 +28,11 @@ func (e *Engine) storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), e.lease())
 }
 
+// patience bounds a call of the store that is made for a request: one that hangs must not hold the request.
+func (e *Engine) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.lease())
+}
+
 func (e *Engine) lease() time.Duration {
 	if c := e.config.Load(); c != nil && c.Lease > 0 {
 		return c.Lease

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"go.uber.org/zap"
-)
+import "time"
 
 // pruneEvery is how often the engine looks for runs that have been kept long enough.
 const pruneEvery = time.Minute
@@ -25,7 +21,7 @@ func (e *Engine) prune() {
 			start := time.Now()
 			more, err := e.store.Prune(e.base, e.config.Load().Limits)
 			if err != nil {
-				e.log().Error("pruning failed", zap.Error(err))
+				e.storeFailed("pruning failed", err)
 			} else if more {
 				pause = max(4*time.Since(start), 5*time.Millisecond)
 			}

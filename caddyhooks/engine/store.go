@@ -22,8 +22,12 @@ import (
 //
 // A Store is safe for use by many goroutines and never calls back into the engine. Whatever a method has reported as done
 // survives the process, as far as anything kept in this store does. A method that fails has changed nothing, unless the
-// store itself failed: then it cannot know. A store that has to wait for another machine stops waiting when ctx is done: an
-// engine gives up calls that take too long, so that it can cancel turns whose leases it cannot renew, and stop.
+// store itself failed: then it cannot know. A store that has to wait, for a disk or for another machine, stops waiting when
+// ctx is done, and then cannot know either: an engine gives up calls that take too long, so that it can cancel turns whose
+// leases it cannot renew, and stop.
+//
+// A store that finds its data damaged is broken: it writes nothing more, and every call that would read or write fails at
+// once with a *StoreBrokenError, until the store is closed and opened again.
 type Store interface {
 	// Node is the name of this opening of the store. No other opening, now or later, has the same name.
 	Node() string
@@ -336,6 +340,14 @@ type DuplicateError struct {
 func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("run %s was accepted with the same key", e.First.ID)
 }
+
+// StoreBrokenError says that a store is broken.
+type StoreBrokenError struct {
+	Reason string
+	Stack  []byte // of the panic that broke it; for the log alone
+}
+
+func (e *StoreBrokenError) Error() string { return "the store is broken: " + e.Reason }
 
 var (
 	ErrQueueFull       = errors.New("the queue is full")

@@ -46,8 +46,8 @@ func (e *Engine) resumeRuns() {
 		defer stop()
 		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
 	})
-	if err != nil {
-		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", zap.Error(err))
+	if err != nil && !e.noteBroken(err) {
+		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", ErrorField(err))
 		e.away.resumeLater(runners)
 		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
 	}
@@ -172,8 +172,11 @@ func (e *Engine) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 		defer func() { fresh = asked.got(claims) }()
 		claims, wait, err = e.store.Runs().Claim(e.base, asked.batch)
 	})
+	if e.noteBroken(err) {
+		return fresh, -1
+	}
 	if err != nil {
-		e.log().Error("claiming runs failed, trying again in a second", zap.Error(err))
+		e.log().Error("claiming runs failed, trying again in a second", ErrorField(err))
 		return fresh, time.Second
 	}
 	return fresh, wait
@@ -232,7 +235,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return nil
 	}
 	if errors.Is(err, ErrStopping) && !e.onlyForCallerHere(run) {
-		e.putBack(config, claim)
+		e.putBack(claim)
 		e.tell(run.ID, outcome)
 		return nil
 	}
@@ -319,11 +322,11 @@ func (e *Engine) onlyForCallerHere(run *Run) bool {
 }
 
 // putBack lets another node, or the next start, carry out a run.
-func (e *Engine) putBack(config *Config, claim *Claim) {
+func (e *Engine) putBack(claim *Claim) {
 	ctx, stop := e.storeContext()
 	defer stop()
 	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true}, Batch{}); err != nil {
-		config.Log.Error("putting a run back failed", zap.String("run_id", claim.Run.ID), zap.Error(err))
+		e.storeFailed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
 }
 
@@ -409,14 +412,14 @@ func (e *Engine) storeEnd(config *Config, claim *Claim, end End) (next *freshCla
 	return next, err
 }
 
-// insist does something again and again until the store, whose disk may be full, can do it, or the engine is stopped.
-// What is not stored by then is done again after the next start.
+// insist does something again and again until the store, whose disk may be full, can do it, or the store is broken, or the
+// engine is stopped. What is not stored by then is done again after the next start.
 func (e *Engine) insist(config *Config, what, runID string, do func(context.Context) error) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		ctx, stop := e.storeContext()
 		err := do(ctx)
 		stop()
-		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil {
+		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil || e.noteBroken(err) {
 			return err
 		}
 		config.Log.Error("the store failed, trying again",

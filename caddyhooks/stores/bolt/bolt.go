@@ -6,7 +6,9 @@ package bolt
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -92,6 +94,8 @@ func (b *Bolt) OpenStore(_ context.Context, instance string) (engine.Store, erro
 // Database is an open file. Every node that opens it gets a store of its own; the file is closed with the last of them.
 type Database struct {
 	db        *bbolt.DB
+	file      *os.File // that db writes to
+	broken    breakage
 	committer *committer
 	clock     local.Clock
 	nodes     *local.Nodes
@@ -109,6 +113,7 @@ type Database struct {
 	// Only for the committer.
 	keyCount      int
 	freelistNoted bool
+	freelistSize  int // in pages
 
 	pruning   sync.Mutex
 	pruneFrom []byte // where the next step begins; under pruning
@@ -121,10 +126,12 @@ func Open(path string) (*Database, error) {
 		return nil, err
 	}
 	d := &Database{
-		db: db, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
+		db: db, file: c.file, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
 		revision: c.revision, keyCount: c.keyCount,
 	}
+	d.broken.done = make(chan struct{})
 	d.savedRevision.Store(c.revision)
+	d.noteFreelistSize(c.txID)
 	d.committer = newCommitter(d)
 	return d, nil
 }
@@ -163,21 +170,15 @@ func (s *store) Close() error {
 	return nil
 }
 
-// view reads from the file. A damaged one must not take the process down.
-func (d *Database) view(read func(*bbolt.Tx) error) error {
-	return guarded(func() error { return d.db.View(read) })
-}
-
-// close writes the list of free pages, so that the file is opened quickly the next time.
+// close closes the file, or leaves it alone if the database is broken.
 func (d *Database) close() error {
-	d.committer.close()
-	var err error
-	if d.db.NoFreelistSync {
-		d.db.NoFreelistSync = false
-		err = d.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Delete(freelistKey) })
+	err := d.committer.close()
+	if d.whenBroken() == nil {
+		err = errors.Join(err, d.safely(d.db.Close))
 	}
-	if closeErr := d.db.Close(); closeErr != nil {
-		return closeErr
+	if broken := d.whenBroken(); broken != nil {
+		d.abandon()
+		return broken
 	}
 	return err
 }

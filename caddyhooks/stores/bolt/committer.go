@@ -1,14 +1,17 @@
 package bolt
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -20,6 +23,7 @@ import (
 type committer struct {
 	database *Database
 	over     chan struct{}
+	lastErr  error // of the last transaction, when it is over
 
 	mu      sync.Mutex
 	news    sync.Cond // there are changes, or there will be no more
@@ -28,7 +32,9 @@ type committer struct {
 
 	pause time.Duration // after a transaction that failed
 
-	commitTx func(*bbolt.Tx) error // which tests let fail
+	// Which tests replace.
+	commitTx func(*bbolt.Tx) error
+	maxWrite time.Duration
 }
 
 // change is something to be written.
@@ -44,6 +50,7 @@ type change struct {
 	claims []local.Claimed
 	err    error
 	done   chan struct{}
+	left   bool // nobody waits for it any more; under the committer's lock
 }
 
 // transaction is a set of changes that are made together or not at all.
@@ -69,36 +76,102 @@ const (
 var errClosed = errors.New("the store is closed")
 
 func newCommitter(database *Database) *committer {
-	c := &committer{database: database, over: make(chan struct{}), commitTx: (*bbolt.Tx).Commit}
+	c := &committer{database: database, over: make(chan struct{}), commitTx: (*bbolt.Tx).Commit, maxWrite: maxWrite}
 	c.news.L = &c.mu
 	go c.run()
 	return c
 }
 
-// do has a change made, and returns when it is on the disk or was refused.
-func (c *committer) do(ch *change) error {
+// do has a change made, and returns when it is on the disk or was refused. When ctx is done before that, a change that still
+// waits is not made. One that is just being written is on the disk in a moment: only if it is not, or if the database is
+// broken, nobody knows. Then apply may still be at work, and what it has noted down must not be looked at.
+func (c *committer) do(ctx context.Context, ch *change) error {
 	ch.done = make(chan struct{})
+	if err := c.queue(ch); err != nil {
+		return err
+	}
+	broken := c.database.broken.done
+	select {
+	case <-ch.done:
+		return ch.err
+	case <-broken:
+		return c.leave(ch, c.database.broken.err)
+	case <-ctx.Done():
+	}
+	if c.withdraw(ch) {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(c.maxWrite)
+	defer timer.Stop()
+	select {
+	case <-ch.done:
+		return ch.err
+	case <-broken:
+		return c.leave(ch, c.database.broken.err)
+	case <-timer.C:
+		return c.leave(ch, ctx.Err())
+	}
+}
+
+// maxWrite is how long a caller whose context is done waits for a transaction that is just being written. Most disks need
+// a few milliseconds.
+const maxWrite = 3 * time.Second
+
+// queue has a change wait for the next transaction.
+func (c *committer) queue(ch *change) error {
+	if err := c.database.whenBroken(); err != nil {
+		return err
+	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed {
-		c.mu.Unlock()
 		return errClosed
 	}
 	c.waiting = append(c.waiting, ch)
 	if len(c.waiting) == 1 {
 		c.news.Signal()
 	}
-	c.mu.Unlock()
-	<-ch.done
-	return ch.err
+	return nil
 }
 
-// close ends the committer when all that waits has been written.
-func (c *committer) close() {
+// withdraw takes back a change that is not being written yet.
+func (c *committer) withdraw(ch *change) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.waiting, ch)
+	if i < 0 {
+		return false
+	}
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	return true
+}
+
+// leave ends the wait for a change, whatever becomes of it.
+func (c *committer) leave(ch *change, why error) error {
+	c.withdraw(ch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-ch.done:
+		return ch.err // it was made at the same moment
+	default:
+	}
+	ch.left = true
+	return why
+}
+
+// close ends the committer when all that waits has been written, or the database is broken.
+func (c *committer) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.news.Signal()
 	c.mu.Unlock()
-	<-c.over
+	select {
+	case <-c.over:
+		return c.lastErr
+	case <-c.database.broken.done:
+		return c.database.broken.err
+	}
 }
 
 func (c *committer) run() {
@@ -113,6 +186,15 @@ func (c *committer) run() {
 			c.commit(changes[:n])
 			changes = changes[n:]
 		}
+	}
+	// With the list of free pages the file is opened quickly the next time.
+	if s := c.database; s.db.NoFreelistSync && s.whenBroken() == nil {
+		last := &change{done: make(chan struct{}), apply: func(t *transaction) error {
+			t.written, t.writeFreelist = true, true
+			return nil
+		}}
+		c.commit([]*change{last})
+		c.lastErr = last.err
 	}
 }
 
@@ -137,20 +219,50 @@ func (c *committer) next() []*change {
 
 // commit makes changes in one transaction and tells who waits for them.
 func (c *committer) commit(changes []*change) {
+	c.mu.Lock()
+	changes = slices.DeleteFunc(changes, func(ch *change) bool { return ch.left })
+	c.mu.Unlock()
 	t, err := c.write(changes)
-	c.settle(t, changes, err)
-	for _, ch := range changes {
-		if err != nil { // also for what was refused: it may have been because of a change that did not come to be
-			ch.err, ch.claims = err, nil
-		}
-		close(ch.done)
-	}
+	settleErr := c.database.safely(func() error {
+		c.settle(t, changes, err)
+		return nil
+	})
 	if err == nil {
+		err = settleErr
+	}
+	if broken := c.database.whenBroken(); broken != nil {
+		err = broken // whatever was written: the file may be refused when it is opened again
+	}
+	c.report(changes, err)
+	if err == nil || c.database.whenBroken() != nil {
 		c.pause = 0
 		return
 	}
 	c.pause = min(max(2*c.pause, 10*time.Millisecond), 200*time.Millisecond)
 	time.Sleep(c.pause) // a disk that is full must not be asked more often than makes sense
+}
+
+// report tells callers how their changes went. What was claimed for those who have left is for others.
+func (c *committer) report(changes []*change, err error) {
+	var unclaimed []local.Claimed
+	c.mu.Lock()
+	for _, ch := range changes {
+		if err != nil { // also for what was refused: it may have been because of a change that did not come to be
+			ch.err, ch.claims = err, nil
+		}
+		if ch.left {
+			unclaimed = append(unclaimed, ch.claims...)
+		}
+		close(ch.done)
+	}
+	c.mu.Unlock()
+	if len(unclaimed) > 0 {
+		s := c.database
+		s.mu.Lock()
+		s.queue.Unclaim(unclaimed)
+		s.mu.Unlock()
+		s.nodes.TellClaimable()
+	}
 }
 
 // settle brings what is in memory in line with what is in the file.
@@ -180,42 +292,67 @@ func (c *committer) settle(t *transaction, changes []*change, err error) {
 	}
 }
 
+// write makes changes in a transaction and commits it. Nothing is rolled back after a panic: the database is not used again.
 func (c *committer) write(changes []*change) (t *transaction, err error) {
-	t = &transaction{now: c.database.clock.Now()}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("writing to the store: panic: %v\n%s", p, debug.Stack())
-		}
-		if err != nil && t.tx != nil {
-			_ = guarded(t.tx.Rollback) // after a failed commit there is nothing left to roll back
-		}
-	}()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	s := c.database
+	t = &transaction{now: s.clock.Now()}
+	if err := s.whenBroken(); err != nil {
+		return t, err
+	}
+	err = s.safely(func() error { return c.writeAll(t, changes) })
+	if err == nil || t.tx == nil || s.whenBroken() != nil {
+		return t, err
+	}
+	rollback := s.safely(t.tx.Rollback)
+	if rollback != nil && !errors.Is(rollback, berrors.ErrTxClosed) { // as it is after a failed commit
+		return t, s.breakDown(rollback, nil)
+	}
+	return t, err
+}
+
+func (c *committer) writeAll(t *transaction, changes []*change) (err error) {
 	s := c.database
 	if t.tx, err = s.db.Begin(true); err != nil {
-		return t, fmt.Errorf("writing to the store: %w", err)
+		return fmt.Errorf("writing to the store: %w", err)
 	}
 	t.make(s, changes)
 	if t.failure == nil && t.written {
 		t.noteFreelist(s)
 	}
 	if t.failure != nil {
-		return t, fmt.Errorf("writing to the store: %w", t.failure)
+		return fmt.Errorf("writing to the store: %w", t.failure)
 	}
 	if !t.written {
-		return t, t.tx.Rollback()
+		return t.tx.Rollback()
 	}
 	id := t.tx.ID()
+	if n, err := s.freelistPages(id - 1); err != nil || n != s.freelistSize {
+		return s.breakDown(fmt.Errorf("the list of free pages: %w", cmp.Or(err, errDamaged)), nil)
+	}
 	if err := c.commitTx(t.tx); err != nil {
 		// If no more than the last sync has failed, then the transaction is not known to be on the disk, but whoever reads
 		// the file sees it.
-		_ = s.view(func(tx *bbolt.Tx) error {
-			t.inEffect = tx.ID() >= id
+		newest := 0
+		viewErr := s.view(context.Background(), func(tx *bbolt.Tx) error {
+			newest = tx.ID()
 			return nil
 		})
-		return t, fmt.Errorf("writing to the store: %w", err)
+		t.inEffect = viewErr == nil && newest >= id
+		if t.inEffect {
+			s.noteFreelistSize(id)
+		}
+		return fmt.Errorf("writing to the store: %w", err)
 	}
-	return t, nil
+	s.noteFreelistSize(id)
+	return s.whenBroken()
+}
+
+// noteFreelistSize remembers how long the list of free pages is after a transaction.
+func (d *Database) noteFreelistSize(txID int) {
+	var err error
+	if d.freelistSize, err = d.freelistPages(txID); err != nil {
+		_ = d.breakDown(fmt.Errorf("the list of free pages: %w", err), nil)
+	}
 }
 
 func (t *transaction) make(s *Database, changes []*change) {

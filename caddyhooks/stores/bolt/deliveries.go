@@ -14,23 +14,22 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-func (s deliveries) Claim(_ context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
+func (s deliveries) Claim(ctx context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
 	now := s.clock.Now()
 	taken, wait := s.outbox.Take(s.node, batch, now)
-	due, err = s.readTaken(taken, now)
+	due, err = s.readTaken(ctx, taken, now)
 	return due, wait, err
 }
 
-// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it. One that is damaged
-// holds up no other: it is left out for a while, and the error says so if there is nothing else.
-func (s deliveries) readTaken(taken []local.Taken, now time.Time) (read []*engine.Delivery, err error) {
+// readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it. A file with a pending
+// delivery that is damaged would be refused when it is opened again, so nothing more is added to it.
+func (s deliveries) readTaken(ctx context.Context, taken []local.Taken, now time.Time) ([]*engine.Delivery, error) {
 	if len(taken) == 0 {
 		return nil, nil
 	}
-	var damaged []local.Taken
+	var read []*engine.Delivery
 	var gone []local.DeliveryKey
-	var unreadable error
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		for _, t := range taken {
 			data := tx.Bucket(outboxBucket).Get(t.Key[:])
 			if data == nil {
@@ -39,9 +38,7 @@ func (s deliveries) readTaken(taken []local.Taken, now time.Time) (read []*engin
 			}
 			d, err := decodeDelivery(t.Key, data)
 			if err != nil {
-				unreadable = fmt.Errorf("reading a delivery of run %s: %w", t.Key.Run(), err)
-				damaged = append(damaged, t)
-				continue
+				return s.breakDown(fmt.Errorf("reading a delivery of run %s: %w", t.Key.Run(), err), nil)
 			}
 			d.Token, d.TriedAt = t.Token, now
 			read = append(read, d)
@@ -55,21 +52,14 @@ func (s deliveries) readTaken(taken []local.Taken, now time.Time) (read []*engin
 	for _, key := range gone {
 		s.outbox.Remove(key)
 	}
-	s.outbox.PutBack(damaged, now.Add(damagedPause))
-	if len(read) == 0 {
-		return nil, unreadable
-	}
 	return read, nil
 }
-
-// damagedPause is how long a delivery that cannot be read is left alone.
-const damagedPause = time.Minute
 
 func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
 	return s.outbox.Renew(held, s.clock.Now().Add(lease)), nil
 }
 
-func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
+func (s deliveries) Settle(ctx context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
 	key, err := local.KeyOf(d)
 	if err != nil {
 		return engine.ErrClaimLost
@@ -80,7 +70,7 @@ func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Dur
 	if _, due := s.outbox.Finish(key, d.Token, throttles, now); due {
 		s.nodes.TellOthersDue(s.node)
 	}
-	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
+	return s.committer.do(ctx, &change{size: len(data), apply: func(t *transaction) error {
 		if !s.outbox.BeginSettling(key, d.Token) {
 			return repeatedSettle(t, key, d.Token)
 		}
@@ -125,12 +115,13 @@ var bucketsByStatus = map[engine.DeliveryStatus][]byte{
 	engine.Delivered: settledBucket,
 }
 
-func (s deliveries) Get(_ context.Context, id string) (d *engine.Delivery, err error) {
+func (s deliveries) Get(ctx context.Context, id string) (*engine.Delivery, error) {
 	key, err := local.ParseDeliveryID(id)
 	if err != nil {
 		return nil, err
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
+	var d *engine.Delivery
+	err = s.view(ctx, func(tx *bbolt.Tx) (err error) {
 		for _, bucket := range bucketsByStatus {
 			if data := tx.Bucket(bucket).Get(key[:]); data != nil {
 				if d, err = decodeDelivery(key, data); err != nil {
@@ -141,12 +132,15 @@ func (s deliveries) Get(_ context.Context, id string) (d *engine.Delivery, err e
 		}
 		return engine.ErrNotFound
 	})
-	return d, err
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
-func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error) {
+func (s deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, error) {
 	var d *engine.Delivery
-	err := s.changeUnsent(id, func(t *transaction, key local.DeliveryKey, found *engine.Delivery) error {
+	err := s.changeUnsent(ctx, id, func(t *transaction, key local.DeliveryKey, found *engine.Delivery) error {
 		if err := s.takeBack(t, key, found); err != nil {
 			return err
 		}
@@ -167,8 +161,8 @@ func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error
 	return d, nil
 }
 
-func (s deliveries) Drop(_ context.Context, id string) error {
-	return s.changeUnsent(id, func(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
+func (s deliveries) Drop(ctx context.Context, id string) error {
+	return s.changeUnsent(ctx, id, func(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
 		if err := s.takeBack(t, key, d); err != nil {
 			return err
 		}
@@ -190,12 +184,12 @@ func (s deliveries) takeBack(t *transaction, key local.DeliveryKey, d *engine.De
 }
 
 // changeUnsent has edit change a delivery that is pending or dead.
-func (s deliveries) changeUnsent(id string, edit func(*transaction, local.DeliveryKey, *engine.Delivery) error) error {
+func (s deliveries) changeUnsent(ctx context.Context, id string, edit func(*transaction, local.DeliveryKey, *engine.Delivery) error) error {
 	key, err := local.ParseDeliveryID(id)
 	if err != nil {
 		return err
 	}
-	return s.committer.do(&change{apply: func(t *transaction) error {
+	return s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		data := t.bucket(deadBucket).Get(key[:])
 		if data == nil {
 			data = t.bucket(outboxBucket).Get(key[:])
@@ -214,7 +208,9 @@ func (s deliveries) changeUnsent(id string, edit func(*transaction, local.Delive
 	}})
 }
 
-func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []*engine.Delivery, next string, err error) {
+func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*engine.Delivery, string, error) {
+	var page []*engine.Delivery
+	var next string
 	var cursor []byte
 	if query.Cursor != "" {
 		key, err := local.ParseDeliveryID(query.Cursor)
@@ -232,7 +228,7 @@ func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []
 			buckets = append(buckets, bucket)
 		}
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		newest := newestFirst(tx, cursor, buckets...)
 		size := 0
 		for looked := 0; ; looked++ {

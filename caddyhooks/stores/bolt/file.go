@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,6 +60,7 @@ type contents struct {
 	revision int64
 	keyCount int
 	txID     int
+	file     *os.File // that the database writes to
 }
 
 // openFile opens a database file for a store, or makes a new one. A file that cannot be used is left as it is.
@@ -78,20 +79,17 @@ func openFile(path string) (db *bbolt.DB, c *contents, err error) {
 	if c, err = inspectFile(path); err != nil {
 		return nil, nil, err
 	}
-	var file *os.File
 	options := boltOptions(false)
 	options.OpenFile = func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
+		c.file, err = os.OpenFile(name, flag, mode)
+		return c.file, err
 	}
 	err = guarded(func() error {
 		db, err = bbolt.Open(path, 0o600, options)
 		return err
 	})
 	if err != nil {
-		if file != nil {
-			_ = file.Close() // after a panic nobody else does, and the lock would stay
-		}
+		letGo(c.file) // after a panic nobody else does
 		return nil, nil, err
 	}
 	db.AllocSize = growBy
@@ -136,6 +134,8 @@ func explain(err error) error {
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch),
 		errors.Is(err, errTruncated), errors.Is(err, errDamaged), errors.Is(err, errNoStoreFile):
 		return fmt.Errorf("%w. The file is damaged or not one of hooks; nothing in it was changed. Put a copy from a backup in its place, or move it away to begin with an empty one", err)
+	case errors.Is(err, syscall.EIO):
+		return fmt.Errorf("%w. The disk cannot be read; nothing in the file was changed. See to the disk, and put a copy of the file from a backup in its place if it stays unreadable", err)
 	default:
 		return err
 	}
@@ -212,10 +212,13 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// migrateFile brings the layout of a file up to date, a step a transaction.
+// migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction.
 func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 	version := 0
 	err := readFile(path, func(tx *bbolt.Tx) (err error) {
+		if err := checkPages(tx); err != nil { // before the database looks at anything but the meta pages
+			return err
+		}
 		version, err = versionOf(tx)
 		return err
 	})
@@ -224,10 +227,6 @@ func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 	}
 	if version > len(migrations)+1 {
 		return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", version, len(migrations)+1)
-	}
-	// The database may look at every page when it opens the file, and take the process down if something is wrong with one.
-	if err := readFile(path, checkPages); err != nil {
-		return err
 	}
 	return guarded(func() error {
 		options := boltOptions(false)
@@ -363,41 +362,11 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 		}
 	}
 	meta := tx.Bucket(metaBucket)
-	if meta.Get(freelistKey) != nil {
-		// The database is going to look at every page when it opens the file, and would take the process down if something
-		// was wrong with one.
-		if err := checkPages(tx); err != nil {
-			return err
-		}
-	}
-	for _, name := range [][]byte{endedBucket, settledBucket, deadBucket, keyRunsBucket} {
-		if err := checkEnd(tx.Bucket(name)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))
 	c.keyCount = int(count)
 	c.revision = revisionOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))
-	}
-	return nil
-}
-
-// checkEnd looks at the last keys of a bucket, which new ones will be put between and after. If they were not in order,
-// what is put there could not be found again.
-func checkEnd(b *bbolt.Bucket) error {
-	cursor := b.Cursor()
-	after, _ := cursor.Last()
-	for range 256 {
-		key, _ := cursor.Prev()
-		if key == nil {
-			break
-		}
-		if bytes.Compare(key, after) >= 0 {
-			return errDamaged
-		}
-		after = key
 	}
 	return nil
 }

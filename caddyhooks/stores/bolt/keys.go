@@ -43,6 +43,9 @@ func (d *Database) putKey(t *transaction, id uuid.UUID, run *engine.Run, limits 
 	d.countKeys(t, 1)
 	for limits.Keys > 0 && d.keyCount > limits.Keys {
 		oldest, key := t.bucket(keyRunsBucket).Cursor().First()
+		if oldest == nil {
+			break // the number in the file was wrong
+		}
 		d.deleteKey(t, uuid.UUID(oldest), key)
 	}
 }

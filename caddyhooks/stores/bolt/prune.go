@@ -14,24 +14,27 @@ import (
 )
 
 // Prune forgets what is old, and at the end of a pass writes down which pages of the file are free.
-func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
+func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	if !s.pruning.TryLock() {
 		return false, nil // another node is at it
 	}
 	defer s.pruning.Unlock()
 	now := s.clock.Now()
 	var old []uuid.UUID
+	var next []byte
+	var more bool
 	if limits.Retention > 0 {
 		// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
-		err = s.view(func(tx *bbolt.Tx) error {
-			old, more = s.oldRuns(tx, now, now.Add(-limits.Retention))
+		err := s.view(ctx, func(tx *bbolt.Tx) error {
+			old, next, more = oldRuns(tx, s.pruneFrom, now, now.Add(-limits.Retention))
 			return nil
 		})
 		if err != nil {
 			return false, err
 		}
+		s.pruneFrom = next
 	}
-	err = s.committer.do(&change{apply: func(t *transaction) error {
+	err := s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		more = s.pruneKeys(t, now, limits) || more
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
@@ -43,7 +46,10 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 		}
 		return nil
 	}})
-	return more, err
+	if err != nil {
+		return false, err
+	}
+	return more, nil
 }
 
 // isYoung reports whether a run was accepted after the given time. While the clock is behind what it was once, ids are
@@ -59,12 +65,12 @@ const (
 	pruneDeletes = 4 << 20 // bytes
 )
 
-// oldRuns goes over the runs that have ended, from the oldest on, a step at a time. A run cannot have ended before it was
-// accepted, so it need not look at those that are too young.
-func (d *Database) oldRuns(tx *bbolt.Tx, now, before time.Time) (old []uuid.UUID, more bool) {
+// oldRuns goes over the runs that have ended, from the oldest on, a step at a time, and says where the next step begins, nil
+// at the beginning. A run cannot have ended before it was accepted, so it need not look at those that are too young.
+func oldRuns(tx *bbolt.Tx, from []byte, now, before time.Time) (old []uuid.UUID, next []byte, more bool) {
 	looked, size := 0, 0
 	cursor := tx.Bucket(endedBucket).Cursor()
-	id, data := cursor.Seek(d.pruneFrom)
+	id, data := cursor.Seek(from)
 	for ; id != nil && looked < pruneLooksAt && len(old) < local.PruneStep && size < pruneDeletes; id, data = cursor.Next() {
 		if isYoung(id, now, before) {
 			id = nil
@@ -76,8 +82,7 @@ func (d *Database) oldRuns(tx *bbolt.Tx, now, before time.Time) (old []uuid.UUID
 			size += len(data)
 		}
 	}
-	d.pruneFrom = slices.Clone(id) // nil begins anew the next time
-	return old, id != nil
+	return old, slices.Clone(id), id != nil
 }
 
 func endedBefore(data []byte, before time.Time) (old bool) {

@@ -16,10 +16,12 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-func (s runs) Add(_ context.Context, run *engine.Run, terms engine.Terms) error {
-	run.AcceptedAt = s.clock.Now()
-	data := encodeRun(run)
-	return s.committer.do(&change{size: len(data), apply: func(t *transaction) error {
+func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) error {
+	added.AcceptedAt = s.clock.Now()
+	run := *added // the caller may have gone by the time it is written
+	data := encodeRun(&run)
+	var id uuid.UUID
+	err := s.committer.do(ctx, &change{size: len(data), apply: func(t *transaction) (err error) {
 		if terms.Settings != s.revision {
 			return engine.ErrSettingsChanged
 		}
@@ -31,21 +33,23 @@ func (s runs) Add(_ context.Context, run *engine.Run, terms engine.Terms) error 
 		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
 			return err
 		}
-		id, err := s.ids.Next(t.now)
-		if err != nil {
+		if id, err = s.ids.Next(t.now); err != nil {
 			return err
 		}
-		run.ID = id.String()
 		t.append(runsBucket, id[:], seal(id[:], data))
 		if run.Key != nil {
-			s.putKey(t, id, run, terms.Limits)
+			s.putKey(t, id, &run, terms.Limits)
 		}
-		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, run)))
+		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, &run)))
 		return nil
 	}})
+	if err == nil {
+		added.ID = id.String()
+	}
+	return err
 }
 
-func (s runs) Claim(_ context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
+func (s runs) Claim(ctx context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
 	s.mu.Lock()
 	idle := !s.queue.ReadyFor(batch, s.clock.Now())
 	wait = s.queue.UntilDue(s.clock.Now())
@@ -54,10 +58,10 @@ func (s runs) Claim(_ context.Context, batch engine.Batch) (claims []*engine.Cla
 		return nil, wait, nil
 	}
 	ch := &change{claim: batch, node: s.node}
-	if err := s.committer.do(ch); err != nil {
+	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, 0, err
 	}
-	claims, err = s.readClaimed(ch.claims)
+	claims, err = s.readClaimed(ctx, ch.claims)
 	return claims, wait, err
 }
 
@@ -73,30 +77,36 @@ func (d *Database) claim(t *transaction, node *local.Node, batch engine.Batch) [
 
 func encodeStarts(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
-// readClaimed reads the runs that were claimed. One that cannot be read is left out; it comes back when its lease is over.
-// The error says so if there is nothing else.
-func (s runs) readClaimed(claimed []local.Claimed) (claims []*engine.Claim, err error) {
+// readClaimed reads the runs that were claimed. If that fails then they are claimed no more. A file with an unfinished run
+// that is damaged would be refused when it is opened again, so nothing more is added to it.
+func (s runs) readClaimed(ctx context.Context, claimed []local.Claimed) ([]*engine.Claim, error) {
 	if len(claimed) == 0 {
 		return nil, nil
 	}
-	var unreadable error
+	var claims []*engine.Claim
 	now := s.clock.Now()
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(runsBucket)
 		for _, c := range claimed {
-			record, err := decodeRun(c.ID, bucket.Get(c.ID[:]))
+			data := bucket.Get(c.ID[:])
+			if data == nil {
+				continue // it was given to another node meanwhile, and has ended
+			}
+			record, err := decodeRun(c.ID, data)
 			if err != nil {
-				unreadable = fmt.Errorf("reading run %s: %w", c.ID, err)
-				continue
+				return s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
 			}
 			claims = append(claims, c.Claim(record.Run, s.nodes.Awaits(record.Run, s.node, now)))
 		}
 		return nil
 	})
-	if err == nil && len(claims) == 0 {
-		err = unreadable
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.queue.Unclaim(claimed)
+		return nil, err
 	}
-	return claims, err
+	return claims, nil
 }
 
 func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
@@ -108,7 +118,7 @@ func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Durati
 	return lost, cancelled, nil
 }
 
-func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
+func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
 	ch := &change{claim: next, node: s.node}
 	if end.Requeue {
 		ch.apply = func(t *transaction) error { return s.requeue(t, claim, end) }
@@ -124,10 +134,10 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 		}
 		ch.apply = func(t *transaction) error { return s.end(t, claim, record, data) }
 	}
-	if err := s.committer.do(ch); err != nil {
+	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, err
 	}
-	claims, _ := s.readClaimed(ch.claims) // the end is stored, and that is what was asked for
+	claims, _ := s.readClaimed(ctx, ch.claims) // the end is stored, and that is what was asked for
 	return claims, nil
 }
 
@@ -200,14 +210,14 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	return nil
 }
 
-func (s runs) Resume(_ context.Context, runners ...string) error {
+func (s runs) Resume(ctx context.Context, runners ...string) error {
 	s.mu.Lock()
 	none := s.queue.Size().Waits == 0
 	s.mu.Unlock()
 	if none {
 		return nil
 	}
-	return s.committer.do(&change{apply: func(t *transaction) error {
+	return s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		resumed, undo := s.queue.Resume(runners)
 		t.undo = append(t.undo, undo)
 		for _, id := range resumed {
@@ -217,14 +227,15 @@ func (s runs) Resume(_ context.Context, runners ...string) error {
 	}})
 }
 
-func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait time.Duration, err error) {
+func (s runs) Overdue(ctx context.Context, most int) ([]*engine.Run, time.Duration, error) {
 	s.mu.Lock()
 	ids, wait := s.queue.Overdue(s.clock.Now(), most)
 	s.mu.Unlock()
 	if len(ids) == 0 {
 		return nil, wait, nil
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
+	var overdue []*engine.Run
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		for _, id := range ids {
 			data := tx.Bucket(runsBucket).Get(id[:])
 			if data == nil {
@@ -238,7 +249,10 @@ func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait 
 		}
 		return nil
 	})
-	return overdue, wait, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return overdue, wait, nil
 }
 
 // repeated returns nil if a claim does not hold because its run was ended or requeued under this very claim.
@@ -284,14 +298,15 @@ func (d *Database) describe(id uuid.UUID, record *engine.Record) bool {
 	return true
 }
 
-func (s runs) Get(_ context.Context, runID string) (record *engine.Record, err error) {
+func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 	id, ok := local.ParseID(runID)
 	if !ok {
 		return nil, engine.ErrNotFound
 	}
+	var record *engine.Record
 	var place engine.Record
 	s.describe(id, &place) // first: if it ends before we look, it is found among those that have ended
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(ctx, func(tx *bbolt.Tx) (err error) {
 		data := tx.Bucket(endedBucket).Get(id[:])
 		ended := data != nil
 		if !ended {
@@ -315,7 +330,9 @@ func (s runs) Get(_ context.Context, runID string) (record *engine.Record, err e
 	return record, nil
 }
 
-func (s runs) List(ctx context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
+func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, string, error) {
+	var page []*engine.Record
+	var next string
 	var cursor []byte
 	if query.Cursor != "" {
 		id, ok := local.ParseID(query.Cursor)
@@ -324,7 +341,7 @@ func (s runs) List(ctx context.Context, query engine.Query) (page []*engine.Reco
 		}
 		cursor = id[:]
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		newest := newestFirst(tx, cursor, runsBucket, endedBucket)
 		size := 0
 		for looked := 0; ; looked++ {

@@ -10,13 +10,18 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-func (s settings) Load(context.Context) (settings []byte, revision int64, err error) {
-	err = s.view(func(tx *bbolt.Tx) error {
+func (s settings) Load(ctx context.Context) ([]byte, int64, error) {
+	var settings []byte
+	var revision int64
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		settings = slices.Clone(tx.Bucket(metaBucket).Get(settingsKey))
 		revision = revisionOf(tx)
 		return nil
 	})
-	return settings, revision, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return settings, revision, nil
 }
 
 // revisionOf reads the revision of the settings. A file of before there were revisions has the first one.
@@ -33,8 +38,9 @@ func revisionOf(tx *bbolt.Tx) int64 {
 
 func (s settings) Revision(context.Context) (int64, error) { return s.savedRevision.Load(), nil }
 
-func (s settings) Save(_ context.Context, settings []byte, from int64) (revision int64, err error) {
-	err = s.committer.do(&change{size: len(settings), apply: func(t *transaction) error {
+func (s settings) Save(ctx context.Context, settings []byte, from int64) (int64, error) {
+	var revision int64
+	err := s.committer.do(ctx, &change{size: len(settings), apply: func(t *transaction) error {
 		if from != s.revision {
 			return engine.ErrSettingsChanged
 		}
@@ -49,5 +55,8 @@ func (s settings) Save(_ context.Context, settings []byte, from int64) (revision
 		})
 		return nil
 	}})
-	return revision, err
+	if err != nil {
+		return 0, err
+	}
+	return revision, nil
 }
