@@ -19,6 +19,7 @@ type activeSettings struct {
 	defaultTimeout time.Duration
 	maxPayload     int64
 	memoryPreset   string
+	history        time.Duration // how long messages of finished runs are kept
 	hooks          map[string]*hook
 	secretHeaders  headerNames       // of request headers that must not be logged
 	problems       map[string]string // why live settings and hooks are left out, by the name of the part
@@ -62,6 +63,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 		defaultTimeout: time.Duration(*settings.DefaultTimeoutSeconds) * time.Second,
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
+		history:        time.Duration(*settings.HistorySeconds) * time.Second,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
 		secretHeaders:  make(headerNames),
 	}

@@ -29,6 +29,8 @@ func init() {
 //	GET               /hooks/runs
 //	GET               /hooks/runs/<id>
 //	POST              /hooks/runs/<id>/cancel
+//	POST              /hooks/runs/<id>/again
+//	POST              /hooks/runs/again
 //	GET, DELETE       /hooks/deliveries
 //	POST              /hooks/deliveries/retry
 //	GET, DELETE       /hooks/deliveries/<id>

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -41,11 +42,31 @@ func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
 
 func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	run, err := in.findRun(r.Context(), id, 0)
+	record, err := in.service.engine.Find(r.Context(), id, 0)
 	if err != nil {
 		return adminRunError(id, err)
 	}
-	return writeAdminJSON(w, http.StatusOK, run)
+	return writeAdminJSON(w, http.StatusOK, newRunDetails(record))
+}
+
+// runDetails is a run as operators see it, with what it was told.
+type runDetails struct {
+	runJSON
+	Message    *string         `json:"message,omitempty"`
+	MessageCut bool            `json:"messageCut,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Schema     json.RawMessage `json:"schema,omitempty"`
+	AgainOf    string          `json:"againOf,omitempty"`
+	AgainAs    string          `json:"againAs,omitempty"`
+}
+
+func newRunDetails(r *engine.Record) runDetails {
+	details := runDetails{runJSON: newRunJSON(r), AgainOf: r.Run.AgainOf, AgainAs: r.AgainAs}
+	if !r.Status.Ended() || r.Kept != engine.KeptNothing {
+		details.Message, details.Metadata, details.Schema = &r.Run.Message, r.Run.Metadata, r.Run.Schema
+		details.MessageCut = r.Kept == engine.KeptCut
+	}
+	return details
 }
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {

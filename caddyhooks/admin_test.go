@@ -75,14 +75,15 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 		default_timeout 60s
 		max_payload 1KB
 		memory_preset ops_support
+		history 1h
 		hook pinned {
 			auth hmac X-Sig s3cret
 			template "{a}"
 		}
 	}`)
 	const shown = `{"enabled":true,"token":["••••","••••"],"defaultTimeoutSeconds":60,"maxPayloadSize":1024,"memoryPreset":"ops_support",
-		"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
-		"pinned":["defaultTimeoutSeconds","enabled","maxPayloadSize","memoryPreset","token"]}`
+		"historySeconds":3600,"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
+		"pinned":["defaultTimeoutSeconds","enabled","historySeconds","maxPayloadSize","memoryPreset","token"]}`
 	s.AdminRequest("GET", "/hooks/settings", "").WantJSON(t, shown)
 	// What is shown may be sent back, and setting a value to itself is no change.
 	s.AdminRequest("PATCH", "/hooks/settings", shown).WantJSON(t, shown)
@@ -91,7 +92,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 
 	for _, patch := range []string{
 		`{"enabled":false}`, `{"enabled":null}`, `{"token":"one"}`, `{"token":["two","one"]}`, `{"token":null}`, `{"defaultTimeoutSeconds":61}`,
-		`{"maxPayloadSize":1025}`, `{"memoryPreset":"disabled"}`, `{"mappings":[]}`, `{"mappings":[{"name":"pinned"}]}`,
+		`{"maxPayloadSize":1025}`, `{"memoryPreset":"disabled"}`, `{"historySeconds":0}`, `{"mappings":[]}`, `{"mappings":[{"name":"pinned"}]}`,
 		`{"defaultTimeoutSeconds":60,"enabled":false}`,
 	} {
 		s.AdminRequest("PATCH", "/hooks/settings", patch).WantAdminError(t, 409, "configuration")
@@ -154,7 +155,8 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 		`{"maxPayloadSize":-1}`: {"maxPayloadSize"}, `{"maxPayloadSize":"much"}`: {"maxPayloadSize"}, `{"maxPayloadSize":"1TB"}`: {"maxPayloadSize"},
 		`{"memoryPreset":"all"}`: {"memoryPreset", "general_chat"}, `{"memoryPreset":""}`: {"memoryPreset"},
 		`{"enabled":true,"memoryPreset":"all"}`: {"memoryPreset"},
-		`{"mappings":{}}`:                       {"mappings"}, `{"mappings":[{"name":"a"},{"name":"a"}]}`: {"two", "a"}, `{"mappings":[{}]}`: {"name"},
+		`{"historySeconds":604801}`:             {"historySeconds", "retention", "168h"}, `{"historySeconds":-1}`: {"historySeconds"}, `{"historySeconds":"1h"}`: {"historySeconds"},
+		`{"mappings":{}}`: {"mappings"}, `{"mappings":[{"name":"a"},{"name":"a"}]}`: {"two", "a"}, `{"mappings":[{}]}`: {"name"},
 		`{"mappings":[{"name":"a"},{"name":"b","action":"x"}]}`: {"action", "b"},
 	} {
 		s.AdminRequest("PATCH", "/hooks/settings", body).WantAdminError(t, 400, words...)
@@ -176,6 +178,7 @@ func TestBadSettingsChangeNothing(t *testing.T) {
 		`{"timeoutSeconds":3601}`: {"timeoutSeconds"}, `{"timeoutSeconds":-1}`: {"timeoutSeconds"}, `{"timeoutSeconds":0}`: {"timeoutSeconds"},
 		`{"Action":"agent"}`: {"Action"}, `{"action":"wake","action":"agent"}`: {"twice"}, `{"timeoutSeconds":"1"}`: {"timeoutSeconds", "whole number"}, `{"timeoutSeconds":1.5}`: {"timeoutSeconds", "whole number"},
 		`{"metadata":[]}`: {"metadata"}, `{"metadata":"x"}`: {"metadata"},
+		`{"historySeconds":604801}`: {"historySeconds", "retention"}, `{"historySeconds":-1}`: {"historySeconds"}, `{"historySeconds":"1h"}`: {"historySeconds", "whole number"},
 	} {
 		s.AdminRequest("PUT", "/hooks/mappings/bad", body).WantAdminError(t, 400, words...)
 	}
@@ -192,7 +195,7 @@ func TestEveryFieldOfAMappingIsKept(t *testing.T) {
 	mapping := `{"name":"full","action":"agent","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","hmacPrefix":"sha256=",
 		"messageTemplate":"{a}","message":"unused","untrusted":"wrap","chatId":"c:{a}","model":"smart","memoryPreset":"general_chat","syncResponse":true,
 		"responseJsonSchema":{"type":"object","z":1.10,"a":"<>"},"responseValidationModelTier":"deep","callbackUrl":"https://example.com/x?a=1&b=2",
-		"deliver":true,"channel":"notes","to":"me","timeoutSeconds":5,"metadata":{"n":12345678901234567890}}`
+		"deliver":true,"channel":"notes","to":"me","timeoutSeconds":5,"historySeconds":0,"metadata":{"n":12345678901234567890}}`
 	got := s.AdminRequest("PUT", "/hooks/mappings/full", strings.Replace(mapping, "••••", "s3cret", 1))
 	got.WantJSON(t, mapping)
 	if !strings.Contains(got.Body, "12345678901234567890") || !strings.Contains(got.Body, "1.10") || strings.Contains(got.Body, `\u003c`) {

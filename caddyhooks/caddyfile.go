@@ -39,6 +39,7 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		default_timeout <duration>
 //		max_payload     <size>
 //		memory_preset   <id>
+//		history         <duration>|off
 //		path            <path>
 //		max_timeout     <duration>
 //		max_request     <size>
@@ -50,6 +51,7 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		chat_limit      <n>
 //		max_attempts    <n>
 //		retention       <duration>
+//		history_limit   <size>
 //		queue_time      <duration>
 //		drain_timeout   <duration>
 //		channel         <name> <module> [<args...>] { … }
@@ -85,6 +87,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("chat_limit", &h.ChatLimit, caddyconf.Pointer(caddyconf.Number(0))),
 		caddyconf.Set("max_attempts", &h.MaxAttempts, caddyconf.Number(1)),
 		caddyconf.Set("retention", &h.Retention, caddyconf.Duration(time.Second)),
+		caddyconf.Set("history_limit", &h.HistoryLimit, caddyconf.Bytes(maxHistoryLimit>>20)),
 		caddyconf.Set("queue_time", &h.QueueTime, caddyconf.Duration(time.Second)),
 		caddyconf.Set("drain_timeout", &h.DrainTimeout, caddyconf.Duration(time.Millisecond)),
 		caddyconf.Directive{Word: "channel", Read: h.unmarshalChannel, Repeatable: true},
@@ -138,6 +141,8 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 		maxTimeout:  time.Duration(orDefault(h.MaxTimeout, caddy.Duration(time.Hour))),
 		queueTime:   time.Duration(orDefault(h.QueueTime, defaultQueueTime)),
 		maxMemory:   orDefault(h.MaxMemory, defaultMaxMemory),
+		retention:   time.Duration(orDefault(h.Retention, defaultRetention)),
+		history:     h.Settings.HistorySeconds,
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    make(map[string]engine.Channel),
@@ -261,6 +266,7 @@ type hookBlock struct {
 //		metadata             <key> <value>
 //		idempotency_header   <name>
 //		untrusted            pass|wrap
+//		history              <duration>|off
 //	}
 func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 	h := &hookBlock{places: make(settingPlaces)}
@@ -296,6 +302,7 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 		}},
 		note(caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), "idempotencyHeader"),
 		note(caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), "untrusted"),
+		note(caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), "historySeconds"),
 	)
 	if err == nil && len(metadata) > 0 {
 		h.Metadata, err = json.Marshal(metadata)

@@ -74,6 +74,10 @@ type Handler struct {
 	// that waited longer has expired. Default: 24h.
 	QueueTime caddy.Duration `json:"queue_time,omitempty"`
 
+	// How many bytes of messages, metadata and schemas of finished runs are kept, in bytes or as in "1GB". The oldest go
+	// first. Default: 1GB.
+	HistoryLimit Size `json:"history_limit,omitempty"`
+
 	// How long running turns may go on when Caddy shuts down. Default: 10s.
 	DrainTimeout caddy.Duration `json:"drain_timeout,omitempty"`
 
@@ -119,7 +123,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		h.ChatLimit = &tenth
 	}
 	h.MaxAttempts = orDefault(h.MaxAttempts, 5)
-	h.Retention = orDefault(h.Retention, caddy.Duration(7*24*time.Hour))
+	h.Retention = orDefault(h.Retention, defaultRetention)
+	h.HistoryLimit = orDefault(h.HistoryLimit, 1<<30)
 	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
 	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
 	if h.RunnerRaw == nil {
@@ -161,6 +166,7 @@ func (h *Handler) checkOptions() error {
 		{"max_attempts", h.MaxAttempts >= 1, "be at least 1"},
 		{"retention", h.Retention >= second, "be at least 1s"},
 		{"queue_time", h.QueueTime >= second, "be at least 1s"},
+		{"history_limit", h.HistoryLimit >= 1 && h.HistoryLimit <= maxHistoryLimit, "be from 1 byte to 1024GB"},
 		{"drain_timeout", h.DrainTimeout >= 0, "not be negative"},
 		{"timeout of callbacks", h.Callbacks.Timeout >= 0, "not be negative"},
 	} {
@@ -170,6 +176,11 @@ func (h *Handler) checkOptions() error {
 	}
 	return nil
 }
+
+const (
+	defaultRetention = caddy.Duration(7 * 24 * time.Hour)
+	maxHistoryLimit  = 1 << 40
+)
 
 // Cleanup releases the instance.
 func (h *Handler) Cleanup() error {
@@ -311,6 +322,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 		return err
 	}
 	run.TraceParent = traceParent(r.Header)
+	run.History = active.historyOf(custom)
 	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
 		return err
 	}

@@ -50,6 +50,10 @@ type Mapping struct {
 	// start another run. Default: Idempotency-Key or webhook-id.
 	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
 
+	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. Default, and most:
+	// historySeconds of the settings.
+	HistorySeconds *int `json:"historySeconds,omitempty"`
+
 	AgentFields
 }
 
@@ -108,6 +112,11 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	h.selected = new(strictjson.Selection)
 	h.template.Select(h.selected)
 	h.chatID.Select(h.selected)
+	if m.HistorySeconds != nil {
+		if err := r.checkHistory(*m.HistorySeconds); err != nil {
+			return nil, fieldErrorf("historySeconds", "%v", err)
+		}
+	}
 	if m.Metadata != nil && !isJSONObject(m.Metadata) {
 		return nil, fieldErrorf("metadata", "must be an object")
 	}

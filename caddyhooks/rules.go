@@ -16,6 +16,8 @@ type rules struct {
 	maxTimeout  time.Duration
 	queueTime   time.Duration
 	maxMemory   Size // 0 if it is not known
+	retention   time.Duration
+	history     *int // in seconds, if the configuration sets it: no hook may set more
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error
 	channels    map[string]engine.Channel // nil for a channel that is not loaded yet
@@ -26,6 +28,18 @@ func (r *rules) maxSeconds() int { return int(r.maxTimeout / time.Second) }
 
 // maxQueueSeconds is the longest time that a run may wait until an agent takes it on.
 func (r *rules) maxQueueSeconds() int { return int(r.queueTime / time.Second) }
+
+// retentionSeconds is the longest time that messages of finished runs are kept.
+func (r *rules) retentionSeconds() int { return int(r.retention / time.Second) }
+
+// checkHistory checks how long a hook wants messages to be kept. A time that is longer than the one in force, which can be
+// changed while Caddy runs, is cut down to it when a run is accepted.
+func (r *rules) checkHistory(seconds int) error {
+	if r.history != nil {
+		return checkHistory(seconds, *r.history, "the instance's history")
+	}
+	return checkHistory(seconds, r.retentionSeconds(), "retention")
+}
 
 // checkSchema checks a schema before there is an engine, which keeps compiled schemas.
 func checkSchema(raw []byte) error {

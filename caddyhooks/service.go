@@ -122,6 +122,7 @@ func (s *service) putInForce(live Settings, revision int64, compiled []*activeSe
 	for i, in := range s.instances {
 		in.use(compiled[i], revision)
 	}
+	s.engine.Prune() // history may have been switched off
 }
 
 // use puts settings in force for the next request. If they are nil, the instance keeps those it has.

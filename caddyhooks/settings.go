@@ -34,6 +34,10 @@ type Settings struct {
 	// The memory preset of runs whose request or mapping names none. Default: "disabled".
 	MemoryPreset *string `json:"memoryPreset,omitempty"`
 
+	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. At most retention, which
+	// is the default.
+	HistorySeconds *int `json:"historySeconds,omitempty"`
+
 	// The custom hooks, at most 10000.
 	Mappings []Mapping `json:"mappings,omitempty"`
 }
@@ -101,6 +105,14 @@ var allSettings = []setting{
 			}
 			return nil
 		},
+	},
+	settingOf[*int]{
+		name: "historySeconds", directive: "history",
+		field:    func(s *Settings) **int { return &s.HistorySeconds },
+		read:     caddyconf.Pointer(readHistory),
+		jsonType: "a whole number",
+		fallback: func(r *rules) *int { return new(r.retentionSeconds()) },
+		check:    func(seconds *int, r *rules) error { return checkHistory(*seconds, r.retentionSeconds(), "retention") },
 	},
 }
 

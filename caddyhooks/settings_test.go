@@ -25,6 +25,7 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 		"token":                 {"s3cret", `"s3cret"`, `["s3cret","more"]`, "••••", `1`},
 		"defaultTimeoutSeconds": {"1m", `60`, `61`, 60.0, `"1m"`},
 		"maxPayloadSize":        {"2KB", `"2KB"`, `2047`, 2048.0, `true`},
+		"historySeconds":        {"1h", `3600`, `3601`, 3600.0, `"1h"`},
 		"memoryPreset":          {"ops_support", `"ops_support"`, `"general_chat"`, "ops_support", `[]`},
 	}
 	for _, names := range caddyhooks.SettingNames() {
@@ -92,7 +93,7 @@ func TestWrongOptionIsNamed(t *testing.T) {
 		`"max_memory":2097151,"settings":{"maxPayloadSize":2097152}`: "maxPayloadSize must not be larger than max_memory, which is 2.0 MiB",
 		`"workers":-1`: "workers must be at least 1", `"queue_limit":-1`: "queue_limit must be at least 1",
 		`"chat_limit":-1`: "chat_limit must not be negative", `"max_attempts":-1`: "max_attempts must be at least 1",
-		`"retention":1`: "retention must be at least 1s", `"drain_timeout":-1`: "drain_timeout must not be negative",
+		`"retention":1`: "retention must be at least 1s", `"history_limit":"1025GB"`: "history_limit must be from 1 byte to 1024GB", `"drain_timeout":-1`: "drain_timeout must not be negative",
 		`"callbacks":{"timeout":-1}`: "timeout of callbacks must not be negative",
 	} {
 		err := validateHandler(`{"handler":"hooks",` + option + `}`)

@@ -43,6 +43,8 @@ type Engine struct {
 	workerFree chan struct{} // a worker has gone, or there may be work for a new one
 	sendMore   chan struct{} // there may be deliveries to send, or room to send more
 	renewNow   chan struct{} // leases are to be renewed before their time
+	pruneNow   chan struct{} // likewise for pruning
+	toldSince  atomic.Int64  // about how many bytes were added to the history since pruning was last asked for
 	attempts   atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
 	expireNow  chan struct{} // a run was accepted that has to be looked at earlier than planned
 	expireAt   atomic.Int64  // when it is planned to look for runs that waited too long, in nanoseconds since 1970
@@ -70,8 +72,9 @@ type Config struct {
 	ErrorBody     func(message string) (contentType, body string) // of a callback for a run without a text; nil: plain text
 	Workers       int
 	Limits        Limits
-	MaxAttempts   int           // how often a run is started, if the process dies while it is carried out; 0 is no limit
-	Lease         time.Duration // how long a node keeps what it has claimed if it falls silent. Default: 12s.
+	History       func() time.Duration // the History of the limits, if it changes; nil if it does not
+	MaxAttempts   int                  // how often a run is started, if the process dies while it is carried out; 0 is no limit
+	Lease         time.Duration        // how long a node keeps what it has claimed if it falls silent. Default: 12s.
 	DrainTimeout  time.Duration
 	Metrics       Metrics                         // nil if nobody counts
 	Progress      func(run *Run, update Progress) // told what runners say while they work; nil if nobody listens
@@ -109,6 +112,7 @@ func New(store Store) *Engine {
 		renewNow:   make(chan struct{}, 1),
 		expireNow:  make(chan struct{}, 1),
 		broken:     make(chan struct{}),
+		pruneNow:   make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
 	}
 	e.leases.renewedAt = time.Now()
@@ -166,20 +170,27 @@ func (e *Engine) Attach(config Config) (detach func()) {
 // Submit stores the run, which gets its id. settings is the revision of the live settings that its request was checked
 // against. When Submit returns nil the run has been accepted and will be carried out.
 func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
+	return e.submit(ctx, run, Terms{Settings: settings})
+}
+
+// submit stores a run under the limits in force.
+func (e *Engine) submit(ctx context.Context, run *Run, terms Terms) error {
 	if e.isStopping() {
 		return ErrStopping
 	}
 	// It takes a moment, so a caller that goes away meanwhile makes no difference. A store that hangs must not hold a request.
 	ctx, stop := e.patience(context.WithoutCancel(ctx))
 	defer stop()
-	err := e.store.Runs().Add(ctx, run, Terms{Limits: e.config.Load().Limits, Settings: settings})
+	terms.Limits = e.config.Load().Limits
+	err := e.store.Runs().Add(ctx, run, terms)
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
 		e.metrics().RunAccepted(run)
 		e.expectExpiry(run)
 		return nil
-	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate):
+	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate),
+		errors.Is(err, ErrRunAgain), errors.Is(err, ErrNotFound):
 		return err
 	default:
 		e.noteBroken(err)

@@ -39,7 +39,7 @@ type Run struct {
 	Owner  string // the node of the caller that waits
 }
 
-// Kept is the part of a run that is kept after its end, and that lists show.
+// Kept is the part of a run that is kept with its end, and that lists show. For the rest see Told.
 func (r *Run) Kept() *Run {
 	kept := *r
 	kept.Message, kept.Metadata, kept.Schema = "", nil, nil

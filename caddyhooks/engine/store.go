@@ -38,8 +38,9 @@ type Store interface {
 	Watch() Watch
 
 	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
-	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. When two nodes
-	// prune at the same time, one of them may find nothing to do.
+	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. What ended runs
+	// were told is forgotten when it is older than the limits or the run itself allow, and if there is too much of it, the
+	// oldest first. When two nodes prune at the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
 	// Close ends this opening. Claims that it still has are lost when their lease is over.
@@ -52,6 +53,9 @@ type Runs interface {
 	// run whose Add had returned, on any node, before this one began. When it returns nil the run is kept. ErrQueueFull and
 	// ErrChatFull say that a limit was reached, ErrSettingsChanged that terms.Settings is not the revision in force. A run
 	// whose key was used before is not stored: the *DuplicateError tells about the first one.
+	//
+	// If run.AgainOf names a run that has ended, that run is marked in the same step: its record names the new one. With
+	// terms.Once the new run is not stored if the other one is marked already (ErrRunAgain) or is not there (ErrNotFound).
 	Add(ctx context.Context, run *Run, terms Terms) error
 
 	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in the
@@ -68,8 +72,8 @@ type Runs interface {
 	// to wait there. It stores the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
 	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
-	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out. The next batch may hold the run that was
-	// requeued.
+	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; what it was told is kept for as long as its
+	// History says. The next batch may hold the run that was requeued.
 	End(ctx context.Context, claim *Claim, end End, next Batch) (claims []*Claim, err error)
 
 	// Resume makes the queued runs of some runners due that wait, those of all runners if none is named, and lets them start
@@ -87,7 +91,7 @@ type Runs interface {
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
 
-	// List returns runs, the newest first, without their message and reply. next is the Cursor of the query for the page
+	// List returns runs, the newest first unless the query says otherwise, without their message and reply. next is the Cursor of the query for the page
 	// after this one, "" if there is none. A page can be short or empty although there is more: a query looks at a bounded
 	// number of runs.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
@@ -168,6 +172,7 @@ type StoreOpener interface {
 type Terms struct {
 	Limits   Limits
 	Settings int64 // the revision of the live settings that the request was checked against
+	Once     bool  // of a run that is another one again: not if that was run again before
 }
 
 // Limits bound what a store holds; 0 is no limit.
@@ -177,6 +182,20 @@ type Limits struct {
 	Retention time.Duration // how long ended runs are kept
 	Keys      int           // how many idempotency keys are kept …
 	KeyAge    time.Duration // … and for how long
+
+	History      time.Duration // how long ended runs keep what they were told, at most; NoHistory is not at all
+	HistoryBytes int64         // how many bytes of it all ended runs keep together
+}
+
+// NoHistory is a History that keeps nothing.
+const NoHistory time.Duration = -1
+
+// HistoryOf is how long after its end a run keeps what it was told. If it is not limited, the answer is that of the run.
+func (l *Limits) HistoryOf(own time.Duration) time.Duration {
+	if l.History == 0 {
+		return own
+	}
+	return min(own, l.History)
 }
 
 // KeyExpired reports whether the key of a run that was accepted at a time need not be known any more.
@@ -252,15 +271,17 @@ func (e *End) Started(claim *Claim) (attempts int, startedAt time.Time) {
 	return claim.Attempt, claim.StartedAt
 }
 
-// Record is what a store knows about a run. Once it has ended, its Run has no message, metadata or schema any more.
+// Record is what a store knows about a run. Once it has ended, its Run has message, metadata and schema as far as Kept says.
 type Record struct {
 	Run        *Run
+	Kept       Kept // of a run that has ended
 	Status     Status
 	Attempts   int
 	StartedAt  time.Time // of the last attempt
 	FinishedAt time.Time
 	WaitingFor string      // why it is not carried out yet, while it is put back to wait
 	Outcome    Outcome     // once it has ended
+	AgainAs    string      // the id of the run that was last started as this one again, "" if none was
 	Deliveries []*Delivery // without their bodies
 }
 
@@ -289,7 +310,7 @@ func (r *Record) OverSince() time.Time {
 // Listed is the record as a list shows it.
 func (r *Record) Listed() *Record {
 	listed := *r
-	listed.Run, listed.Deliveries = r.Run.Kept(), nil
+	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries = r.Run.Kept(), KeptNothing, "", nil
 	listed.Outcome.Text, listed.Outcome.JSON = "", nil
 	return &listed
 }
@@ -301,6 +322,9 @@ type Query struct {
 	Status Status
 	Limit  int    // how many at most
 	Cursor string // where an earlier query ended
+
+	OldestFirst bool   // begin with the oldest run …
+	UpTo        string // … and end with the run of this id, which need not be one that is selected; "" is the newest
 }
 
 // Selects reports whether the query is about a run.
@@ -358,5 +382,6 @@ var (
 	ErrSettingsChanged = errors.New("the live settings were changed meanwhile")
 	ErrUnderWay        = errors.New("the delivery is under way")
 	ErrDelivered       = errors.New("the delivery has arrived already")
+	ErrRunAgain        = errors.New("the run was run again already")
 	ErrCursor          = errors.New("the cursor is not one of this list")
 )

@@ -440,6 +440,7 @@ func (e *Engine) newEnd(run *Run, outcome Outcome) End {
 // conclude notes how a run ended, after it was stored. cause is why it failed, if it did.
 func (e *Engine) conclude(run *Run, end End, took time.Duration, cause error) {
 	e.tell(run.ID, end.Outcome)
+	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, took)
 	level := zap.InfoLevel
 	if status := end.Outcome.Status; status != Completed && status != Cancelled {

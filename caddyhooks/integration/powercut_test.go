@@ -628,7 +628,11 @@ func newSpecimen(t *testing.T, seed uint64, terminated, muchFree bool) *specimen
 	random := rand.New(rand.NewPCG(seed, 2))
 	s := &specimen{w: newWitness(t, seed), path: filepath.Join(t.TempDir(), "data", "hooks.db")}
 	s.w.mayLogErrors = true
-	s.d = hookstest.NewBinary(t).Deploy(t, onlyWarnings, s.w.directives(s.path, "drain_timeout 100ms"))
+	options := "drain_timeout 100ms"
+	if muchFree {
+		options += "\nhistory off" // or what runs were told would stay
+	}
+	s.d = hookstest.NewBinary(t).Deploy(t, onlyWarnings, s.w.directives(s.path, options))
 	s.w.hurry()
 	s.l = newLoad(s.w, s.d.URL)
 	p := s.w.start(t, s.d)

@@ -112,6 +112,7 @@ type Database struct {
 
 	// Only for the committer.
 	keyCount      int
+	toldBytes     int64 // what counts for the limit of the history
 	freelistNoted bool
 	freelistSize  int // in pages
 
@@ -127,7 +128,7 @@ func Open(path string) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
-		revision: c.revision, keyCount: c.keyCount,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told,
 	}
 	d.broken.done = make(chan struct{})
 	d.savedRevision.Store(c.revision)

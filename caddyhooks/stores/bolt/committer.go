@@ -58,12 +58,14 @@ type transaction struct {
 	tx       *bbolt.Tx
 	now      time.Time
 	written  bool
-	failure  error // that is not the fault of a single change
-	inEffect bool  // it failed, but can be read nevertheless
+	failure  error    // that is not the fault of a single change
+	inEffect bool     // it failed, but can be read nevertheless
+	last     []func() // when all changes were made, before it is committed
 	undo     []func()
 	after    []func() // when it is in effect …
 	reported []func() // … and when it is reported so: after a failure callers will ask again
 
+	told          *toldChanges
 	writeFreelist bool
 }
 
@@ -367,6 +369,9 @@ func (t *transaction) make(s *Database, changes []*change) {
 		if ch.err == nil && ch.claim.Max > 0 {
 			ch.claims = s.claim(t, ch.node, ch.claim)
 		}
+	}
+	for _, f := range t.last {
+		f()
 	}
 	if s.nodes.Shared() && s.queue.Ready(t.now) {
 		s.nodes.TellClaimable() // others may have a free worker

@@ -29,18 +29,20 @@ var (
 	startsBucket   = []byte("starts")   // how often unfinished runs have been started
 	waitsBucket    = []byte("waits")    // of unfinished runs that wait for their runner, when they are due and why
 	endedBucket    = []byte("ended")    // runs that have ended, by id
-	toldBucket     = []byte("told")     // the message, metadata and schema of runs that have ended, by id
+	toldBucket     = []byte("told")     // the message, metadata and schema of runs, by id
+	toldAgesBucket = []byte("told_age") // the ids of ended runs that keep theirs, by how long and since when
 	againBucket    = []byte("again")    // of runs that were run again, the id of the run that did so
 	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
 	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
 	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
 	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
 	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
 	versionKey     = []byte("version")
 	settingsKey    = []byte("settings")
 	revisionKey    = []byte("settings_revision")
 	keyCountKey    = []byte("key_count")
+	toldBytesKey   = []byte("told_bytes")
 	freelistKey    = []byte("freelist_not_written")
 	layoutVersion  = len(migrations) + 1
 	migrations     = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory} // the first leads from version 1 to version 2, and so on
@@ -59,6 +61,7 @@ type contents struct {
 	outbox   *local.Outbox
 	revision int64
 	keyCount int
+	told     int64
 	txID     int
 	file     *os.File // that the database writes to
 }
@@ -281,7 +284,7 @@ func partDead(tx *bbolt.Tx) error {
 
 // addWaitsAndHistory makes room for the waits of runs and for the history.
 func addWaitsAndHistory(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{waitsBucket, toldBucket, againBucket} {
+	for _, name := range [][]byte{waitsBucket, toldBucket, toldAgesBucket, againBucket} {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -364,6 +367,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))
 	c.keyCount = int(count)
+	c.told = toldBytesOf(tx)
 	c.revision = revisionOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))
@@ -386,9 +390,16 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 		if len(key) != len(uuid.UUID{}) {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
-		entry, err := entryOf(uuid.UUID(key), value)
+		entry, toldApart, err := entryOf(uuid.UUID(key), value)
 		if err != nil {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
+		}
+		if toldApart {
+			told := tx.Bucket(toldBucket).Get(key)
+			size += len(told)
+			if fieldsOf(key, told, func(protowire.Number, field) bool { return false }) != nil {
+				return nil, fmt.Errorf("what run %s is told: %w", entry.ID, errDamaged)
+			}
 		}
 		c.queue.Push(entry)
 		c.ids.After(entry.ID)

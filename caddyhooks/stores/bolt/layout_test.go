@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -33,7 +35,9 @@ func writeLayoutFile(t *testing.T, name string) {
 	add := func(chat, message string) {
 		run := testRun(chat, message)
 		run.Metadata = []byte(`{"host":"web-3"}`)
+		run.Schema = []byte(`{"type":"object"}`)
 		run.Key = &engine.Key{ID: [32]byte([]byte(message + "                                ")[:32]), Body: [32]byte{1}}
+		run.History = 100 * 365 * 24 * time.Hour // the file is for later
 		check(s.Runs().Add(t.Context(), run, engine.Terms{Settings: revision}))
 	}
 	claim := func() *engine.Claim {
@@ -62,9 +66,15 @@ func writeLayoutFile(t *testing.T, name string) {
 		}
 		check(s.Deliveries().Settle(t.Context(), d, 0))
 	}
+	add("waiting", "waits")
+	_, err = s.Runs().End(t.Context(), claim(), engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Hour}, engine.Batch{})
+	check(err)
 	add("busy", "interrupted")
 	claim()
 	add("busy", "queued")
+	again := testRun("busy", "ended"+strings.Repeat(" ", toldApartFrom))
+	again.AgainOf = ended.Run.ID
+	check(s.Runs().Add(t.Context(), again, engine.Terms{Settings: revision}))
 	check(s.Close())
 
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -88,7 +98,13 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != `{"enabled":true}` || revision != 1 {
 		t.Errorf("the settings are %s, revision %d, %v", settings, revision, err)
 	}
+	if version > 2 {
+		if waiting, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "waiting", Limit: 1}); err != nil || len(waiting) != 1 || waiting[0].WaitingFor != "The agent is away." {
+			t.Errorf("the run that waits is %+v, %v", waiting, err)
+		}
+	}
 	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
+	claims = slices.DeleteFunc(claims, func(claim *engine.Claim) bool { return claim.Run.Message == "waits" }) // it is due after an hour
 	if err != nil || len(claims) != 1 {
 		t.Fatalf("claimed %d runs, %v", len(claims), err)
 	}
@@ -115,6 +131,9 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 			t.Errorf("the delivery that was given up is %+v, %v", dead, err)
 		}
 	}
+	if version > 2 {
+		checkHistory(t, s, record)
+	}
 	again := testRun("ended", "ended")
 	again.Key = record.Run.Key
 	var duplicate *engine.DuplicateError
@@ -123,10 +142,48 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	}
 }
 
-// toFirstLayout takes out what later layouts have added.
+// checkHistory checks that the run that has ended in the file has kept what it was told, that it counts, and that the run is
+// known to have been run again.
+func checkHistory(t *testing.T, s engine.Store, record *engine.Record) {
+	t.Helper()
+	told := record.Run.Told()
+	if record.Kept != engine.KeptWhole || told.Message != "ended" || string(told.Metadata) != `{"host":"web-3"}` || string(told.Schema) != `{"type":"object"}` {
+		t.Errorf("the run was told %+v, %q of it is kept", told, record.Kept)
+	}
+	if again, err := s.Runs().Get(t.Context(), record.AgainAs); err != nil || again.Run.AgainOf != record.Run.ID || again.Run.Message != "ended"+strings.Repeat(" ", toldApartFrom) {
+		t.Errorf("it was run again as %q: %+v, %v", record.AgainAs, again, err)
+	}
+	for _, limits := range []engine.Limits{{HistoryBytes: 10_000}, {HistoryBytes: 1}} {
+		if _, err := s.Prune(t.Context(), limits); err != nil {
+			t.Error(err)
+		}
+		if pruned, err := s.Runs().Get(t.Context(), record.Run.ID); err != nil || (pruned.Kept != engine.KeptNothing) != (limits.HistoryBytes > 1) {
+			t.Errorf("with room for %d bytes %q is kept of it, %v", limits.HistoryBytes, pruned.Kept, err)
+		}
+	}
+}
+
+// toFirstLayout takes out what later layouts have added. Unfinished runs had what they are told in their own record.
 func toFirstLayout(tx *bbolt.Tx) error {
-	err := putVersion(tx, 1)
-	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, againBucket} {
+	records := make(map[string][]byte)
+	err := tx.Bucket(runsBucket).ForEach(func(key, data []byte) error {
+		record, err := readRun(tx, uuid.UUID(key), data)
+		if err != nil {
+			return err
+		}
+		e := newEncoder(256)
+		e.runBase(record.Run)
+		e.text(runMessage, record.Run.Message)
+		e.bytes(runMetadata, record.Run.Metadata)
+		e.bytes(runSchema, record.Run.Schema)
+		records[string(key)] = seal(key, e.data)
+		return nil
+	})
+	for key, record := range records {
+		err = errors.Join(err, tx.Bucket(runsBucket).Put([]byte(key), record))
+	}
+	err = errors.Join(err, putVersion(tx, 1))
+	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket} {
 		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return err

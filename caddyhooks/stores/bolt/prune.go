@@ -22,23 +22,28 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	now := s.clock.Now()
 	var old []uuid.UUID
 	var next []byte
+	var told *oldTold
 	var more bool
-	if limits.Retention > 0 {
-		// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
-		err := s.view(ctx, func(tx *bbolt.Tx) error {
-			old, next, more = oldRuns(tx, s.pruneFrom, now, now.Add(-limits.Retention))
-			return nil
-		})
-		if err != nil {
-			return false, err
+	// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
+		moreRuns, moreTold := false, false
+		if limits.Retention > 0 {
+			old, next, moreRuns = oldRuns(tx, s.pruneFrom, now, now.Add(-limits.Retention))
 		}
-		s.pruneFrom = next
+		told, moreTold = findOldTold(tx, now, limits)
+		more = moreRuns || moreTold
+		return nil
+	})
+	if err != nil {
+		return false, err
 	}
-	err := s.committer.do(ctx, &change{apply: func(t *transaction) error {
+	s.pruneFrom = next
+	err = s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		more = s.pruneKeys(t, now, limits) || more
+		told.forget(s.Database, t)
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
-				pruneRun(t, id)
+				s.pruneRun(t, id)
 			}
 		}
 		if !more && s.db.NoFreelistSync {
@@ -79,7 +84,7 @@ func oldRuns(tx *bbolt.Tx, from []byte, now, before time.Time) (old []uuid.UUID,
 		looked++
 		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) && !hasYoungDead(tx, id, before) {
 			old = append(old, uuid.UUID(id))
-			size += len(data)
+			size += len(data) + len(tx.Bucket(toldBucket).Get(id))
 		}
 	}
 	return old, slices.Clone(id), id != nil
@@ -106,9 +111,11 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 	return young
 }
 
-// pruneRun forgets a run and its deliveries.
-func pruneRun(t *transaction, id uuid.UUID) {
+// pruneRun forgets a run, what it was told, and its deliveries.
+func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	t.delete(endedBucket, id[:])
+	d.forgetTold(t, id)
+	t.delete(againBucket, id[:])
 	for _, bucket := range [][]byte{settledBucket, deadBucket} {
 		var deliveries [][]byte
 		_ = eachWithPrefix(t.bucket(bucket), id[:], func(key, _ []byte) error {

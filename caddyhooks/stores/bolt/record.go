@@ -60,6 +60,7 @@ const (
 	runQueueTime
 	runHistory
 	runAgainOf
+	runToldApart // what the run is told has a record of its own; comes before the chat
 )
 
 // The fields of a delivery.
@@ -191,15 +192,27 @@ func uncheckedFieldsOf(record []byte, each func(n protowire.Number, f field) boo
 	return nil
 }
 
-// encodeRun writes down all that is needed to carry out a run.
-func encodeRun(run *engine.Run) []byte {
-	e := newEncoder(256 + len(run.Message) + len(run.Metadata) + len(run.Schema))
+// encodeRun writes down all that is needed to carry out a run. What it is told has a record of its own, told, unless it is so
+// short that two records would cost more.
+func encodeRun(run *engine.Run) (data, told []byte) {
+	all := engine.Told{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema}
+	if all.Size() >= toldApartFrom {
+		e := newEncoder(256)
+		e.flag(runToldApart, true)
+		e.runBase(run)
+		return e.data, encodeTold(all)
+	}
+	e := newEncoder(256 + all.Size())
 	e.runBase(run)
 	e.text(runMessage, run.Message)
 	e.bytes(runMetadata, run.Metadata)
 	e.bytes(runSchema, run.Schema)
-	return e.data
+	return e.data, nil
 }
+
+// toldApartFrom is from how many bytes on what a run is told has a record of its own: as many as a page of the file has. With
+// less, a second record makes it slower to accept a run than it is to write the bytes again when the run ends.
+const toldApartFrom = 4096
 
 // runBase writes what is kept of a run after its end.
 func (e *encoder) runBase(run *engine.Run) {
@@ -346,11 +359,14 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 	return record, err
 }
 
-// entryOf reads no more of a run than its place in the queue, after it has checked all of it.
-func entryOf(id uuid.UUID, data []byte) (local.Entry, error) {
+// entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether what it is told
+// is apart.
+func entryOf(id uuid.UUID, data []byte) (entry local.Entry, toldApart bool, err error) {
 	var run engine.Run
-	err := fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
+	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
 		switch n {
+		case runToldApart:
+			toldApart = f.flag()
 		case runChat:
 			run.ChatID = f.text()
 		case runRunner:
@@ -362,7 +378,7 @@ func entryOf(id uuid.UUID, data []byte) (local.Entry, error) {
 		}
 		return true
 	})
-	return local.EntryOf(id, &run), err
+	return local.EntryOf(id, &run), toldApart, err
 }
 
 func encodeWait(wait local.Wait) []byte {
@@ -386,6 +402,15 @@ func decodeWait(key, data []byte) (wait local.Wait, err error) {
 		return true
 	})
 	return wait, err
+}
+
+// isToldApart reports whether what a run is told has a record of its own.
+func isToldApart(data []byte) (apart bool) {
+	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		apart = n == runToldApart && f.flag()
+		return false
+	})
+	return apart
 }
 
 func encodeDelivery(d *engine.Delivery) []byte {

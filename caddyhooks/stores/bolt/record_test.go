@@ -16,10 +16,16 @@ func FuzzDecodeRecord(f *testing.F) {
 	key := local.NewDeliveryKey(id, 1)
 	run := &engine.Run{ChatID: "chat", Hook: "agent", Message: "hello", Sync: true, Timeout: time.Minute, AcceptedAt: time.Now(),
 		Key: &engine.Key{ID: [32]byte{1}}}
-	f.Add(encodeRun(run))
+	data, _ := encodeRun(run)
+	f.Add(data)
+	run.Schema = bytes.Repeat([]byte(" "), toldApartFrom)
+	data, told := encodeRun(run)
+	f.Add(data)
+	f.Add(told)
 	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
 		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}")}}, "token"))
 	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now()}))
+	f.Add(encodeTold(engine.Told{Message: "hello", Metadata: []byte("{}"), Cut: true}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// As it is, which the checksum refuses, and as a record that has a good one.
@@ -28,19 +34,21 @@ func FuzzDecodeRecord(f *testing.F) {
 		for _, data := range [][]byte{data, seal(id[:], e.data), seal(key[:], bytes.Clone(e.data))} {
 			before := bytes.Clone(data)
 			record, err := decodeRun(id, data)
-			entry, entryErr := entryOf(id, data)
+			entry, _, entryErr := entryOf(id, data)
 			if err == nil && (entryErr != nil || entry != local.EntryOf(id, record.Run)) {
 				t.Errorf("the record can be read, but its entry is %+v, %v", entry, entryErr)
 			}
 			_, _ = decodeWait(id[:], data)
 			if err == nil {
 				// What was understood can be written and read again.
-				again, err := decodeRun(id, seal(id[:], encodeRun(record.Run)))
-				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Message != record.Run.Message {
+				data, _ := encodeRun(record.Run)
+				again, err := decodeRun(id, seal(id[:], data))
+				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Hook != record.Run.Hook {
 					t.Errorf("got %+v, %v, want %+v", again.Run, err, record.Run)
 				}
 			}
 			_, _ = decodeDelivery(key, data)
+			_, _ = decodeTold(id, data)
 			if !bytes.Equal(before, data) {
 				t.Error("reading changed the record")
 			}
@@ -50,7 +58,8 @@ func FuzzDecodeRecord(f *testing.F) {
 
 func TestADamagedRecordIsRefused(t *testing.T) {
 	id := uuid.New()
-	data := seal(id[:], encodeRun(&engine.Run{ChatID: "chat", Message: "hello"}))
+	data, _ := encodeRun(&engine.Run{ChatID: "chat", Message: "hello"})
+	data = seal(id[:], data)
 	if _, err := decodeRun(uuid.New(), data); err == nil {
 		t.Error("it is found at another key, and nobody noticed")
 	}

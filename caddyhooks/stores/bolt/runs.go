@@ -19,9 +19,9 @@ import (
 func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) error {
 	added.AcceptedAt = s.clock.Now()
 	run := *added // the caller may have gone by the time it is written
-	data := encodeRun(&run)
+	data, told := encodeRun(&run)
 	var id uuid.UUID
-	err := s.committer.do(ctx, &change{size: len(data), apply: func(t *transaction) (err error) {
+	err := s.committer.do(ctx, &change{size: len(data) + len(told), apply: func(t *transaction) (err error) {
 		if terms.Settings != s.revision {
 			return engine.ErrSettingsChanged
 		}
@@ -30,13 +30,23 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 				return run.Repeats(first)
 			}
 		}
+		first, err := s.firstOf(t, &run, terms)
+		if err != nil {
+			return err
+		}
 		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
 			return err
 		}
 		if id, err = s.ids.Next(t.now); err != nil {
 			return err
 		}
+		if first != nil {
+			t.put(againBucket, first, encodeAgain(first, id))
+		}
 		t.append(runsBucket, id[:], seal(id[:], data))
+		if told != nil {
+			t.append(toldBucket, id[:], seal(id[:], told))
+		}
 		if run.Key != nil {
 			s.putKey(t, id, &run, terms.Limits)
 		}
@@ -92,7 +102,7 @@ func (s runs) readClaimed(ctx context.Context, claimed []local.Claimed) ([]*engi
 			if data == nil {
 				continue // it was given to another node meanwhile, and has ended
 			}
-			record, err := decodeRun(c.ID, data)
+			record, err := readRun(tx, c.ID, data)
 			if err != nil {
 				return s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
 			}
@@ -154,7 +164,7 @@ func (s runs) ended(claim *engine.Claim, end engine.End) *engine.Record {
 	return record
 }
 
-// end moves a run to the ended ones.
+// end moves a run to the ended ones, and keeps what it was told.
 func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, data []byte) error {
 	id, ok := s.queue.Holds(claim)
 	if !ok {
@@ -172,6 +182,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.delete(waitsBucket, id[:])
 	}
 	t.append(endedBucket, id[:], seal(id[:], data))
+	s.keepTold(t, id, record.Run)
 	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {
 		s.deleteKey(t, id, key.ID[:])
 	}
@@ -241,7 +252,7 @@ func (s runs) Overdue(ctx context.Context, most int) ([]*engine.Run, time.Durati
 			if data == nil {
 				continue // it has ended since
 			}
-			record, err := decodeRun(id, data)
+			record, err := readRun(tx, id, data)
 			if err != nil {
 				return fmt.Errorf("reading run %s: %w", id, err)
 			}
@@ -314,12 +325,22 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 				return engine.ErrNotFound
 			}
 		}
-		if record, err = decodeRun(id, data); err != nil {
+		read := decodeRun
+		if !ended {
+			read = func(id uuid.UUID, data []byte) (*engine.Record, error) { return readRun(tx, id, data) }
+		}
+		if record, err = read(id, data); err != nil {
 			return fmt.Errorf("reading run %s: %w", runID, err)
 		}
 		if !ended {
 			record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
 			return nil
+		}
+		if err := readTold(tx, id, record); err != nil {
+			return err
+		}
+		if record.AgainAs, err = againAs(tx, id); err != nil {
+			return err
 		}
 		record.Deliveries, err = deliveriesOf(tx, id)
 		return err
@@ -341,11 +362,19 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 		}
 		cursor = id[:]
 	}
+	walk := newestFirst
+	if query.OldestFirst {
+		upTo, err := lastOf(query)
+		if err != nil {
+			return nil, "", err
+		}
+		walk = upTo.oldestFirst
+	}
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		newest := newestFirst(tx, cursor, runsBucket, endedBucket)
+		following := walk(tx, cursor, runsBucket, endedBucket)
 		size := 0
 		for looked := 0; ; looked++ {
-			id, data := newest()
+			id, data := following()
 			if id == nil {
 				next = ""
 				return nil

@@ -64,7 +64,8 @@ type Data struct {
 	over     expirations              // runs that have ended, and so have their deliveries
 	keys     map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
 	keyOrder []*engine.Run            // the oldest first; some may have lost their key
-	bytes    int                      // of runs and deliveries
+	history  history
+	bytes    int // of runs and deliveries
 	settings []byte
 	revision int64
 }
@@ -73,6 +74,7 @@ type Data struct {
 type run struct {
 	engine.Record
 	endedBy string
+	told    *told // of a run that has ended, if it is kept
 }
 
 // New makes empty data.
@@ -118,6 +120,9 @@ func (r *run) size() int {
 	for _, d := range r.Deliveries {
 		n += 512 + len(d.Body) + len(d.LastAnswer)
 	}
+	if r.told != nil {
+		n += 256 + r.told.Size()
+	}
 	return n
 }
 
@@ -133,6 +138,10 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 			return added.Repeats(first)
 		}
 	}
+	first, err := s.firstOf(added, terms)
+	if err != nil {
+		return err
+	}
 	if err := s.queue.Admit(added.ChatID, terms.Limits); err != nil {
 		return err
 	}
@@ -147,6 +156,9 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 		return err
 	}
 	added.ID, added.AcceptedAt = id.String(), now
+	if first != nil {
+		first.AgainAs = added.ID
+	}
 	s.runs[id] = record
 	s.order = append(s.order, id)
 	s.bytes += record.size()
@@ -262,6 +274,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 		ended.Deliveries = append(ended.Deliveries, d)
 		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), d.Due)
 	}
+	ended.told = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
 	s.noteOver(id)
@@ -295,6 +308,9 @@ func (s runs) Get(_ context.Context, runID string) (*engine.Record, error) {
 		return nil, engine.ErrNotFound
 	}
 	record := s.show(id)
+	if told := s.runs[id].told; told != nil {
+		told.Complete(record)
+	}
 	for i, d := range record.Deliveries {
 		record.Deliveries[i] = d.WithoutBody()
 	}
@@ -316,6 +332,9 @@ func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record
 	defer s.mu.Unlock()
 	if query.Limit <= 0 {
 		return nil, "", nil
+	}
+	if query.OldestFirst {
+		return s.listOldestFirst(query)
 	}
 	end := len(s.order)
 	if query.Cursor != "" {
@@ -345,7 +364,7 @@ func (d *Data) olderThan(id uuid.UUID) int {
 	return n
 }
 
-// Prune forgets old runs and keys.
+// Prune forgets old runs and keys, and what runs were told.
 func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,7 +375,11 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 			s.forgetOldestKey()
 		}
 		oldRun := limits.Retention > 0 && s.forgetOldest(now.Add(-limits.Retention))
-		if !oldKey && !oldRun {
+		old := s.history.next(now, limits)
+		if old != nil {
+			s.forgetTold(s.runs[old.run])
+		}
+		if !oldKey && !oldRun && old == nil {
 			return false, nil
 		}
 	}
@@ -374,6 +397,7 @@ func (d *Data) forgetOldest(at time.Time) bool {
 		if record == nil || record.HasPending() || record.OverSince().After(at) {
 			continue // it has been forgotten, or is noted again
 		}
+		d.forgetTold(record)
 		delete(d.runs, id)
 		d.bytes -= record.size()
 		if len(d.order) > 1000 && len(d.order) > 2*len(d.runs) {

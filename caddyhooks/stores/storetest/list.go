@@ -129,7 +129,7 @@ func noTexts(t *testing.T, s *store) {
 					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second}
 				s.end(claim, end)
 				record = s.recordOf(run, claim, end)
-				record.Deliveries = nil
+				record.Run, record.Kept, record.Deliveries = &kept, engine.KeptNothing, nil
 				record.Outcome.Text, record.Outcome.JSON = "", nil
 			}
 		}
@@ -155,7 +155,7 @@ func noTexts(t *testing.T, s *store) {
 	if record := s.get(got[3].Run.ID); record.Run.Message == "" || record.Run.Metadata == nil || record.Run.Schema == nil {
 		t.Error("a run has lost its message since it was listed")
 	}
-	if record := s.get(got[0].Run.ID); record.Outcome.Text == "" || record.Outcome.JSON == nil {
+	if record := s.get(got[0].Run.ID); record.Outcome.Text == "" || record.Outcome.JSON == nil || record.Run.Message == "" {
 		t.Error("a run has lost its answer since it was listed")
 	}
 }

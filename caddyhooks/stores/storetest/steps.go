@@ -300,8 +300,11 @@ func (s *store) recordOf(run *engine.Run, claim *engine.Claim, end engine.End) *
 	now := s.get(run.ID).FinishedAt
 	s.isNow("FinishedAt", now)
 	kept := *run
-	kept.Message, kept.Metadata, kept.Schema = "", nil, nil
-	record := &engine.Record{Run: &kept, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome}
+	record := &engine.Record{Run: &kept, Kept: engine.KeptWhole, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome}
+	if run.History == 0 {
+		kept.Message, kept.Metadata, kept.Schema = "", nil, nil
+		record.Kept = engine.KeptNothing
+	}
 	if claim.Token != "" {
 		record.Attempts, record.StartedAt = claim.Attempt, claim.StartedAt
 	}

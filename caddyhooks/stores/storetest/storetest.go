@@ -54,12 +54,15 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Throttles", throttleChecks},
 		{"Keys", keyChecks},
 		{"Pruning", pruneChecks},
+		{"History", historyChecks},
+		{"Again", againChecks},
 		{"Settings", settingsChecks},
 		{"Watch", watchChecks},
 		{"Concurrency", concurrencyChecks},
 	}
 	if options.Reopen != nil {
-		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks})
+		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
+			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks})
 	}
 	if options.IDsAscend {
 		concerns = append(concerns, concern{"IDs", ascendingIDChecks})

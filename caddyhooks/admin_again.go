@@ -1,0 +1,147 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+)
+
+func init() {
+	instanceEndpoints.handle("POST /runs/{id}/again", (*instance).serveAgain)
+	instanceEndpoints.handle("POST /runs/again", (*instance).serveAllAgain)
+}
+
+// serveAgain starts a run again. It works while webhooks are off, since it comes from the operator.
+func (in *instance) serveAgain(w http.ResponseWriter, r *http.Request) error {
+	how, err := readAgain(r, "deliver", "chatId")
+	if err != nil {
+		return changeError(err)
+	}
+	id := r.PathValue("id")
+	run, err := in.service.engine.RunAgain(r.Context(), id, how)
+	if err != nil {
+		return againError(w, id, err)
+	}
+	return writeAdminJSON(w, http.StatusAccepted, struct {
+		RunID  string `json:"runId"`
+		ChatID string `json:"chatId"`
+	}{run.ID, run.ChatID})
+}
+
+// serveAllAgain starts all runs again that the parameters select and that were not run again before.
+func (in *instance) serveAllAgain(w http.ResponseWriter, r *http.Request) error {
+	query, dry, err := parseAgainQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	how, err := readAgain(r, "deliver")
+	if err != nil {
+		return changeError(err)
+	}
+	count, err := in.service.engine.RunAllAgain(r.Context(), query, how, dry)
+	if err != nil {
+		err = againError(w, "", err)
+		var api caddy.APIError
+		if errors.As(err, &api) {
+			api.Err = fmt.Errorf("%w; %d runs were started again before that", api.Err, count.Started)
+			return api
+		}
+		return fmt.Errorf("%w; %d runs were started again before that", err, count.Started)
+	}
+	answer := struct {
+		Would   *int           `json:"would,omitempty"`
+		Started *int           `json:"started,omitempty"`
+		Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
+	}{Started: &count.Started, Skipped: make(map[string]int)}
+	if dry {
+		answer.Would, answer.Started = answer.Started, nil
+	}
+	for reason, n := range map[string]int{"gone": count.Gone, "cut": count.Cut} {
+		if n > 0 {
+			answer.Skipped[reason] = n
+		}
+	}
+	return writeAdminJSON(w, http.StatusOK, answer)
+}
+
+// parseAgainQuery reads the parameters status, hook and dry. One that is unknown or empty is an error: if it were ignored,
+// more runs than intended would be started.
+func parseAgainQuery(raw string) (query engine.Query, dry bool, err error) {
+	params, err := url.ParseQuery(raw)
+	if err != nil {
+		return query, false, apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	for name, values := range params {
+		if name != "status" && name != "hook" && name != "dry" {
+			return query, false, apiError(http.StatusBadRequest, "there is no parameter %q; use status, hook and dry", name)
+		}
+		if len(values) != 1 || values[0] == "" {
+			return query, false, apiError(http.StatusBadRequest, "%s must be given once, and not be empty", name)
+		}
+	}
+	query.Status, query.Hook = engine.Status(params.Get("status")), params.Get("hook")
+	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, query.Status) {
+		return query, false, apiError(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
+	}
+	if params.Has("dry") && params.Get("dry") != "1" {
+		return query, false, apiError(http.StatusBadRequest, "dry must be 1, or be left out")
+	}
+	return query, params.Has("dry"), nil
+}
+
+// readAgain reads the body of a request to run something again, which may be empty. allowed are the members it may have.
+func readAgain(r *http.Request, allowed ...string) (engine.Again, error) {
+	body, err := readAdminBody(r)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return engine.Again{}, err
+	}
+	return parseAgain(body, allowed)
+}
+
+var againFields = strictjson.Members("deliver", "chatId")
+
+func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
+	obj, err := strictjson.ParseObject(body, againFields)
+	if err != nil {
+		return how, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+	}
+	unknown := obj.Other
+	for _, member := range obj.Members {
+		if unknown == nil && !slices.Contains(allowed, member.Key) {
+			unknown = &member.Key
+		}
+	}
+	if unknown != nil {
+		return how, fieldErrorf(*unknown, "is unknown here; use %s", strings.Join(allowed, " and "))
+	}
+	f := requestFields{members: obj.Members, selected: againFields}
+	how = engine.Again{Deliver: f.boolean("deliver"), ChatID: f.text("chatId")}
+	if f.err != nil {
+		return how, f.err
+	}
+	return how, checkChatID(how.ChatID)
+}
+
+// againError is the answer to a run that cannot be started again.
+func againError(w http.ResponseWriter, id string, err error) error {
+	var not *engine.NotAgainError
+	switch {
+	case errors.As(err, &not):
+		return conflictf("%w", err)
+	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
+		w.Header().Set("Retry-After", retryAfterSeconds(5*time.Second))
+		return apiError(http.StatusServiceUnavailable, "too many runs are waiting: %w", err)
+	default:
+		return adminRunError(id, err)
+	}
+}

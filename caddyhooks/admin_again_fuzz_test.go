@@ -1,0 +1,38 @@
+package caddyhooks
+
+import (
+	"errors"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// Whatever an operator sends, it is understood, or refused with a clean sentence.
+func FuzzParseAgain(f *testing.F) {
+	f.Add(`{"deliver":true,"chatId":"c"}`, "status=failed&hook=a&dry=1")
+	f.Add(`{"deliver":null}`, "status=expired")
+	f.Add(`{"chatId":"\u0000"}`, "status=%00")
+	f.Add(`[]`, "%")
+	f.Fuzz(func(t *testing.T, body, rawQuery string) {
+		how, err := parseAgain([]byte(body), []string{"deliver", "chatId"})
+		if err == nil && checkChatID(how.ChatID) != nil {
+			t.Errorf("the chat %q is taken", how.ChatID)
+		}
+		query, _, queryErr := parseAgainQuery(rawQuery)
+		if queryErr == nil && query.Status != engine.Failed && query.Status != engine.TimedOut && query.Status != engine.Expired {
+			t.Errorf("the status %q is taken", query.Status)
+		}
+		for _, err := range []error{err, queryErr} {
+			if err == nil {
+				continue
+			}
+			var api caddy.APIError
+			if !errors.As(changeError(err), &api) || api.HTTPStatus != 400 || !utf8.ValidString(api.Err.Error()) {
+				t.Errorf("an error without an answer: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,272 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
+)
+
+// moody fails until it is mended, and then echoes. It notes the messages of each chat.
+type moody struct {
+	mended atomic.Bool
+	mu     sync.Mutex
+	told   map[string][]string // while it was well
+}
+
+func (m *moody) Run(_ context.Context, turn engine.Turn) (engine.Reply, error) {
+	if !m.mended.Load() {
+		return engine.Reply{}, errors.New("I am not well")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told == nil {
+		m.told = make(map[string][]string)
+	}
+	m.told[turn.ChatID] = append(m.told[turn.ChatID], turn.Message)
+	return engine.Reply{Text: turn.Message}, nil
+}
+
+// keeping makes a run that keeps its message.
+func keeping(chat, message string) *engine.Run {
+	run := newRun(chat, message)
+	run.History = time.Hour
+	return run
+}
+
+func find(t *testing.T, e *engine.Engine, id string) *engine.Record {
+	t.Helper()
+	record, err := e.Find(t.Context(), id, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}
+
+func TestARunIsRunAgainAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := new(moody)
+		c := config(runner)
+		sent := &attempts{begin: time.Now(), send: func(context.Context, *engine.Delivery) error { return nil }}
+		c.Callbacks, c.Channels = sent, map[string]engine.Channel{"chats": sent}
+		e := start(t, c)
+		first := &engine.Run{
+			ChatID: "chat", Hook: "triage", Action: engine.Agent, Name: "a label", Message: `{"urgent":true}`, Metadata: []byte(`{"a":1}`),
+			Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte(`{"type":"object","required":["urgent"]}`),
+			Sync: true, CallbackURL: "https://example.com/", Channel: "chats", To: "me", Timeout: time.Minute, QueueTime: 2 * time.Hour,
+			History: time.Hour, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Runner: "default", Key: &engine.Key{ID: [32]byte{1}},
+		}
+		if outcome := <-waitFor(t, e, first); outcome.Status != engine.Failed {
+			t.Fatalf("got %+v", outcome)
+		}
+		runner.mended.Store(true)
+		for _, how := range []engine.Again{{}, {Deliver: true}, {ChatID: "another"}} {
+			again, err := e.RunAgain(t.Context(), first.ID, how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := *first
+			want.ID, want.AcceptedAt, want.AgainOf = again.ID, again.AcceptedAt, first.ID
+			want.Sync, want.Owner, want.Key, want.TraceParent = false, "", nil, ""
+			if !how.Deliver {
+				want.CallbackURL, want.Channel, want.To = "", "", ""
+			}
+			if how.ChatID != "" {
+				want.ChatID = how.ChatID
+			}
+			if !reflect.DeepEqual(*again, want) {
+				t.Errorf("the new run is\n%+v, want\n%+v", *again, want)
+			}
+			record := find(t, e, again.ID)
+			if record.Status != engine.Completed || string(record.Outcome.JSON) != first.Message || again.ID == first.ID {
+				t.Errorf("it ended as %+v", record.Outcome)
+			}
+			if deliveries := len(record.Deliveries); deliveries != 0 && !how.Deliver || deliveries != 2 && how.Deliver {
+				t.Errorf("it has %d deliveries with %+v", deliveries, how)
+			}
+			if got := find(t, e, first.ID).AgainAs; got != again.ID {
+				t.Errorf("the first run names %q", got)
+			}
+		}
+	})
+}
+
+func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+			switch {
+			case strings.HasPrefix(turn.Message, "fail"):
+				return engine.Reply{}, errors.New("as you wish")
+			case turn.Message == "hang":
+				return hang(ctx, turn)
+			}
+			return echo(ctx, turn)
+		})))
+		completed, failed, running, waiting, cancelled, late := keeping("a", "x"), keeping("a", "fail"), keeping("b", "hang"), keeping("b", "x"), keeping("c", "hang"), keeping("d", "hang")
+		forgetful, long := newRun("a", "fail"), keeping("a", "fail"+strings.Repeat("x", engine.MaxTold))
+		running.Timeout = time.Hour
+		for _, run := range []*engine.Run{completed, failed, forgetful, long, running, waiting, cancelled, late} {
+			submit(t, e, run)
+		}
+		synctest.Wait()
+		if _, err := e.Cancel(t.Context(), cancelled.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		for _, c := range []struct {
+			run  *engine.Run
+			want string // in the error; "" for none
+		}{
+			{completed, "completed"}, {running, "running"}, {waiting, "queued"}, {cancelled, "cancelled"},
+			{forgetful, "not kept"}, {long, "64 KB"}, {failed, ""}, {late, ""}, {failed, ""},
+		} {
+			again, err := e.RunAgain(t.Context(), c.run.ID, engine.Again{})
+			var not *engine.NotAgainError
+			if c.want == "" && (err != nil || again.Message != c.run.Message) || c.want != "" && (!errors.As(err, &not) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%.20s: got %v, want %q", c.run.Message, err, c.want)
+			}
+		}
+		if _, err := e.RunAgain(t.Context(), "none", engine.Again{}); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("a run that never was: %v", err)
+		}
+		synctest.Wait()
+		if count, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, true); err != nil || count != (engine.AgainCount{Started: 2, Gone: 1, Cut: 1}) {
+			t.Errorf("all that failed: %+v, %v", count, err) // the two that were started have failed again
+		}
+	})
+}
+
+func TestAllRunsThatFailedAreRunAgainInOrderAndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := new(moody)
+		e := start(t, config(runner))
+		want := make(map[string][]string)
+		const runs = 1000
+		for i := range runs {
+			run := keeping(fmt.Sprint("chat ", i%13), fmt.Sprint(i))
+			run.Hook = []string{"a", "b"}[i%2]
+			submit(t, e, run)
+			want[run.ChatID] = append(want[run.ChatID], run.Message)
+		}
+		synctest.Wait()
+		again := func(query engine.Query, dry bool) int {
+			query.Status = engine.Failed
+			count, err := e.RunAllAgain(t.Context(), query, engine.Again{}, dry)
+			if err != nil || count.Gone+count.Cut != 0 {
+				t.Errorf("got %+v, %v", count, err)
+			}
+			return count.Started
+		}
+		if n := again(engine.Query{}, true); n != runs {
+			t.Errorf("%d would be run again", n)
+		}
+		if n := again(engine.Query{Hook: "a"}, true); n != runs/2 {
+			t.Errorf("%d of one hook would be run again", n)
+		}
+		// Those that fail again are not run again in the same call.
+		if n := again(engine.Query{}, false); n != runs {
+			t.Errorf("%d were run again", n)
+		}
+		synctest.Wait()
+		runner.mended.Store(true)
+		var started atomic.Int64
+		var all sync.WaitGroup
+		for range 4 { // at once
+			all.Go(func() { started.Add(int64(again(engine.Query{}, false))) })
+		}
+		all.Wait()
+		synctest.Wait()
+		if started.Load() != runs {
+			t.Errorf("%d were run again", started.Load())
+		}
+		if !reflect.DeepEqual(runner.told, want) {
+			t.Errorf("the agent was told %v", runner.told)
+		}
+		if n := again(engine.Query{}, false); n != 0 {
+			t.Errorf("%d were run again though none has failed since", n)
+		}
+	})
+}
+
+func TestRunningAllAgainEndsWhenTheQueueIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := new(moody)
+		c := config(runner)
+		e := start(t, c)
+		for i := range 300 {
+			submit(t, e, keeping("chat", fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		c.Runners = map[string]engine.Runner{"default": hang}
+		c.Limits.Queue = 50
+		e.Attach(c)
+		count, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, false)
+		if !errors.Is(err, engine.ErrQueueFull) || count.Started < 50 || count.Started > 51 {
+			t.Errorf("got %+v, %v", count, err)
+		}
+		// The rest is still there to be run again.
+		rest, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, true)
+		if err != nil || rest.Started != 300-count.Started {
+			t.Errorf("got %+v, %v", rest, err)
+		}
+	})
+}
+
+func TestHistoryThatIsSwitchedOffIsForgottenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var history atomic.Int64
+		history.Store(int64(time.Hour))
+		c := config(echo)
+		c.History = func() time.Duration { return time.Duration(history.Load()) }
+		e := start(t, c)
+		run := keeping("chat", "hello")
+		submit(t, e, run)
+		time.Sleep(5 * time.Minute)
+		if record := find(t, e, run.ID); record.Kept != engine.KeptWhole || record.Run.Message != "hello" {
+			t.Errorf("%q of the message is kept: %q", record.Kept, record.Run.Message)
+		}
+		history.Store(int64(engine.NoHistory))
+		e.Prune()
+		synctest.Wait()
+		if record := find(t, e, run.ID); record.Kept != engine.KeptNothing || record.Run.Message != "" {
+			t.Errorf("%q of the message is kept: %q", record.Kept, record.Run.Message)
+		}
+		// One that is accepted before and ends after it is forgotten in a minute.
+		late := keeping("chat", "hello")
+		submit(t, e, late)
+		time.Sleep(time.Minute + time.Second)
+		if record := find(t, e, late.ID); record.Kept != engine.KeptNothing || record.Status != engine.Completed {
+			t.Errorf("%q of the message is kept", record.Kept)
+		}
+	})
+}
+
+func TestALotOfHistoryIsPrunedBeforeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &tampered{Store: memory.New().Store()}
+		pruned := 0
+		store.prune = func(engine.Limits) (bool, error) {
+			pruned++
+			return false, nil
+		}
+		c := config(echo)
+		c.Limits.HistoryBytes = 16 << 20
+		e := startOn(t, store, c)
+		for i := range 40 { // 50 KB each
+			submit(t, e, keeping(fmt.Sprint(i), strings.Repeat("x", 50<<10)))
+		}
+		synctest.Wait()
+		if pruned != 1 {
+			t.Errorf("pruned %d times", pruned)
+		}
+	})
+}

@@ -1,0 +1,272 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var againChecks = []check{
+	{"a run that is run again names the new one", namesTheNewOne},
+	{"a run that is refused marks nothing", refusedMarksNothing},
+	{"a run is run again once, if that is asked for", runAgainOnce},
+	{"a run that is gone or has not ended is not marked", notMarked},
+	{"of many that run it again at once one does", onceAmongMany},
+	{"the oldest run is first, if that is asked for", oldestFirst},
+	{"a list from the oldest on has as many pages as it takes", oldestFirstInPages},
+}
+
+var durableAgainChecks = []check{
+	{"a run that was run again stays so", marksAreThere},
+}
+
+// againOf makes a run that is another one again.
+func againOf(first *engine.Run) *engine.Run {
+	run := withHistory(first.ChatID, first.History)
+	run.Message, run.AgainOf = first.Message, first.ID
+	return run
+}
+
+// tryAgain adds a run that is another one again, if that was not run again before.
+func (s *store) tryAgain(run *engine.Run) error {
+	return s.Runs().Add(s.t.Context(), run, engine.Terms{Once: true})
+}
+
+// againAs expects that a run was last run again as another one, nil for none.
+func (s *store) againAs(first, want *engine.Run) {
+	s.t.Helper()
+	id := ""
+	if want != nil {
+		id = want.ID
+	}
+	if got := s.get(first.ID).AgainAs; got != id {
+		s.t.Errorf("run %s was run again as %q, want %q", first.ID, got, id)
+	}
+}
+
+func namesTheNewOne(t *testing.T, s *store) {
+	first := fullRun(t, "a")
+	s.carryOut(first, endedAs(engine.Failed, engine.RunnerFailed))
+	s.againAs(first, nil)
+	want := s.get(first.ID)
+	var last *engine.Run
+	for range 3 { // without a word about it, as often as you like
+		last = againOf(first)
+		s.add(last)
+		s.againAs(first, last)
+		if got := s.get(last.ID).Run.AgainOf; got != first.ID {
+			t.Errorf("the new run is %q again", got)
+		}
+	}
+	want.AgainAs = last.ID
+	same(t, "the run that was run again", s.get(first.ID), want)
+	for _, record := range s.list(engine.Query{}) {
+		if record.AgainAs != "" {
+			t.Error("a list tells about it, which it need not")
+		}
+	}
+	// One that was run again is forgotten like all others.
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{Retention: time.Hour})
+	s.gone(first.ID)
+}
+
+func refusedMarksNothing(_ *testing.T, s *store) {
+	first := withHistory("a", time.Hour)
+	s.carryOut(first, endedAs(engine.Expired, ""))
+	s.addTo("a")
+	for _, once := range []bool{false, true} {
+		err := s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Limits: engine.Limits{Queue: 1}, Once: once})
+		if !errors.Is(err, engine.ErrQueueFull) {
+			s.t.Errorf("the queue is full: got %v", err)
+		}
+		err = s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Limits: engine.Limits{Chat: 1}, Once: once})
+		if !errors.Is(err, engine.ErrChatFull) {
+			s.t.Errorf("the queue of the chat is full: got %v", err)
+		}
+		err = s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Settings: 1, Once: once})
+		if !errors.Is(err, engine.ErrSettingsChanged) {
+			s.t.Errorf("the settings were changed: got %v", err)
+		}
+	}
+	s.againAs(first, nil)
+	if n := len(s.list(engine.Query{})); n != 2 {
+		s.t.Errorf("there are %d runs, want 2", n)
+	}
+}
+
+func runAgainOnce(t *testing.T, s *store) {
+	first := withHistory("a", time.Hour)
+	s.carryOut(first, endedAs(engine.TimedOut, ""))
+	again := againOf(first)
+	if err := s.tryAgain(again); err != nil {
+		t.Fatal(err)
+	}
+	s.againAs(first, again)
+	if err := s.tryAgain(againOf(first)); !errors.Is(err, engine.ErrRunAgain) {
+		t.Errorf("once more: got %v, want ErrRunAgain", err)
+	}
+	s.againAs(first, again)
+	s.lists(engine.Query{}, first, again)
+	// The new one can be run again itself, and the first one too, without Once.
+	s.end(s.claimFirst(again), endedAs(engine.Failed, engine.RunnerFailed))
+	second := againOf(again)
+	if err := s.tryAgain(second); err != nil {
+		t.Error(err)
+	}
+	s.againAs(again, second)
+	third := againOf(first)
+	s.add(third)
+	s.againAs(first, third)
+	if err := s.tryAgain(againOf(first)); !errors.Is(err, engine.ErrRunAgain) {
+		t.Errorf("once more: got %v, want ErrRunAgain", err)
+	}
+}
+
+func notMarked(t *testing.T, s *store) {
+	waiting := withHistory("a", time.Hour)
+	s.add(waiting)
+	for _, id := range []string{waiting.ID, uuid.Must(uuid.NewV7()).String(), "x", "\x00"} {
+		run := newRun("b")
+		run.AgainOf = id
+		if err := s.tryAgain(run); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%q again, once: got %v, want ErrNotFound", id, err)
+		}
+		s.add(run) // as often as you like
+		same(t, "AgainOf", s.get(run.ID).Run.AgainOf, id)
+	}
+	s.againAs(waiting, nil)
+	s.endQueued(waiting, endedAs(engine.Failed, ""))
+	s.againAs(waiting, nil)
+	again := againOf(waiting)
+	if err := s.tryAgain(again); err != nil {
+		t.Error(err)
+	}
+	s.againAs(waiting, again)
+}
+
+func onceAmongMany(t *testing.T, s *store) {
+	var firsts []*engine.Run
+	for i := range 20 {
+		run := withHistory(fmt.Sprint(i), time.Hour)
+		s.carryOut(run, endedAs(engine.Failed, ""))
+		firsts = append(firsts, run)
+	}
+	var started atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for _, first := range firsts {
+				switch err := s.tryAgain(againOf(first)); {
+				case err == nil:
+					started.Add(1)
+				case !errors.Is(err, engine.ErrRunAgain):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if started.Load() != int64(len(firsts)) {
+		t.Errorf("%d runs were started for %d", started.Load(), len(firsts))
+	}
+	if n := len(s.list(engine.Query{Status: engine.Queued})); n != len(firsts) {
+		t.Errorf("%d runs are queued", n)
+	}
+}
+
+// listsForward expects a query to find these runs, from the oldest on.
+func (s *store) listsForward(query engine.Query, runs ...*engine.Run) {
+	s.t.Helper()
+	query.OldestFirst = true
+	got, want := []string{}, []string{}
+	for _, record := range s.list(query) {
+		got = append(got, record.Run.ID)
+	}
+	for _, run := range runs {
+		want = append(want, run.ID)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("listing %+v: got %v, want %v", query, got, want)
+	}
+}
+
+func oldestFirst(t *testing.T, s *store) {
+	s.listsForward(engine.Query{})
+	runs := s.addTo("b", "a", "c", "a", "b")
+	s.listsForward(engine.Query{}, runs...)
+	claims := s.claimAll(runs[0], runs[1], runs[2])
+	s.end(claims[1], endedAs(engine.Failed, ""))
+	s.endQueued(runs[4], endedAs(engine.Failed, ""))
+	s.requeue(claims[2])
+	s.listsForward(engine.Query{}, runs...)
+	s.listsForward(engine.Query{ChatID: "a"}, runs[1], runs[3])
+	s.listsForward(engine.Query{UpTo: runs[2].ID}, runs[:3]...)
+	s.listsForward(engine.Query{UpTo: runs[4].ID}, runs...)
+	s.listsForward(engine.Query{UpTo: runs[3].ID, Status: engine.Failed}, claims[1].Run)
+	for _, query := range []engine.Query{{Cursor: "x"}, {UpTo: "x"}} {
+		query.OldestFirst, query.Limit = true, 10
+		if _, _, err := s.Runs().List(t.Context(), query); !errors.Is(err, engine.ErrCursor) {
+			t.Errorf("listing %+v: got %v, want ErrCursor", query, err)
+		}
+	}
+}
+
+func oldestFirstInPages(t *testing.T, s *store) {
+	var runs, failed []*engine.Run
+	for i := range 30 {
+		run := newRun(fmt.Sprint(i % 4))
+		s.add(run)
+		runs = append(runs, run)
+		if i%3 == 0 {
+			s.endQueued(run, endedAs(engine.Failed, ""))
+			failed = append(failed, run)
+		}
+	}
+	last := runs[len(runs)-1].ID
+	for _, limit := range []int{1, 2, 7, 29, 30, 31} {
+		s.listsForward(engine.Query{Limit: limit}, runs...)
+		s.listsForward(engine.Query{Limit: limit, UpTo: last}, runs...)
+		s.listsForward(engine.Query{Limit: limit, Status: engine.Failed}, failed...)
+		s.listsForward(engine.Query{Limit: limit, UpTo: runs[15].ID}, runs[:16]...)
+	}
+	// What comes while somebody goes through the pages is after them.
+	page, next, err := s.Runs().List(t.Context(), engine.Query{OldestFirst: true, UpTo: last, Limit: 20})
+	if err != nil || len(page) != 20 || next == "" {
+		t.Fatalf("got %d runs, %q, %v", len(page), next, err)
+	}
+	s.addTo("new", "new")
+	page, next, err = s.Runs().List(t.Context(), engine.Query{OldestFirst: true, UpTo: last, Limit: 20, Cursor: next})
+	if err != nil || len(page) != 10 || next != "" {
+		t.Errorf("got %d runs, %q, %v", len(page), next, err)
+	}
+}
+
+func marksAreThere(t *testing.T, s *store) {
+	first, other := withHistory("a", time.Hour), withHistory("b", time.Hour)
+	s.carryOut(first, endedAs(engine.Failed, ""))
+	s.carryOut(other, endedAs(engine.Failed, ""))
+	again := againOf(first)
+	if err := s.tryAgain(again); err != nil {
+		t.Fatal(err)
+	}
+	want := s.get(first.ID)
+	for range 2 {
+		s.reopen()
+		same(t, "the run that was run again", s.get(first.ID), want)
+		s.againAs(first, again)
+		s.againAs(other, nil)
+		if err := s.tryAgain(againOf(first)); !errors.Is(err, engine.ErrRunAgain) {
+			t.Errorf("once more: got %v, want ErrRunAgain", err)
+		}
+	}
+	s.claimThrough(again)
+}

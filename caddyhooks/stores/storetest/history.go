@@ -1,0 +1,347 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var historyChecks = []check{
+	{"a run keeps what it was told as long as it wants", keepsWhatItWasTold},
+	{"a run without history keeps nothing", keepsNothing},
+	{"what is too long is cut, and marked so", cutIfTooLong},
+	{"every run keeps it for its own time", ownTime},
+	{"the limit of time holds for all", limitOfTime},
+	{"without history all of it is forgotten at once", noHistory},
+	{"the oldest are forgotten when there is too much", limitOfBytes},
+	{"forgotten runs count no more", forgottenRunsCountNoMore},
+	{"a lot of it is forgotten in steps", historyInSteps},
+}
+
+// Those of stores that outlive their process.
+var durableHistoryChecks = []check{
+	{"what runs were told is there, and counts", historyIsThere},
+	{"what was forgotten stays so", forgottenHistoryStaysSo},
+}
+
+// withHistory makes a run that keeps what it was told.
+func withHistory(chat string, history time.Duration) *engine.Run {
+	run := newRun(chat)
+	run.History = history
+	return run
+}
+
+// tells expects that a run that has ended still has what it was told, all of it.
+func (s *store) tells(runs ...*engine.Run) {
+	s.t.Helper()
+	for _, run := range runs {
+		record := s.get(run.ID)
+		same(s.t, "Kept", record.Kept, engine.KeptWhole)
+		same(s.t, "what the run was told", record.Run.Told(), run.Told())
+	}
+}
+
+// tellsNothing expects that runs that have ended are there without what they were told.
+func (s *store) tellsNothing(runs ...*engine.Run) {
+	s.t.Helper()
+	for _, run := range runs {
+		record := s.get(run.ID)
+		same(s.t, "Kept", record.Kept, engine.KeptNothing)
+		same(s.t, "what the run was told", record.Run.Told(), engine.Told{})
+	}
+}
+
+func keepsWhatItWasTold(t *testing.T, s *store) {
+	limits := engine.Limits{Retention: 10 * time.Hour, History: 9 * time.Hour, HistoryBytes: 1 << 20}
+	full, empty, waiting := fullRun(t, "a"), withHistory("b", 5*time.Hour), fullRun(t, "c")
+	empty.Message = ""
+	s.add(full, empty, waiting)
+	s.advance(20 * time.Hour) // how long it waits is of no account
+	for _, claim := range s.claim(2) {
+		s.requeue(claim)
+	}
+	for _, claim := range s.claim(3) {
+		if claim.Run.ID == full.ID {
+			s.end(claim, endedWith(newDelivery(full, 0)))
+		} else {
+			s.requeue(claim)
+		}
+	}
+	s.endQueued(empty, endedAs(engine.Cancelled, ""))
+	s.endQueued(waiting, endedAs(engine.TimedOut, ""))
+	s.tells(full, empty, waiting)
+	s.advance(5*time.Hour - slack)
+	s.prune(limits)
+	s.tells(full, empty, waiting)
+	s.advance(2 * slack)
+	s.prune(limits)
+	s.tellsNothing(full, empty, waiting)
+	s.lists(engine.Query{}, full, empty, waiting)
+}
+
+func keepsNothing(t *testing.T, s *store) {
+	run := fullRun(t, "a")
+	run.History = 0
+	s.carryOut(run, ended())
+	s.tellsNothing(run)
+	s.prune(engine.Limits{History: time.Hour, HistoryBytes: 1})
+	s.prune(engine.Limits{History: engine.NoHistory})
+	s.status(run, engine.Completed, 1)
+}
+
+func cutIfTooLong(t *testing.T, s *store) {
+	object := func(size int) []byte { return []byte(`{"a":"` + strings.Repeat("x", size-8) + `"}`) }
+	const most = engine.MaxTold
+	for _, c := range []struct {
+		name             string
+		message          string
+		metadata, schema []byte
+		want             engine.Told
+	}{
+		{"as long as it may be", strings.Repeat("x", most-200), object(100), object(100),
+			engine.Told{Message: strings.Repeat("x", most-200), Metadata: object(100), Schema: object(100)}},
+		{"message", strings.Repeat("x", 3*most), nil, nil, engine.Told{Message: strings.Repeat("x", most), Cut: true}},
+		{"message of wide characters", "x" + strings.Repeat("𝄞", most), []byte("{ }"), object(100),
+			engine.Told{Message: "x" + strings.Repeat("𝄞", most/4-1), Metadata: []byte("{ }"), Cut: true}},
+		{"metadata", "x", object(most), object(100), engine.Told{Message: "x", Schema: object(100), Cut: true}},
+		{"schema", strings.Repeat("x", most-200), object(100), object(101),
+			engine.Told{Message: strings.Repeat("x", most-200), Metadata: object(100), Cut: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := s.in(t)
+			run := withHistory("a", time.Hour)
+			run.Message, run.Metadata, run.Schema = c.message, c.metadata, c.schema
+			s.carryOut(run, ended())
+			record := s.get(run.ID)
+			wantKept := engine.KeptWhole
+			if c.want.Cut {
+				wantKept = engine.KeptCut
+			}
+			same(t, "Kept", record.Kept, wantKept)
+			got := engine.Told{Message: record.Run.Message, Metadata: record.Run.Metadata, Schema: record.Run.Schema, Cut: c.want.Cut}
+			same(t, "what the run was told", got, c.want)
+		})
+	}
+}
+
+// The runs end in another order than they were added.
+func ownTime(_ *testing.T, s *store) {
+	limits := engine.Limits{Retention: 10 * time.Hour, History: 5 * time.Hour}
+	var runs []*engine.Run
+	for i, hours := range []time.Duration{3, 1, 3, 5, 1, 8} {
+		runs = append(runs, withHistory(fmt.Sprint(i), hours*time.Hour))
+	}
+	s.add(runs...)
+	for i := len(runs) - 1; i >= 0; i-- {
+		s.endQueued(runs[i], ended())
+		s.advance(time.Minute)
+	}
+	s.prune(limits)
+	s.tells(runs...)
+	minute := len(runs)
+	for _, c := range []struct {
+		minute int
+		left   []*engine.Run
+	}{
+		{60, runs},
+		{62, []*engine.Run{runs[0], runs[1], runs[2], runs[3], runs[5]}},
+		{65, []*engine.Run{runs[0], runs[2], runs[3], runs[5]}},
+		{182, []*engine.Run{runs[0], runs[2], runs[3], runs[5]}},
+		{184, []*engine.Run{runs[0], runs[3], runs[5]}},
+		{186, []*engine.Run{runs[3], runs[5]}},
+		{299, []*engine.Run{runs[3], runs[5]}},
+		{301, []*engine.Run{runs[3]}}, // the limit
+		{303, nil},
+	} {
+		s.advance(time.Duration(c.minute-minute) * time.Minute)
+		minute = c.minute
+		s.prune(limits)
+		left := map[string]bool{}
+		for _, run := range c.left {
+			left[run.ID] = true
+		}
+		for _, run := range runs {
+			if left[run.ID] {
+				s.tells(run)
+			} else {
+				s.tellsNothing(run)
+			}
+		}
+	}
+	s.lists(engine.Query{}, runs...)
+}
+
+func limitOfTime(_ *testing.T, s *store) {
+	long, short := withHistory("a", 100*time.Hour), withHistory("b", 2*time.Hour)
+	s.carryOut(long, ended())
+	s.carryOut(short, ended())
+	s.advance(time.Hour)
+	late := withHistory("c", 100*time.Hour)
+	s.carryOut(late, ended())
+	s.prune(engine.Limits{})
+	s.prune(engine.Limits{History: 90 * time.Minute})
+	s.tells(long, short, late)
+	s.prune(engine.Limits{History: 30 * time.Minute})
+	s.tellsNothing(long, short)
+	s.tells(late)
+	s.advance(99 * time.Hour)
+	s.prune(engine.Limits{}) // without a limit its own time counts
+	s.tells(late)
+	s.advance(2 * time.Hour)
+	s.prune(engine.Limits{})
+	s.tellsNothing(late)
+}
+
+func noHistory(_ *testing.T, s *store) {
+	runs := []*engine.Run{withHistory("a", time.Hour), withHistory("a", 100*time.Hour), withHistory("a", time.Hour)}
+	s.add(runs...)
+	for _, run := range runs[:2] {
+		s.end(s.claimFirst(run), ended())
+	}
+	s.prune(engine.Limits{History: engine.NoHistory})
+	s.tellsNothing(runs[:2]...)
+	// A run that has yet to be carried out has all it needs.
+	claim := s.claimFirst(runs[2])
+	same(s.t, "the message", claim.Run.Message, runs[2].Message)
+	s.end(claim, ended())
+	s.tells(runs[2])
+	s.prune(engine.Limits{History: engine.NoHistory})
+	s.tellsNothing(runs...)
+}
+
+// endMany ends runs with long messages, and returns them.
+func (s *store) endMany(n int, history time.Duration) (runs []*engine.Run) {
+	s.t.Helper()
+	for i := range n {
+		run := withHistory(fmt.Sprint("chat ", i), history)
+		run.Message = strings.Repeat("x", 1000)
+		s.add(run)
+		s.endQueued(run, ended())
+		s.advance(time.Millisecond)
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// keepsLatest expects that of runs with messages of 1000 bytes the latest ones still have them. How many fit in a limit is
+// not exact, since stores count in different ways.
+func (s *store) keepsLatest(n int, runs ...*engine.Run) {
+	s.t.Helper()
+	var kept int
+	for i, run := range runs {
+		switch s.get(run.ID).Kept {
+		case engine.KeptWhole:
+			kept++
+		default:
+			if kept > 0 {
+				s.t.Errorf("run %d has forgotten what it was told, and an older one has not", i)
+			}
+		}
+	}
+	if kept > n || kept < n*4/5 {
+		s.t.Errorf("%d runs have kept what they were told, want about %d", kept, n)
+	}
+}
+
+func limitOfBytes(_ *testing.T, s *store) {
+	runs := s.endMany(20, time.Hour)
+	s.prune(engine.Limits{HistoryBytes: 1 << 20})
+	s.tells(runs...)
+	s.prune(engine.Limits{HistoryBytes: 10_000})
+	s.keepsLatest(10, runs...)
+	s.lists(engine.Query{}, runs...)
+	more := s.endMany(5, 2*time.Hour)
+	s.tells(more...)
+	s.prune(engine.Limits{HistoryBytes: 10_000})
+	s.keepsLatest(10, append(runs, more...)...)
+	s.tells(more...)
+	s.prune(engine.Limits{HistoryBytes: 1})
+	s.tellsNothing(runs...)
+	s.tellsNothing(more...)
+	// Nothing is counted that is not there.
+	runs = s.endMany(8, time.Hour)
+	s.prune(engine.Limits{HistoryBytes: 10_000})
+	s.tells(runs...)
+}
+
+func forgottenRunsCountNoMore(_ *testing.T, s *store) {
+	for _, run := range s.endMany(20, 100*time.Hour) {
+		s.tells(run)
+	}
+	s.advance(2 * time.Hour)
+	limits := engine.Limits{Retention: time.Hour, HistoryBytes: 10_000}
+	s.prune(engine.Limits{Retention: time.Hour})
+	s.lists(engine.Query{})
+	runs := s.endMany(8, 100*time.Hour)
+	s.prune(limits)
+	s.tells(runs...)
+}
+
+func historyInSteps(t *testing.T, s *store) {
+	const workers, each = 16, 200
+	var enders sync.WaitGroup
+	for i := range workers {
+		enders.Go(func() {
+			for range each {
+				run := withHistory(fmt.Sprint("chat ", i), time.Hour+time.Duration(i%3))
+				if err := s.tryAdd(run, engine.Limits{}); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := s.Runs().End(t.Context(), queued(run), ended(), engine.Batch{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	enders.Wait()
+	s.advance(90 * time.Minute)
+	young := withHistory("young", time.Hour)
+	s.carryOut(young, ended())
+	s.prune(engine.Limits{Retention: 10 * time.Hour, History: 2 * time.Hour})
+	s.tells(young)
+	all := s.list(engine.Query{})
+	if len(all) != workers*each+1 {
+		t.Fatalf("there are %d runs", len(all))
+	}
+	for _, record := range all[1:] {
+		s.tellsNothing(record.Run)
+	}
+}
+
+func historyIsThere(t *testing.T, s *store) {
+	full := fullRun(t, "a")
+	s.carryOut(full, endedAs(engine.Failed, engine.RunnerFailed))
+	cut := withHistory("a", time.Hour)
+	cut.Message = strings.Repeat("ü", engine.MaxTold)
+	s.carryOut(cut, ended())
+	want, wantCut := s.get(full.ID), s.get(cut.ID)
+	same(t, "Kept", wantCut.Kept, engine.KeptCut)
+	runs := s.endMany(20, time.Hour)
+	for range 2 {
+		s.reopen()
+		same(t, "the run", s.get(full.ID), want)
+		same(t, "the run that was cut", s.get(cut.ID), wantCut)
+		s.tells(runs...)
+	}
+	s.prune(engine.Limits{HistoryBytes: 10_000})
+	s.keepsLatest(10, append([]*engine.Run{full, cut}, runs...)...)
+	s.advance(2 * time.Hour)
+	s.reopen()
+	s.prune(engine.Limits{})
+	s.tellsNothing(runs...)
+}
+
+func forgottenHistoryStaysSo(_ *testing.T, s *store) {
+	runs := s.endMany(10, time.Hour)
+	s.prune(engine.Limits{History: engine.NoHistory})
+	s.reopen()
+	s.tellsNothing(runs...)
+	more := s.endMany(8, time.Hour)
+	s.prune(engine.Limits{HistoryBytes: 10_000})
+	s.tells(more...)
+}
