@@ -40,6 +40,8 @@ type Engine struct {
 	callers map[string]chan Outcome  // of Do, by run: for an outcome that cannot be read from the store
 	sending map[*attempting]struct{} // deliveries that this node has claimed
 
+	expireAt atomic.Pointer[time.Time] // when it is planned to look for runs that waited too long
+
 	workerFree chan struct{} // a worker has gone, or there may be work for a new one
 	sendMore   chan struct{} // there may be deliveries to send, or room to send more
 	renewNow   chan struct{} // leases are to be renewed before their time
@@ -47,7 +49,6 @@ type Engine struct {
 	toldSince  atomic.Int64  // about how many bytes were added to the history since pruning was last asked for
 	attempts   atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
 	expireNow  chan struct{} // a run was accepted that has to be looked at earlier than planned
-	expireAt   atomic.Int64  // when it is planned to look for runs that waited too long, in nanoseconds since 1970
 	breakers   breakers
 	away       awayRunners
 	leases     leases

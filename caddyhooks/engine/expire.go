@@ -26,14 +26,15 @@ func (e *Engine) expire() {
 		}
 		wait := time.Second // if the store panics
 		e.protect("ending runs that waited too long", func() { wait = e.expireOverdue() })
-		e.expireAt.Store(time.Now().Add(wait).UnixNano())
+		next := time.Now().Add(wait)
+		e.expireAt.Store(&next)
 		timer.Reset(wait)
 	}
 }
 
 // expectExpiry sees to it that a run that was just accepted is looked at in time.
 func (e *Engine) expectExpiry(run *Run) {
-	if run.QueueTime > 0 && time.Now().Add(run.QueueTime).UnixNano() < e.expireAt.Load() {
+	if next := e.expireAt.Load(); run.QueueTime > 0 && next != nil && time.Until(*next) > run.QueueTime {
 		signal(e.expireNow)
 	}
 }

@@ -12,7 +12,8 @@ import (
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
-// clock, the store's: no method takes the time of day, and durations are counted from the moment of the call.
+// clock, the store's: no method takes the time of day, and durations are counted from the moment of the call. Somebody may
+// set that clock: as long as the data is open, nothing becomes due, overdue or lost by it, nor is put off.
 //
 // A claim is for a lease, and has a token that is never used again. A node that stood still for longer than its lease
 // finds that its token holds no more, and can end nothing that was given to another node.
@@ -198,9 +199,11 @@ func (l *Limits) HistoryOf(own time.Duration) time.Duration {
 	return min(own, l.History)
 }
 
-// KeyExpired reports whether the key of a run that was accepted at a time need not be known any more.
+// KeyExpired reports whether the key of a run that was accepted at a time need not be known any more. If that time is still
+// to come, then the clock has been set back since; it must not lie ahead by more than the age of a key, or the key could
+// stay for years.
 func (l *Limits) KeyExpired(acceptedAt, now time.Time) bool {
-	return l.KeyAge > 0 && now.Sub(acceptedAt) > l.KeyAge
+	return l.KeyAge > 0 && now.Sub(acceptedAt).Abs() > l.KeyAge
 }
 
 // Batch is how many runs to claim at most, and for how long they stay with their node unless it renews them.
@@ -226,6 +229,13 @@ type DeliveryBatch struct {
 	Host   string
 	DueFor time.Duration
 }
+
+// The longest pauses that an engine asks for, of a run before it is handed out again and of a delivery. If data that a store
+// opens has a longer one, then the clock was set back.
+const (
+	LongestRunPause      = longestRetryAfter
+	LongestDeliveryPause = 24 * time.Hour
+)
 
 // Throttle bounds the deliveries that are handed out to a host or to a chat of a channel. It replaces the one before it,
 // and is forgotten when nothing is pending for the host or the chat any more. The zero values lift it.

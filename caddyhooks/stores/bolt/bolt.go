@@ -97,7 +97,7 @@ type Database struct {
 	file      *os.File // that db writes to
 	broken    breakage
 	committer *committer
-	clock     local.Clock
+	clock     *local.Clock
 	nodes     *local.Nodes
 	outbox    *local.Outbox // the pending deliveries
 
@@ -121,13 +121,15 @@ type Database struct {
 }
 
 // Open opens a file, or makes a new one.
-func Open(path string) (*Database, error) {
-	db, c, err := openFile(path)
+func Open(path string) (*Database, error) { return open(path, new(local.Clock)) }
+
+func open(path string, clock *local.Clock) (*Database, error) {
+	db, c, err := openFile(path, clock)
 	if err != nil {
 		return nil, err
 	}
 	d := &Database{
-		db: db, file: c.file, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
+		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
 		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told,
 	}
 	d.broken.done = make(chan struct{})
@@ -139,7 +141,7 @@ func Open(path string) (*Database, error) {
 
 // Store opens the database for another node.
 func (d *Database) Store() engine.Store {
-	node := d.nodes.Join(d.clock.Now())
+	node := d.nodes.Join(d.clock.Steady())
 	d.nodes.TellClaimable() // there may be runs from before
 	return &store{d, node}
 }

@@ -23,7 +23,13 @@ import (
 
 func newBolt(t testing.TB, path string) *store {
 	t.Helper()
-	database, err := Open(path)
+	return newBoltAt(t, path, new(local.Clock))
+}
+
+// newBoltAt opens a file as a process does whose clock is not that of this one.
+func newBoltAt(t testing.TB, path string, clock *local.Clock) *store {
+	t.Helper()
+	database, err := open(path, clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,8 @@ type change struct {
 // transaction is a set of changes that are made together or not at all.
 type transaction struct {
 	tx       *bbolt.Tx
-	now      time.Time
+	now      time.Time // the time of day …
+	steady   time.Time // … and that of Clock.Steady
 	written  bool
 	failure  error    // that is not the fault of a single change
 	inEffect bool     // it failed, but can be read nevertheless
@@ -297,7 +298,7 @@ func (c *committer) settle(t *transaction, changes []*change, err error) {
 // write makes changes in a transaction and commits it. Nothing is rolled back after a panic: the database is not used again.
 func (c *committer) write(changes []*change) (t *transaction, err error) {
 	s := c.database
-	t = &transaction{now: s.clock.Now()}
+	t = &transaction{now: s.clock.Now(), steady: s.clock.Steady()}
 	if err := s.whenBroken(); err != nil {
 		return t, err
 	}
@@ -373,7 +374,7 @@ func (t *transaction) make(s *Database, changes []*change) {
 	for _, f := range t.last {
 		f()
 	}
-	if s.nodes.Shared() && s.queue.Ready(t.now) {
+	if s.nodes.Shared() && s.queue.Ready(t.steady) {
 		s.nodes.TellClaimable() // others may have a free worker
 	}
 }

@@ -15,16 +15,15 @@ func TestBoltKeepsTheContractOfStores(t *testing.T) {
 		storetest.Options{
 			Reopen: func(t *testing.T, s engine.Store) engine.Store {
 				old := s.(*store)
-				path, ahead := old.db.Path(), time.Until(old.clock.Now())
+				path := old.db.Path()
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				reopened := newBolt(t, path)
-				reopened.clock.Advance(ahead)
-				return reopened
+				return newBoltAt(t, path, old.clock)
 			},
 			Join:      func(_ *testing.T, s engine.Store) engine.Store { return s.(*store).Store() },
 			Advance:   func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Advance(d) },
+			SetClock:  func(_ *testing.T, s engine.Store, d time.Duration) { s.(*store).clock.Set(d) },
 			IDsAscend: true,
 		})
 }

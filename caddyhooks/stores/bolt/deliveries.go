@@ -15,20 +15,20 @@ import (
 )
 
 func (s deliveries) Claim(ctx context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
-	now := s.clock.Now()
-	taken, wait := s.outbox.Take(s.node, batch, now)
-	due, err = s.readTaken(ctx, taken, now)
+	taken, wait := s.outbox.Take(s.node, batch, s.clock.Steady())
+	due, err = s.readTaken(ctx, taken)
 	return due, wait, err
 }
 
 // readTaken reads deliveries that were taken from the outbox. If that fails then they are back in it. A file with a pending
 // delivery that is damaged would be refused when it is opened again, so nothing more is added to it.
-func (s deliveries) readTaken(ctx context.Context, taken []local.Taken, now time.Time) ([]*engine.Delivery, error) {
+func (s deliveries) readTaken(ctx context.Context, taken []local.Taken) ([]*engine.Delivery, error) {
 	if len(taken) == 0 {
 		return nil, nil
 	}
 	var read []*engine.Delivery
 	var gone []local.DeliveryKey
+	now := s.clock.Now()
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		for _, t := range taken {
 			data := tx.Bucket(outboxBucket).Get(t.Key[:])
@@ -56,7 +56,7 @@ func (s deliveries) readTaken(ctx context.Context, taken []local.Taken, now time
 }
 
 func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
-	return s.outbox.Renew(held, s.clock.Now().Add(lease)), nil
+	return s.outbox.Renew(held, s.clock.Steady().Add(lease)), nil
 }
 
 func (s deliveries) Settle(ctx context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
@@ -64,8 +64,11 @@ func (s deliveries) Settle(ctx context.Context, d *engine.Delivery, pause time.D
 	if err != nil {
 		return engine.ErrClaimLost
 	}
-	now := s.clock.Now()
-	settled := d.Settled(pause, now)
+	now := s.clock.Steady()
+	settled, again := d.Settled(pause, s.clock.Now()), now.Add(pause)
+	if pause == 0 {
+		again = s.clock.Past(settled.Due)
+	}
 	data := encodeDelivery(settled)
 	if _, due := s.outbox.Finish(key, d.Token, throttles, now); due {
 		s.nodes.TellOthersDue(s.node)
@@ -78,7 +81,7 @@ func (s deliveries) Settle(ctx context.Context, d *engine.Delivery, pause time.D
 		if settled.Status == engine.Pending {
 			t.put(outboxBucket, key[:], seal(key[:], data))
 			t.reported = append(t.reported, func() {
-				s.outbox.Add(settled.Destination(), key, settled.Due)
+				s.outbox.Add(settled.Destination(), key, again)
 				s.nodes.TellOthersDue(s.node)
 			})
 			return nil
@@ -147,9 +150,9 @@ func (s deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, err
 		d = found.Retried(t.now)
 		t.delete(deadBucket, key[:])
 		t.put(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
-		to, due := d.Destination(), d.Due
+		to := d.Destination()
 		t.after = append(t.after, func() {
-			s.outbox.Add(to, key, due)
+			s.outbox.Add(to, key, t.steady)
 			s.outbox.Unthrottle(to)
 			s.nodes.TellDue()
 		})
@@ -174,10 +177,10 @@ func (s deliveries) Drop(ctx context.Context, id string) error {
 
 // takeBack keeps a delivery from being handed out while a change of it is written, unless it has been already.
 func (s deliveries) takeBack(t *transaction, key local.DeliveryKey, d *engine.Delivery) error {
-	if s.outbox.RemoveWaiting(key, t.now) {
-		to, due := d.Destination(), d.Due
+	if due, waited := s.outbox.RemoveWaiting(key, t.steady); waited {
+		to := d.Destination()
 		t.undo = append(t.undo, func() { s.outbox.Add(to, key, due) })
-	} else if s.outbox.IsClaimed(key, t.now) {
+	} else if s.outbox.IsClaimed(key, t.steady) {
 		return engine.ErrUnderWay
 	}
 	return nil

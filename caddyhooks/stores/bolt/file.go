@@ -55,6 +55,7 @@ var (
 
 // contents is what is read of a file before it is used.
 type contents struct {
+	clock    *local.Clock
 	nodes    *local.Nodes
 	ids      local.IDs
 	queue    *local.Queue
@@ -67,7 +68,7 @@ type contents struct {
 }
 
 // openFile opens a database file for a store, or makes a new one. A file that cannot be used is left as it is.
-func openFile(path string) (db *bbolt.DB, c *contents, err error) {
+func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("opening store %s: %w", path, explain(err))
@@ -79,7 +80,7 @@ func openFile(path string) (db *bbolt.DB, c *contents, err error) {
 	if err := migrateFile(path, migrations); err != nil {
 		return nil, nil, err
 	}
-	if c, err = inspectFile(path); err != nil {
+	if c, err = inspectFile(path, clock); err != nil {
 		return nil, nil, err
 	}
 	options := boltOptions(false)
@@ -336,9 +337,9 @@ func readFile(path string, read func(*bbolt.Tx) error) error {
 }
 
 // inspectFile reads what is unfinished. It takes as long as there is of that, whatever else is in the file.
-func inspectFile(path string) (*contents, error) {
+func inspectFile(path string, clock *local.Clock) (*contents, error) {
 	nodes := new(local.Nodes)
-	c := &contents{nodes: nodes, queue: local.NewQueue(nodes), outbox: local.NewOutbox()}
+	c := &contents{clock: clock, nodes: nodes, queue: local.NewQueue(nodes), outbox: local.NewOutbox()}
 	err := readFile(path, c.begin)
 	for from := []byte{}; err == nil && from != nil; {
 		// Each part is read through a map of its own, or the whole file would count as memory of this process.
@@ -390,7 +391,7 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 		if len(key) != len(uuid.UUID{}) {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
-		entry, toldApart, err := entryOf(uuid.UUID(key), value)
+		entry, toldApart, err := entryOf(uuid.UUID(key), value, c.clock)
 		if err != nil {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
@@ -427,6 +428,7 @@ func (c *contents) readRest(tx *bbolt.Tx) error {
 		if err != nil || len(key) != len(uuid.UUID{}) {
 			return fmt.Errorf("wait of run %x: %w", key, errDamaged)
 		}
+		wait.Due = c.clock.Due(wait.Due, engine.LongestRunPause)
 		if id := uuid.UUID(key); c.queue.Has(id) {
 			c.queue.SetWait(id, wait)
 		}
@@ -443,7 +445,7 @@ func (c *contents) readRest(tx *bbolt.Tx) error {
 		if err != nil {
 			return fmt.Errorf("delivery %x: %w", key, err)
 		}
-		c.outbox.Add(d.Destination(), local.DeliveryKey(key), d.Due)
+		c.outbox.Add(d.Destination(), local.DeliveryKey(key), c.clock.Due(d.Due, engine.LongestDeliveryPause))
 		return nil
 	})
 }

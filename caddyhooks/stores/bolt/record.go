@@ -361,7 +361,7 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether what it is told
 // is apart.
-func entryOf(id uuid.UUID, data []byte) (entry local.Entry, toldApart bool, err error) {
+func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, toldApart bool, err error) {
 	var run engine.Run
 	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
 		switch n {
@@ -378,7 +378,7 @@ func entryOf(id uuid.UUID, data []byte) (entry local.Entry, toldApart bool, err 
 		}
 		return true
 	})
-	return local.EntryOf(id, &run), toldApart, err
+	return local.EntryOf(id, &run, clock.Past(run.AcceptedAt)), toldApart, err
 }
 
 func encodeWait(wait local.Wait) []byte {

@@ -18,6 +18,7 @@ import (
 
 func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) error {
 	added.AcceptedAt = s.clock.Now()
+	accepted := s.clock.Steady()
 	run := *added // the caller may have gone by the time it is written
 	data, told := encodeRun(&run)
 	var id uuid.UUID
@@ -50,7 +51,7 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 		if run.Key != nil {
 			s.putKey(t, id, &run, terms.Limits)
 		}
-		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, &run)))
+		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, &run, accepted)))
 		return nil
 	}})
 	if err == nil {
@@ -61,8 +62,8 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 
 func (s runs) Claim(ctx context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
 	s.mu.Lock()
-	idle := !s.queue.ReadyFor(batch, s.clock.Now())
-	wait = s.queue.UntilDue(s.clock.Now())
+	idle := !s.queue.ReadyFor(batch, s.clock.Steady())
+	wait = s.queue.UntilDue(s.clock.Steady())
 	s.mu.Unlock()
 	if idle {
 		return nil, wait, nil
@@ -77,7 +78,7 @@ func (s runs) Claim(ctx context.Context, batch engine.Batch) (claims []*engine.C
 
 // claim takes runs from the queue and writes down that they are started.
 func (d *Database) claim(t *transaction, node *local.Node, batch engine.Batch) []local.Claimed {
-	claimed, undo := d.queue.Claim(node, batch, t.now)
+	claimed, undo := d.queue.Claim(node, batch, t.steady, t.now)
 	t.undo = append(t.undo, undo)
 	for _, c := range claimed {
 		t.put(startsBucket, c.ID[:], encodeStarts(c.Attempt))
@@ -94,7 +95,7 @@ func (s runs) readClaimed(ctx context.Context, claimed []local.Claimed) ([]*engi
 		return nil, nil
 	}
 	var claims []*engine.Claim
-	now := s.clock.Now()
+	now := s.clock.Steady()
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(runsBucket)
 		for _, c := range claimed {
@@ -122,7 +123,7 @@ func (s runs) readClaimed(ctx context.Context, claimed []local.Claimed) ([]*engi
 func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until := s.clock.Now().Add(lease)
+	until := s.clock.Steady().Add(lease)
 	s.node.KeepAlive(until)
 	lost, cancelled = s.queue.Renew(claims, until)
 	return lost, cancelled, nil
@@ -189,7 +190,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 	for _, d := range record.Deliveries {
 		key := local.NewDeliveryKey(id, d.Index)
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
-		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, d.Due) })
+		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
 	}
 	s.ending[id] = place
 	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
@@ -214,8 +215,9 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	} else {
 		t.delete(startsBucket, id[:])
 	}
-	t.undo = append(t.undo, s.queue.Requeue(id, end, t.now))
+	t.undo = append(t.undo, s.queue.Requeue(id, end, t.steady))
 	if wait, waits := s.queue.WaitOf(id); waits && end.WaitingFor != "" {
+		wait.Due = t.now.Add(end.Pause)
 		t.put(waitsBucket, id[:], seal(id[:], encodeWait(wait)))
 	}
 	return nil
@@ -240,7 +242,7 @@ func (s runs) Resume(ctx context.Context, runners ...string) error {
 
 func (s runs) Overdue(ctx context.Context, most int) ([]*engine.Run, time.Duration, error) {
 	s.mu.Lock()
-	ids, wait := s.queue.Overdue(s.clock.Now(), most)
+	ids, wait := s.queue.Overdue(s.clock.Steady(), most)
 	s.mu.Unlock()
 	if len(ids) == 0 {
 		return nil, wait, nil

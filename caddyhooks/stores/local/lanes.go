@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"hash/maphash"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -48,7 +49,8 @@ type lane struct {
 
 type place struct {
 	id         uuid.UUID
-	deadline   int64 // of an Entry
+	accepted   int64 // of an Entry
+	deadline   int64 // likewise
 	lane       uint32
 	prev, next uint32
 	expiry     uint32 // where its deadline is in the heap, counted from 1
@@ -63,7 +65,9 @@ type Entry struct {
 	Chat   string
 	Runner string // that is to carry it out
 
-	// Deadline is when the run is overdue if it is still queued, in nanoseconds since 1970; 0 is never.
+	// Accepted is when the run was accepted, in nanoseconds since 1970 by Clock.Steady.
+	Accepted int64
+	// Deadline is when the run is overdue if it is still queued, likewise; 0 is never.
 	Deadline int64
 }
 
@@ -115,7 +119,7 @@ func (l *Lanes) Push(e Entry) (ready bool) {
 		l.init()
 	}
 	li := l.laneOf(l.hash(e.Chat))
-	l.insert(place{id: e.ID, lane: li, runner: l.runnerNumber(e.Runner), deadline: e.Deadline}, 0)
+	l.insert(place{id: e.ID, lane: li, runner: l.runnerNumber(e.Runner), accepted: e.Accepted, deadline: e.Deadline}, 0)
 	l.expect(e.ID)
 	return l.offer(li)
 }
@@ -268,7 +272,7 @@ func (l *Lanes) Undo(removed Removed) {
 		l.init()
 	}
 	li := l.laneOf(removed.chat)
-	p := place{id: removed.id, lane: li, runner: removed.runner, deadline: removed.deadline, waiting: removed.waiting}
+	p := place{id: removed.id, lane: li, runner: removed.runner, accepted: removed.accepted, deadline: removed.deadline, waiting: removed.waiting}
 	if !removed.queued {
 		l.places[removed.id] = l.place.add(p)
 		l.lane.at(li).held = true
@@ -317,6 +321,11 @@ func (l *Lanes) Wake(id uuid.UUID) {
 func (l *Lanes) Waits(id uuid.UUID) bool {
 	pi := l.places[id]
 	return pi != 0 && l.place.at(pi).waiting
+}
+
+// accepted is when a run was accepted that is here.
+func (l *Lanes) accepted(id uuid.UUID) time.Time {
+	return time.Unix(0, l.place.at(l.places[id]).accepted)
 }
 
 // RunnerOf is the runner of a run that is here.

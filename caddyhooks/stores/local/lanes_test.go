@@ -211,7 +211,7 @@ func TestAVeryLongQueueTimeIsForEver(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for queueTime, want := range map[time.Duration]bool{0: false, time.Second: true, 99 * 365 * 24 * time.Hour: true, 1<<63 - 1: false} {
-		entry := EntryOf(uuid.New(), &engine.Run{AcceptedAt: now, QueueTime: queueTime})
+		entry := EntryOf(uuid.New(), &engine.Run{QueueTime: queueTime}, now)
 		if got := entry.Deadline > now.UnixNano(); got != want || entry.Deadline < 0 {
 			t.Errorf("a queue time of %s ends at %d", queueTime, entry.Deadline)
 		}

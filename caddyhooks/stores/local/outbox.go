@@ -45,7 +45,7 @@ func (k DeliveryKey) Index() int { return int(k[16]) }
 
 // Outbox knows the deliveries that are pending, and hands out those that are due: the one that has been due for longest
 // first, no more of one host at once than its share, and one at a time of a chat. Deliveries that cannot be handed out for
-// now cost nothing, however many there are. It is safe for use by many goroutines.
+// now cost nothing, however many there are. It is safe for use by many goroutines. Its times are those of Clock.Steady.
 type Outbox struct {
 	mu      sync.Mutex
 	pending map[DeliveryKey]*pending
@@ -423,17 +423,17 @@ func (o *Outbox) forget(p *pending) {
 	o.reorder(p.chat)
 }
 
-// RemoveWaiting forgets a delivery unless it is claimed, and reports whether it was there.
-func (o *Outbox) RemoveWaiting(key DeliveryKey, now time.Time) bool {
+// RemoveWaiting forgets a delivery unless it is claimed, and reports when it was due and whether it was there.
+func (o *Outbox) RemoveWaiting(key DeliveryKey, now time.Time) (due time.Time, was bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.expire(now)
 	p := o.pending[key]
 	if p == nil || p.state != waiting {
-		return false
+		return due, false
 	}
 	o.forget(p)
-	return true
+	return p.due, true
 }
 
 // IsClaimed reports whether a delivery is with a node.

@@ -226,7 +226,7 @@ func (c *outboxComparison) change(key DeliveryKey, d *plainDelivery) (did string
 		return fmt.Sprint("remove ", key[0])
 	case 13:
 		waits := d != nil && d.state == waiting
-		if got := o.RemoveWaiting(key, c.now); got != waits {
+		if _, got := o.RemoveWaiting(key, c.now); got != waits {
 			c.t.Fatalf("removing %d if it waits: got %t", key[0], got)
 		}
 		if waits {

@@ -13,6 +13,8 @@ import (
 //
 // Most changes return an undo function, for a store that has to write the change down as well and may fail to. Of several
 // changes the last must be undone first.
+//
+// Its times are those of Clock.Steady, but for those that are said to be the time of day.
 type Queue struct {
 	nodes    *Nodes
 	lanes    Lanes
@@ -38,22 +40,23 @@ type Claimed struct {
 	ID        uuid.UUID
 	Token     string
 	Attempt   int
-	StartedAt time.Time
+	StartedAt time.Time     // the time of day
+	Waited    time.Duration // since the run was accepted
 	Waits     int
 }
 
 // Claim is the claim on a run.
 func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
 	return &engine.Claim{Run: run, Token: c.Token, Attempt: c.Attempt, StartedAt: c.StartedAt,
-		Waited: c.StartedAt.Sub(run.AcceptedAt), Waits: c.Waits, Awaited: awaited}
+		Waited: c.Waited, Waits: c.Waits, Awaited: awaited}
 }
 
-// EntryOf is the entry of a run in the lanes.
-func EntryOf(id uuid.UUID, run *engine.Run) Entry {
-	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner}
+// EntryOf is the entry of a run in the lanes, which was accepted at a steady time.
+func EntryOf(id uuid.UUID, run *engine.Run, accepted time.Time) Entry {
+	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner, Accepted: accepted.UnixNano()}
 	const forEver = 100 * 365 * 24 * time.Hour // its end could not be told in nanoseconds
 	if run.QueueTime > 0 && run.QueueTime < forEver {
-		e.Deadline = run.AcceptedAt.Add(run.QueueTime).UnixNano()
+		e.Deadline = accepted.Add(run.QueueTime).UnixNano()
 	}
 	return e
 }
@@ -141,8 +144,8 @@ func (q *Queue) SetStarts(id uuid.UUID, starts int) {
 	q.setDeadline(id)
 }
 
-// Claim hands out runs to a node.
-func (q *Queue) Claim(node *Node, batch engine.Batch, now time.Time) (claims []Claimed, undo func()) {
+// Claim hands out runs to a node. They are started at a time of day.
+func (q *Queue) Claim(node *Node, batch engine.Batch, now, startedAt time.Time) (claims []Claimed, undo func()) {
 	q.expire(now)
 	taken := make([]int, len(batch.Bounds))
 	skip := skipFull(batch, taken)
@@ -157,8 +160,9 @@ func (q *Queue) Claim(node *Node, batch engine.Batch, now time.Time) (claims []C
 			}
 		}
 		h := &holding{
-			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: now, Waits: q.waits[id].count()},
-			node:    node, expires: now.Add(batch.Lease),
+			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: startedAt,
+				Waited: now.Sub(q.lanes.accepted(id)), Waits: q.waits[id].count()},
+			node: node, expires: now.Add(batch.Lease),
 		}
 		delete(q.starts, id)
 		delete(q.requeued, id)

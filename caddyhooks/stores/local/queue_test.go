@@ -111,12 +111,12 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			chat := fmt.Sprint("chat ", rnd.IntN(6))
 			if len(p.runs) < 40 {
 				r := &plainRun{id: id, chat: chat, runner: runners[rnd.IntN(len(runners))]}
-				run := &engine.Run{ChatID: chat, Runner: r.runner, AcceptedAt: now}
+				run := &engine.Run{ChatID: chat, Runner: r.runner}
 				if rnd.IntN(2) == 0 {
 					run.QueueTime = time.Duration(1+rnd.IntN(60)) * time.Second
 					r.deadline = now.Add(run.QueueTime)
 				}
-				q.Push(EntryOf(id, run))
+				q.Push(EntryOf(id, run, now))
 				p.runs = append(p.runs, r)
 			}
 		case 2, 3:
@@ -142,7 +142,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 			if got := q.ReadyFor(batch, now); got != (min(batch.Max, ready) > 0) {
 				t.Fatalf("step %d: ready for a batch: %t", step, got)
 			}
-			claimed, undo := q.Claim(all[rnd.IntN(len(all))], batch, now)
+			claimed, undo := q.Claim(all[rnd.IntN(len(all))], batch, now, now)
 			if rnd.IntN(10) == 0 { // it could not be written down
 				undo()
 				for _, c := range claimed {

@@ -25,19 +25,18 @@ func (d *Data) delivery(key local.DeliveryKey) (record *run, found *engine.Deliv
 func (s deliveries) Claim(_ context.Context, batch engine.DeliveryBatch) (due []*engine.Delivery, wait time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.clock.Now()
-	taken, wait := s.outbox.Take(s.node, batch, now)
+	taken, wait := s.outbox.Take(s.node, batch, s.clock.Steady())
 	for _, t := range taken {
 		_, d := s.delivery(t.Key)
 		given := *d
-		given.Token, given.TriedAt = t.Token, now
+		given.Token, given.TriedAt = t.Token, s.clock.Now()
 		due = append(due, &given)
 	}
 	return due, wait, nil
 }
 
 func (s deliveries) Renew(_ context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
-	return s.outbox.Renew(held, s.clock.Now().Add(lease)), nil
+	return s.outbox.Renew(held, s.clock.Steady().Add(lease)), nil
 }
 
 func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Duration, throttles ...engine.Throttle) error {
@@ -47,7 +46,7 @@ func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Dur
 	if err != nil {
 		return engine.ErrClaimLost
 	}
-	now := s.clock.Now()
+	now := s.clock.Steady()
 	record, known := s.delivery(key)
 	holds, due := s.outbox.Finish(key, d.Token, throttles, now)
 	switch {
@@ -57,15 +56,19 @@ func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Dur
 	default:
 		return engine.ErrClaimLost
 	}
-	s.replace(key, record, d.Settled(pause, now))
+	settled, again := d.Settled(pause, s.clock.Now()), now.Add(pause)
+	if pause == 0 {
+		again = s.clock.Past(settled.Due)
+	}
+	s.replace(key, record, settled, again)
 	if due || d.Status == engine.Pending {
 		s.nodes.TellOthersDue(s.node)
 	}
 	return nil
 }
 
-// replace puts a delivery in the place of the known one, or none if it is nil.
-func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Delivery) {
+// replace puts a delivery in the place of the known one, or none if it is nil. If it is pending, it is due at a time.
+func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Delivery, due time.Time) {
 	d.bytes -= record.size()
 	i := slices.IndexFunc(record.Deliveries, func(d *engine.Delivery) bool { return d.Index == key.Index() })
 	if delivery != nil {
@@ -75,7 +78,7 @@ func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Deli
 	}
 	d.bytes += record.size()
 	if delivery != nil && delivery.Status == engine.Pending {
-		d.outbox.Add(delivery.Destination(), key, delivery.Due)
+		d.outbox.Add(delivery.Destination(), key, due)
 	} else {
 		d.outbox.Remove(key)
 	}
@@ -106,7 +109,7 @@ func (s deliveries) Retry(_ context.Context, id string) (*engine.Delivery, error
 	}
 	retried := d.Retried(s.clock.Now())
 	s.outbox.Unthrottle(d.Destination())
-	s.replace(key, record, retried)
+	s.replace(key, record, retried, s.clock.Steady())
 	s.nodes.TellDue()
 	given := *retried
 	return &given, nil
@@ -119,7 +122,7 @@ func (s deliveries) Drop(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	s.replace(key, record, nil)
+	s.replace(key, record, nil, time.Time{})
 	return nil
 }
 
@@ -134,7 +137,7 @@ func (d *Data) unsent(id string) (key local.DeliveryKey, record *run, found *eng
 		err = engine.ErrNotFound
 	case found.Status == engine.Delivered:
 		err = engine.ErrDelivered
-	case found.Status == engine.Pending && d.outbox.IsClaimed(key, d.clock.Now()):
+	case found.Status == engine.Pending && d.outbox.IsClaimed(key, d.clock.Steady()):
 		err = engine.ErrUnderWay
 	}
 	return key, record, found, err

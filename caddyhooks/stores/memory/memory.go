@@ -85,7 +85,7 @@ func New() *Data {
 }
 
 // Store opens the data for another node.
-func (d *Data) Store() engine.Store { return &store{d, d.nodes.Join(d.clock.Now())} }
+func (d *Data) Store() engine.Store { return &store{d, d.nodes.Join(d.clock.Steady())} }
 
 // store is one node's opening of the data.
 type store struct {
@@ -165,7 +165,7 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 	if added.Key != nil {
 		s.addKey(added, terms.Limits)
 	}
-	s.queue.Push(local.EntryOf(id, added))
+	s.queue.Push(local.EntryOf(id, added, s.clock.Steady()))
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (s runs) Claim(_ context.Context, batch engine.Batch) (claims []*engine.Cla
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	claims = s.claim(batch)
-	return claims, s.queue.UntilDue(s.clock.Now()), nil
+	return claims, s.queue.UntilDue(s.clock.Steady()), nil
 }
 
 func (s runs) Resume(_ context.Context, runners ...string) error {
@@ -203,7 +203,7 @@ func (s runs) Resume(_ context.Context, runners ...string) error {
 func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids, wait := s.queue.Overdue(s.clock.Now(), most)
+	ids, wait := s.queue.Overdue(s.clock.Steady(), most)
 	for _, id := range ids {
 		overdue = append(overdue, s.runs[id].Run)
 	}
@@ -211,8 +211,8 @@ func (s runs) Overdue(_ context.Context, most int) (overdue []*engine.Run, wait 
 }
 
 func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
-	now := s.clock.Now()
-	claimed, _ := s.queue.Claim(s.node, batch, now)
+	now := s.clock.Steady()
+	claimed, _ := s.queue.Claim(s.node, batch, now, s.clock.Now())
 	for _, c := range claimed {
 		run := s.runs[c.ID].Run
 		claims = append(claims, c.Claim(run, s.nodes.Awaits(run, s.node, now)))
@@ -223,7 +223,7 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until := s.clock.Now().Add(lease)
+	until := s.clock.Steady().Add(lease)
 	s.node.KeepAlive(until)
 	lost, cancelled = s.queue.Renew(claims, until)
 	return lost, cancelled, nil
@@ -236,7 +236,7 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	ended := s.runs[id]
 	switch {
 	case holds && end.Requeue && claim.Token != "":
-		s.queue.Requeue(id, end, s.clock.Now())
+		s.queue.Requeue(id, end, s.clock.Steady())
 	case holds && !end.Requeue:
 		s.end(id, claim, end)
 	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:
@@ -245,7 +245,7 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 		return nil, engine.ErrClaimLost
 	}
 	claims := s.claim(next)
-	if s.nodes.Shared() && s.queue.Ready(s.clock.Now()) {
+	if s.nodes.Shared() && s.queue.Ready(s.clock.Steady()) {
 		s.nodes.TellClaimable() // others may have a free worker
 	}
 	return claims, nil
@@ -272,7 +272,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	for _, d := range end.Deliveries {
 		d = d.Created(now)
 		ended.Deliveries = append(ended.Deliveries, d)
-		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), d.Due)
+		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), s.clock.Steady())
 	}
 	ended.told = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()

@@ -18,6 +18,10 @@ type Options struct {
 	// set it back, and the clocks of other stores stay as they are.
 	Advance func(t *testing.T, s engine.Store, d time.Duration)
 
+	// SetClock sets the clock of the store's data forward or back, as somebody may set that of a machine, though no time
+	// passes. It is nil for stores whose clock nobody sets.
+	SetClock func(t *testing.T, s engine.Store, d time.Duration)
+
 	// Reopen closes a store and opens the same data again. It is nil for stores that do not outlive their process.
 	Reopen func(t *testing.T, s engine.Store) engine.Store
 
@@ -63,6 +67,12 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 	if options.Reopen != nil {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks})
+	}
+	if options.SetClock != nil {
+		concerns = append(concerns, concern{"SetClock", setClockChecks})
+		if options.Reopen != nil {
+			concerns = append(concerns, concern{"DurableSetClock", durableSetClockChecks})
+		}
 	}
 	if options.IDsAscend {
 		concerns = append(concerns, concern{"IDs", ascendingIDChecks})
