@@ -217,11 +217,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		defer entry.write()
 	}
 	if active == nil {
-		writeError(w, errStarting, in.log)
+		writeError(w, r, errStarting, in.log)
 		return nil
 	}
 	if err := h.serve(w, r, active, strings.TrimPrefix(rest, "/")); err != nil {
-		writeError(w, err, in.log)
+		writeError(w, r, err, in.log)
 	}
 	return nil
 }

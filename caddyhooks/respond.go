@@ -46,7 +46,7 @@ var (
 const statusCallerGone = 499
 
 // writeError answers with an error. An error of the service itself is logged, and the caller gets no details of it.
-func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
+func writeError(w http.ResponseWriter, r *http.Request, err error, log *zap.Logger) {
 	var a *httpError
 	var field *fieldError
 	var away *engine.AwayError
@@ -75,8 +75,9 @@ func writeError(w http.ResponseWriter, err error, log *zap.Logger) {
 		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
 	}
 	h := w.Header()
-	if a.abandonsBody {
-		// Otherwise net/http would wait for the rest of the body, without a limit.
+	if a.abandonsBody && r.ProtoMajor == 1 {
+		// Otherwise net/http would wait for the rest of the body, without a limit. From HTTP/2 on, the rest of one body is in
+		// nobody's way, and HTTP/3 forbids the header.
 		h.Set("Connection", "close")
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	}
