@@ -1,0 +1,300 @@
+package bolt
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+var kills = flag.Int("kills", 10, "how often a process is killed in each test of kills")
+
+// childFile tells a process of these tests that it is to be killed, and the file to work on until then.
+const childFile = "HOOKS_TEST_CHILD_FILE"
+
+// child starts this very test in another process, which says "begin" when it is about to. It is killed after a time from
+// then on, unless it has ended. What else it said is returned, and how long it took.
+func child(t *testing.T, path string, killAfter time.Duration) (said []string, took time.Duration, killed bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), childFile+"="+path)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var began time.Time
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // what is not a whole line was not said
+		}
+		if line == "begin\n" {
+			began = time.Now()
+			defer time.AfterFunc(killAfter, func() { _ = cmd.Process.Kill() }).Stop()
+		}
+		said = append(said, strings.TrimSuffix(line, "\n"))
+	}
+	err = cmd.Wait()
+	if err != nil && cmd.ProcessState.Exited() {
+		t.Fatalf("the child failed: %v\n%s", err, strings.Join(said, "\n"))
+	}
+	return said, time.Since(began), err != nil
+}
+
+// veteran is what is in a file that has been used for long.
+type veteran struct{ ended, queued int }
+
+// write makes the file. Half of the runs that have ended, long ago, have a delivery that arrived, and one that was given up
+// at the same time. Every hundredth has one that is pending.
+func (v veteran) write(t *testing.T, path string) {
+	t.Helper()
+	s := newBolt(t, path)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids local.IDs
+	longAgo := time.Now().Add(-30 * 24 * time.Hour)
+	err = db.Update(func(tx *bbolt.Tx) error {
+		var err error
+		put := func(bucket, key, value []byte) { err = errors.Join(err, tx.Bucket(bucket).Put(key, seal(key, value))) }
+		for i := range v.ended + v.queued {
+			id, idErr := ids.Next(longAgo)
+			err = errors.Join(err, idErr)
+			run := testRun(fmt.Sprint("chat ", i), strings.Repeat("x", 200))
+			run.ID, run.AcceptedAt = id.String(), longAgo
+			data, _ := encodeRun(run) // what it is told is short, and so is in it
+			if i >= v.ended {
+				put(runsBucket, id[:], data)
+				continue
+			}
+			put(endedBucket, id[:], encodeEnded(&engine.Record{Run: run, Attempts: 1, StartedAt: longAgo, FinishedAt: longAgo,
+				Outcome: engine.Outcome{Status: engine.Completed, Text: "hi", HasText: true}}, "token"))
+			deliver := func(index int, bucket []byte, status engine.DeliveryStatus) {
+				key := local.NewDeliveryKey(id, index)
+				put(bucket, key[:], encodeDelivery(&engine.Delivery{ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index,
+					Callback: "https://example.com/", Status: status, TriedAt: longAgo, CreatedAt: longAgo, Due: longAgo}))
+			}
+			if i%2 == 0 {
+				deliver(0, settledBucket, engine.Delivered)
+				deliver(1, deadBucket, engine.Dead)
+			}
+			if i%100 == 0 {
+				deliver(2, outboxBucket, engine.Pending)
+			}
+			keyID := newTestKey(i)
+			err = errors.Join(err, tx.Bucket(keyRunsBucket).Put(id[:], keyID[:]),
+				tx.Bucket(keysBucket).Put(keyID[:], append(id[:len(id):len(id)], seal(keyID[:], data)...)))
+		}
+		return errors.Join(err, tx.Bucket(metaBucket).Put(keyCountKey, binary.AppendUvarint(nil, uint64(v.ended))))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newTestKey(i int) (key [32]byte) {
+	binary.BigEndian.PutUint64(key[:], uint64(i)*0x9E3779B97F4A7C15)
+	return key
+}
+
+// inside looks into a file that no process has open.
+func inside(t *testing.T, path string, look func(tx *bbolt.Tx) error) {
+	t.Helper()
+	if err := readFile(path, look); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(tx *bbolt.Tx, bucket []byte) (n int) {
+	_ = tx.Bucket(bucket).ForEach(func(_, _ []byte) error {
+		n++
+		return nil
+	})
+	return n
+}
+
+func TestKilledWhileMigrating(t *testing.T) {
+	if path := os.Getenv(childFile); path != "" {
+		fmt.Println("begin")
+		database, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = database.Store().Close()
+		return
+	}
+	dir := t.TempDir()
+	old, path := filepath.Join(dir, "old.db"), filepath.Join(dir, "hooks.db")
+	v := veteran{ended: 10_000, queued: 1000}
+	v.write(t, old)
+	db, err := bbolt.Open(old, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		err := tx.Bucket(deadBucket).ForEach(func(key, value []byte) error { return tx.Bucket(settledBucket).Put(key, value) })
+		return errors.Join(err, toFirstLayout(tx))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	copyFile(t, old, path)
+	_, all, killed := child(t, path, time.Minute)
+	if killed {
+		t.Fatal("migrating takes too long")
+	}
+	after := map[int]int{} // the layouts of files whose process was killed
+	for range *kills {
+		copyFile(t, old, path)
+		for range 2 { // the second process begins where the first one stopped
+			if _, _, killed := child(t, path, rand.N(all)); killed {
+				inside(t, path, func(tx *bbolt.Tx) error {
+					version, err := versionOf(tx)
+					after[version]++
+					return err
+				})
+			}
+		}
+		s := newBolt(t, path)
+		if size := s.queue.Size(); size.Queued != v.queued {
+			t.Errorf("%d runs are queued, want %d", size.Queued, v.queued)
+		}
+		if size := s.outbox.Size(); size.Pending != v.ended/100 {
+			t.Errorf("%d deliveries are pending, want %d", size.Pending, v.ended/100)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		inside(t, path, func(tx *bbolt.Tx) error {
+			version, err := versionOf(tx)
+			settled, dead, ended, keys := count(tx, settledBucket), count(tx, deadBucket), count(tx, endedBucket), count(tx, keysBucket)
+			if version != layoutVersion || settled != v.ended/2 || dead != v.ended/2 || ended != v.ended || keys != v.ended {
+				t.Errorf("layout %d has %d settled deliveries, %d dead ones, %d runs that have ended and %d keys", version, settled, dead, ended, keys)
+			}
+			return errors.Join(err, checkPages(tx))
+		})
+	}
+	t.Logf("migrating takes %v; layouts of the files of killed processes: %v", all, after)
+	if len(after) == 0 {
+		t.Error("no process was killed")
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKilledWhilePruning(t *testing.T) {
+	if path := os.Getenv(childFile); path != "" {
+		pruneUntilKilled(t, path)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	v := veteran{ended: 20_000, queued: 500}
+	v.write(t, path)
+	var accepted []string
+	var left []int
+	for range *kills {
+		said, _, killed := child(t, path, rand.N(500*time.Millisecond))
+		if !killed {
+			t.Fatalf("the child ended by itself: %s", said)
+		}
+		for _, line := range said {
+			if id, ok := strings.CutPrefix(line, "accepted "); ok {
+				accepted = append(accepted, id)
+			}
+		}
+		s := newBolt(t, path)
+		if queued := s.queue.Size().Queued; queued < v.queued+len(accepted) {
+			t.Errorf("%d runs are queued, want at least %d", queued, v.queued+len(accepted))
+		}
+		for _, id := range accepted {
+			if !s.queue.Has(uuid.MustParse(id)) {
+				t.Fatalf("run %s was accepted and is gone", id)
+			}
+		}
+		if size := s.outbox.Size(); size.Pending != v.ended/100 {
+			t.Errorf("%d deliveries are pending, want %d", size.Pending, v.ended/100)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		inside(t, path, func(tx *bbolt.Tx) error {
+			left = append(left, count(tx, endedBucket))
+			for _, bucket := range [][]byte{settledBucket, deadBucket, outboxBucket} {
+				_ = tx.Bucket(bucket).ForEach(func(key, _ []byte) error {
+					if tx.Bucket(endedBucket).Get(key[:16]) == nil {
+						t.Fatalf("a delivery in %s has no run any more", bucket)
+					}
+					return nil
+				})
+			}
+			keys, noted := count(tx, keysBucket), binaryOf(tx.Bucket(metaBucket).Get(keyCountKey))
+			if keys != noted || keys != count(tx, keyRunsBucket) {
+				t.Errorf("there are %d keys, %d by run, and noted are %d", keys, count(tx, keyRunsBucket), noted)
+			}
+			return checkPages(tx)
+		})
+	}
+	t.Logf("%d runs accepted meanwhile; left of those that had ended after each kill: %v", len(accepted), left)
+	if len(accepted) == 0 || left[len(left)-1] == v.ended {
+		t.Error("that was not enough to tell")
+	}
+}
+
+func binaryOf(data []byte) int {
+	n, _ := binary.Uvarint(data)
+	return int(n)
+}
+
+// pruneUntilKilled prunes while runs are accepted, and says which.
+func pruneUntilKilled(t *testing.T, path string) {
+	s := newBolt(t, path)
+	fmt.Println("begin")
+	go func() {
+		for {
+			if _, err := s.Prune(context.Background(), engine.Limits{Retention: time.Second, KeyAge: time.Second}); err != nil {
+				fmt.Println("pruning:", err)
+				os.Exit(1)
+			}
+		}
+	}()
+	for i := 0; ; i++ {
+		run := testRun(fmt.Sprint("new chat ", i), "hello")
+		if err := s.Runs().Add(context.Background(), run, engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("accepted " + run.ID)
+	}
+}
