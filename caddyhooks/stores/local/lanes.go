@@ -10,7 +10,7 @@ import (
 
 // Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
 // first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
-// memory share it. It takes about 150 bytes a run, in memory that the garbage collector need not look into. All operations
+// memory share it. It takes about 160 bytes a run, in memory that the garbage collector need not look into. All operations
 // but Undo take constant time, and those on deadlines the logarithm of their number. It is not safe for concurrent use.
 //
 // Lanes that are ready are listed by the runner of their first run, since a runner that is away must not be in the way of
@@ -259,10 +259,45 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 		delete(l.lanes, ln.chat)
 		l.lane.free(li)
 	}
-	if len(l.places) == 0 && l.place.used > 64*slabPiece {
-		*l = Lanes{seed: l.seed, runners: l.runners, ready: make([]readyList, len(l.runners))} // gives back what a long queue took
+	if l.place.used > 64*slabPiece && len(l.places) < int(l.place.used/8) {
+		l.compact()
 	}
 	return removed
+}
+
+// compact gives back the memory of a queue that was much longer once. Otherwise a busy server, whose queue is never quite
+// empty, would keep it for ever: neither maps nor slabs become smaller.
+func (l *Lanes) compact() {
+	before := *l
+	*l = Lanes{seed: l.seed, runners: l.runners, ready: make([]readyList, len(l.runners)), queued: l.queued, offers: l.offers}
+	if len(before.places) == 0 {
+		return
+	}
+	l.lanes = make(map[uint64]uint32, len(before.lanes))
+	l.places = make(map[uuid.UUID]uint32, len(before.places))
+	lanes, places := map[uint32]uint32{0: 0}, map[uint32]uint32{0: 0} // the new index by the old one
+	for chat, old := range before.lanes {
+		lanes[old] = l.lane.add(*before.lane.at(old))
+		l.lanes[chat] = lanes[old]
+	}
+	for id, old := range before.places {
+		places[old] = l.place.add(*before.place.at(old))
+		l.places[id] = places[old]
+	}
+	for _, li := range l.lanes {
+		ln := l.lane.at(li)
+		ln.first, ln.last, ln.prev, ln.next = places[ln.first], places[ln.last], lanes[ln.prev], lanes[ln.next]
+	}
+	for _, pi := range l.places {
+		p := l.place.at(pi)
+		p.lane, p.prev, p.next = lanes[p.lane], places[p.prev], places[p.next]
+	}
+	for n, list := range before.ready {
+		l.ready[n] = readyList{lanes[list.first], lanes[list.last]}
+	}
+	for _, d := range before.deadlines {
+		l.deadlines = append(l.deadlines, deadline{d.at, places[d.place]})
+	}
 }
 
 // Undo takes back a Done, and must do so before anything else that happened to the chat in between, other than by Push,

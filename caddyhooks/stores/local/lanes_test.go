@@ -57,6 +57,9 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 	}
 	for step := range 200_000 {
 		chat := fmt.Sprint("chat ", random.IntN(20))
+		if step%997 == 0 {
+			lanes.compact()
+		}
 		pushes := 3
 		if step/10_000%2 == 1 {
 			pushes = 1 // let it run empty from time to time
@@ -175,12 +178,44 @@ func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
 	for _, id := range all {
 		lanes.Done(id)
 	}
-	if lanes.places != nil || lanes.deadlines != nil || lanes.Queued() != 0 {
+	if lanes.place.used > 16*slabPiece || cap(lanes.deadlines) > 32*slabPiece || lanes.Queued() != 0 {
 		t.Error("the empty lanes still hold their memory")
 	}
 	if lanes.Push(Entry{ID: all[0], Chat: "chat"}); lanes.Queued() != 1 {
 		t.Error("and cannot be used again")
 	}
+}
+
+// A busy server always has some run in its queue.
+func TestLanesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
+	var lanes Lanes
+	var ids IDs
+	var all []uuid.UUID
+	for i := range 70 * slabPiece {
+		id, err := ids.Next(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes.Push(Entry{ID: id, Chat: fmt.Sprint("chat ", i%(60*slabPiece)), Deadline: int64(i + 1)})
+		all = append(all, id)
+	}
+	popped, _, _ := lanes.Pop(nil)
+	if popped != all[0] {
+		t.Fatal("the first run is not the first one")
+	}
+	for _, id := range all[3 : len(all)-3] {
+		lanes.Done(id)
+	}
+	if lanes.place.used > 16*slabPiece {
+		t.Errorf("%d places are kept for %d runs", lanes.place.used, len(lanes.places))
+	}
+	for _, id := range append(all[1:3], all[len(all)-3:]...) {
+		if next, _, ok := lanes.Pop(nil); !ok || next != id {
+			t.Errorf("the next run is %v, want %v", next, id)
+		}
+		lanes.Done(id)
+	}
+	lanes.Done(popped)
 }
 
 func TestIDsAreInOrderEvenIfTheClockIsNot(t *testing.T) {

@@ -102,6 +102,9 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 	}
 	runners := []string{"", "one", "two"}
 	for step := range steps {
+		if step%503 == 0 {
+			q.lanes.compact()
+		}
 		switch rnd.IntN(10) {
 		case 0, 1:
 			id, err := ids.Next(now)
