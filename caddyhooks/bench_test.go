@@ -285,7 +285,7 @@ func fillStore(b *testing.B, path string, n int) {
 			for left.Add(-1) >= 0 {
 				err := store.Runs().Add(b.Context(), &engine.Run{
 					ChatID: "hook:" + uuid.NewString(), Hook: "agent", Action: engine.Agent, MemoryPreset: "disabled",
-					Message: "look at the disk of web-3", Timeout: time.Hour,
+					Message: "look at the disk of web-3", Timeout: time.Hour, QueueTime: 24 * time.Hour,
 				}, engine.Terms{})
 				if err != nil {
 					b.Error(err)

@@ -65,7 +65,7 @@ type veteran struct{ ended, queued int }
 
 // write makes the file. Half of the runs that have ended, long ago, have a delivery that arrived, and one that was given up
 // at the same time. Every hundredth has one that is pending.
-func (v veteran) write(t *testing.T, path string) {
+func (v veteran) write(t testing.TB, path string) {
 	t.Helper()
 	s := newBolt(t, path)
 	if err := s.Close(); err != nil {
@@ -84,7 +84,7 @@ func (v veteran) write(t *testing.T, path string) {
 			id, idErr := ids.Next(longAgo)
 			err = errors.Join(err, idErr)
 			run := testRun(fmt.Sprint("chat ", i), strings.Repeat("x", 200))
-			run.ID, run.AcceptedAt = id.String(), longAgo
+			run.ID, run.AcceptedAt, run.QueueTime = id.String(), longAgo, 365*24*time.Hour
 			data, _ := encodeRun(run) // what it is told is short, and so is in it
 			if i >= v.ended {
 				put(runsBucket, id[:], data)
