@@ -53,6 +53,7 @@ type Outbox struct {
 	hosts   map[string]*host
 	ready   timeQueue[*host] // those with something to hand out, by when that can be
 	count   uint64           // of all deliveries, chats and hosts there have been
+	most    int              // pending there were
 	expiry  time.Time        // no lease is over before
 }
 
@@ -82,6 +83,7 @@ const (
 type host struct {
 	name     string
 	chats    map[string]*chat
+	most     int                  // chats there were
 	ready    timeQueue[*chat]     // those with a delivery to hand out, by when that can be
 	byDue    timeQueue[chatByDue] // those with a delivery that waits, by when it is due
 	underWay int
@@ -189,6 +191,7 @@ func (o *Outbox) reorder(c *chat) {
 	}
 	if c.pending == 0 {
 		delete(h.chats, c.name)
+		h.chats = shrunk(h.chats, &h.most)
 	}
 	o.reorderHost(h)
 }
@@ -417,6 +420,7 @@ func (o *Outbox) Remove(key DeliveryKey) {
 func (o *Outbox) forget(p *pending) {
 	o.leave(p)
 	delete(o.pending, p.key)
+	o.pending = shrunk(o.pending, &o.most)
 	delete(o.claimed, p.key)
 	p.chat.pending--
 	p.chat.waiting.remove(p)

@@ -367,3 +367,30 @@ func (c *outboxComparison) compareCounts(did string) {
 		c.t.Fatalf("after %s there are %d hosts and %d chats, want %d and %d", did, len(o.hosts), known, len(hosts), len(chats))
 	}
 }
+
+// A receiver may have been away while a million deliveries to it came together.
+func TestOutboxGivesBackMemoryThoughSomeDeliveriesStay(t *testing.T) {
+	o := NewOutbox()
+	var ids IDs
+	now := time.Now()
+	var keys []DeliveryKey
+	for i := range 10 * shrinkAbove {
+		id, err := ids.Next(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, NewDeliveryKey(id, 0))
+		o.Add(engine.Destination{Host: "channel/chats", Chat: fmt.Sprint(i)}, keys[i], now)
+	}
+	for _, key := range keys[1:] {
+		o.Remove(key)
+	}
+	h := o.hosts["channel/chats"]
+	if o.most > 2*shrinkAbove || h.most > 2*shrinkAbove || cap(h.ready.entries) > 2*shrinkAbove || cap(h.byDue.entries) > 2*shrinkAbove {
+		t.Errorf("one delivery takes the place of %d, %d, %d and %d", o.most, h.most, cap(h.ready.entries), cap(h.byDue.entries))
+	}
+	taken, _ := o.Take(new(Nodes).Join(now), engine.DeliveryBatch{Max: 10, Lease: time.Minute}, now)
+	if len(taken) != 1 || taken[0].Key != keys[0] {
+		t.Errorf("handed out are %v", taken)
+	}
+}

@@ -70,6 +70,9 @@ func (h *timeHeap[T]) Pop() any {
 	popped := (*h)[last]
 	(*h)[last] = entry[T]{}
 	*h = (*h)[:last]
+	if cap(*h) > shrinkAbove && last < cap(*h)/8 {
+		*h = append(make(timeHeap[T], 0, 2*last), *h...)
+	}
 	*popped.thing.place() = 0
 	return popped
 }
