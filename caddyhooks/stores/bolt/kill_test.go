@@ -24,15 +24,21 @@ import (
 
 var kills = flag.Int("kills", 10, "how often a process is killed in each test of kills")
 
-// childFile tells a process of these tests that it is to be killed, and the file to work on until then.
-const childFile = "HOOKS_TEST_CHILD_FILE"
+// isChild is in the environment of a process of these tests that is to be killed. It works on killedFile in the directory that
+// it is started in.
+const isChild, killedFile = "HOOKS_TEST_CHILD", "hooks.db"
 
 // child starts this very test in another process, which says "begin" when it is about to. It is killed after a time from
 // then on, unless it has ended. What else it said is returned, and how long it took.
-func child(t *testing.T, path string, killAfter time.Duration) (said []string, took time.Duration, killed bool) {
+func child(t *testing.T, dir string, killAfter time.Duration) (said []string, took time.Duration, killed bool) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), childFile+"="+path)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), isChild+"=yes")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -137,9 +143,9 @@ func count(tx *bbolt.Tx, bucket []byte) (n int) {
 }
 
 func TestKilledWhileMigrating(t *testing.T) {
-	if path := os.Getenv(childFile); path != "" {
+	if os.Getenv(isChild) != "" {
 		fmt.Println("begin")
-		database, err := Open(path)
+		database, err := Open(killedFile)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +153,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	old, path := filepath.Join(dir, "old.db"), filepath.Join(dir, "hooks.db")
+	old, path := filepath.Join(dir, "old.db"), filepath.Join(dir, killedFile)
 	v := veteran{ended: 10_000, queued: 1000}
 	v.write(t, old)
 	db, err := bbolt.Open(old, 0o600, nil)
@@ -163,7 +169,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 	}
 
 	copyFile(t, old, path)
-	_, all, killed := child(t, path, time.Minute)
+	_, all, killed := child(t, dir, time.Minute)
 	if killed {
 		t.Fatal("migrating takes too long")
 	}
@@ -171,7 +177,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 	for range *kills {
 		copyFile(t, old, path)
 		for range 2 { // the second process begins where the first one stopped
-			if _, _, killed := child(t, path, rand.N(all)); killed {
+			if _, _, killed := child(t, dir, rand.N(all)); killed {
 				inside(t, path, func(tx *bbolt.Tx) error {
 					version, err := versionOf(tx)
 					after[version]++
@@ -216,17 +222,18 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 func TestKilledWhilePruning(t *testing.T) {
-	if path := os.Getenv(childFile); path != "" {
-		pruneUntilKilled(t, path)
+	if os.Getenv(isChild) != "" {
+		pruneUntilKilled(t)
 		return
 	}
-	path := filepath.Join(t.TempDir(), "hooks.db")
+	dir := t.TempDir()
+	path := filepath.Join(dir, killedFile)
 	v := veteran{ended: 20_000, queued: 500}
 	v.write(t, path)
 	var accepted []string
 	var left []int
 	for range *kills {
-		said, _, killed := child(t, path, rand.N(500*time.Millisecond))
+		said, _, killed := child(t, dir, rand.N(500*time.Millisecond))
 		if !killed {
 			t.Fatalf("the child ended by itself: %s", said)
 		}
@@ -279,8 +286,8 @@ func binaryOf(data []byte) int {
 }
 
 // pruneUntilKilled prunes while runs are accepted, and says which.
-func pruneUntilKilled(t *testing.T, path string) {
-	s := newBolt(t, path)
+func pruneUntilKilled(t *testing.T) {
+	s := newBolt(t, killedFile)
 	fmt.Println("begin")
 	go func() {
 		for {
