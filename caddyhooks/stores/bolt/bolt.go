@@ -110,6 +110,10 @@ type Database struct {
 	// The revision in the file.
 	savedRevision atomic.Int64
 
+	idleReaders chan reading
+	readers     atomic.Int32  // that are idle
+	closing     chan struct{} // closed with the database
+
 	// Only for the committer.
 	keyCount      int
 	toldBytes     int64 // what counts for the limit of the history
@@ -133,9 +137,10 @@ func open(path string, clock *local.Clock) (*Database, error) {
 		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told,
 	}
 	d.broken.done = make(chan struct{})
+	d.idleReaders, d.closing = make(chan reading), make(chan struct{})
 	d.savedRevision.Store(c.revision)
-	d.noteFreelistSize(c.txID)
 	d.committer = newCommitter(d)
+	d.noteFreelistSize(c.txID)
 	return d, nil
 }
 
@@ -176,6 +181,7 @@ func (s *store) Close() error {
 // close closes the file, or leaves it alone if the database is broken.
 func (d *Database) close() error {
 	err := d.committer.close()
+	close(d.closing)
 	if d.whenBroken() == nil {
 		err = errors.Join(err, d.safely(d.db.Close))
 	}

@@ -30,6 +30,7 @@ func (d *Database) breakDown(cause any, stack []byte) error {
 			Stack:  stack,
 		}
 		close(d.broken.done)
+		d.committer.abandon(d.broken.err)
 	})
 	return d.broken.err
 }
@@ -61,10 +62,14 @@ func (d *Database) view(ctx context.Context, read func(*bbolt.Tx) error) error {
 	if err := d.whenBroken(); err != nil {
 		return err
 	}
-	result := make(chan error, 1)
-	go func() { result <- d.safely(func() error { return d.db.View(read) }) }()
+	job := reading{read, make(chan error, 1)}
 	select {
-	case err := <-result:
+	case d.idleReaders <- job:
+	default:
+		go d.reader(job)
+	}
+	select {
+	case err := <-job.result:
 		return err
 	case <-d.broken.done:
 		return d.broken.err
@@ -72,6 +77,36 @@ func (d *Database) view(ctx context.Context, read func(*bbolt.Tx) error) error {
 		return ctx.Err()
 	}
 }
+
+// reading is a read for a reader.
+type reading struct {
+	read   func(*bbolt.Tx) error
+	result chan error
+}
+
+// reader reads, and then waits for more to read: a new goroutine for every read would have to grow its stack each time. A
+// few of them wait at most.
+func (d *Database) reader(job reading) {
+	for {
+		err := d.safely(func() error { return d.db.View(job.read) })
+		idle := d.readers.Add(1) <= maxIdleReaders && d.whenBroken() == nil
+		job.result <- err
+		if !idle {
+			d.readers.Add(-1)
+			return
+		}
+		select {
+		case job = <-d.idleReaders:
+			d.readers.Add(-1)
+		case <-d.closing:
+			return
+		case <-d.broken.done:
+			return
+		}
+	}
+}
+
+const maxIdleReaders = 16
 
 // abandon closes the file of a broken database, so that it can be opened again. The database itself cannot be closed: it
 // might wait for its own locks. What it has mapped stays so, since somebody may still be reading.

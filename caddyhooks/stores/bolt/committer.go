@@ -28,6 +28,7 @@ type committer struct {
 	mu      sync.Mutex
 	news    sync.Cond // there are changes, or there will be no more
 	waiting []*change
+	writing []*change // what was taken from waiting last
 	closed  bool
 
 	pause time.Duration // after a transaction that failed
@@ -47,10 +48,14 @@ type change struct {
 	node  *local.Node // that claims
 	size  int         // about how many bytes it writes
 
-	claims []local.Claimed
-	err    error
-	done   chan struct{}
-	left   bool // nobody waits for it any more; under the committer's lock
+	claims  []local.Claimed
+	claimed []storedRun // the same as they are in the file
+	err     error
+
+	done  chan struct{} // closed when it was made or refused, or the database broke
+	over  bool          // done is closed; under the committer's lock, like left
+	left  bool          // nobody waits for it any more
+	never error         // the database broke before it was made
 }
 
 // transaction is a set of changes that are made together or not at all.
@@ -93,12 +98,9 @@ func (c *committer) do(ctx context.Context, ch *change) error {
 	if err := c.queue(ch); err != nil {
 		return err
 	}
-	broken := c.database.broken.done
 	select {
 	case <-ch.done:
-		return ch.err
-	case <-broken:
-		return c.leave(ch, c.database.broken.err)
+		return ch.result()
 	case <-ctx.Done():
 	}
 	if c.withdraw(ch) {
@@ -108,12 +110,31 @@ func (c *committer) do(ctx context.Context, ch *change) error {
 	defer timer.Stop()
 	select {
 	case <-ch.done:
-		return ch.err
-	case <-broken:
-		return c.leave(ch, c.database.broken.err)
+		return ch.result()
 	case <-timer.C:
 		return c.leave(ch, ctx.Err())
 	}
+}
+
+// result is how a change went that is done.
+func (ch *change) result() error {
+	if ch.never != nil {
+		return ch.never
+	}
+	return ch.err
+}
+
+// abandon tells all who wait that the database is broken. The committer may never come back to do so.
+func (c *committer) abandon(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range append(c.waiting, c.writing...) {
+		if ch != nil && !ch.over {
+			ch.never, ch.over, ch.left = err, true, true
+			close(ch.done)
+		}
+	}
+	c.waiting = nil
 }
 
 // maxWrite is how long a caller whose context is done waits for a transaction that is just being written. Most disks need
@@ -122,11 +143,11 @@ const maxWrite = 3 * time.Second
 
 // queue has a change wait for the next transaction.
 func (c *committer) queue(ch *change) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.database.whenBroken(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.closed {
 		return errClosed
 	}
@@ -151,13 +172,10 @@ func (c *committer) withdraw(ch *change) bool {
 
 // leave ends the wait for a change, whatever becomes of it.
 func (c *committer) leave(ch *change, why error) error {
-	c.withdraw(ch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-ch.done:
-		return ch.err // it was made at the same moment
-	default:
+	if ch.over {
+		return ch.result() // it was made at the same moment
 	}
 	ch.left = true
 	return why
@@ -215,9 +233,8 @@ func (c *committer) next() []*change {
 		runtime.Gosched()
 		c.mu.Lock()
 	}
-	changes := c.waiting
-	c.waiting = nil
-	return changes
+	c.writing, c.waiting = c.waiting, nil
+	return c.writing
 }
 
 // commit makes changes in one transaction and tells who waits for them.
@@ -256,7 +273,10 @@ func (c *committer) report(changes []*change, err error) {
 		if ch.left {
 			unclaimed = append(unclaimed, ch.claims...)
 		}
-		close(ch.done)
+		if !ch.over {
+			ch.over = true
+			close(ch.done)
+		}
 	}
 	c.mu.Unlock()
 	if len(unclaimed) > 0 {
@@ -368,7 +388,7 @@ func (t *transaction) make(s *Database, changes []*change) {
 	}
 	for _, ch := range changes {
 		if ch.err == nil && ch.claim.Max > 0 {
-			ch.claims = s.claim(t, ch.node, ch.claim)
+			s.claim(t, ch)
 		}
 	}
 	for _, f := range t.last {

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -57,15 +58,35 @@ func decodeTold(id uuid.UUID, data []byte) (told engine.Told, err error) {
 	return told, err
 }
 
-// readRun reads a run that has not ended, with what it is told.
-func readRun(tx *bbolt.Tx, id uuid.UUID, data []byte) (*engine.Record, error) {
-	record, err := decodeRun(id, data)
-	if err != nil || !isToldApart(data) {
+// storedRun is a run that has not ended as it is in the file, and what it is told if that is apart.
+type storedRun struct{ data, told []byte }
+
+// copyRun copies a run, so that it can be read when the transaction is over. The committer has more to do than to read it.
+func copyRun(t *transaction, id uuid.UUID) (run storedRun) {
+	run.data = bytes.Clone(t.bucket(runsBucket).Get(id[:]))
+	if isToldApart(run.data) {
+		run.told = bytes.Clone(t.bucket(toldBucket).Get(id[:]))
+	}
+	return run
+}
+
+func (r storedRun) decode(id uuid.UUID) (*engine.Record, error) {
+	record, err := decodeRun(id, r.data)
+	if err != nil || !isToldApart(r.data) {
 		return record, err
 	}
-	told, err := decodeTold(id, tx.Bucket(toldBucket).Get(id[:]))
+	told, err := decodeTold(id, r.told)
 	record.Run.Message, record.Run.Metadata, record.Run.Schema = told.Message, told.Metadata, told.Schema
 	return record, err
+}
+
+// readRun reads a run that has not ended, with what it is told.
+func readRun(tx *bbolt.Tx, id uuid.UUID, data []byte) (*engine.Record, error) {
+	run := storedRun{data: data}
+	if isToldApart(data) {
+		run.told = tx.Bucket(toldBucket).Get(id[:])
+	}
+	return run.decode(id)
 }
 
 // readTold completes the record of a run that has ended with what it was told.

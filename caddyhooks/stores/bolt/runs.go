@@ -72,50 +72,37 @@ func (s runs) Claim(ctx context.Context, batch engine.Batch) (claims []*engine.C
 	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, 0, err
 	}
-	claims, err = s.readClaimed(ctx, ch.claims)
+	claims, err = s.claimsOf(ch)
 	return claims, wait, err
 }
 
-// claim takes runs from the queue and writes down that they are started.
-func (d *Database) claim(t *transaction, node *local.Node, batch engine.Batch) []local.Claimed {
-	claimed, undo := d.queue.Claim(node, batch, t.steady, t.now)
+// claim takes runs from the queue for a change, and writes down that they are started.
+func (d *Database) claim(t *transaction, ch *change) {
+	claimed, undo := d.queue.Claim(ch.node, ch.claim, t.steady, t.now)
 	t.undo = append(t.undo, undo)
 	for _, c := range claimed {
 		t.put(startsBucket, c.ID[:], encodeStarts(c.Attempt))
+		ch.claimed = append(ch.claimed, copyRun(t, c.ID))
 	}
-	return claimed
+	ch.claims = claimed
 }
 
 func encodeStarts(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
-// readClaimed reads the runs that were claimed. If that fails then they are claimed no more. A file with an unfinished run
+// claimsOf makes claims of what a change has claimed. If that fails then it is claimed no more. A file with an unfinished run
 // that is damaged would be refused when it is opened again, so nothing more is added to it.
-func (s runs) readClaimed(ctx context.Context, claimed []local.Claimed) ([]*engine.Claim, error) {
-	if len(claimed) == 0 {
-		return nil, nil
-	}
+func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 	var claims []*engine.Claim
 	now := s.clock.Steady()
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket(runsBucket)
-		for _, c := range claimed {
-			data := bucket.Get(c.ID[:])
-			if data == nil {
-				continue // it was given to another node meanwhile, and has ended
-			}
-			record, err := readRun(tx, c.ID, data)
-			if err != nil {
-				return s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
-			}
-			claims = append(claims, c.Claim(record.Run, s.nodes.Awaits(record.Run, s.node, now)))
+	for i, c := range ch.claims {
+		record, err := ch.claimed[i].decode(c.ID)
+		if err != nil {
+			s.mu.Lock()
+			s.queue.Unclaim(ch.claims)
+			s.mu.Unlock()
+			return nil, s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
 		}
-		return nil
-	})
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.queue.Unclaim(claimed)
-		return nil, err
+		claims = append(claims, c.Claim(record.Run, s.nodes.Awaits(record.Run, s.node, now)))
 	}
 	return claims, nil
 }
@@ -148,7 +135,7 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, err
 	}
-	claims, _ := s.readClaimed(ctx, ch.claims) // the end is stored, and that is what was asked for
+	claims, _ := s.claimsOf(ch) // the end is stored, and that is what was asked for
 	return claims, nil
 }
 
