@@ -30,6 +30,9 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	told := make(chan Outcome, 1)
 	e.mu.Lock()
 	e.callers[run.ID] = told
+	if turn := e.running[run.ID]; turn != nil && turn.answer != nil {
+		told <- *turn.answer
+	}
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
@@ -137,6 +140,8 @@ func (e *Engine) tell(id string, outcome Outcome) {
 		case told <- outcome:
 		default:
 		}
+	} else if turn := e.running[id]; turn != nil {
+		turn.answer = &outcome
 	}
 }
 

@@ -200,6 +200,7 @@ type turnUnderWay struct {
 	cancelled <-chan struct{}
 	over      chan struct{} // closed when its end has been stored, or given up
 	earlier   *turnUnderWay // one of the same run that is not over yet; under the engine's lock
+	answer    *Outcome      // for a caller that was not known yet; likewise
 }
 
 // carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.

@@ -113,6 +113,7 @@ type Database struct {
 	idleReaders chan reading
 	readers     atomic.Int32  // that are idle
 	closing     chan struct{} // closed with the database
+	closeOnce   sync.Once
 
 	// Only for the committer.
 	keyCount      int
@@ -181,7 +182,7 @@ func (s *store) Close() error {
 // close closes the file, or leaves it alone if the database is broken.
 func (d *Database) close() error {
 	err := d.committer.close()
-	close(d.closing)
+	d.closeOnce.Do(func() { close(d.closing) })
 	if d.whenBroken() == nil {
 		err = errors.Join(err, d.safely(d.db.Close))
 	}
