@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,20 @@ func (a *absent) counts() (refused, atOnce, took int) {
 	return len(a.refused), a.most, len(a.took)
 }
 
+// turns are those that were taken on.
+func (a *absent) turns() []engine.Turn {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.took)
+}
+
+// refusals are when turns were refused.
+func (a *absent) refusals() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.refused)
+}
+
 // forget forgets how many were refused so far.
 func (a *absent) forget() {
 	a.mu.Lock()
@@ -109,7 +124,7 @@ func TestNothingIsWastedWhileTheRunnerIsAway(t *testing.T) {
 			t.Errorf("%d turns were carried out, want %d", took, len(runs))
 		}
 		last := map[string]string{}
-		for _, turn := range runner.took {
+		for _, turn := range runner.turns() {
 			if before := last[turn.ChatID]; len(before) > len(turn.Message) || len(before) == len(turn.Message) && before >= turn.Message {
 				t.Errorf("in %s message %s came after %s", turn.ChatID, turn.Message, before)
 			}
@@ -202,9 +217,10 @@ func TestARunWaitsLongerEachTimeAndCountsNoAttempt(t *testing.T) {
 		run := newRun("chat", "hello")
 		submit(t, e, run)
 		time.Sleep(10 * time.Minute)
-		for i, at := range runner.refused[:10] {
+		refused := runner.refusals()
+		for i, at := range refused[:10] {
 			want := min(time.Second<<i, 30*time.Second)
-			if pause := runner.refused[i+1].Sub(at); pause < want*3/4 || pause > want+time.Second {
+			if pause := refused[i+1].Sub(at); pause < want*3/4 || pause > want+time.Second {
 				t.Errorf("pause %d took %s, want up to %s", i+1, pause, want)
 			}
 		}
@@ -224,8 +240,8 @@ func TestRetryAfterOfARunnerIsKeptUpToAnHour(t *testing.T) {
 			run := newRun("chat", "")
 			submit(t, e, run)
 			time.Sleep(2*want + time.Minute)
-			if len(runner.refused) != 3 || runner.refused[1].Sub(runner.refused[0]) < want {
-				t.Errorf("asked to come back after %s, came at %v", asked, runner.refused)
+			if refused := runner.refusals(); len(refused) != 3 || refused[1].Sub(refused[0]) < want {
+				t.Errorf("asked to come back after %s, came at %v", asked, refused)
 			}
 			if record := found(t, e, run); record.WaitingFor == "" || !strings.Contains(record.WaitingFor, "busy") {
 				t.Errorf("it waits for %q", record.WaitingFor)
