@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 const (
@@ -78,8 +82,11 @@ func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter ti
 	}
 	r.failures++
 	r.reason = reason
-	if r.open && began.Before(r.opened) || r.failures < failuresToOpen {
-		return false // it was under way when the pause began, and tells nothing new
+	if r.failures < failuresToOpen {
+		return false
+	}
+	if r.open && began.Before(r.opened) {
+		return false // the turn was under way when the pause began, and tells nothing new
 	}
 	opened = !r.open
 	r.open, r.opened, r.probing = true, now, 0
@@ -218,4 +225,64 @@ func (a *awayRunners) resumeLater(names []string) {
 	defer a.mu.Unlock()
 	a.resume = append(a.resume, names...)
 	a.anew = a.anew || len(names) == 0
+}
+
+// waitForRunner is the end of a claim on a run that its runner did not take on, if the run is to wait for the runner. A
+// caller who waits would rather know at once, and a run with an answer was taken on.
+func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error) (end End, waits bool) {
+	var unavailable *UnavailableError
+	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.Is(context.Cause(ctx), errCancelled) {
+		return End{}, false
+	}
+	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true
+}
+
+// waitingFor says why a run waits for its runner.
+func waitingFor(err *UnavailableError) string {
+	if err.Busy {
+		return "The agent is busy. The run starts as soon as the agent has time for it."
+	}
+	return "The agent cannot be reached. The run starts as soon as the agent is back."
+}
+
+// endProbe lets another run be the probe if this one has told nothing.
+func (e *Engine) endProbe(p probe) {
+	e.away.unprobe(p)
+	signal(e.workerFree)
+}
+
+// resumeRuns lets runs start whose runner is back.
+func (e *Engine) resumeRuns() {
+	runners, any := e.away.takeResumed()
+	if !any {
+		return
+	}
+	err := errors.New("the store panicked")
+	e.protect("resuming runs", func() {
+		ctx, stop := e.storeContext()
+		defer stop()
+		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
+	})
+	if err != nil && !e.noteBroken(err) {
+		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", ErrorField(err))
+		e.away.resumeLater(runners)
+		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
+	}
+}
+
+// runnerTookOn notes that a runner took on a turn. If it was away, its runs can go on.
+func (e *Engine) runnerTookOn(name string) {
+	if away, back := e.away.takenOn(name); back {
+		e.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
+		signal(e.workerFree)
+	}
+}
+
+// runnerRefused notes that a runner did not take on a turn.
+func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
+	if e.away.failed(name, waitingFor(err), start, err.RetryAfter) {
+		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
+	} else {
+		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
+	}
 }

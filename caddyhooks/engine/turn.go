@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
@@ -133,23 +131,6 @@ func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Tu
 			timer.Stop()
 			return reply, err
 		}
-	}
-}
-
-// runnerTookOn notes that a runner took on a turn. If it was away, its runs can go on.
-func (e *Engine) runnerTookOn(name string) {
-	if away, back := e.away.takenOn(name); back {
-		e.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
-		signal(e.workerFree)
-	}
-}
-
-// runnerRefused notes that a runner did not take on a turn.
-func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
-	if e.away.failed(name, waitingFor(err), start, err.RetryAfter) {
-		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
-	} else {
-		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,25 +29,6 @@ func (e *Engine) dispatch() {
 		case <-e.workerFree:
 		case <-timer.C:
 		}
-	}
-}
-
-// resumeRuns lets runs start whose runner is back.
-func (e *Engine) resumeRuns() {
-	runners, any := e.away.takeResumed()
-	if !any {
-		return
-	}
-	err := errors.New("the store panicked")
-	e.protect("resuming runs", func() {
-		ctx, stop := e.storeContext()
-		defer stop()
-		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
-	})
-	if err != nil && !e.noteBroken(err) {
-		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", ErrorField(err))
-		e.away.resumeLater(runners)
-		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
 	}
 }
 
@@ -106,91 +85,6 @@ func (e *Engine) protect(what string, f func()) {
 		}
 	}()
 	f()
-}
-
-// freshClaim is a claim that was not used yet, and what the engine knew when it asked for it.
-type freshClaim struct {
-	*Claim
-	askedAt     time.Time
-	cancelWords uint64
-	probe       *probe // if this run is to find out whether its runner is back
-}
-
-// claiming is a question for claims, with what the engine knows before it asks.
-type claiming struct {
-	engine      *Engine
-	batch       Batch
-	askedAt     time.Time
-	cancelWords uint64
-	probes      []probe // for each of which one run may be claimed
-}
-
-// claiming prepares a claim of up to n runs, without those of runners that are away. The answer must be told to got.
-func (e *Engine) claiming(n int) *claiming {
-	c := &claiming{engine: e, askedAt: time.Now(), cancelWords: e.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: e.lease()}}
-	if n == 0 {
-		return c
-	}
-	config := e.config.Load()
-	for _, name := range e.away.openRunners() {
-		bound := Bound{Runners: config.namesOf(name)}
-		if p, ok := e.away.probe(name); ok {
-			c.probes = append(c.probes, p)
-			bound.AtMost = 1
-		}
-		c.batch.Bounds = append(c.batch.Bounds, bound)
-	}
-	return c
-}
-
-// got makes fresh claims of the answer. A runner of which no run came is not being probed.
-func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
-	for _, claim := range claims {
-		fresh = append(fresh, &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords})
-	}
-	for _, p := range c.probes {
-		i := slices.IndexFunc(claims, func(claim *Claim) bool { return c.engine.config.Load().runnerOf(claim.Run) == p.runner })
-		if i < 0 {
-			c.engine.away.unprobe(p)
-		} else {
-			fresh[i].probe = &p
-		}
-	}
-	return fresh
-}
-
-// claim returns nothing if the store fails, and then sees to it that it is asked again. For wait see Runs.Claim.
-func (e *Engine) claim(n int) (fresh []*freshClaim, wait time.Duration) {
-	if !e.leasesAreFresh() {
-		signal(e.renewNow) // after that there is word for the dispatcher
-		return nil, -1
-	}
-	err := errors.New("the store panicked")
-	e.protect("claiming runs", func() {
-		asked := e.claiming(n)
-		var claims []*Claim
-		defer func() { fresh = asked.got(claims) }()
-		claims, wait, err = e.store.Runs().Claim(e.base, asked.batch)
-	})
-	if e.noteBroken(err) {
-		return fresh, -1
-	}
-	if err != nil {
-		e.log().Error("claiming runs failed, trying again in a second", ErrorField(err))
-		return fresh, time.Second
-	}
-	return fresh, wait
-}
-
-// another is how many runs a worker claims when its run is over: one more, unless it is not needed any more.
-func (e *Engine) another() int {
-	e.mu.Lock()
-	surplus := e.active > e.config.Load().Workers // after a reload with fewer workers
-	e.mu.Unlock()
-	if surplus || e.isStopping() || !e.leasesAreFresh() {
-		return 0
-	}
-	return 1
 }
 
 // turnUnderWay is a run that is being carried out.
@@ -265,56 +159,6 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	e.conclude(run, end, took, err)
 	return next
-}
-
-// deadline is the time that a run has to be carried out in.
-type deadline struct {
-	at    time.Time
-	timer *time.Timer
-	sent  func() // lets the time begin anew, if nobody waits
-}
-
-// newDeadline starts the time of a run. That of a caller who waits began with the request.
-func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) *deadline {
-	timeout := claim.Run.Timeout
-	if claim.Awaited {
-		timeout -= claim.Waited
-	}
-	timer := time.AfterFunc(timeout, func() { cancel(errTimedOut) })
-	d := &deadline{at: start.Add(timeout), timer: timer, sent: func() {}}
-	if timeout <= 0 {
-		cancel(errTimedOut)
-	}
-	if !claim.Awaited {
-		d.sent = func() { timer.Reset(timeout) }
-	}
-	return d
-}
-
-func (d *deadline) stop() { d.timer.Stop() }
-
-// waitForRunner is the end of a claim on a run that its runner did not take on, if the run is to wait for the runner. A
-// caller who waits would rather know at once, and a run with an answer was taken on.
-func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error) (end End, waits bool) {
-	var unavailable *UnavailableError
-	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.Is(context.Cause(ctx), errCancelled) {
-		return End{}, false
-	}
-	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true
-}
-
-// waitingFor says why a run waits for its runner.
-func waitingFor(err *UnavailableError) string {
-	if err.Busy {
-		return "The agent is busy. The run starts as soon as the agent has time for it."
-	}
-	return "The agent cannot be reached. The run starts as soon as the agent is back."
-}
-
-// endProbe lets another run be the probe if this one has told nothing.
-func (e *Engine) endProbe(p probe) {
-	e.away.unprobe(p)
-	signal(e.workerFree)
 }
 
 // onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
