@@ -118,11 +118,22 @@ func (in *instance) compileSaved(live Settings) *activeSettings {
 
 // putInForce puts live settings in force, for each instance as they were compiled for it.
 func (s *service) putInForce(live Settings, revision int64, compiled []*activeSettings) {
+	history := s.history()
 	s.live, s.revision = live, revision
 	for i, in := range s.instances {
 		in.use(compiled[i], revision)
 	}
-	s.engine.Prune() // history may have been switched off
+	if s.history() < history { // what is too old now goes at once
+		s.engine.Prune()
+	}
+}
+
+// history is how long the newest instance keeps messages of finished runs.
+func (s *service) history() time.Duration {
+	if len(s.instances) == 0 {
+		return 0
+	}
+	return s.instances[len(s.instances)-1].historyInForce()
 }
 
 // use puts settings in force for the next request. If they are nil, the instance keeps those it has.
