@@ -364,13 +364,18 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine
 
 // unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.
 func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) error {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	addr, _ := netip.ParseAddr(ip)
+	addr, _ := netip.ParseAddr(clientAddress(r))
 	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
 		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: "Too many requests with a bad credential came from this address."}
 	}
 	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", refused.challenge}, message: refused.refusal}
+}
+
+// clientAddress is the address of the caller, "" if it is unknown. Behind a trusted proxy it is the one that the proxy tells.
+func clientAddress(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
 }
 
 // traceParent returns the Traceparent header if it has the form of W3C Trace Context.
