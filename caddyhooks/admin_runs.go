@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 
@@ -35,9 +36,23 @@ func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
 		return listError(err)
 	}
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Runs   []runJSON `json:"runs"`
-		Cursor string    `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
+		Runs   []runSummary `json:"runs"`
+		Cursor string       `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
 	}{showAll(records, newRunSummary), next})
+}
+
+// runSummary is a run as lists show it to operators, without its reply.
+type runSummary struct {
+	runJSON
+	Client      string `json:"client,omitempty"`
+	CancelledBy string `json:"cancelledBy,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+}
+
+func newRunSummary(r *engine.Record) runSummary {
+	summary := runSummary{newRunJSON(r), r.Run.Client, r.Outcome.Account.CancelledBy, r.Outcome.Account.Reason}
+	summary.Reply = nil
+	return summary
 }
 
 func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {
@@ -49,9 +64,16 @@ func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {
 	return writeAdminJSON(w, http.StatusOK, newRunDetails(record))
 }
 
-// runDetails is a run as operators see it, with what it was told.
+// runDetails is a run as operators see it, with what it was told, where it came from and why it ended as it did.
 type runDetails struct {
 	runJSON
+	Client           string   `json:"client,omitempty"`
+	KeyHeader        string   `json:"keyHeader,omitempty"`
+	CancelledBy      string   `json:"cancelledBy,omitempty"`
+	Reason           string   `json:"reason,omitempty"`
+	LastAnswer       string   `json:"lastAnswer,omitempty"`
+	ValidationErrors []string `json:"validationErrors,omitempty"`
+
 	Message    *string         `json:"message,omitempty"`
 	MessageCut bool            `json:"messageCut,omitempty"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
@@ -61,7 +83,12 @@ type runDetails struct {
 }
 
 func newRunDetails(r *engine.Record) runDetails {
-	details := runDetails{runJSON: newRunJSON(r), AgainOf: r.Run.AgainOf, AgainAs: r.AgainAs}
+	account := &r.Outcome.Account
+	details := runDetails{
+		runJSON: newRunJSON(r), Client: r.Run.Client, KeyHeader: r.Run.KeyHeader,
+		CancelledBy: account.CancelledBy, Reason: account.Reason, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors,
+		AgainOf: r.Run.AgainOf, AgainAs: r.AgainAs,
+	}
 	if !r.Status.Ended() || r.Kept != engine.KeptNothing {
 		details.Message, details.Metadata, details.Schema = &r.Run.Message, r.Run.Metadata, r.Run.Schema
 		details.MessageCut = r.Kept == engine.KeptCut
@@ -71,11 +98,19 @@ func newRunDetails(r *engine.Record) runDetails {
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	status, run, err := in.cancelRun(r.Context(), id)
+	status, run, err := in.cancelRun(r.Context(), id, callerOf("the admin API", adminAddress(r)))
 	if err != nil {
 		return adminRunError(id, err)
 	}
 	return writeAdminJSON(w, status, run)
+}
+
+// adminAddress is the address of a caller of the admin API, without its port.
+func adminAddress(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr // "@" for a socket of the file system
 }
 
 // adminRunError is an error of findRun or cancelRun in Caddy's admin shape.

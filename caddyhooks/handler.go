@@ -323,7 +323,8 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	}
 	run.TraceParent = traceParent(r.Header)
 	run.History = active.historyOf(custom)
-	if run.Key, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
+	run.Client = clientAddress(r)
+	if run.Key, run.KeyHeader, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
 		return err
 	}
 	return q.submit(w, r, run, active.revision)

@@ -20,10 +20,10 @@ const (
 
 const maxKeyLength = 256
 
-// idempotencyKey returns the idempotency key of a request, nil if it has none. Keys of different endpoints and of callers with
-// different credentials are different.
-func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (*engine.Key, error) {
-	name, values := "", []string(nil)
+// idempotencyKey returns the idempotency key of a request and the name of the header that held it, nil if it has none. Keys of
+// different endpoints and of callers with different credentials are different.
+func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (idempotency *engine.Key, name string, err error) {
+	var values []string
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
 		values = header[name]
@@ -34,11 +34,11 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 		}
 	}
 	if len(values) == 0 {
-		return nil, nil
+		return nil, "", nil
 	}
 	key, ok := unquote(values[0])
 	if !ok || len(values) > 1 || key == "" || len(key) > maxKeyLength {
-		return nil, &httpError{status: http.StatusBadRequest,
+		return nil, "", &httpError{status: http.StatusBadRequest,
 			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
 	}
 	scope := sha256.New()
@@ -52,7 +52,7 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 		credential := several.Credential(header)
 		scope.Write(credential[:])
 	}
-	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, nil
+	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, name, nil
 }
 
 // unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.

@@ -52,13 +52,6 @@ func newRunJSON(r *engine.Record) runJSON {
 	return shown
 }
 
-// newRunSummary is newRunJSON without the reply, for lists.
-func newRunSummary(r *engine.Record) runJSON {
-	shown := newRunJSON(r)
-	shown.Reply = nil
-	return shown
-}
-
 func jsonTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -77,9 +70,9 @@ func (in *instance) findRun(ctx context.Context, id string, wait time.Duration) 
 }
 
 // cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has
-// not stopped yet. A run that ended before is a runEndedError.
-func (in *instance) cancelRun(ctx context.Context, id string) (status int, run runJSON, err error) {
-	record, err := in.service.engine.Cancel(ctx, id)
+// not stopped yet. A run that ended otherwise before is a runEndedError. by is for operators.
+func (in *instance) cancelRun(ctx context.Context, id, by string) (status int, run runJSON, err error) {
+	record, err := in.service.engine.Cancel(ctx, id, by)
 	switch {
 	case err != nil:
 		return 0, runJSON{}, err
@@ -90,6 +83,14 @@ func (in *instance) cancelRun(ctx context.Context, id string) (status int, run r
 	default:
 		return http.StatusAccepted, newRunJSON(record), nil
 	}
+}
+
+// callerOf says to operators who called an API, as far as that is known.
+func callerOf(api, address string) string {
+	if address == "" {
+		return api
+	}
+	return api + ", from " + address
 }
 
 // runEndedError says that a run cannot be cancelled any more.
@@ -125,7 +126,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 	var run runJSON
 	var err error
 	if cancel {
-		status, run, err = in.cancelRun(r.Context(), id)
+		status, run, err = in.cancelRun(r.Context(), id, callerOf("the run API", clientAddress(r)))
 	} else {
 		var wait time.Duration
 		if wait, err = parseWait(r.URL.Query().Get("wait")); err != nil {

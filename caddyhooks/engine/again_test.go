@@ -118,7 +118,7 @@ func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
 			submit(t, e, run)
 		}
 		synctest.Wait()
-		if _, err := e.Cancel(t.Context(), cancelled.ID); err != nil {
+		if _, err := e.Cancel(t.Context(), cancelled.ID, "somebody"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)

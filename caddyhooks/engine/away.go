@@ -231,7 +231,8 @@ func (a *awayRunners) resumeLater(names []string) {
 // caller who waits would rather know at once, and a run with an answer was taken on.
 func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error) (end End, waits bool) {
 	var unavailable *UnavailableError
-	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.Is(context.Cause(ctx), errCancelled) {
+	var cancelled *cancelledError
+	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.As(context.Cause(ctx), &cancelled) {
 		return End{}, false
 	}
 	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true

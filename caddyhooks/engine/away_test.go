@@ -524,7 +524,7 @@ func TestARunThatWaitsCanBeCancelled(t *testing.T) {
 		submit(t, e, run)
 		submit(t, e, next)
 		time.Sleep(10 * time.Second)
-		if record, err := e.Cancel(t.Context(), run.ID); err != nil || record.Status != engine.Cancelled {
+		if record, err := e.Cancel(t.Context(), run.ID, "somebody"); err != nil || record.Status != engine.Cancelled {
 			t.Errorf("got %+v, %v", record, err)
 		}
 		runner.comeBack()

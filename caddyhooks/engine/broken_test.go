@@ -192,7 +192,7 @@ func (s hangingRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.C
 	return s.Runs.Claim(ctx, batch)
 }
 
-func (s hangingRuns) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+func (s hangingRuns) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
 	s.hang.pass()
 	return s.Runs.Renew(ctx, claims, lease)
 }

@@ -55,7 +55,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			return outcome, nil
 		case <-away:
 			// The runner went away. If the run is with it just now, it will say so itself.
-			_ = e.withdraw(run, unavailableOutcome(0))
+			_ = e.withdraw(run, unavailableOutcome(0, "the runner is away: it did not take on the last turns"))
 			away, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
@@ -80,7 +80,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			if run.hasDeliveries() {
 				return Outcome{}, ctx.Err()
 			}
-			_ = e.cancel(run, Outcome{Status: Cancelled, Message: "The caller went away."})
+			_ = e.cancel(run, cancelledOutcome("The caller went away.", "the caller, who hung up"))
 		}
 	}
 	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
@@ -145,8 +145,10 @@ func (e *Engine) tell(id string, outcome Outcome) {
 	}
 }
 
-// cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node.
+// cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node, by whom the outcome
+// says.
 func (e *Engine) cancel(run *Run, outcome Outcome) error {
+	by := outcome.Account.CancelledBy
 	for range 3 {
 		err := e.withdraw(run, outcome)
 		if !errors.Is(err, ErrClaimLost) {
@@ -154,11 +156,11 @@ func (e *Engine) cancel(run *Run, outcome Outcome) error {
 		}
 		e.mu.Lock()
 		for turn := e.running[run.ID]; turn != nil; turn = turn.earlier {
-			turn.cancel(errCancelled)
+			turn.cancel(&cancelledError{by})
 		}
 		e.mu.Unlock()
 		ctx, stop := e.storeContext()
-		err = e.store.Runs().Cancel(ctx, run.ID)
+		err = e.store.Runs().Cancel(ctx, run.ID, by)
 		stop()
 		if !errors.Is(err, ErrNotFound) {
 			return err
@@ -175,7 +177,7 @@ func (e *Engine) withdraw(run *Run, outcome Outcome) error {
 	defer stop()
 	_, err := e.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
 	if err == nil {
-		e.conclude(run, end, 0, nil)
+		e.conclude(run, end, ending{attempts: e.attemptsOf(run)})
 	} else if !errors.Is(err, ErrClaimLost) {
 		e.storeFailed("storing the end of a run failed", err, zap.String("run_id", run.ID))
 	}

@@ -307,36 +307,46 @@ func (e *Engine) log() *zap.Logger {
 	return zap.NewNop()
 }
 
-// Why a turn's context was cancelled.
-var (
-	errTimedOut  = errors.New("the time of the run is up")
-	errCancelled = errors.New("the run was cancelled")
-)
+// errTimedOut is why the context of a turn was cancelled whose run has no time left.
+var errTimedOut = errors.New("the time of the run is up")
+
+// cancelledError is why the context of a turn was cancelled whose run somebody cancelled.
+type cancelledError struct{ by string }
+
+func (e *cancelledError) Error() string { return "the run was cancelled by " + e.by }
 
 func timedOut(run *Run) Outcome {
-	return Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not finish within %d seconds.", int(run.Timeout.Seconds()))}
+	return Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not finish within %d seconds.", int(run.Timeout.Seconds())),
+		Account: Account{Reason: fmt.Sprintf("the runner did not answer within the %v that the run had", run.Timeout)}}
+}
+
+// cancelledOutcome is the end of a run that somebody cancelled.
+func cancelledOutcome(message, by string) Outcome {
+	return Outcome{Status: Cancelled, Message: message, Account: Account{CancelledBy: by}}
 }
 
 // waitedOut is the end of a run whose caller waited as long as it could, while the run was never started.
 func waitedOut(run *Run) Outcome {
 	return Outcome{Status: TimedOut,
-		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.", int(run.Timeout.Seconds()))}
+		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.", int(run.Timeout.Seconds())),
+		Account: Account{Reason: fmt.Sprintf("the run waited its whole time of %v for a free worker, or for earlier runs of its chat", run.Timeout)}}
 }
 
 // expired is the end of a run that no runner took on in time.
 func expired(run *Run) Outcome {
 	return Outcome{Status: Expired,
-		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds()))}
+		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),
+		Account: Account{Reason: fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)}}
 }
 
-func unavailableOutcome(retryAfter time.Duration) Outcome {
+func unavailableOutcome(retryAfter time.Duration, reason string) Outcome {
 	return Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(retryAfter, 5*time.Second),
-		Message: "The agent is not available right now; try again later."}
+		Message: "The agent is not available right now; try again later.", Account: Account{Reason: reason}}
 }
 
 func stoppedOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
-		Message: "The service is shutting down; try again in a moment."}
+		Message: "The service is shutting down; try again in a moment.", Account: Account{Reason: "the service shut down before the run was over"}}
 }
 
 // brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store

@@ -687,7 +687,7 @@ func TestEngineAtRestRemembersNothing(t *testing.T) {
 				if i%3 == 0 {
 					group.Go(func() {
 						time.Sleep(time.Duration(j) * 500 * time.Millisecond)
-						_, _ = e.Cancel(t.Context(), other.ID)
+						_, _ = e.Cancel(t.Context(), other.ID, "somebody")
 					})
 				}
 			}

@@ -53,16 +53,17 @@ func (e *Engine) explainWait(record *Record) {
 // cancelPatience is how long Cancel waits for a runner to let go of a turn.
 const cancelPatience = 5 * time.Second
 
-// Cancel ends a run that has not ended yet, on whatever node, and returns its record. The runner is told by the end of its
+// Cancel ends a run that has not ended yet, on whatever node, and returns its record. by says to operators who or what wants
+// that. The runner is told by the end of its
 // context; if it does not return soon, the record says that the run is still running.
-func (e *Engine) Cancel(ctx context.Context, id string) (*Record, error) {
+func (e *Engine) Cancel(ctx context.Context, id, by string) (*Record, error) {
 	ended, stop := e.store.Watch().Ended(id)
 	defer stop()
 	record, err := e.get(ctx, id)
 	if err != nil || record.Status.Ended() {
 		return record, err
 	}
-	if err := e.cancel(record.Run, Outcome{Status: Cancelled, Message: "The run was cancelled."}); err != nil {
+	if err := e.cancel(record.Run, cancelledOutcome("The run was cancelled.", by)); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(cancelPatience)

@@ -105,7 +105,7 @@ func TestUnknownRunsAreNotFound(t *testing.T) {
 			if _, err := e.Find(t.Context(), id, time.Minute); !errors.Is(err, engine.ErrNotFound) || time.Since(begin) != 0 {
 				t.Errorf("Find %q with patience: %v after %s", id, err, time.Since(begin))
 			}
-			if _, err := e.Cancel(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+			if _, err := e.Cancel(t.Context(), id, "somebody"); !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("Cancel %q: %v", id, err)
 			}
 		}
@@ -136,16 +136,16 @@ func TestCancelEndsARunThatWaits(t *testing.T) {
 		submit(t, e, last)
 		synctest.Wait()
 		begin := time.Now()
-		record, err := e.Cancel(t.Context(), run.ID)
+		record, err := e.Cancel(t.Context(), run.ID, "somebody")
 		if err != nil || record.Status != engine.Cancelled || record.Attempts != 0 || !record.StartedAt.IsZero() ||
 			!record.FinishedAt.Equal(begin) || record.Outcome.Message == "" || time.Since(begin) != 0 {
 			t.Errorf("got %+v, %v", record, err)
 		}
-		again, err := e.Cancel(t.Context(), run.ID)
+		again, err := e.Cancel(t.Context(), run.ID, "somebody")
 		if err != nil || again.Status != engine.Cancelled || !again.FinishedAt.Equal(record.FinishedAt) {
 			t.Errorf("the second time: %+v, %v", again, err)
 		}
-		if record, err := e.Cancel(t.Context(), first.ID); err != nil || record.Status != engine.Cancelled || record.Attempts != 1 {
+		if record, err := e.Cancel(t.Context(), first.ID, "somebody"); err != nil || record.Status != engine.Cancelled || record.Attempts != 1 {
 			t.Errorf("the run before it: %+v, %v", record, err)
 		}
 		time.Sleep(time.Hour)
@@ -193,7 +193,7 @@ func TestCancelEndsTheTurnOfARun(t *testing.T) {
 				var group sync.WaitGroup
 				for range 3 { // several may ask for it at once
 					group.Go(func() {
-						record, err := e.Cancel(t.Context(), run.ID)
+						record, err := e.Cancel(t.Context(), run.ID, "somebody")
 						if err != nil || record.Status != tc.now || record.Attempts != 1 || time.Since(begin) != tc.after {
 							t.Errorf("got %+v, %v after %s", record, err, time.Since(begin))
 						}
@@ -237,7 +237,7 @@ func TestCancelChangesNoEnd(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", message, before, err)
 			}
 			time.Sleep(time.Second)
-			after, err := e.Cancel(t.Context(), run.ID)
+			after, err := e.Cancel(t.Context(), run.ID, "somebody")
 			if err != nil || after.Status != want || !after.FinishedAt.Equal(before.FinishedAt) || after.Outcome.Text != before.Outcome.Text {
 				t.Errorf("%s: %+v became %+v, %v", message, before, after, err)
 			}
@@ -263,7 +263,7 @@ func TestCancelReachesARunThatIsAboutToStart(t *testing.T) {
 		synctest.Wait()
 		cancelled := make(chan *engine.Record, 1)
 		go func() {
-			record, err := e.Cancel(t.Context(), run.ID)
+			record, err := e.Cancel(t.Context(), run.ID, "somebody")
 			if err != nil {
 				t.Error(err)
 			}
@@ -291,7 +291,7 @@ func TestCancelOfARunThatIsCarriedOutElsewhereLeavesNoTrace(t *testing.T) {
 		}
 		e := startOn(t, store, config(echo))
 		begin := time.Now()
-		record, err := e.Cancel(t.Context(), run.ID)
+		record, err := e.Cancel(t.Context(), run.ID, "somebody")
 		if err != nil || record.Status != engine.Running || time.Since(begin) != 5*time.Second {
 			t.Errorf("got %+v, %v after %s", record, err, time.Since(begin))
 		}
@@ -315,7 +315,7 @@ func TestCancelThatCannotBeStoredIsAnError(t *testing.T) {
 		run := newRun("chat", "second")
 		submit(t, e, run)
 		synctest.Wait()
-		if record, err := e.Cancel(t.Context(), run.ID); !errors.Is(err, errNoRoom) {
+		if record, err := e.Cancel(t.Context(), run.ID, "somebody"); !errors.Is(err, errNoRoom) {
 			t.Errorf("got %+v, %v", record, err)
 		}
 		if record := get(t, store, run.ID); record.Status != engine.Queued {

@@ -124,9 +124,9 @@ func (e *Engine) renewAll() error {
 			turn.cancel(ErrClaimLost)
 		}
 	}
-	for _, claim := range cancelled {
-		if turn := turns[claim]; turn != nil {
-			turn.cancel(errCancelled)
+	for _, wish := range cancelled {
+		if turn := turns[wish.Claim]; turn != nil {
+			turn.cancel(&cancelledError{wish.By})
 		}
 	}
 	for _, d := range lostDeliveries {
@@ -139,7 +139,7 @@ func (e *Engine) renewAll() error {
 
 // askForRenewal makes a panic of the store an error like any other, so that turns are cancelled in time.
 func (e *Engine) askForRenewal(claims []*Claim, held []*Delivery, lease time.Duration) (
-	lost, cancelled []*Claim, lostDeliveries []*Delivery, err error) {
+	lost []*Claim, cancelled []Cancellation, lostDeliveries []*Delivery, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError("the store", p)

@@ -196,7 +196,7 @@ func TestRunOfAProcessThatStoodStillGoesOn(t *testing.T) {
 					close(release)
 				case "cancelled":
 					want = engine.Cancelled
-					if record, err := e.Cancel(t.Context(), run.ID); err != nil || record.Status != want {
+					if record, err := e.Cancel(t.Context(), run.ID, "somebody"); err != nil || record.Status != want {
 						t.Errorf("cancelling gave %+v, %v", record, err)
 					}
 				case "stopped":

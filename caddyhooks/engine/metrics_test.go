@@ -116,7 +116,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Second)
-		if _, err := e.Cancel(t.Context(), queued.ID); err != nil {
+		if _, err := e.Cancel(t.Context(), queued.ID, "somebody"); err != nil {
 			t.Error(err)
 		}
 		expect("a run that is not accepted, and one that is cancelled before it began", "accepted hang", "accepted queued", "ended queued: cancelled after 0s")

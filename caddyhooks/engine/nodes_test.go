@@ -104,8 +104,10 @@ func TestCallerGetsTheAnswerOfTheOtherNode(t *testing.T) {
 		{"a text", "hello", "", engine.Outcome{Status: engine.Completed, Text: "hello", HasText: true}},
 		{"an answer with a schema", `Sure: {"a":1}`, `{"type":"object"}`,
 			engine.Outcome{Status: engine.Completed, Text: `Sure: {"a":1}`, HasText: true, JSON: []byte(`{"a":1}`), Checked: true}},
-		{"a timeout", "hang", "", engine.Outcome{Status: engine.TimedOut, Message: "The agent did not finish within 1 seconds."}},
-		{"a failure", "fail", "", engine.Outcome{Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The agent failed to answer."}},
+		{"a timeout", "hang", "", engine.Outcome{Status: engine.TimedOut, Message: "The agent did not finish within 1 seconds.",
+			Account: engine.Account{Reason: "the runner did not answer within the 1s that the run had"}}},
+		{"a failure", "fail", "", engine.Outcome{Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The agent failed to answer.",
+			Account: engine.Account{Reason: "status 500"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onEveryStore(t, func(t *testing.T, open func() engine.Store) {
@@ -142,9 +144,12 @@ func TestCancelEndsARunOnTheOtherNodeAtOnce(t *testing.T) {
 		submit(t, a, run)
 		eventually(t, "it runs", isRunning(t, a, run))
 		begin := time.Now()
-		record, err := a.Cancel(t.Context(), run.ID)
+		record, err := a.Cancel(t.Context(), run.ID, "somebody")
 		if took := time.Since(begin); err != nil || record.Status != engine.Cancelled || took > quickly {
-			t.Errorf("got %+v, %v after %s", record, err, took)
+			t.Fatalf("got %+v, %v after %s", record, err, took)
+		}
+		if by := record.Outcome.Account.CancelledBy; by != "somebody" {
+			t.Errorf("it was cancelled by %q", by)
 		}
 		atRest(t, a, b)
 	})
@@ -651,7 +656,7 @@ func TestCancelReachesARunThatTheOtherNodeIsAboutToStart(t *testing.T) {
 		<-claimed
 		cancelled := make(chan *engine.Record, 1)
 		go func() {
-			record, err := a.Cancel(t.Context(), run.ID)
+			record, err := a.Cancel(t.Context(), run.ID, "somebody")
 			if err != nil {
 				t.Error(err)
 			}
@@ -659,7 +664,7 @@ func TestCancelReachesARunThatTheOtherNodeIsAboutToStart(t *testing.T) {
 		}()
 		eventually(t, "word of it reaches B before its turn is known", func() bool { return b.CancelWords() > 0 })
 		close(hold)
-		if record := <-cancelled; record == nil || record.Status != engine.Cancelled || turns.Load() != 0 {
+		if record := <-cancelled; record == nil || record.Status != engine.Cancelled || record.Outcome.Account.CancelledBy != "somebody" || turns.Load() != 0 {
 			t.Errorf("%d turns of %+v", turns.Load(), record)
 		}
 		atRest(t, a, b)

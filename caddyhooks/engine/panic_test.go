@@ -23,14 +23,17 @@ func TestStackOfAPanicIsAFieldOfItsOwn(t *testing.T) {
 		run.CallbackURL = "https://example.com"
 		submit(t, e, run)
 		synctest.Wait()
-		for message, who := range map[string]string{"run finished": "the runner", "delivery failed, will be tried again": "the sender"} {
+		for message, want := range map[string][2]string{
+			"run finished":                         {"reason", "the runner panicked: out of order"},
+			"delivery failed, will be tried again": {"error", "the sender panicked: out of order"},
+		} {
 			lines := logs.FilterMessage(message).All()
 			if len(lines) != 1 {
 				t.Fatalf("%q was logged %d times", message, len(lines))
 			}
 			fields := lines[0].ContextMap()
-			if fields["error"] != who+" panicked: out of order" {
-				t.Errorf("the error is %q", fields["error"])
+			if fields[want[0]] != want[1] {
+				t.Errorf("the %s is %q", want[0], fields[want[0]])
 			}
 			if stack, _ := fields["stack"].(string); !strings.Contains(stack, "panic_test.go") {
 				t.Errorf("the stack is %q", stack)

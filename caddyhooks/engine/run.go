@@ -37,6 +37,10 @@ type Run struct {
 	Runner string // the name of the runner that carries it out, "" for the default one
 	Key    *Key   // if the caller marked the request as one that it may repeat
 	Owner  string // the node of the caller that waits
+
+	// For operators alone: neither callers nor runners are told.
+	Client    string // the address of the caller, "" if it is unknown
+	KeyHeader string // the name of the header that held the key
 }
 
 // Kept is the part of a run that is kept with its end, and that lists show. For the rest see Told.
@@ -91,6 +95,8 @@ type Outcome struct {
 	Failure    Failure       // why, when Status is Failed
 	Message    string        // one sentence about it for the caller
 	RetryAfter time.Duration // when it makes sense to ask again, if it does
+
+	Account Account // for operators alone
 }
 
 // Failure tells apart the ways in which a run fails, for callers that act on them.

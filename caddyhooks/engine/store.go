@@ -67,7 +67,7 @@ type Runs interface {
 	// Renew lets claims hold for another lease, and says that this node is alive, also if it holds none. A claim whose lease
 	// is over is renewed too, as long as nobody else has got the run. lost are the claims that hold no more, cancelled those
 	// whose run somebody wants to be cancelled.
-	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost, cancelled []*Claim, err error)
+	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, cancelled []Cancellation, err error)
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
 	// to wait there. It stores the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
@@ -85,9 +85,9 @@ type Runs interface {
 	// until there are more, negative if that is not a question of time. They stay queued until somebody ends them.
 	Overdue(ctx context.Context, most int) (runs []*Run, wait time.Duration, err error)
 
-	// Cancel asks the node that carries out a run to cancel it. Watch and Renew tell that node, until its claim is over.
-	// ErrNotFound says that nobody carries it out.
-	Cancel(ctx context.Context, id string) error
+	// Cancel asks the node that carries out a run to cancel it. Watch and Renew tell that node, until its claim is over, and
+	// by whom it was asked first. ErrNotFound says that nobody carries it out.
+	Cancel(ctx context.Context, id, by string) error
 
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
@@ -256,6 +256,12 @@ type Claim struct {
 	Awaited   bool          // a caller waits for the answer, and its node is alive
 }
 
+// Cancellation is somebody's wish that a claimed run be cancelled.
+type Cancellation struct {
+	Claim *Claim
+	By    string // as Runs.Cancel was told
+}
+
 // overdue reports whether nobody took the run on within its queue time.
 func (c *Claim) overdue() bool {
 	return c.Run.QueueTime > 0 && c.Waited > c.Run.QueueTime && !c.Awaited && (c.Attempt == 1 || c.Waits > 0)
@@ -322,6 +328,7 @@ func (r *Record) Listed() *Record {
 	listed := *r
 	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries = r.Run.Kept(), KeptNothing, "", nil
 	listed.Outcome.Text, listed.Outcome.JSON = "", nil
+	listed.Outcome.Account.LastAnswer, listed.Outcome.Account.ValidationErrors = "", nil
 	return &listed
 }
 

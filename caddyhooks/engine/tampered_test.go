@@ -88,7 +88,7 @@ func (s tamperedRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.
 	return claims, wait, err
 }
 
-func (s tamperedRuns) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+func (s tamperedRuns) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
 	if err := s.before(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -118,11 +118,11 @@ func (s tamperedRuns) End(ctx context.Context, claim *engine.Claim, end engine.E
 	return s.Runs.End(ctx, claim, end, next)
 }
 
-func (s tamperedRuns) Cancel(ctx context.Context, id string) error {
+func (s tamperedRuns) Cancel(ctx context.Context, id, by string) error {
 	if err := s.before(ctx); err != nil {
 		return err
 	}
-	return s.Runs.Cancel(ctx, id)
+	return s.Runs.Cancel(ctx, id, by)
 }
 
 func (s tamperedRuns) Get(ctx context.Context, id string) (*engine.Record, error) {

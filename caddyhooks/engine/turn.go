@@ -9,8 +9,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
-// attempt carries out the turn and sees to it that the answer fits the schema. The error is for the log. A panic, in a
-// runner or here, is the failure of this run alone.
+// attempt carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A panic, in
+// a runner or here, is the failure of this run alone.
 func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline) (outcome Outcome, err error) {
 	run := claim.Run
 	defer func() {
@@ -36,7 +36,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 	turn.Deadline, turn.Sent = deadline.at, deadline.sent
 	if run.Schema != nil {
 		if schema, err = e.schemas.Compile(run.Schema); err != nil {
-			return Outcome{Status: Failed, Failure: SchemaUnmet, Message: err.Error()}, err
+			return Outcome{Status: Failed, Failure: SchemaUnmet, Message: err.Error(), Account: Account{Reason: err.Error()}}, err
 		}
 		turn.System = schema.Instructions()
 	}
@@ -63,6 +63,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 	if errors.Is(err, contract.ErrNotFulfilled) && ctx.Err() == nil {
 		outcome.Status, outcome.Failure = Failed, SchemaUnmet
 		outcome.Message = fmt.Sprintf("The agent's answer did not match responseJsonSchema (%d repair attempts were made).", result.Repairs)
+		outcome.Account = Account{Reason: err.Error(), LastAnswer: result.LastAnswer, ValidationErrors: result.Failures}
 		return outcome, nil
 	}
 	if err != nil {
@@ -77,21 +78,27 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	before := outcome
 	var unavailable *UnavailableError
 	var gone *RunnerGoneError
+	var cancelled *cancelledError
+	reason := Account{Reason: err.Error()}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable):
-		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds()))}
+		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds())),
+			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err)}}
 	case errors.Is(cause, errTimedOut):
 		outcome = timedOut(run)
-	case errors.Is(cause, errCancelled):
-		outcome = Outcome{Status: Cancelled, Message: "The run was cancelled."}
+		if before.Repairs > 0 {
+			outcome.Account.Reason += fmt.Sprintf(": repair attempt %d was under way", before.Repairs)
+		}
+	case errors.As(cause, &cancelled):
+		outcome = cancelledOutcome("The run was cancelled.", cancelled.by)
 	case errors.Is(cause, ErrStopping):
 		outcome, err = stoppedOutcome(), ErrStopping
 	case errors.As(err, &unavailable):
-		outcome = unavailableOutcome(unavailable.RetryAfter)
+		outcome = unavailableOutcome(unavailable.RetryAfter, err.Error())
 	case errors.As(err, &gone):
-		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more."}
+		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.", Account: reason}
 	default:
-		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent failed to answer."}
+		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent failed to answer.", Account: reason}
 	}
 	outcome.Text, outcome.HasText, outcome.Repairs, outcome.Checked = before.Text, before.HasText, before.Repairs, before.Checked
 	return outcome, err

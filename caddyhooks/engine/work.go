@@ -157,7 +157,8 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	if hopeless {
 		took = 0
 	}
-	e.conclude(run, end, took, err)
+	attempts, _ := end.Started(claim)
+	e.conclude(run, end, ending{took: took, attempts: attempts, err: err})
 	return next
 }
 
@@ -227,12 +228,14 @@ func hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bo
 	run := claim.Run
 	switch {
 	case run.Sync && !claim.Awaited && !run.hasDeliveries():
-		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended."}, true
+		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",
+			Account: Account{Reason: "the service was restarted before the run ended, and its caller is gone"}}, true
 	case claim.overdue():
 		return expired(run), true
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
 		return Outcome{Status: Failed, Failure: Interrupted,
-			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts)}, true
+			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts),
+			Account: Account{Reason: fmt.Sprintf("the run was started %d times, and the service went down each time", config.MaxAttempts)}}, true
 	}
 	return Outcome{}, false
 }
@@ -279,21 +282,63 @@ func (e *Engine) insist(config *Config, what, runID string, do func(context.Cont
 }
 
 func (e *Engine) newEnd(run *Run, outcome Outcome) End {
+	outcome.Account = outcome.Account.bounded()
 	return End{Outcome: outcome, Deliveries: e.config.Load().deliveriesOf(run, outcome)}
 }
 
-// conclude notes how a run ended, after it was stored. cause is why it failed, if it did.
-func (e *Engine) conclude(run *Run, end End, took time.Duration, cause error) {
+// ending is what an engine knows about an end that is not part of it.
+type ending struct {
+	took     time.Duration // 0 of a run that was not started
+	attempts int           // how often it was started
+	err      error         // why it failed, if it was carried out
+}
+
+// conclude notes how a run ended, after it was stored.
+func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.tell(run.ID, end.Outcome)
 	e.noteTold(run)
-	e.metrics().RunEnded(run, end.Outcome, took)
+	e.metrics().RunEnded(run, end.Outcome, how.took)
 	level := zap.InfoLevel
 	if status := end.Outcome.Status; status != Completed && status != Cancelled {
 		level = zap.WarnLevel
 	}
 	if c := e.log().Check(level, "run finished"); c != nil {
-		c.Write(zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", run.Name),
-			zap.String("status", string(end.Outcome.Status)), zap.Int("repairs", end.Outcome.Repairs), zap.Duration("took", took),
-			ErrorField(cause))
+		c.Write(how.fields(run, &end.Outcome)...)
 	}
+}
+
+// fields tell operators about a run that has ended, and nothing of what it was told.
+func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
+	account := &outcome.Account
+	fields := []zap.Field{
+		zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", run.Name), zap.String("chat", run.ChatID),
+		zap.String("action", string(run.Action)), zap.String("client", run.Client), zap.String("status", string(outcome.Status)),
+		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
+	}
+	for _, optional := range []struct{ name, text string }{
+		{"key_header", run.KeyHeader}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", account.LastAnswer},
+	} {
+		if optional.text != "" {
+			fields = append(fields, zap.String(optional.name, optional.text))
+		}
+	}
+	if account.ValidationErrors != nil {
+		fields = append(fields, zap.Strings("validation_errors", account.ValidationErrors))
+	}
+	var panicked *PanicError
+	if errors.As(how.err, &panicked) {
+		fields = append(fields, zap.ByteString("stack", panicked.Stack))
+	}
+	return fields
+}
+
+// attemptsOf is how often a run was started that has ended, 0 if the store does not tell.
+func (e *Engine) attemptsOf(run *Run) int {
+	ctx, stop := e.storeContext()
+	defer stop()
+	record, err := e.store.Runs().Get(ctx, run.ID)
+	if err != nil {
+		return 0
+	}
+	return record.Attempts
 }

@@ -25,11 +25,13 @@ func (s *Schema) Fulfil(
 		verdict, err := s.judge(answer, b)
 		switch {
 		case err != nil:
+			result.LastAnswer = answer
 			return result, fmt.Errorf("%w: %w", ErrNotFulfilled, err)
 		case verdict.json != nil:
 			result.JSON = verdict.json
 			return result, nil
 		case result.Repairs == maxRepairs:
+			result.LastAnswer, result.Failures = answer, verdict.texts()
 			return result, fmt.Errorf("%w after %d repair attempts", ErrNotFulfilled, maxRepairs)
 		case ctx.Err() != nil:
 			return result, fmt.Errorf("before repair attempt %d: %w", result.Repairs+1, ctx.Err())
@@ -47,6 +49,10 @@ func (s *Schema) Fulfil(
 type Result struct {
 	JSON    []byte // as written in the valid answer; nil if there was none
 	Repairs int    // how many repair calls were made
+
+	// With ErrNotFulfilled: the answer that was judged last, and what is wrong with it, if that could be found out.
+	LastAnswer string
+	Failures   []string
 }
 
 // ErrNotFulfilled is returned for an answer that does not match its schema and could not be repaired.
@@ -68,6 +74,14 @@ type verdict struct {
 	json     []byte // the valid JSON in it, or nil
 	excerpt  string // otherwise the largest JSON, or the whole answer, cut to the size of a repair prompt
 	failures []failure
+}
+
+// texts are the failures in words.
+func (v *verdict) texts() (texts []string) {
+	for _, f := range v.failures {
+		texts = append(texts, f.String())
+	}
+	return texts
 }
 
 // judge returns an error if the judgement takes too much work.

@@ -37,6 +37,9 @@ func TestFulfilRepairsUpToThreeTimes(t *testing.T) {
 		if string(result.JSON) != c.want || result.Repairs != c.repairs || calls != c.repairs {
 			t.Errorf("%q: %q after %d repairs and %d calls", c.answers, result.JSON, result.Repairs, calls)
 		}
+		if failed := c.want == ""; failed != (result.LastAnswer == "w") || failed != (len(result.Failures) == 1 && strings.Contains(result.Failures[0], "not a JSON value")) {
+			t.Errorf("%q: the last answer is %q, and wrong is %q", c.answers, result.LastAnswer, result.Failures)
+		}
 		if c.want == "" && !errors.Is(err, ErrNotFulfilled) || c.want != "" && err != nil {
 			t.Errorf("%q: %v", c.answers, err)
 		}
@@ -114,7 +117,7 @@ func TestTooCostlyAnswersAreNotRepaired(t *testing.T) {
 	t.Parallel()
 	schema := compile(t, `{"items":{"pattern":"^(a|aa|aaa){300}$"}}`)
 	result, err := schema.Fulfil(t.Context(), `["`+strings.Repeat("a", 100_000)+`"]`, noRepair)
-	if !errors.Is(err, ErrNotFulfilled) || result.Repairs != 0 {
+	if !errors.Is(err, ErrNotFulfilled) || result.Repairs != 0 || len(result.LastAnswer) != 100_004 {
 		t.Errorf("%+v, %v", result, err)
 	}
 }

@@ -45,6 +45,7 @@ func StartRunner(t testing.TB, reply func(w http.ResponseWriter, r *http.Request
 		// Read on, so that the server notices when the caller goes away.
 		_, _ = io.Copy(io.Discard, r.Body)
 		rn.Turns <- tn
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8") // net/http would guess, and take some texts for HTML
 		if rn.Reply == nil {
 			_, _ = io.WriteString(w, "ok")
 			return

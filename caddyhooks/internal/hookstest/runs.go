@@ -114,13 +114,21 @@ func (r RunView) WantFields(t testing.TB, more ...string) {
 	}
 }
 
+// listedRun is a run in a list of the admin API, which shows more than the run API.
+type listedRun struct {
+	RunView
+	Client      string `json:"client"`
+	CancelledBy string `json:"cancelledBy"`
+	Reason      string `json:"reason"`
+}
+
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.
 func (s *Server) Listed(query string) (ids []string, cursor string) {
 	s.T.Helper()
 	resp := s.AdminRequest("GET", "/hooks/runs"+query, "")
 	var page struct {
-		Runs   []RunView `json:"runs"`
-		Cursor string    `json:"cursor"`
+		Runs   []listedRun `json:"runs"`
+		Cursor string      `json:"cursor"`
 	}
 	dec := json.NewDecoder(strings.NewReader(resp.Body))
 	dec.DisallowUnknownFields()

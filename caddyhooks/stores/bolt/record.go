@@ -61,6 +61,12 @@ const (
 	runHistory
 	runAgainOf
 	runToldApart // what the run is told has a record of its own; comes before the chat
+	runClient
+	runKeyHeader
+	endCancelledBy
+	endReason
+	endLastAnswer
+	endValidationError // once for each
 )
 
 // The fields of a delivery.
@@ -239,12 +245,15 @@ func (e *encoder) runBase(run *engine.Run) {
 	e.number(runQueueTime, int64(run.QueueTime))
 	e.number(runHistory, int64(run.History))
 	e.text(runAgainOf, run.AgainOf)
+	e.text(runClient, run.Client)
+	e.text(runKeyHeader, run.KeyHeader)
 }
 
 // encodeEnded writes down a run that has ended, and the token of the claim under which it did.
 func encodeEnded(record *engine.Record, token string) []byte {
 	outcome := &record.Outcome
-	e := newEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message))
+	account := &outcome.Account
+	e := newEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
 	e.runBase(record.Run)
 	e.text(endStatus, string(outcome.Status))
 	e.text(endText, outcome.Text)
@@ -259,6 +268,12 @@ func encodeEnded(record *engine.Record, token string) []byte {
 	e.time(endStartedAt, record.StartedAt)
 	e.time(endFinishedAt, record.FinishedAt)
 	e.text(endToken, token)
+	e.text(endCancelledBy, account.CancelledBy)
+	e.text(endReason, account.Reason)
+	e.text(endLastAnswer, account.LastAnswer)
+	for _, text := range account.ValidationErrors {
+		e.bytes(endValidationError, []byte(text))
+	}
 	return e.data
 }
 
@@ -328,6 +343,10 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			run.History = f.duration()
 		case runAgainOf:
 			run.AgainOf = f.text()
+		case runClient:
+			run.Client = f.text()
+		case runKeyHeader:
+			run.KeyHeader = f.text()
 		case endStatus:
 			record.Status = engine.Status(f.text())
 			outcome.Status = record.Status
@@ -353,6 +372,14 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			record.StartedAt = f.time()
 		case endFinishedAt:
 			record.FinishedAt = f.time()
+		case endCancelledBy:
+			outcome.Account.CancelledBy = f.text()
+		case endReason:
+			outcome.Account.Reason = f.text()
+		case endLastAnswer:
+			outcome.Account.LastAnswer = f.text()
+		case endValidationError:
+			outcome.Account.ValidationErrors = append(outcome.Account.ValidationErrors, f.text())
 		}
 		return true
 	})

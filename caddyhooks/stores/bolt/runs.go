@@ -107,7 +107,7 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 	return claims, nil
 }
 
-func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := s.clock.Steady().Add(lease)
@@ -274,10 +274,10 @@ func (s runs) repeated(t *transaction, id uuid.UUID, claim *engine.Claim) error 
 	return nil
 }
 
-func (s runs) Cancel(_ context.Context, runID string) error {
+func (s runs) Cancel(_ context.Context, runID, by string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id) {
+	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id, by) {
 		return engine.ErrNotFound
 	}
 	return nil

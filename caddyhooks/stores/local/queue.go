@@ -30,9 +30,10 @@ type Queue struct {
 // holding is a claimed run.
 type holding struct {
 	Claimed
-	node    *Node
-	expires time.Time
-	cancel  bool // somebody wants it to be cancelled
+	node     *Node
+	expires  time.Time
+	cancel   bool   // somebody wants it to be cancelled …
+	cancelBy string // … and this is who asked first
 }
 
 // Claimed is a run that was handed out.
@@ -248,7 +249,7 @@ func (q *Queue) WasRequeued(claim *engine.Claim) bool {
 }
 
 // Renew lets claims hold until a time. It returns claims that do not hold any more, and those to be cancelled.
-func (q *Queue) Renew(claims []*engine.Claim, expires time.Time) (lost, cancelled []*engine.Claim) {
+func (q *Queue) Renew(claims []*engine.Claim, expires time.Time) (lost []*engine.Claim, cancelled []engine.Cancellation) {
 	for _, claim := range claims {
 		id, holds := q.Holds(claim)
 		h := q.claimed[id]
@@ -259,19 +260,21 @@ func (q *Queue) Renew(claims []*engine.Claim, expires time.Time) (lost, cancelle
 		h.expires = expires
 		q.expectExpiry(expires)
 		if h.cancel {
-			cancelled = append(cancelled, claim)
+			cancelled = append(cancelled, engine.Cancellation{Claim: claim, By: h.cancelBy})
 		}
 	}
 	return lost, cancelled
 }
 
 // Cancel tells the node that carries out a run, and reports whether there is one.
-func (q *Queue) Cancel(id uuid.UUID) bool {
+func (q *Queue) Cancel(id uuid.UUID, by string) bool {
 	h := q.claimed[id]
 	if h == nil {
 		return false
 	}
-	h.cancel = true
+	if !h.cancel {
+		h.cancel, h.cancelBy = true, by
+	}
 	signal(h.node.cancelled)
 	return true
 }

@@ -221,7 +221,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 				break
 			}
 			r := p.runs[rnd.IntN(len(p.runs))]
-			if q.Cancel(r.id) != r.claimed {
+			if q.Cancel(r.id, "somebody") != r.claimed {
 				t.Fatalf("step %d: cancelled %t", step, !r.claimed)
 			}
 			r.cancelled = r.cancelled || r.claimed

@@ -116,7 +116,7 @@ const maxBytes = 512 << 20
 
 // size is about what a run takes in memory, with its deliveries.
 func (r *run) size() int {
-	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON)
+	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON) + r.Outcome.Account.Size()
 	for _, d := range r.Deliveries {
 		n += 512 + len(d.Body) + len(d.LastAnswer)
 	}
@@ -220,7 +220,7 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 	return claims
 }
 
-func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost, cancelled []*engine.Claim, err error) {
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := s.clock.Steady().Add(lease)
@@ -291,10 +291,10 @@ func (d *Data) noteOver(id uuid.UUID) {
 	}
 }
 
-func (s runs) Cancel(_ context.Context, runID string) error {
+func (s runs) Cancel(_ context.Context, runID, by string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id) {
+	if id, ok := local.ParseID(runID); !ok || !s.queue.Cancel(id, by) {
 		return engine.ErrNotFound
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 var cancelChecks = []check{
 	{"a run that nobody carries out cannot be cancelled", onlyClaimedIsCancelled},
 	{"Renew tells at every call which runs are to be cancelled", renewTellsCancelled},
+	{"Renew tells by whom a run is cancelled", renewTellsByWhom},
 	{"a run that is to be cancelled ends as its node likes", cancelledRunEnds},
 	{"the wish is forgotten when the run is requeued", wishIsForgotten},
 	{"a lost claim is lost, and not cancelled", lostIsNotCancelled},
@@ -21,7 +22,7 @@ var cancelChecks = []check{
 
 func (s *store) cancel(run *engine.Run) {
 	s.t.Helper()
-	if err := s.Runs().Cancel(s.t.Context(), run.ID); err != nil {
+	if err := s.Runs().Cancel(s.t.Context(), run.ID, "somebody"); err != nil {
 		s.t.Fatalf("cancelling run %s: %v", run.ID, err)
 	}
 }
@@ -54,7 +55,7 @@ func onlyClaimedIsCancelled(t *testing.T, s *store) {
 		"no id":                    strings.Repeat("z", len(claimed)),
 		"NUL":                      "\x00",
 	} {
-		if err := s.Runs().Cancel(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
+		if err := s.Runs().Cancel(t.Context(), id, "somebody"); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("cancelling %s: got %v, want ErrNotFound", name, err)
 		}
 	}
@@ -80,6 +81,32 @@ func renewTellsCancelled(t *testing.T, s *store) {
 	s.cancel(claims[2].Run)
 	if _, cancelled := s.renew(longLease, claims...); len(cancelled) != 2 || slices.Contains(cancelled, claims[0]) {
 		t.Errorf("got %v cancelled, want two", cancelled)
+	}
+}
+
+// Who asks first is named, also if that is nobody.
+func renewTellsByWhom(t *testing.T, s *store) {
+	runs := s.addTo("a", "b", "c")
+	claims := s.claimAll(runs...)
+	asked := make(map[*engine.Claim][]string)
+	for i, by := range [][]string{{"the run API, from 2001:db8::1", "another"}, {"", "another"}, {strings.Repeat("ü\x00\n", 50)}} {
+		asked[claims[i]] = by
+		for _, by := range by {
+			if err := s.Runs().Cancel(t.Context(), claims[i].Run.ID, by); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 2 {
+		_, cancelled, err := s.Runs().Renew(t.Context(), claims, longLease)
+		if err != nil || len(cancelled) != len(claims) {
+			t.Fatalf("got %v, %v", cancelled, err)
+		}
+		for _, wish := range cancelled {
+			if wish.By != asked[wish.Claim][0] {
+				t.Errorf("the run is cancelled by %q, want %q", wish.By, asked[wish.Claim][0])
+			}
+		}
 	}
 }
 

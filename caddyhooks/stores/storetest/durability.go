@@ -134,7 +134,9 @@ func endedRunsAreThere(t *testing.T, s *store) {
 		{Status: engine.Completed, HasText: true},
 		{Status: engine.Failed, Failure: engine.RunnerUnavailable, Message: "busy", RetryAfter: time.Minute},
 		{Status: engine.TimedOut, Message: "too late"},
-		{Status: engine.Cancelled, Message: "cancelled"},
+		{Status: engine.Cancelled, Message: "cancelled", Account: engine.Account{CancelledBy: "somebody"}},
+		{Status: engine.Failed, Failure: engine.SchemaUnmet, Message: "no match",
+			Account: engine.Account{Reason: "no match", LastAnswer: "no", ValidationErrors: []string{"at the top: no", "at /a: no"}}},
 	} {
 		for _, whileQueued := range []bool{false, true} {
 			run := fullRun(t, "a")

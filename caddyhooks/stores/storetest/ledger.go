@@ -472,7 +472,7 @@ func (l *ledger) meddle(ctx context.Context, s engine.Store, chance *rand.Rand) 
 	case 5:
 		_, _, err = s.Settings().Load(ctx)
 	case 6:
-		if err = s.Runs().Cancel(ctx, run.ID); errors.Is(err, engine.ErrNotFound) {
+		if err = s.Runs().Cancel(ctx, run.ID, "somebody"); errors.Is(err, engine.ErrNotFound) {
 			return nil
 		}
 	case 7:

@@ -126,11 +126,13 @@ func noTexts(t *testing.T, s *store) {
 			if i > 1 {
 				end := endedWith(newDelivery(run, 0))
 				end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Repairs: 2,
-					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second}
+					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second,
+					Account: engine.Account{CancelledBy: "somebody", Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}}}
 				s.end(claim, end)
 				record = s.recordOf(run, claim, end)
 				record.Run, record.Kept, record.Deliveries = &kept, engine.KeptNothing, nil
 				record.Outcome.Text, record.Outcome.JSON = "", nil
+				record.Outcome.Account.LastAnswer, record.Outcome.Account.ValidationErrors = "", nil
 			}
 		}
 		want = append(want, record)

@@ -46,8 +46,11 @@ func everyKindOfEnd(t *testing.T, s *store) {
 	all := engine.Outcome{
 		Status: engine.Failed, Text: "an answer", HasText: true, JSON: []byte("{\"a\": 1.10,\t\"a\": \"\\u0000\"}"), Repairs: 3, Checked: true,
 		Failure: engine.SchemaUnmet, Message: "It did not match.", RetryAfter: 1500 * time.Millisecond,
+		Account: engine.Account{CancelledBy: "the run API, from 2001:db8::1", Reason: "the runner answered 500: \x00ü",
+			LastAnswer: strings.Repeat("an answer\n", 170), ValidationErrors: []string{"at the top: an object is wanted", "", "at /a: ü"}},
 	}
 	allSet(t, &all)
+	allSet(t, &all.Account)
 	for name, outcome := range map[string]engine.Outcome{
 		"everything":         all,
 		"a text":             {Status: engine.Completed, Text: "answer", HasText: true},
@@ -55,7 +58,7 @@ func everyKindOfEnd(t *testing.T, s *store) {
 		"JSON":               {Status: engine.Completed, Text: `Here it is: "ü"`, HasText: true, JSON: []byte(`"ü"`), Repairs: 1, Checked: true},
 		"no answer":          {Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The agent failed to answer."},
 		"an answer too late": {Status: engine.TimedOut, Text: "half", HasText: true, Message: "The agent did not finish."},
-		"cancelled":          {Status: engine.Cancelled, Message: "The run was cancelled."},
+		"cancelled":          {Status: engine.Cancelled, Message: "The run was cancelled.", Account: engine.Account{CancelledBy: "somebody"}},
 		"come back later":    {Status: engine.Failed, Failure: engine.RunnerUnavailable, RetryAfter: time.Hour},
 		"shutting down":      {Status: engine.Failed, Failure: engine.ShuttingDown, RetryAfter: 5 * time.Second},
 		"interrupted":        {Status: engine.Failed, Failure: engine.Interrupted},

@@ -253,7 +253,10 @@ func (s *store) notRenewed(claim *engine.Claim) {
 // renew lets claims hold for another lease.
 func (s *store) renew(lease time.Duration, claims ...*engine.Claim) (lost, cancelled []*engine.Claim) {
 	s.t.Helper()
-	lost, cancelled, err := s.Runs().Renew(s.t.Context(), claims, lease)
+	lost, wishes, err := s.Runs().Renew(s.t.Context(), claims, lease)
+	for _, wish := range wishes {
+		cancelled = append(cancelled, wish.Claim)
+	}
 	if err != nil {
 		s.t.Fatalf("renewing %d claims: %v", len(claims), err)
 	}

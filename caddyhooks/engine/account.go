@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// Account is what operators are told about the end of a run. Callers, callbacks and channels are not: it may show the inside
+// of a runner. All of it is at most 4 KiB.
+type Account struct {
+	CancelledBy      string   // who or what cancelled the run
+	Reason           string   // why it did not complete, in a sentence, unless it was cancelled
+	LastAnswer       string   // the beginning of the last answer, if that did not match the schema …
+	ValidationErrors []string // … and why it did not
+}
+
+// How many bytes of an Account there can be, 4 KiB in all.
+const (
+	maxCancelledBy      = 256
+	maxReason           = 512
+	maxLastAnswer       = 1792
+	maxValidationErrors = 1536
+	maxValidationError  = 256 // of one of them
+)
+
+// bounded is as much of an account as is kept.
+func (a Account) bounded() Account {
+	a.CancelledBy = oneline.Of(a.CancelledBy, maxCancelledBy)
+	a.Reason = oneline.Of(a.Reason, maxReason)
+	a.LastAnswer = excerpt(a.LastAnswer, maxLastAnswer)
+	var kept []string
+	room := maxValidationErrors
+	for _, text := range a.ValidationErrors {
+		text = oneline.Of(text, maxValidationError)
+		if room -= len(text); room < 0 {
+			break
+		}
+		kept = append(kept, text)
+	}
+	a.ValidationErrors = kept
+	return a
+}
+
+// Size is how many bytes it has.
+func (a *Account) Size() int {
+	size := len(a.CancelledBy) + len(a.Reason) + len(a.LastAnswer)
+	for _, text := range a.ValidationErrors {
+		size += len(text)
+	}
+	return size
+}
+
+// excerpt is the beginning of a text in valid UTF-8, lines and all. An ellipsis says that there was more.
+func excerpt(text string, size int) string {
+	const ellipsis = "…"
+	whole := len(text) <= size
+	text = strings.ToValidUTF8(beginning(text, size), "\ufffd")
+	if whole && len(text) <= size {
+		return text
+	}
+	return beginning(text, size-len(ellipsis)) + ellipsis
+}
