@@ -732,10 +732,11 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 				t.Errorf("a list shows what was said: %s", resp.Body)
 			}
 
-			// One of them is shown as to callers, and with what it was told.
+			// One of them is shown as to callers, with where it came from, and with what it was told.
 			for _, id := range all {
 				got, want := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body, s.Run(id).Body
-				if shared, told, ok := strings.Cut(strings.TrimSpace(got), `,"message":"`); !ok || shared+"}" != want || strings.Contains(told, ",") {
+				shared, more, ok := strings.Cut(strings.TrimSpace(got), `,"client":"127.0.0.1",`)
+				if _, told, hasMessage := strings.Cut(more, `"message":"`); !ok || shared+"}" != want || !hasMessage || strings.Contains(told, ",") {
 					t.Errorf("the admin API shows %s, and callers see %s", got, want)
 				}
 			}
