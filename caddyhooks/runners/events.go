@@ -64,7 +64,7 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 			}
 			return text.String(), nil
 		case "error":
-			return "", errors.New("the runner sent an error event")
+			return "", &answerError{problem: "the runner sent an error event", answer: chunk[:min(len(chunk), maxAnswerBeginning)]}
 		}
 		if text.Len() > maxReply {
 			return "", errReplyTooLarge

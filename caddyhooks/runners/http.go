@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -38,8 +37,9 @@ type HTTP struct {
 	// A token to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced.
 	Token string `json:"token,omitempty"`
 
-	client *http.Client
-	token  string
+	client   *http.Client
+	token    string
+	redactor redactor
 }
 
 // CaddyModule returns the Caddy module information.
@@ -59,6 +59,7 @@ func (h *HTTP) Provision(caddy.Context) error {
 		}
 	}
 	h.URL = caddy.NewReplacer().ReplaceKnown(h.URL, "")
+	h.redactor = newRedactor(h.token, h.URL)
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	h.client = &http.Client{
 		Transport: &http.Transport{
@@ -138,6 +139,15 @@ type turnMemory struct {
 
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+	text, err := h.call(ctx, turn)
+	if err != nil {
+		return engine.Reply{}, h.redactor.clean(err)
+	}
+	return engine.Reply{Text: text}, nil
+}
+
+// call is Run with errors that may show a secret.
+func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
 		if info.Err == nil && !sent.Swap(true) && turn.Sent != nil {
@@ -146,7 +156,7 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	}})
 	req, err := h.request(ctx, turn)
 	if err != nil {
-		return engine.Reply{}, err
+		return "", err
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {
@@ -156,22 +166,27 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 			err = urlErr.Err
 		}
 		if !sent.Load() { // whatever the reason, the runner cannot have begun
-			return engine.Reply{}, &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
+			return "", &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
 		}
-		return engine.Reply{}, fmt.Errorf("calling the runner: %w", err)
+		return "", fmt.Errorf("calling the runner: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		// Read a little, so that the connection can be used again. After 101 the body is the bare connection, and reading
-		// from that does not end with the context.
-		if resp.StatusCode != http.StatusSwitchingProtocols {
-			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
-		}
-		return engine.Reply{}, statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()))
+	form := mediaType(resp.Header.Get("Content-Type"))
+	refused := answerError{problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
+	if isPage(form) {
+		refused.problem += " with " + form
 	}
-	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode != http.StatusOK {
+		refused.answer = beginningOf(resp)
+		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
+	}
+	if isPage(form) {
+		refused.answer = beginningOf(resp)
+		refused.hint = "it must answer text/plain, application/json or text/event-stream"
+		return "", &refused
+	}
 	var text string
-	switch mediaType {
+	switch form {
 	case "text/event-stream":
 		text, err = readEvents(resp.Body, turn.Emit)
 	case "application/json":
@@ -180,9 +195,9 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 		text, err = readText(resp.Body)
 	}
 	if err != nil {
-		return engine.Reply{}, fmt.Errorf("reading the runner's answer: %w", err)
+		return "", fmt.Errorf("reading the runner's answer: %w", err)
 	}
-	return engine.Reply{Text: text}, nil
+	return text, nil
 }
 
 func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, error) {
@@ -270,7 +285,7 @@ func readJSONReply(r io.Reader) (string, error) {
 	}
 	text, ok := textMember(data)
 	if !ok {
-		return "", errors.New(`the JSON is not an object with a string "text"`)
+		return "", &answerError{problem: `the JSON is not an object with a string "text"`, answer: string(data[:min(len(data), maxAnswerBeginning)])}
 	}
 	if len(text) > maxReply {
 		return "", errReplyTooLarge
@@ -292,8 +307,7 @@ func textMember(data []byte) (string, bool) {
 }
 
 // statusError is the error of a turn that got a status code other than 200.
-func statusError(status int, retryAfter time.Duration) error {
-	err := fmt.Errorf("the runner answered with status %d", status)
+func statusError(status int, retryAfter time.Duration, err error) error {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		return &engine.UnavailableError{Busy: true, RetryAfter: retryAfter, Err: err}
 	}

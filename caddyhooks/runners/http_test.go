@@ -1,14 +1,17 @@
 package runners
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,27 +130,37 @@ func TestAnswersThatAreTaken(t *testing.T) {
 
 func TestAnswersThatAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ name, contentType, body string }{
-		{"text that is too large", "text/plain", strings.Repeat("x", maxReply+1)},
-		{"invalid UTF-8", "text/plain", "\xff"},
-		{"JSON without text", "application/json", `{"answer":"x"}`},
-		{"JSON with another text", "application/json", `{"text":1}`},
-		{"JSON with two texts", "application/json", `{"text":"a","text":"b"}`},
-		{"broken JSON", "application/json", `{"text":`},
-		{"a large text in JSON", "application/json", `{"text":"` + strings.Repeat("x", maxReply+1) + `"}`},
-		{"a stream that is cut off", "text/event-stream", "event: delta\ndata: Hel\n\n"},
-		{"a result that is cut off", "text/event-stream", "event: result\ndata: Hel"},
-		{"an error event", "text/event-stream", "event: error\ndata: {\"message\":\"inner secret\"}\n\n"},
-		{"deltas that are too large", "text/event-stream", strings.Repeat("event: delta\ndata: "+strings.Repeat("x", 1<<16)+"\n\n", 20)},
-		{"heartbeats without end", "text/event-stream", strings.Repeat("event: heartbeat\n\n", 1<<20)},
+	const reading = "reading the runner's answer: "
+	noText := reading + `the JSON is not an object with a string "text": `
+	mustAnswer := "; it must answer text/plain, application/json or text/event-stream"
+	for _, tc := range []struct{ name, contentType, body, want string }{
+		{"text that is too large", "text/plain", strings.Repeat("x", maxReply+1), reading + "the answer is larger than 1048576 bytes"},
+		{"invalid UTF-8", "text/plain", "\xff", reading + "the text is not valid UTF-8"},
+		{"JSON without text", "application/json", "\n" + `{"answer":"x"}`, noText + `{"answer":"x"}`},
+		{"JSON with another text", "application/json", `{"text":1}`, noText + `{"text":1}`},
+		{"JSON with two texts", "application/json", `{"text":"a","text":"b"}`, noText + `{"text":"a","text":"b"}`},
+		{"broken JSON", "application/json", `{"text":`, noText + `{"text":`},
+		{"a large text in JSON", "application/json", `{"text":"` + strings.Repeat("x", maxReply+1) + `"}`, reading + "the answer is larger than 1048576 bytes"},
+		{"a stream that is cut off", "text/event-stream", "event: delta\ndata: Hel\n\n", reading + "the stream of events ended without a result"},
+		{"a result that is cut off", "text/event-stream", "event: result\ndata: Hel", reading + "the stream of events ended without a result"},
+		{"an error event", "text/event-stream", "event: error\ndata: {\"text\":\"no credit\\nleft\"}\n\n", reading + "the runner sent an error event: no credit"},
+		{"an error event of another kind", "text/event-stream", "event: error\ndata: {\"message\":\"no credit\"}\n\n", reading + `the runner sent an error event: {"message":"no credit"}`},
+		{"an error event that says nothing", "text/event-stream", "event: error\n\n", reading + "the runner sent an error event"},
+		{"deltas that are too large", "text/event-stream", strings.Repeat("event: delta\ndata: "+strings.Repeat("x", 1<<16)+"\n\n", 20), reading + "the answer is larger than 1048576 bytes"},
+		{"heartbeats without end", "text/event-stream", strings.Repeat("event: heartbeat\n\n", 1<<20), reading + "the answer is larger than 1048576 bytes"},
+		{"a page", "text/html; charset=utf-8", "\r\n<title>Please log in</title>\r\n<form>", "the runner answered 200 with text/html: <title>Please log in</title>" + mustAnswer},
+		{"a page with odd parameters", "Text/HTML ;charset=utf-8; charset=utf-8", "<html>", "the runner answered 200 with text/html: <html>" + mustAnswer},
+		{"an empty page", "text/html", "", "the runner answered 200 with text/html" + mustAnswer},
+		{"a page in XML", "application/xhtml+xml", "<html>", "the runner answered 200 with application/xhtml+xml: <html>" + mustAnswer},
+		{"a large page", "text/html", strings.Repeat("<p>", 1<<20), "the runner answered 200 with text/html: " + strings.Repeat("<p>", 84) + "<…" + mustAnswer},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := runAgainst(t, func(w http.ResponseWriter) {
+			reply, err := runAgainst(t, func(w http.ResponseWriter) {
 				w.Header().Set("Content-Type", tc.contentType)
 				_, _ = io.WriteString(w, tc.body)
 			})
-			if err == nil || strings.Contains(err.Error(), "inner secret") {
-				t.Errorf("got error %v", err)
+			if err == nil || err.Error() != tc.want || reply.Text != "" {
+				t.Errorf("got %q and error\n%v\nwant\n%s", reply.Text, err, tc.want)
 			}
 		})
 	}
@@ -172,7 +185,7 @@ func TestStatusesOfTheRunner(t *testing.T) {
 		after      time.Duration
 	}{
 		{400, "", false, 0}, {404, "", false, 0}, {500, "", false, 0}, {502, "3", false, 0},
-		{204, "", false, 0}, {301, "", false, 0},
+		{201, "", false, 0}, {301, "", false, 0},
 		{429, "7", true, 7 * time.Second}, {503, "", true, 0}, {503, "soon", true, 0}, {503, "-1", true, 0},
 		{503, "99999999999999999999", true, 24 * time.Hour}, {503, "99999999", true, 24 * time.Hour},
 		{503, time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), true, time.Hour},
@@ -183,17 +196,88 @@ func TestStatusesOfTheRunner(t *testing.T) {
 				w.Header().Set("Retry-After", tc.retryAfter)
 			}
 			w.WriteHeader(tc.status)
-			if tc.status != 204 {
-				_, _ = io.WriteString(w, "inner secret")
-			}
+			_, _ = io.WriteString(w, "\n Traceback (most recent\tcall last):\x1b\n  File 1")
 		})
 		var unavailable *engine.UnavailableError
-		if err == nil || strings.Contains(err.Error(), "inner secret") {
+		if err == nil || err.Error() != fmt.Sprintf(`the runner answered %d: Traceback (most recent\tcall last):\x1b`, tc.status) {
 			t.Errorf("status %d: got error %v", tc.status, err)
 		} else if busy := errors.As(err, &unavailable) && unavailable.Busy; busy != tc.busy {
 			t.Errorf("status %d: busy is %v", tc.status, busy)
 		} else if busy && (tc.after-unavailable.RetryAfter).Abs() > 5*time.Second {
 			t.Errorf("status %d with %q: retry after %s, want %s", tc.status, tc.retryAfter, unavailable.RetryAfter, tc.after)
+		}
+	}
+}
+
+func TestAnswersWithoutWords(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{204: "the runner answered 204", 500: "the runner answered 500"} {
+		if _, err := runAgainst(t, func(w http.ResponseWriter) { w.WriteHeader(status) }); err == nil || err.Error() != want {
+			t.Errorf("status %d: got error %v", status, err)
+		}
+	}
+	_, err := runAgainst(t, func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(502)
+		_, _ = io.WriteString(w, "<html>\n<h1>Bad gateway")
+	})
+	if err == nil || err.Error() != "the runner answered 502 with text/html: <html>" {
+		t.Errorf("a page of a proxy: got error %v", err)
+	}
+}
+
+// A runner that repeats what it was sent must not bring a secret into the log.
+func TestErrorsShowNoSecret(t *testing.T) {
+	t.Parallel()
+	secrets := []string{"runner-token", "p%40ssword", "p@ssword", "c3lzdGVtOnBAc3N3b3Jk", "key=s3cr3t+key", "s3cr3t key", "system:p"}
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.Header.Get("X-Service-Run-Id"))
+		if status == 200 {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		w.WriteHeader(status)
+		user, password, _ := r.BasicAuth()
+		_, _ = fmt.Fprintln(w, r.Header.Get("X-Service-Chat-Id"), r.RequestURI, r.URL.Query(), r.Header["Authorization"], user, password)
+	}))
+	defer echo.Close()
+	// It answers with the request itself, which is not HTTP.
+	mirror, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mirror.Close()
+	go func() {
+		for {
+			conn, err := mirror.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(conn).ReadString('\n')
+			_, _ = io.WriteString(conn, line)
+			conn.Close()
+		}
+	}()
+	for _, host := range []string{echo.Listener.Addr().String(), mirror.Addr().String(), "127.0.0.1:1"} {
+		for _, token := range []string{"", "runner-token"} {
+			h := newHTTP(t, "http://system:p%40ssword@"+host+"/turns?key=s3cr3t+key", token)
+			for i, status := range []string{"500", "503", "200", "500", "500", "500", "500", "500", "500"} {
+				turn := exampleTurn()
+				turn.RunID, turn.ChatID = status, strings.Repeat("x", 10+i*30) // a line is cut at different places
+				_, err := h.Run(t.Context(), turn)
+				if err == nil {
+					t.Fatalf("%s %s: no error", host, status)
+				}
+				for _, secret := range secrets {
+					if strings.Contains(err.Error(), secret) {
+						t.Errorf("%s, status %s: the error shows %q: %v", host, status, secret, err)
+					}
+				}
+				var unavailable *engine.UnavailableError
+				refused := host == "127.0.0.1:1" || host == echo.Listener.Addr().String() && status == "503"
+				if errors.As(err, &unavailable) != refused {
+					t.Errorf("%s, status %s: got %#v", host, status, err)
+				}
+			}
 		}
 	}
 }

@@ -1,0 +1,109 @@
+package runners
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// answerError is an answer of a runner that cannot be taken. Its text is for operators, and has the first line of the answer.
+type answerError struct {
+	problem string // as in "the runner answered 500"
+	answer  string // the beginning of it
+	hint    string // about what to do, if anything
+}
+
+func (e *answerError) Error() string {
+	text := e.problem
+	if line := oneline.First(e.answer, maxAnswerLine); line != "" {
+		text += ": " + line
+	}
+	if e.hint != "" {
+		text += "; " + e.hint
+	}
+	return text
+}
+
+const (
+	maxAnswerLine      = 256
+	maxAnswerBeginning = 4 << 10
+)
+
+// beginningOf reads as much of an answer as an answerError needs. That is also enough of a short one for its connection to be
+// used again.
+func beginningOf(resp *http.Response) string {
+	// After 101 the body is the bare connection, and reading from that does not end with the context.
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return ""
+	}
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBeginning)) // what has come is shown, though the rest may not come
+	return string(data)
+}
+
+// mediaType is the type in a Content-Type header, whatever its parameters are like.
+func mediaType(contentType string) string {
+	name, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(name))
+}
+
+// isPage reports whether a type is that of pages for people: of a login, or of a proxy that has no better answer.
+func isPage(mediaType string) bool {
+	return mediaType == "text/html" || mediaType == "application/xhtml+xml"
+}
+
+// redactor takes the secrets of a runner out of texts that may repeat them: a runner may answer with the request that it got.
+type redactor struct{ secrets *strings.Replacer }
+
+// newRedactor knows a token, and the user, the password and the query of a URL.
+func newRedactor(token, address string) redactor {
+	const redacted, shortest = "REDACTED", 8
+	var pairs []string
+	hide := func(secret string) {
+		if secret != "" {
+			pairs = append(pairs, secret, redacted)
+		}
+	}
+	hide(token)
+	if u, err := url.Parse(address); err == nil {
+		if password, ok := u.User.Password(); ok {
+			hide(u.User.String())
+			hide(base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password)))
+			hide(password)
+		} else {
+			hide(u.User.Username())
+		}
+		hide(u.RawQuery)
+		for _, values := range u.Query() {
+			for _, value := range values {
+				if len(value) >= shortest { // a short one is no secret, and may be part of any word
+					hide(value)
+				}
+			}
+		}
+	}
+	return redactor{strings.NewReplacer(pairs...)}
+}
+
+// clean is an error of a turn whose text has no secret.
+func (r redactor) clean(err error) error {
+	var answer *answerError
+	if errors.As(err, &answer) {
+		answer.answer = r.secrets.Replace(answer.answer)
+	}
+	text := err.Error()
+	cleaned := r.secrets.Replace(text)
+	if cleaned == text {
+		return err
+	}
+	var unavailable *engine.UnavailableError
+	if errors.As(err, &unavailable) {
+		return &engine.UnavailableError{Busy: unavailable.Busy, RetryAfter: unavailable.RetryAfter, Err: errors.New(cleaned)}
+	}
+	return errors.New(cleaned)
+}
