@@ -356,7 +356,7 @@ func TestAccessLogIsThatOfCaddyButForTheSecrets(t *testing.T) {
 func TestLogsHoldNoSecretsOfRuns(t *testing.T) {
 	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, tn hookstest.Turn) {
 		if strings.Contains(tn.Text("message"), "fail") {
-			http.Error(w, "the runner knows "+loudSecret, http.StatusInternalServerError)
+			http.Error(w, "only the first line is logged\nthe runner knows "+loudSecret, http.StatusInternalServerError)
 		}
 	})
 	s, _, defaultLog := loggedSite(t, rn, "")

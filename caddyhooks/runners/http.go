@@ -29,7 +29,7 @@ func init() {
 }
 
 // HTTP is a runner that posts every turn as JSON to a URL. The response is the answer: plain text, JSON as {"text": …}, or a
-// stream of events. A script of a few lines can serve it.
+// stream of events. A page in HTML is none: it comes from a login or from a proxy. A script of a few lines can serve it.
 type HTTP struct {
 	// The URL that turns are posted to.
 	URL string `json:"url,omitempty"`
