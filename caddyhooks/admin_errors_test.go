@@ -72,7 +72,7 @@ func (s failingStore) Deliveries() engine.Deliveries {
 	return failingDeliveries{s.Store.Deliveries(), s.err}
 }
 
-func (s failingSettings) Save(context.Context, []byte, int64) (int64, error) { return 0, s.err }
+func (s failingSettings) Save(context.Context, []byte, []byte, int64) (int64, error) { return 0, s.err }
 func (d failingDeliveries) List(context.Context, engine.DeliveryQuery) ([]*engine.Delivery, string, error) {
 	return nil, "", d.err
 }

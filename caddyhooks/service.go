@@ -227,7 +227,7 @@ func (s *service) tryChange(ctx context.Context, edit func(in *instance, live *S
 	if err != nil {
 		return fmt.Errorf("encoding the live settings: %w", err)
 	}
-	revision, err := s.settings.Save(ctx, saved, s.revision)
+	revision, err := s.settings.Save(ctx, saved, nil, s.revision)
 	if err != nil {
 		return fmt.Errorf("saving the live settings: %w", err)
 	}

@@ -96,6 +96,9 @@ type Runs interface {
 	// after this one, "" if there is none. A page can be short or empty although there is more: a query looks at a bounded
 	// number of runs.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
+
+	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
+	Queued(ctx context.Context) (int, error)
 }
 
 // Deliveries keeps the deliveries of ended runs until those are pruned.
@@ -138,9 +141,23 @@ type Settings interface {
 	Revision(ctx context.Context) (int64, error)
 
 	// Save stores settings that were made from a revision, if it is still the last one. ErrSettingsChanged says that it is
-	// not.
-	Save(ctx context.Context, settings []byte, from int64) (revision int64, err error)
+	// not. A description of the change, in whatever form, is stored in the same step, unless it is nil.
+	Save(ctx context.Context, settings, description []byte, from int64) (revision int64, err error)
+
+	// Changes returns the changes that were saved with a description, the newest first, and at most the last KeptChanges of
+	// them. For next see Runs.List.
+	Changes(ctx context.Context, limit int, cursor string) (page []SettingsChange, next string, err error)
 }
+
+// SettingsChange is a change of the live settings that was saved.
+type SettingsChange struct {
+	Revision    int64 // that it made
+	At          time.Time
+	Description []byte
+}
+
+// KeptChanges is how many changes of the settings a store keeps. The oldest go first.
+const KeptChanges = 1000
 
 // Watch tells a node about changes, by whatever node they were made. Word comes soon after the change, may come without
 // cause, and several changes may share one word.

@@ -270,8 +270,12 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprintf("%+v, %d in a, %d keys, outbox %d, settings %d;", s.queue.Size(), s.queue.QueuedIn("a"), s.keyCount,
-			s.outbox.Size().Pending, s.revision)
+		changes, _, err := s.Settings().Changes(t.Context(), 100, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%+v, %d in a, %d keys, outbox %d, settings %d, changes %s;", s.queue.Size(), s.queue.QueuedIn("a"), s.keyCount,
+			s.outbox.Size().Pending, s.revision, descriptions(changes))
 		for _, record := range page {
 			text += fmt.Sprintf(" %s %s %d;", record.Run.ID, record.Status, record.Attempts)
 		}
@@ -309,7 +313,7 @@ func TestAFailedTransactionChangesNothing(t *testing.T) {
 			return s.Deliveries().Settle(t.Context(), &settled, time.Hour)
 		},
 		"save settings": func() error {
-			_, err := s.Settings().Save(t.Context(), []byte("{}"), 0)
+			_, err := s.Settings().Save(t.Context(), []byte("{}"), []byte("a change"), 0)
 			return err
 		},
 	}

@@ -54,7 +54,15 @@ func wantBroken(t *testing.T, s *store, path string) {
 			return err
 		},
 		"saving settings": func(ctx context.Context) error {
-			_, err := s.Settings().Save(ctx, []byte("{}"), 0)
+			_, err := s.Settings().Save(ctx, []byte("{}"), []byte("a change"), 0)
+			return err
+		},
+		"listing changes": func(ctx context.Context) error {
+			_, _, err := s.Settings().Changes(ctx, 10, "")
+			return err
+		},
+		"counting": func(ctx context.Context) error {
+			_, err := s.Runs().Queued(ctx)
 			return err
 		},
 		"listing deliveries": func(ctx context.Context) error {

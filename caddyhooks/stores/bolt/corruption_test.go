@@ -90,7 +90,7 @@ func newSpecimens(t *testing.T) []*specimenFile {
 	for i := range 150 {
 		fillStore(t, s, random, 150+i)
 	}
-	if _, err := s.Settings().Save(t.Context(), []byte(`{"enabled":true}`), 0); err != nil {
+	if _, err := s.Settings().Save(t.Context(), []byte(`{"enabled":true}`), []byte("a change"), 0); err != nil {
 		t.Fatal(err)
 	}
 	crashed := &specimenFile{"of a process that was killed", contentsOf(t, path), then}
@@ -459,6 +459,8 @@ func (c *corruption) work(s *store, steps int) {
 			_, _, _ = s.Runs().List(ctx, engine.Query{Limit: 100})
 			_, _, _ = s.Deliveries().List(ctx, engine.DeliveryQuery{Limit: 100})
 			_, _, _ = s.Settings().Load(ctx)
+			_, _, _ = s.Settings().Changes(ctx, 100, "")
+			_, _ = s.Settings().Save(ctx, []byte("{}"), []byte("another change"), s.savedRevision.Load())
 		}
 	}
 }

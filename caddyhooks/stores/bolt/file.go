@@ -37,7 +37,8 @@ var (
 	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
 	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
 	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket}
+	changesBucket  = []byte("changes")  // of the settings, by their number
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket}
 	versionKey     = []byte("version")
 	settingsKey    = []byte("settings")
 	revisionKey    = []byte("settings_revision")
@@ -45,7 +46,7 @@ var (
 	toldBytesKey   = []byte("told_bytes")
 	freelistKey    = []byte("freelist_not_written")
 	layoutVersion  = len(migrations) + 1
-	migrations     = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory} // the first leads from version 1 to version 2, and so on
+	migrations     = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory, addChanges} // the first leads from version 1 to version 2, and so on
 	lockTimeout    = 2 * time.Second
 	smallestFile   = int64(4 * 4096)
 	errTruncated   = errors.New("the file is shorter than it should be")
@@ -291,6 +292,12 @@ func addWaitsAndHistory(tx *bbolt.Tx) error {
 		}
 	}
 	return nil
+}
+
+// addChanges makes room for the changes of the settings.
+func addChanges(tx *bbolt.Tx) error {
+	_, err := tx.CreateBucket(changesBucket)
+	return err
 }
 
 func putVersion(tx *bbolt.Tx, version int) error {

@@ -30,7 +30,7 @@ func writeLayoutFile(t *testing.T, name string) {
 			t.Fatal(err)
 		}
 	}
-	revision, err := s.Settings().Save(t.Context(), []byte(`{"enabled":true}`), 0)
+	revision, err := s.Settings().Save(t.Context(), []byte(`{"enabled":true}`), []byte("a change"), 0)
 	check(err)
 	add := func(chat, message string) {
 		run := testRun(chat, message)
@@ -131,6 +131,10 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 			t.Errorf("the delivery that was given up is %+v, %v", dead, err)
 		}
 	}
+	if changes, _, err := s.Settings().Changes(t.Context(), 10, ""); err != nil || len(changes) != min(1, max(0, version-3)) ||
+		len(changes) > 0 && (changes[0].Revision != 1 || string(changes[0].Description) != "a change" || changes[0].At.IsZero()) {
+		t.Errorf("the changes of the settings are %+v, %v", changes, err)
+	}
 	if version > 2 {
 		checkHistory(t, s, record)
 	}
@@ -183,7 +187,7 @@ func toFirstLayout(tx *bbolt.Tx) error {
 		err = errors.Join(err, tx.Bucket(runsBucket).Put([]byte(key), record))
 	}
 	err = errors.Join(err, putVersion(tx, 1))
-	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket} {
+	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket, changesBucket} {
 		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return err

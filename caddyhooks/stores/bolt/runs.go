@@ -298,6 +298,15 @@ func (d *Database) describe(id uuid.UUID, record *engine.Record) bool {
 	return true
 }
 
+func (s runs) Queued(context.Context) (int, error) {
+	if err := s.whenBroken(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Size().Queued, nil
+}
+
 func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 	id, ok := local.ParseID(runID)
 	if !ok {

@@ -38,9 +38,9 @@ func revisionOf(tx *bbolt.Tx) int64 {
 
 func (s settings) Revision(context.Context) (int64, error) { return s.savedRevision.Load(), nil }
 
-func (s settings) Save(ctx context.Context, settings []byte, from int64) (int64, error) {
+func (s settings) Save(ctx context.Context, settings, description []byte, from int64) (int64, error) {
 	var revision int64
-	err := s.committer.do(ctx, &change{size: len(settings), apply: func(t *transaction) error {
+	err := s.committer.do(ctx, &change{size: len(settings) + len(description), apply: func(t *transaction) error {
 		if from != s.revision {
 			return engine.ErrSettingsChanged
 		}
@@ -49,6 +49,9 @@ func (s settings) Save(ctx context.Context, settings []byte, from int64) (int64,
 		t.undo = append(t.undo, func() { s.revision-- })
 		t.put(metaBucket, settingsKey, settings)
 		t.put(metaBucket, revisionKey, binary.AppendUvarint(nil, uint64(revision)))
+		if description != nil {
+			addChange(t, engine.SettingsChange{Revision: revision, At: t.now, Description: description})
+		}
 		t.after = append(t.after, func() {
 			s.savedRevision.Store(revision)
 			s.nodes.TellSettingsChanged()

@@ -68,6 +68,7 @@ type Data struct {
 	bytes    int // of runs and deliveries
 	settings []byte
 	revision int64
+	changes  []engine.SettingsChange // the oldest first
 }
 
 // run is a record, and the token of the claim under which it ended.
@@ -358,6 +359,12 @@ func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record
 	return page, "", nil
 }
 
+func (s runs) Queued(context.Context) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Size().Queued, nil
+}
+
 // olderThan is how many of the runs in order are older than the one given.
 func (d *Data) olderThan(id uuid.UUID) int {
 	n, _ := slices.BinarySearchFunc(d.order, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
@@ -405,30 +412,6 @@ func (d *Data) forgetOldest(at time.Time) bool {
 		}
 		return true
 	}
-}
-
-func (s settings) Load(context.Context) ([]byte, int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return bytes.Clone(s.Data.settings), s.revision, nil
-}
-
-func (s settings) Revision(context.Context) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revision, nil
-}
-
-func (s settings) Save(_ context.Context, settings []byte, from int64) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if from != s.revision {
-		return 0, engine.ErrSettingsChanged
-	}
-	s.Data.settings = bytes.Clone(settings)
-	s.revision++
-	s.nodes.TellSettingsChanged()
-	return s.revision, nil
 }
 
 // Interface guards

@@ -466,7 +466,7 @@ func (l *ledger) meddle(ctx context.Context, s engine.Store, chance *rand.Rand) 
 		if loadErr != nil {
 			return loadErr
 		}
-		if _, err = s.Settings().Save(ctx, []byte(run.ID), revision); errors.Is(err, engine.ErrSettingsChanged) {
+		if _, err = s.Settings().Save(ctx, []byte(run.ID), []byte("by a run"), revision); errors.Is(err, engine.ErrSettingsChanged) {
 			return nil
 		}
 	case 5:

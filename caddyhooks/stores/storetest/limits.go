@@ -17,6 +17,7 @@ var limitChecks = []check{
 	{"runs that are given back take their room again", givenBackTakeRoom},
 	{"of a run that was refused nothing stays", nothingStays},
 	{"a limit holds when runs are added at once", limitHoldsAtOnce},
+	{"as many are queued as wait", queuedAreCounted},
 }
 
 func fullQueue(t *testing.T, s *store) {
@@ -141,4 +142,28 @@ func limitHoldsAtOnce(t *testing.T, s *store) {
 			t.Errorf("%d runs of %s are queued, more than %d", n, chat, limits.Chat)
 		}
 	}
+}
+
+func queuedAreCounted(t *testing.T, s *store) {
+	want := func(n int, when string) {
+		t.Helper()
+		if got, err := s.Runs().Queued(t.Context()); got != n || err != nil {
+			t.Errorf("%d runs are queued %s, %v; want %d", got, when, err, n)
+		}
+	}
+	want(0, "at first")
+	runs := s.addTo("a", "a", "b")
+	want(3, "after three were added")
+	claims := s.claimAll(runs[0], runs[2])
+	want(1, "after two were claimed")
+	s.requeue(claims[0])
+	want(2, "after one was put back")
+	s.end(claims[1], engine.End{Outcome: engine.Outcome{Status: engine.Completed}})
+	s.endQueued(runs[1], engine.End{Outcome: engine.Outcome{Status: engine.Cancelled}})
+	want(1, "after two have ended")
+	again := s.claimFirst(runs[0])
+	if _, err := s.Runs().End(t.Context(), again, engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: longLease}, engine.Batch{}); err != nil {
+		t.Fatal(err)
+	}
+	want(1, "while one waits for its runner")
 }

@@ -15,7 +15,7 @@ var settingsChecks = []check{
 	{"the settings that were saved last are there", lastSettings},
 	{"every change makes a new revision", newRevisions},
 	{"settings made from another revision are not saved", staleSettings},
-	{"of settings that are saved at once exactly one is made from each revision", savedAtOnce},
+	{"of settings that are saved at once exactly one is made from each revision, and one change is listed", savedAtOnce},
 	{"a run that was checked against another revision is not stored", runUnderOtherSettings},
 }
 
@@ -34,7 +34,13 @@ func (s *store) loads(settings []byte, revision int64) {
 // save stores settings made from the revision in force.
 func (s *store) save(settings string, from int64) (revision int64) {
 	s.t.Helper()
-	revision, err := s.Settings().Save(s.t.Context(), []byte(settings), from)
+	return s.saveChange(settings, nil, from)
+}
+
+// saveChange is save with a description of the change.
+func (s *store) saveChange(settings string, description []byte, from int64) (revision int64) {
+	s.t.Helper()
+	revision, err := s.Settings().Save(s.t.Context(), []byte(settings), description, from)
 	if err != nil {
 		s.t.Fatalf("saving settings made from revision %d: %v", from, err)
 	}
@@ -47,7 +53,7 @@ func (s *store) save(settings string, from int64) (revision int64) {
 // isStale expects that settings made from a revision are not saved.
 func (s *store) isStale(from int64) {
 	s.t.Helper()
-	if revision, err := s.Settings().Save(s.t.Context(), []byte("stale"), from); !errors.Is(err, engine.ErrSettingsChanged) {
+	if revision, err := s.Settings().Save(s.t.Context(), []byte("stale"), []byte("a stale change"), from); !errors.Is(err, engine.ErrSettingsChanged) {
 		s.t.Errorf("saving settings made from revision %d: got %d and %v, want ErrSettingsChanged", from, revision, err)
 	}
 }
@@ -61,7 +67,7 @@ func lastSettings(t *testing.T, s *store) {
 	} {
 		mine := bytes.Clone(settings)
 		var err error
-		if revision, err = s.Settings().Save(t.Context(), mine, revision); err != nil {
+		if revision, err = s.Settings().Save(t.Context(), mine, nil, revision); err != nil {
 			t.Fatal(err)
 		}
 		clear(mine) // it is the caller's, to use for something else
@@ -108,6 +114,7 @@ func savedAtOnce(_ *testing.T, s *store) { saveAtOnce(s, s) }
 func saveAtOnce(s, other *store) {
 	t := s.t
 	revision := int64(0)
+	var changes []engine.SettingsChange
 	for range 10 {
 		var mu sync.Mutex
 		saved := map[string]int64{}
@@ -115,7 +122,7 @@ func saveAtOnce(s, other *store) {
 		for i, node := range []*store{s, other, s, other, s, other} {
 			savers.Go(func() {
 				settings := fmt.Sprintf("made from revision %d by %d", revision, i)
-				got, err := node.Settings().Save(t.Context(), []byte(settings), revision)
+				got, err := node.Settings().Save(t.Context(), []byte(settings), []byte(settings), revision)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -136,6 +143,8 @@ func saveAtOnce(s, other *store) {
 			revision = got
 			s.loads([]byte(settings), revision)
 			other.loads([]byte(settings), revision)
+			changes = append(changes, engine.SettingsChange{Revision: revision, Description: []byte(settings)})
+			other.changesAre(changes...)
 		}
 	}
 }

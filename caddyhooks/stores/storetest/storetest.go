@@ -61,12 +61,14 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"History", historyChecks},
 		{"Again", againChecks},
 		{"Settings", settingsChecks},
+		{"SettingsChanges", settingsChangeChecks},
 		{"Watch", watchChecks},
 		{"Concurrency", concurrencyChecks},
 	}
 	if options.Reopen != nil {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
-			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks})
+			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
+			concern{"DurableSettingsChanges", durableSettingsChangeChecks})
 	}
 	if options.SetClock != nil {
 		concerns = append(concerns, concern{"SetClock", setClockChecks})
@@ -84,6 +86,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		concerns = append(concerns,
 			concern{"Nodes", nodeChecks},
 			concern{"NodeDeliveries", nodeDeliveryChecks},
+			concern{"NodeSettingsChanges", nodeSettingsChangeChecks},
 			concern{"NodeWatch", nodeWatchChecks},
 			concern{"NodeConcurrency", nodeConcurrencyChecks},
 		)

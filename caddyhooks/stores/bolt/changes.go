@@ -1,0 +1,118 @@
+package bolt
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// Changes of the settings are numbered, without gaps: so the number of a new one tells which one is too old. Nothing but a
+// list of them reads what is in their records, so one that is damaged prevents nothing else.
+
+// The fields of a change of the settings.
+const (
+	changeRevision protowire.Number = iota + 1
+	changeAt
+	changeDescription
+)
+
+// changeKey is the key of a change by its number.
+func changeKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// changeNumber is the number in a key, 0 if it has none.
+func changeNumber(key []byte) uint64 {
+	if len(key) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(key)
+}
+
+func encodeChange(key []byte, change engine.SettingsChange) []byte {
+	e := newEncoder(32 + len(change.Description))
+	e.number(changeRevision, change.Revision)
+	e.time(changeAt, change.At)
+	e.bytes(changeDescription, change.Description)
+	return seal(key, e.data)
+}
+
+func decodeChange(key, data []byte) (change engine.SettingsChange, err error) {
+	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
+		switch n {
+		case changeRevision:
+			change.Revision = int64(f.number)
+		case changeAt:
+			change.At = f.time()
+		case changeDescription:
+			change.Description = f.copy()
+		}
+		return true
+	})
+	if err != nil {
+		return engine.SettingsChange{}, fmt.Errorf("change %x of the settings: %w", key, err)
+	}
+	return change, nil
+}
+
+// addChange writes down a change of the settings, and forgets those that are too many.
+func addChange(t *transaction, change engine.SettingsChange) {
+	changes := t.bucket(changesBucket)
+	last, _ := changes.Cursor().Last()
+	number := changeNumber(last) + 1
+	key := changeKey(number)
+	t.append(changesBucket, key, encodeChange(key, change))
+	// There is one too many at most. If there seem to be more, then a number is damaged, which must not cost all others.
+	if first, _ := changes.Cursor().First(); number-changeNumber(first) >= engine.KeptChanges {
+		t.delete(changesBucket, slices.Clone(first))
+	}
+}
+
+func (s settings) Changes(ctx context.Context, limit int, cursor string) ([]engine.SettingsChange, string, error) {
+	var before []byte
+	if cursor != "" {
+		number, ok := local.ParseCursor(cursor)
+		if !ok {
+			return nil, "", engine.ErrCursor
+		}
+		before = changeKey(number)
+	}
+	var page []engine.SettingsChange
+	var next string
+	err := s.view(ctx, func(tx *bbolt.Tx) (err error) {
+		page, next, err = listChanges(tx, max(0, limit), before)
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return page, next, nil
+}
+
+// listChanges lists changes, the newest first, from the last one on that is before the given key; nil is no bound.
+func listChanges(tx *bbolt.Tx, limit int, before []byte) (page []engine.SettingsChange, next string, err error) {
+	cursor := tx.Bucket(changesBucket).Cursor()
+	var key, data []byte
+	if found, _ := cursor.Seek(before); before != nil && found != nil {
+		key, data = cursor.Prev()
+	} else {
+		key, data = cursor.Last()
+	}
+	for ; key != nil && len(page) < limit; key, data = cursor.Prev() {
+		change, err := decodeChange(key, data)
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, change)
+		next = local.Cursor(changeNumber(key))
+	}
+	if key == nil {
+		next = ""
+	}
+	return page, next, nil
+}
