@@ -21,11 +21,12 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings, and shows runs and their deliveries, on Caddy's admin endpoint:
+// Admin shows and changes live settings, tells how they were changed, and shows runs and their deliveries, on Caddy's admin endpoint:
 //
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
 //	GET, PUT, DELETE  /hooks/mappings/<name>
+//	GET               /hooks/changes
 //	GET               /hooks/runs
 //	GET               /hooks/runs/<id>
 //	POST              /hooks/runs/<id>/cancel

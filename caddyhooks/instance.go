@@ -17,6 +17,7 @@ import (
 // instance is one hooks service as a configuration defines it.
 type instance struct {
 	name         string
+	path         string
 	config       []byte // as JSON, to compare with other handlers
 	pinned       Settings
 	rules        rules
@@ -43,6 +44,7 @@ type instance struct {
 func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error) {
 	in := &instance{
 		name:       h.Name,
+		path:       h.Path,
 		config:     config,
 		pinned:     h.Settings,
 		maxRequest: int64(h.MaxRequest),
@@ -148,10 +150,12 @@ func (in *instance) start(grace time.Duration) error {
 	active.revision = s.revision
 	in.service = s
 	s.instances = append(s.instances, in)
+	queued := s.countQueued() // before workers take them
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
 	close(in.started)
 	running.add(in)
+	in.logStart(reload, active, &s.live, queued)
 	return nil
 }
 

@@ -100,6 +100,9 @@ func (s *service) refreshLocked(ctx context.Context) error {
 		compiled[i] = in.compileSaved(live)
 	}
 	s.putInForce(live, revision, compiled)
+	if newest := s.newest(); newest != nil {
+		newest.logTakenOver(newest.active.Load(), &live)
+	}
 	return nil
 }
 
@@ -178,21 +181,21 @@ func (s *service) problem(p part) string {
 	return ""
 }
 
-// change lets edit change the live settings, and puts the result in force for the next request. If the result is refused,
-// nothing changes. If another node changes the settings at the same time, edit is called again, with the newer ones.
-func (s *service) change(edit func(in *instance, live *Settings) error) error {
+// change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
+// in the list of changes. If the result is refused, nothing changes. If another node changes the settings at the same time, edit is called again, with the newer ones.
+func (s *service) change(from origin, edit func(in *instance, live *Settings) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, stop := context.WithTimeout(context.Background(), storePatience)
 	defer stop()
-	err := s.tryChange(ctx, edit)
+	err := s.tryChange(ctx, from, edit)
 	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
 		if pause > maxChangePause {
 			return conflictf("the settings are being changed elsewhere again and again; try again")
 		}
 		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
 		if err = s.refreshLocked(ctx); err == nil {
-			err = s.tryChange(ctx, edit)
+			err = s.tryChange(ctx, from, edit)
 		}
 	}
 	return err
@@ -201,7 +204,7 @@ func (s *service) change(edit func(in *instance, live *Settings) error) error {
 // maxChangePause bounds the pauses between attempts to save: about 4 s in all.
 const maxChangePause = 2 * time.Second
 
-func (s *service) tryChange(ctx context.Context, edit func(in *instance, live *Settings) error) error {
+func (s *service) tryChange(ctx context.Context, from origin, edit func(in *instance, live *Settings) error) error {
 	newest := s.newest()
 	if newest == nil {
 		return errors.New("the instance is not running")
@@ -227,11 +230,15 @@ func (s *service) tryChange(ctx context.Context, edit func(in *instance, live *S
 	if err != nil {
 		return fmt.Errorf("encoding the live settings: %w", err)
 	}
-	revision, err := s.settings.Save(ctx, saved, nil, s.revision)
+	change := describeChange(from, &s.live, &live)
+	revision, err := s.settings.Save(ctx, saved, change.encode(), s.revision)
 	if err != nil {
 		return fmt.Errorf("saving the live settings: %w", err)
 	}
 	s.putInForce(live, revision, compiled)
+	if change != nil {
+		change.log(newest, newest.active.Load(), &live)
+	}
 	return nil
 }
 

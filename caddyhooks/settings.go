@@ -134,6 +134,8 @@ type setting interface {
 	checkIn(s *Settings, r *rules) error
 	// shownIn is the value for the admin API, with secrets masked.
 	shownIn(s *Settings) any
+	// change is the value before and after a change, for the list of changes.
+	change(before, after *Settings) (was, is any)
 	// parse reads the value from JSON, where null unsets it. A mask stands for the secret that is in force.
 	parse(s *Settings, raw []byte, inForce *Settings) error
 }

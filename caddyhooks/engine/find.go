@@ -77,6 +77,15 @@ func (e *Engine) Cancel(ctx context.Context, id, by string) (*Record, error) {
 	return e.get(ctx, id)
 }
 
+// Queued is how many runs wait to be carried out, on whatever node.
+func (e *Engine) Queued(ctx context.Context) (int, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	n, err := e.store.Runs().Queued(ctx)
+	e.noteBroken(err)
+	return n, err
+}
+
 // List returns runs, the newest first.
 func (e *Engine) List(ctx context.Context, query Query) (page []*Record, next string, err error) {
 	ctx, stop := e.patience(ctx)

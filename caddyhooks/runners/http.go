@@ -88,6 +88,15 @@ func checkURL(raw string) error {
 	return nil
 }
 
+// Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
+func (h *HTTP) Address() string {
+	u, err := url.Parse(h.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
 // Cleanup closes connections that no turn uses. Turns that are under way go on.
 func (h *HTTP) Cleanup() error {
 	if h.client != nil {

@@ -72,7 +72,8 @@ func (b *Bolt) Provision(caddy.Context) error {
 	return err
 }
 
-func (b *Bolt) path(instance string) string {
+// File is the file of an instance.
+func (b *Bolt) File(instance string) string {
 	if b.Path != "" {
 		return b.Path
 	}
@@ -80,11 +81,11 @@ func (b *Bolt) path(instance string) string {
 }
 
 // StoreKey names the data of an instance.
-func (b *Bolt) StoreKey(instance string) string { return "bolt:" + b.path(instance) }
+func (b *Bolt) StoreKey(instance string) string { return "bolt:" + b.File(instance) }
 
 // OpenStore opens the file, or makes a new one.
 func (b *Bolt) OpenStore(_ context.Context, instance string) (engine.Store, error) {
-	database, err := Open(b.path(instance))
+	database, err := Open(b.File(instance))
 	if err != nil {
 		return nil, err
 	}

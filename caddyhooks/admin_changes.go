@@ -1,0 +1,48 @@
+package caddyhooks
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+)
+
+func init() {
+	instanceEndpoints.handle("GET /changes", (*instance).listChanges)
+}
+
+// listChanges lists changes of the live settings, the newest first.
+func (in *instance) listChanges(w http.ResponseWriter, r *http.Request) error {
+	params := r.URL.Query()
+	limit, err := parseLimit(params)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(r.Context(), storePatience)
+	defer stop()
+	page, next, err := in.service.settings.Changes(ctx, limit, params.Get("cursor"))
+	if err != nil {
+		return listError(err)
+	}
+	shown := make([]changeJSON, len(page)) // an empty page is [] in JSON
+	for i, saved := range page {
+		if shown[i], err = newChangeJSON(saved); err != nil {
+			return err
+		}
+	}
+	return writeAdminJSON(w, http.StatusOK, struct {
+		Changes []changeJSON `json:"changes"`
+		Cursor  string       `json:"cursor,omitempty"`
+	}{shown, next})
+}
+
+// adminOrigin is the origin of a change by the admin API.
+func adminOrigin(r *http.Request) origin {
+	from := origin{Via: "admin API", Address: r.RemoteAddr}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(local.Network(), "unix") {
+		from.Address = "unix socket"
+	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		from.Address = host // the port tells nothing later
+	}
+	return from
+}

@@ -1,0 +1,334 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// settingsChange is one change of the live settings as the store keeps it and the admin API shows it. One change may be about
+// several settings. It holds no secret.
+type settingsChange struct {
+	origin
+	Changes []changedPart `json:"changes"`
+	More    int           `json:"more,omitempty"` // parts that are not listed
+}
+
+// origin is where a change of the live settings came from.
+type origin struct {
+	Via     string `json:"via"`
+	Address string `json:"address"`
+}
+
+// changedPart is a setting or a mapping that was changed. Before and After are the values that were saved, null where there
+// was none; of a mapping that was there before and after, the fields that differ.
+type changedPart struct {
+	What   string          `json:"what"`
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+	Cut    bool            `json:"cut,omitempty"` // values are shortened or left out
+}
+
+// The most that is told about a change. Ten thousand hooks may change at once, and a thousand changes are kept.
+const (
+	maxChangedParts = 100
+	maxChangeValue  = 4 << 10
+	maxChangeValues = 48 << 10 // of all parts together, so that the whole takes less than 64 KiB
+)
+
+// describeChange tells what differs between two live settings, nil if nothing does.
+func describeChange(from origin, before, after *Settings) *settingsChange {
+	change := &settingsChange{origin: from}
+	room := maxChangeValues
+	add := func(what string, values func() (was, is any)) {
+		if len(change.Changes) == maxChangedParts {
+			change.More++
+			return
+		}
+		changed := changedPart{What: what, Cut: room <= 0}
+		if room > 0 {
+			was, is := values()
+			short := shortener{room: room}
+			changed.Before, changed.After = short.part(was), short.part(is)
+			changed.Cut, room = short.cut, short.room
+		}
+		change.Changes = append(change.Changes, changed)
+	}
+	for _, e := range allSettings {
+		if !e.same(before, after) {
+			add(e.jsonName(), func() (was, is any) { return e.change(before, after) })
+		}
+	}
+	had, has := mappingsByName(before.Mappings), mappingsByName(after.Mappings)
+	for i := range after.Mappings {
+		is := &after.Mappings[i]
+		if was := had[is.Name]; was == nil || !alikeMapping(was, is) {
+			add("mappings/"+is.Name, func() (any, any) { return changedFields(was, is) })
+		}
+	}
+	for i := range before.Mappings {
+		if was := &before.Mappings[i]; has[was.Name] == nil {
+			add("mappings/"+was.Name, func() (any, any) { return changedFields(was, nil) })
+		}
+	}
+	if change.Changes == nil {
+		return nil
+	}
+	return change
+}
+
+// change returns the values of a setting that was changed. Of secrets it tells only that.
+func (e settingOf[T]) change(before, after *Settings) (was, is any) {
+	was, is = *e.field(before), *e.field(after)
+	if secrets, ok := was.(Secrets); ok {
+		return changedSecrets(secrets, is.(Secrets))
+	}
+	return was, is
+}
+
+// changedSecrets tells what was done to secrets: "set" if some were added, "removed" if some were taken out, or "replaced".
+func changedSecrets(before, after Secrets) (was, is any) {
+	if len(before) > 0 {
+		was = "set"
+	}
+	switch {
+	case len(after) > len(before) && containsSecrets(after, before):
+		return was, "set"
+	case len(after) < len(before) && containsSecrets(before, after):
+		return was, "removed"
+	default:
+		return was, "replaced"
+	}
+}
+
+// containsSecrets reports whether all of some secrets are among others. Of long lists it says no, if they are not empty: to
+// compare each with each would take too long.
+func containsSecrets(all, some Secrets) bool {
+	const most = 100
+	if len(some) == 0 {
+		return true
+	}
+	if len(all) > most || len(some) > most {
+		return false
+	}
+	for _, s := range some {
+		found := false
+		for _, other := range all {
+			found = sameSecrets(Secrets{s}, Secrets{other}) || found
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// mappingField is a field of a mapping in JSON.
+type mappingField struct {
+	name   string
+	index  []int
+	secret bool
+}
+
+// describedFields are the fields of a mapping but for its name.
+var describedFields = func() (all []mappingField) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Mapping]()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); !field.Anonymous && name != "name" {
+			all = append(all, mappingField{name, field.Index, field.Tag.Get("secret") == "true"})
+		}
+	}
+	return all
+}()
+
+// in returns the value in a mapping, nil if it is not set.
+func (f mappingField) in(m *Mapping) any {
+	if m == nil {
+		return nil
+	}
+	value := reflect.ValueOf(m).Elem().FieldByIndex(f.index)
+	if value.IsZero() {
+		return nil
+	}
+	if f.name == "callbackUrl" {
+		return maskedCallback(value.String()) // its path is often a secret
+	}
+	return value.Interface()
+}
+
+// same compares secrets in constant time, and JSON whatever its spaces are.
+func (f mappingField) same(a, b *Mapping) bool {
+	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index).Interface(), reflect.ValueOf(b).Elem().FieldByIndex(f.index).Interface()
+	if f.secret {
+		return sameSecrets(Secrets{x.(string)}, Secrets{y.(string)})
+	}
+	if raw, ok := x.(json.RawMessage); ok && !bytes.Equal(raw, y.(json.RawMessage)) {
+		return bytes.Equal(compactJSON(raw), compactJSON(y.(json.RawMessage)))
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// change returns the values in two mappings, of which one may be nil.
+func (f mappingField) change(before, after *Mapping) (was, is any) {
+	was, is = f.in(before), f.in(after)
+	if !f.secret {
+		return was, is
+	}
+	secretOf := func(value any) Secrets {
+		if value == nil {
+			return nil
+		}
+		return Secrets{value.(string)}
+	}
+	return changedSecrets(secretOf(was), secretOf(is))
+}
+
+// alikeMapping is sameMapping, but quick if the mappings have their texts in common, as those have that were not touched.
+func alikeMapping(a, b *Mapping) bool {
+	x, y := *a, *b
+	for _, field := range secretFields {
+		p, q := field.in(&x), field.in(&y)
+		if !sameSecrets(Secrets{*p}, Secrets{*q}) {
+			return false
+		}
+		*p, *q = "", ""
+	}
+	return reflect.DeepEqual(x, y) || sameMapping(x, y)
+}
+
+// changedFields are the values of the fields that differ in two mappings. If one of the mappings is nil, all fields that the
+// other has are told.
+func changedFields(before, after *Mapping) (was, is any) {
+	had, has := make(map[string]any), make(map[string]any)
+	for _, field := range describedFields {
+		x, y := field.change(before, after)
+		switch {
+		case before == nil && field.in(after) != nil:
+			has[field.name] = y
+		case after == nil && field.in(before) != nil:
+			had[field.name] = x
+		case before != nil && after != nil && !field.same(before, after):
+			had[field.name], has[field.name] = x, y
+		}
+	}
+	switch {
+	case before == nil:
+		return nil, has
+	case after == nil:
+		return had, nil
+	default:
+		return had, has
+	}
+}
+
+// shortener writes values as JSON within the room there is.
+type shortener struct {
+	room int
+	cut  bool
+}
+
+// part writes the value of a setting, or each of the fields of a mapping.
+func (s *shortener) part(value any) json.RawMessage {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return s.value(value)
+	}
+	short := make(map[string]json.RawMessage, len(fields))
+	for _, field := range describedFields { // so that the same ones are cut every time
+		if value, ok := fields[field.name]; ok {
+			s.room -= len(field.name) + len(`"":,`)
+			short[field.name] = s.value(value)
+		}
+	}
+	return plainJSON(short)
+}
+
+// value writes a value. If it is too long it becomes its beginning, as a text.
+func (s *shortener) value(value any) json.RawMessage {
+	raw := plainJSON(value)
+	if most := max(0, min(maxChangeValue, s.room)); len(raw) > most {
+		text, ok := value.(string)
+		if !ok {
+			text = string(raw)
+		}
+		text = text[:min(len(text), most)]
+		for raw = cutText(text); len(raw) > most && text != ""; raw = cutText(text) {
+			text = text[:len(text)/2] // there are many characters in it that JSON writes in another way
+		}
+		s.cut = true
+	}
+	s.room -= len(raw)
+	return raw
+}
+
+func cutText(text string) json.RawMessage { return plainJSON(strings.ToValidUTF8(text, "") + "…") }
+
+// plainJSON writes <, > and & as they are.
+func plainJSON(value any) json.RawMessage {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(value) != nil {
+		return json.RawMessage("null")
+	}
+	return bytes.TrimSpace(buf.Bytes())
+}
+
+func compactJSON(raw []byte) []byte {
+	var buf bytes.Buffer
+	if json.Compact(&buf, raw) != nil {
+		return raw
+	}
+	return buf.Bytes()
+}
+
+// encode is the form in which the store keeps the change. It is nil for none.
+func (c *settingsChange) encode() []byte {
+	if c == nil {
+		return nil
+	}
+	return plainJSON(c)
+}
+
+// log tells about the change, without any value.
+func (c *settingsChange) log(in *instance, active *activeSettings, live *Settings) {
+	var names []string
+	for _, part := range c.Changes {
+		names = append(names, part.What)
+	}
+	fields := []zap.Field{
+		zap.String("instance", in.name), zap.Int64("revision", active.revision), zap.Strings("what", names),
+		zap.String("via", c.Via), zap.String("address", c.Address),
+	}
+	if c.More > 0 {
+		fields = append(fields, zap.Int("more", c.More))
+	}
+	in.log.Info("live settings changed", append(fields, in.onOrOff(active, live)...)...)
+}
+
+// logTakenOver tells that settings are in force which another node has saved. That node tells what was changed.
+func (in *instance) logTakenOver(active *activeSettings, live *Settings) {
+	fields := []zap.Field{zap.String("instance", in.name), zap.Int64("revision", active.revision)}
+	in.log.Info("live settings taken over", append(fields, in.onOrOff(active, live)...)...)
+}
+
+// changeJSON is a change as the admin API shows it.
+type changeJSON struct {
+	At       *time.Time `json:"at"`
+	Revision int64      `json:"revision"`
+	settingsChange
+}
+
+func newChangeJSON(saved engine.SettingsChange) (changeJSON, error) {
+	shown := changeJSON{At: jsonTime(saved.At), Revision: saved.Revision}
+	if err := json.Unmarshal(saved.Description, &shown.settingsChange); err != nil {
+		return changeJSON{}, fmt.Errorf("the change that made revision %d cannot be read: %w", saved.Revision, err)
+	}
+	return shown, nil
+}

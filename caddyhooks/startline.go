@@ -1,0 +1,88 @@
+package caddyhooks
+
+import (
+	"context"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+// logStart tells in one line what was started: whether webhooks are on, and what they work with. queued is the number of runs
+// that waited by then, negative if it is not known.
+func (in *instance) logStart(reload bool, active *activeSettings, live *Settings, queued int) {
+	message := "hooks started"
+	if reload {
+		message = "hooks reloaded"
+	}
+	fields := append([]zap.Field{zap.String("instance", in.name), zap.String("path", in.path)}, in.onOrOff(active, live)...)
+	fields = append(fields,
+		zap.Int("hooks", len(active.hooks)),
+		zap.String("runner", in.describeRunner()),
+		zap.String("store", in.describeStore()))
+	if queued >= 0 {
+		fields = append(fields, zap.Int("queued", queued))
+	}
+	in.log.Info(message, fields...)
+}
+
+// onOrOff tells in the log whether webhooks are on, and why not.
+func (in *instance) onOrOff(active *activeSettings, live *Settings) []zap.Field {
+	if active.on {
+		return []zap.Field{zap.Bool("on", true)}
+	}
+	return []zap.Field{zap.Bool("on", false), zap.String("off_because", in.offBecause(active, live))}
+}
+
+// offBecause is the reason why webhooks are off.
+func (in *instance) offBecause(active *activeSettings, live *Settings) string {
+	if *active.settings.Enabled {
+		if active.problems["token"] != "" {
+			return "the token that was saved is left out"
+		}
+		return "no token is set"
+	}
+	if in.pinned.Enabled != nil || live.Enabled != nil {
+		return "enabled is false"
+	}
+	if len(active.settings.Token) == 0 {
+		return "enabled is not set, and no token is set"
+	}
+	return "enabled is not set"
+}
+
+// countQueued is the number of runs that wait, negative if the store does not tell.
+func (s *service) countQueued() int {
+	ctx, stop := context.WithTimeout(context.Background(), storePatience)
+	defer stop()
+	n, err := s.engine.Queued(ctx)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// describeRunner names the runner as a Caddyfile does, with its address if it tells one.
+func (in *instance) describeRunner() string {
+	runner := in.engineConfig.Runners[in.engineConfig.DefaultRunner]
+	name := moduleName(runner)
+	if located, ok := runner.(interface{ Address() string }); ok {
+		name += " " + located.Address()
+	}
+	return name
+}
+
+// describeStore names the store as a Caddyfile does, with its file if it has one.
+func (in *instance) describeStore() string {
+	name := moduleName(in.opener)
+	if located, ok := in.opener.(interface{ File(instance string) string }); ok {
+		name += " " + located.File(in.name)
+	}
+	return name
+}
+
+func moduleName(guest any) string {
+	if module, ok := guest.(caddy.Module); ok {
+		return module.CaddyModule().ID.Name()
+	}
+	return ""
+}
