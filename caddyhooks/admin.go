@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,8 +54,9 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 
 // adminEndpoint serves one method of one path.
 type adminEndpoint struct {
-	method string
-	serve  adminHandler
+	method     string
+	serve      adminHandler
+	parameters []string // of the query
 }
 
 // adminHandler serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
@@ -69,10 +71,11 @@ var (
 	globalEndpoints   = make(adminEndpoints) // below /hooks alone, and served without an instance
 )
 
-// handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel".
-func (e adminEndpoints) handle(pattern string, serve adminHandler) {
+// handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel". A query may have the named
+// parameters, each once: a request with any other is answered 400 and does not reach serve.
+func (e adminEndpoints) handle(pattern string, serve adminHandler, parameters ...string) {
 	method, path, _ := strings.Cut(pattern, " ")
-	e[path] = append(e[path], adminEndpoint{method, serve})
+	e[path] = append(e[path], adminEndpoint{method, serve, parameters})
 }
 
 // Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
@@ -133,6 +136,9 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		var allowed []string
 		for _, e := range endpoints {
 			if e.method == r.Method {
+				if err := checkParameters(r.URL.RawQuery, e.parameters); err != nil {
+					return err
+				}
 				return e.serve(in, w, r)
 			}
 			allowed = append(allowed, e.method)
@@ -141,6 +147,44 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		w.Header().Set("Allow", methods)
 		return apiError(http.StatusMethodNotAllowed, "method not allowed; use %s", methods)
 	}
+}
+
+// checkParameters refuses a query with unknown or repeated parameters. If a misspelt filter were ignored, more would be
+// shown, dropped or started again than was meant.
+func checkParameters(rawQuery string, known []string) error {
+	sent, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		switch {
+		case len(known) == 0:
+			return apiError(http.StatusBadRequest, "there is no parameter %q: this endpoint takes none", abridge(name))
+		case !slices.Contains(known, name):
+			return apiError(http.StatusBadRequest, "there is no parameter %q; use %s", abridge(name), listWords(known))
+		case len(sent[name]) != 1:
+			return apiError(http.StatusBadRequest, "%s must be given once", name)
+		}
+	}
+	return nil
+}
+
+// abridge bounds a text from outside that an error quotes.
+func abridge(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// listWords joins words as in "a, b and c".
+func listWords(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 func noEndpoint(*instance, http.ResponseWriter, *http.Request) error {

@@ -18,7 +18,7 @@ import (
 
 func init() {
 	instanceEndpoints.handle("POST /runs/{id}/again", (*instance).serveAgain)
-	instanceEndpoints.handle("POST /runs/again", (*instance).serveAllAgain)
+	instanceEndpoints.handle("POST /runs/again", (*instance).serveAllAgain, againParameters...)
 }
 
 // serveAgain starts a run again. It works while webhooks are off, since it comes from the operator.
@@ -40,7 +40,7 @@ func (in *instance) serveAgain(w http.ResponseWriter, r *http.Request) error {
 
 // serveAllAgain starts all runs again that the parameters select and that were not run again before.
 func (in *instance) serveAllAgain(w http.ResponseWriter, r *http.Request) error {
-	query, dry, err := parseAgainQuery(r.URL.RawQuery)
+	query, dry, err := parseAgainQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -74,20 +74,12 @@ func (in *instance) serveAllAgain(w http.ResponseWriter, r *http.Request) error 
 	return writeAdminJSON(w, http.StatusOK, answer)
 }
 
-// parseAgainQuery reads the parameters status, hook and dry. One that is unknown or empty is an error: if it were ignored,
-// more runs than intended would be started.
-func parseAgainQuery(raw string) (query engine.Query, dry bool, err error) {
-	params, err := url.ParseQuery(raw)
-	if err != nil {
-		return query, false, apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
-	}
-	for name, values := range params {
-		if name != "status" && name != "hook" && name != "dry" {
-			return query, false, apiError(http.StatusBadRequest, "there is no parameter %q; use status, hook and dry", name)
-		}
-		if len(values) != 1 || values[0] == "" {
-			return query, false, apiError(http.StatusBadRequest, "%s must be given once, and not be empty", name)
-		}
+var againParameters = []string{"status", "hook", "dry"}
+
+// parseAgainQuery reads the parameters status, hook and dry.
+func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error) {
+	if err := checkNotEmpty(params); err != nil {
+		return query, false, err
 	}
 	query.Status, query.Hook = engine.Status(params.Get("status")), params.Get("hook")
 	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, query.Status) {

@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"errors"
+	"net/url"
 	"testing"
 	"unicode/utf8"
 
@@ -21,7 +22,15 @@ func FuzzParseAgain(f *testing.F) {
 		if err == nil && checkChatID(how.ChatID) != nil {
 			t.Errorf("the chat %q is taken", how.ChatID)
 		}
-		query, _, queryErr := parseAgainQuery(rawQuery)
+		var query engine.Query
+		queryErr := checkParameters(rawQuery, againParameters)
+		if queryErr == nil {
+			params, err := url.ParseQuery(rawQuery)
+			if err != nil {
+				t.Fatalf("a query that cannot be read is taken: %v", err)
+			}
+			query, _, queryErr = parseAgainQuery(params)
+		}
 		if queryErr == nil && query.Status != engine.Failed && query.Status != engine.TimedOut && query.Status != engine.Expired {
 			t.Errorf("the status %q is taken", query.Status)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	instanceEndpoints.handle("GET /runs", (*instance).listRuns)
+	instanceEndpoints.handle("GET /runs", (*instance).listRuns, "hook", "chatId", "status", "limit", "cursor")
 	instanceEndpoints.handle("GET /runs/{id}", (*instance).serveRun)
 	instanceEndpoints.handle("POST /runs/{id}/cancel", (*instance).serveCancel)
 }

@@ -194,7 +194,7 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"DELETE", "", 400, "status=dead"},
 		{"DELETE", "?host=127.0.0.1", 400, "status=dead"},
 		{"DELETE", "?status=delivered", 400, "status=dead"},
-		{"DELETE", "?status=dead&limit=1", 400, "leave out"},
+		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel and host`},
 		{"DELETE", "?status=dead&host=", 400, "not be empty"},
 		{"DELETE", "?status=dead&channel=", 400, "not be empty"},
 		{"DELETE", "?status=dead&host=50%off.example", 400, "cannot be read"},

@@ -19,3 +19,21 @@ func SettingNames() (names [][2]string) {
 	}
 	return names
 }
+
+// AdminEndpoint is an endpoint of the admin API, as tests go through all of them.
+type AdminEndpoint struct {
+	Pattern    string
+	Parameters []string
+}
+
+// AdminEndpoints are all of them.
+func AdminEndpoints() (all []AdminEndpoint) {
+	for _, endpoints := range []adminEndpoints{instanceEndpoints, globalEndpoints} {
+		for path, methods := range endpoints {
+			for _, e := range methods {
+				all = append(all, AdminEndpoint{e.method + " " + path, e.parameters})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,38 @@
+package caddyhooks_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+func TestAdminAPINamesParametersThatItDoesNotKnow(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nstore memory\n}")
+	endpoints := caddyhooks.AdminEndpoints()
+	if len(endpoints) < 15 {
+		t.Fatalf("found only %d endpoints", len(endpoints))
+	}
+	for _, e := range endpoints {
+		method, path, _ := strings.Cut(e.Pattern, " ")
+		path = "/hooks" + strings.NewReplacer("{id}", "none", "{name}", "none").Replace(path)
+		words := []string{`there is no parameter "sttaus"`, "this endpoint takes none"}
+		if len(e.Parameters) > 0 {
+			words = append(words[:1:1], e.Parameters...)
+		}
+		t.Run(e.Pattern, func(t *testing.T) {
+			s.AdminRequest(method, path+"?sttaus=failed", "{}").WantAdminError(t, 400, words...)
+			s.AdminRequest(method, path+"?a=%zz", "{}").WantAdminError(t, 400, "the query cannot be read")
+			for _, name := range e.Parameters {
+				query := fmt.Sprintf("?%s=1&%[1]s=2", name)
+				s.AdminRequest(method, path+query, "{}").WantAdminError(t, 400, name+" must be given once")
+			}
+		})
+	}
+	s.AdminRequest("GET", "/hooks/runs?"+strings.Repeat("x", 5000), "").WantAdminError(t, 400, strings.Repeat("x", 80)+"…")
+	if resp := s.AdminRequest("GET", "/hooks/runs?hook=a&chatId=b&status=failed&limit=5&cursor=", ""); resp.Status != 200 {
+		t.Errorf("known parameters: got %d %s", resp.Status, resp.Body)
+	}
+}
