@@ -81,59 +81,95 @@ func (g *Guard) CheckURL(raw string) error {
 	if u.User != nil {
 		return refusal("the callback URL must not hold a user name or password")
 	}
-	if err := g.checkPort(u); err != nil {
+	port, err := portOf(u)
+	if err != nil {
 		return err
 	}
-	return g.checkHost(u.Hostname())
+	addr, err := addressOf(u.Hostname())
+	if err != nil {
+		return err
+	}
+	var reasons, permits []string
+	if addr.IsValid() && !g.addrAllowed(addr) {
+		reasons = append(reasons, fmt.Sprintf("points to %s, which is not a public address", addr))
+		permits = append(permits, permitAddress(addr))
+	}
+	if !g.portAllowed(port) {
+		reasons = append(reasons, fmt.Sprintf("uses port %d; allowed: %s", port, listPorts(g.ports)))
+		permits = append(permits, g.permitPort(port))
+	}
+	if reasons == nil {
+		return nil
+	}
+	return refusal("the callback URL " + strings.Join(reasons, ", and ") + permitted(permits...))
 }
 
-func (g *Guard) checkPort(u *url.URL) error {
-	port := uint64(80)
-	if u.Scheme == "https" {
-		port = 443
+// portOf returns the port that a URL leads to.
+func portOf(u *url.URL) (uint16, error) {
+	text := u.Port()
+	if text == "" && u.Scheme == "https" {
+		return 443, nil
 	}
-	if s := u.Port(); s != "" {
-		var err error
-		if port, err = strconv.ParseUint(s, 10, 16); err != nil || port == 0 {
-			return refusal("the port of the callback URL is not between 1 and 65535")
-		}
+	if text == "" {
+		return 80, nil
 	}
-	if !g.portAllowed(uint16(port)) {
-		return refusal(fmt.Sprintf("the callback URL uses port %d; allowed: %s", port, strings.Trim(fmt.Sprint(g.ports), "[]")))
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return 0, refusal("the port of the callback URL is not between 1 and 65535")
 	}
-	return nil
+	return uint16(port), nil
 }
+
+// permitAddress is the line of a callbacks block that permits an address.
+func permitAddress(addr netip.Addr) string {
+	addr = addr.WithZone("").Unmap()
+	if ssrf.IPv6NAT64Prefix.Contains(addr) {
+		b := addr.As16()
+		return fmt.Sprintf("'allow %s %s'", addr, netip.AddrFrom4([4]byte(b[12:])))
+	}
+	return fmt.Sprintf("'allow %s'", addr)
+}
+
+// permitPort is the line of a callbacks block that permits one more port.
+func (g *Guard) permitPort(port uint16) string {
+	return fmt.Sprintf("'ports %s %d'", listPorts(g.ports), port)
+}
+
+// permitted tells which lines would permit what is refused. They are no secret: the caller named the address and the port.
+func permitted(lines ...string) string {
+	return "; the operator can permit that with " + strings.Join(lines, " and ") + " in the callbacks block of the Caddyfile"
+}
+
+func listPorts(ports []uint16) string { return strings.Trim(fmt.Sprint(ports), "[]") }
 
 func (g *Guard) portAllowed(port uint16) bool {
 	return len(g.ports) == 0 || slices.Contains(g.ports, port)
 }
 
-func (g *Guard) checkHost(host string) error {
+// addressOf returns the address that a host stands for. That of a name is not valid: it is known when it is dialled.
+func addressOf(host string) (netip.Addr, error) {
 	if host == "" {
-		return refusal("the callback URL has no host")
+		return netip.Addr{}, refusal("the callback URL has no host")
 	}
 	// The HTTP client maps other digits and dots to ASCII before it dials, so the host is looked at as it will be then.
 	if strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }) {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
-			return refusal("the host of the callback URL is not a valid name")
+			return netip.Addr{}, refusal("the host of the callback URL is not a valid name")
 		}
 		host = ascii
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		if !g.addrAllowed(addr) {
-			return refusal(fmt.Sprintf("the callback URL points to %s, which is not a public address", addr.WithZone("")))
-		}
-		return nil
+		return addr.WithZone(""), nil
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if endsInNumber(name) {
-		return refusal("the host of the callback URL is neither a name nor an address of four decimal numbers")
+		return netip.Addr{}, refusal("the host of the callback URL is neither a name nor an address of four decimal numbers")
 	}
 	if !validName(name) {
-		return refusal("the host of the callback URL is not a valid name")
+		return netip.Addr{}, refusal("the host of the callback URL is not a valid name")
 	}
-	return nil
+	return netip.Addr{}, nil
 }
 
 // endsInNumber tells names from addresses as browsers do. No top-level domain is a number, but some resolvers read
@@ -168,11 +204,11 @@ func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 		return refusal("the callback host cannot be reached over TCP")
 	}
 	if !g.portAllowed(to.Port()) {
-		return refusal(fmt.Sprintf("port %d is not allowed for callbacks", to.Port()))
+		return refusal(fmt.Sprintf("port %d is not allowed for callbacks%s", to.Port(), permitted(g.permitPort(to.Port()))))
 	}
 	if !g.addrAllowed(to.Addr()) {
 		// The address is not shown: callers must not learn the addresses of internal names.
-		return refusal("the callback host has an address that is not public")
+		return refusal("the callback host has an address that is not public" + permitted("'allow <address>'"))
 	}
 	return nil
 }

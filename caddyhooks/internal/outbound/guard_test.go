@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -153,6 +154,56 @@ func TestGuardCheckURL(t *testing.T) {
 	}
 }
 
+// The lines that a refusal names are those that let the callback go there.
+func TestRefusalNamesTheLinesThatPermitIt(t *testing.T) {
+	t.Parallel()
+	permitLine := regexp.MustCompile(`'(allow|ports) ([^']+)'`)
+	for url, want := range map[string]string{
+		"http://127.0.0.1/":            "'allow 127.0.0.1' in the callbacks block",
+		"http://169.254.169.254/":      "'allow 169.254.169.254' in the callbacks block",
+		"http://168.63.129.16/":        "'allow 168.63.129.16' in the callbacks block",
+		"http://[::1]/":                "'allow ::1' in the callbacks block",
+		"http://[::ffff:10.0.0.1]/":    "'allow 10.0.0.1' in the callbacks block",
+		"http://[fe80::1%25eth0]/":     "'allow fe80::1' in the callbacks block",
+		"http://[64:ff9b::127.0.0.1]/": "'allow 64:ff9b::7f00:1 127.0.0.1' in the callbacks block",
+		"http://example.com:9000/":     "'ports 80 443 8080 8443 9000' in the callbacks block",
+		"http://10.0.0.1:9000/":        "'allow 10.0.0.1' and 'ports 80 443 8080 8443 9000' in the callbacks block",
+	} {
+		err := NewGuard(nil, nil, false).CheckURL(url)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckURL(%q): %v; want %q in it", url, err, want)
+			continue
+		}
+		var allow []netip.Prefix
+		var ports []uint16
+		for _, line := range permitLine.FindAllStringSubmatch(err.Error(), -1) {
+			for _, word := range strings.Fields(line[2]) {
+				if line[1] == "ports" {
+					port, err := strconv.ParseUint(word, 10, 16)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ports = append(ports, uint16(port))
+				} else {
+					addr := netip.MustParseAddr(word)
+					allow = append(allow, netip.PrefixFrom(addr, addr.BitLen()))
+				}
+			}
+		}
+		if err := NewGuard(allow, ports, false).CheckURL(url); err != nil {
+			t.Errorf("with the lines that it names, CheckURL(%q): %v", url, err)
+		}
+	}
+	for address, want := range map[string]string{
+		"10.1.2.3:80":        "the callback host has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block",
+		"93.184.216.34:9000": "port 9000 is not allowed for callbacks; the operator can permit that with 'ports 80 443 8080 8443 9000' in the callbacks block",
+	} {
+		if err := NewGuard(nil, nil, false).Control("tcp4", address, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Control(%s): %v; want %q in it", address, err, want)
+		}
+	}
+}
+
 func TestGuardControl(t *testing.T) {
 	t.Parallel()
 	prefixes := func(s ...string) (all []netip.Prefix) {
@@ -225,7 +276,7 @@ func FuzzCheckURL(f *testing.F) {
 	guard := NewGuard(nil, nil, false)
 	f.Fuzz(func(t *testing.T, raw string) {
 		if err := guard.CheckURL(raw); err != nil {
-			if s := err.Error(); !utf8.ValidString(s) || strings.ContainsAny(s, "\r\n") || len(s) > 200 {
+			if s := err.Error(); !utf8.ValidString(s) || strings.ContainsAny(s, "\r\n") || len(s) > 400 {
 				t.Errorf("CheckURL(%q): unfit for the caller: %q", raw, s)
 			}
 			return
