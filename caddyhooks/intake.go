@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,8 +40,25 @@ func (in *instance) intake(active *activeSettings, name string, custom *hook, bo
 	return run, nil
 }
 
-func malformed(err error) error {
+// malformed is the answer to a body that is not JSON. err tells where.
+func malformed(body []byte, err error) error {
+	if looksLikeForm(body) {
+		err = errFormBody
+	}
 	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
+}
+
+var (
+	errFormBody = errors.New("it is a form, as in name=value; choose application/json as the content type in the settings of the sender")
+
+	beginsAsForm = regexp.MustCompile(`^\s*[\w.%+*\[\]-]{1,100}=`)
+	formPart     = regexp.MustCompile(`(?i)^--[^\r\n]{1,80}\r?\ncontent-disposition: *form-data`)
+)
+
+// looksLikeForm reports whether a body that is not JSON is a form, as GitHub sends it unless it is told otherwise. The
+// Content-Type does not tell: that of curl -d '{…}' is also that of a form.
+func looksLikeForm(body []byte) bool {
+	return beginsAsForm.Match(body) || formPart.Match(body)
 }
 
 // The fields of requests. Other members are checked, and take no memory.
@@ -54,7 +73,7 @@ var (
 func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
 	f, err := readFields(body, wakeFields)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, malformed(body, err)
 	}
 	text := f.text("text")
 	chatID := f.text("chatId")
@@ -83,7 +102,7 @@ func newChatID() string { return "hook:" + uuid.NewString() }
 func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
 	f, err := readFields(body, agentFields)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, malformed(body, err)
 	}
 	message := f.text("message")
 	name := f.text("name")
@@ -161,7 +180,7 @@ func (f *AgentFields) queueTime() time.Duration {
 func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (*engine.Run, error) {
 	doc, err := strictjson.ParseSelected(body, h.selected)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, malformed(body, err)
 	}
 	var message string
 	switch {
