@@ -63,7 +63,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		h.Name = d.Val()
 		if !hookName.MatchString(h.Name) {
-			return d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores", h.Name)
+			return d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name, ifEmpty(h.Name))
 		}
 	}
 	if d.NextArg() {
@@ -102,6 +102,14 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	return h.checkBlock(d, places, hooks)
+}
+
+// ifEmpty explains why a text may be empty.
+func ifEmpty(text string) string {
+	if text == "" {
+		return caddyconf.Unset
+	}
+	return ""
 }
 
 // settingPlaces are the places in a Caddyfile that set something, by its name in JSON. Errors that are found when the whole
@@ -180,11 +188,11 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 //	channel <name> <module> [<args...>] { … }
 func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
-		return d.ArgErr()
+		return d.Err("channel takes a name and a module, and there are none" + caddyconf.Unset)
 	}
 	name := d.Val()
 	if name == "" {
-		return d.Err("a channel must have a name")
+		return d.Err("a channel must have a name" + caddyconf.Unset)
 	}
 	if _, ok := h.ChannelsRaw[name]; ok {
 		return d.Errf("channel %s is set already", name)
@@ -221,9 +229,9 @@ func (c *Callbacks) unmarshal(d *caddyfile.Dispenser) error {
 }
 
 func (c *Callbacks) unmarshalPorts(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	if len(args) == 0 {
-		return d.ArgErr()
+	args, err := caddyconf.List(d)
+	if err != nil {
+		return err
 	}
 	if len(args) == 1 && args[0] == "*" {
 		c.AnyPort = true
@@ -284,9 +292,9 @@ func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 	err = caddyconf.ReadBlock(d, "a hook",
 		note(caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), "action"),
 		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()...),
-		note(caddyconf.Set("template", &h.MessageTemplate, caddyconf.Text), "messageTemplate"),
+		note(caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), "messageTemplate"),
 		templateFile,
-		note(caddyconf.Set("chat_id", &h.ChatID, caddyconf.Text), "chatId"),
+		note(caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), "chatId"),
 		note(caddyconf.Set("model", &h.Model, caddyconf.Word), "model"),
 		note(caddyconf.Set("memory_preset", &h.MemoryPreset, caddyconf.Word), "memoryPreset"),
 		caddyconf.Set("sync", &h.SyncResponse, caddyconf.Present),
@@ -334,18 +342,24 @@ func schemaFrom(read caddyconf.Reader[string]) caddyconf.Reader[json.RawMessage]
 }
 
 func (h *hookBlock) unmarshalDeliver(d *caddyfile.Dispenser) error {
-	h.Deliver = true
-	if !d.AllArgs(&h.Channel, &h.To) {
-		return d.ArgErr()
+	args, err := caddyconf.List(d)
+	if err != nil {
+		return err
 	}
-	h.To = shorthand.Undo(h.To)
+	if len(args) != 2 {
+		return d.Err("deliver takes the name of a channel and a chat on it" + caddyconf.Unset)
+	}
+	h.Deliver, h.Channel, h.To = true, args[0], args[1]
 	return nil
 }
 
 func unmarshalMetadata(d *caddyfile.Dispenser, metadata map[string]string) error {
-	var key, value string
+	var key, value string // which may be empty
 	if !d.AllArgs(&key, &value) {
-		return d.ArgErr()
+		return d.Err("metadata takes a key and a value" + caddyconf.Unset)
+	}
+	if key == "" {
+		return d.Err("the key of metadata is empty" + caddyconf.Unset)
 	}
 	if _, ok := metadata[key]; ok {
 		return d.Errf("metadata %s is set already", key)

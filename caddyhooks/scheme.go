@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
@@ -125,9 +126,16 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
 	}
 	args := d.RemainingArgs()
 	if len(args) < s.minArgs || len(args) > s.maxArgs {
-		return d.Errf("auth %s takes %s", s.name, orDefault(s.arguments, "no arguments"))
+		unset := ""
+		if len(args) < s.minArgs {
+			unset = caddyconf.Unset
+		}
+		return d.Errf("auth %s takes %s%s", s.name, orDefault(s.arguments, "no arguments"), unset)
 	}
 	for i, arg := range args {
+		if arg == "" {
+			return d.Errf("an argument of auth %s is empty%s", s.name, caddyconf.Unset)
+		}
 		args[i] = shorthand.Undo(arg)
 	}
 	m.AuthMode = s.name

@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"net/http"
+	"regexp"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
@@ -25,14 +26,18 @@ func init() {
 
 func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping) error {
 	m.HMACHeader, m.HMACSecret = args[0], args[1]
-	if m.HMACSecret == "" {
-		return d.Err("the secret of auth hmac must not be empty")
+	if likePrefix.MatchString(m.HMACSecret) {
+		return d.Err("the secret of auth hmac reads like a prefix, such as sha256=: the secret before it is missing, " +
+			"because an environment variable {$NAME} is not set, or secret and prefix are in the wrong order")
 	}
 	if len(args) > 2 {
 		m.HMACPrefix = args[2]
 	}
 	return nil
 }
+
+// likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too, but are longer.
+var likePrefix = regexp.MustCompile(`(?i)^([a-z][a-z0-9_-]{0,6}|(hmac[_-]?)?(sha|md|blake)[a-z0-9_-]{0,8}|signature)[=:]$`)
 
 func compileHMAC(m *Mapping, secrets hookSecrets) (auth.Verifier, error) {
 	secret, err := secrets.resolve(m.HMACSecret)

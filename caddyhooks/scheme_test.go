@@ -88,6 +88,28 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	}
 }
 
+// A secret that vanished, with its environment variable, leaves the prefix in its place.
+func TestPrefixIsNotTakenForASecret(t *testing.T) {
+	t.Parallel()
+	unmarshal := func(secret string) error {
+		d := caddyfile.NewTestDispenser("auth hmac X-Signature " + secret)
+		d.Next()
+		return new(Mapping).unmarshalAuth(d)
+	}
+	for _, prefix := range []string{"sha256=", "sha1=", "SHA256=", "sha512=", "sha-256=", "md5=", "v0=", "v1=", "hmac-sha256=", "HMAC_SHA256=", "hmac=", "sig=",
+		"signature=", "t=", "sha256:", "sha3-256="} {
+		if err := unmarshal(prefix); err == nil || !strings.Contains(err.Error(), "{$NAME} is not set") {
+			t.Errorf("%s: got %v", prefix, err)
+		}
+	}
+	// Secrets in base64 end with =, too.
+	for _, secret := range []string{"c2VjcmV0IQ==", "MTIzNDU2Nzg=", "7mBvq0jVw2vC1oF3HhJ8bEw1T2QxYw5zj3Xn8dA9u0E=", "sha256", "a=b", "=", "{env.SECRET}", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+		if err := unmarshal(secret); err != nil {
+			t.Errorf("%s: got %v", secret, err)
+		}
+	}
+}
+
 // A secret that a scheme adds to mappings must be marked as one, or the admin API would show it.
 func TestSecretFieldsOfMappingsAreMarked(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) (err error) {
 	d.Next()
 	if a.Token, err = caddyconf.Word(d); err != nil {
 		// err would quote a token that is followed by another.
-		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank", name)
+		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank%s", name, caddyconf.Unset)
 	}
 	return caddyconf.ReadBlock(d, "channel "+name,
 		caddyconf.Set("url", &a.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&a.Timeout))

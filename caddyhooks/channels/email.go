@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/textproto"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -284,7 +283,7 @@ func credential(problem string) caddyconf.Reader[string] {
 	return func(d *caddyfile.Dispenser) (string, error) {
 		text, err := caddyconf.Text(d)
 		if err != nil || text == "" {
-			return "", d.Err(problem)
+			return "", d.Err(problem + caddyconf.Unset)
 		}
 		return text, nil
 	}
@@ -292,8 +291,8 @@ func credential(problem string) caddyconf.Reader[string] {
 
 func readRootCA(d *caddyfile.Dispenser) ([]string, error) {
 	files, err := caddyconf.List(d)
-	if err != nil || slices.Contains(files, "") {
-		return nil, d.Err("root_ca takes one or more PEM files")
+	if err != nil {
+		return nil, d.Err("root_ca takes one or more PEM files" + caddyconf.Unset)
 	}
 	return files, nil
 }

@@ -61,7 +61,7 @@ func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	args, err := caddyconf.List(d)
 	if err != nil || len(args) != 2 || strings.TrimSpace(args[1]) == "" {
-		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank")
+		return d.Err("channel matrix takes the URL of a homeserver and one secret, an access token, which must not be blank" + caddyconf.Unset)
 	}
 	m.URL, m.Token = args[0], args[1]
 	if err := checkBaseURL(m.URL); err != nil && !caddyconf.HasPlaceholder(m.URL) {

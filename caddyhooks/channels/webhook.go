@@ -90,7 +90,7 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	// Errors do not quote the URL: some URLs are secrets.
 	urls, err := caddyconf.List(d)
 	if err != nil || len(urls) != 1 {
-		return d.Err("channel webhook takes one URL")
+		return d.Err("channel webhook takes one URL" + caddyconf.Unset)
 	}
 	w.URL = urls[0]
 	if err := checkURL(w.URL); err != nil && !caddyconf.HasPlaceholder(w.URL) {

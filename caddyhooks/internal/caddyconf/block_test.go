@@ -14,6 +14,8 @@ import (
 type example struct {
 	loud    bool
 	text    string
+	reply   string
+	tmpl    string
 	word    string
 	list    []string
 	secret  string
@@ -33,6 +35,8 @@ func (e *example) read(d *caddyfile.Dispenser) error {
 	return ReadBlock(d, "example",
 		Set("loud", &e.loud, Present),
 		Set("text", &e.text, Text), long,
+		Set("reply", &e.reply, TextOrEmpty),
+		Set("template", &e.tmpl, Template),
 		Set("word", &e.word, Word),
 		Set("list", &e.list, List),
 		Set("secret", &e.secret, Secret),
@@ -63,6 +67,8 @@ func TestBlockIsRead(t *testing.T) {
 	err := e.read(caddyfile.NewTestDispenser(`example {
 		loud
 		text "{http.request.host} "
+		reply ""
+		template "{http.request.host} is { $.state }"
 		word a
 		list a b
 		secret {env.X}
@@ -79,7 +85,7 @@ func TestBlockIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !e.loud || e.text != "{host} " || e.word != "a" || strings.Join(e.list, " ") != "a b" || e.secret != "{env.X}" ||
+	if !e.loud || e.text != "{host} " || e.reply != "" || e.tmpl != "{host} is { $.state }" || e.word != "a" || strings.Join(e.list, " ") != "a b" || e.secret != "{env.X}" ||
 		strings.Join(e.secrets, " ") != "one two" || e.number != 2 || *e.size != 1024 || e.wait != caddy.Duration(time.Minute) ||
 		e.seconds != 90 || e.even != 4 || e.url != "{env.URL}" {
 		t.Errorf("got %+v", e)
@@ -92,26 +98,39 @@ func TestBlockIsRead(t *testing.T) {
 func TestErrorsOfBlocksNameTheirReasonAndNoSecret(t *testing.T) {
 	t.Parallel()
 	for block, want := range map[string]string{
-		"shout s3cret":          "unrecognized subdirective 'shout'; example takes loud, text, text_long, word, list, secret, secrets, number, size, wait, seconds, even, url and again",
-		"word a\nword b":        "word is set already",
-		"text a\ntext_long b":   "text is set already",
-		"text_long a\ntext b":   "text is set already",
-		"loud very":             "wrong argument count or unexpected line ending after 'very'",
-		"text":                  "wrong argument count or unexpected line ending after 'text'",
-		"word ` `":              "word must not be empty",
-		"list":                  "wrong argument count or unexpected line ending after 'list'",
-		"secret":                "secret takes one secret, which must not be blank",
-		"secret s3cret s3cret":  "secret takes one secret, which must not be blank",
-		"secret ` `":            "secret takes one secret, which must not be blank",
-		"secrets s3cret ``":     "a secret must not be blank",
-		"number 1":              "'1' is not a whole number of at least 2",
-		"size 65MB":             "'65MB' is not a size from 1 byte to 64MB, such as 64KB",
-		"size 0":                "'0' is not a size from 1 byte to 64MB, such as 64KB",
-		"wait 1ms":              "'1ms' is not a duration of at least 1s",
-		"seconds 1500ms":        "'1.5s' is not a whole number of seconds",
-		"even 3":                "an odd number",
-		"url http://a.example":  "a bad URL",
-		"again\nagain unwanted": "wrong argument count or unexpected line ending after 'unwanted'",
+		"shout s3cret":           "unrecognized subdirective 'shout'; example takes loud, text, text_long, reply, template, word, list, secret, secrets, number, size, wait, seconds, even, url and again",
+		"word a\nword b":         "word is set already",
+		"text a\ntext_long b":    "text is set already",
+		"text_long a\ntext b":    "text is set already",
+		"loud very":              "wrong argument count or unexpected line ending after 'very'",
+		"text":                   "text takes an argument, and there is none" + Unset,
+		"text {$NOT_SET}":        "text takes an argument, and there is none" + Unset,
+		"text `{$NOT_SET}`":      "the argument of text is empty" + Unset,
+		"text s3cret b":          "text takes one argument; a text with spaces stands in quotes",
+		"reply":                  "reply takes an argument, and there is none" + Unset,
+		"word ` `":               "the argument of word is blank" + Unset,
+		"word ``":                "the argument of word is empty" + Unset,
+		"template":               "template is empty: Caddy replaces {$…} by environment variables; write { $.issue.title } with a space",
+		"template {$.a}":         "template is empty: Caddy replaces {$…} by environment variables; write { $.issue.title } with a space",
+		"template `{$.a} {$.b}`": "template is empty: Caddy replaces {$…} by environment variables; write { $.issue.title } with a space",
+		"template New {title}":   "template takes one argument; a text with spaces stands in quotes",
+		"list":                   "list takes an argument, and there is none" + Unset,
+		"list a ``":              "an argument of list is empty" + Unset,
+		"secret":                 "secret takes one secret, which must not be blank" + Unset,
+		"secret s3cret s3cret":   "secret takes one secret, which must not be blank" + Unset,
+		"secret ` `":             "secret takes one secret, which must not be blank" + Unset,
+		"secrets s3cret ``":      "an argument of secrets is empty" + Unset,
+		"secrets s3cret ` `":     "a secret must not be blank" + Unset,
+		"number ``":              "the argument of number is empty" + Unset,
+		"wait ``":                "the argument of wait is empty" + Unset,
+		"number 1":               "'1' is not a whole number of at least 2",
+		"size 65MB":              "'65MB' is not a size from 1 byte to 64MB, such as 64KB",
+		"size 0":                 "'0' is not a size from 1 byte to 64MB, such as 64KB",
+		"wait 1ms":               "'1ms' is not a duration of at least 1s",
+		"seconds 1500ms":         "'1.5s' is not a whole number of seconds",
+		"even 3":                 "an odd number",
+		"url http://a.example":   "a bad URL",
+		"again\nagain unwanted":  "wrong argument count or unexpected line ending after 'unwanted'",
 	} {
 		err := new(example).read(caddyfile.NewTestDispenser("example {\n" + block + "\n}"))
 		if err == nil || !strings.HasPrefix(err.Error(), want+", at ") {

@@ -27,32 +27,70 @@ func Present(d *caddyfile.Dispenser) (bool, error) {
 	return true, nil
 }
 
-// Text reads one argument. Caddy's shorthands for placeholders are put back as they were written: in the texts of these
-// modules, {host} is a key of a payload.
-func Text(d *caddyfile.Dispenser) (text string, err error) {
-	if !d.AllArgs(&text) {
-		return "", d.ArgErr()
+// Unset ends an error about an argument that is missing or empty. Caddy replaces {$NAME} before any directive sees it.
+const Unset = "; Caddy replaces {$NAME} by nothing if the environment variable NAME is not set"
+
+// Text reads one argument, which must not be empty. Caddy's shorthands for placeholders are put back as they were written: in
+// the texts of these modules, {host} is a key of a payload.
+func Text(d *caddyfile.Dispenser) (string, error) {
+	directive := d.Val()
+	text, err := TextOrEmpty(d)
+	if err == nil && text == "" {
+		err = d.Errf("the argument of %s is empty%s", directive, Unset)
 	}
-	return shorthand.Undo(text), nil
+	return text, err
 }
+
+// TextOrEmpty is Text for an argument that may be empty.
+func TextOrEmpty(d *caddyfile.Dispenser) (string, error) {
+	directive := d.Val()
+	if !d.NextArg() {
+		return "", d.Errf("%s takes an argument, and there is none%s", directive, Unset)
+	}
+	text := shorthand.Undo(d.Val())
+	if d.NextArg() {
+		return "", d.Errf("%s%s", directive, takesOne)
+	}
+	return text, nil
+}
+
+// takesOne quotes no argument: each may be a secret.
+const takesOne = " takes one argument; a text with spaces stands in quotes"
 
 // Word reads one text, which must not be blank.
 func Word(d *caddyfile.Dispenser) (string, error) {
 	directive := d.Val()
 	text, err := Text(d)
 	if err == nil && strings.TrimSpace(text) == "" {
-		err = d.Errf("%s must not be empty", directive)
+		err = d.Errf("the argument of %s is blank%s", directive, Unset)
 	}
 	return text, err
 }
 
-// List reads one or more texts.
+// Template reads one text with placeholders for the values of a payload, which must not be blank.
+func Template(d *caddyfile.Dispenser) (string, error) {
+	start := *d // the text may have many lines
+	args := d.RemainingArgs()
+	switch {
+	case len(args) > 1:
+		return "", start.Errf("%s%s", start.Val(), takesOne)
+	case len(args) == 0 || strings.TrimSpace(args[0]) == "":
+		return "", start.Errf("%s is empty: Caddy replaces {$…} by environment variables; write { $.issue.title } with a space", start.Val())
+	}
+	return shorthand.Undo(args[0]), nil
+}
+
+// List reads one or more texts, none of which may be empty.
 func List(d *caddyfile.Dispenser) ([]string, error) {
+	directive := d.Val()
 	list := d.RemainingArgs()
 	if len(list) == 0 {
-		return nil, d.ArgErr()
+		return nil, d.Errf("%s takes an argument, and there is none%s", directive, Unset)
 	}
 	for i, text := range list {
+		if text == "" {
+			return nil, d.Errf("an argument of %s is empty%s", directive, Unset)
+		}
 		list[i] = shorthand.Undo(text)
 	}
 	return list, nil
@@ -63,7 +101,7 @@ func Secret(d *caddyfile.Dispenser) (string, error) {
 	directive := d.Val()
 	secret, err := Text(d)
 	if err != nil || strings.TrimSpace(secret) == "" {
-		return "", d.Errf("%s takes one secret, which must not be blank", directive)
+		return "", d.Errf("%s takes one secret, which must not be blank%s", directive, Unset)
 	}
 	return secret, nil
 }
@@ -76,7 +114,7 @@ func Secrets(d *caddyfile.Dispenser) ([]string, error) {
 	}
 	for _, secret := range secrets {
 		if strings.TrimSpace(secret) == "" {
-			return nil, d.Err("a secret must not be blank")
+			return nil, d.Err("a secret must not be blank" + Unset)
 		}
 	}
 	return secrets, nil
@@ -182,17 +220,18 @@ func File(d *caddyfile.Dispenser) (string, error) {
 // in the member inlineKey.
 func Module(namespace, inlineKey string) Reader[json.RawMessage] {
 	return func(d *caddyfile.Dispenser) (json.RawMessage, error) {
+		var known []string
+		for _, module := range caddy.GetModules(namespace) {
+			known = append(known, module.ID.Name())
+		}
+		there := "there are " + strings.Join(known, ", ")
 		if !d.NextArg() {
-			return nil, d.ArgErr()
+			return nil, d.Errf("the kind of %s is missing; %s%s", inlineKey, there, Unset)
 		}
 		name := d.Val()
 		if _, err := caddy.GetModule(namespace + "." + name); err != nil {
-			var known []string
-			for _, module := range caddy.GetModules(namespace) {
-				known = append(known, module.ID.Name())
-			}
 			// The word is not quoted: if the name was left out, it may be a token.
-			return nil, d.Errf("there is no such %s; there are %s", inlineKey, strings.Join(known, ", "))
+			return nil, d.Errf("there is no such %s; %s", inlineKey, there)
 		}
 		module, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
 		if err != nil {

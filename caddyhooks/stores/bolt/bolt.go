@@ -50,7 +50,7 @@ func (b *Bolt) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		b.Path = d.Val()
 		if b.Path == "" {
-			return d.Err("the path of the store is empty")
+			return d.Err("the path of the store is empty" + caddyconf.Unset)
 		}
 	}
 	if d.NextArg() {
