@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -100,7 +101,7 @@ func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, le
 		err := errTooManyHooks
 		if len(active.hooks) < maxHooks {
 			if h, err = m.compile(&in.rules, secrets); err != nil {
-				err = fmt.Errorf("hook %q: %w", m.Name, err)
+				err = fmt.Errorf("hook %q: %w", m.Name, inBothWords(err, pinned))
 			}
 		}
 		if err != nil {
@@ -115,6 +116,16 @@ func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, le
 		active.secretHeaders.add(h.auth.secretHeaders(&m)...)
 	}
 	return nil
+}
+
+// inBothWords adds the name that a field has in a Caddyfile to an error about a hook of the configuration: whether that was
+// a Caddyfile is not known here.
+func inBothWords(err error, pinned bool) error {
+	var field *fieldError
+	if !pinned || !errors.As(err, &field) || caddyfileWords.of(field.field) == field.field {
+		return err
+	}
+	return fieldErrorf(fmt.Sprintf("%s (%s in a Caddyfile)", field.field, caddyfileWords.of(field.field)), "%v", field.problem)
 }
 
 // resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of

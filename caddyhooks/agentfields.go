@@ -71,7 +71,7 @@ func (f *AgentFields) check(r *rules) error {
 	}
 	if f.ResponseJSONSchema != nil {
 		if !f.SyncResponse {
-			return fieldErrorf("responseJsonSchema", "needs syncResponse to be true")
+			return fieldErrorf("responseJsonSchema", "needs %v", byWords{"syncResponse to be true", "sync"})
 		}
 		if err := r.checkSchema(f.ResponseJSONSchema); err != nil {
 			return fieldErrorf("responseJsonSchema", "is refused: %v", err)
@@ -91,10 +91,10 @@ func (f *AgentFields) check(r *rules) error {
 		}
 	}
 	if f.TimeoutSeconds < 0 || f.TimeoutSeconds > r.maxSeconds() {
-		return fieldErrorf("timeoutSeconds", "must be from 1 to %d", r.maxSeconds())
+		return fieldErrorf("timeoutSeconds", "must be from %v to %v", seconds(1), seconds(r.maxSeconds()))
 	}
 	if f.QueueTimeSeconds < 0 || f.QueueTimeSeconds > r.maxQueueSeconds() {
-		return fieldErrorf("queueTimeSeconds", "must be from 1 to %d", r.maxQueueSeconds())
+		return fieldErrorf("queueTimeSeconds", "must be from %v to %v", seconds(1), seconds(r.maxQueueSeconds()))
 	}
 	return nil
 }

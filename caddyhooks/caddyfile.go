@@ -133,8 +133,9 @@ func (p settingPlaces) errAt(d *caddyfile.Dispenser, err error) error {
 	var field *fieldError
 	if errors.As(err, &field) {
 		if place, ok := p[field.field]; ok {
-			return place.Errf("%s %s", place.Val(), field.problem)
+			return place.Errf("%s %s", place.Val(), field.problem.in(caddyfileWords))
 		}
+		return d.Err(field.in(caddyfileWords))
 	}
 	return d.WrapErr(err)
 }
@@ -250,7 +251,8 @@ func (c *Callbacks) unmarshalPorts(d *caddyfile.Dispenser) error {
 // hookBlock is a mapping with the places of its settings.
 type hookBlock struct {
 	Mapping
-	places settingPlaces
+	metadata map[string]string
+	places   settingPlaces
 }
 
 // unmarshalHook parses:
@@ -277,45 +279,57 @@ type hookBlock struct {
 //		history              <duration>|off
 //	}
 func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
-	h := &hookBlock{places: make(settingPlaces)}
+	h := &hookBlock{places: make(settingPlaces), metadata: make(map[string]string)}
 	h.places["name"] = *d
 	var err error
 	if h.Name, err = caddyconf.Text(d); err != nil {
 		return nil, err
 	}
-	note := h.places.note
-	metadata := make(map[string]string)
-	templateFile := note(caddyconf.Set("template_file", &h.MessageTemplate, readTemplateFile), "messageTemplate")
-	templateFile.InsteadOf = "template"
-	schemaFile := note(caddyconf.Set("response_schema_file", &h.ResponseJSONSchema, schemaFrom(caddyconf.File)), "responseJsonSchema")
-	schemaFile.InsteadOf = "response_schema"
-	err = caddyconf.ReadBlock(d, "a hook",
-		note(caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), "action"),
-		note(caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()...),
-		note(caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), "messageTemplate"),
-		templateFile,
-		note(caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), "chatId"),
-		note(caddyconf.Set("model", &h.Model, caddyconf.Word), "model"),
-		note(caddyconf.Set("memory_preset", &h.MemoryPreset, caddyconf.Word), "memoryPreset"),
-		caddyconf.Set("sync", &h.SyncResponse, caddyconf.Present),
-		note(caddyconf.Set("response_schema", &h.ResponseJSONSchema, schemaFrom(caddyconf.Text)), "responseJsonSchema"),
-		schemaFile,
-		note(caddyconf.Set("validation_tier", &h.ResponseValidationModelTier, caddyconf.Word), "responseValidationModelTier"),
-		note(caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), "callbackUrl"),
-		note(caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, "channel", "to"),
-		note(caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), "timeoutSeconds"),
-		note(caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), "queueTimeSeconds"),
-		caddyconf.Directive{Word: "metadata", Repeatable: true, Read: func(d *caddyfile.Dispenser) error {
-			return unmarshalMetadata(d, metadata)
-		}},
-		note(caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), "idempotencyHeader"),
-		note(caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), "untrusted"),
-		note(caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), "historySeconds"),
-	)
-	if err == nil && len(metadata) > 0 {
-		h.Metadata, err = json.Marshal(metadata)
+	var directives []caddyconf.Directive
+	for _, directive := range h.directives() {
+		directives = append(directives, h.places.note(directive.Directive, directive.fields...))
+	}
+	err = caddyconf.ReadBlock(d, "a hook", directives...)
+	if err == nil && len(h.metadata) > 0 {
+		h.Metadata, err = json.Marshal(h.metadata)
 	}
 	return h, err
+}
+
+// hookDirective is a directive of a hook with the fields of a mapping that it sets, by their names in JSON.
+type hookDirective struct {
+	caddyconf.Directive
+	fields []string
+}
+
+// directives are those of a hook.
+func (h *hookBlock) directives() []hookDirective {
+	templateFile := caddyconf.Set("template_file", &h.MessageTemplate, readTemplateFile)
+	templateFile.InsteadOf = "template"
+	schemaFile := caddyconf.Set("response_schema_file", &h.ResponseJSONSchema, schemaFrom(caddyconf.File))
+	schemaFile.InsteadOf = "response_schema"
+	field := func(jsonName string) []string { return []string{jsonName} }
+	return []hookDirective{
+		{caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), field("action")},
+		{caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()},
+		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), field("messageTemplate")},
+		{templateFile, field("messageTemplate")},
+		{caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), field("chatId")},
+		{caddyconf.Set("model", &h.Model, caddyconf.Word), field("model")},
+		{caddyconf.Set("memory_preset", &h.MemoryPreset, caddyconf.Word), field("memoryPreset")},
+		{caddyconf.Set("sync", &h.SyncResponse, caddyconf.Present), field("syncResponse")},
+		{caddyconf.Set("response_schema", &h.ResponseJSONSchema, schemaFrom(caddyconf.Text)), field("responseJsonSchema")},
+		{schemaFile, field("responseJsonSchema")},
+		{caddyconf.Set("validation_tier", &h.ResponseValidationModelTier, caddyconf.Word), field("responseValidationModelTier")},
+		{caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), field("callbackUrl")},
+		{caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, []string{"deliver", "channel", "to"}},
+		{caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), field("timeoutSeconds")},
+		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},
+		{caddyconf.Directive{Word: "metadata", Repeatable: true, Read: h.unmarshalMetadata}, field("metadata")},
+		{caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), field("idempotencyHeader")},
+		{caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), field("untrusted")},
+		{caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), field("historySeconds")},
+	}
 }
 
 // readTemplateFile reads a file without the line break at its end.
@@ -353,7 +367,7 @@ func (h *hookBlock) unmarshalDeliver(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func unmarshalMetadata(d *caddyfile.Dispenser, metadata map[string]string) error {
+func (h *hookBlock) unmarshalMetadata(d *caddyfile.Dispenser) error {
 	var key, value string // which may be empty
 	if !d.AllArgs(&key, &value) {
 		return d.Err("metadata takes a key and a value" + caddyconf.Unset)
@@ -361,9 +375,9 @@ func unmarshalMetadata(d *caddyfile.Dispenser, metadata map[string]string) error
 	if key == "" {
 		return d.Err("the key of metadata is empty" + caddyconf.Unset)
 	}
-	if _, ok := metadata[key]; ok {
+	if _, ok := h.metadata[key]; ok {
 		return d.Errf("metadata %s is set already", key)
 	}
-	metadata[key] = shorthand.Undo(value)
+	h.metadata[key] = shorthand.Undo(value)
 	return nil
 }

@@ -37,7 +37,7 @@ func checkHistory(seconds, most int, setting string) error {
 	}
 	limit := "off"
 	if most > 0 {
-		limit = (time.Duration(most) * time.Second).String()
+		limit = shortDuration(time.Duration(most) * time.Second)
 	}
 	return fmt.Errorf("must not be longer than %s, which is %s", setting, limit)
 }

@@ -1,7 +1,6 @@
 package caddyhooks
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -49,14 +48,17 @@ func checkSchema(raw []byte) error {
 
 // fieldError says which field is wrong, and why.
 type fieldError struct {
-	field   string
-	problem string
+	field   string // its name in JSON
+	problem *problem
 }
 
-func (e *fieldError) Error() string { return e.field + " " + e.problem }
+func (e *fieldError) Error() string { return e.in(jsonWords) }
 
+func (e *fieldError) in(w words) string { return w.of(e.field) + " " + e.problem.in(w) }
+
+// fieldErrorf is told in the words of JSON, and in a Caddyfile in its own. See byWords.
 func fieldErrorf(field, format string, args ...any) error {
-	return &fieldError{field, fmt.Sprintf(format, args...)}
+	return &fieldError{field, problemf(format, args...)}
 }
 
 func oneOf(field, value string, allowed []string) error {

@@ -27,7 +27,7 @@ type scheme struct {
 	// unmarshal puts these arguments in the mapping. A scheme that takes a block reads it from d. Nil: nothing to do.
 	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping) error
 
-	// The fields of a mapping that compile may refuse, by their names in JSON. An error about them is reported at the line of
+	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of
 	// auth. hmacHeader, hmacSecret and hmacPrefix are for all schemes; a field of a scheme alone goes into Mapping.
 	fields []string
 

@@ -16,7 +16,7 @@ func init() {
 		minArgs:       2,
 		maxArgs:       3,
 		unmarshal:     unmarshalHMAC,
-		fields:        []string{"hmacHeader", "hmacSecret"},
+		fields:        []string{"hmacHeader", "hmacSecret", "hmacPrefix"},
 		compile:       compileHMAC,
 		secretHeaders: func(m *Mapping) []string { return []string{m.HMACHeader} },
 		challenge:     "HMAC-SHA256",

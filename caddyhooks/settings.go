@@ -70,9 +70,9 @@ var allSettings = []setting{
 		read:     caddyconf.Pointer(caddyconf.Seconds),
 		jsonType: "a whole number",
 		fallback: func(r *rules) *int { return new(min(300, r.maxSeconds())) },
-		check: func(seconds *int, r *rules) error {
-			if *seconds < 1 || *seconds > r.maxSeconds() {
-				return fmt.Errorf("must be from 1 to %d", r.maxSeconds())
+		check: func(timeout *int, r *rules) error {
+			if *timeout < 1 || *timeout > r.maxSeconds() {
+				return problemf("must be from %v to %v", seconds(1), seconds(r.maxSeconds()))
 			}
 			return nil
 		},

@@ -1,0 +1,94 @@
+package caddyhooks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// words are those of one of the two ways to configure. A setting and a field of a mapping have a name in each.
+type words int
+
+const (
+	jsonWords words = iota
+	caddyfileWords
+)
+
+// of returns the name of a setting, or of a field of a mapping, that has the given name in JSON.
+func (w words) of(jsonName string) string {
+	if w == caddyfileWords {
+		return orDefault(caddyfileNames()[jsonName], jsonName)
+	}
+	return jsonName
+}
+
+// caddyfileNames are the directives that set something, by its name in JSON. They are those that the parser of a Caddyfile
+// has.
+var caddyfileNames = sync.OnceValue(func() map[string]string {
+	names := map[string]string{"name": "hook", "mappings": "hook"}
+	add := func(jsonName, directive string) {
+		if names[jsonName] == "" {
+			names[jsonName] = directive
+		}
+	}
+	for _, e := range allSettings {
+		add(e.jsonName(), e.caddyfileDirective(new(Settings)).Word)
+	}
+	for _, directive := range new(hookBlock).directives() {
+		for _, field := range directive.fields {
+			add(field, directive.Word)
+		}
+	}
+	return names
+})
+
+// problem says what is wrong with a value. It follows the name of a setting or field, and is told in the words of the one who
+// set it.
+type problem struct {
+	format string
+	args   []any
+}
+
+func problemf(format string, args ...any) *problem { return &problem{format, args} }
+
+func (p *problem) Error() string { return p.in(jsonWords) }
+
+func (p *problem) in(w words) string {
+	args := make([]any, len(p.args))
+	for i, arg := range p.args {
+		if worded, ok := arg.(interface{ in(w words) string }); ok {
+			arg = worded.in(w)
+		}
+		args[i] = arg
+	}
+	return fmt.Sprintf(p.format, args...)
+}
+
+// byWords is a piece of a problem that differs between the words.
+type byWords struct{ json, caddyfile string }
+
+func (b byWords) in(w words) string {
+	if w == caddyfileWords {
+		return b.caddyfile
+	}
+	return b.json
+}
+
+// seconds is a number of seconds, which is a duration in a Caddyfile.
+func seconds(n int) byWords {
+	return byWords{strconv.Itoa(n), shortDuration(time.Duration(n) * time.Second)}
+}
+
+// shortDuration writes a duration as people do: 1h, and not 1h0m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,143 @@
+package caddyhooks
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
+	t.Parallel()
+	jsonOnly := []string{"message", "pinned", "warnings"}
+	for _, field := range mappingFields {
+		name := caddyfileNames()[field]
+		if slices.Contains(jsonOnly, field) {
+			if name != "" {
+				t.Errorf("%s is %s in a Caddyfile, and is said to be there in JSON alone", field, name)
+			}
+		} else if !regexp.MustCompile(`^[a-z_]+$`).MatchString(name) {
+			t.Errorf("%s has the name %q in a Caddyfile", field, name)
+		}
+	}
+	for field, want := range map[string]string{
+		"name": "hook", "syncResponse": "sync", "responseJsonSchema": "response_schema", "messageTemplate": "template", "hmacSecret": "auth",
+		"channel": "deliver", "timeoutSeconds": "timeout", "defaultTimeoutSeconds": "default_timeout", "maxPayloadSize": "max_payload", "token": "token",
+	} {
+		if got := caddyfileWords.of(field); got != want {
+			t.Errorf("%s is %s in a Caddyfile, want %s", field, got, want)
+		}
+		if got := jsonWords.of(field); got != field {
+			t.Errorf("%s is %s in JSON", field, got)
+		}
+	}
+}
+
+// jsonNames matches the names in JSON that a Caddyfile does not know.
+func jsonNames() *regexp.Regexp {
+	var names []string
+	for field, directive := range caddyfileNames() {
+		if field != directive && strings.ToLower(field) != field {
+			names = append(names, field)
+		}
+	}
+	return regexp.MustCompile(`\b(` + strings.Join(names, "|") + `)\b`)
+}
+
+func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
+	t.Parallel()
+	const schema = "response_schema `{\"type\": \"object\"}`\n"
+	// A line for every directive of a hook that is refused when the whole block is known.
+	lines := map[string]string{
+		"action":             "action sing",
+		"auth":               "auth hmac Host a-secret",
+		"template":           "template `{ $.[ }`",
+		"chat_id":            "chat_id `{ $.[ }`",
+		"model":              "model huge",
+		"memory_preset":      "memory_preset all",
+		"response_schema":    schema,
+		"validation_tier":    "sync\n" + schema + "validation_tier huge",
+		"callback_url":       "callback_url ftp://example.com",
+		"deliver":            "deliver nowhere room",
+		"timeout":            "timeout 2h",
+		"queue_time":         "queue_time 48h",
+		"idempotency_header": "idempotency_header Host",
+		"untrusted":          "untrusted maybe",
+		"history":            "history 9999h",
+	}
+	neverRefused := []string{"sync", "metadata", "template_file", "response_schema_file"} // the files are as the texts
+	forbidden := jsonNames()
+	check := func(directive, block string) {
+		t.Helper()
+		err := new(Handler).UnmarshalCaddyfile(caddyfile.NewTestDispenser("hooks {\n" + block + "\n}"))
+		if err == nil {
+			t.Errorf("%s is taken", block)
+		} else if !strings.HasPrefix(err.Error(), directive+" ") || forbidden.MatchString(err.Error()) {
+			t.Errorf("%s: got %v", block, err)
+		}
+	}
+	for _, directive := range new(hookBlock).directives() {
+		line, ok := lines[directive.Word]
+		if ok == slices.Contains(neverRefused, directive.Word) {
+			t.Errorf("this test must try a %s that is refused", directive.Word)
+		}
+		if ok {
+			check(directive.Word, "hook a {\n"+line+"\n}")
+		}
+	}
+	check("hook", "hook .a")
+	check("hook", "hook a\nhook a")
+	check("default_timeout", "default_timeout 2h")
+	check("memory_preset", "memory_preset all")
+	check("history", "history 9999h")
+}
+
+func TestErrorsOfJSONUseItsWords(t *testing.T) {
+	t.Parallel()
+	r := &rules{maxTimeout: time.Hour, queueTime: 24 * time.Hour}
+	for _, c := range []struct {
+		fields AgentFields
+		want   string
+	}{
+		{AgentFields{ResponseJSONSchema: []byte(`{"type":"object"}`)}, "responseJsonSchema needs syncResponse to be true"},
+		{AgentFields{TimeoutSeconds: 7200}, "timeoutSeconds must be from 1 to 3600"},
+		{AgentFields{QueueTimeSeconds: 200_000}, "queueTimeSeconds must be from 1 to 86400"},
+		{AgentFields{Deliver: true}, "channel must name a channel when deliver is true"},
+	} {
+		if err := c.fields.check(r); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
+// A configuration in JSON may have come from a Caddyfile.
+func TestErrorsOfALoadedHookHaveBothNames(t *testing.T) {
+	t.Parallel()
+	err := fieldErrorf("hmacSecret", "%v", errors.New("is empty"))
+	if got := fmt.Sprint(inBothWords(err, true)); got != "hmacSecret (auth in a Caddyfile) is empty" {
+		t.Errorf("got %s", got)
+	}
+	if got := fmt.Sprint(inBothWords(err, false)); got != "hmacSecret is empty" {
+		t.Errorf("a live hook: got %s", got)
+	}
+	if got := fmt.Sprint(inBothWords(fieldErrorf("model", "is bad"), true)); got != "model is bad" {
+		t.Errorf("the same name in both: got %s", got)
+	}
+}
+
+func TestDurationsAreShort(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Hour: "1h", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m", 10 * time.Second: "10s", time.Hour + time.Second: "1h0m1s", 100 * time.Second: "1m40s",
+		0: "0s",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%d ns is %s, want %s", d, got, want)
+		}
+	}
+}
