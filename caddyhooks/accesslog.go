@@ -18,7 +18,7 @@ import (
 //
 // Caddy hides Authorization in its logs, but not the other headers of a webhook that may hold a secret. It copies the
 // request for its logs before any handler runs, and then drops headers such as X_Service_Token, which no handler sees. So
-// webhooks are left out of Caddy's access log, as are other requests with a secret header, and an entry without the header
+// webhooks are left out of Caddy's access log, as are other requests with a secret header, and an entry without the secret
 // is written to the same loggers. Three facts are known to Caddy alone and are missing in that entry: fields of log_append,
 // the time that earlier handlers took, and an error of the last write.
 type accessEntry struct {
@@ -48,7 +48,7 @@ func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, 
 	cleaned := r.Clone(r.Context())
 	for name := range r.Header {
 		if secret.has(name) {
-			delete(cleaned.Header, name)
+			cleaned.Header[name] = []string{"REDACTED"} // as Caddy shows Authorization
 		}
 	}
 	body := &countedBody{ReadCloser: r.Body}
