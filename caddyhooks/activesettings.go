@@ -88,6 +88,14 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 	return active, secrets, part{}, nil
 }
 
+// whyOff says why webhooks are off.
+func (a *activeSettings) whyOff() error {
+	if !*a.settings.Enabled {
+		return errNotEnabled
+	}
+	return errNoToken
+}
+
 // compileHooks makes hooks of the mappings. The settings are without those that leaveOut allows to go on without.
 func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, leaveOut func(p part, err error) bool) error {
 	merged := active.settings.Mappings

@@ -22,7 +22,8 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings, tells how they were changed, and shows runs and their deliveries, on Caddy's admin endpoint:
+// Admin shows and changes live settings, tells how they were changed, and shows runs, their deliveries and refused requests, on
+// Caddy's admin endpoint:
 //
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
@@ -37,6 +38,7 @@ func init() {
 //	POST              /hooks/deliveries/retry
 //	GET, DELETE       /hooks/deliveries/<id>
 //	POST              /hooks/deliveries/<id>/retry
+//	GET               /hooks/refused
 //	GET               /hooks/instances
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.

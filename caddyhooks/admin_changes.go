@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	instanceEndpoints.handle("GET /changes", (*instance).listChanges)
+	instanceEndpoints.handle("GET /changes", (*instance).listChanges, "limit", "cursor")
 }
 
 // listChanges lists changes of the live settings, the newest first.

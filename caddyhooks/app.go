@@ -89,6 +89,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 		a.instances = make(map[string]*instance)
 	}
 	a.instances[handler.Name] = in
+	in.joinRecorder()
 	return in, nil
 }
 

@@ -258,7 +258,7 @@ func (s *shortener) value(value any) json.RawMessage {
 			text = string(raw)
 		}
 		text = text[:min(len(text), most)]
-		for raw = cutText(text); len(raw) > most && text != ""; raw = cutText(text) {
+		for raw = beginningAsJSON(text); len(raw) > most && text != ""; raw = beginningAsJSON(text) {
 			text = text[:len(text)/2] // there are many characters in it that JSON writes in another way
 		}
 		s.cut = true
@@ -267,7 +267,7 @@ func (s *shortener) value(value any) json.RawMessage {
 	return raw
 }
 
-func cutText(text string) json.RawMessage { return plainJSON(strings.ToValidUTF8(text, "") + "…") }
+func beginningAsJSON(text string) json.RawMessage { return plainJSON(strings.ToValidUTF8(text, "") + "…") }
 
 // plainJSON writes <, > and & as they are.
 func plainJSON(value any) json.RawMessage {

@@ -216,12 +216,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if entry := in.takeOverLogEntry(in.secretHeadersIn(active), w, r); entry != nil {
 		defer entry.write()
 	}
+	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
+	r.Body = &req.received
 	if active == nil {
-		writeError(w, r, errStarting, in.log)
-		return nil
-	}
-	if err := h.serve(w, r, active, strings.TrimPrefix(rest, "/")); err != nil {
-		writeError(w, r, err, in.log)
+		req.refuse(w, r, errStarting)
+	} else if err := h.serve(w, r, active, req); err != nil {
+		req.refuse(w, r, err)
 	}
 	return nil
 }
@@ -246,9 +246,8 @@ func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyh
 
 // serve takes a request through all steps. A request that is refused because of the settings is checked once more if
 // another node has changed them meanwhile.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSettings, name string) error {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSettings, req *hookRequest) error {
 	in := h.instance
-	req := &hookRequest{handler: h, name: name}
 	defer req.release()
 	err := req.serve(w, r, active)
 	for submits, checks := 1, 1; submits < maxSubmits && checks < maxChecks; err = req.serve(w, r, active) {
@@ -273,16 +272,18 @@ const maxChecks = 100
 
 // hookRequest is a request below the path of the hooks.
 type hookRequest struct {
-	handler *Handler
-	name    string // the part of its path that names the hook
-	body    *body
+	handler  *Handler
+	name     string // the part of its path that names the hook
+	received countedBody
+	body     *body
+	stored   bool // it became a run, for which the caller waits
 }
 
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
 func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
 	in := q.handler.instance
 	if !active.on {
-		return errNotFound
+		return active.whyOff()
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
 		return q.handler.serveRun(w, r, active, run)
@@ -290,7 +291,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	var custom *hook
 	if q.name != "wake" && q.name != "agent" {
 		if custom = active.hooks[q.name]; custom == nil {
-			return errNotFound
+			return errUnknownHook
 		}
 	}
 	if r.Method != http.MethodPost {
@@ -345,7 +346,10 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine
 	var err error
 	if run.Sync {
 		// The run may take an hour. Its body is not needed again when it is stored.
-		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision, q.release)
+		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision, func() {
+			q.stored = true
+			q.release()
+		})
 	} else {
 		err = h.instance.service.engine.Submit(r.Context(), run, revision)
 	}
@@ -368,9 +372,10 @@ func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) er
 	addr, _ := netip.ParseAddr(clientAddress(r))
 	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
 		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
-			message: "Too many requests with a bad credential came from this address."}
+			message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", retryAfterSeconds(after)),
+			reason:  "too many requests with a bad credential came from one address"}
 	}
-	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", refused.challenge}, message: refused.refusal}
+	return refused.answer()
 }
 
 // clientAddress is the address of the caller, "" if it is unknown. Behind a trusted proxy it is the one that the proxy tells.

@@ -30,6 +30,9 @@ type instance struct {
 	log        *zap.Logger
 	accessLog  *zap.Logger
 
+	refused       *refusals
+	leaveRecorder func()
+
 	secrets       map[string]string // resolved secrets by their configured text
 	secretHeaders headerNames       // request headers that must not be logged before the start
 
@@ -172,11 +175,13 @@ func (in *instance) stop() {
 		in.log.Error("closing the engine failed", zap.Error(err))
 	}
 	in.client.Close()
+	in.refused.report() // as long as there is a log
 }
 
 // cleanup is called after the web server has begun to stop. Until then requests come in, even after stop, and the live
 // settings must reach them.
 func (in *instance) cleanup() {
+	in.leaveRecorder()
 	if in.service == nil {
 		return
 	}

@@ -45,7 +45,8 @@ func malformed(body []byte, err error) error {
 	if looksLikeForm(body) {
 		err = errFormBody
 	}
-	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err)}
+	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err),
+		reason: "the body is not the JSON that is expected here"}
 }
 
 var (
@@ -63,7 +64,7 @@ func looksLikeForm(body []byte) bool {
 
 // The fields of requests. Other members are checked, and take no memory.
 var (
-	wakeFields  = strictjson.Members("text", "chatId", "metadata")
+	wakeFields  = strictjson.Members("text", "message", "chatId", "metadata")
 	agentFields = strictjson.Members("message", "name", "text", "chatId", "model", "memoryPreset", "syncResponse",
 		"responseJsonSchema", "responseValidationModelTier", "callbackUrl", "deliver", "channel", "to", "timeoutSeconds", "queueTimeSeconds",
 		"metadata")
@@ -82,6 +83,9 @@ func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run
 		return nil, f.err
 	}
 	if strings.TrimSpace(text) == "" {
+		if _, ok := f.given("message"); ok {
+			return nil, fieldErrorf("text", "is missing: wake takes its event as text, not as message")
+		}
 		return nil, fieldErrorf("text", "is missing or blank: it must hold the text of the event")
 	}
 	if err := checkChatID(chatID); err != nil {

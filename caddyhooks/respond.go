@@ -21,59 +21,88 @@ import (
 // httpError is an error with its HTTP answer.
 type httpError struct {
 	status     int
-	message    string
+	message    string // for the caller
+	reason     string // for operators, if it is not the message. Callers must not be able to make many of them.
 	retryAfter time.Duration
 	header     [2]string // one more header, if it has a name
 
 	abandonsBody bool // the rest of the body is not read
+	ofRun        bool // it tells how a run ended
 }
 
 func (a *httpError) Error() string { return a.message }
 
+// noWebhookError says that there is no webhook at a path. Callers are not told why: names of hooks are no business of strangers.
+type noWebhookError struct{ reason string }
+
+func (e *noWebhookError) Error() string { return e.reason }
+
 var (
-	errNotFound = &httpError{status: http.StatusNotFound, message: "There is no webhook here."}
-	errMethod   = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST."}
-	errNoRun    = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten."}
-	errStarting = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, message: "The service is starting; try again in a moment."}
-	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive."}
-	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end."}
+	errNotEnabled  = &noWebhookError{"webhooks are off: not enabled"}
+	errNoToken     = &noWebhookError{"webhooks are off: no token is set"}
+	errUnknownHook = &noWebhookError{"no hook has this name"}
+	errNoRunPath   = &noWebhookError{"a run has no such path"}
+)
+
+var (
+	errMethod = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST.",
+		reason: "the method is not POST"}
+	errNoRun    = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten.", reason: "there is no such run"}
+	errStarting = busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")
+	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive.", reason: "the body took too long to arrive"}
+	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end.", reason: "the body broke off before its end"}
 
 	errBodiesFull = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, abandonsBody: true,
-		message: "Too many bytes of other requests are being read; try again in a moment."}
+		message: "Too many bytes of other requests are being read; try again in a moment.", reason: "the memory for bodies is full (max_memory)"}
 )
 
 // statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.
 const statusCallerGone = 499
 
-// writeError answers with an error. An error of the service itself is logged, and the caller gets no details of it.
-func writeError(w http.ResponseWriter, r *http.Request, err error, log *zap.Logger) {
-	var a *httpError
+// answerTo returns the answer to an error, nil if the caller is gone. An error of the service itself is logged, and the caller
+// gets no details of it.
+func answerTo(err error, log *zap.Logger) *httpError {
+	var answer *httpError
+	var nothing *noWebhookError
 	var field *fieldError
 	var away *engine.AwayError
 	switch {
-	case errors.As(err, &a):
+	case errors.As(err, &answer):
+		return answer
+	case errors.As(err, &nothing):
+		return &httpError{status: http.StatusNotFound, reason: nothing.reason,
+			message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log says which."}
 	case errors.As(err, &field):
-		a = &httpError{status: http.StatusBadRequest, message: "The field " + field.Error() + "."}
+		return &httpError{status: http.StatusBadRequest, reason: "the field " + field.field + " is missing or wrong",
+			message: "The field " + field.Error() + "."}
 	case errors.Is(err, engine.ErrChatFull):
-		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The queue of this chat is full; try again later."}
+		return busy(5*time.Second, "The queue of this chat is full; try again later.", "the queue of the chat is full (chat_limit)")
 	case errors.Is(err, engine.ErrQueueFull):
-		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "Too many runs are waiting; try again later."}
+		return busy(5*time.Second, "Too many runs are waiting; try again later.", "the queue is full (queue_limit)")
 	case errors.Is(err, engine.ErrStopping):
-		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The service is shutting down; try again in a moment."}
+		return busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
 	case errors.As(err, &away):
-		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: away.RetryAfter, message: "The agent is not available right now; try again later."}
+		return busy(away.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
 	case errors.Is(err, engine.ErrNotFound):
-		a = errNoRun
+		return errNoRun
 	case errors.Is(err, context.Canceled):
-		w.WriteHeader(statusCallerGone) // for the access log
-		return
-	default:
-		var broken *engine.StoreBrokenError
-		if !errors.As(err, &broken) { // which the engine has logged
-			log.Error("a run could not be accepted", engine.ErrorField(err))
-		}
-		a = &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The run could not be stored; try again later."}
+		return nil
 	}
+	var broken *engine.StoreBrokenError
+	reason := "the store is broken"
+	if !errors.As(err, &broken) { // which the engine has logged
+		log.Error("a run could not be accepted", engine.ErrorField(err))
+		reason = "the store failed"
+	}
+	return busy(5*time.Second, "The run could not be stored; try again later.", reason)
+}
+
+func busy(retryAfter time.Duration, message, reason string) *httpError {
+	return &httpError{status: http.StatusServiceUnavailable, retryAfter: retryAfter, message: message, reason: reason}
+}
+
+// writeError answers with an error.
+func writeError(w http.ResponseWriter, r *http.Request, a *httpError) {
 	h := w.Header()
 	if a.abandonsBody && r.ProtoMajor == 1 {
 		// Otherwise net/http would wait for the rest of the body, without a limit. From HTTP/2 on, the rest of one body is in
@@ -172,7 +201,7 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 	case outcome.Failure == engine.RunnerUnavailable, outcome.Failure == engine.ShuttingDown:
 		status = http.StatusServiceUnavailable
 	}
-	return &httpError{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter}
+	return &httpError{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter, ofRun: true}
 }
 
 // writeJSON answers with a value that always encodes.

@@ -15,7 +15,7 @@ func TestFailureOfTheStoreIsLoggedAndNotTold(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	w := httptest.NewRecorder()
-	writeError(w, new(http.Request), errors.New("storing a run: no space left on /secret/path"), zap.New(core))
+	writeError(w, new(http.Request), answerTo(errors.New("storing a run: no space left on /secret/path"), zap.New(core)))
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
@@ -23,7 +23,7 @@ func TestFailureOfTheStoreIsLoggedAndNotTold(t *testing.T) {
 		t.Errorf("logged %v", logs.All())
 	}
 
-	writeError(httptest.NewRecorder(), new(http.Request), errNotFound, zap.New(core))
+	answerTo(errUnknownHook, zap.New(core))
 	if logs.Len() != 1 {
 		t.Errorf("an error of the caller's was logged: %v", logs.All())
 	}

@@ -105,7 +105,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 	in := h.instance
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	if id == "" || strings.Contains(id, "/") {
-		return errNotFound
+		return errNoRunPath
 	}
 	method := http.MethodGet
 	if cancel {

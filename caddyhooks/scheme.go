@@ -40,8 +40,9 @@ type scheme struct {
 	// secretHeaders returns the names of the headers that are kept out of access logs.
 	secretHeaders func(m *Mapping) []string
 
-	// The answer to a refused caller: the WWW-Authenticate header, and a sentence.
-	challenge, refusal string
+	// The answer to a refused caller: the WWW-Authenticate header, and a sentence for one that sent no credential and for one
+	// that sent a wrong one. A caller is told no more.
+	challenge, missing, wrong string
 }
 
 // hookSecrets are the secrets that a verifier can be made of.
@@ -98,17 +99,27 @@ func (a authentication) authenticate(header http.Header, body []byte) error {
 	if verdict.OK {
 		return nil
 	}
-	return &refusedCredential{a.scheme, verdict.Reason}
+	return &refusedCredential{a.scheme, verdict}
 }
 
-// refusedCredential says that a credential is missing or wrong. The reason is not for callers.
+// refusedCredential says that a credential is missing or wrong. The reason in the verdict is not for callers.
 type refusedCredential struct {
 	*scheme
-	reason auth.Reason
+	verdict auth.Verdict
 }
 
 func (e *refusedCredential) Error() string {
-	return fmt.Sprintf("the credential is refused: %s", e.reason)
+	return fmt.Sprintf("the credential is refused: %s", e.verdict.Reason)
+}
+
+// answer is the answer to the caller.
+func (e *refusedCredential) answer() *httpError {
+	message := e.wrong
+	if e.verdict.Missing {
+		message = e.missing
+	}
+	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", e.challenge}, message: message,
+		reason: string(e.verdict.Reason)}
 }
 
 // unmarshalAuth parses:

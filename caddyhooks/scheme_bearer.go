@@ -16,5 +16,8 @@ var bearerScheme = &scheme{
 	headersOnly:   true,
 	secretHeaders: func(*Mapping) []string { return []string{"X-Service-Token"} }, // Caddy hides Authorization itself
 	challenge:     "Bearer",
-	refusal:       "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'.",
+	missing:       "No token was sent. " + howToSendTokens,
+	wrong:         "The token is wrong. " + howToSendTokens,
 }
+
+const howToSendTokens = "Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."

@@ -20,7 +20,8 @@ func init() {
 		compile:       compileHMAC,
 		secretHeaders: func(m *Mapping) []string { return []string{m.HMACHeader} },
 		challenge:     "HMAC-SHA256",
-		refusal:       "The signature is missing, or is not that of this body.",
+		missing:       "No signature was sent. This hook takes a signature of the body, in a header of its own, and no token.",
+		wrong:         "The signature is wrong.",
 	})
 }
 

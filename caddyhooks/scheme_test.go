@@ -18,7 +18,7 @@ func TestSchemesAreComplete(t *testing.T) {
 		if findScheme(s.name) != s {
 			t.Errorf("%s: the name is taken by another scheme", s.name)
 		}
-		if s.compile == nil || s.secretHeaders == nil || s.challenge == "" || s.refusal == "" || (s.maxArgs == 0) != (s.arguments == "") {
+		if s.compile == nil || s.secretHeaders == nil || s.challenge == "" || s.missing == "" || s.wrong == "" || (s.maxArgs == 0) != (s.arguments == "") {
 			t.Errorf("%s: something is missing in %+v", s.name, s)
 		}
 	}
@@ -53,7 +53,7 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 			return knock{m.HMACHeader, word}, err
 		},
 		secretHeaders: func(m *Mapping) []string { return []string{m.HMACHeader} },
-		challenge:     "Knock", refusal: "Knock first.",
+		challenge:     "Knock", missing: "Knock first.", wrong: "Knock again.",
 	})
 
 	d := caddyfile.NewTestDispenser("hook door {\nauth knock rat-tat {\nheader X-Knock\n}\n}")

@@ -245,8 +245,9 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
 // them only if the request was refused because of the settings.
 func (in *instance) newerSettings(ctx context.Context, active *activeSettings, err error) *activeSettings {
+	var nothing *noWebhookError
 	var refused *refusedCredential
-	if !errors.Is(err, errNotFound) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) {
+	if !errors.As(err, &nothing) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) {
 		return nil
 	}
 	if newer := in.upToDate(ctx, active); newer != active {

@@ -20,6 +20,7 @@ func TestBadRequestsAre400(t *testing.T) {
 		words            []string
 	}{
 		{"missing text", "wake", `{}`, []string{"text"}},
+		{"message instead of text", "wake", `{"message":"a"}`, []string{"wake takes its event as text, not as message"}},
 		{"missing message", "agent", `{}`, []string{"message"}},
 		{"text instead of message", "agent", `{"text":"a"}`, []string{"message", "text"}},
 		{"malformed JSON for wake", "wake", `{"text":"a"`, []string{"JSON"}},

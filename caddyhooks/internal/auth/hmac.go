@@ -18,6 +18,8 @@ type HMAC struct {
 	header string // in canonical form
 	prefix string
 	macs   sync.Pool // of *keyedMAC: setting up the key anew would double the cost of a short body
+
+	missing, unprefixed Reason
 }
 
 type keyedMAC struct {
@@ -38,10 +40,13 @@ func NewHMAC(header, secret, prefix string) (*HMAC, error) {
 		return nil, errors.New("the HMAC secret is empty")
 	}
 	key := []byte(secret)
+	prefix = strings.TrimSpace(prefix)
 	return &HMAC{
-		header: textproto.CanonicalMIMEHeaderKey(header),
-		prefix: strings.TrimSpace(prefix),
-		macs:   sync.Pool{New: func() any { return &keyedMAC{hash: hmac.New(sha256.New, key)} }},
+		header:     textproto.CanonicalMIMEHeaderKey(header),
+		prefix:     prefix,
+		macs:       sync.Pool{New: func() any { return &keyedMAC{hash: hmac.New(sha256.New, key)} }},
+		missing:    SignatureMissing(header),
+		unprefixed: PrefixMissing(header, prefix),
 	}, nil
 }
 
@@ -88,9 +93,9 @@ func (m *HMAC) Verify(req Request) Verdict {
 	}
 	switch { // without a candidate the body need not be hashed
 	case seen == 0:
-		return Refuse(SignatureMissing)
+		return RefuseMissing(m.missing)
 	case prefixed == 0:
-		return Refuse(PrefixMissing)
+		return Refuse(m.unprefixed)
 	case n == 0:
 		return Refuse(SignatureMalformed)
 	case !m.matchesAny(candidates[:n], req.Body):

@@ -69,16 +69,16 @@ func TestHMACVerify(t *testing.T) {
 		{"ninth entry", "", []string{strings.Repeat(wrong+",", 8) + testHex}, SignatureWrong},
 		{"ninth line", "", append(slices.Repeat([]string{wrong}, 8), testHex), SignatureWrong},
 		{"ninth, lines and entries", "", []string{strings.Repeat(wrong+",", 4) + wrong, wrong + "," + wrong + "," + wrong, testHex}, SignatureWrong},
-		{"ninth, malformed ones count", "v1=", []string{strings.Repeat("x,", 8) + "v1=" + testHex}, PrefixMissing},
-		{"no header", "", nil, SignatureMissing},
-		{"no header, prefix", "sha256=", nil, SignatureMissing},
-		{"empty header", "", []string{""}, SignatureMissing},
-		{"empty header, prefix", "sha256=", []string{""}, SignatureMissing},
+		{"ninth, malformed ones count", "v1=", []string{strings.Repeat("x,", 8) + "v1=" + testHex}, PrefixMissing("X-Signature", "v1=")},
+		{"no header", "", nil, SignatureMissing("X-Signature")},
+		{"no header, prefix", "sha256=", nil, SignatureMissing("X-Signature")},
+		{"empty header", "", []string{""}, SignatureMissing("X-Signature")},
+		{"empty header, prefix", "sha256=", []string{""}, SignatureMissing("X-Signature")},
 		{"prefix alone", "sha256=", []string{"sha256="}, SignatureMalformed},
 		{"commas alone", "", []string{",,,,"}, SignatureMalformed},
 		{"wrong signature", "", []string{wrong}, SignatureWrong},
-		{"prefix absent", "sha256=", []string{testHex}, PrefixMissing},
-		{"prefix in another case", "sha256=", []string{"SHA256=" + testHex}, PrefixMissing},
+		{"prefix absent", "sha256=", []string{testHex}, PrefixMissing("X-Signature", "sha256=")},
+		{"prefix in another case", "sha256=", []string{"SHA256=" + testHex}, PrefixMissing("X-Signature", "sha256=")},
 		{"prefix not configured", "", []string{"sha256=" + testHex}, SignatureMalformed},
 		{"prefix twice", "sha256=", []string{"sha256=sha256=" + testHex}, SignatureMalformed},
 		{"prefix on the wrong entry", "v1=", []string{"v1=" + wrong + "," + testHex}, SignatureWrong},
@@ -99,7 +99,7 @@ func TestHMACVerify(t *testing.T) {
 				h.Add("X-Signature", v)
 			}
 			got := m.Verify(Request{Header: h, Body: []byte(testBody)})
-			if got.OK != (c.want == "") || got.Reason != c.want {
+			if got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == SignatureMissing("X-Signature")) {
 				t.Errorf("Verify(%q) = %+v, want %q", c.lines, got, c.want)
 			}
 		})

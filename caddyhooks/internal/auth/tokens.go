@@ -44,7 +44,7 @@ func (t Tokens) Verify(req Request) Verdict {
 	case sent:
 		return Refuse(TokenUnknown)
 	default:
-		return Refuse(TokenMissing)
+		return RefuseMissing(TokenMissing)
 	}
 }
 
@@ -80,6 +80,9 @@ func (t Tokens) Credential(h http.Header) [sha256.Size]byte {
 	}
 	return [sha256.Size]byte{}
 }
+
+// Has reports whether the set has a token.
+func (t Tokens) Has(token string) bool { return t.compare(token) == 1 }
 
 // bearerToken returns the text after the scheme in an Authorization value. The scheme is read in any case (RFC 7235,
 // section 2.1).

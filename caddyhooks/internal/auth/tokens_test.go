@@ -53,7 +53,7 @@ func TestTokensVerify(t *testing.T) {
 			for _, v := range c.own {
 				h.Add("X-Service-Token", v)
 			}
-			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want {
+			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == TokenMissing) {
 				t.Errorf("Verify(%v) = %+v, want %q", h, got, c.want)
 			}
 		})

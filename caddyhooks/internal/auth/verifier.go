@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -21,29 +22,41 @@ type Request struct {
 
 // Verdict is the decision on a request. The zero value refuses.
 type Verdict struct {
-	OK     bool
-	Reason Reason // why the request is refused
+	OK      bool
+	Missing bool   // no credential was sent; otherwise a refused request has a wrong one
+	Reason  Reason // why the request is refused
 }
 
-// Reason says why a request is refused, in words for an operator. It holds nothing that the caller sent, and callers are not
-// told.
+// Reason says why a request is refused, in words for an operator. It may name what is configured. It holds nothing that the
+// caller sent, and callers are not told.
 type Reason string
 
 // The reasons of the verifiers in this package.
 const (
-	SignatureMissing   Reason = "the signature header is missing or empty"
-	PrefixMissing      Reason = "no signature has the expected prefix"
 	SignatureMalformed Reason = "no signature is well-formed hex or base64"
 	SignatureWrong     Reason = "the signature does not match the body and the secret"
 	TokenMissing       Reason = "no token was sent" //nolint:gosec // a reason, and no token
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 )
 
+// SignatureMissing is the reason if no signature was sent.
+func SignatureMissing(header string) Reason {
+	return Reason(fmt.Sprintf("the header %s is missing or empty", header))
+}
+
+// PrefixMissing is the reason if no signature begins with the prefix.
+func PrefixMissing(header, prefix string) Reason {
+	return Reason(fmt.Sprintf("no signature in the header %s begins with %q", header, prefix))
+}
+
 // Accept is the verdict on a good request.
 func Accept() Verdict { return Verdict{OK: true} }
 
-// Refuse is the verdict on a request with a missing or wrong credential.
+// Refuse is the verdict on a request with a wrong credential.
 func Refuse(reason Reason) Verdict { return Verdict{Reason: reason} }
+
+// RefuseMissing is the verdict on a request without a credential.
+func RefuseMissing(reason Reason) Verdict { return Verdict{Missing: true, Reason: reason} }
 
 // Identifier is a Verifier whose callers may have different credentials.
 type Identifier interface {

@@ -1,0 +1,264 @@
+package caddyhooks
+
+import (
+	"container/list"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+)
+
+// refusals remembers the requests that became no run, by their kind. The first of a kind is logged at once, and then how many
+// more there were, each minute. It outlives reloads. A nil value remembers and logs nothing.
+type refusals struct {
+	mu     sync.Mutex // one is enough: it is held for a fraction of a microsecond, and never while a line is written
+	kinds  map[refusedKind]*list.Element
+	recent list.List // of *refusedRequests, the last seen first
+
+	minute   *time.Timer // ends the minute; nil if nothing was refused since the last one
+	lines    int         // written at once in this minute
+	uncounts uncounted
+	closed   bool
+}
+
+// refusedKind tells requests apart that are refused. Callers must not be able to make many of them: each part is configured, or
+// one of a few.
+type refusedKind struct {
+	hook   string // "" for all names that no hook has
+	status int
+	reason string // for operators
+}
+
+// refusedRequest is a request that became no run.
+type refusedRequest struct {
+	refusedKind
+	message string // the answer to the caller
+	asked   string // the name in the URL, if no hook has it, or the run
+	client  string
+	size    int64
+}
+
+// refusedRequests are all requests of a kind.
+type refusedRequests struct {
+	last            refusedRequest
+	firstAt, lastAt time.Time
+	count           int64
+	uncounts        uncounted
+}
+
+// uncounted is the number of requests that no line of the log has counted yet, and the logger for the line that will.
+type uncounted struct {
+	count int64
+	log   *zap.Logger
+}
+
+const (
+	// maxRefusedKinds bounds the kinds that are kept, and the kinds that are logged at once in a minute.
+	maxRefusedKinds = 500
+
+	// maxRefusedMessage bounds the part of an answer that is kept. It may quote the caller.
+	maxRefusedMessage = 512
+
+	// maxAskedName bounds the part of an unknown name that is shown. No hook has a longer name.
+	maxAskedName = 64
+)
+
+// recorders has the refusals of the instances of all configurations, by the name of the instance.
+var recorders = caddy.NewUsagePool()
+
+// joinRecorder shares the refusals of instances of the same name, which is how they outlive a reload.
+func (in *instance) joinRecorder() {
+	recorder, _, _ := recorders.LoadOrNew(in.name, func() (caddy.Destructor, error) { return newRefusals(), nil })
+	in.refused = recorder.(*refusals)
+	in.leaveRecorder = sync.OnceFunc(func() { _, _ = recorders.Delete(in.name) })
+}
+
+func newRefusals() *refusals {
+	return &refusals{kinds: make(map[refusedKind]*list.Element)}
+}
+
+// Destruct logs what was not counted yet.
+func (r *refusals) Destruct() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.report()
+	return nil
+}
+
+// note remembers a refused request, and logs it if it is the first of its kind.
+func (r *refusals) note(log *zap.Logger, request refusedRequest) {
+	if r != nil && r.add(log, request) {
+		log.Warn("request refused", request.fields()...)
+	}
+}
+
+// add reports whether the request must be logged at once.
+func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.minute == nil && !r.closed {
+		r.minute = time.AfterFunc(time.Minute, r.report)
+	}
+	if known := r.kinds[request.refusedKind]; known != nil {
+		r.recent.MoveToFront(known)
+		kind := known.Value.(*refusedRequests)
+		kind.last, kind.lastAt = request, now
+		kind.count++
+		kind.uncounts.add(1, log)
+		return false
+	}
+	if len(r.kinds) == maxRefusedKinds {
+		r.forgetOldest()
+	}
+	r.kinds[request.refusedKind] = r.recent.PushFront(&refusedRequests{last: request, firstAt: now, lastAt: now, count: 1})
+	if r.lines == maxRefusedKinds {
+		r.uncounts.add(1, log)
+		return false
+	}
+	r.lines++
+	return true
+}
+
+func (r *refusals) forgetOldest() {
+	oldest := r.recent.Remove(r.recent.Back()).(*refusedRequests)
+	delete(r.kinds, oldest.last.refusedKind)
+	if oldest.uncounts.count > 0 {
+		r.uncounts.add(oldest.uncounts.count, oldest.uncounts.log)
+	}
+}
+
+func (u *uncounted) add(n int64, log *zap.Logger) {
+	u.count += n
+	u.log = log
+}
+
+// report ends the minute: it logs how many requests came of each kind after those that are logged already.
+func (r *refusals) report() {
+	r.mu.Lock()
+	if r.minute != nil {
+		r.minute.Stop()
+	}
+	var more []refusedRequests
+	for e := r.recent.Front(); e != nil; e = e.Next() {
+		kind := e.Value.(*refusedRequests)
+		if kind.uncounts.count > 0 {
+			more = append(more, *kind)
+			kind.uncounts = uncounted{}
+		}
+	}
+	others := r.uncounts
+	r.minute, r.lines, r.uncounts = nil, 0, uncounted{}
+	r.mu.Unlock()
+
+	for _, kind := range more {
+		kind.uncounts.log.Warn("requests refused", append(kind.last.fields(), zap.Int64("count", kind.uncounts.count))...)
+	}
+	if others.count > 0 {
+		others.log.Warn("requests of many other kinds refused", zap.Int64("count", others.count))
+	}
+}
+
+// fields are the facts of a request for the log.
+func (q *refusedRequest) fields() []zap.Field {
+	fields := []zap.Field{zap.String("hook", q.hook), zap.Int("status", q.status), zap.String("reason", q.reason)}
+	if q.message != q.reason {
+		fields = append(fields, zap.String("message", q.message))
+	}
+	if q.asked != "" {
+		fields = append(fields, zap.String("asked", q.asked))
+	}
+	return append(fields, zap.String("client", q.client), zap.Int64("size", q.size))
+}
+
+// list returns the kinds that match, the last seen first.
+func (r *refusals) list(match func(refusedKind) bool, limit int) []refusedRequests {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var matching []refusedRequests
+	for e := r.recent.Front(); e != nil && len(matching) < limit; e = e.Next() {
+		if kind := e.Value.(*refusedRequests); match(kind.last.refusedKind) {
+			matching = append(matching, *kind)
+		}
+	}
+	return matching
+}
+
+// refuse answers a request that failed. It is noted unless it became a run.
+func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	in := q.handler.instance
+	answer := answerTo(err, in.log)
+	if answer == nil {
+		w.WriteHeader(statusCallerGone) // for the access log
+		return
+	}
+	if !q.stored && !answer.ofRun {
+		in.refused.note(in.log, in.refusedRequest(q, r, answer))
+	}
+	writeError(w, r, answer)
+}
+
+func (in *instance) refusedRequest(q *hookRequest, r *http.Request, answer *httpError) refusedRequest {
+	active := in.active.Load() // nil before the start
+	refused := refusedRequest{
+		refusedKind: refusedKind{active.hookNamed(q.name), answer.status, orDefault(answer.reason, answer.message)},
+		message:     cutText(answer.message, maxRefusedMessage),
+		client:      clientAddress(r),
+		size:        int64(q.received.read),
+	}
+	if refused.size == 0 {
+		refused.size = max(r.ContentLength, 0)
+	}
+	if refused.hook != q.name {
+		refused.asked = active.showName(q.name)
+	}
+	return refused
+}
+
+// hookNamed returns the name of a hook, of which there are as many as are configured. It is "" for a name that no hook has.
+func (a *activeSettings) hookNamed(name string) string {
+	switch {
+	case name == "wake", name == "agent", a != nil && a.hooks[name] != nil:
+		return name
+	case strings.HasPrefix(name, "runs/"):
+		return "runs"
+	default:
+		return ""
+	}
+}
+
+// showName returns what an operator may see of a name in a URL: not a token, which some callers put there.
+func (a *activeSettings) showName(name string) string {
+	const mostParts, longest = 8, 256
+	if a == nil || len(name) > longest || strings.Count(name, "/") >= mostParts {
+		return fmt.Sprintf("(%d bytes)", len(name))
+	}
+	if tokens, ok := a.bearer.verifier.(interface{ Has(token string) bool }); ok {
+		for part := range strings.SplitSeq(name, "/") {
+			if tokens.Has(part) {
+				return "(a token)"
+			}
+		}
+	}
+	return cutText(strings.ToValidUTF8(name, "\uFFFD"), maxAskedName)
+}
+
+// cutText returns the beginning of a text that is longer than most bytes.
+func cutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}

@@ -1,0 +1,299 @@
+package caddyhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+)
+
+// refusedOf is a request of a kind of its own for every hook.
+func refusedOf(hook, client string) refusedRequest {
+	return refusedRequest{refusedKind: refusedKind{hook, 401, "no token was sent"}, message: "No token was sent.", client: client, size: 7}
+}
+
+// linesOf are lines of a log, without their fixed parts.
+func linesOf(logs *observer.ObservedLogs) (lines []string) {
+	for _, entry := range logs.TakeAll() {
+		fields := entry.ContextMap()
+		lines = append(lines, fmt.Sprint(entry.Message, " ", fields["hook"], " ", fields["client"], " ", fields["count"]))
+	}
+	return lines
+}
+
+func wantLines(t *testing.T, when string, logs *observer.ObservedLogs, want ...string) {
+	t.Helper()
+	if got := linesOf(logs); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s: logged %q, want %q", when, got, want)
+	}
+}
+
+func TestFirstOfAKindIsLoggedAtOnceAndThenACountEachMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		log := zap.New(core)
+		r := newRefusals()
+		start := time.Now()
+
+		r.note(log, refusedOf("a", "1"))
+		wantLines(t, "the first", logs, "request refused a 1 <nil>")
+		r.note(log, refusedOf("a", "2"))
+		r.note(log, refusedOf("a", "3"))
+		r.note(log, refusedOf("b", "4"))
+		wantLines(t, "the first of another kind", logs, "request refused b 4 <nil>")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantLines(t, "after a minute", logs, "requests refused a 3 2")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		wantLines(t, "nothing more", logs)
+
+		again := time.Now()
+		r.note(log, refusedOf("b", "5"))
+		time.Sleep(59 * time.Second)
+		r.note(log, refusedOf("b", "6"))
+		wantLines(t, "a second before the minute is over", logs)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		wantLines(t, "the minute after", logs, "requests refused b 6 2")
+
+		r.note(log, refusedOf("a", "7"))
+		if err := r.Destruct(); err != nil {
+			t.Fatal(err)
+		}
+		wantLines(t, "at the end", logs, "requests refused a 7 1")
+		r.note(log, refusedOf("a", "8")) // starts no timer, which the bubble would wait for
+
+		all := r.list(func(refusedKind) bool { return true }, 10)
+		if len(all) != 2 || all[0].last.hook != "a" || all[0].count != 5 || !all[0].firstAt.Equal(start) ||
+			all[1].count != 3 || all[1].last.client != "6" || !all[1].lastAt.Equal(again.Add(59*time.Second)) {
+			t.Errorf("got %+v", all)
+		}
+	})
+}
+
+func TestRefusalsAreBoundedInMemoryAndInTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := newRefusals()
+		const kinds = 3 * maxRefusedKinds
+		r.note(zap.New(core), refusedOf("kept", "1"))
+		for i := range kinds {
+			r.note(zap.New(core), refusedOf(fmt.Sprint(i), "1"))
+			r.note(zap.New(core), refusedOf("kept", "1"))
+		}
+		if got := logs.Len(); got != maxRefusedKinds {
+			t.Errorf("%d lines were written at once", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		counted := int64(0)
+		for _, entry := range logs.TakeAll() {
+			if n, ok := entry.ContextMap()["count"].(int64); ok {
+				counted += n
+			} else {
+				counted++
+			}
+		}
+		if counted != 2*kinds+1 {
+			t.Errorf("the log counts %d requests, and there were %d", counted, 2*kinds+1)
+		}
+		all := r.list(func(refusedKind) bool { return true }, 2*kinds)
+		if len(all) != maxRefusedKinds || r.recent.Len() != maxRefusedKinds || len(r.kinds) != maxRefusedKinds {
+			t.Fatalf("%d kinds are kept", len(all))
+		}
+		if all[0].last.hook != "kept" || all[0].count != kinds+1 {
+			t.Errorf("the kind that was seen last is %+v", all[0])
+		}
+		if oldest := all[maxRefusedKinds-1].last.hook; oldest != fmt.Sprint(kinds-maxRefusedKinds+1) {
+			t.Errorf("the oldest kind is that of %s", oldest)
+		}
+		r.note(zap.New(core), refusedOf("another", "1"))
+		wantLines(t, "a new minute", logs, "request refused another 1 <nil>")
+		_ = r.Destruct()
+	})
+}
+
+func TestRefusalsAreCountedExactlyUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	r := newRefusals()
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for i := range 1000 {
+				r.note(zap.New(core), refusedOf(fmt.Sprint(i%10), "1"))
+				if i%100 == 0 {
+					r.report()
+					r.list(func(refusedKind) bool { return true }, 10)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	_ = r.Destruct()
+	total := int64(0)
+	for _, kind := range r.list(func(refusedKind) bool { return true }, 100) {
+		total += kind.count
+	}
+	logged := int64(0)
+	for _, entry := range logs.All() {
+		if n, ok := entry.ContextMap()["count"].(int64); ok {
+			logged += n
+		} else {
+			logged++
+		}
+	}
+	if total != 8000 || logged != 8000 {
+		t.Errorf("%d are counted, and %d are in the log", total, logged)
+	}
+}
+
+// Errors that a test cannot easily cause in a real Caddy.
+func TestErrorsOfTheServiceAreRefusalsWithTheirReason(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int
+		reason string
+	}{
+		{errStarting, 503, "the service is starting"},
+		{engine.ErrStopping, 503, "Caddy is shutting down"},
+		{&engine.StoreBrokenError{}, 503, "the store is broken"},
+		{errors.New("storing a run: no space left on /secret/path"), 503, "the store failed"},
+		{&engine.AwayError{RetryAfter: time.Second}, 503, "the agent is away"},
+		{fmt.Errorf("asking: %w", engine.ErrNotFound), 404, "there is no such run"},
+		{errCutBody, 400, "the body broke off before its end"},
+	} {
+		core, logs := observer.New(zap.WarnLevel)
+		in := &instance{refused: newRefusals(), log: zap.New(core)}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/api/hooks/wake", strings.NewReader("12345"))
+		q := &hookRequest{handler: &Handler{instance: in}, name: "wake"}
+		q.refuse(w, r, c.err)
+		all := in.refused.list(func(refusedKind) bool { return true }, 10)
+		want := refusedKind{"wake", c.status, c.reason}
+		if w.Code != c.status || len(all) != 1 || all[0].last.refusedKind != want || all[0].last.size != 5 {
+			t.Errorf("%v: got %d and %+v", c.err, w.Code, all)
+		}
+		if n := logs.FilterMessage("request refused").FilterField(zap.String("reason", c.reason)).Len(); n != 1 {
+			t.Errorf("%v: logged %v", c.err, logs.All())
+		}
+		if strings.Contains(w.Body.String(), "secret") || len(all) == 1 && strings.Contains(fmt.Sprint(all[0].last), "secret") {
+			t.Errorf("%v: the path of the store is told: %s %+v", c.err, w.Body, all)
+		}
+		_ = in.refused.Destruct()
+	}
+}
+
+func TestARequestThatBecameARunIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(q *hookRequest, w http.ResponseWriter, r *http.Request){
+		"the store fails afterwards": func(q *hookRequest, w http.ResponseWriter, r *http.Request) {
+			q.stored = true
+			q.refuse(w, r, errors.New("reading a run"))
+		},
+		"the run failed": func(q *hookRequest, w http.ResponseWriter, r *http.Request) {
+			q.refuse(w, r, writeOutcome(w, new(engine.Run), engine.Outcome{Status: engine.Failed, Message: "It failed."}))
+		},
+		"the caller is gone": func(q *hookRequest, w http.ResponseWriter, r *http.Request) { q.refuse(w, r, context.Canceled) },
+	} {
+		in := &instance{refused: newRefusals(), log: zap.NewNop()}
+		refuse(&hookRequest{handler: &Handler{instance: in}, name: "agent"}, httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+		if all := in.refused.list(func(refusedKind) bool { return true }, 10); len(all) != 0 {
+			t.Errorf("%s: noted %+v", name, all)
+		}
+	}
+}
+
+func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	in := &instance{refused: newRefusals(), log: zap.NewNop(), started: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so that the start is not waited for
+	h := &Handler{Path: "/api/hooks", instance: in}
+	w := httptest.NewRecorder()
+	if err := h.ServeHTTP(w, httptest.NewRequest("POST", "/api/hooks/github", nil).WithContext(ctx), nil); err != nil || w.Code != 503 {
+		t.Errorf("got %d, %v", w.Code, err)
+	}
+	all := in.refused.list(func(refusedKind) bool { return true }, 10)
+	if len(all) != 1 || all[0].last.refusedKind != (refusedKind{"", 503, "the service is starting"}) || all[0].last.asked != "(6 bytes)" {
+		t.Errorf("noted %+v", all)
+	}
+	_ = in.refused.Destruct()
+}
+
+func TestNamesAreShownWithoutTokens(t *testing.T) {
+	t.Parallel()
+	active := &activeSettings{bearer: authentication{bearerScheme, auth.NewTokens("s3cret", strings.Repeat("long", 50))}}
+	for name, want := range map[string]string{
+		"gihub":                           "gihub",
+		"runs/0193":                       "runs/0193",
+		"":                                "",
+		"s3cret":                          "(a token)",
+		"wake/s3cret":                     "(a token)",
+		strings.Repeat("long", 50):        "(a token)",
+		strings.Repeat("x", 64):           strings.Repeat("x", 64),
+		strings.Repeat("x", 65):           strings.Repeat("x", 64) + "…",
+		strings.Repeat("x", 257):          "(257 bytes)",
+		strings.Repeat("/", 8) + "s3cret": "(14 bytes)",
+		"a\xff":                           "a\uFFFD",
+	} {
+		if got := active.showName(name); got != want {
+			t.Errorf("%.100q is shown as %q, want %q", name, got, want)
+		}
+	}
+}
+
+func FuzzShownNames(f *testing.F) {
+	const token = "s3cret-token"
+	active := &activeSettings{bearer: authentication{bearerScheme, auth.NewTokens(token)}}
+	for _, name := range []string{"gihub", token, "wake/" + token, "/" + token + "/", "a\xff", strings.Repeat("é", 40), strings.Repeat("/", 300)} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		got := active.showName(name)
+		if !utf8.ValidString(got) || len(got) > maxAskedName+len("…") {
+			t.Errorf("%q is shown as %q", name, got)
+		}
+		for part := range strings.SplitSeq(name, "/") {
+			if part == token && strings.Contains(got, token) {
+				t.Errorf("%q is shown as %q", name, got)
+			}
+		}
+	})
+}
+
+func BenchmarkNoteRefusal(b *testing.B) {
+	for name, hooks := range map[string]int{"one kind": 1, "500 kinds": 500, "1000 kinds": 1000} {
+		b.Run(name, func(b *testing.B) {
+			r, log := newRefusals(), zap.NewNop()
+			requests := make([]refusedRequest, hooks)
+			for i := range requests {
+				requests[i] = refusedOf(fmt.Sprint(i), "127.0.0.1")
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					r.note(log, requests[i%hooks])
+				}
+			})
+			_ = r.Destruct()
+		})
+	}
+}
