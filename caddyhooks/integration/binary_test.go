@@ -3,10 +3,8 @@ package integration
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,25 +35,7 @@ func TestBinary(t *testing.T) {
 var environmentVariable = regexp.MustCompile(`\{(?:env\.|\$)([A-Z][A-Z0-9_]*)\}`)
 
 func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
-	var files []string
-	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "testdata" || entry.Name() == "node_modules"):
-			return fs.SkipDir
-		case !entry.IsDir() && strings.HasPrefix(entry.Name(), "Caddyfile"):
-			files = append(files, path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(files, "../../Caddyfile.example") || len(files) < 2 {
-		t.Fatalf("found no Caddyfile.example, or no example besides it: %v", files)
-	}
-	for _, file := range files {
+	for _, file := range caddyfiles(t) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(file)

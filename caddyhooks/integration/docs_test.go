@@ -25,11 +25,7 @@ const root = "../.."
 // and must print what the documentation says.
 func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
-	if err != nil || len(pages) < 4 {
-		t.Fatalf("found the examples %v, %v", pages, err)
-	}
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	for _, page := range pages(t) {
 		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
 			t.Parallel()
 			runPage(t, page)
