@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -37,15 +36,16 @@ func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 var (
 	startsCaddy  = regexp.MustCompile(`(?m)^go run \./xcaddy run --config (\S+)$`)
 	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
+	startsAlerts = regexp.MustCompile(`(?m)^prometheus-alertmanager (.+) &$`)
 	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, the test below the other
 )
 
 func runPage(t *testing.T, page string) {
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404") // and later with the page's configuration
-	runnerPort := hookstest.FreePort(t)
+	runnerPort, alertsPort := hookstest.FreePort(t), hookstest.FreePort(t)
 	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
-		"127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))
+		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))
 	commands := 0
 	for i, block := range blocks {
 		if block.language != "sh" || notRun.MatchString(block.text) {
@@ -56,19 +56,12 @@ func runPage(t *testing.T, page string) {
 			startProcess(t, runnerPort, m[1], m[2])
 			script = startsRunner.ReplaceAllString(script, "")
 		}
+		if m := startsAlerts.FindStringSubmatch(script); m != nil {
+			startAlertmanager(t, alertsPort, ports, strings.Fields(m[1])...)
+			script = startsAlerts.ReplaceAllString(script, "")
+		}
 		if m := startsCaddy.FindStringSubmatch(script); m != nil {
-			path := filepath.Join(root, m[1])
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel WARN\n\t}\n}\n", strings.TrimPrefix(s.Admin, "http://"))
-			config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+ports.Replace(string(text))), map[string]any{"filename": path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.LoadJSON(config)
-			s.Settle()
+			loadExample(t, s, filepath.Join(root, m[1]), ports.Replace)
 			script = startsCaddy.ReplaceAllString(script, "")
 		}
 		if strings.TrimSpace(script) == "" {
@@ -79,7 +72,7 @@ func runPage(t *testing.T, page string) {
 			continue
 		}
 		commands++
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", ports.Replace(script))
 		cmd.Dir = root
 		out, err := cmd.Output()
