@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -94,22 +91,6 @@ func startAlertmanagerExample(t *testing.T, edit *strings.Replacer) *alertmanage
 	startAlertmanager(t, port, ports,
 		"--config.file", "examples/alertmanager/alertmanager.yml", "--storage.path", "/tmp/alertmanager", "--web.listen-address", "127.0.0.1:9093", "--cluster.listen-address=")
 	return &alertmanager{"http://127.0.0.1:" + port, s}
-}
-
-// loadExample loads an edited Caddyfile into a Caddy that is there already.
-func loadExample(t *testing.T, s *hookstest.Server, path string, edit func(string) string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel WARN\n\t}\n}\n", strings.TrimPrefix(s.Admin, "http://"))
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+edit(string(text))), map[string]any{"filename": path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.LoadJSON(config)
-	s.Settle()
 }
 
 // startAlertmanager starts Alertmanager with arguments as in the documentation, but for the ports, and for directories that are

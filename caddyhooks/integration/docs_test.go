@@ -3,11 +3,14 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +40,7 @@ var (
 	startsCaddy  = regexp.MustCompile(`(?m)^go run \./xcaddy run --config (\S+)$`)
 	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
 	startsAlerts = regexp.MustCompile(`(?m)^prometheus-alertmanager (.+) &$`)
-	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, the test below the other
+	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, a test below checks the other
 )
 
 func runPage(t *testing.T, page string) {
@@ -89,6 +92,22 @@ func runPage(t *testing.T, page string) {
 	if commands == 0 {
 		t.Error("the page has no command")
 	}
+}
+
+// loadExample loads an edited Caddyfile into a Caddy that is there already.
+func loadExample(t *testing.T, s *hookstest.Server, path string, edit func(string) string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	global := fmt.Sprintf("{\n\tadmin %s\n\tpersist_config off\n\tlog {\n\t\tlevel WARN\n\t}\n}\n", strings.TrimPrefix(s.Admin, "http://"))
+	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+edit(string(text))), map[string]any{"filename": path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.LoadJSON(config)
+	s.Settle()
 }
 
 // tidy makes up for what an eye does not see.
@@ -155,6 +174,136 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 	if found == 0 {
 		t.Error("the README has no Caddyfile")
 	}
+}
+
+// xcaddy is not run here: it builds all of Caddy. Its arguments are a package of this module, and the module itself.
+func TestDocumentedBuildsNameThisModule(t *testing.T) {
+	t.Parallel()
+	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := regexp.MustCompile(`(?m)^module (\S+)$`).FindStringSubmatch(string(gomod))[1]
+	published, fromClone := "xcaddy build --with "+module+"/caddyhooks", " --replace "+module+"=."
+	var found []string
+	for _, block := range fences(t, filepath.Join(root, "README.md")) {
+		if strings.HasPrefix(block.text, "xcaddy ") {
+			found = append(found, strings.TrimSpace(block.text))
+		}
+	}
+	if want := []string{published, published + fromClone}; !slices.Equal(found, want) {
+		t.Errorf("the README has the commands %q, want %q", found, want)
+	}
+	if out, err := exec.Command("go", "list", module+"/caddyhooks").CombinedOutput(); err != nil {
+		t.Errorf("there is no such package: %s", out)
+	}
+}
+
+var (
+	markdownLink = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading      = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, page := range pages(t) {
+		for _, link := range markdownLink.FindAllStringSubmatch(outsideOfFences(t, page), -1) {
+			if strings.HasPrefix(link[1], "https://") {
+				continue
+			}
+			found++
+			path, anchor, hasAnchor := strings.Cut(link[1], "#")
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, link[1], err)
+			} else if hasAnchor && !slices.Contains(anchors(t, target), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("found only %d links", found)
+	}
+}
+
+// anchors are the names that GitHub gives to the headings of a page.
+func anchors(t *testing.T, page string) (names []string) {
+	t.Helper()
+	for _, m := range heading.FindAllStringSubmatch(outsideOfFences(t, page), -1) {
+		name := strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		if slices.Contains(names, name) {
+			t.Errorf("%s has two headings that are linked to as #%s", page, name)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func outsideOfFences(t *testing.T, page string) string {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(string(data), "")
+}
+
+// The messages in the table of the README are those of the program.
+func TestTroubleshootingQuotesTheProgram(t *testing.T) {
+	t.Parallel()
+	var program strings.Builder
+	err := filepath.WalkDir(filepath.Join(root, "caddyhooks"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		program.Write(source)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, row := range tableRows(t, "By status code") {
+		for part := range strings.SplitSeq(row[1], "…") {
+			found++
+			if !strings.Contains(program.String(), strings.TrimSpace(part)) {
+				t.Errorf("no message has %q", part)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("found only %d parts of messages", found)
+	}
+}
+
+// tableRows are the cells of the first table in a section of the README, without its head.
+func tableRows(t *testing.T, section string) (rows [][]string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(data), "# "+section+"\n")
+	if !ok {
+		t.Fatalf("the README has no section %s", section)
+	}
+	for line := range strings.Lines(text[strings.Index(text, "\n|"):][1:]) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	return rows[2:]
 }
 
 type fence struct {
