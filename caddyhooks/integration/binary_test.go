@@ -34,6 +34,9 @@ func TestBinary(t *testing.T) {
 
 var environmentVariable = regexp.MustCompile(`\{(?:env\.|\$)([A-Z][A-Z0-9_]*)\}`)
 
+// warningOfHooks is a line of the log in which a module of this repository warns.
+var warningOfHooks = regexp.MustCompile(`(?m)^.*"level":"(warn|error)".*"logger":"[^"]*hooks.*$`)
+
 func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 	for _, file := range caddyfiles(t) {
 		t.Run(file, func(t *testing.T) {
@@ -54,6 +57,9 @@ func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 				out, err := b.Command(env, args...).CombinedOutput()
 				if err != nil || bytes.Contains(out, []byte("not formatted")) {
 					t.Errorf("caddy %s: %v\n%s", strings.Join(args, " "), err, out)
+				}
+				if line := warningOfHooks.Find(out); line != nil { // a first try should not be greeted by one
+					t.Errorf("caddy %s: %s", strings.Join(args, " "), line)
 				}
 			}
 		})
