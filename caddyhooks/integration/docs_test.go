@@ -153,6 +153,9 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 				t.Errorf("line %d: the JSON is not valid", block.line)
 			}
 		}
+		if block.language == "yaml" {
+			checkAlertmanagerConfig(t, block)
+		}
 		if block.language != "caddyfile" {
 			continue
 		}
@@ -173,6 +176,18 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("the README has no Caddyfile")
+	}
+}
+
+// checkAlertmanagerConfig checks the receivers of an Alertmanager that are in the README.
+func checkAlertmanagerConfig(t *testing.T, block fence) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "alertmanager.yml")
+	if err := os.WriteFile(file, []byte("route:\n  receiver: agent\n"+block.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("amtool", "check-config", file).CombinedOutput(); err != nil {
+		t.Errorf("line %d: %v\n%s", block.line, err, out)
 	}
 }
 
