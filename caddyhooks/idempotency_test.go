@@ -177,6 +177,13 @@ func TestKeyIsTakenFromTheHeaderThatTheHookNames(t *testing.T) {
 	ask := func(hook string, headers ...string) hookstest.Response {
 		return s.Post("/api/hooks/"+hook, `{}`, headers...)
 	}
+	// Operators see which header it was.
+	wantHeader := func(t *testing.T, of hookstest.Response, want any) {
+		t.Helper()
+		if got := s.AdminRequest("GET", "/hooks/runs/"+of.Field(t, "runId").(string), "").Field(t, "keyHeader"); got != want {
+			t.Errorf("the key came from %v, want %v", got, want)
+		}
+	}
 	for _, hook := range []string{"pinned", "live"} {
 		t.Run(hook, func(t *testing.T) {
 			first := ask(hook, "X-GitHub-Delivery", "1", "Idempotency-Key", "a", "webhook-id", "x")
@@ -191,13 +198,18 @@ func TestKeyIsTakenFromTheHeaderThatTheHookNames(t *testing.T) {
 			third := ask(hook, "webhook-id", "msg_1")
 			third.WantNew(t, 202)
 			ask(hook, "webhook-id", "msg_1").WantReplay(t, third)
+			wantHeader(t, first, "X-Github-Delivery")
+			wantHeader(t, second, "Idempotency-Key")
+			wantHeader(t, third, "Webhook-Id")
 			for range 4 {
 				rn.Next()
 			}
 		})
 	}
 	t.Run("and from no other", func(t *testing.T) {
-		ask("plain", "X-GitHub-Delivery", "9").WantNew(t, 202)
+		first := ask("plain", "X-GitHub-Delivery", "9")
+		first.WantNew(t, 202)
+		wantHeader(t, first, nil)
 		ask("plain", "X-GitHub-Delivery", "9").WantNew(t, 202)
 		rn.Next()
 		rn.Next()

@@ -15,7 +15,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	id := uuid.UUID{1}
 	key := local.NewDeliveryKey(id, 1)
 	run := &engine.Run{ChatID: "chat", Hook: "agent", Message: "hello", Sync: true, Timeout: time.Minute, AcceptedAt: time.Now(),
-		Key: &engine.Key{ID: [32]byte{1}}}
+		Key: &engine.Key{ID: [32]byte{1}}, Client: "192.0.2.7", KeyHeader: "Webhook-Id"}
 	data, _ := encodeRun(run)
 	f.Add(data)
 	run.Schema = bytes.Repeat([]byte(" "), toldApartFrom)
@@ -23,7 +23,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(data)
 	f.Add(told)
 	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
-		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}")}}, "token"))
+		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}"),
+			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""}}}}, "token"))
 	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now()}))
 	f.Add(encodeTold(engine.Told{Message: "hello", Metadata: []byte("{}"), Cut: true}))
 	f.Add([]byte{})
