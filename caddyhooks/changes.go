@@ -69,7 +69,7 @@ func describeChange(from origin, before, after *Settings) *settingsChange {
 	had, has := mappingsByName(before.Mappings), mappingsByName(after.Mappings)
 	for i := range after.Mappings {
 		is := &after.Mappings[i]
-		if was := had[is.Name]; was == nil || !alikeMapping(was, is) {
+		if was := had[is.Name]; was == nil || !alike(was, is) {
 			add("mappings/"+is.Name, func() (any, any) { return changedFields(was, is) })
 		}
 	}
@@ -164,14 +164,15 @@ func (f mappingField) in(m *Mapping) any {
 
 // same compares secrets in constant time, and JSON whatever its spaces are.
 func (f mappingField) same(a, b *Mapping) bool {
-	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index).Interface(), reflect.ValueOf(b).Elem().FieldByIndex(f.index).Interface()
-	if f.secret {
-		return sameSecrets(Secrets{x.(string)}, Secrets{y.(string)})
+	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index), reflect.ValueOf(b).Elem().FieldByIndex(f.index)
+	switch {
+	case f.secret:
+		return sameSecrets(Secrets{x.String()}, Secrets{y.String()})
+	case x.Type() == reflect.TypeFor[json.RawMessage]():
+		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(compactJSON(x.Bytes()), compactJSON(y.Bytes()))
+	default:
+		return x.Comparable() && x.Equal(y) || reflect.DeepEqual(x.Interface(), y.Interface())
 	}
-	if raw, ok := x.(json.RawMessage); ok && !bytes.Equal(raw, y.(json.RawMessage)) {
-		return bytes.Equal(compactJSON(raw), compactJSON(y.(json.RawMessage)))
-	}
-	return reflect.DeepEqual(x, y)
 }
 
 // change returns the values in two mappings, of which one may be nil.
@@ -189,17 +190,14 @@ func (f mappingField) change(before, after *Mapping) (was, is any) {
 	return changedSecrets(secretOf(was), secretOf(is))
 }
 
-// alikeMapping is sameMapping, but quick if the mappings have their texts in common, as those have that were not touched.
-func alikeMapping(a, b *Mapping) bool {
-	x, y := *a, *b
-	for _, field := range secretFields {
-		p, q := field.in(&x), field.in(&y)
-		if !sameSecrets(Secrets{*p}, Secrets{*q}) {
+// alike reports whether no field differs in two mappings of the same name.
+func alike(a, b *Mapping) bool {
+	for _, field := range describedFields {
+		if !field.same(a, b) {
 			return false
 		}
-		*p, *q = "", ""
 	}
-	return reflect.DeepEqual(x, y) || sameMapping(x, y)
+	return true
 }
 
 // changedFields are the values of the fields that differ in two mappings. If one of the mappings is nil, all fields that the
