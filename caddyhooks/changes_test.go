@@ -314,6 +314,7 @@ func TestAChangeByAnotherNodeIsTakenOver(t *testing.T) {
 				t.Errorf("node %s lists %v", name, changes)
 			}
 		}
+		hookstest.Eventually(t, "the change is taken over", func() bool { return len(lines("live settings taken over")) > i })
 		changed, takenOver := lines("live settings changed"), lines("live settings taken over")
 		if len(changed) != i+1 || changed[i]["instance"] != by {
 			t.Errorf("the log tells about the changes %v", changed)
