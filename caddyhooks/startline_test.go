@@ -3,6 +3,7 @@ package caddyhooks_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,4 +67,24 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 	s.Reload("hooks {\n" + hooks + "\n store memory\n}\nrespond /version new")
 	reloaded++
 	want(map[string]any{"reload": true, "on": true, "hooks": 2})
+}
+
+func TestAStartSaysThatItsTokenIsLeftOut(t *testing.T) {
+	s, lines := loggedHooks(t)
+	t.Setenv("CADDYHOOKS_TEST_TOKEN", hookstest.Token)
+	s.Load("hooks {\n enabled\n}")
+	s.PatchSettings(`{"token":"{env.CADDYHOOKS_TEST_TOKEN}"}`)
+	if err := os.Unsetenv("CADDYHOOKS_TEST_TOKEN"); err != nil { // Setenv puts it back
+		t.Fatal(err)
+	}
+	s.Restart("hooks {\n enabled\n}")
+	starts := lines("hooks started")
+	if last := starts[len(starts)-1]; last["on"] != false || last["off_because"] != "the token that was saved is left out" {
+		t.Errorf("the log says %v", last)
+	}
+	s.PatchSettings(`{"token":"` + hookstest.Token + `"}`)
+	changed := lines("live settings changed")
+	if last := changed[len(changed)-1]; last["on"] != true {
+		t.Errorf("the log says %v", last)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Store keeps runs and their deliveries until they are pruned, idempotency keys, and the live settings.
+// A Store keeps runs and their deliveries until they are pruned, idempotency keys, and the live settings with their last changes.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
