@@ -24,6 +24,7 @@ type activeSettings struct {
 	hooks          map[string]*hook
 	secretHeaders  headerNames       // of request headers that must not be logged
 	problems       map[string]string // why live settings and hooks are left out, by the name of the part
+	warnings       []warning
 }
 
 // compile makes the active settings of the pinned and the live ones. A pinned setting hides a live one. A live setting that is
@@ -50,7 +51,19 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		return nil, err
 	}
 	active.problems = problems
+	active.warnings = in.warnings(&active.settings)
 	return active, nil
+}
+
+// warnings looks for mistakes in settings that were compiled.
+func (in *instance) warnings(s *Settings) []warning {
+	var tokens []string
+	for _, configured := range s.Token {
+		if token, err := in.resolve(configured); err == nil {
+			tokens = append(tokens, token)
+		}
+	}
+	return warningsAbout(s, &in.pinned, tokens)
 }
 
 // compileSettings compiles all but the mappings. It returns the part of the settings that an error is about.

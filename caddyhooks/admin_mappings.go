@@ -61,7 +61,9 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return changeError(err)
 	}
-	return writeAdminJSON(w, http.StatusOK, newMappingJSON(m, pinned))
+	saved := newMappingJSON(m, pinned)
+	saved.Warnings = in.active.Load().warningsOfHook(name)
+	return writeAdminJSON(w, http.StatusOK, saved)
 }
 
 func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error {

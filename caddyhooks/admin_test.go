@@ -71,7 +71,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	s := hookstest.StartSite(t, `
 	hooks {
 		enabled
-		token one two
+		token the-first-of-the-tokens the-second-of-the-tokens
 		default_timeout 60s
 		max_payload 1KB
 		memory_preset ops_support
@@ -87,11 +87,11 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	s.AdminRequest("GET", "/hooks/settings", "").WantJSON(t, shown)
 	// What is shown may be sent back, and setting a value to itself is no change.
 	s.AdminRequest("PATCH", "/hooks/settings", shown).WantJSON(t, shown)
-	s.AdminRequest("PATCH", "/hooks/settings", `{"token":["one","two"],"maxPayloadSize":"1KB"}`).WantJSON(t, shown)
+	s.AdminRequest("PATCH", "/hooks/settings", `{"token":["the-first-of-the-tokens","the-second-of-the-tokens"],"maxPayloadSize":"1KB"}`).WantJSON(t, shown)
 	s.AdminRequest("PUT", "/hooks/mappings/pinned", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret","messageTemplate":"{a}"}`)
 
 	for _, patch := range []string{
-		`{"enabled":false}`, `{"enabled":null}`, `{"token":"one"}`, `{"token":["two","one"]}`, `{"token":null}`, `{"defaultTimeoutSeconds":61}`,
+		`{"enabled":false}`, `{"enabled":null}`, `{"token":"the-first-of-the-tokens"}`, `{"token":["the-second-of-the-tokens","the-first-of-the-tokens"]}`, `{"token":null}`, `{"defaultTimeoutSeconds":61}`,
 		`{"maxPayloadSize":1025}`, `{"memoryPreset":"disabled"}`, `{"historySeconds":0}`, `{"mappings":[]}`, `{"mappings":[{"name":"pinned"}]}`,
 		`{"defaultTimeoutSeconds":60,"enabled":false}`,
 	} {

@@ -35,6 +35,7 @@ type instance struct {
 
 	secrets       map[string]string // resolved secrets by their configured text
 	secretHeaders headerNames       // request headers that must not be logged before the start
+	warned        []warning         // when it was loaded
 
 	// Set when the instance is started.
 	active  atomic.Pointer[activeSettings]
@@ -116,6 +117,8 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		return nil, err
 	}
 	in.secretHeaders = active.secretHeaders
+	in.warned = in.warningsWhenLoaded(active)
+	in.logWarnings(nil, in.warned)
 	return in, nil
 }
 
@@ -150,6 +153,7 @@ func (in *instance) start(grace time.Duration) error {
 	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
 		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
+	in.logWarnings(in.warned, active.warnings)
 	active.revision = s.revision
 	in.service = s
 	s.instances = append(s.instances, in)

@@ -41,6 +41,7 @@ func FuzzIntake(f *testing.F) {
 		`{"text":"x","chatId":"c","metadata":{"a":1}}`, `{"message":"x","syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
 		`{"message":"x","callbackUrl":"https://example.com","timeoutSeconds":5,"deliver":true,"channel":"notes","to":"y"}`,
 		`{"a":"\ud83d\ude00","b":[{"c":1.10}],"x":{"d":null}}`, `null`, `[]`, ``, `{"message":1}`, `{"text":" "}`, `{"message":"x","model":""}`,
+		`payload=%7B%22text%22%3A1%7D`, "--x\r\nContent-Disposition: form-data; name=\"payload\"\r\n\r\n{}\r\n--x--",
 	} {
 		f.Add(body)
 	}

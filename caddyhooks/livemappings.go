@@ -13,7 +13,8 @@ import (
 // mappingJSON is a mapping as the admin API shows it, with its secret masked.
 type mappingJSON struct {
 	Mapping
-	Pinned bool `json:"pinned,omitempty"`
+	Pinned   bool     `json:"pinned,omitempty"`
+	Warnings []string `json:"warnings,omitempty"` // in the answer to whoever saved it
 }
 
 func newMappingJSON(m Mapping, pinned bool) mappingJSON {
@@ -22,7 +23,7 @@ func newMappingJSON(m Mapping, pinned bool) mappingJSON {
 			*secret = mask
 		}
 	}
-	return mappingJSON{m, pinned}
+	return mappingJSON{Mapping: m, Pinned: pinned}
 }
 
 func (in *instance) mappings(active *activeSettings) []mappingJSON {
@@ -142,6 +143,8 @@ func wantedKind(kind reflect.Kind) string {
 		return "true or false"
 	case reflect.Int:
 		return "a whole number"
+	case reflect.Slice:
+		return "an array of strings"
 	default:
 		return "a string"
 	}

@@ -26,6 +26,7 @@ var settingsMembers = append(membersOfSettings(),
 	settingsMember{"mappings", (*instance).showMappings, (*instance).patchMappings},
 	settingsMember{"pinned", (*instance).showPinned, nil},
 	settingsMember{"problems", (*instance).showProblems, nil},
+	settingsMember{"warnings", (*instance).showWarnings, nil},
 )
 
 func membersOfSettings() []settingsMember {

@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"bytes"
+	"fmt"
 	"mime/multipart"
 	"net/url"
 	"os"
@@ -88,5 +89,139 @@ func TestCallbackThatMustNotBeSentNamesTheLineThatPermitsIt(t *testing.T) {
 	s.Reload(strings.Replace(config, "%", "callbacks {\nallow 127.0.0.1\nports 80 443 8080 8443 9000\n}", 1))
 	if resp := agent("http://127.0.0.1:9000/"); resp.Status != 202 {
 		t.Errorf("with the lines that the error names: got %d %s", resp.Status, resp.Body)
+	}
+}
+
+const (
+	noToken    = "there is no token, so webhooks stay off and answer 404"
+	shortToken = "a token of fewer than 16 characters can be guessed"
+)
+
+// mistaken is a piece of a Caddyfile with mistakes that are allowed.
+const mistaken = `
+	hook issues {
+		model smart
+		sync
+		template "New: {{issue.title}}"
+	}
+	hook signed {
+		auth hmac X-Hub-Signature a-secret-of-the-hook sha1=
+	}`
+
+// wantInLog checks that the log has each text a number of times.
+func wantInLog(t *testing.T, log string, times int, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if got := strings.Count(log, text); got != times {
+			t.Errorf("the log says %q %d times, want %d:\n%s", text, got, times, log)
+		}
+	}
+}
+
+func TestMistakesInACaddyfileAreToldWhenItIsValidatedAndLoaded(t *testing.T) {
+	s := hookstest.NewServer(t)
+	warned := []string{
+		`"level":"warn"`, `"instance":"default"`, `"setting":"hook issues"`, `"setting":"hook signed"`,
+		"model and sync are for agent hooks alone, and this is a wake hook, because it sets no action: write 'action agent', or leave them out",
+		"template has {{issue.title}}, which is not replaced: write {issue.title}",
+		"the prefix of auth hmac is sha1=, which is that of another algorithm",
+	}
+	for _, c := range []struct{ settings, warning string }{
+		{"enabled", noToken + ": write 'token <secret>'"},
+		{"enabled\ntoken " + hookstest.Token + " gu3ss-me", shortToken},
+		{"enabled\ntoken {env.HOOKS_TEST_SHORT}", shortToken},
+		{"enabled\ntoken " + hookstest.Token, ""},
+	} {
+		t.Setenv("HOOKS_TEST_SHORT", "gu3ss-me")
+		readLog := logFile(t, s)
+		site := "hooks {\n" + c.settings + mistaken + "\n}"
+		if err := validate(t, "{\n"+s.Globals+"\n}\n"+s.Site+" {\n"+site+"\n}"); err != nil {
+			t.Fatal(err)
+		}
+		validated := readLog()
+		s.Load(site)
+		loaded := strings.TrimPrefix(readLog(), validated)
+		for _, log := range []string{validated, loaded} {
+			for _, text := range append(warned, c.warning) {
+				if !strings.Contains(log, text) {
+					t.Errorf("%s: the log does not say %s:\n%s", c.settings, text, log)
+				}
+			}
+			want := 3
+			if c.warning != "" {
+				want = 4
+			}
+			wantInLog(t, log, want, "a setting is probably a mistake")
+			wantInLog(t, log, 0, "gu3ss-me")
+		}
+		shown := s.AdminRequest("GET", "/hooks/settings", "").Field(t, "warnings").([]any)
+		if len(shown) < 3 || c.warning != "" && !strings.Contains(shown[0].(string), c.warning) {
+			t.Errorf("%s: the warnings are %q", c.settings, shown)
+		}
+		s.Stop()
+	}
+}
+
+func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
+	s := hookstest.NewServer(t)
+	readLog := logFile(t, s)
+	s.Load("hooks\n")
+	wantWarnings := func(resp hookstest.Response, texts ...string) {
+		t.Helper()
+		if resp.Status != 200 {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
+		}
+		shown, _ := resp.Field(t, "warnings").([]any)
+		if len(shown) != len(texts) {
+			t.Errorf("the warnings are %q, want %q", shown, texts)
+			return
+		}
+		for i, text := range texts {
+			if !strings.Contains(shown[i].(string), text) {
+				t.Errorf("the warning %q does not say %q", shown[i], text)
+			}
+		}
+	}
+	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""))
+	wantWarnings(s.PatchSettings(`{"enabled":true}`), "enabled: "+noToken+": set token")
+	wantWarnings(s.PatchSettings(`{"token":"gu3ss-me"}`), "token: "+shortToken)
+	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "token: "+shortToken)
+	wantWarnings(s.PatchSettings(`{"token":"` + hookstest.Token + `"}`))
+
+	put := func(mapping string) hookstest.Response { return s.AdminRequest("PUT", "/hooks/mappings/a", mapping) }
+	wake := put(`{"syncResponse":true,"callbackUrl":"https://example.com"}`)
+	wantWarnings(wake, `hook a: syncResponse and callbackUrl are for agent hooks alone, and this is a wake hook, because it sets no action: set action to "agent"`)
+	wantWarnings(put(wake.Body), "syncResponse and callbackUrl") // what is answered may be sent back
+	wantWarnings(put(`{"action":"agent","channel":"ops"}`), "hook a: channel is ignored without deliver: set deliver to true, or leave it out")
+	braces := put(`{"messageTemplate":"{{ a }}","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret-of-a-hook","hmacPrefix":"md5="}`)
+	wantWarnings(braces, "hook a: messageTemplate has {{ a }}, which is not replaced: write {a}", "hook a: hmacPrefix is md5=")
+	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "messageTemplate has {{ a }}", "hmacPrefix is md5=")
+	wantWarnings(s.PatchSettings(`{"mappings":[{"name":"b","model":"smart"}]}`), "hook b: model is for agent hooks alone")
+	wantWarnings(s.AdminRequest("PUT", "/hooks/mappings/c", `{"action":"agent","model":"smart"}`))
+
+	log := readLog()
+	wantInLog(t, log, 1, noToken, shortToken, "syncResponse and callbackUrl", "channel is ignored without deliver", "{{ a }}", "md5=", `"setting":"hook b"`)
+	wantInLog(t, log, 0, "gu3ss-me", hookstest.Token, "s3cret-of-a-hook")
+
+	// At the next start the log says it again. A live token is known then, and at a reload.
+	s.Restart("hooks\n")
+	wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "hook b", "a setting is probably a mistake")
+	log = readLog()
+	s.Reload("hooks {\nenabled\n}")
+	wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "hook b", "a setting is probably a mistake")
+}
+
+func TestLogIsNotFloodedByWarnings(t *testing.T) {
+	s := hookstest.NewServer(t)
+	readLog := logFile(t, s)
+	var hooks strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&hooks, "hook h%d {\nmodel smart\n}\n", i)
+	}
+	s.Load("hooks {\n" + hooks.String() + "}")
+	wantInLog(t, readLog(), 20, "a setting is probably a mistake")
+	wantInLog(t, readLog(), 1, `"more":80`)
+	if shown := s.AdminRequest("GET", "/hooks/settings", "").Field(t, "warnings").([]any); len(shown) != 100 {
+		t.Errorf("%d warnings are shown", len(shown))
 	}
 }

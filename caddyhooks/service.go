@@ -146,6 +146,9 @@ func (in *instance) use(active *activeSettings, revision int64) {
 		active = &kept
 	}
 	active.revision = revision
+	if !in.stopped {
+		in.logWarnings(in.active.Load().warnings, active.warnings)
+	}
 	in.active.Store(active)
 }
 

@@ -181,7 +181,7 @@ func (s *Server) Request(method, path, body string, headers ...string) Response 
 }
 
 // Token is the webhook token in all tests.
-const Token = "test-token"
+const Token = "token-of-all-tests"
 
 // Post sends a webhook with the right token.
 func (s *Server) Post(path, body string, headers ...string) Response {

@@ -24,6 +24,13 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		if found, meant := DoubleBraces(text); !strings.Contains(text, found) || len(found) > 500 {
+			t.Errorf("DoubleBraces found %q in %q", found, text)
+		} else if meant != "" {
+			if placeholder, err := Parse(meant); err != nil || len(placeholder.parts) != 1 || placeholder.parts[0].text != "" {
+				t.Errorf("DoubleBraces took %q for %q, which is no placeholder: %v", found, meant, err)
+			}
+		}
 		parsed, err := Parse(text)
 		if err != nil {
 			return

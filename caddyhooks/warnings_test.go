@@ -1,0 +1,131 @@
+package caddyhooks
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	hook := func(m Mapping) Settings {
+		m.Name = "a"
+		return Settings{Mappings: []Mapping{m}}
+	}
+	agent := func(f AgentFields) Settings { return hook(Mapping{Action: engine.Agent, AgentFields: f}) }
+	const long = "a-token-that-nobody-guesses"
+	for _, c := range []struct {
+		name      string
+		settings  Settings
+		tokens    []string
+		live      []string // the warnings if the settings are live
+		caddyfile []string // if they are in a Caddyfile; nil: the same
+	}{
+		{name: "nothing is set"},
+		{name: "on, with a token", settings: Settings{Enabled: new(true)}, tokens: []string{long}},
+		{name: "off, without a token", settings: Settings{Enabled: new(false)}},
+		{
+			name: "on, without a token", settings: Settings{Enabled: new(true)},
+			live:      []string{"enabled: there is no token, so webhooks stay off and answer 404: set token"},
+			caddyfile: []string{"enabled: there is no token, so webhooks stay off and answer 404: write 'token <secret>', or set the token with the admin API"},
+		},
+		{
+			name: "one token is short", settings: Settings{Enabled: new(true)}, tokens: []string{long, "fifteen-letters"},
+			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, such as that of openssl rand -hex 32"},
+		},
+		{name: "a token of sixteen letters", tokens: []string{"sixteen-letters-"}},
+		{
+			name: "a token of letters with many bytes", tokens: []string{"ööööööööö"},
+			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, such as that of openssl rand -hex 32"},
+		},
+
+		{
+			name: "a wake hook with all it uses",
+			settings: hook(Mapping{Action: engine.Wake, MessageTemplate: "{a}", HistorySeconds: new(0), IdempotencyHeader: "X-Id",
+				AgentFields: AgentFields{ChatID: "{b}", QueueTimeSeconds: 1, Metadata: []byte(`{}`)}}),
+		},
+		{
+			name: "a wake hook with a model", settings: hook(Mapping{Action: engine.Wake, AgentFields: AgentFields{Model: "smart"}}),
+			live:      []string{`hook a: model is for agent hooks alone, and this is a wake hook: set action to "agent", or leave it out`},
+			caddyfile: []string{`hook a: model is for agent hooks alone, and this is a wake hook: write 'action agent', or leave it out`},
+		},
+		{
+			name: "no action, and everything else",
+			settings: hook(Mapping{Untrusted: "pass", AgentFields: AgentFields{
+				ChatID: "c", Model: "smart", MemoryPreset: "disabled", SyncResponse: true, ResponseJSONSchema: []byte(`{"type":"object"}`),
+				ResponseValidationModelTier: "smart", CallbackURL: "https://example.com", Deliver: true, Channel: "c", To: "t",
+				TimeoutSeconds: 1, QueueTimeSeconds: 1, Metadata: []byte(`{}`),
+			}}),
+			live: []string{"hook a: model, memoryPreset, syncResponse, responseJsonSchema, responseValidationModelTier, callbackUrl, deliver, channel, to, " +
+				`timeoutSeconds and untrusted are for agent hooks alone, and this is a wake hook, because it sets no action: set action to "agent", or leave them out`},
+			caddyfile: []string{"hook a: model, memory_preset, sync, response_schema, validation_tier, callback_url, deliver, " +
+				`timeout and untrusted are for agent hooks alone, and this is a wake hook, because it sets no action: write 'action agent', or leave them out`},
+		},
+
+		{name: "deliver with all it needs", settings: agent(AgentFields{Deliver: true, Channel: "c", To: "t"})},
+		{
+			name: "channel without deliver", settings: agent(AgentFields{Channel: "c", To: "t"}),
+			live: []string{"hook a: channel and to are ignored without deliver: set deliver to true, or leave them out"},
+		},
+		{
+			name: "to without deliver", settings: agent(AgentFields{To: "t"}),
+			live: []string{"hook a: to is ignored without deliver: set deliver to true, or leave it out"},
+		},
+		{
+			name: "message for messageTemplate", settings: hook(Mapping{Message: "x"}),
+			live: []string{"hook a: message is ignored: the text for the agent is messageTemplate"},
+		},
+
+		{
+			name: "double braces", settings: hook(Mapping{MessageTemplate: "{a} {{ issue.title }}", AgentFields: AgentFields{ChatID: "{{range .Alerts}}"}}),
+			live: []string{
+				"hook a: messageTemplate has {{ issue.title }}, which is not replaced: write {issue.title}",
+				"hook a: chatId has {{range .Alerts}}, which is not replaced: write a path in one pair of braces, such as {issue.title}",
+			},
+			caddyfile: []string{
+				"hook a: template has {{ issue.title }}, which is not replaced: write {issue.title}",
+				"hook a: chat_id has {{range .Alerts}}, which is not replaced: write a path in one pair of braces, such as {issue.title}",
+			},
+		},
+
+		{name: "the prefix of SHA-256", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha256="})},
+		{name: "a prefix of no algorithm", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "v0="})},
+		{name: "a prefix without hmac", settings: hook(Mapping{HMACPrefix: "sha1="})},
+		{
+			name: "the prefix of SHA-1", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha1="}),
+			live: []string{"hook a: hmacPrefix is sha1=, which is that of another algorithm: signatures here are HMAC-SHA256, so use the header of those, " +
+				"such as X-Hub-Signature-256 with the prefix sha256="},
+			caddyfile: []string{"hook a: the prefix of auth hmac is sha1=, which is that of another algorithm: signatures here are HMAC-SHA256, so use the header of " +
+				"those, such as X-Hub-Signature-256 with the prefix sha256="},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			inForce := defaultSettings(new(rules)).merge(c.settings)
+			if got := showAll(warningsAbout(&inForce, new(Settings), c.tokens), warning.String); !slices.Equal(got, c.live) {
+				t.Errorf("live: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.live, "\n"))
+			}
+			if c.caddyfile == nil {
+				c.caddyfile = c.live
+			}
+			if got := showAll(warningsAbout(&inForce, &c.settings, c.tokens), warning.String); !slices.Equal(got, c.caddyfile) {
+				t.Errorf("in a Caddyfile: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.caddyfile, "\n"))
+			}
+		})
+	}
+}
+
+func TestPrefixesOfOtherAlgorithms(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string]bool{
+		"sha1=": true, "SHA1=": true, "sha-1=": true, "sha512=": true, "sha384=": true, "sha224=": true, "md5=": true, "hmac-sha1=": true, "hmac_sha512 ": true,
+		"sha3-256=": true, "sha512": true,
+		"sha256=": false, "sha-256=": false, "hmac-sha256=": false, "v1=": false, "": false, "Signature ": false, "sha1=a-secret-that-was-put-here": false,
+	} {
+		if got := otherAlgorithm.MatchString(prefix); got != want {
+			t.Errorf("%q: got %t", prefix, got)
+		}
+	}
+}
