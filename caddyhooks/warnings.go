@@ -38,7 +38,7 @@ func warningsAbout(s, pinned *Settings, tokens []string) []warning {
 	}
 	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
 		found = append(found, warning{part{setting: findSetting("token")},
-			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, such as that of openssl rand -hex 32", minToken)})
+			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32", minToken)})
 	}
 	for i := range s.Mappings {
 		m, w := &s.Mappings[i], jsonWords

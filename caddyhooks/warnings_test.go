@@ -33,12 +33,12 @@ func TestWarnings(t *testing.T) {
 		},
 		{
 			name: "one token is short", settings: Settings{Enabled: new(true)}, tokens: []string{long, "fifteen-letters"},
-			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, such as that of openssl rand -hex 32"},
+			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, for example from: openssl rand -hex 32"},
 		},
 		{name: "a token of sixteen letters", tokens: []string{"sixteen-letters-"}},
 		{
 			name: "a token of letters with many bytes", tokens: []string{"ööööööööö"},
-			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, such as that of openssl rand -hex 32"},
+			live: []string{"token: a token of fewer than 16 characters can be guessed: use a long random one, for example from: openssl rand -hex 32"},
 		},
 
 		{
