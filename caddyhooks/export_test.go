@@ -37,3 +37,6 @@ func AdminEndpoints() (all []AdminEndpoint) {
 	}
 	return all
 }
+
+// StopNotingRefusals lets an instance that has had no request yet neither remember nor log refused requests.
+func StopNotingRefusals(instance string) { running.find(instance).refused = nil }

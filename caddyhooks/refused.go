@@ -141,6 +141,9 @@ func (u *uncounted) add(n int64, log *zap.Logger) {
 
 // report ends the minute: it logs how many requests came of each kind after those that are logged already.
 func (r *refusals) report() {
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	if r.minute != nil {
 		r.minute.Stop()

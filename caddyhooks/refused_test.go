@@ -76,7 +76,10 @@ func TestFirstOfAKindIsLoggedAtOnceAndThenACountEachMinute(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantLines(t, "at the end", logs, "requests refused a 7 1")
-		r.note(log, refusedOf("a", "8")) // starts no timer, which the bubble would wait for
+		r.note(log, refusedOf("a", "8"))
+		if r.minute != nil {
+			t.Error("a timer was started after the end")
+		}
 
 		all := r.list(func(refusedKind) bool { return true }, 10)
 		if len(all) != 2 || all[0].last.hook != "a" || all[0].count != 5 || !all[0].firstAt.Equal(start) ||
