@@ -14,7 +14,7 @@ import (
 )
 
 // refusals remembers the requests that became no run, by their kind. The first of a kind is logged at once, and then how many
-// more there were, each minute. It outlives reloads. A nil value remembers and logs nothing.
+// more there were, each minute. It outlives reloads. A nil value has nothing to list or to report.
 type refusals struct {
 	mu     sync.Mutex // one is enough: it is held for a fraction of a microsecond, and never while a line is written
 	kinds  map[refusedKind]*list.Element
@@ -93,7 +93,7 @@ func (r *refusals) Destruct() error {
 
 // note remembers a refused request, and logs it if it is the first of its kind.
 func (r *refusals) note(log *zap.Logger, request refusedRequest) {
-	if r != nil && r.add(log, request) {
+	if r.add(log, request) {
 		log.Warn("request refused", request.fields()...)
 	}
 }
@@ -205,12 +205,15 @@ func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	if !q.stored && !answer.ofRun {
-		in.refused.note(in.log, in.refusedRequest(q, r, answer))
+		in.noteRefusal(q, r, answer)
 	}
 	writeError(w, r, answer)
 }
 
-func (in *instance) refusedRequest(q *hookRequest, r *http.Request, answer *httpError) refusedRequest {
+func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpError) {
+	if in.refused == nil {
+		return
+	}
 	active := in.active.Load() // nil before the start
 	refused := refusedRequest{
 		refusedKind: refusedKind{active.hookNamed(q.name), answer.status, orDefault(answer.reason, answer.message)},
@@ -224,7 +227,7 @@ func (in *instance) refusedRequest(q *hookRequest, r *http.Request, answer *http
 	if refused.hook != q.name {
 		refused.asked = active.showName(q.name)
 	}
-	return refused
+	in.refused.note(in.log, refused)
 }
 
 // hookNamed returns the name of a hook, of which there are as many as are configured. It is "" for a name that no hook has.

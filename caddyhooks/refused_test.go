@@ -282,6 +282,25 @@ func FuzzShownNames(f *testing.F) {
 	})
 }
 
+// BenchmarkRefuse shows what noting adds to the answer to a request for an unknown hook.
+func BenchmarkRefuse(b *testing.B) {
+	for name, recorder := range map[string]*refusals{"noted": newRefusals(), "not noted": nil} {
+		b.Run(name, func(b *testing.B) {
+			in := &instance{refused: recorder, log: zap.NewNop()}
+			in.active.Store(&activeSettings{bearer: authentication{bearerScheme, auth.NewTokens("s3cret")}})
+			h := &Handler{instance: in}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				r, w := httptest.NewRequest("POST", "/api/hooks/unknown", nil), httptest.NewRecorder()
+				for pb.Next() {
+					w.Body.Reset()
+					(&hookRequest{handler: h, name: "unknown"}).refuse(w, r, errUnknownHook)
+				}
+			})
+		})
+	}
+}
+
 func BenchmarkNoteRefusal(b *testing.B) {
 	for name, hooks := range map[string]int{"one kind": 1, "500 kinds": 500, "1000 kinds": 1000} {
 		b.Run(name, func(b *testing.B) {
