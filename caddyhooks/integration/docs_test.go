@@ -284,11 +284,13 @@ func TestTroubleshootingQuotesTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, row := range tableRows(t, "By status code") {
-		for part := range strings.SplitSeq(row[1], "…") {
-			found++
-			if !strings.Contains(program.String(), strings.TrimSpace(part)) {
-				t.Errorf("no message has %q", part)
+	for section, column := range map[string]int{"By status code": 1} {
+		for _, row := range tableRows(t, section) {
+			for part := range strings.SplitSeq(row[column], "…") {
+				found++
+				if !strings.Contains(program.String(), strings.TrimSpace(part)) {
+					t.Errorf("%s: no message has %q", section, part)
+				}
 			}
 		}
 	}
