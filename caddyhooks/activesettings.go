@@ -16,6 +16,7 @@ type activeSettings struct {
 	settings       Settings
 	revision       int64 // of the live settings
 	on             bool
+	offBecause     string         // why it is not on
 	bearer         authentication // of the built-in endpoints
 	defaultTimeout time.Duration
 	maxPayload     int64
@@ -51,6 +52,9 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		return nil, err
 	}
 	active.problems = problems
+	if !active.on {
+		active.offBecause = in.offBecause(active, &live)
+	}
 	active.warnings = in.warnings(&active.settings)
 	return active, nil
 }
@@ -101,12 +105,21 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 	return active, secrets, part{}, nil
 }
 
-// whyOff says why webhooks are off.
-func (a *activeSettings) whyOff() error {
-	if !*a.settings.Enabled {
-		return errNotEnabled
+// offBecause is the reason why webhooks are off.
+func (in *instance) offBecause(active *activeSettings, live *Settings) string {
+	if *active.settings.Enabled {
+		if active.problems["token"] != "" {
+			return "the token that was saved is left out"
+		}
+		return "no token is set"
 	}
-	return errNoToken
+	if in.pinned.Enabled != nil || live.Enabled != nil {
+		return "enabled is false"
+	}
+	if len(active.settings.Token) == 0 {
+		return "enabled is not set, and no token is set"
+	}
+	return "enabled is not set"
 }
 
 // compileHooks makes hooks of the mappings. The settings are without those that leaveOut allows to go on without.

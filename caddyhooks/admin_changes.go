@@ -2,9 +2,7 @@ package caddyhooks
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"strings"
 )
 
 func init() {
@@ -38,11 +36,5 @@ func (in *instance) listChanges(w http.ResponseWriter, r *http.Request) error {
 
 // adminOrigin is the origin of a change by the admin API.
 func adminOrigin(r *http.Request) origin {
-	from := origin{Via: "admin API", Address: r.RemoteAddr}
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(local.Network(), "unix") {
-		from.Address = "unix socket"
-	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		from.Address = host // the port tells nothing later
-	}
-	return from
+	return origin{Via: "admin API", Address: adminAddress(r)}
 }

@@ -3,7 +3,6 @@ package caddyhooks
 import (
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"slices"
 
@@ -103,14 +102,6 @@ func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
 		return adminRunError(id, err)
 	}
 	return writeAdminJSON(w, status, run)
-}
-
-// adminAddress is the address of a caller of the admin API, without its port.
-func adminAddress(r *http.Request) string {
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return host
-	}
-	return r.RemoteAddr // "@" for a socket of the file system
 }
 
 // adminRunError is an error of findRun or cancelRun in Caddy's admin shape.

@@ -265,7 +265,9 @@ func (s *shortener) value(value any) json.RawMessage {
 	return raw
 }
 
-func beginningAsJSON(text string) json.RawMessage { return plainJSON(strings.ToValidUTF8(text, "") + "…") }
+func beginningAsJSON(text string) json.RawMessage {
+	return plainJSON(strings.ToValidUTF8(text, "") + "…")
+}
 
 // plainJSON writes <, > and & as they are.
 func plainJSON(value any) json.RawMessage {
@@ -295,7 +297,7 @@ func (c *settingsChange) encode() []byte {
 }
 
 // log tells about the change, without any value.
-func (c *settingsChange) log(in *instance, active *activeSettings, live *Settings) {
+func (c *settingsChange) log(in *instance, active *activeSettings) {
 	var names []string
 	for _, part := range c.Changes {
 		names = append(names, part.What)
@@ -307,13 +309,13 @@ func (c *settingsChange) log(in *instance, active *activeSettings, live *Setting
 	if c.More > 0 {
 		fields = append(fields, zap.Int("more", c.More))
 	}
-	in.log.Info("live settings changed", append(fields, in.onOrOff(active, live)...)...)
+	in.log.Info("live settings changed", append(fields, active.onOrOff()...)...)
 }
 
 // logTakenOver tells that settings are in force which another node has saved. That node tells what was changed.
-func (in *instance) logTakenOver(active *activeSettings, live *Settings) {
+func (in *instance) logTakenOver(active *activeSettings) {
 	fields := []zap.Field{zap.String("instance", in.name), zap.Int64("revision", active.revision)}
-	in.log.Info("live settings taken over", append(fields, in.onOrOff(active, live)...)...)
+	in.log.Info("live settings taken over", append(fields, active.onOrOff()...)...)
 }
 
 // changeJSON is a change as the admin API shows it.

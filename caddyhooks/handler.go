@@ -283,7 +283,7 @@ type hookRequest struct {
 func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
 	in := q.handler.instance
 	if !active.on {
-		return active.whyOff()
+		return &noWebhookError{"webhooks are off: " + active.offBecause}
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
 		return q.handler.serveRun(w, r, active, run)

@@ -162,7 +162,7 @@ func (in *instance) start(grace time.Duration) error {
 	in.active.Store(active)
 	close(in.started)
 	running.add(in)
-	in.logStart(reload, active, &s.live, queued)
+	in.logStart(reload, active, queued)
 	return nil
 }
 

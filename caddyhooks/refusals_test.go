@@ -220,7 +220,7 @@ func TestCallersAreToldWhetherACredentialIsMissingOrWrong(t *testing.T) {
 func TestRequestsToWebhooksThatAreOffAreRefusedWithTheReason(t *testing.T) {
 	s, log := refusedSite(t, "hooks {\n hook custom\n}")
 	s.Request("POST", "/api/hooks/custom", "{}").WantError(t, 404)
-	wantRefused(t, s, log, "custom", 404, "webhooks are off: not enabled")
+	wantRefused(t, s, log, "custom", 404, "webhooks are off: enabled is not set, and no token is set")
 	s.PatchSettings(`{"enabled":true}`)
 	resp := s.Request("POST", "/api/hooks/custom", "{}")
 	resp.WantError(t, 404, "Either webhooks are off, or no hook has this name")

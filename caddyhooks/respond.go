@@ -38,8 +38,6 @@ type noWebhookError struct{ reason string }
 func (e *noWebhookError) Error() string { return e.reason }
 
 var (
-	errNotEnabled  = &noWebhookError{"webhooks are off: not enabled"}
-	errNoToken     = &noWebhookError{"webhooks are off: no token is set"}
 	errUnknownHook = &noWebhookError{"no hook has this name"}
 	errNoRunPath   = &noWebhookError{"a run has no such path"}
 )

@@ -101,7 +101,7 @@ func (s *service) refreshLocked(ctx context.Context) error {
 	}
 	s.putInForce(live, revision, compiled)
 	if newest := s.newest(); newest != nil {
-		newest.logTakenOver(newest.active.Load(), &live)
+		newest.logTakenOver(newest.active.Load())
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 	}
 	s.putInForce(live, revision, compiled)
 	if change != nil {
-		change.log(newest, newest.active.Load(), &live)
+		change.log(newest, newest.active.Load())
 	}
 	return nil
 }

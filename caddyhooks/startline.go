@@ -9,12 +9,12 @@ import (
 
 // logStart tells in one line what was started: whether webhooks are on, and what they work with. queued is the number of runs
 // that waited by then, negative if it is not known.
-func (in *instance) logStart(reload bool, active *activeSettings, live *Settings, queued int) {
+func (in *instance) logStart(reload bool, active *activeSettings, queued int) {
 	message := "hooks started"
 	if reload {
 		message = "hooks reloaded"
 	}
-	fields := append([]zap.Field{zap.String("instance", in.name), zap.String("path", in.path)}, in.onOrOff(active, live)...)
+	fields := append([]zap.Field{zap.String("instance", in.name), zap.String("path", in.path)}, active.onOrOff()...)
 	fields = append(fields,
 		zap.Int("hooks", len(active.hooks)),
 		zap.String("runner", in.describeRunner()),
@@ -26,28 +26,11 @@ func (in *instance) logStart(reload bool, active *activeSettings, live *Settings
 }
 
 // onOrOff tells in the log whether webhooks are on, and why not.
-func (in *instance) onOrOff(active *activeSettings, live *Settings) []zap.Field {
-	if active.on {
+func (a *activeSettings) onOrOff() []zap.Field {
+	if a.on {
 		return []zap.Field{zap.Bool("on", true)}
 	}
-	return []zap.Field{zap.Bool("on", false), zap.String("off_because", in.offBecause(active, live))}
-}
-
-// offBecause is the reason why webhooks are off.
-func (in *instance) offBecause(active *activeSettings, live *Settings) string {
-	if *active.settings.Enabled {
-		if active.problems["token"] != "" {
-			return "the token that was saved is left out"
-		}
-		return "no token is set"
-	}
-	if in.pinned.Enabled != nil || live.Enabled != nil {
-		return "enabled is false"
-	}
-	if len(active.settings.Token) == 0 {
-		return "enabled is not set, and no token is set"
-	}
-	return "enabled is not set"
+	return []zap.Field{zap.Bool("on", false), zap.String("off_because", a.offBecause)}
 }
 
 // countQueued is the number of runs that wait, negative if the store does not tell.

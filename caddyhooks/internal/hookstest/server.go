@@ -3,6 +3,7 @@
 package hookstest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -213,6 +214,10 @@ func (s *Server) PostChunked(path, body string) Response {
 func (s *Server) AdminRequest(method, path, body string) Response {
 	s.T.Helper()
 	resp, err := TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
+	for tries := 1; errors.Is(err, io.EOF) && tries < 5; tries++ {
+		// After a reload, Caddy's previous admin server may take a connection, and close it unread, while it stops.
+		resp, err = TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
+	}
 	if err != nil {
 		s.T.Fatalf("%s %s: %v", method, path, err)
 	}
