@@ -37,7 +37,7 @@ func BenchmarkRefusals(b *testing.B) {
 	}
 	s.Load(site)
 	caddyhooks.StopNotingRefusals("silent")
-	const clients, rounds, badRequests = 16, 20, 10_000
+	const clients, rounds, badRequests = 16, 100, 10_000
 	share := max(b.N/rounds, 1)
 	var answered int64
 	var flooded time.Duration

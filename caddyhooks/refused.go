@@ -22,7 +22,7 @@ type refusals struct {
 
 	minute   *time.Timer // ends the minute; nil if nothing was refused since the last one
 	lines    int         // written at once in this minute
-	uncounts uncounted
+	unlogged unloggedCount
 	closed   bool
 }
 
@@ -48,11 +48,11 @@ type refusedRequests struct {
 	last            refusedRequest
 	firstAt, lastAt time.Time
 	count           int64
-	uncounts        uncounted
+	unlogged        unloggedCount
 }
 
-// uncounted is the number of requests that no line of the log has counted yet, and the logger for the line that will.
-type uncounted struct {
+// unloggedCount is the number of requests that are in no line of the log yet, and the logger for the line that will tell it.
+type unloggedCount struct {
 	count int64
 	log   *zap.Logger
 }
@@ -111,7 +111,7 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 		kind := known.Value.(*refusedRequests)
 		kind.last, kind.lastAt = request, now
 		kind.count++
-		kind.uncounts.add(1, log)
+		kind.unlogged.add(1, log)
 		return false
 	}
 	if len(r.kinds) == maxRefusedKinds {
@@ -119,7 +119,7 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 	}
 	r.kinds[request.refusedKind] = r.recent.PushFront(&refusedRequests{last: request, firstAt: now, lastAt: now, count: 1})
 	if r.lines == maxRefusedKinds {
-		r.uncounts.add(1, log)
+		r.unlogged.add(1, log)
 		return false
 	}
 	r.lines++
@@ -129,12 +129,12 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 func (r *refusals) forgetOldest() {
 	oldest := r.recent.Remove(r.recent.Back()).(*refusedRequests)
 	delete(r.kinds, oldest.last.refusedKind)
-	if oldest.uncounts.count > 0 {
-		r.uncounts.add(oldest.uncounts.count, oldest.uncounts.log)
+	if oldest.unlogged.count > 0 {
+		r.unlogged.add(oldest.unlogged.count, oldest.unlogged.log)
 	}
 }
 
-func (u *uncounted) add(n int64, log *zap.Logger) {
+func (u *unloggedCount) add(n int64, log *zap.Logger) {
 	u.count += n
 	u.log = log
 }
@@ -151,17 +151,17 @@ func (r *refusals) report() {
 	var more []refusedRequests
 	for e := r.recent.Front(); e != nil; e = e.Next() {
 		kind := e.Value.(*refusedRequests)
-		if kind.uncounts.count > 0 {
+		if kind.unlogged.count > 0 {
 			more = append(more, *kind)
-			kind.uncounts = uncounted{}
+			kind.unlogged = unloggedCount{}
 		}
 	}
-	others := r.uncounts
-	r.minute, r.lines, r.uncounts = nil, 0, uncounted{}
+	others := r.unlogged
+	r.minute, r.lines, r.unlogged = nil, 0, unloggedCount{}
 	r.mu.Unlock()
 
 	for _, kind := range more {
-		kind.uncounts.log.Warn("requests refused", append(kind.last.fields(), zap.Int64("count", kind.uncounts.count))...)
+		kind.unlogged.log.Warn("requests refused", append(kind.last.fields(), zap.Int64("count", kind.unlogged.count))...)
 	}
 	if others.count > 0 {
 		others.log.Warn("requests of many other kinds refused", zap.Int64("count", others.count))
