@@ -7,10 +7,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
 // refusals remembers the requests that became no run, by their kind. The first of a kind is logged at once, and then how many
@@ -217,7 +218,7 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 	active := in.active.Load() // nil before the start
 	refused := refusedRequest{
 		refusedKind: refusedKind{active.hookNamed(q.name), answer.status, orDefault(answer.reason, answer.message)},
-		message:     cutText(answer.message, maxRefusedMessage),
+		message:     oneline.Of(answer.message, maxRefusedMessage),
 		client:      clientAddress(r),
 		size:        int64(q.received.read),
 	}
@@ -255,16 +256,5 @@ func (a *activeSettings) showName(name string) string {
 			}
 		}
 	}
-	return cutText(strings.ToValidUTF8(name, "\uFFFD"), maxAskedName)
-}
-
-// cutText returns the beginning of a text that is longer than most bytes.
-func cutText(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
+	return oneline.Of(name, maxAskedName)
 }
