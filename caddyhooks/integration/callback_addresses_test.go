@@ -747,7 +747,8 @@ func addressOf(a net.Addr) netip.AddrPort {
 func (w *watch) arrivals(t *testing.T) (all []netip.AddrPort) {
 	t.Helper()
 	// Connections are accepted in the order in which they came. When one that is made now is there, all others are.
-	var own []netip.AddrPort
+	// Connections to different addresses may come from the same port.
+	var own []connection
 	for _, l := range w.listeners {
 		address := addressOf(l.Addr())
 		if address.Addr().IsUnspecified() {
@@ -758,19 +759,17 @@ func (w *watch) arrivals(t *testing.T) (all []netip.AddrPort) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		own = append(own, addressOf(conn.LocalAddr()))
+		own = append(own, connection{addressOf(conn.LocalAddr()), addressOf(conn.RemoteAddr())})
 	}
 	hookstest.Eventually(t, "all connections are accepted", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return !slices.ContainsFunc(own, func(from netip.AddrPort) bool {
-			return !slices.ContainsFunc(w.connections, func(c connection) bool { return c.from == from })
-		})
+		return !slices.ContainsFunc(own, func(c connection) bool { return !slices.Contains(w.connections, c) })
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.connections {
-		if !slices.Contains(own, c.from) && !slices.Contains(all, c.to) {
+		if !slices.Contains(own, c) && !slices.Contains(all, c.to) {
 			all = append(all, c.to)
 		}
 	}
