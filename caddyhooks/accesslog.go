@@ -30,6 +30,9 @@ type accessEntry struct {
 	logs     *caddyhttp.ServerLogConfig
 }
 
+// redacted stands for a secret, as in Caddy's own logs.
+const redacted = "REDACTED"
+
 // takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead. It returns nil if Caddy
 // does not log the request.
 func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, r *http.Request) *accessEntry {
@@ -48,7 +51,7 @@ func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, 
 	cleaned := r.Clone(r.Context())
 	for name := range r.Header {
 		if secret.has(name) {
-			cleaned.Header[name] = []string{"REDACTED"} // as Caddy shows Authorization
+			cleaned.Header[name] = []string{redacted}
 		}
 	}
 	body := &countedBody{ReadCloser: r.Body}
@@ -74,6 +77,23 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += n
 	return n, err
+}
+
+// hideQuery hides the values in the query of a webhook, which needs none but wait: some callers put their token there.
+func (e *accessEntry) hideQuery() {
+	path, query, ok := strings.Cut(e.request.RequestURI, "?")
+	if !ok {
+		return
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if name, _, ok := strings.Cut(part, "="); !ok {
+			parts[i] = redacted
+		} else if name != "wait" {
+			parts[i] = name + "=" + redacted
+		}
+	}
+	e.request.RequestURI = path + "?" + strings.Join(parts, "&")
 }
 
 func (e *accessEntry) leaveToCaddy() {

@@ -23,8 +23,9 @@ type activeSettings struct {
 	memoryPreset   string
 	history        time.Duration // how long messages of finished runs are kept
 	hooks          map[string]*hook
-	secretHeaders  headerNames       // of request headers that must not be logged
-	problems       map[string]string // why live settings and hooks are left out, by the name of the part
+	gone           map[string]struct{} // names of hooks that there were since the start
+	secretHeaders  headerNames         // of request headers that must not be logged
+	problems       map[string]string   // why live settings and hooks are left out, by the name of the part
 	warnings       []warning
 }
 
@@ -52,6 +53,7 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		return nil, err
 	}
 	active.problems = problems
+	active.noteGone(in.active.Load())
 	if !active.on {
 		active.offBecause = in.offBecause(active, &live)
 	}
@@ -120,6 +122,40 @@ func (in *instance) offBecause(active *activeSettings, live *Settings) string {
 		return "enabled is not set, and no token is set"
 	}
 	return "enabled is not set"
+}
+
+// noteGone remembers the names of hooks that an earlier configuration or setting had.
+func (a *activeSettings) noteGone(before *activeSettings) {
+	if before == nil {
+		return
+	}
+	if a.gone == nil {
+		a.gone = make(map[string]struct{})
+	}
+	for name := range before.hooks {
+		if a.hooks[name] == nil && len(a.gone) < maxGone {
+			a.gone[name] = struct{}{}
+		}
+	}
+	for name := range before.gone {
+		if a.hooks[name] == nil && len(a.gone) < maxGone {
+			a.gone[name] = struct{}{}
+		}
+	}
+}
+
+// maxGone bounds the names that are remembered.
+const maxGone = 1000
+
+// whyNoHook says why no hook has a name.
+func (a *activeSettings) whyNoHook(name string) *noWebhookError {
+	if a.problems[part{mapping: name}.String()] != "" {
+		return errHookLeftOut
+	}
+	if _, ok := a.gone[name]; ok {
+		return errHookDeleted
+	}
+	return errUnknownHook
 }
 
 // compileHooks makes hooks of the mappings. The settings are without those that leaveOut allows to go on without.

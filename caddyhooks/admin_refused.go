@@ -9,25 +9,38 @@ func init() {
 	instanceEndpoints.handle("GET /refused", (*instance).listRefused, "hook", "limit")
 }
 
-// refusedJSON is a kind of refused requests as the admin API shows it. Message, asked, client and size are those of the last
-// request.
+// refusedJSON is a kind of refused requests as the admin API shows it. Message, error, client and size are those of the
+// last request.
 type refusedJSON struct {
 	Hook    string     `json:"hook"` // empty for names that no hook has
 	Status  int        `json:"status"`
 	Reason  string     `json:"reason"`
 	Message string     `json:"message"` // to the caller
-	Asked   string     `json:"asked,omitempty"`
 	Count   int64      `json:"count"`
 	FirstAt *time.Time `json:"firstAt"`
 	LastAt  *time.Time `json:"lastAt"`
+	Error   string     `json:"error,omitempty"`
 	Client  string     `json:"client"`
 	Size    int64      `json:"size"`
+
+	Clients []refusedClientJSON `json:"clients"`         // the last ones, the latest first
+	Asked   []string            `json:"asked,omitempty"` // names that no hook has, likewise
+}
+
+// refusedClientJSON is one of the last clients of a kind.
+type refusedClientJSON struct {
+	Client string     `json:"client"`
+	Count  int64      `json:"count"` // since it is among the last ones
+	LastAt *time.Time `json:"lastAt"`
 }
 
 func newRefusedJSON(r refusedRequests) refusedJSON {
 	return refusedJSON{
-		Hook: r.last.hook, Status: r.last.status, Reason: r.last.reason, Message: r.last.message, Asked: r.last.asked,
-		Count: r.count, FirstAt: jsonTime(r.firstAt), LastAt: jsonTime(r.lastAt), Client: r.last.client, Size: r.last.size,
+		Hook: r.last.hook, Status: r.last.status, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause,
+		Count: r.count, FirstAt: jsonTime(r.firstAt), LastAt: jsonTime(r.lastAt), Client: r.last.client, Size: r.last.size, Asked: r.asked,
+		Clients: showAll(r.clients, func(c refusedClient) refusedClientJSON {
+			return refusedClientJSON{c.address, c.count, jsonTime(c.lastAt)}
+		}),
 	}
 }
 

@@ -303,7 +303,7 @@ func (c *settingsChange) log(in *instance, active *activeSettings) {
 		names = append(names, part.What)
 	}
 	fields := []zap.Field{
-		zap.String("instance", in.name), zap.Int64("revision", active.revision), zap.Strings("what", names),
+		zap.Int64("revision", active.revision), zap.Strings("what", names),
 		zap.String("via", c.Via), zap.String("address", c.Address),
 	}
 	if c.More > 0 {
@@ -314,7 +314,7 @@ func (c *settingsChange) log(in *instance, active *activeSettings) {
 
 // logTakenOver tells that settings are in force which another node has saved. That node tells what was changed.
 func (in *instance) logTakenOver(active *activeSettings) {
-	fields := []zap.Field{zap.String("instance", in.name), zap.Int64("revision", active.revision)}
+	fields := []zap.Field{zap.Int64("revision", active.revision)}
 	in.log.Info("live settings taken over", append(fields, active.onOrOff()...)...)
 }
 

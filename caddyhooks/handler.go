@@ -214,6 +214,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	active := in.current(r.Context())
 	if entry := in.takeOverLogEntry(in.secretHeadersIn(active), w, r); entry != nil {
+		entry.hideQuery()
 		defer entry.write()
 	}
 	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
@@ -291,7 +292,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	var custom *hook
 	if q.name != "wake" && q.name != "agent" {
 		if custom = active.hooks[q.name]; custom == nil {
-			return errUnknownHook
+			return active.whyNoHook(q.name)
 		}
 	}
 	if r.Method != http.MethodPost {
@@ -373,7 +374,7 @@ func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) er
 	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
 		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", retryAfterSeconds(after)),
-			reason:  "too many requests with a bad credential came from one address"}
+			reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.verdict.Reason)}
 	}
 	return refused.answer()
 }

@@ -52,7 +52,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		config:     config,
 		pinned:     h.Settings,
 		maxRequest: int64(h.MaxRequest),
-		log:        ctx.Logger(),
+		log:        ctx.Logger().With(zap.String("instance", h.Name)),
 		accessLog:  ctx.Logger(accessLogModule{}),
 		started:    make(chan struct{}),
 		secrets:    make(map[string]string),
@@ -155,6 +155,9 @@ func (in *instance) start(grace time.Duration) error {
 	}
 	in.logWarnings(in.warned, active.warnings)
 	active.revision = s.revision
+	if before := s.newest(); before != nil {
+		active.noteGone(before.active.Load())
+	}
 	in.service = s
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them

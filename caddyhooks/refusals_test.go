@@ -20,12 +20,14 @@ import (
 
 // refused is a kind of refused requests in the admin API, or a line about one in the log.
 type refused struct {
-	Msg, Level                   string // of a line
-	Hook, Reason, Message, Asked string
-	Status, Count                int
-	Client                       string
-	Size                         int64
-	FirstAt, LastAt              time.Time
+	Msg, Level            string // of a line
+	Hook, Reason, Message string
+	Asked                 []string
+	Clients               []any
+	Status, Count         int
+	Client                string
+	Size                  int64
+	FirstAt, LastAt       time.Time
 }
 
 // refusedSite is a site that logs to a file, without the configuration.
@@ -163,7 +165,7 @@ func TestRefusedRequestsAreInTheLogAndInTheAdminAPI(t *testing.T) {
 			if told := c.answer.Field(t, "errorMessage"); got.Message != told {
 				t.Errorf("the message is %q, and the caller was told %q", got.Message, told)
 			}
-			if want := map[string]string{"unknown hook": "singed", "unknown run": "runs/none"}[c.name]; want != "" && got.Asked != want {
+			if want := map[string]string{"unknown hook": "singed", "unknown run": "runs/none"}[c.name]; want != "" && !slices.Equal(got.Asked, []string{want}) {
 				t.Errorf("the name that was asked for is shown as %q", got.Asked)
 			}
 		})
@@ -174,11 +176,11 @@ func TestRefusedRequestsAreInTheLogAndInTheAdminAPI(t *testing.T) {
 			resp = s.Request("POST", "/api/hooks/signed", body)
 		}
 		resp.WantError(t, 429, "Try again in "+resp.Header.Get("Retry-After")+" s.")
-		wantRefused(t, s, log, "signed", 429, "too many requests with a bad credential came from one address")
+		wantRefused(t, s, log, "signed", 429, "too many requests with a bad credential came from one address; this one: the header X-Loud-Signature is missing or empty")
 	})
 	t.Run("a token in the path", func(t *testing.T) {
 		loudPost(s, "wake/"+loudToken, body).WantError(t, 404)
-		if got := listRefused(t, s, "?limit=1")[0]; got.Asked != "(a token)" || got.Count != 2 {
+		if got := listRefused(t, s, "?limit=1")[0]; got.Asked[0] != "(a token)" || got.Count != 2 {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -319,7 +321,7 @@ func TestStrangersCannotFlushTheListOfRefusals(t *testing.T) {
 	if len(all) != 2 || all[0].Hook != "" || all[0].Count != names || all[1].Hook != "signed" {
 		t.Errorf("got %+v", all)
 	}
-	if unknown := listRefused(t, s, "?hook="); len(unknown) != 1 || unknown[0].Reason != "no hook has this name" || !strings.HasPrefix(unknown[0].Asked, `"`) {
+	if unknown := listRefused(t, s, "?hook="); len(unknown) != 1 || unknown[0].Reason != "no hook has this name" || len(unknown[0].Asked) != 8 || !strings.HasPrefix(unknown[0].Asked[0], `"`) {
 		t.Errorf("of no hook are %+v", unknown)
 	}
 	if signed := listRefused(t, s, "?hook=signed&limit=10"); len(signed) != 1 || signed[0].Hook != "signed" {
@@ -357,7 +359,9 @@ func TestRefusalsSurviveAReloadAndNoRestart(t *testing.T) {
 		t.Errorf("after the reload there is %+v", got)
 	}
 	s.Request("POST", "/api/hooks/gone", "{}").WantError(t, 404)
-	if got := wantRefused(t, s, log, "", 404, "no hook has this name"); got.Asked != "gone" {
+	wantRefused(t, s, log, "gone", 404, "the hook was deleted")
+	s.Request("POST", "/api/hooks/never", "{}").WantError(t, 404)
+	if got := wantRefused(t, s, log, "", 404, "no hook has this name"); got.Asked[0] != "never" {
 		t.Errorf("got %+v", got)
 	}
 	s.Restart(loudHooks("echo", ""))
@@ -366,6 +370,22 @@ func TestRefusalsSurviveAReloadAndNoRestart(t *testing.T) {
 			t.Errorf("after the restart there is %+v", kind)
 		}
 	}
+}
+
+func TestHooksThatAreGoneAreRefusedByName(t *testing.T) {
+	s, log := refusedSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n channel notes log\n}")
+	s.PutMapping("deleted", `{}`)
+	s.PutMapping("notes", `{"action":"agent","deliver":true,"channel":"notes","to":"x"}`)
+	s.AdminRequest("DELETE", "/hooks/mappings/deleted", "")
+	s.Post("/api/hooks/deleted", "{}").WantError(t, 404)
+	wantRefused(t, s, log, "deleted", 404, "the hook was deleted")
+	s.PutMapping("deleted", `{}`)
+	if resp := s.Post("/api/hooks/deleted", "{}"); resp.Status != 200 {
+		t.Errorf("a hook that is there again is answered %d %s", resp.Status, resp.Body)
+	}
+	s.Restart("hooks {\n enabled\n token " + hookstest.Token + "\n}")
+	s.Post("/api/hooks/notes", "{}").WantError(t, 404)
+	wantRefused(t, s, log, "notes", 404, "the hook is left out: see problems in GET /hooks/settings")
 }
 
 func TestInstancesHaveTheirOwnRefusals(t *testing.T) {

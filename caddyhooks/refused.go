@@ -4,12 +4,14 @@ import (
 	"container/list"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
@@ -39,6 +41,7 @@ type refusedKind struct {
 type refusedRequest struct {
 	refusedKind
 	message string // the answer to the caller
+	cause   string // what went wrong inside, if anything
 	asked   string // the name in the URL, if no hook has it, or the run
 	client  string
 	size    int64
@@ -50,6 +53,15 @@ type refusedRequests struct {
 	firstAt, lastAt time.Time
 	count           int64
 	unlogged        unloggedCount
+	clients         []refusedClient // the last ones, the latest first
+	asked           []string        // the last names, the latest first
+}
+
+// refusedClient is one of the clients whose requests of a kind were refused.
+type refusedClient struct {
+	address string
+	count   int64 // since it is among the last ones
+	lastAt  time.Time
 }
 
 // unloggedCount is the number of requests that are in no line of the log yet, and the logger for the line that will tell it.
@@ -67,6 +79,12 @@ const (
 
 	// maxAskedName bounds the part of an unknown name that is shown. No hook has a longer name.
 	maxAskedName = 64
+
+	// maxRecent bounds the clients and the names that are kept of a kind.
+	maxRecent = 8
+
+	// maxCause bounds the part of an error that is kept.
+	maxCause = 512
 )
 
 // recorders has the refusals of the instances of all configurations, by the name of the instance.
@@ -95,7 +113,7 @@ func (r *refusals) Destruct() error {
 // note remembers a refused request, and logs it if it is the first of its kind.
 func (r *refusals) note(log *zap.Logger, request refusedRequest) {
 	if r.add(log, request) {
-		log.Warn("request refused", request.fields()...)
+		log.Log(request.level(), "request refused", request.fields()...)
 	}
 }
 
@@ -110,21 +128,59 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 	if known := r.kinds[request.refusedKind]; known != nil {
 		r.recent.MoveToFront(known)
 		kind := known.Value.(*refusedRequests)
-		kind.last, kind.lastAt = request, now
-		kind.count++
+		kind.add(request, now)
 		kind.unlogged.add(1, log)
 		return false
 	}
 	if len(r.kinds) == maxRefusedKinds {
 		r.forgetOldest()
 	}
-	r.kinds[request.refusedKind] = r.recent.PushFront(&refusedRequests{last: request, firstAt: now, lastAt: now, count: 1})
+	kind := &refusedRequests{firstAt: now}
+	kind.add(request, now)
+	r.kinds[request.refusedKind] = r.recent.PushFront(kind)
 	if r.lines == maxRefusedKinds {
 		r.unlogged.add(1, log)
 		return false
 	}
 	r.lines++
 	return true
+}
+
+// add counts one more request of the kind.
+func (k *refusedRequests) add(request refusedRequest, now time.Time) {
+	k.last, k.lastAt = request, now
+	k.count++
+	client := refusedClient{address: request.client}
+	at := slices.IndexFunc(k.clients, func(c refusedClient) bool { return c.address == client.address })
+	if at >= 0 {
+		client = k.clients[at]
+	}
+	client.count++
+	client.lastAt = now
+	k.clients = toFront(k.clients, at, client)
+	if request.asked != "" {
+		k.asked = toFront(k.asked, slices.Index(k.asked, request.asked), request.asked)
+	}
+}
+
+// toFront puts an item at the front of a short list. at is where the list has it already, negative if it has not.
+func toFront[T any](items []T, at int, item T) []T {
+	if at < 0 {
+		if len(items) < maxRecent {
+			items = append(items, item)
+		}
+		at = len(items) - 1 // the last one of a full list goes
+	}
+	copy(items[1:], items[:at])
+	items[0] = item
+	return items
+}
+
+// snapshot is a copy that does not change any more.
+func (k *refusedRequests) snapshot() refusedRequests {
+	snapshot := *k
+	snapshot.clients, snapshot.asked = slices.Clone(k.clients), slices.Clone(k.asked)
+	return snapshot
 }
 
 func (r *refusals) forgetOldest() {
@@ -153,7 +209,7 @@ func (r *refusals) report() {
 	for e := r.recent.Front(); e != nil; e = e.Next() {
 		kind := e.Value.(*refusedRequests)
 		if kind.unlogged.count > 0 {
-			more = append(more, *kind)
+			more = append(more, kind.snapshot())
 			kind.unlogged = unloggedCount{}
 		}
 	}
@@ -162,7 +218,7 @@ func (r *refusals) report() {
 	r.mu.Unlock()
 
 	for _, kind := range more {
-		kind.unlogged.log.Warn("requests refused", append(kind.last.fields(), zap.Int64("count", kind.unlogged.count))...)
+		kind.unlogged.log.Log(kind.last.level(), "requests refused", append(kind.fields(), zap.Int64("count", kind.unlogged.count))...)
 	}
 	if others.count > 0 {
 		others.log.Warn("requests of many other kinds refused", zap.Int64("count", others.count))
@@ -175,10 +231,36 @@ func (q *refusedRequest) fields() []zap.Field {
 	if q.message != q.reason {
 		fields = append(fields, zap.String("message", q.message))
 	}
+	if q.cause != "" {
+		fields = append(fields, zap.String("error", q.cause))
+	}
 	if q.asked != "" {
-		fields = append(fields, zap.String("asked", q.asked))
+		fields = append(fields, zap.Strings("asked", []string{q.asked}))
 	}
 	return append(fields, zap.String("client", q.client), zap.Int64("size", q.size))
+}
+
+// level is that of an error if something went wrong inside.
+func (q *refusedRequest) level() zapcore.Level {
+	if q.cause != "" {
+		return zapcore.ErrorLevel
+	}
+	return zapcore.WarnLevel
+}
+
+// fields are the facts of the last request for the log, with the last clients and names.
+func (k *refusedRequests) fields() []zap.Field {
+	last := k.last
+	last.asked = ""
+	fields := last.fields()
+	if k.asked != nil {
+		fields = append(fields, zap.Strings("asked", k.asked))
+	}
+	clients := make([]string, len(k.clients))
+	for i, c := range k.clients {
+		clients[i] = c.address
+	}
+	return append(fields, zap.Strings("clients", clients))
 }
 
 // list returns the kinds that match, the last seen first.
@@ -191,7 +273,7 @@ func (r *refusals) list(match func(refusedKind) bool, limit int) []refusedReques
 	var matching []refusedRequests
 	for e := r.recent.Front(); e != nil && len(matching) < limit; e = e.Next() {
 		if kind := e.Value.(*refusedRequests); match(kind.last.refusedKind) {
-			matching = append(matching, *kind)
+			matching = append(matching, kind.snapshot())
 		}
 	}
 	return matching
@@ -222,6 +304,9 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 		client:      clientAddress(r),
 		size:        int64(q.received.read),
 	}
+	if answer.cause != nil {
+		refused.cause = oneline.Of(answer.cause.Error(), maxCause)
+	}
 	if refused.size == 0 {
 		refused.size = max(r.ContentLength, 0)
 	}
@@ -231,13 +316,16 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 	in.refused.note(in.log, refused)
 }
 
-// hookNamed returns the name of a hook, of which there are as many as are configured. It is "" for a name that no hook has.
+// hookNamed returns the name of a hook, of which there are as many as are configured, or were. It is "" for a name that no hook
+// has or had.
 func (a *activeSettings) hookNamed(name string) string {
 	switch {
 	case name == "wake", name == "agent", a != nil && a.hooks[name] != nil:
 		return name
 	case strings.HasPrefix(name, "runs/"):
 		return "runs"
+	case a != nil && a.whyNoHook(name) != errUnknownHook:
+		return name
 	default:
 		return ""
 	}

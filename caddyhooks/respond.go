@@ -22,6 +22,7 @@ import (
 type httpError struct {
 	status     int
 	message    string // for the caller
+	cause      error  // for operators: what went wrong inside, if anything
 	reason     string // for operators, if it is not the message. Callers must not be able to make many of them.
 	retryAfter time.Duration
 	header     [2]string // one more header, if it has a name
@@ -39,6 +40,8 @@ func (e *noWebhookError) Error() string { return e.reason }
 
 var (
 	errUnknownHook = &noWebhookError{"no hook has this name"}
+	errHookDeleted = &noWebhookError{"the hook was deleted"}
+	errHookLeftOut = &noWebhookError{"the hook is left out: see problems in GET /hooks/settings"}
 	errNoRunPath   = &noWebhookError{"a run has no such path"}
 )
 
@@ -57,8 +60,8 @@ var (
 // statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.
 const statusCallerGone = 499
 
-// answerTo returns the answer to an error, nil if the caller is gone. An error of the service itself is logged, and the caller
-// gets no details of it.
+// answerTo returns the answer to an error, nil if the caller is gone. An error of the service itself is its cause, and the caller
+// gets no details of it. A panic is logged, with its stack.
 func answerTo(err error, log *zap.Logger) *httpError {
 	var answer *httpError
 	var nothing *noWebhookError
@@ -69,7 +72,7 @@ func answerTo(err error, log *zap.Logger) *httpError {
 		return answer
 	case errors.As(err, &nothing):
 		return &httpError{status: http.StatusNotFound, reason: nothing.reason,
-			message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log says which."}
+			message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log and admin API say which."}
 	case errors.As(err, &field):
 		return &httpError{status: http.StatusBadRequest, reason: "the field " + field.field + " is missing or wrong",
 			message: "The field " + field.Error() + "."}
@@ -87,12 +90,17 @@ func answerTo(err error, log *zap.Logger) *httpError {
 		return nil
 	}
 	var broken *engine.StoreBrokenError
-	reason := "the store is broken"
-	if !errors.As(err, &broken) { // which the engine has logged
-		log.Error("a run could not be accepted", engine.ErrorField(err))
-		reason = "the store failed"
+	const message = "The run could not be stored; try again later."
+	if errors.As(err, &broken) { // which the engine has logged
+		return busy(5*time.Second, message, "the store is broken")
 	}
-	return busy(5*time.Second, "The run could not be stored; try again later.", reason)
+	var panicked *engine.PanicError
+	if errors.As(err, &panicked) {
+		log.Error("a run could not be accepted", engine.ErrorField(err))
+	}
+	failed := busy(5*time.Second, message, "the store failed")
+	failed.cause = err
+	return failed
 }
 
 func busy(retryAfter time.Duration, message, reason string) *httpError {

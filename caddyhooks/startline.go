@@ -14,7 +14,7 @@ func (in *instance) logStart(reload bool, active *activeSettings, queued int) {
 	if reload {
 		message = "hooks reloaded"
 	}
-	fields := append([]zap.Field{zap.String("instance", in.name), zap.String("path", in.path)}, active.onOrOff()...)
+	fields := append([]zap.Field{zap.String("path", in.path)}, active.onOrOff()...)
 	fields = append(fields,
 		zap.Int("hooks", len(active.hooks)),
 		zap.String("runner", in.describeRunner()),

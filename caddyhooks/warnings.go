@@ -157,13 +157,13 @@ func (in *instance) logWarnings(before, now []warning) {
 		case known[w.String()]:
 			continue
 		case logged < maxLoggedWarnings:
-			in.log.Warn("a setting is probably a mistake", zap.String("instance", in.name), zap.Stringer("setting", w.part), zap.String("warning", w.text))
+			in.log.Warn("a setting is probably a mistake", zap.Stringer("setting", w.part), zap.String("warning", w.text))
 		}
 		logged++
 	}
 	if logged > maxLoggedWarnings {
 		in.log.Warn("more settings are probably mistakes; GET /hooks/settings on the admin endpoint lists all",
-			zap.String("instance", in.name), zap.Int("more", logged-maxLoggedWarnings))
+			zap.Int("more", logged-maxLoggedWarnings))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +44,8 @@ func (t Tokens) Verify(req Request) Verdict {
 		return Accept()
 	case sent:
 		return Refuse(TokenUnknown)
+	case slices.ContainsFunc(req.Header["Authorization"], func(line string) bool { return strings.TrimSpace(line) != "" }):
+		return RefuseMissing(TokenNotBearer)
 	default:
 		return RefuseMissing(TokenMissing)
 	}

@@ -26,18 +26,18 @@ func TestTokensVerify(t *testing.T) {
 		{"other scheme, good own", []string{"Basic dTpw"}, []string{"old-token"}, ""},
 		{"other scheme first", []string{"Basic dTpw", "Bearer old-token"}, nil, ""},
 		{"fourth line", []string{"a", "b", "c", "Bearer old-token"}, nil, ""},
-		{"fifth line", []string{"a", "b", "c", "d", "Bearer old-token"}, nil, TokenMissing},
+		{"fifth line", []string{"a", "b", "c", "d", "Bearer old-token"}, nil, TokenNotBearer},
 		{"fifth line of own", nil, []string{"a", "b", "c", "d", "old-token"}, TokenUnknown},
 
 		{"nothing", nil, nil, TokenMissing},
 		{"empty values", []string{""}, []string{""}, TokenMissing},
-		{"blank token", []string{"Bearer "}, []string{" "}, TokenMissing},
-		{"scheme alone", []string{"Bearer"}, nil, TokenMissing},
-		{"token alone", []string{"old-token"}, nil, TokenMissing},
-		{"no space", []string{"Bearerold-token"}, nil, TokenMissing},
+		{"blank token", []string{"Bearer "}, []string{" "}, TokenNotBearer},
+		{"scheme alone", []string{"Bearer"}, nil, TokenNotBearer},
+		{"token alone", []string{"old-token"}, nil, TokenNotBearer},
+		{"no space", []string{"Bearerold-token"}, nil, TokenNotBearer},
 		{"scheme in own header", nil, []string{"Bearer old-token"}, TokenUnknown},
-		{"other scheme", []string{"Basic old-token"}, nil, TokenMissing},
-		{"scheme that begins alike", []string{"BearerX old-token"}, nil, TokenMissing},
+		{"other scheme", []string{"Basic old-token"}, nil, TokenNotBearer},
+		{"scheme that begins alike", []string{"BearerX old-token"}, nil, TokenNotBearer},
 		{"wrong case", []string{"Bearer OLD-TOKEN"}, nil, TokenUnknown},
 		{"beginning of the token", []string{"Bearer old-toke"}, nil, TokenUnknown},
 		{"token and more", []string{"Bearer old-tokenx"}, nil, TokenUnknown},
@@ -53,7 +53,7 @@ func TestTokensVerify(t *testing.T) {
 			for _, v := range c.own {
 				h.Add("X-Service-Token", v)
 			}
-			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == TokenMissing) {
+			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == TokenMissing || c.want == TokenNotBearer) {
 				t.Errorf("Verify(%v) = %+v, want %q", h, got, c.want)
 			}
 		})

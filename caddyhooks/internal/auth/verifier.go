@@ -35,7 +35,8 @@ type Reason string
 const (
 	SignatureMalformed Reason = "no signature is well-formed hex or base64"
 	SignatureWrong     Reason = "the signature does not match the body and the secret"
-	TokenMissing       Reason = "no token was sent" //nolint:gosec // a reason, and no token
+	TokenMissing       Reason = "no token was sent"                            //nolint:gosec // a reason, and no token
+	TokenNotBearer     Reason = "the header Authorization has no Bearer token" //nolint:gosec // likewise
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
 )
 
