@@ -48,15 +48,33 @@ func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, 
 		return nil
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
-	cleaned := r.Clone(r.Context())
-	for name := range r.Header {
+	body := &countedBody{ReadCloser: r.Body}
+	entry := &accessEntry{in.accessLoggers(server.Logs, r), r.Clone(r.Context()), body, recorder, time.Now(), server.Logs}
+	entry.hide(secret)
+	for _, other := range running.all() { // a webhook for another instance may come here, too
+		entry.hide(other.secretHeadersIn(other.active.Load()))
+	}
+	r.Body = body
+	caddyhttp.SetVar(r.Context(), accessEntryVar, entry)
+	return entry
+}
+
+// accessEntryVar is the variable of a request that has its entry. Another instance may have made it.
+const accessEntryVar = "hooks.access_entry"
+
+// entryOf returns the entry of a request, nil if it has none.
+func entryOf(r *http.Request) *accessEntry {
+	entry, _ := caddyhttp.GetVar(r.Context(), accessEntryVar).(*accessEntry)
+	return entry
+}
+
+// hide hides headers with secrets.
+func (e *accessEntry) hide(secret headerNames) {
+	for name := range e.request.Header {
 		if secret.has(name) {
-			cleaned.Header[name] = []string{redacted}
+			e.request.Header[name] = []string{redacted}
 		}
 	}
-	body := &countedBody{ReadCloser: r.Body}
-	r.Body = body
-	return &accessEntry{in.accessLoggers(server.Logs, r), cleaned, body, recorder, time.Now(), server.Logs}
 }
 
 // secretHeadersIn are the headers that must not be logged. active is nil before the start.
@@ -81,6 +99,9 @@ func (b *countedBody) Read(p []byte) (int, error) {
 
 // hideQuery hides the values in the query of a webhook, which needs none but wait: some callers put their token there.
 func (e *accessEntry) hideQuery() {
+	if e == nil {
+		return
+	}
 	path, query, ok := strings.Cut(e.request.RequestURI, "?")
 	if !ok {
 		return

@@ -18,6 +18,7 @@ type activeSettings struct {
 	on             bool
 	offBecause     string         // why it is not on
 	bearer         authentication // of the built-in endpoints
+	tokens         auth.Tokens
 	defaultTimeout time.Duration
 	maxPayload     int64
 	memoryPreset   string
@@ -103,6 +104,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 	}
 	secrets = hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
 	active.on = *settings.Enabled && !secrets.tokens.Empty()
+	active.tokens = secrets.tokens
 	active.bearer = authentication{bearerScheme, secrets.tokens}
 	return active, secrets, part{}, nil
 }

@@ -280,6 +280,17 @@ func TestAccessLogsHoldNoSecrets(t *testing.T) {
 
 // Senders and gateways write names of headers in many ways, and a secret is one in each of them. Caddy drops some of them
 // before any handler runs, unless it is told not to, and has them in its access log.
+// The first instance on a site writes the entry of a request with a token, whichever instance the request is for.
+func TestAccessLogHidesSecretsOfAllInstances(t *testing.T) {
+	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n token "+loudToken+"\n hook signed {\n auth hmac X-Other-Signature "+loudSecret+"\n}\n}")
+	for i, path := range []string{"/other/signed", "/api/hooks/signed"} {
+		s.Request("POST", path+"?token="+loudToken+"&wait=1s&"+loudToken, "{}", "X-Service-Token", loudToken, "X-Other-Signature", "abcabc", "X-Loud-Signature", "defdef")
+		log := waitForLines(t, accessLog, i+1)
+		wantInLog(t, log, 0, loudToken, "abcabc", "defdef")
+		wantInLog(t, log, i+1, "?token=REDACTED&wait=1s&REDACTED")
+	}
+}
+
 func TestAccessLogsHoldNoSecretsInHeadersOfOtherSpellings(t *testing.T) {
 	good := signature(loudSecret, "{}")
 	for _, keeps := range []bool{false, true} {

@@ -161,7 +161,8 @@ func bodyError(err error) error {
 
 func tooLarge(limit int64) error {
 	return &httpError{status: http.StatusRequestEntityTooLarge,
-		message: fmt.Sprintf("The body is larger than the %s (%d bytes) that this webhook takes.", humanize.IBytes(uint64(limit)), limit)}
+		message: fmt.Sprintf("The body is larger than the %s (%d bytes) that this webhook takes.", humanize.IBytes(uint64(limit)), limit),
+		reason:  fmt.Sprintf("the body is larger than %d bytes (max_request for wake and agent, max_payload for custom hooks)", limit)}
 }
 
 func (b *body) release() {

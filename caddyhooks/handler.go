@@ -214,9 +214,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	active := in.current(r.Context())
 	if entry := in.takeOverLogEntry(in.secretHeadersIn(active), w, r); entry != nil {
-		entry.hideQuery()
 		defer entry.write()
 	}
+	entryOf(r).hideQuery()
 	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
 	r.Body = &req.received
 	if active == nil {

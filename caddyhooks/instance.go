@@ -163,6 +163,7 @@ func (in *instance) start(grace time.Duration) error {
 	queued := s.countQueued() // before workers take them
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
+	in.refused.logTo(in.log)
 	close(in.started)
 	running.add(in)
 	in.logStart(reload, active, queued)

@@ -50,9 +50,9 @@ func malformed(body []byte, err error) error {
 }
 
 var (
-	errFormBody = errors.New("it is a form, as in name=value; choose application/json as the content type in the settings of the sender")
+	errFormBody = errors.New("it looks like a form, as in name=value; choose application/json as the content type in the settings of the sender")
 
-	beginsAsForm = regexp.MustCompile(`^\s*[\w.%+*\[\]-]{1,100}=`)
+	beginsAsForm = regexp.MustCompile(`^\s*[\w.%+*-][\w.%+*\[\]-]{0,99}=[^=\s]`)
 	formPart     = regexp.MustCompile(`(?i)^--[^\r\n]{1,80}\r?\ncontent-disposition: *form-data`)
 )
 

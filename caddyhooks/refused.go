@@ -25,7 +25,8 @@ type refusals struct {
 
 	minute   *time.Timer // ends the minute; nil if nothing was refused since the last one
 	lines    int         // written at once in this minute
-	unlogged unloggedCount
+	unlogged int64       // of kinds that are not kept
+	log      *zap.Logger // for counts: that of the newest instance
 	closed   bool
 }
 
@@ -52,7 +53,7 @@ type refusedRequests struct {
 	last            refusedRequest
 	firstAt, lastAt time.Time
 	count           int64
-	unlogged        unloggedCount
+	unlogged        int64           // in no line of the log yet
 	clients         []refusedClient // the last ones, the latest first
 	asked           []string        // the last names, the latest first
 }
@@ -64,21 +65,12 @@ type refusedClient struct {
 	lastAt  time.Time
 }
 
-// unloggedCount is the number of requests that are in no line of the log yet, and the logger for the line that will tell it.
-type unloggedCount struct {
-	count int64
-	log   *zap.Logger
-}
-
 const (
 	// maxRefusedKinds bounds the kinds that are kept, and the kinds that are logged at once in a minute.
 	maxRefusedKinds = 500
 
 	// maxRefusedMessage bounds the part of an answer that is kept. It may quote the caller.
 	maxRefusedMessage = 512
-
-	// maxAskedName bounds the part of an unknown name that is shown. No hook has a longer name.
-	maxAskedName = 64
 
 	// maxRecent bounds the clients and the names that are kept of a kind.
 	maxRecent = 8
@@ -95,6 +87,16 @@ func (in *instance) joinRecorder() {
 	recorder, _, _ := recorders.LoadOrNew(in.name, func() (caddy.Destructor, error) { return newRefusals(), nil })
 	in.refused = recorder.(*refusals)
 	in.leaveRecorder = sync.OnceFunc(func() { _, _ = recorders.Delete(in.name) })
+}
+
+// logTo has counts logged by the newest instance. The log of an older one may be closed.
+func (r *refusals) logTo(log *zap.Logger) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = log
 }
 
 func newRefusals() *refusals {
@@ -122,6 +124,9 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
+	if r.log == nil { // before the start
+		r.log = log
+	}
 	if r.minute == nil && !r.closed {
 		r.minute = time.AfterFunc(time.Minute, r.report)
 	}
@@ -129,7 +134,7 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 		r.recent.MoveToFront(known)
 		kind := known.Value.(*refusedRequests)
 		kind.add(request, now)
-		kind.unlogged.add(1, log)
+		kind.unlogged++
 		return false
 	}
 	if len(r.kinds) == maxRefusedKinds {
@@ -139,7 +144,7 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 	kind.add(request, now)
 	r.kinds[request.refusedKind] = r.recent.PushFront(kind)
 	if r.lines == maxRefusedKinds {
-		r.unlogged.add(1, log)
+		r.unlogged++
 		return false
 	}
 	r.lines++
@@ -186,14 +191,7 @@ func (k *refusedRequests) snapshot() refusedRequests {
 func (r *refusals) forgetOldest() {
 	oldest := r.recent.Remove(r.recent.Back()).(*refusedRequests)
 	delete(r.kinds, oldest.last.refusedKind)
-	if oldest.unlogged.count > 0 {
-		r.unlogged.add(oldest.unlogged.count, oldest.unlogged.log)
-	}
-}
-
-func (u *unloggedCount) add(n int64, log *zap.Logger) {
-	u.count += n
-	u.log = log
+	r.unlogged += oldest.unlogged
 }
 
 // report ends the minute: it logs how many requests came of each kind after those that are logged already.
@@ -208,20 +206,20 @@ func (r *refusals) report() {
 	var more []refusedRequests
 	for e := r.recent.Front(); e != nil; e = e.Next() {
 		kind := e.Value.(*refusedRequests)
-		if kind.unlogged.count > 0 {
+		if kind.unlogged > 0 {
 			more = append(more, kind.snapshot())
-			kind.unlogged = unloggedCount{}
+			kind.unlogged = 0
 		}
 	}
-	others := r.unlogged
-	r.minute, r.lines, r.unlogged = nil, 0, unloggedCount{}
+	others, log := r.unlogged, r.log
+	r.minute, r.lines, r.unlogged = nil, 0, 0
 	r.mu.Unlock()
 
 	for _, kind := range more {
-		kind.unlogged.log.Log(kind.last.level(), "requests refused", append(kind.fields(), zap.Int64("count", kind.unlogged.count))...)
+		log.Log(kind.last.level(), "requests refused", append(kind.fields(), zap.Int64("count", kind.unlogged))...)
 	}
-	if others.count > 0 {
-		others.log.Warn("requests of many other kinds refused", zap.Int64("count", others.count))
+	if others > 0 {
+		log.Warn("requests of many other kinds refused", zap.Int64("count", others))
 	}
 }
 
@@ -331,18 +329,45 @@ func (a *activeSettings) hookNamed(name string) string {
 	}
 }
 
-// showName returns what an operator may see of a name in a URL: not a token, which some callers put there.
+// showName returns what an operator may see of a name in a URL. Some callers put their token there, alone or in other text, so
+// only what can be the name of a hook or the id of a run is shown, and not if a token is in it.
 func (a *activeSettings) showName(name string) string {
-	const mostParts, longest = 8, 256
-	if a == nil || len(name) > longest || strings.Count(name, "/") >= mostParts {
-		return fmt.Sprintf("(%d bytes)", len(name))
+	first, rest, more := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return ""
+	case a == nil || more && a.hookNamed(first+"/") == "" && a.hookNamed(first) == "": // both parts may be those of a token
+		return hiddenName(name)
+	case !more:
+		return a.showPart(first)
+	case first == "runs":
+		return "runs/" + a.showPart(rest)
+	default:
+		return first + "/" + hiddenName(rest)
 	}
-	if tokens, ok := a.bearer.verifier.(interface{ Has(token string) bool }); ok {
-		for part := range strings.SplitSeq(name, "/") {
-			if tokens.Has(part) {
+}
+
+// showPart returns a part of a path if it has the form of a name and there is no token in it.
+func (a *activeSettings) showPart(part string) string {
+	const mostWords = 8
+	starts, ends := []int{0}, []int(nil) // of its words
+	for i, c := range []byte(part) {
+		if c == '.' || c == '_' || c == '-' {
+			starts, ends = append(starts, i+1), append(ends, i)
+		}
+	}
+	ends = append(ends, len(part))
+	if !hookName.MatchString(part) || len(starts) > mostWords {
+		return hiddenName(part)
+	}
+	for i, start := range starts {
+		for _, end := range ends[i:] {
+			if a.tokens.Has(part[start:end]) {
 				return "(a token)"
 			}
 		}
 	}
-	return oneline.Of(name, maxAskedName)
+	return part
 }
+
+func hiddenName(name string) string { return fmt.Sprintf("(%d bytes)", len(name)) }

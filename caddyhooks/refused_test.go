@@ -279,19 +279,31 @@ func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 
 func TestNamesAreShownWithoutTokens(t *testing.T) {
 	t.Parallel()
-	active := &activeSettings{bearer: authentication{bearerScheme, auth.NewTokens("s3cret", strings.Repeat("long", 50))}}
+	active := &activeSettings{tokens: auth.NewTokens("s3cret", "two-words", "Zm9v/YmFy+Zg==", strings.Repeat("long", 16)), hooks: map[string]*hook{"github": {}}}
 	for name, want := range map[string]string{
-		"gihub":                           "gihub",
-		"runs/0193":                       "runs/0193",
-		"":                                "",
-		"s3cret":                          "(a token)",
-		"wake/s3cret":                     "(a token)",
-		strings.Repeat("long", 50):        "(a token)",
-		strings.Repeat("x", 64):           strings.Repeat("x", 64),
-		strings.Repeat("x", 65):           strings.Repeat("x", 61) + "…", // 64 bytes
-		strings.Repeat("x", 257):          "(257 bytes)",
-		strings.Repeat("/", 8) + "s3cret": "(14 bytes)",
-		"a\xff":                           "a\uFFFD",
+		"":                                  "",
+		"gihub":                             "gihub",
+		"gi-hub.v2":                         "gi-hub.v2",
+		"runs/0193-ab":                      "runs/0193-ab",
+		"agent/":                            "agent/(0 bytes)",
+		"github/push":                       "github/(4 bytes)",
+		"no/path":                           "(7 bytes)",
+		"a b":                               "(3 bytes)",
+		"s3cret":                            "(a token)",
+		"agent-s3cret":                      "(a token)",
+		"s3cret.json":                       "(a token)",
+		"my-two-words-2":                    "(a token)",
+		strings.Repeat("long", 16):          "(a token)",
+		"wake/s3cret":                       "wake/(6 bytes)",
+		"runs/s3cret":                       "runs/(a token)",
+		"Zm9v/YmFy+Zg==":                    "(14 bytes)",
+		"agent/Zm9v/YmFy+Zg==":              "agent/(14 bytes)",
+		"token=s3cret":                      "(12 bytes)",
+		"agent:s3cret":                      "(12 bytes)",
+		strings.Repeat("x", 64):             strings.Repeat("x", 64),
+		strings.Repeat("x", 65):             "(65 bytes)",
+		strings.Repeat("x-", 10) + "s3cret": "(26 bytes)",
+		"a\xff":                             "(2 bytes)",
 	} {
 		if got := active.showName(name); got != want {
 			t.Errorf("%.100q is shown as %q, want %q", name, got, want)
@@ -301,13 +313,13 @@ func TestNamesAreShownWithoutTokens(t *testing.T) {
 
 func FuzzShownNames(f *testing.F) {
 	const token = "s3cret-token"
-	active := &activeSettings{bearer: authentication{bearerScheme, auth.NewTokens(token)}}
+	active := &activeSettings{tokens: auth.NewTokens(token)}
 	for _, name := range []string{"gihub", token, "wake/" + token, "/" + token + "/", "a\xff", strings.Repeat("é", 40), strings.Repeat("/", 300)} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		got := active.showName(name)
-		if !utf8.ValidString(got) || len(got) > maxAskedName {
+		if !utf8.ValidString(got) || len(got) > 80 {
 			t.Errorf("%q is shown as %q", name, got)
 		}
 		for part := range strings.SplitSeq(name, "/") {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// running has the instances that are started, for the admin API. During a reload there are two instances with the same name.
+// running has the instances that are started, for the admin API and the access log. During a reload there are two instances with the same name.
 var running instanceList
 
 type instanceList struct {
@@ -34,6 +34,12 @@ func (r *instanceList) find(name string) *instance {
 		}
 	}
 	return nil
+}
+
+func (r *instanceList) all() []*instance {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.instances)
 }
 
 func (r *instanceList) names() []string {

@@ -144,7 +144,7 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
 		return d.Errf("auth %s takes %s%s", s.name, orDefault(s.arguments, "no arguments"), unset)
 	}
 	for i, arg := range args {
-		if arg == "" {
+		if arg == "" && i < s.minArgs {
 			return d.Errf("an argument of auth %s is empty%s", s.name, caddyconf.Unset)
 		}
 		args[i] = shorthand.Undo(arg)

@@ -27,7 +27,7 @@ func init() {
 
 func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping) error {
 	m.HMACHeader, m.HMACSecret = args[0], args[1]
-	if likePrefix.MatchString(m.HMACSecret) {
+	if likePrefix.MatchString(m.HMACSecret) && (len(args) == 2 || !likePrefix.MatchString(args[2])) {
 		return d.Err("the secret of auth hmac reads like a prefix, such as sha256=: the secret before it is missing, " +
 			"because an environment variable {$NAME} is not set, or secret and prefix are in the wrong order")
 	}
@@ -37,8 +37,8 @@ func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping) error {
 	return nil
 }
 
-// likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too, but are longer.
-var likePrefix = regexp.MustCompile(`(?i)^([a-z][a-z0-9_-]{0,6}|(hmac[_-]?)?(sha|md|blake)[a-z0-9_-]{0,8}|signature)[=:]$`)
+// likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too.
+var likePrefix = regexp.MustCompile(`(?i)^(v[0-9]{1,2}|[st]|sig|sign|hmac|signature|(hmac[_-]?)?(sha[_-]?[0-9]{1,3}([_-][0-9]{3})?|md5|blake[0-9a-z]{1,3}))[=:]$`)
 
 func compileHMAC(m *Mapping, secrets hookSecrets) (auth.Verifier, error) {
 	secret, err := secrets.resolve(m.HMACSecret)

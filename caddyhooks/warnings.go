@@ -168,12 +168,8 @@ func (in *instance) logWarnings(before, now []warning) {
 }
 
 // warningsWhenLoaded returns the warnings about a configuration that is not started yet. A token that is missing there may be
-// among the live settings, which are known already if this is a reload.
+// among the live settings, which the start will tell.
 func (in *instance) warningsWhenLoaded(active *activeSettings) []warning {
-	before := running.find(in.name)
-	if before == nil || len(before.active.Load().settings.Token) == 0 {
-		return active.warnings
-	}
 	return slices.DeleteFunc(slices.Clone(active.warnings), func(w warning) bool { return w.part.String() == "enabled" })
 }
 

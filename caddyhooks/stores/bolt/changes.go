@@ -103,12 +103,14 @@ func listChanges(tx *bbolt.Tx, limit int, before []byte) (page []engine.Settings
 	} else {
 		key, data = cursor.Last()
 	}
-	for ; key != nil && len(page) < limit; key, data = cursor.Prev() {
+	size := 0
+	for ; key != nil && len(page) < limit && size < local.ChangesPage; key, data = cursor.Prev() {
 		change, err := decodeChange(key, data)
 		if err != nil {
 			return nil, "", err
 		}
 		page = append(page, change)
+		size += len(change.Description)
 		next = local.Cursor(changeNumber(key))
 	}
 	if key == nil {

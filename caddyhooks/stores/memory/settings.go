@@ -49,10 +49,12 @@ func (s settings) Changes(_ context.Context, limit int, cursor string) (page []e
 		}
 		end = sort.Search(end, func(i int) bool { return uint64(s.changes[i].Revision) >= before })
 	}
-	begin := max(0, end-max(0, limit))
-	for _, change := range slices.Backward(s.changes[begin:end]) {
+	begin := end
+	for size := 0; begin > 0 && len(page) < limit && size < local.ChangesPage; begin-- {
+		change := s.changes[begin-1]
 		change.Description = bytes.Clone(change.Description)
 		page = append(page, change)
+		size += len(change.Description)
 	}
 	if begin > 0 && len(page) > 0 {
 		next = local.Cursor(uint64(page[len(page)-1].Revision))
