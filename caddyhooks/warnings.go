@@ -40,6 +40,9 @@ func warningsAbout(s, pinned *Settings, tokens []string) []warning {
 		found = append(found, warning{part{setting: findSetting("token")},
 			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32", minToken)})
 	}
+	if slices.ContainsFunc(s.Token, likeShellVariable.MatchString) {
+		found = append(found, warning{part{setting: findSetting("token")}, "a token " + takenAsWritten})
+	}
 	for i := range s.Mappings {
 		m, w := &s.Mappings[i], jsonWords
 		if i < len(pinned.Mappings) { // which come first
@@ -54,6 +57,11 @@ func warningsAbout(s, pinned *Settings, tokens []string) []warning {
 
 // minToken is the fewest characters that a token should have.
 const minToken = 16
+
+// likeShellVariable matches secrets that a shell would replace by an environment variable.
+var likeShellVariable = regexp.MustCompile(`^\$(\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)$`)
+
+const takenAsWritten = "begins with $ and is taken as it is written: write {env.NAME} for an environment variable"
 
 // warnings looks for mistakes in a mapping.
 func (m *Mapping) warnings(w words) []string {
@@ -77,7 +85,26 @@ func (m *Mapping) warnings(w words) []string {
 				orDefault(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
 	}
-	if m.AuthMode == "hmac" && otherAlgorithm.MatchString(m.HMACPrefix) {
+	if ignored := m.ignoredWithoutHMAC(); len(ignored) > 0 {
+		found = append(found, fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`,
+			isOrAre(ignored), itOrThem(ignored)))
+	}
+	if m.AuthMode == "hmac" {
+		found = append(found, m.warningsAboutHMAC(w)...)
+	}
+	return found
+}
+
+// warningsAboutHMAC looks for mistakes in the fields of auth hmac. It quotes no secret.
+func (m *Mapping) warningsAboutHMAC(w words) (found []string) {
+	secret := byWords{"hmacSecret", "the secret of auth hmac"}.in(w)
+	switch {
+	case likeShellVariable.MatchString(m.HMACSecret):
+		found = append(found, secret+" "+takenAsWritten)
+	case likePrefix.MatchString(m.HMACSecret):
+		found = append(found, secret+" reads like a prefix, such as sha256=: secret and prefix may be swapped")
+	}
+	if otherAlgorithm.MatchString(m.HMACPrefix) {
 		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-SHA256, so use the header of those, "+
 			"such as X-Hub-Signature-256 with the prefix sha256=", byWords{"hmacPrefix", "the prefix of auth hmac"}.in(w), m.HMACPrefix))
 	}
@@ -124,6 +151,22 @@ func (m *Mapping) ignoredWithoutDeliver() (names []string) {
 	}
 	if m.To != "" {
 		names = append(names, "to")
+	}
+	return names
+}
+
+// ignoredWithoutHMAC returns the names of fields that have no effect, since callers do not sign. A Caddyfile cannot set them
+// without authMode.
+func (m *Mapping) ignoredWithoutHMAC() (names []string) {
+	if m.AuthMode == "hmac" {
+		return nil
+	}
+	for _, field := range []struct{ name, value string }{
+		{"hmacHeader", m.HMACHeader}, {"hmacSecret", m.HMACSecret}, {"hmacPrefix", m.HMACPrefix},
+	} {
+		if field.value != "" {
+			names = append(names, field.name)
+		}
 	}
 	return names
 }

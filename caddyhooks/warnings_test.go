@@ -42,6 +42,12 @@ func TestWarnings(t *testing.T) {
 		},
 
 		{
+			name: "a token that is the name of a variable to a shell", settings: Settings{Token: Secrets{long, "$HOOKS_TOKEN_OF_MINE"}}, tokens: []string{long},
+			live: []string{"token: a token begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
+		},
+		{name: "a token with signs of its own", settings: Settings{Token: Secrets{"$a.b-$c", "{env.TOKEN}", "$1abc", "$", "${A", "$A}", "a$B"}}, tokens: []string{long}},
+
+		{
 			name: "a wake hook with all it uses",
 			settings: hook(Mapping{Action: engine.Wake, MessageTemplate: "{a}", HistorySeconds: new(0), IdempotencyHeader: "X-Id",
 				AgentFields: AgentFields{ChatID: "{b}", QueueTimeSeconds: 1, Metadata: []byte(`{}`)}}),
@@ -92,7 +98,24 @@ func TestWarnings(t *testing.T) {
 
 		{name: "the prefix of SHA-256", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha256="})},
 		{name: "a prefix of no algorithm", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "v0="})},
-		{name: "a prefix without hmac", settings: hook(Mapping{HMACPrefix: "sha1="})},
+		{
+			name: "a prefix without hmac", settings: hook(Mapping{HMACPrefix: "sha1="}),
+			live: []string{`hook a: hmacPrefix is ignored without "authMode": "hmac", so callers send the token: set authMode, or leave it out`},
+		},
+		{
+			name: "a header and a secret with bearer", settings: hook(Mapping{AuthMode: "bearer", HMACHeader: "X-Sig", HMACSecret: "$SECRET"}),
+			live: []string{`hook a: hmacHeader and hmacSecret are ignored without "authMode": "hmac", so callers send the token: set authMode, or leave them out`},
+		},
+		{
+			name: "a secret that is the name of a variable to a shell", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: "${SECRET}"}),
+			live:      []string{"hook a: hmacSecret begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
+			caddyfile: []string{"hook a: the secret of auth hmac begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
+		},
+		{
+			name: "secret and prefix are swapped", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: "sha256=", HMACPrefix: "a-secret"}),
+			live:      []string{"hook a: hmacSecret reads like a prefix, such as sha256=: secret and prefix may be swapped"},
+			caddyfile: []string{"hook a: the secret of auth hmac reads like a prefix, such as sha256=: secret and prefix may be swapped"},
+		},
 		{
 			name: "the prefix of SHA-1", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha1="}),
 			live: []string{"hook a: hmacPrefix is sha1=, which is that of another algorithm: signatures here are HMAC-SHA256, so use the header of those, " +
