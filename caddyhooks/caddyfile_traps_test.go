@@ -312,14 +312,21 @@ func TestConfigWithASecretThatIsNotThereIsRefused(t *testing.T) {
 		}
 	}
 	s := hookstest.NewServer(t)
-	for _, secret := range []string{"{file.nowhere}", "{file." + dir + "/nowhere}", "{env.HOOKS_TEST_NOWHERE}", "{file.empty}", "{file.blank}", "{no.such.placeholder}"} {
+	for secret, reason := range map[string]string{
+		"{file.nowhere}":             "names the file nowhere, which cannot be read: no such file",
+		"{file." + dir + "/nowhere}": "names the file " + dir + "/nowhere, which cannot be read: no such file",
+		"{env.HOOKS_TEST_NOWHERE}":   "names the environment variable HOOKS_TEST_NOWHERE, which is not set",
+		"{file.empty}":               "names the file empty, which is empty",
+		"{file.blank}":               "names the file blank, which is empty",
+		"{no.such.placeholder}":      "is empty, or names an environment variable or a file that is not there",
+	} {
 		for _, test := range []struct{ name, word, directives string }{
 			{"token", "token", "token " + secret},
-			{"hmac", "hmacSecret", "token x\nhook signed {\nauth hmac X-Signature " + secret + "\n}"},
-			{"callbacks", "", "callbacks {\nsecret " + secret + "\n}"},
-			{"runner token", "", "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}"},
+			{"hmac", "hmacSecret (auth in a Caddyfile)", "token x\nhook signed {\nauth hmac X-Signature " + secret + "\n}"},
+			{"callbacks", "callbacks: a secret", "callbacks {\nsecret " + secret + "\n}"},
+			{"runner token", "runner http: the token", "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}"},
 		} {
-			if err := s.TryLoad("hooks {\nenabled\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word) {
+			if err := s.TryLoad("hooks {\nenabled\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word+" "+reason) {
 				t.Errorf("%s %s: got %v", test.name, secret, err)
 			}
 		}

@@ -705,13 +705,13 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 		"webhook http://x {\n secret\n}":                           "secret takes an argument, and there is none",
 		"webhook http://x {\n secret hush\n}":                      "secret 1 does not begin with whsec_",
 		"webhook http://x {\n secret " + whsec + " whsec_!hush\n}": "secret 2 has something after whsec_ that is not base64",
-		"telegram {env.CHANNEL_NOT_SET}":                           "names an environment variable or a file that is not there",
-		"telegram {file./not/there}":                               "names an environment variable or a file that is not there",
+		"telegram {env.CHANNEL_NOT_SET}":                           "channel telegram: the token names the environment variable CHANNEL_NOT_SET, which is not set",
+		"telegram {file./not/there}":                               "channel telegram: the token names the file /not/there, which cannot be read: no such file",
 		"telegram {env.CHANNEL_BLANK}":                             "is empty",
 		"slack {env.CHANNEL_LINES}":                                "cannot be sent",
 		"slack hush {\n url {env.CHANNEL_NOT_SET}x\n}":             "must start with http",
-		"webhook http://x {\n token {env.CHANNEL_NOT_SET}\n}":      "names an environment variable or a file that is not there",
-		"webhook http://x {\n secret {env.CHANNEL_NOT_SET}\n}":     "names an environment variable or a file that is not there",
+		"webhook http://x {\n token {env.CHANNEL_NOT_SET}\n}":      "channel webhook: the token names the environment variable CHANNEL_NOT_SET, which is not set",
+		"webhook http://x {\n secret {env.CHANNEL_NOT_SET}\n}":     "channel webhook: a secret names the environment variable CHANNEL_NOT_SET, which is not set",
 		"webhook http://x {\n secret {env.CHANNEL_TOKEN}\n}":       "secret 1 does not begin with whsec_",
 	} {
 		_, err := tryLoadChannel(t, config)

@@ -2,6 +2,10 @@ package caddyconf
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -10,13 +14,57 @@ import (
 var errNoSecret = errors.New("is empty, or names an environment variable or a file that is not there")
 
 // ResolveSecret replaces the placeholders in a configured secret, such as {env.X} and {file.X}. Its errors are made to
-// follow the name of the secret ("the token is empty, …") and do not quote it.
+// follow the name of the secret ("the token is empty, …") and do not quote it. They do name an environment variable or a file
+// that the secret should come from.
 func ResolveSecret(configured string) (string, error) {
 	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
 	if err != nil || secret == "" {
-		return "", errNoSecret
+		return "", noSecret(configured)
 	}
 	return secret, nil
+}
+
+// envPlaceholder and filePlaceholder match a text that is one placeholder and nothing else, so that no piece of a secret is
+// among what they match.
+var (
+	envPlaceholder  = regexp.MustCompile(`^\{env\.([A-Za-z_][A-Za-z0-9_]{0,99})\}$`)
+	filePlaceholder = regexp.MustCompile(`^\{file\.([^{}\pC]{1,500})\}$`)
+)
+
+// noSecret says why there is no secret behind the configured text.
+func noSecret(configured string) error {
+	if env := envPlaceholder.FindStringSubmatch(configured); env != nil {
+		if _, set := os.LookupEnv(env[1]); !set {
+			return fmt.Errorf("names the environment variable %s, which is not set", env[1])
+		}
+		return fmt.Errorf("names the environment variable %s, which is empty", env[1])
+	}
+	if file := filePlaceholder.FindStringSubmatch(configured); file != nil {
+		if err := checkReadable(file[1]); err != nil {
+			return fmt.Errorf("names the file %s, which cannot be read: %w", file[1], err)
+		}
+		return fmt.Errorf("names the file %s, which is empty", file[1])
+	}
+	return errNoSecret
+}
+
+// checkReadable returns an error without the path.
+func checkReadable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return errors.New("it is a directory")
+	case err == nil && info.Mode().IsRegular(): // to open a pipe would wait for its writer
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			err = f.Close()
+		}
+	}
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
 }
 
 // ResolveSecrets is ResolveSecret for a list.
@@ -40,7 +88,7 @@ func ResolveToken(configured string) (string, error) {
 		return "", err
 	}
 	if token = strings.TrimSpace(token); token == "" {
-		return "", errNoSecret
+		return "", noSecret(configured)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", errors.New("has spaces or other characters in it that cannot be sent")

@@ -47,3 +47,33 @@ func TestSecretsThatCannotBeResolved(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorsNameTheSourceOfASecret(t *testing.T) {
+	t.Setenv("CADDYCONF_TEST_EMPTY", "")
+	t.Setenv("CADDYCONF_TEST_BLANK", " ")
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const unknown = "is empty, or names an environment variable or a file that is not there"
+	for configured, want := range map[string]string{
+		"{env.CADDYCONF_NOT_SET}":         "names the environment variable CADDYCONF_NOT_SET, which is not set",
+		"{env.CADDYCONF_TEST_EMPTY}":      "names the environment variable CADDYCONF_TEST_EMPTY, which is empty",
+		"{env.CADDYCONF_TEST_BLANK}":      "names the environment variable CADDYCONF_TEST_BLANK, which is empty",
+		"{file." + dir + "/nowhere}":      "names the file " + dir + "/nowhere, which cannot be read: no such file or directory",
+		"{file." + dir + "}":              "names the file " + dir + ", which cannot be read: it is a directory",
+		"{file." + empty + "}":            "names the file " + empty + ", which is empty",
+		"":                                unknown,
+		" ":                               unknown,
+		"{env.CADDYCONF_NOT_SET}hush":     unknown,
+		"hush{file./caddyconf/not/there}": unknown,
+		"{env.hush-hush}":                 unknown,
+		"{hush}":                          unknown,
+		"{file./hush\nhush}":              unknown,
+	} {
+		if _, err := ResolveToken(configured); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", configured, err, want)
+		}
+	}
+}
