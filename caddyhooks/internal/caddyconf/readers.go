@@ -55,7 +55,7 @@ func TextOrEmpty(d *caddyfile.Dispenser) (string, error) {
 }
 
 // takesOne quotes no argument: each may be a secret.
-const takesOne = " takes one argument; a text with spaces stands in quotes"
+const takesOne = ` takes one argument; a text with spaces stands in "double quotes" or backquotes`
 
 // Word reads one text, which must not be blank.
 func Word(d *caddyfile.Dispenser) (string, error) {
