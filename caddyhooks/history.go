@@ -22,7 +22,7 @@ func readHistory(d *caddyfile.Dispenser) (int, error) {
 	}
 	duration, err := caddy.ParseDuration(text)
 	if err != nil || duration < time.Second || duration%time.Second != 0 {
-		return 0, d.Errf("'%s' is neither off nor a duration of whole seconds", text)
+		return 0, d.Errf("'%s' is neither off nor a duration of whole seconds%s", text, caddyconf.DurationHint(text))
 	}
 	return int(duration / time.Second), nil
 }

@@ -2,6 +2,7 @@ package caddyconf
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -174,10 +175,18 @@ func Duration(least time.Duration) Reader[caddy.Duration] {
 		}
 		duration, err := caddy.ParseDuration(text)
 		if err != nil || duration < least {
-			return 0, d.Errf("'%s' is not a duration of at least %s", text, least)
+			return 0, d.Errf("'%s' is not a duration of at least %s%s", text, least, DurationHint(text))
 		}
 		return caddy.Duration(duration), nil
 	}
+}
+
+// DurationHint ends an error about a text that is not the duration wanted: a number lacks its unit.
+func DurationHint(text string) string {
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil && n > 0 {
+		return fmt.Sprintf("; write %ds", n)
+	}
+	return ", such as 30s"
 }
 
 // Seconds reads a duration of one or more whole seconds.
