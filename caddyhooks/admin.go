@@ -208,6 +208,9 @@ func noEndpoint(*instance, http.ResponseWriter, *http.Request) error {
 			paths = append(paths, "/hooks"+path)
 		}
 	}
+	for path := range globalEndpoints {
+		paths = append(paths, "/hooks"+path)
+	}
 	slices.Sort(paths)
 	return apiError(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -48,7 +49,11 @@ func parseAllowed(texts []string) ([]netip.Prefix, error) {
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(text)
 			if addrErr != nil {
-				return nil, fmt.Errorf("callbacks allow: '%s' is neither an address nor a range such as 10.0.0.0/8", text)
+				hint := ""
+				if strings.EqualFold(text, "localhost") {
+					hint = "; write 127.0.0.1 ::1"
+				}
+				return nil, fmt.Errorf("callbacks allow: '%s' is neither an address nor a range such as 10.0.0.0/8%s", text, hint)
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
