@@ -110,8 +110,10 @@ func parseDeliveryQuery(r *http.Request) (query engine.DeliveryQuery, err error)
 		return query, err
 	}
 	query = engine.DeliveryQuery{
-		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Host: strings.ToLower(params.Get("host")),
-		Cursor: params.Get("cursor"),
+		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Cursor: params.Get("cursor"),
+	}
+	if query.Host, err = parseHost(params.Get("host")); err != nil {
+		return query, err
 	}
 	switch query.Status {
 	case "", engine.Pending, engine.Delivered, engine.Dead:
@@ -120,6 +122,19 @@ func parseDeliveryQuery(r *http.Request) (query engine.DeliveryQuery, err error)
 	}
 	query.Limit, err = parseLimit(params)
 	return query, err
+}
+
+// parseHost reads a host, with or without a port. With a scheme, as logs show hosts, it has a port.
+func parseHost(text string) (string, error) {
+	text = strings.ToLower(text)
+	if !strings.Contains(text, "://") {
+		return text, nil
+	}
+	u, err := url.Parse(text)
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && strings.Trim(text, "/") == u.Scheme+"://"+u.Host {
+		return (&engine.Delivery{Callback: text}).CallbackHost(), nil
+	}
+	return "", apiError(http.StatusBadRequest, "host must be a host, such as example.com or https://example.com:443, without a path")
 }
 
 // checkNotEmpty refuses an empty filter, which would select everything.

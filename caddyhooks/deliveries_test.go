@@ -165,7 +165,7 @@ func TestAllDeliveriesOfAFilterAreSentAgainOrDropped(t *testing.T) {
 	if n := len(s.Deliveries("status=dead&host=127.0.0.1")); n != each {
 		t.Errorf("%d are dead, want %d", n, each)
 	}
-	resp = s.AdminRequest("DELETE", "/hooks/deliveries?status=dead&host="+other.host(), "")
+	resp = s.AdminRequest("DELETE", "/hooks/deliveries?status=dead&host=http://"+other.host(), "") // as in the log
 	if resp.Status != 200 || resp.Body != fmt.Sprintf("{\"dropped\":%d}\n", each) {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
@@ -197,6 +197,8 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel and host`},
 		{"DELETE", "?status=dead&host=", 400, "not be empty"},
 		{"DELETE", "?status=dead&channel=", 400, "not be empty"},
+		{"DELETE", "?status=dead&host=http://", 400, "host must be a host"},
+		{"DELETE", "?status=dead&host=http://example.com/a", 400, "without a path"},
 		{"DELETE", "?status=dead&host=50%off.example", 400, "cannot be read"},
 		{"DELETE", "?status=dead&host=other.example;x", 400, "cannot be read"},
 		{"DELETE", "?status=dead&host=example.com&host=127.0.0.1", 400, "once"},
