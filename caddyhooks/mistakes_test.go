@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"mime/multipart"
 	"net/url"
@@ -225,6 +226,33 @@ func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
 	log = readLog()
 	s.Reload("hooks {\nenabled\n}")
 	wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "hook b", "a setting is probably a mistake")
+}
+
+func TestSavedHookThatTheCaddyfileHidesIsWarnedAbout(t *testing.T) {
+	s := hookstest.NewServer(t)
+	readLog := logFile(t, s)
+	s.Load("hooks\n")
+	for _, name := range []string{"changed", "copied", "other"} {
+		s.AdminRequest("PUT", "/hooks/mappings/"+name, `{"messageTemplate":"saved"}`)
+	}
+	const site = "hooks {\nhook changed {\ntemplate new\n}\nhook copied {\ntemplate saved\n}\n}"
+	const hidden = "hook changed: the saved hook of this name is not used: the Caddyfile has one, too"
+	for _, load := range []func(string){s.Reload, s.Restart} {
+		log := readLog()
+		load(site)
+		wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "a setting is probably a mistake", "the saved hook of this name is not used")
+		if got := fmt.Sprint(s.AdminRequest("GET", "/hooks/settings", "").Field(t, "warnings")); got != "["+hidden+"]" {
+			t.Errorf("got the warnings %s", got)
+		}
+	}
+	// What is sent back has the hook of the Caddyfile, and drops the saved one.
+	mappings, err := json.Marshal(s.AdminRequest("GET", "/hooks/settings", "").Field(t, "mappings"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := s.PatchSettings(`{"mappings":` + string(mappings) + `}`); resp.Status != 200 || strings.Contains(resp.Body, "warnings") {
+		t.Errorf("got %d %s", resp.Status, resp.Body)
+	}
 }
 
 func TestLogIsNotFloodedByWarnings(t *testing.T) {
