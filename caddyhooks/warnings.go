@@ -85,6 +85,9 @@ func (m *Mapping) warnings(w words) []string {
 				orDefault(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
 	}
+	for _, word := range misspeltKeywords(m.ResponseJSONSchema) {
+		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.of("responseJsonSchema"), word, misspelt[word]))
+	}
 	if ignored := m.ignoredWithoutHMAC(); len(ignored) > 0 {
 		found = append(found, fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`,
 			isOrAre(ignored), itOrThem(ignored)))

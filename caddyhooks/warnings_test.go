@@ -96,6 +96,27 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 
+		{
+			name: "a schema with words of its own",
+			settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"type":"object","properties":{"item":{"enum":["typ"],"default":{"min":1}},"types":true},
+				"required":["item"],"items":true,"x-note":"require"}`)}),
+		},
+		{
+			name: "a schema with misspelt keywords",
+			settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"type":"object","require":["a"],
+				"properties":{"a":{"typ":"string"},"b":{"type":"array","items":{"typ":"string","enums":[]}}}}`)}),
+			live: []string{
+				`hook a: responseJsonSchema has "enums", which is no keyword and is ignored: did you mean enum?`,
+				`hook a: responseJsonSchema has "require", which is no keyword and is ignored: did you mean required?`,
+				`hook a: responseJsonSchema has "typ", which is no keyword and is ignored: did you mean type?`,
+			},
+			caddyfile: []string{
+				`hook a: response_schema has "enums", which is no keyword and is ignored: did you mean enum?`,
+				`hook a: response_schema has "require", which is no keyword and is ignored: did you mean required?`,
+				`hook a: response_schema has "typ", which is no keyword and is ignored: did you mean type?`,
+			},
+		},
+
 		{name: "the prefix of SHA-256", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha256="})},
 		{name: "a prefix of no algorithm", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "v0="})},
 		{
