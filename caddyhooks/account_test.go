@@ -203,6 +203,49 @@ func (end *endOfRun) check(t *testing.T, s *hookstest.Server, rn *hookstest.Runn
 	}
 }
 
+// A runner may answer with the request that it got, token and all.
+func TestOperatorsAreShownNoSecretOfARunner(t *testing.T) {
+	token := "the/runner's~token-" + strings.Repeat("x", 100)
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
+		authorization := r.Header.Get("Authorization")
+		_, _ = fmt.Fprintf(w, `{"n":%q,%q:%q}`, authorization, authorization, strings.TrimPrefix(authorization, "Bearer "))
+	})
+	log := filepath.Join(t.TempDir(), "default.log")
+	s := hookstest.NewServer(t)
+	s.Globals = "log {\n output file " + log + "\n}\n"
+	s.Load("hooks {\n enabled\n token " + hookstest.Token + "\n runner http " + rn.URL + " {\n token " + token + "\n }\n}")
+	const schema = `{"properties":{"n":{"const":"x"}},"additionalProperties":{"enum":["y"]}}`
+	resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true,"responseJsonSchema":`+schema+`}`)
+	if resp.Status != 422 {
+		t.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	id := resp.Header.Get("X-Service-Run-Id")
+	line := lineOf(t, log, id)
+	shown := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body
+	logged, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{shown, string(logged)} {
+		for _, secret := range []string{"the/runner", "the~1runner", token[len(token)-20:]} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q is shown: %s", secret, text)
+			}
+		}
+	}
+	if line["last_answer"] != `{"n":"Bearer REDACTED","Bearer REDACTED":"REDACTED"}` {
+		t.Errorf("the last answer is %v", line["last_answer"])
+	}
+	if wrong, _ := line["validation_errors"].([]any); len(wrong) != 2 || !strings.Contains(fmt.Sprint(wrong), "at /Bearer REDACTED…") {
+		t.Errorf("the errors are %v", wrong)
+	}
+
+	// The reply of a run that completes is as the runner wrote it.
+	if run := s.Ended(s.Accept(`{"message":"hello"}`)); !strings.Contains(run.Reply, token) {
+		t.Errorf("the reply is %s", run.Reply)
+	}
+}
+
 // lineOf is the one line about the end of a run.
 func lineOf(t *testing.T, log, id string) (line map[string]any) {
 	t.Helper()

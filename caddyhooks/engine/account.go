@@ -24,6 +24,14 @@ const (
 	maxValidationError  = 256 // of one of them
 )
 
+// redact takes a runner's secrets out of its answer. That comes before bounded, which may cut a secret in two.
+func (a *Account) redact(by Redactor) {
+	a.LastAnswer = by.Redact(a.LastAnswer)
+	for i, text := range a.ValidationErrors {
+		a.ValidationErrors[i] = by.Redact(text)
+	}
+}
+
 // bounded is as much of an account as is kept.
 func (a Account) bounded() Account {
 	a.CancelledBy = oneline.Of(a.CancelledBy, maxCancelledBy)

@@ -13,6 +13,13 @@ type Runner interface {
 	Run(ctx context.Context, turn Turn) (Reply, error)
 }
 
+// A Redactor is a Runner with secrets that its answers may repeat. The engine asks it before it tells operators about an answer
+// that does not match its schema. The reply of a run that completes is for its caller, and stays as it is.
+type Redactor interface {
+	// Redact returns a text of any length without the runner's secrets.
+	Redact(text string) string
+}
+
 // Turn is one call of the runner.
 type Turn struct {
 	RunID  string

@@ -64,6 +64,9 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		outcome.Status, outcome.Failure = Failed, SchemaUnmet
 		outcome.Message = fmt.Sprintf("The agent's answer did not match responseJsonSchema (%d repair attempts were made).", result.Repairs)
 		outcome.Account = Account{Reason: err.Error(), LastAnswer: result.LastAnswer, ValidationErrors: result.Failures}
+		if redactor, ok := config.Runners[config.runnerOf(run)].(Redactor); ok {
+			outcome.Account.redact(redactor)
+		}
 		return outcome, nil
 	}
 	if err != nil {

@@ -2,10 +2,12 @@ package runners
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -58,15 +60,20 @@ func isPage(mediaType string) bool {
 }
 
 // redactor takes the secrets of a runner out of texts that may repeat them: a runner may answer with the request that it got.
-type redactor struct{ secrets *strings.Replacer }
+type redactor struct {
+	secrets []string // in all spellings
+	whole   *strings.Replacer
+}
+
+const redacted = "REDACTED"
 
 // newRedactor knows a token, and the user, the password and the query of a URL.
 func newRedactor(token, address string) redactor {
-	const redacted, shortest = "REDACTED", 8
-	var pairs []string
+	const shortest = 8
+	var secrets []string
 	hide := func(secret string) {
 		if secret != "" {
-			pairs = append(pairs, secret, redacted)
+			secrets = append(secrets, spellings(secret)...)
 		}
 	}
 	hide(token)
@@ -87,17 +94,62 @@ func newRedactor(token, address string) redactor {
 			}
 		}
 	}
-	return redactor{strings.NewReplacer(pairs...)}
+	var pairs []string
+	for _, secret := range secrets {
+		pairs = append(pairs, secret, redacted)
+	}
+	return redactor{secrets, strings.NewReplacer(pairs...)}
+}
+
+// spellings are the ways in which an answer, or an error about its JSON, writes a text.
+func spellings(text string) []string {
+	all := []string{text}
+	add := func(spelling string) {
+		if !slices.Contains(all, spelling) {
+			all = append(all, spelling)
+		}
+	}
+	for _, text := range []string{text, strings.NewReplacer("~", "~0", "/", "~1").Replace(text)} { // the second as in JSON pointers
+		add(text)
+		for _, escapeHTML := range []bool{false, true} {
+			var quoted strings.Builder
+			enc := json.NewEncoder(&quoted)
+			enc.SetEscapeHTML(escapeHTML)
+			if enc.Encode(text) == nil {
+				inner := quoted.String()[1:]
+				add(strings.TrimSuffix(inner, "\"\n"))
+			}
+		}
+	}
+	return all
+}
+
+// redact is a text without secrets, and without the beginning of one where the text was cut: at its end, or at an ellipsis.
+func (r redactor) redact(text string) string {
+	const ellipsis, shortest = "…", 4
+	parts := strings.Split(r.whole.Replace(text), ellipsis)
+	for i, part := range parts {
+		for _, secret := range r.secrets {
+			for n := min(len(secret)-1, len(part)); n >= shortest; n-- {
+				if rest, ok := strings.CutSuffix(part, secret[:n]); ok {
+					part = rest + redacted
+					break
+				}
+			}
+		}
+		parts[i] = part
+	}
+	return strings.Join(parts, ellipsis)
 }
 
 // clean is an error of a turn whose text has no secret.
 func (r redactor) clean(err error) error {
 	var answer *answerError
 	if errors.As(err, &answer) {
-		answer.answer = r.secrets.Replace(answer.answer)
+		answer.answer = r.redact(answer.answer)
 	}
 	text := err.Error()
-	cleaned := r.secrets.Replace(text)
+	cleaned := r.whole.Replace(text)
 	if cleaned == text {
 		return err
 	}

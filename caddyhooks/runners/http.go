@@ -155,6 +155,9 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	return engine.Reply{Text: text}, nil
 }
 
+// Redact hides the token, and the secrets in the URL.
+func (h *HTTP) Redact(text string) string { return h.redactor.redact(text) }
+
 // call is Run with errors that may show a secret.
 func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	var sent atomic.Bool
@@ -326,6 +329,7 @@ func statusError(status int, retryAfter time.Duration, err error) error {
 // Interface guards
 var (
 	_ engine.Runner         = (*HTTP)(nil)
+	_ engine.Redactor       = (*HTTP)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)

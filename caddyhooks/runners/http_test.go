@@ -282,6 +282,26 @@ func TestErrorsShowNoSecret(t *testing.T) {
 	}
 }
 
+func TestSecretsAreHiddenInAllSpellings(t *testing.T) {
+	t.Parallel()
+	h := newHTTP(t, "http://127.0.0.1:1/turns?a=1&key=a-secret-key", `to/ke~n"<7>"`)
+	for text, want := range map[string]string{
+		"":                                 "",
+		"nothing of the kind, to be sure…": "nothing of the kind, to be sure…",
+		`Bearer to/ke~n"<7>" and again to/ke~n"<7>"`: "Bearer REDACTED and again REDACTED",
+		`{"a":"to/ke~n\"<7>\""}`:                     `{"a":"REDACTED"}`,
+		`{"a":"to/ke~n\"\u003c7\u003e\""}`:           `{"a":"REDACTED"}`,
+		`at /to~1ke~0n\"<7>\"/b: is wrong`:           "at /REDACTED/b: is wrong",
+		`is "Bearer to/ke…", at /to~1ke…: a`:         `is "Bearer REDACTED…", at /REDACTED…: a`,
+		"cut at the end: to/ke~n":                    "cut at the end: REDACTED",
+		`/turns?a=1\u0026key=a-secret-key a-sec`:     "/turns?REDACTED REDACTED",
+	} {
+		if got := h.Redact(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestRunnerThatIsNotThere(t *testing.T) {
 	// Not parallel: another test could listen on the port that this one leaves.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
