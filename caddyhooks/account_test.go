@@ -30,13 +30,17 @@ type endOfRun struct {
 
 var endsOfRuns = []endOfRun{
 	{name: "failed", fields: `"message":"fail"`, sync: true, callback: true,
-		line:  map[string]any{"status": "failed", "reason": "the runner answered 500: Traceback (most recent call last):"},
-		admin: map[string]any{"reason": "the runner answered 500: Traceback (most recent call last):"}},
+		line: map[string]any{"status": "failed", "reason": "the runner answered 500: Traceback (most recent call last):",
+			"last_answer": "Traceback (most recent call last):\n  inner words"},
+		admin: map[string]any{"reason": "the runner answered 500: Traceback (most recent call last):",
+			"lastAnswer": "Traceback (most recent call last):\n  inner words"}},
 	{name: "a page", fields: `"message":"page"`, sync: true, callback: true,
 		line: map[string]any{"status": "failed",
-			"reason": "the runner answered 200 with text/html: <title>Log in</title>; it must answer text/plain, application/json or text/event-stream"},
+			"reason":      "the runner answered 200 with text/html: <title>Log in</title>; it must answer text/plain, application/json or text/event-stream",
+			"last_answer": "<title>Log in</title>\n<p>inner words"},
 		admin: map[string]any{
-			"reason": "the runner answered 200 with text/html: <title>Log in</title>; it must answer text/plain, application/json or text/event-stream"}},
+			"reason":     "the runner answered 200 with text/html: <title>Log in</title>; it must answer text/plain, application/json or text/event-stream",
+			"lastAnswer": "<title>Log in</title>\n<p>inner words"}},
 	{name: "unfit", fields: `"message":"first words","responseJsonSchema":{"type":"object","required":["n"]}`, sync: true, callback: true,
 		line: map[string]any{"status": "failed", "repairs": 3.0, "reason": "the answer does not match the schema after 3 repair attempts",
 			"last_answer": `{"m":"last words"}`, "validation_errors": []any{`at the top level: lacks "n", which the schema requires`}},
@@ -208,6 +212,10 @@ func TestOperatorsAreShownNoSecretOfARunner(t *testing.T) {
 	token := "the/runner's~token-" + strings.Repeat("x", 100)
 	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
 		authorization := r.Header.Get("Authorization")
+		if tn.Text("message") == "fail" {
+			http.Error(w, "Traceback:\n  "+authorization, http.StatusInternalServerError)
+			return
+		}
 		_, _ = fmt.Fprintf(w, `{"n":%q,%q:%q}`, authorization, authorization, strings.TrimPrefix(authorization, "Bearer "))
 	})
 	log := filepath.Join(t.TempDir(), "default.log")
@@ -221,7 +229,12 @@ func TestOperatorsAreShownNoSecretOfARunner(t *testing.T) {
 	}
 	id := resp.Header.Get("X-Service-Run-Id")
 	line := lineOf(t, log, id)
-	shown := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body
+	failed := s.Accept(`{"message":"fail"}`)
+	s.Ended(failed)
+	if answer := lineOf(t, log, failed)["last_answer"]; answer != "Traceback:\n  Bearer REDACTED" {
+		t.Errorf("the answer of a failed turn is %v", answer)
+	}
+	shown := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body + s.AdminRequest("GET", "/hooks/runs/"+failed, "").Body
 	logged, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 type Account struct {
 	CancelledBy      string   // who or what cancelled the run
 	Reason           string   // why it did not complete, in a sentence, unless it was cancelled
-	LastAnswer       string   // the beginning of the last answer, if that did not match the schema …
-	ValidationErrors []string // … and why it did not
+	LastAnswer       string   // the beginning of the last answer, if it could not be used and Reason does not show all of it
+	ValidationErrors []string // why it did not match the schema
 }
 
 // How many bytes of an Account there can be, 4 KiB in all.

@@ -31,10 +31,22 @@ var blunt = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply
 	case message == "hang":
 		return hang(ctx, turn)
 	case message == "busy":
-		return engine.Reply{}, &engine.UnavailableError{Busy: true, RetryAfter: time.Hour, Err: errors.New("the runner answered 503: go away")}
+		return engine.Reply{}, &engine.UnavailableError{Busy: true, RetryAfter: time.Hour, Err: wordyError("go away\nor wait")}
+	case message == "wordy":
+		return engine.Reply{}, fmt.Errorf("reading: %w", wordyError("Traceback:\n"+strings.Repeat("é", 4000)))
 	}
 	return engine.Reply{}, errors.New(message)
 })
+
+// wordyError is about an answer of several lines.
+type wordyError string
+
+func (e wordyError) Error() string {
+	line, _, _ := strings.Cut(string(e), "\n")
+	return "the runner answered: " + line
+}
+
+func (e wordyError) Answer() string { return string(e) }
 
 // TestOperatorsAreToldHowARunEnded looks at each way in which a run ends: at the line in the log, and at the record.
 func TestOperatorsAreToldHowARunEnded(t *testing.T) {
@@ -64,7 +76,9 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 		"without a runner": {message: "answer hello", change: func(run *engine.Run) { run.Runner = "old" },
 			want: map[string]any{"status": "failed", "reason": `there is no runner "old" any more`}},
 		"refused": {message: "busy", change: func(run *engine.Run) { run.Sync = true },
-			want: map[string]any{"status": "failed", "reason": "the runner answered 503: go away"}},
+			want: map[string]any{"status": "failed", "reason": "the runner answered: go away", "last_answer": "go away\nor wait"}},
+		"failed with many words": {message: "wordy", want: map[string]any{"status": "failed", "reason": "reading: the runner answered: Traceback:",
+			"last_answer": "Traceback:\n" + strings.Repeat("é", 889) + "…"}},
 		"timed out": {message: "hang", then: func(*testing.T, *engine.Engine, *engine.Run) { time.Sleep(time.Hour) },
 			want: map[string]any{"status": "timed_out", "took": time.Minute, "reason": "the runner did not answer within the 1m0s that the run had"}},
 		"cancelled while it ran": {message: "hang", then: cancel,

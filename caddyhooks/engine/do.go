@@ -55,7 +55,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			return outcome, nil
 		case <-away:
 			// The runner went away. If the run is with it just now, it will say so itself.
-			_ = e.withdraw(run, unavailableOutcome(0, "the runner is away: it did not take on the last turns"))
+			_ = e.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is away: it did not take on the last turns"}))
 			away, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up

@@ -339,9 +339,9 @@ func expired(run *Run) Outcome {
 		Account: Account{Reason: fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)}}
 }
 
-func unavailableOutcome(retryAfter time.Duration, reason string) Outcome {
+func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {
 	return Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(retryAfter, 5*time.Second),
-		Message: "The agent is not available right now; try again later.", Account: Account{Reason: reason}}
+		Message: "The agent is not available right now; try again later.", Account: account}
 }
 
 func stoppedOutcome() Outcome {

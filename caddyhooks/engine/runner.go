@@ -81,6 +81,14 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return e.Err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// An AnswerError is an error that a Runner may return, wrapped or not, about an answer that cannot be used.
+type AnswerError interface {
+	error
+
+	// Answer is the beginning of that answer, without secrets, for operators. It is "" if the text of the error says it all.
+	Answer() string
+}
+
 // AwayError says that a runner has not taken on the last turns, and is not asked at the moment.
 type AwayError struct{ RetryAfter time.Duration }
 

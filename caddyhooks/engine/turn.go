@@ -83,10 +83,14 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	var gone *RunnerGoneError
 	var cancelled *cancelledError
 	reason := Account{Reason: err.Error()}
+	var answer AnswerError
+	if errors.As(err, &answer) {
+		reason.LastAnswer = answer.Answer()
+	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable):
 		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds())),
-			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err)}}
+			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err), LastAnswer: reason.LastAnswer}}
 	case errors.Is(cause, errTimedOut):
 		outcome = timedOut(run)
 		if before.Repairs > 0 {
@@ -97,7 +101,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	case errors.Is(cause, ErrStopping):
 		outcome, err = stoppedOutcome(), ErrStopping
 	case errors.As(err, &unavailable):
-		outcome = unavailableOutcome(unavailable.RetryAfter, err.Error())
+		outcome = unavailableOutcome(unavailable.RetryAfter, reason)
 	case errors.As(err, &gone):
 		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.", Account: reason}
 	default:

@@ -32,6 +32,16 @@ func (e *answerError) Error() string {
 	return text
 }
 
+// Answer is the beginning of the answer if there is more to it than Error shows.
+func (e *answerError) Answer() string {
+	const longestEscape = 4 // \x1b for one byte
+	answer := strings.TrimSpace(e.answer)
+	if oneline.Of(answer, longestEscape*len(answer)) == oneline.First(answer, maxAnswerLine) {
+		return ""
+	}
+	return answer
+}
+
 const (
 	maxAnswerLine      = 256
 	maxAnswerBeginning = 4 << 10

@@ -207,7 +207,7 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 		text, err = readText(resp.Body)
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the runner's answer: %w", err)
+		return "", readingError(err)
 	}
 	return text, nil
 }
@@ -257,6 +257,17 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 		req.Header.Set("Traceparent", turn.TraceParent)
 	}
 	return req, nil
+}
+
+// readingError is an error of reading an answer, with the step in its text.
+func readingError(err error) error {
+	const step = "reading the runner's answer: "
+	var answer *answerError
+	if errors.As(err, &answer) { // which is redacted later, and must not be part of another text before
+		answer.problem = step + answer.problem
+		return answer
+	}
+	return fmt.Errorf(step+"%w", err)
 }
 
 var errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
@@ -330,6 +341,7 @@ func statusError(status int, retryAfter time.Duration, err error) error {
 var (
 	_ engine.Runner         = (*HTTP)(nil)
 	_ engine.Redactor       = (*HTTP)(nil)
+	_ engine.AnswerError    = (*answerError)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)

@@ -282,6 +282,42 @@ func TestErrorsShowNoSecret(t *testing.T) {
 	}
 }
 
+// The first line of an answer is in the text of an error. All of an answer is kept if it has more.
+func TestAnswersAreKeptThatSayMoreThanALine(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxAnswerLine+1)
+	for _, tc := range []struct {
+		status                  int
+		contentType, body, want string
+	}{
+		{500, "text/plain", "", ""},
+		{500, "text/plain", "\n one line\t\x1b\n\n", ""},
+		{500, "text/plain", "Traceback:\n  File 1\n", "Traceback:\n  File 1"},
+		{500, "text/plain", long, long},
+		{500, "text/plain", strings.Repeat("y\n", 1<<20), strings.TrimSpace(strings.Repeat("y\n", maxAnswerBeginning/2))},
+		{503, "text/plain", "busy:\nBearer runner-token", "busy:\nBearer REDACTED"},
+		{500, "text/plain", strings.Repeat("runner-token\n", 1000), strings.Repeat("REDACTED\n", maxAnswerBeginning/13) + "r"},
+		{200, "text/html", "<p>\n<form>", "<p>\n<form>"},
+		{200, "application/json", "{\n\"answer\":\"runner-token\"}", "{\n\"answer\":\"REDACTED\"}"},
+		{200, "application/json", `{"answer":"runner-token"}`, ""},
+		{200, "text/event-stream", "event: error\ndata: runner-token\ndata: no credit\n\n", "REDACTED\nno credit"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", tc.contentType)
+			w.WriteHeader(tc.status)
+			_, _ = io.WriteString(w, tc.body)
+		}))
+		_, err := newHTTP(t, server.URL, "runner-token").Run(t.Context(), exampleTurn())
+		server.Close()
+		var answer engine.AnswerError
+		if !errors.As(err, &answer) || strings.Contains(err.Error(), "runner-token") {
+			t.Errorf("%d %.50q: got %v", tc.status, tc.body, err)
+		} else if got := answer.Answer(); got != tc.want {
+			t.Errorf("%d %.50q: kept is %q, want %q", tc.status, tc.body, got, tc.want)
+		}
+	}
+}
+
 func TestSecretsAreHiddenInAllSpellings(t *testing.T) {
 	t.Parallel()
 	h := newHTTP(t, "http://127.0.0.1:1/turns?a=1&key=a-secret-key", `to/ke~n"<7>"`)
