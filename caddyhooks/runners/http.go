@@ -180,6 +180,9 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 		if !sent.Load() { // whatever the reason, the runner cannot have begun
 			return "", &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
 		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return "", errNoAnswer
+		}
 		return "", fmt.Errorf("calling the runner: %w", err)
 	}
 	defer resp.Body.Close()
@@ -189,7 +192,7 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 		refused.problem += " with " + form
 	}
 	if resp.StatusCode != http.StatusOK {
-		refused.answer = beginningOf(resp)
+		refused.answer, refused.hint = beginningOf(resp), statusHint(resp.StatusCode)
 		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
 	if isPage(form) {
@@ -262,6 +265,9 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 // readingError is an error of reading an answer, with the step in its text.
 func readingError(err error) error {
 	const step = "reading the runner's answer: "
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errCutAnswer
+	}
 	var answer *answerError
 	if errors.As(err, &answer) { // which is redacted later, and must not be part of another text before
 		answer.problem = step + answer.problem
@@ -270,7 +276,11 @@ func readingError(err error) error {
 	return fmt.Errorf(step+"%w", err)
 }
 
-var errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
+var (
+	errNoAnswer      = errors.New("the runner closed the connection without an answer")
+	errCutAnswer     = errors.New("the runner's answer broke off")
+	errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
+)
 
 // readBounded reads an answer into memory that is at most twice what has arrived.
 func readBounded(r io.Reader, limit int) ([]byte, error) {
@@ -335,6 +345,18 @@ func statusError(status int, retryAfter time.Duration, err error) error {
 		return &engine.UnavailableError{Busy: true, RetryAfter: retryAfter, Err: err}
 	}
 	return err
+}
+
+// statusHint says what is wrong with a status that is not an error by itself.
+func statusHint(status int) string {
+	switch status / 100 {
+	case 1, 2:
+		return "it must answer 200"
+	case 3:
+		return "it must answer 200, and redirects are not followed"
+	default:
+		return ""
+	}
 }
 
 // Interface guards

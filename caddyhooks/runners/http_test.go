@@ -198,8 +198,9 @@ func TestStatusesOfTheRunner(t *testing.T) {
 			w.WriteHeader(tc.status)
 			_, _ = io.WriteString(w, "\n Traceback (most recent\tcall last):\x1b\n  File 1")
 		})
+		hint := map[int]string{201: "; it must answer 200", 301: "; it must answer 200, and redirects are not followed"}[tc.status]
 		var unavailable *engine.UnavailableError
-		if err == nil || err.Error() != fmt.Sprintf(`the runner answered %d: Traceback (most recent\tcall last):\x1b`, tc.status) {
+		if err == nil || err.Error() != fmt.Sprintf(`the runner answered %d: Traceback (most recent\tcall last):\x1b%s`, tc.status, hint) {
 			t.Errorf("status %d: got error %v", tc.status, err)
 		} else if busy := errors.As(err, &unavailable) && unavailable.Busy; busy != tc.busy {
 			t.Errorf("status %d: busy is %v", tc.status, busy)
@@ -211,7 +212,10 @@ func TestStatusesOfTheRunner(t *testing.T) {
 
 func TestAnswersWithoutWords(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]string{204: "the runner answered 204", 500: "the runner answered 500"} {
+	for status, want := range map[int]string{
+		204: "the runner answered 204; it must answer 200", 302: "the runner answered 302; it must answer 200, and redirects are not followed",
+		500: "the runner answered 500",
+	} {
 		if _, err := runAgainst(t, func(w http.ResponseWriter) { w.WriteHeader(status) }); err == nil || err.Error() != want {
 			t.Errorf("status %d: got error %v", status, err)
 		}
@@ -278,6 +282,32 @@ func TestErrorsShowNoSecret(t *testing.T) {
 					t.Errorf("%s, status %s: got %#v", host, status, err)
 				}
 			}
+		}
+	}
+}
+
+func TestConnectionsThatAreClosedEarly(t *testing.T) {
+	t.Parallel()
+	const none, cut = "the runner closed the connection without an answer", "the runner's answer broke off"
+	for answer, want := range map[string]string{
+		"":                  none,
+		"HTTP/1.1 200 OK\r": none,
+		"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n":                                                                  none,
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhel":                                                                  cut,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{":                                  cut,
+		"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nevent: delta\ndata": cut,
+	} {
+		_, err := runAgainst(t, func(w http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.Close()
+		})
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: got %v", answer, err)
 		}
 	}
 }
