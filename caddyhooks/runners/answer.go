@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -92,10 +93,13 @@ func newRedactor(token, address string) redactor {
 			hide(u.User.String())
 			hide(base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password)))
 			hide(password)
-		} else {
-			hide(u.User.Username())
+		} else if name := u.User.Username(); len(name) >= shortest {
+			hide(name)
+			hide(base64.StdEncoding.EncodeToString([]byte(name + ":")))
 		}
-		hide(u.RawQuery)
+		if len(u.RawQuery) >= shortest {
+			hide(u.RawQuery)
+		}
 		for _, values := range u.Query() {
 			for _, value := range values {
 				if len(value) >= shortest { // a short one is no secret, and may be part of any word
@@ -131,6 +135,11 @@ func spellings(text string) []string {
 			}
 		}
 	}
+	add(strings.ReplaceAll(text, "/", `\/`)) // as PHP writes JSON
+	add(url.QueryEscape(text))
+	add(url.PathEscape(text))
+	add(html.EscapeString(text))
+	add(strings.ReplaceAll(html.EscapeString(text), "+", "&#43;"))
 	return all
 }
 

@@ -231,6 +231,22 @@ func TestAnswersWithoutWords(t *testing.T) {
 }
 
 // A runner that repeats what it was sent must not bring a secret into the log.
+func TestSecretsAreFoundInOtherSpellings(t *testing.T) {
+	t.Parallel()
+	const token, user = "ab/cdEFGH12345678+xyz==", "sk-live-0123456789"
+	for _, c := range []struct{ address, answer, want string }{
+		{"http://127.0.0.1/", `{"authorization":"Bearer ab\/cdEFGH12345678+xyz=="}`, `{"authorization":"Bearer REDACTED"}`},
+		{"http://127.0.0.1/", "Bearer%20ab%2FcdEFGH12345678%2Bxyz%3D%3D", "Bearer%20REDACTED"},
+		{"http://127.0.0.1/", "<p>ab/cdEFGH12345678&#43;xyz==</p>", "<p>REDACTED</p>"},
+		{"http://" + user + "@127.0.0.1/", "Basic c2stbGl2ZS0wMTIzNDU2Nzg5Og==", "Basic REDACTED"},
+		{"http://e@127.0.0.1/?v", "the server is over capacity", "the server is over capacity"},
+	} {
+		if got := newRedactor(token, c.address).redact(c.answer); got != c.want {
+			t.Errorf("%s becomes %s", c.answer, got)
+		}
+	}
+}
+
 func TestErrorsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	secrets := []string{"runner-token", "p%40ssword", "p@ssword", "c3lzdGVtOnBAc3N3b3Jk", "key=s3cr3t+key", "s3cr3t key", "system:p"}
