@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
 // dispatch starts a worker for every run that can be claimed, as long as there are workers left.
@@ -310,13 +312,18 @@ func (e *Engine) conclude(run *Run, end End, how ending) {
 // fields tell operators about a run that has ended, and nothing of what it was told.
 func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	account := &outcome.Account
+	answer := ""
+	if outcome.Failure == SchemaUnmet { // of other answers the reason has the first line
+		answer = oneline.Of(account.LastAnswer, maxLastAnswer)
+	}
 	fields := []zap.Field{
-		zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", run.Name), zap.String("chat", run.ChatID),
+		zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", oneline.Of(run.Name, maxLabel)),
+		zap.String("chat", oneline.Of(run.ChatID, maxLabel)),
 		zap.String("action", string(run.Action)), zap.String("client", run.Client), zap.String("status", string(outcome.Status)),
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
 	}
 	for _, optional := range []struct{ name, text string }{
-		{"key_header", run.KeyHeader}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", account.LastAnswer},
+		{"key_header", run.KeyHeader}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {
 		if optional.text != "" {
 			fields = append(fields, zap.String(optional.name, optional.text))
@@ -331,6 +338,9 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	}
 	return fields
 }
+
+// maxLabel bounds names and chats in the log. They come from callers.
+const maxLabel = 512
 
 // attemptsOf is how often a run was started that has ended, 0 if the store does not tell.
 func (e *Engine) attemptsOf(run *Run) int {
