@@ -274,6 +274,48 @@ var variablePart = regexp.MustCompile(`…|: |"[^"]*"|\b\d\S*|\bX-[\w-]+|text/ht
 // The messages and reasons in the tables of the README are those of the program.
 func TestTroubleshootingQuotesTheProgram(t *testing.T) {
 	t.Parallel()
+	program := sourceOfProgram(t)
+	found := 0
+	for section, column := range map[string]int{"By status code": 1, "Refused requests": 1, "Failed runs": 0} {
+		for _, row := range tableRows(t, section) {
+			for _, part := range variablePart.Split(row[column], -1) {
+				found++
+				if !strings.Contains(program, strings.TrimSpace(part)) {
+					t.Errorf("%s: the program does not say %q", section, part)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("found only %d parts of messages", found)
+	}
+}
+
+// The program writes the lines of the log that the README explains.
+func TestDocumentedLogLinesAreWritten(t *testing.T) {
+	t.Parallel()
+	program := sourceOfProgram(t)
+	found := 0
+	for _, row := range tableRows(t, "Logs") {
+		for _, line := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[0], -1) {
+			found++
+			begin, whole := `"`+line[1], `"`
+			if before, cut := strings.CutSuffix(begin, "…"); cut {
+				begin, whole = before, ""
+			}
+			if !strings.Contains(program, begin+whole) {
+				t.Errorf("the program does not log %q", line[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("found only %d lines", found)
+	}
+}
+
+// sourceOfProgram is the source of the program, without its tests.
+func sourceOfProgram(t *testing.T) string {
+	t.Helper()
 	var program strings.Builder
 	err := filepath.WalkDir(filepath.Join(root, "caddyhooks"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -286,20 +328,7 @@ func TestTroubleshootingQuotesTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	for section, column := range map[string]int{"By status code": 1, "Refused requests": 1, "Failed runs": 0} {
-		for _, row := range tableRows(t, section) {
-			for _, part := range variablePart.Split(row[column], -1) {
-				found++
-				if !strings.Contains(program.String(), strings.TrimSpace(part)) {
-					t.Errorf("%s: the program does not say %q", section, part)
-				}
-			}
-		}
-	}
-	if found < 20 {
-		t.Errorf("found only %d parts of messages", found)
-	}
+	return program.String()
 }
 
 // tableRows are the cells of the first table in a section of the README, without its head.
