@@ -52,13 +52,22 @@ var endsOfRuns = []endOfRun{
 		admin: map[string]any{"cancelledBy": "the caller, who hung up"}},
 	{name: "cancelled by the run API", fields: `"message":"hold"`, callback: true,
 		act: func(s *hookstest.Server, id string) {
-			s.Post(hookstest.RunPath(id)+"/cancel", "", "X-Forwarded-For", "198.51.100.8").Shown(s.T)
+			answer := s.Post(hookstest.RunPath(id)+"/cancel", "", "X-Forwarded-For", "198.51.100.8")
+			answer.Shown(s.T)
+			if strings.Contains(answer.Body, "hold") || strings.Contains(answer.Body, "198.51.100.8") {
+				s.T.Errorf("the answer to a caller is %s", answer.Body)
+			}
 		},
 		line:  map[string]any{"status": "cancelled", "cancelled_by": "the run API, from 198.51.100.8"},
 		admin: map[string]any{"cancelledBy": "the run API, from 198.51.100.8"}},
 	{name: "cancelled by the admin API", fields: `"message":"hold"`, callback: true,
 		act: func(s *hookstest.Server, id string) {
-			s.AdminRequest("POST", "/hooks/runs/"+id+"/cancel", "").Shown(s.T)
+			answer := s.AdminRequest("POST", "/hooks/runs/"+id+"/cancel", "")
+			for field, want := range map[string]string{"client": "203.0.113.9", "message": "hold", "cancelledBy": "the admin API, from 127.0.0.1"} {
+				if got := answer.Field(s.T, field); got != want {
+					s.T.Errorf("the answer to the operator has %s %v, want %q", field, got, want)
+				}
+			}
 		},
 		line:  map[string]any{"status": "cancelled", "cancelled_by": "the admin API, from 127.0.0.1"},
 		admin: map[string]any{"cancelledBy": "the admin API, from 127.0.0.1"}},

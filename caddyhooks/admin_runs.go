@@ -97,14 +97,14 @@ func newRunDetails(r *engine.Record) runDetails {
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	status, run, err := in.cancelRun(r.Context(), id, callerOf("the admin API", adminAddress(r)))
+	status, record, err := in.cancelRun(r.Context(), id, callerOf("the admin API", adminAddress(r)))
 	if err != nil {
 		return adminRunError(id, err)
 	}
-	return writeAdminJSON(w, status, run)
+	return writeAdminJSON(w, status, newRunDetails(record))
 }
 
-// adminRunError is an error of findRun or cancelRun in Caddy's admin shape.
+// adminRunError is an error of finding or cancelling a run, in Caddy's admin shape.
 func adminRunError(id string, err error) error {
 	var ended *runEndedError
 	switch {

@@ -60,28 +60,19 @@ func jsonTime(t time.Time) *time.Time {
 	return &t
 }
 
-// findRun returns a run as both APIs show it. It waits for the end of the run for up to the given time.
-func (in *instance) findRun(ctx context.Context, id string, wait time.Duration) (runJSON, error) {
-	record, err := in.service.engine.Find(ctx, id, wait)
-	if err != nil {
-		return runJSON{}, err
-	}
-	return newRunJSON(record), nil
-}
-
 // cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has
 // not stopped yet. A run that ended otherwise before is a runEndedError. by is for operators.
-func (in *instance) cancelRun(ctx context.Context, id, by string) (status int, run runJSON, err error) {
-	record, err := in.service.engine.Cancel(ctx, id, by)
+func (in *instance) cancelRun(ctx context.Context, id, by string) (status int, record *engine.Record, err error) {
+	record, err = in.service.engine.Cancel(ctx, id, by)
 	switch {
 	case err != nil:
-		return 0, runJSON{}, err
+		return 0, nil, err
 	case record.Status == engine.Cancelled:
-		return http.StatusOK, newRunJSON(record), nil
+		return http.StatusOK, record, nil
 	case record.Status.Ended():
-		return 0, runJSON{}, &runEndedError{record.Status}
+		return 0, nil, &runEndedError{record.Status}
 	default:
-		return http.StatusAccepted, newRunJSON(record), nil
+		return http.StatusAccepted, record, nil
 	}
 }
 
@@ -123,25 +114,25 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		return err
 	}
 	status := http.StatusOK
-	var run runJSON
+	var record *engine.Record
 	var err error
 	if cancel {
-		status, run, err = in.cancelRun(r.Context(), id, callerOf("the run API", clientAddress(r)))
+		status, record, err = in.cancelRun(r.Context(), id, callerOf("the run API", clientAddress(r)))
 	} else {
 		var wait time.Duration
 		if wait, err = parseWait(r.URL.Query().Get("wait")); err != nil {
 			return err
 		}
-		run, err = in.findRun(r.Context(), id, wait)
+		record, err = in.service.engine.Find(r.Context(), id, wait)
 	}
 	if err != nil {
 		return in.runError(err)
 	}
-	writeJSON(w, status, run)
+	writeJSON(w, status, newRunJSON(record))
 	return nil
 }
 
-// runError is an error of findRun or cancelRun in the shape of the run API.
+// runError is an error of finding or cancelling a run, in the shape of the run API.
 func (in *instance) runError(err error) error {
 	var ended *runEndedError
 	switch {
