@@ -57,6 +57,12 @@ func TestARunThatFailedIsRunAgain(t *testing.T) {
 			if run := lookUp(t, s, second); run.AgainOf != id || run.AgainAs != "" {
 				t.Errorf("the new run is %q again", run.AgainOf)
 			}
+			if list := s.AdminRequest("GET", "/hooks/runs", "").Body; strings.Count(list, `"againOf"`) != 1 || !strings.Contains(list, `"againOf":"`+id+`"`) {
+				t.Errorf("the list is %s", list)
+			}
+			if run := s.Run(second); strings.Contains(run.Body, "again") {
+				t.Errorf("callers see %s", run.Body)
+			}
 			turn := rn.Next()
 			for _, field := range []string{"runId"} {
 				delete(first.Body, field)

@@ -46,10 +46,11 @@ type runSummary struct {
 	Client      string `json:"client,omitempty"`
 	CancelledBy string `json:"cancelledBy,omitempty"`
 	Reason      string `json:"reason,omitempty"`
+	AgainOf     string `json:"againOf,omitempty"`
 }
 
 func newRunSummary(r *engine.Record) runSummary {
-	summary := runSummary{newRunJSON(r), r.Run.Client, r.Outcome.Account.CancelledBy, r.Outcome.Account.Reason}
+	summary := runSummary{newRunJSON(r), r.Run.Client, r.Outcome.Account.CancelledBy, r.Outcome.Account.Reason, r.Run.AgainOf}
 	summary.Reply = nil
 	return summary
 }

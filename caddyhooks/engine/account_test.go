@@ -71,6 +71,8 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 		"with a key": {message: "answer hello", change: func(run *engine.Run) {
 			run.Key, run.KeyHeader = &engine.Key{}, "Webhook-Id"
 		}, want: map[string]any{"status": "completed", "key_header": "Webhook-Id"}},
+		"run again": {message: "answer hello", change: func(run *engine.Run) { run.AgainOf = "an earlier run" },
+			want: map[string]any{"status": "completed", "again_of": "an earlier run"}},
 		"failed": {message: "status 500:\n\x1b[31m" + strings.Repeat("é", 1000), want: map[string]any{"status": "failed",
 			"reason": `status 500:\n\x1b[31m` + strings.Repeat("é", 244) + "…"}},
 		"without a runner": {message: "answer hello", change: func(run *engine.Run) { run.Runner = "old" },
@@ -143,7 +145,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 				record := find(t, e, run.ID)
 				account := record.Outcome.Account
 				got := map[string]any{"attempts": int64(record.Attempts), "client": record.Run.Client}
-				for field, text := range map[string]string{"key_header": record.Run.KeyHeader, "cancelled_by": account.CancelledBy, "reason": account.Reason, "last_answer": account.LastAnswer} {
+				for field, text := range map[string]string{"key_header": record.Run.KeyHeader, "again_of": record.Run.AgainOf, "cancelled_by": account.CancelledBy, "reason": account.Reason, "last_answer": account.LastAnswer} {
 					if text != "" {
 						got[field] = text
 					}

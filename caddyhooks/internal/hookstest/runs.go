@@ -120,6 +120,7 @@ type listedRun struct {
 	Client      string `json:"client"`
 	CancelledBy string `json:"cancelledBy"`
 	Reason      string `json:"reason"`
+	AgainOf     string `json:"againOf"`
 }
 
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.
