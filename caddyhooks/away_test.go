@@ -51,6 +51,12 @@ func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 	}
 	if r := s.Ended(id); r.Status != "expired" || r.Attempts != 0 || !strings.Contains(r.ErrorMessage, "queue time") {
 		t.Errorf("the run is %s", r.Body)
+	} else if strings.Contains(r.Body, "reaching the runner") || strings.Contains(got.Body, "reaching the runner") {
+		t.Errorf("callers are told of the runner: %s, %s", r.Body, got.Body)
+	}
+	const reason = "no runner took the run on within its queue time of 1s: reaching the runner: "
+	if told, _ := s.AdminRequest("GET", "/hooks/runs/"+id, "").Field(t, "reason").(string); !strings.HasPrefix(told, reason) {
+		t.Errorf("operators are told %q", told)
 	}
 	hookstest.Eventually(t, "the wake expires too", func() bool {
 		ids, _ := s.Listed("?status=expired")

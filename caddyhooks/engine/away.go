@@ -54,7 +54,8 @@ type awayRunner struct {
 	retryAt  time.Time     // … and the end of this one
 	probing  uint64        // the probe that is under way, counted from 1
 	reopened chan struct{} // closed when a pause begins
-	reason   string
+	reason   string        // for callers
+	cause    string        // of the last failure, for operators
 }
 
 // get returns what is known about a runner. It is called under the lock.
@@ -72,7 +73,7 @@ func (a *awayRunners) get(name string) *awayRunner {
 
 // failed notes a turn that a runner did not take on. began is when the turn was tried. It reports whether the runner's runs
 // are left alone from now on, and were not before.
-func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter time.Duration) (opened bool) {
+func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time) (opened bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -81,7 +82,7 @@ func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter ti
 		r.since = now
 	}
 	r.failures++
-	r.reason = reason
+	r.reason, r.cause = waitingFor(err), err.Error()
 	if r.failures < failuresToOpen {
 		return false
 	}
@@ -91,7 +92,7 @@ func (a *awayRunners) failed(name, reason string, began time.Time, retryAfter ti
 	opened = !r.open
 	r.open, r.opened, r.probing = true, now, 0
 	r.pauses++
-	r.retryAt = now.Add(pauseBefore(r.pauses, retryAfter, rand.Float64))
+	r.retryAt = now.Add(pauseBefore(r.pauses, err.RetryAfter, rand.Float64))
 	close(r.reopened)
 	r.reopened = make(chan struct{})
 	return opened
@@ -197,6 +198,16 @@ func (a *awayRunners) reasonFor(name string) string {
 	return ""
 }
 
+// causeFor is why the last turn of a runner was not taken on, "" if it was.
+func (a *awayRunners) causeFor(name string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.known[name]; r != nil && r.failures > 0 {
+		return r.cause
+	}
+	return ""
+}
+
 // reset forgets all that is known, since there are other runners now.
 func (a *awayRunners) reset() {
 	a.mu.Lock()
@@ -281,7 +292,7 @@ func (e *Engine) runnerTookOn(name string) {
 
 // runnerRefused notes that a runner did not take on a turn.
 func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
-	if e.away.failed(name, waitingFor(err), start, err.RetryAfter) {
+	if e.away.failed(name, err, start) {
 		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
 	} else {
 		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))

@@ -470,6 +470,10 @@ func TestRunsExpireThatNobodyTookOn(t *testing.T) {
 		if got, _ := statuses.Load(behind.ID); got != want {
 			t.Errorf("its callback is %q, want %q", got, want)
 		}
+		want = "no runner took the run on within its queue time of 30s: connection refused at 10.1.2.3"
+		if got := found(t, e, behind).Outcome.Account.Reason; got != want {
+			t.Errorf("operators are told %q, want %q", got, want)
+		}
 		time.Sleep(time.Minute)
 		if record := found(t, e, short); record.Status != engine.Expired {
 			t.Errorf("the run with a short time is %+v", record)
@@ -481,6 +485,8 @@ func TestRunsExpireThatNobodyTookOn(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		if record := found(t, e, waits); record.Status != engine.Expired {
 			t.Errorf("the run that waited for a worker is %+v", record)
+		} else if got := record.Outcome.Account.Reason; got != "no runner took the run on within its queue time of 1m0s" {
+			t.Errorf("operators are told %q, though the runner was back", got)
 		}
 		time.Sleep(time.Hour)
 		if record := found(t, e, long); record.Status != engine.Completed {

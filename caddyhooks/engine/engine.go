@@ -333,10 +333,14 @@ func waitedOut(run *Run) Outcome {
 }
 
 // expired is the end of a run that no runner took on in time.
-func expired(run *Run) Outcome {
+func (e *Engine) expired(run *Run) Outcome {
+	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
+	if cause := e.away.causeFor(e.config.Load().runnerOf(run)); cause != "" {
+		reason += ": " + cause
+	}
 	return Outcome{Status: Expired,
 		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),
-		Account: Account{Reason: fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)}}
+		Account: Account{Reason: reason}}
 }
 
 func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {

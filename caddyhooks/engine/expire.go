@@ -49,7 +49,7 @@ func (e *Engine) expireOverdue() (wait time.Duration) {
 		return expireEvery
 	}
 	for _, run := range runs {
-		if err := e.withdraw(run, expired(run)); err != nil && !errors.Is(err, ErrClaimLost) {
+		if err := e.withdraw(run, e.expired(run)); err != nil && !errors.Is(err, ErrClaimLost) {
 			return time.Second // the store is in the log
 		}
 	}

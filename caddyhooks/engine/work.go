@@ -122,7 +122,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return nil
 	}
 
-	outcome, hopeless := hopelessOutcome(config, claim)
+	outcome, hopeless := e.hopelessOutcome(config, claim)
 	var err error
 	if !hopeless {
 		outcome, err = e.attempt(ctx, config, claim, deadline)
@@ -226,14 +226,14 @@ func (e *Engine) finish(turn *turnUnderWay) {
 }
 
 // hopelessOutcome is the end of a run that must not be started again after the process died.
-func hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bool) {
+func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bool) {
 	run := claim.Run
 	switch {
 	case run.Sync && !claim.Awaited && !run.hasDeliveries():
 		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",
 			Account: Account{Reason: "the service was restarted before the run ended, and its caller is gone"}}, true
 	case claim.overdue():
-		return expired(run), true
+		return e.expired(run), true
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
 		return Outcome{Status: Failed, Failure: Interrupted,
 			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts),
