@@ -9,8 +9,8 @@ import (
 // misspelt are words that are no keywords of JSON Schema, which ignores them, and the keywords that were probably meant.
 var misspelt = map[string]string{
 	"typ": "type", "types": "type", "Type": "type",
-	"property": "properties", "propertys": "properties", "propeties": "properties", "Properties": "properties",
-	"require": "required", "requires": "required", "requried": "required", "Required": "required",
+	"property": "properties", "propertys": "properties", "Properties": "properties",
+	"require": "required", "requires": "required", "Required": "required",
 	"item": "items", "Items": "items",
 	"enums": "enum", "Enum": "enum",
 	"additionalproperties": "additionalProperties", "additionalProperty": "additionalProperties", "additional_properties": "additionalProperties",
