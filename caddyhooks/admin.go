@@ -252,7 +252,7 @@ func listError(err error) error {
 	return err
 }
 
-// maxPage bounds the runs or deliveries on one page.
+// maxPage bounds the items on one page.
 const maxPage = 1000
 
 func parseLimit(params url.Values) (int, error) {

@@ -52,8 +52,8 @@ func (in *instance) listRefused(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hook, any := params.Get("hook"), !params.Has("hook")
-	refused := in.refused.list(func(kind refusedKind) bool { return any || kind.hook == hook }, limit)
+	hook, all := params.Get("hook"), !params.Has("hook")
+	refused := in.refused.list(func(kind refusedKind) bool { return all || kind.hook == hook }, limit)
 	return writeAdminJSON(w, http.StatusOK, struct {
 		Refused []refusedJSON `json:"refused"`
 	}{showAll(refused, newRefusedJSON)})

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// running has the instances that are started, for the admin API and the access log. During a reload there are two instances with the same name.
+// running has the instances that are started, for the admin API and the access log. During a reload there are two instances
+// with the same name.
 var running instanceList
 
 type instanceList struct {

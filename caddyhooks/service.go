@@ -185,7 +185,8 @@ func (s *service) problem(p part) string {
 }
 
 // change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
-// in the list of changes. If the result is refused, nothing changes. If another node changes the settings at the same time, edit is called again, with the newer ones.
+// in the list of changes. If the result is refused, nothing changes. If another node changes the settings at the same time,
+// edit is called again, with the newer ones.
 func (s *service) change(from origin, edit func(in *instance, live *Settings) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func (w warning) String() string { return w.part.String() + ": " + w.text }
 // Caddyfile for what is pinned, those of JSON for the rest. tokens are the resolved tokens.
 func warningsAbout(s, pinned *Settings, tokens []string) []warning {
 	var found []warning
-	origin := func(setting string) words {
+	wordsOf := func(setting string) words {
 		if findSetting(setting).isSet(pinned) {
 			return caddyfileWords
 		}
@@ -34,7 +34,7 @@ func warningsAbout(s, pinned *Settings, tokens []string) []warning {
 	}
 	if *s.Enabled && len(tokens) == 0 {
 		found = append(found, warning{part{setting: findSetting("enabled")}, "there is no token, so webhooks stay off and answer 404: " +
-			byWords{"set token", "write 'token <secret>', or set the token with the admin API"}.in(origin("enabled"))})
+			byWords{"set token", "write 'token <secret>', or set the token with the admin API"}.in(wordsOf("enabled"))})
 	}
 	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
 		found = append(found, warning{part{setting: findSetting("token")},

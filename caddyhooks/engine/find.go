@@ -54,8 +54,7 @@ func (e *Engine) explainWait(record *Record) {
 const cancelPatience = 5 * time.Second
 
 // Cancel ends a run that has not ended yet, on whatever node, and returns its record. by says to operators who or what wants
-// that. The runner is told by the end of its
-// context; if it does not return soon, the record says that the run is still running.
+// that. The runner is told by the end of its context; if it does not return soon, the record says that the run is still running.
 func (e *Engine) Cancel(ctx context.Context, id, by string) (*Record, error) {
 	ended, stop := e.store.Watch().Ended(id)
 	defer stop()
