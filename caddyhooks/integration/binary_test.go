@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ func TestBinary(t *testing.T) {
 	for name, try := range map[string]func(*testing.T, *hookstest.Binary){
 		"takes every Caddyfile of this repository":       takesEveryCaddyfile,
 		"lists the modules":                              listsModules,
+		"tells mistakes when it is run":                  tellsMistakes,
 		"validates a configuration that is being served": validatesBesideAServer,
 		"lets held callers go when it is terminated":     func(t *testing.T, b *hookstest.Binary) { letsHeldCallersGo(t, b, "", "1s") },
 		"lets held callers go before Caddy drops them":   func(t *testing.T, b *hookstest.Binary) { letsHeldCallersGo(t, b, "grace_period 2s", "1m") },
@@ -36,6 +38,26 @@ var environmentVariable = regexp.MustCompile(`\{(?:env\.|\$)([A-Z][A-Z0-9_]*)\}`
 
 // warningOfHooks is a line of the log in which a module of this repository warns.
 var warningOfHooks = regexp.MustCompile(`(?m)^.*"level":"(warn|error)".*"logger":"[^"]*hooks.*$`)
+
+func tellsMistakes(t *testing.T, b *hookstest.Binary) {
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	if err := os.WriteFile(file, []byte("http://127.0.0.1:1 {\n\thooks {\n\t\thook a {\n\t\t\ttemplate New issue\n\t\t}\n\t}\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "--config", file}, "template takes one argument"},
+		{[]string{"run", "--config=" + file, "--adapter", "caddyfile"}, file + ":4"},
+		{[]string{"run", "-c", file + ".missing"}, "no such file"},
+	} {
+		out, err := b.Command(nil, c.args...).CombinedOutput()
+		if err == nil || strings.Count(string(out), c.want) != 1 {
+			t.Errorf("%s: %v\n%s", c.args, err, out)
+		}
+	}
+}
 
 func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 	for _, file := range caddyfiles(t) {
