@@ -9,7 +9,7 @@ func init() {
 	instanceEndpoints.handle("GET /refused", (*instance).listRefused, "hook", "limit")
 }
 
-// refusedJSON is a kind of refused requests as the admin API shows it. Message, error, client and size are those of the
+// refusedJSON is a kind of refused requests as the admin API shows it. Message, error, chat, client and size are those of the
 // last request.
 type refusedJSON struct {
 	Hook    string     `json:"hook"` // empty for names that no hook has
@@ -20,6 +20,7 @@ type refusedJSON struct {
 	FirstAt *time.Time `json:"firstAt"`
 	LastAt  *time.Time `json:"lastAt"`
 	Error   string     `json:"error,omitempty"`
+	Chat    string     `json:"chat,omitempty"`
 	Client  string     `json:"client"`
 	Size    int64      `json:"size"`
 
@@ -36,7 +37,7 @@ type refusedClientJSON struct {
 
 func newRefusedJSON(r refusedRequests) refusedJSON {
 	return refusedJSON{
-		Hook: r.last.hook, Status: r.last.status, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause,
+		Hook: r.last.hook, Status: r.last.status, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause, Chat: r.last.chat,
 		Count: r.count, FirstAt: jsonTime(r.firstAt), LastAt: jsonTime(r.lastAt), Client: r.last.client, Size: r.last.size, Asked: r.asked,
 		Clients: showAll(r.clients, func(c refusedClient) refusedClientJSON {
 			return refusedClientJSON{c.address, c.count, jsonTime(c.lastAt)}

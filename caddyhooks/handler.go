@@ -277,7 +277,8 @@ type hookRequest struct {
 	name     string // the part of its path that names the hook
 	received countedBody
 	body     *body
-	stored   bool // it became a run, for which the caller waits
+	chat     string // that the run is for, once it is known
+	stored   bool   // it became a run, for which the caller waits
 }
 
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
@@ -326,6 +327,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	run.TraceParent = traceParent(r.Header)
 	run.History = active.historyOf(custom)
 	run.Client = clientAddress(r)
+	q.chat = run.ChatID
 	if run.Key, run.KeyHeader, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
 		return err
 	}

@@ -20,14 +20,14 @@ import (
 
 // refused is a kind of refused requests in the admin API, or a line about one in the log.
 type refused struct {
-	Msg, Level            string // of a line
-	Hook, Reason, Message string
-	Asked                 []string
-	Clients               []any
-	Status, Count         int
-	Client                string
-	Size                  int64
-	FirstAt, LastAt       time.Time
+	Msg, Level                  string // of a line
+	Hook, Reason, Message, Chat string
+	Asked                       []string
+	Clients                     []any
+	Status, Count               int
+	Client                      string
+	Size                        int64
+	FirstAt, LastAt             time.Time
 }
 
 // refusedSite is a site that logs to a file, without the configuration.
@@ -247,7 +247,9 @@ func TestRequestsThatCannotBeTakenNowAreRefused(t *testing.T) {
 	wantRefused(t, s, log, "agent", 409, "The first request with this idempotency key is still being carried out.")
 	loudPost(s, "agent", `{"message":"a","chatId":"2"}`)
 	loudPost(s, "agent", `{"message":"a","chatId":"2"}`).WantError(t, 503)
-	wantRefused(t, s, log, "agent", 503, "the queue of the chat is full (chat_limit)")
+	if got := wantRefused(t, s, log, "agent", 503, "the queue of the chat is full (chat_limit)"); got.Chat != "2" {
+		t.Errorf("the chat that is full is %q", got.Chat)
+	}
 	loudPost(s, "agent", `{"message":"a","chatId":"3"}`)
 	loudPost(s, "agent", `{"message":"a","chatId":"4","syncResponse":true}`).WantError(t, 503)
 	wantRefused(t, s, log, "agent", 503, "the queue is full (queue_limit)")

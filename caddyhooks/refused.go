@@ -43,6 +43,7 @@ type refusedRequest struct {
 	refusedKind
 	message string // the answer to the caller
 	cause   string // what went wrong inside, if anything
+	chat    string // whose queue is full, if that is why
 	asked   string // the name in the URL, if no hook has it, or the run
 	client  string
 	size    int64
@@ -232,6 +233,9 @@ func (q *refusedRequest) fields() []zap.Field {
 	if q.cause != "" {
 		fields = append(fields, zap.String("error", q.cause))
 	}
+	if q.chat != "" {
+		fields = append(fields, zap.String("chat", q.chat))
+	}
 	if q.asked != "" {
 		fields = append(fields, zap.Strings("asked", []string{q.asked}))
 	}
@@ -304,6 +308,9 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 	}
 	if answer.cause != nil {
 		refused.cause = oneline.Of(answer.cause.Error(), maxCause)
+	}
+	if answer.ofChat {
+		refused.chat = oneline.Of(q.chat, maxRefusedMessage)
 	}
 	if refused.size == 0 {
 		refused.size = max(r.ContentLength, 0)

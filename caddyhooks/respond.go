@@ -29,6 +29,7 @@ type httpError struct {
 
 	abandonsBody bool // the rest of the body is not read
 	ofRun        bool // it tells how a run ended
+	ofChat       bool // it is about the chat
 }
 
 func (a *httpError) Error() string { return a.message }
@@ -77,7 +78,9 @@ func answerTo(err error, log *zap.Logger) *httpError {
 		return &httpError{status: http.StatusBadRequest, reason: "the field " + field.field + " is missing or wrong",
 			message: "The field " + field.Error() + "."}
 	case errors.Is(err, engine.ErrChatFull):
-		return busy(5*time.Second, "The queue of this chat is full; try again later.", "the queue of the chat is full (chat_limit)")
+		full := busy(5*time.Second, "The queue of this chat is full; try again later.", "the queue of the chat is full (chat_limit)")
+		full.ofChat = true
+		return full
 	case errors.Is(err, engine.ErrQueueFull):
 		return busy(5*time.Second, "Too many runs are waiting; try again later.", "the queue is full (queue_limit)")
 	case errors.Is(err, engine.ErrStopping):
