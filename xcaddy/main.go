@@ -51,7 +51,7 @@ func checkCaddyfile(args []string) error {
 	if !isCaddyfile || config == "-" {
 		return nil
 	}
-	data, err := os.ReadFile(config)
+	data, err := os.ReadFile(config) //nolint:gosec // the file that the user of the command names
 	if err != nil {
 		return fmt.Errorf("reading the Caddyfile: %w", err)
 	}
