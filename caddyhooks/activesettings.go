@@ -58,7 +58,7 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 	if !active.on {
 		active.offBecause = in.offBecause(active, &live)
 	}
-	active.warnings = in.warnings(&active.settings)
+	active.warnings = append(in.warnings(&active.settings), in.warningsAboutHidden(&live)...)
 	return active, nil
 }
 
@@ -134,15 +134,16 @@ func (a *activeSettings) noteGone(before *activeSettings) {
 	if a.gone == nil {
 		a.gone = make(map[string]struct{})
 	}
-	for name := range before.hooks {
+	note := func(name string) {
 		if a.hooks[name] == nil && len(a.gone) < maxGone {
 			a.gone[name] = struct{}{}
 		}
 	}
+	for name := range before.hooks {
+		note(name)
+	}
 	for name := range before.gone {
-		if a.hooks[name] == nil && len(a.gone) < maxGone {
-			a.gone[name] = struct{}{}
-		}
+		note(name)
 	}
 }
 

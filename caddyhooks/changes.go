@@ -69,7 +69,7 @@ func describeChange(from origin, before, after *Settings) *settingsChange {
 	had, has := mappingsByName(before.Mappings), mappingsByName(after.Mappings)
 	for i := range after.Mappings {
 		is := &after.Mappings[i]
-		if was := had[is.Name]; was == nil || !alike(was, is) {
+		if was := had[is.Name]; was == nil || !sameMapping(was, is) {
 			add("mappings/"+is.Name, func() (any, any) { return changedFields(was, is) })
 		}
 	}
@@ -130,23 +130,6 @@ func containsSecrets(all, some Secrets) bool {
 	return true
 }
 
-// mappingField is a field of a mapping in JSON.
-type mappingField struct {
-	name   string
-	index  []int
-	secret bool
-}
-
-// describedFields are the fields of a mapping but for its name.
-var describedFields = func() (all []mappingField) {
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Mapping]()) {
-		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); !field.Anonymous && name != "name" {
-			all = append(all, mappingField{name, field.Index, field.Tag.Get("secret") == "true"})
-		}
-	}
-	return all
-}()
-
 // in returns the value in a mapping, nil if it is not set.
 func (f mappingField) in(m *Mapping) any {
 	if m == nil {
@@ -162,19 +145,6 @@ func (f mappingField) in(m *Mapping) any {
 	return value.Interface()
 }
 
-// same compares secrets in constant time, and JSON whatever its spaces are.
-func (f mappingField) same(a, b *Mapping) bool {
-	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index), reflect.ValueOf(b).Elem().FieldByIndex(f.index)
-	switch {
-	case f.secret:
-		return sameSecrets(Secrets{x.String()}, Secrets{y.String()})
-	case x.Type() == reflect.TypeFor[json.RawMessage]():
-		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(compactJSON(x.Bytes()), compactJSON(y.Bytes()))
-	default:
-		return x.Comparable() && x.Equal(y) || reflect.DeepEqual(x.Interface(), y.Interface())
-	}
-}
-
 // change returns the values in two mappings, of which one may be nil.
 func (f mappingField) change(before, after *Mapping) (was, is any) {
 	was, is = f.in(before), f.in(after)
@@ -188,16 +158,6 @@ func (f mappingField) change(before, after *Mapping) (was, is any) {
 		return Secrets{value.(string)}
 	}
 	return changedSecrets(secretOf(was), secretOf(is))
-}
-
-// alike reports whether no field differs in two mappings of the same name.
-func alike(a, b *Mapping) bool {
-	for _, field := range describedFields {
-		if !field.same(a, b) {
-			return false
-		}
-	}
-	return true
 }
 
 // changedFields are the values of the fields that differ in two mappings. If one of the mappings is nil, all fields that the

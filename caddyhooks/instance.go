@@ -135,7 +135,7 @@ func (in *instance) start(grace time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in.rules.checkSchema = s.engine.CheckSchema
-	active, err := in.compileWithWarnings(s.live, func(p part, err error) bool {
+	active, err := in.compile(s.live, func(p part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and
 		// the previous configuration goes on. When Caddy starts, nobody may be there, and the other settings must work.
 		if reload && s.problem(p) == "" {

@@ -83,7 +83,7 @@ func admitMapping(m, pinned, live *Mapping) error {
 		}
 		*secret = *field.in(inForce)
 	}
-	if pinned != nil && !sameMapping(*m, *pinned) {
+	if pinned != nil && !sameMapping(m, pinned) {
 		return pinnedHook(m.Name)
 	}
 	return nil

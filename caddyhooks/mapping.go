@@ -186,15 +186,45 @@ func (f secretField) in(m *Mapping) *string {
 	return reflect.ValueOf(m).Elem().FieldByIndex(f.index).Addr().Interface().(*string)
 }
 
-func sameMapping(a, b Mapping) bool {
-	for _, field := range secretFields {
-		x, y := field.in(&a), field.in(&b)
-		if !sameSecrets(Secrets{*x}, Secrets{*y}) {
+// mappingField is a field of a mapping in JSON.
+type mappingField struct {
+	name   string
+	index  []int
+	secret bool
+}
+
+// describedFields are the fields of a mapping but for its name.
+var describedFields = func() (all []mappingField) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Mapping]()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); !field.Anonymous && name != "name" {
+			all = append(all, mappingField{name, field.Index, field.Tag.Get("secret") == "true"})
+		}
+	}
+	return all
+}()
+
+// same compares secrets in constant time, and JSON whatever its spaces are.
+func (f mappingField) same(a, b *Mapping) bool {
+	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index), reflect.ValueOf(b).Elem().FieldByIndex(f.index)
+	switch {
+	case f.secret:
+		return sameSecrets(Secrets{x.String()}, Secrets{y.String()})
+	case x.Type() == reflect.TypeFor[json.RawMessage]():
+		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(compactJSON(x.Bytes()), compactJSON(y.Bytes()))
+	default:
+		return x.Comparable() && x.Equal(y) || reflect.DeepEqual(x.Interface(), y.Interface())
+	}
+}
+
+// sameMapping reports whether two mappings differ in no field.
+func sameMapping(a, b *Mapping) bool {
+	if a.Name != b.Name {
+		return false
+	}
+	for _, field := range describedFields {
+		if !field.same(a, b) {
 			return false
 		}
-		*x, *y = "", ""
 	}
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
+	return true
 }

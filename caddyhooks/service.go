@@ -109,7 +109,7 @@ func (s *service) refreshLocked(ctx context.Context) error {
 // compileSaved compiles settings that were checked by whoever saved them. A setting that is refused here, because of an
 // environment variable that is missing say, is left out and shown among the problems. It returns nil if nothing helps.
 func (in *instance) compileSaved(live Settings) *activeSettings {
-	active, err := in.compileWithWarnings(live, func(p part, err error) bool {
+	active, err := in.compile(live, func(p part, err error) bool {
 		in.log.Error("a live setting that was saved elsewhere is refused here and left out", zap.Stringer("setting", p), zap.Error(err))
 		return true
 	})
@@ -221,7 +221,7 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 	compiled := make([]*activeSettings, len(s.instances))
 	unchanged := sameParts(&s.live, &live)
 	for i, in := range s.instances {
-		active, err := in.compileWithWarnings(live, func(p part, err error) bool {
+		active, err := in.compile(live, func(p part, err error) bool {
 			// A part that was left out before, for the same reason, does not prevent changes of others.
 			return s.problem(p) == err.Error() && unchanged(p)
 		})

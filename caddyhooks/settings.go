@@ -296,6 +296,6 @@ func sameParts(a, b *Settings) func(part) bool {
 		if x == nil || y == nil {
 			return x == y
 		}
-		return sameMapping(*x, *y)
+		return sameMapping(x, y)
 	}
 }

@@ -213,20 +213,18 @@ func (in *instance) logWarnings(before, now []warning) {
 	}
 }
 
-// compileWithWarnings is compile, and warns of saved hooks that the configuration hides. One that is the same as the hook of
-// the configuration was copied there, and is no mistake.
-func (in *instance) compileWithWarnings(live Settings, mayLeaveOut func(p part, err error) bool) (*activeSettings, error) {
-	active, err := in.compile(live, mayLeaveOut)
-	if err != nil {
-		return nil, err
-	}
+// warningsAboutHidden looks for saved hooks that the configuration hides. One that is the same as the hook of the configuration
+// was copied there, and is no mistake.
+func (in *instance) warningsAboutHidden(live *Settings) []warning {
+	var found []warning
 	pinned := mappingsByName(in.pinned.Mappings)
-	for _, m := range live.Mappings {
-		if by := pinned[m.Name]; by != nil && !sameMapping(m, *by) {
-			active.warnings = append(active.warnings, warning{part{mapping: m.Name}, "the saved hook of this name is not used: the Caddyfile has one, too"})
+	for i := range live.Mappings {
+		m := &live.Mappings[i]
+		if by := pinned[m.Name]; by != nil && !sameMapping(m, by) {
+			found = append(found, warning{part{mapping: m.Name}, "the saved hook of this name is not used: the Caddyfile has one, too"})
 		}
 	}
-	return active, nil
+	return found
 }
 
 // warningsWhenLoaded returns the warnings about a configuration that is not started yet. A token that is missing there may be
