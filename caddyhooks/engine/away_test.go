@@ -46,7 +46,10 @@ func (a *absent) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error
 	err := &engine.UnavailableError{Busy: a.busy, RetryAfter: a.retryAfter, Err: errors.New("connection refused at 10.1.2.3")}
 	takes := max(a.takes, 10*time.Millisecond)
 	a.mu.Unlock()
-	time.Sleep(takes)
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done(): // an engine that stops does not wait for a runner that goes on
+	}
 	a.mu.Lock()
 	a.atOnce--
 	a.mu.Unlock()
