@@ -261,6 +261,11 @@ func TestRunOfAFrozenNodeIsTakenOver(t *testing.T) {
 			t.Errorf("the turn was ended by %v", cause)
 		}
 		atRest(t, a, b)
+		eventually(t, "the callback is sent", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(sent) > 0
+		})
 		after := found(t, b, run)
 		if after.Outcome.Text != "hello" || !after.FinishedAt.Equal(before.FinishedAt) || after.Attempts != 2 {
 			t.Errorf("the end was changed from %+v to %+v", before, after)
