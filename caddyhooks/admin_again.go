@@ -81,8 +81,12 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 	if err := checkNotEmpty(params); err != nil {
 		return query, false, err
 	}
-	query.Status, query.Hook = engine.Status(params.Get("status")), params.Get("hook")
-	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, query.Status) {
+	status := engine.Status(params.Get("status"))
+	query.Statuses = []engine.Status{status}
+	if params.Has("hook") {
+		query.Hooks = []string{params.Get("hook")}
+	}
+	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
 		return query, false, apiError(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
 	}
 	if params.Has("dry") && params.Get("dry") != "1" {

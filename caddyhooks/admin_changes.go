@@ -33,8 +33,3 @@ func (in *instance) listChanges(w http.ResponseWriter, r *http.Request) error {
 		Cursor  string       `json:"cursor,omitempty"`
 	}{shown, next})
 }
-
-// adminOrigin is the origin of a change by the admin API.
-func adminOrigin(r *http.Request) origin {
-	return origin{Via: "admin API", Address: adminAddress(r)}
-}

@@ -45,7 +45,7 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 	}
 	m.Name = name
 	pinned := false
-	err = in.service.change(adminOrigin(r), func(in *instance, live *Settings) error {
+	err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
 		pinnedMapping := findMapping(in.pinned.Mappings, name)
 		pinned = pinnedMapping != nil
 		if err := admitMapping(&m, pinnedMapping, findMapping(live.Mappings, name)); err != nil || pinned {
@@ -68,7 +68,7 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 
 func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	err := in.service.change(adminOrigin(r), func(in *instance, live *Settings) error {
+	err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
 		if indexMapping(in.pinned.Mappings, name) >= 0 {
 			return pinnedHook(name)
 		}

@@ -18,12 +18,16 @@ func init() {
 // listRuns lists runs, the newest first.
 func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
-	query := engine.Query{
-		Hook: params.Get("hook"), ChatID: params.Get("chatId"), Status: engine.Status(params.Get("status")),
-		Cursor: params.Get("cursor"),
+	query := engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}
+	if hook := params.Get("hook"); hook != "" {
+		query.Hooks = []string{hook}
+	}
+	status := engine.Status(params.Get("status"))
+	if status != "" {
+		query.Statuses = []engine.Status{status}
 	}
 	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
-	if !slices.Contains(statuses, query.Status) {
+	if !slices.Contains(statuses, status) {
 		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out, cancelled and expired")
 	}
 	var err error
@@ -98,7 +102,7 @@ func newRunDetails(r *engine.Record) runDetails {
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	status, record, err := in.cancelRun(r.Context(), id, callerOf("the admin API", adminAddress(r)))
+	status, record, err := in.cancelRun(r.Context(), id, callerFrom(r).String())
 	if err != nil {
 		return adminRunError(id, err)
 	}

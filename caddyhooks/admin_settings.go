@@ -27,7 +27,7 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 	if patch.Other != nil {
 		return changeError(unknownSetting(*patch.Other))
 	}
-	err = in.service.change(adminOrigin(r), func(in *instance, live *Settings) error {
+	err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
 		for _, member := range patch.Members {
 			if err := in.patch(live, member); err != nil {
 				return err

@@ -23,9 +23,12 @@ type settingsChange struct {
 
 // origin is where a change of the live settings came from.
 type origin struct {
+	By      string `json:"by,omitempty"` // who made it; changes of before do not tell
 	Via     string `json:"via"`
 	Address string `json:"address"`
 }
+
+func originOf(c caller) origin { return origin{By: c.by, Via: c.via, Address: c.address} }
 
 // changedPart is a setting or a mapping that was changed. Before and After are the values that were saved, null where there
 // was none; of a mapping that was there before and after, the fields that differ.
@@ -264,7 +267,7 @@ func (c *settingsChange) log(in *instance, active *activeSettings) {
 	}
 	fields := []zap.Field{
 		zap.Int64("revision", active.revision), zap.Strings("what", names),
-		zap.String("via", c.Via), zap.String("address", c.Address),
+		zap.String("by", c.By), zap.String("via", c.Via), zap.String("address", c.Address),
 	}
 	if c.More > 0 {
 		fields = append(fields, zap.Int("more", c.More))

@@ -100,7 +100,10 @@ func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run
 
 const defaultWakeChat = "webhook:default"
 
-func newChatID() string { return "hook:" + uuid.NewString() }
+// newChat gives a run a chat of its own. The id of the chat tells about when that was, so that the run can be found by it.
+func newChat(run *engine.Run) {
+	run.ChatID, run.NewChat = "hook:"+uuid.Must(uuid.NewV7()).String(), true
+}
 
 // intakeAgent reads a request for a full run.
 func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
@@ -150,7 +153,7 @@ func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Ru
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID
 	if run.ChatID == "" {
-		run.ChatID = newChatID()
+		newChat(run)
 	}
 	return run, nil
 }
@@ -216,7 +219,7 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (
 	run := h.AgentFields.run(active)
 	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
 	if chatID == "" {
-		run.ChatID = newChatID()
+		newChat(run)
 	}
 	return run, nil
 }

@@ -139,7 +139,7 @@ func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
 			t.Errorf("a run that never was: %v", err)
 		}
 		synctest.Wait()
-		if count, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, true); err != nil || count != (engine.AgainCount{Started: 2, Gone: 1, Cut: 1}) {
+		if count, err := e.RunAllAgain(t.Context(), engine.Query{Statuses: []engine.Status{engine.Failed}}, engine.Again{}, true); err != nil || count != (engine.AgainCount{Started: 2, Gone: 1, Cut: 1}) {
 			t.Errorf("all that failed: %+v, %v", count, err) // the two that were started have failed again
 		}
 	})
@@ -159,7 +159,7 @@ func TestAllRunsThatFailedAreRunAgainInOrderAndOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		again := func(query engine.Query, dry bool) int {
-			query.Status = engine.Failed
+			query.Statuses = []engine.Status{engine.Failed}
 			count, err := e.RunAllAgain(t.Context(), query, engine.Again{}, dry)
 			if err != nil || count.Gone+count.Cut != 0 {
 				t.Errorf("got %+v, %v", count, err)
@@ -169,7 +169,7 @@ func TestAllRunsThatFailedAreRunAgainInOrderAndOnce(t *testing.T) {
 		if n := again(engine.Query{}, true); n != runs {
 			t.Errorf("%d would be run again", n)
 		}
-		if n := again(engine.Query{Hook: "a"}, true); n != runs/2 {
+		if n := again(engine.Query{Hooks: []string{"a"}}, true); n != runs/2 {
 			t.Errorf("%d of one hook would be run again", n)
 		}
 		// Those that fail again are not run again in the same call.
@@ -209,12 +209,12 @@ func TestRunningAllAgainEndsWhenTheQueueIsFull(t *testing.T) {
 		c.Runners = map[string]engine.Runner{"default": hang}
 		c.Limits.Queue = 50
 		e.Attach(c)
-		count, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, false)
+		count, err := e.RunAllAgain(t.Context(), engine.Query{Statuses: []engine.Status{engine.Failed}}, engine.Again{}, false)
 		if !errors.Is(err, engine.ErrQueueFull) || count.Started < 50 || count.Started > 51 {
 			t.Errorf("got %+v, %v", count, err)
 		}
 		// The rest is still there to be run again.
-		rest, err := e.RunAllAgain(t.Context(), engine.Query{Status: engine.Failed}, engine.Again{}, true)
+		rest, err := e.RunAllAgain(t.Context(), engine.Query{Statuses: []engine.Status{engine.Failed}}, engine.Again{}, true)
 		if err != nil || rest.Started != 300-count.Started {
 			t.Errorf("got %+v, %v", rest, err)
 		}

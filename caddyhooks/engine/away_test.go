@@ -495,7 +495,7 @@ func TestRunsExpireThatNobodyTookOn(t *testing.T) {
 		if record := found(t, e, long); record.Status != engine.Completed {
 			t.Errorf("the run that was taken on is %+v", record)
 		}
-		if page, _, err := e.List(t.Context(), engine.Query{Status: engine.Expired, Limit: 10}); err != nil || len(page) != 3 {
+		if page, _, err := e.List(t.Context(), engine.Query{Statuses: []engine.Status{engine.Expired}, Limit: 10}); err != nil || len(page) != 3 {
 			t.Errorf("%d runs are listed as expired, %v", len(page), err)
 		}
 	})

@@ -33,6 +33,8 @@ type Run struct {
 	AcceptedAt  time.Time
 	TraceParent string
 	AgainOf     string // the id of the run whose message this is, if it was run again
+	NewChat     bool   // nobody named the chat: it was made for this run
+	Test        bool   // an operator tries out a hook
 
 	Runner string // the name of the runner that carries it out, "" for the default one
 	Key    *Key   // if the caller marked the request as one that it may repeat

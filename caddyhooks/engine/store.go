@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -349,13 +350,15 @@ func (r *Record) Listed() *Record {
 	return &listed
 }
 
-// Query selects runs; a filter that is "" selects all.
+// Query selects runs; a filter that is empty selects all.
 type Query struct {
-	Hook   string
-	ChatID string
-	Status Status
-	Limit  int    // how many at most
-	Cursor string // where an earlier query ended
+	Hooks    []string // of one of these
+	Statuses []Status // likewise
+	ChatID   string
+	Since    time.Time // accepted then or later …
+	Until    time.Time // … and before that
+	Limit    int       // how many at most
+	Cursor   string    // where an earlier query ended
 
 	OldestFirst bool   // begin with the oldest run …
 	UpTo        string // … and end with the run of this id, which need not be one that is selected; "" is the newest
@@ -363,9 +366,11 @@ type Query struct {
 
 // Selects reports whether the query is about a run.
 func (q *Query) Selects(r *Record) bool {
-	return (q.Hook == "" || q.Hook == r.Run.Hook) &&
+	return (len(q.Hooks) == 0 || slices.Contains(q.Hooks, r.Run.Hook)) &&
 		(q.ChatID == "" || q.ChatID == r.Run.ChatID) &&
-		(q.Status == "" || q.Status == r.Status)
+		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, r.Status)) &&
+		!r.Run.AcceptedAt.Before(q.Since) &&
+		(q.Until.IsZero() || r.Run.AcceptedAt.Before(q.Until))
 }
 
 // DeliveryQuery selects deliveries; a filter that is "" selects all.

@@ -67,6 +67,8 @@ const (
 	endReason
 	endLastAnswer
 	endValidationError // once for each
+	runNewChat
+	runTest
 )
 
 // The fields of a delivery.
@@ -247,6 +249,8 @@ func (e *encoder) runBase(run *engine.Run) {
 	e.text(runAgainOf, run.AgainOf)
 	e.text(runClient, run.Client)
 	e.text(runKeyHeader, run.KeyHeader)
+	e.flag(runNewChat, run.NewChat)
+	e.flag(runTest, run.Test)
 }
 
 // encodeEnded writes down a run that has ended, and the token of the claim under which it did.
@@ -347,6 +351,10 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			run.Client = f.text()
 		case runKeyHeader:
 			run.KeyHeader = f.text()
+		case runNewChat:
+			run.NewChat = f.flag()
+		case runTest:
+			run.Test = f.flag()
 		case endStatus:
 			record.Status = engine.Status(f.text())
 			outcome.Status = record.Status

@@ -15,7 +15,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	id := uuid.UUID{1}
 	key := local.NewDeliveryKey(id, 1)
 	run := &engine.Run{ChatID: "chat", Hook: "agent", Message: "hello", Sync: true, Timeout: time.Minute, AcceptedAt: time.Now(),
-		Key: &engine.Key{ID: [32]byte{1}}, Client: "192.0.2.7", KeyHeader: "Webhook-Id"}
+		Key: &engine.Key{ID: [32]byte{1}}, Client: "192.0.2.7", KeyHeader: "Webhook-Id", NewChat: true, Test: true}
 	data, _ := encodeRun(run)
 	f.Add(data)
 	run.Schema = bytes.Repeat([]byte(" "), toldApartFrom)

@@ -160,7 +160,7 @@ func TestMemoryListsWhatIsFarBehindOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	query := engine.Query{Hook: "rare", Limit: 10}
+	query := engine.Query{Hooks: []string{"rare"}, Limit: 10}
 	found, pages := 0, 0
 	for more := true; more; pages++ {
 		page, next, err := store.Runs().List(t.Context(), query)

@@ -178,7 +178,7 @@ func onceAmongMany(t *testing.T, s *store) {
 	if started.Load() != int64(len(firsts)) {
 		t.Errorf("%d runs were started for %d", started.Load(), len(firsts))
 	}
-	if n := len(s.list(engine.Query{Status: engine.Queued})); n != len(firsts) {
+	if n := len(s.list(engine.Query{Statuses: []engine.Status{engine.Queued}})); n != len(firsts) {
 		t.Errorf("%d runs are queued", n)
 	}
 }
@@ -211,7 +211,7 @@ func oldestFirst(t *testing.T, s *store) {
 	s.listsForward(engine.Query{ChatID: "a"}, runs[1], runs[3])
 	s.listsForward(engine.Query{UpTo: runs[2].ID}, runs[:3]...)
 	s.listsForward(engine.Query{UpTo: runs[4].ID}, runs...)
-	s.listsForward(engine.Query{UpTo: runs[3].ID, Status: engine.Failed}, claims[1].Run)
+	s.listsForward(engine.Query{UpTo: runs[3].ID, Statuses: []engine.Status{engine.Failed}}, claims[1].Run)
 	for _, query := range []engine.Query{{Cursor: "x"}, {UpTo: "x"}} {
 		query.OldestFirst, query.Limit = true, 10
 		if _, _, err := s.Runs().List(t.Context(), query); !errors.Is(err, engine.ErrCursor) {
@@ -235,7 +235,7 @@ func oldestFirstInPages(t *testing.T, s *store) {
 	for _, limit := range []int{1, 2, 7, 29, 30, 31} {
 		s.listsForward(engine.Query{Limit: limit}, runs...)
 		s.listsForward(engine.Query{Limit: limit, UpTo: last}, runs...)
-		s.listsForward(engine.Query{Limit: limit, Status: engine.Failed}, failed...)
+		s.listsForward(engine.Query{Limit: limit, Statuses: []engine.Status{engine.Failed}}, failed...)
 		s.listsForward(engine.Query{Limit: limit, UpTo: runs[15].ID}, runs[:16]...)
 	}
 	// What comes while somebody goes through the pages is after them.

@@ -479,7 +479,7 @@ func (s *store) doSomething(what int, known *[]*engine.Run) {
 			s.advance(time.Second)
 		}
 	case 7:
-		if waiting := s.list(engine.Query{Status: engine.Queued}); len(waiting) > 0 {
+		if waiting := s.list(engine.Query{Statuses: []engine.Status{engine.Queued}}); len(waiting) > 0 {
 			s.endQueued(waiting[len(waiting)/2].Run, ended())
 		}
 	case 8:

@@ -458,7 +458,7 @@ func (l *ledger) meddle(ctx context.Context, s engine.Store, chance *rand.Rand) 
 	case 1:
 		_, err = s.Runs().Get(ctx, run.ID)
 	case 2:
-		_, _, err = s.Runs().List(ctx, engine.Query{ChatID: run.ChatID, Status: engine.Running, Limit: 5})
+		_, _, err = s.Runs().List(ctx, engine.Query{ChatID: run.ChatID, Statuses: []engine.Status{engine.Running}, Limit: 5})
 	case 3:
 		_, err = s.Prune(ctx, engine.Limits{Retention: longLease, KeyAge: longLease})
 	case 4:

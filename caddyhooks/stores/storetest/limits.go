@@ -64,11 +64,11 @@ func roomIsMade(t *testing.T, s *store) {
 	full := func(why string) {
 		t.Helper()
 		for s.tryAdd(newRun("a"), limits) == nil {
-			if len(s.list(engine.Query{Status: engine.Queued})) > 2 {
+			if len(s.list(engine.Query{Statuses: []engine.Status{engine.Queued}})) > 2 {
 				t.Fatalf("%s: more than 2 runs are queued", why)
 			}
 		}
-		if n := len(s.list(engine.Query{Status: engine.Queued})); n != 2 {
+		if n := len(s.list(engine.Query{Statuses: []engine.Status{engine.Queued}})); n != 2 {
 			t.Fatalf("%s: %d runs are queued, want 2", why, n)
 		}
 	}
@@ -80,7 +80,7 @@ func roomIsMade(t *testing.T, s *store) {
 	s.end(claims[0], ended())
 	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull) // the end of a claimed run makes no room
 	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
-	queued := s.list(engine.Query{Status: engine.Queued})
+	queued := s.list(engine.Query{Statuses: []engine.Status{engine.Queued}})
 	s.endQueued(queued[0].Run, ended())
 	full("after a queued run was ended")
 }

@@ -80,7 +80,14 @@ func selected(t *testing.T, s *store) {
 			s := s.in(t)
 			list := func(hook, chat string, status engine.Status, want ...*engine.Run) {
 				t.Helper()
-				s.lists(engine.Query{Hook: hook, ChatID: chat, Status: status, Limit: limit}, want...)
+				query := engine.Query{ChatID: chat, Limit: limit}
+				if hook != "" {
+					query.Hooks = []string{hook}
+				}
+				if status != "" {
+					query.Statuses = []engine.Status{status}
+				}
+				s.lists(query, want...)
 			}
 			list("", "", "", all...)
 			list("", "a", "", ofA...)
@@ -265,7 +272,7 @@ func neverQueuedAgain(t *testing.T, s *store) {
 		})
 	}
 	watch(func() error {
-		page, _, err := s.Runs().List(t.Context(), engine.Query{Limit: chats, Status: engine.Queued})
+		page, _, err := s.Runs().List(t.Context(), engine.Query{Limit: chats, Statuses: []engine.Status{engine.Queued}})
 		if err == nil && len(page) > 0 {
 			err = fmt.Errorf("run %s is listed as %s", page[0].Run.ID, page[0].Status)
 		}

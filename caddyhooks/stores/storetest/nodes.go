@@ -78,7 +78,7 @@ func nodesSeeTheSame(t *testing.T, a *store) {
 	for _, run := range runs {
 		same(t, "the run", b.get(run.ID), a.get(run.ID))
 	}
-	for _, query := range []engine.Query{{}, {Limit: 1}, {ChatID: "a"}, {Status: engine.Running}, {Status: engine.Queued}, {Status: engine.Completed}} {
+	for _, query := range []engine.Query{{}, {Limit: 1}, {ChatID: "a"}, {Statuses: []engine.Status{engine.Running}}, {Statuses: []engine.Status{engine.Queued}}, {Statuses: []engine.Status{engine.Completed}}} {
 		same(t, fmt.Sprintf("the list %+v", query), b.list(query), a.list(query))
 	}
 	b.lists(engine.Query{}, runs...)

@@ -66,7 +66,7 @@ func forgottenWhenOld(t *testing.T, s *store) {
 		minute = c.minute
 		s.prune(limits)
 		s.lists(engine.Query{}, c.left...)
-		s.lists(engine.Query{Status: engine.Completed, Limit: 1}, c.left...)
+		s.lists(engine.Query{Statuses: []engine.Status{engine.Completed}, Limit: 1}, c.left...)
 		for _, run := range c.left {
 			s.status(run, engine.Completed, s.get(run.ID).Attempts)
 		}

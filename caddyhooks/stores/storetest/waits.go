@@ -323,7 +323,7 @@ func overdueInTime(_ *testing.T, s *store) {
 	s.endQueued(short, endedAs(engine.Expired, ""))
 	s.overdue(2*time.Hour - slack)
 	s.status(short, engine.Expired, 0)
-	s.lists(engine.Query{Status: engine.Expired}, short)
+	s.lists(engine.Query{Statuses: []engine.Status{engine.Expired}}, short)
 	s.advance(2 * time.Hour)
 	s.overdue(0, long)
 }
