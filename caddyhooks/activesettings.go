@@ -14,7 +14,9 @@ import (
 // the live settings makes a new value.
 type activeSettings struct {
 	settings       Settings
-	revision       int64 // of the live settings
+	revision       int64            // of the live settings
+	changed        map[string]int64 // the number of the last change of each part of them; see etag
+	saved          []string         // the names of settings that are live, whether they are in force or not
 	on             bool
 	offBecause     string         // why it is not on
 	bearer         authentication // of the built-in endpoints
@@ -42,6 +44,7 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		problems[name] = err.Error()
 		return true
 	}
+	saved := live.names()
 	active, secrets, refused, err := in.compileSettings(live)
 	for err != nil {
 		if refused.setting == nil || !leaveOut(refused, err) {
@@ -53,7 +56,7 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 	if err := in.compileHooks(active, secrets, leaveOut); err != nil {
 		return nil, err
 	}
-	active.problems = problems
+	active.problems, active.saved = problems, saved
 	active.noteGone(in.active.Load())
 	if !active.on {
 		active.offBecause = in.offBecause(active, &live)

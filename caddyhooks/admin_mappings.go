@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 )
@@ -18,12 +19,31 @@ func (in *instance) listMappings(w http.ResponseWriter, _ *http.Request) error {
 
 func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	for _, m := range in.mappings(in.active.Load()) {
-		if m.Name == name {
-			return writeAdminJSON(w, http.StatusOK, m)
-		}
+	active := in.active.Load()
+	m := findMapping(active.settings.Mappings, name)
+	if m == nil {
+		return noMapping(name)
 	}
-	return noMapping(name)
+	pinned := active.hooks[name].pinned
+	tag, err := etagOfMapping(m, pinned, active)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", tag)
+	return writeAdminJSON(w, http.StatusOK, newMappingJSON(*m, pinned))
+}
+
+// checkMapping checks the preconditions of a change of a mapping, which may be pinned, live or not there.
+func (in *instance) checkMapping(conditions preconditions, live *Settings, name string) error {
+	return checkPreconditions(conditions, func() (string, error) {
+		if m := findMapping(in.pinned.Mappings, name); m != nil {
+			return etagOfMapping(m, true, in.active.Load())
+		}
+		if m := findMapping(live.Mappings, name); m != nil {
+			return etagOfMapping(m, false, in.active.Load())
+		}
+		return "", nil
+	})
 }
 
 func noMapping(name string) error {
@@ -44,8 +64,15 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 		return changeError(err)
 	}
 	m.Name = name
+	conditions, err := parsePreconditions(r.Header)
+	if err != nil {
+		return err
+	}
 	pinned := false
-	err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+		if err := in.checkMapping(conditions, live, name); err != nil {
+			return err
+		}
 		pinnedMapping := findMapping(in.pinned.Mappings, name)
 		pinned = pinnedMapping != nil
 		if err := admitMapping(&m, pinnedMapping, findMapping(live.Mappings, name)); err != nil || pinned {
@@ -59,16 +86,34 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	})
 	if err != nil {
-		return changeError(err)
+		return in.mappingError(r, err)
 	}
+	tag, err := etagOfMapping(&m, pinned, active)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", tag)
 	saved := newMappingJSON(m, pinned)
-	saved.Warnings = in.active.Load().warningsOfHook(name)
+	saved.Warnings = active.warningsOfHook(name)
 	return writeAdminJSON(w, http.StatusOK, saved)
+}
+
+// mappingError is the answer to a change of the mapping in the path that was refused or that failed.
+func (in *instance) mappingError(r *http.Request, err error) error {
+	if errors.Is(err, errPrecondition) {
+		name := r.PathValue("name")
+		return in.preconditionError(r.Context(), partName(name), "the hook "+abridge(name))
+	}
+	return changeError(err)
 }
 
 func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+	conditions, err := parsePreconditions(r.Header)
+	if err != nil {
+		return err
+	}
+	_, err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
 		if indexMapping(in.pinned.Mappings, name) >= 0 {
 			return pinnedHook(name)
 		}
@@ -76,11 +121,14 @@ func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error 
 		if i < 0 {
 			return noMapping(name)
 		}
+		if err := in.checkMapping(conditions, live, name); err != nil {
+			return err
+		}
 		live.Mappings = slices.Delete(live.Mappings, i, i+1)
 		return nil
 	})
 	if err != nil {
-		return changeError(err)
+		return in.mappingError(r, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -12,7 +13,16 @@ func init() {
 }
 
 func (in *instance) serveSettings(w http.ResponseWriter, _ *http.Request) error {
-	return writeAdminJSON(w, http.StatusOK, in.showSettings())
+	return in.answerSettings(w, in.active.Load())
+}
+
+func (in *instance) answerSettings(w http.ResponseWriter, active *activeSettings) error {
+	tag, err := in.etagOfSettings(active)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", tag)
+	return writeAdminJSON(w, http.StatusOK, in.showSettings(active))
 }
 
 func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error {
@@ -27,7 +37,17 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 	if patch.Other != nil {
 		return changeError(unknownSetting(*patch.Other))
 	}
-	err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+	conditions, err := parsePreconditions(r.Header)
+	if err != nil {
+		return err
+	}
+	var changed *instance // the newest one, which may be another
+	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+		changed = in
+		err := checkPreconditions(conditions, func() (string, error) { return in.etagOfSettings(in.active.Load()) })
+		if err != nil {
+			return err
+		}
 		for _, member := range patch.Members {
 			if err := in.patch(live, member); err != nil {
 				return err
@@ -36,8 +56,11 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 		in.unsetPinned(live)
 		return nil
 	})
+	if errors.Is(err, errPrecondition) {
+		return in.preconditionError(r.Context(), "", "a setting or a hook")
+	}
 	if err != nil {
 		return changeError(err)
 	}
-	return in.serveSettings(w, r)
+	return changed.answerSettings(w, active)
 }

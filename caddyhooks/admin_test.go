@@ -83,7 +83,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	}`)
 	const shown = `{"enabled":true,"token":["••••","••••"],"defaultTimeoutSeconds":60,"maxPayloadSize":1024,"memoryPreset":"ops_support",
 		"historySeconds":3600,"mappings":[{"name":"pinned","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"••••","messageTemplate":"{a}","pinned":true}],
-		"pinned":["defaultTimeoutSeconds","enabled","historySeconds","maxPayloadSize","memoryPreset","token"]}`
+		"pinned":["defaultTimeoutSeconds","enabled","historySeconds","maxPayloadSize","memoryPreset","token"],"saved":[]}`
 	s.AdminRequest("GET", "/hooks/settings", "").WantJSON(t, shown)
 	// What is shown may be sent back, and setting a value to itself is no change.
 	s.AdminRequest("PATCH", "/hooks/settings", shown).WantJSON(t, shown)

@@ -73,12 +73,12 @@ func describeChange(from origin, before, after *Settings) *settingsChange {
 	for i := range after.Mappings {
 		is := &after.Mappings[i]
 		if was := had[is.Name]; was == nil || !sameMapping(was, is) {
-			add("mappings/"+is.Name, func() (any, any) { return changedFields(was, is) })
+			add(partName(is.Name), func() (any, any) { return changedFields(was, is) })
 		}
 	}
 	for i := range before.Mappings {
 		if was := &before.Mappings[i]; has[was.Name] == nil {
-			add("mappings/"+was.Name, func() (any, any) { return changedFields(was, nil) })
+			add(partName(was.Name), func() (any, any) { return changedFields(was, nil) })
 		}
 	}
 	if change.Changes == nil {

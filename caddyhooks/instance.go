@@ -154,7 +154,7 @@ func (in *instance) start(grace time.Duration) error {
 		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
 	in.logWarnings(in.warned, active.warnings)
-	active.revision = s.revision
+	active.revision, active.changed = s.revision, s.changed
 	if before := s.newest(); before != nil {
 		active.noteGone(before.active.Load())
 	}

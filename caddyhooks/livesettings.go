@@ -25,6 +25,7 @@ type settingsMember struct {
 var settingsMembers = append(membersOfSettings(),
 	settingsMember{"mappings", (*instance).showMappings, (*instance).patchMappings},
 	settingsMember{"pinned", (*instance).showPinned, nil},
+	settingsMember{"saved", (*instance).showSaved, nil},
 	settingsMember{"problems", (*instance).showProblems, nil},
 	settingsMember{"warnings", (*instance).showWarnings, nil},
 )
@@ -120,9 +121,8 @@ func (s settingsJSON) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// showSettings returns the settings in force, with secrets masked.
-func (in *instance) showSettings() settingsJSON {
-	active := in.active.Load()
+// showSettings returns settings, with secrets masked.
+func (in *instance) showSettings(active *activeSettings) settingsJSON {
 	var shown settingsJSON
 	for _, member := range settingsMembers {
 		if value := member.show(in, active); value != nil {
@@ -133,16 +133,11 @@ func (in *instance) showSettings() settingsJSON {
 }
 
 // showPinned returns the names of the settings in the configuration.
-func (in *instance) showPinned(*activeSettings) any {
-	names := []string{}
-	for _, e := range allSettings {
-		if e.isSet(&in.pinned) {
-			names = append(names, e.jsonName())
-		}
-	}
-	slices.Sort(names)
-	return names
-}
+func (in *instance) showPinned(*activeSettings) any { return in.pinned.names() }
+
+// showSaved returns the names of the settings that were saved while Caddy ran, also of those that the configuration hides or
+// that are left out.
+func (in *instance) showSaved(active *activeSettings) any { return active.saved }
 
 // showProblems returns the live settings that were saved and are not in force, with the reason.
 func (in *instance) showProblems(active *activeSettings) any {

@@ -26,8 +26,9 @@ type service struct {
 
 	mu        sync.Mutex
 	live      Settings
-	revision  int64       // of the live settings
-	instances []*instance // that may have requests to answer, the newest last
+	changed   map[string]int64 // the number of the last change of each part of the live settings; see etag
+	revision  int64            // of the live settings
+	instances []*instance      // that may have requests to answer, the newest last
 
 	stop     chan struct{}
 	follower sync.WaitGroup
@@ -45,16 +46,18 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 	s := &service{
 		engine: engine.New(store), settings: store.Settings(), throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
 	}
-	if s.live, s.revision, err = s.load(context.Background()); err != nil {
+	saved, revision, err := s.load(context.Background())
+	if err != nil {
 		store.Close()
 		return nil, fmt.Errorf("reading the live settings: %w", err)
 	}
+	s.live, s.changed, s.revision = saved.Settings, saved.Changed, revision
 	s.follower.Go(func() { s.follow(store.Watch().SettingsChanged()) })
 	return s, nil
 }
 
 // load reads the live settings.
-func (s *service) load(ctx context.Context) (live Settings, revision int64, err error) {
+func (s *service) load(ctx context.Context) (live savedSettings, revision int64, err error) {
 	saved, revision, err := s.settings.Load(ctx)
 	if err == nil && saved != nil {
 		err = json.Unmarshal(saved, &live)
@@ -91,15 +94,15 @@ func (s *service) refresh(ctx context.Context) error {
 }
 
 func (s *service) refreshLocked(ctx context.Context) error {
-	live, revision, err := s.load(ctx)
+	saved, revision, err := s.load(ctx)
 	if err != nil || revision == s.revision {
 		return err
 	}
 	compiled := make([]*activeSettings, len(s.instances))
 	for i, in := range s.instances {
-		compiled[i] = in.compileSaved(live)
+		compiled[i] = in.compileSaved(saved.Settings)
 	}
-	s.putInForce(live, revision, compiled)
+	s.putInForce(saved, revision, compiled)
 	if newest := s.newest(); newest != nil {
 		newest.logTakenOver(newest.active.Load())
 	}
@@ -120,11 +123,11 @@ func (in *instance) compileSaved(live Settings) *activeSettings {
 }
 
 // putInForce puts live settings in force, for each instance as they were compiled for it.
-func (s *service) putInForce(live Settings, revision int64, compiled []*activeSettings) {
+func (s *service) putInForce(saved savedSettings, revision int64, compiled []*activeSettings) {
 	history := s.history()
-	s.live, s.revision = live, revision
+	s.live, s.changed, s.revision = saved.Settings, saved.Changed, revision
 	for i, in := range s.instances {
-		in.use(compiled[i], revision)
+		s.use(in, compiled[i])
 	}
 	if s.history() < history { // what is too old now goes at once
 		s.engine.Prune()
@@ -139,13 +142,13 @@ func (s *service) history() time.Duration {
 	return s.instances[len(s.instances)-1].historyInForce()
 }
 
-// use puts settings in force for the next request. If they are nil, the instance keeps those it has.
-func (in *instance) use(active *activeSettings, revision int64) {
+// use puts settings of an instance in force for the next request. If they are nil, the instance keeps those it has.
+func (s *service) use(in *instance, active *activeSettings) {
 	if active == nil {
 		kept := *in.active.Load()
 		active = &kept
 	}
-	active.revision = revision
+	active.revision, active.changed = s.revision, s.changed
 	if !in.stopped {
 		in.logWarnings(in.active.Load().warnings, active.warnings)
 	}
@@ -185,38 +188,38 @@ func (s *service) problem(p part) string {
 }
 
 // change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
-// in the list of changes. If the result is refused, nothing changes. If another node changes the settings at the same time,
-// edit is called again, with the newer ones.
-func (s *service) change(from origin, edit func(in *instance, live *Settings) error) error {
+// in the list of changes. It returns what is in force then. If the result is refused, nothing changes. If another node
+// changes the settings at the same time, edit is called again, with the newer ones.
+func (s *service) change(from origin, edit func(in *instance, live *Settings) error) (*activeSettings, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, stop := context.WithTimeout(context.Background(), storePatience)
 	defer stop()
-	err := s.tryChange(ctx, from, edit)
+	active, err := s.tryChange(ctx, from, edit)
 	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
 		if pause > maxChangePause {
-			return conflictf("the settings are being changed elsewhere again and again; try again")
+			return nil, conflictf("the settings are being changed elsewhere again and again; try again")
 		}
 		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
 		if err = s.refreshLocked(ctx); err == nil {
-			err = s.tryChange(ctx, from, edit)
+			active, err = s.tryChange(ctx, from, edit)
 		}
 	}
-	return err
+	return active, err
 }
 
 // maxChangePause bounds the pauses between attempts to save: about 4 s in all.
 const maxChangePause = 2 * time.Second
 
-func (s *service) tryChange(ctx context.Context, from origin, edit func(in *instance, live *Settings) error) error {
+func (s *service) tryChange(ctx context.Context, from origin, edit func(in *instance, live *Settings) error) (*activeSettings, error) {
 	newest := s.newest()
 	if newest == nil {
-		return errors.New("the instance is not running")
+		return nil, errors.New("the instance is not running")
 	}
 	live := s.live
 	live.Mappings = slices.Clone(live.Mappings)
 	if err := edit(newest, &live); err != nil {
-		return err
+		return nil, err
 	}
 	compiled := make([]*activeSettings, len(s.instances))
 	unchanged := sameParts(&s.live, &live)
@@ -226,24 +229,27 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 			return s.problem(p) == err.Error() && unchanged(p)
 		})
 		if err != nil && in == newest {
-			return err
+			return nil, err
 		}
 		compiled[i] = active // nil for an old configuration that refuses the change
 	}
-	saved, err := json.Marshal(live)
+	// The settings are saved only if no other revision was made from this one, so no other change has this number.
+	saved := savedSettings{live, numberChanges(s.changed, &s.live, &live, s.revision+1)}
+	encoded, err := json.Marshal(saved)
 	if err != nil {
-		return fmt.Errorf("encoding the live settings: %w", err)
+		return nil, fmt.Errorf("encoding the live settings: %w", err)
 	}
 	change := describeChange(from, &s.live, &live)
-	revision, err := s.settings.Save(ctx, saved, change.encode(), s.revision)
+	revision, err := s.settings.Save(ctx, encoded, change.encode(), s.revision)
 	if err != nil {
-		return fmt.Errorf("saving the live settings: %w", err)
+		return nil, fmt.Errorf("saving the live settings: %w", err)
 	}
-	s.putInForce(live, revision, compiled)
+	s.putInForce(saved, revision, compiled)
+	active := newest.active.Load()
 	if change != nil {
-		change.log(newest, newest.active.Load())
+		change.log(newest, active)
 	}
-	return nil
+	return active, nil
 }
 
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
@@ -280,7 +286,7 @@ func (s *service) catchUp(in *instance) *activeSettings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in.active.Load().revision != s.revision {
-		in.use(in.compileSaved(s.live), s.revision)
+		s.use(in, in.compileSaved(s.live))
 	}
 	return in.active.Load()
 }

@@ -213,6 +213,18 @@ func (e settingOf[T]) parse(s *Settings, raw []byte, inForce *Settings) error {
 	return nil
 }
 
+// names are the names of the settings that are set, but for the mappings.
+func (s *Settings) names() []string {
+	names := []string{} // none are [] in JSON
+	for _, e := range allSettings {
+		if e.isSet(s) {
+			names = append(names, e.jsonName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // findSetting returns the setting with a name in JSON, nil if there is none.
 func findSetting(name string) setting {
 	for _, e := range allSettings {
