@@ -266,6 +266,47 @@ func parseLimit(params url.Values) (int, error) {
 	return n, nil
 }
 
+// parseList reads a parameter with several values, separated by commas.
+func parseList(params url.Values, name string) ([]string, error) {
+	text := params.Get(name)
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxList {
+		return nil, apiError(http.StatusBadRequest, "%s must not be longer than %d bytes", name, maxList)
+	}
+	values := strings.Split(text, ",")
+	for i, value := range values {
+		if values[i] = strings.TrimSpace(value); values[i] == "" {
+			return nil, apiError(http.StatusBadRequest, "%s must be one value, or several with a comma between them", name)
+		}
+	}
+	return values, nil
+}
+
+// maxList bounds a parameter with several values.
+const maxList = 8 << 10
+
+// parseOneOf is parseList for values of which all are known.
+func parseOneOf[T ~string](params url.Values, name string, known ...T) ([]T, error) {
+	texts, err := parseList(params, name)
+	if err != nil {
+		return nil, err
+	}
+	var values []T
+	for _, text := range texts {
+		if !slices.Contains(known, T(text)) {
+			words := make([]string, len(known))
+			for i, value := range known {
+				words[i] = string(value)
+			}
+			return nil, apiError(http.StatusBadRequest, "%s must be one of %s, or several with commas between them", name, listWords(words))
+		}
+		values = append(values, T(text))
+	}
+	return values, nil
+}
+
 func apiError(status int, format string, args ...any) error {
 	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, args...)}
 }

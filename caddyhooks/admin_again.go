@@ -89,10 +89,16 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
 		return query, false, apiError(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
 	}
+	dry, err = parseDry(params)
+	return query, dry, err
+}
+
+// parseDry reads the parameter of requests that are only to tell how much they would change.
+func parseDry(params url.Values) (bool, error) {
 	if params.Has("dry") && params.Get("dry") != "1" {
-		return query, false, apiError(http.StatusBadRequest, "dry must be 1, or be left out")
+		return false, apiError(http.StatusBadRequest, "dry must be 1, or be left out")
 	}
-	return query, params.Has("dry"), nil
+	return params.Has("dry"), nil
 }
 
 // readAgain reads the body of a request to run something again, which may be empty. allowed are the members it may have.

@@ -15,8 +15,8 @@ import (
 
 func init() {
 	instanceEndpoints.handle("GET /deliveries", (*instance).listDeliveries, "status", "channel", "host", "limit", "cursor")
-	instanceEndpoints.handle("DELETE /deliveries", (*instance).dropDeliveries, "status", "channel", "host")
-	instanceEndpoints.handle("POST /deliveries/retry", (*instance).retryDeliveries, "status", "channel", "host")
+	instanceEndpoints.handle("DELETE /deliveries", (*instance).dropDeliveries, "status", "channel", "host", "dry")
+	instanceEndpoints.handle("POST /deliveries/retry", (*instance).retryDeliveries, "status", "channel", "host", "dry")
 	instanceEndpoints.handle("GET /deliveries/{id}", (*instance).serveDelivery)
 	instanceEndpoints.handle("DELETE /deliveries/{id}", (*instance).dropDelivery)
 	instanceEndpoints.handle("POST /deliveries/{id}/retry", (*instance).retryDelivery)
@@ -28,6 +28,7 @@ type deliveryDetails struct {
 	RunID         string        `json:"runId"`
 	RunStatus     engine.Status `json:"runStatus"`
 	ChatID        string        `json:"chatId"`
+	Hook          string        `json:"hook,omitempty"`
 	CreatedAt     *time.Time    `json:"createdAt,omitempty"`
 	LastAttemptAt *time.Time    `json:"lastAttemptAt,omitempty"`
 	NextAttemptAt *time.Time    `json:"nextAttemptAt,omitempty"`
@@ -50,7 +51,7 @@ func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
 // newDeliverySummary leaves out the body, and an answer in which the receiver of a callback may quote its path.
 func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	details := deliveryDetails{
-		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID,
+		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID, Hook: d.Hook,
 		CreatedAt: jsonTime(d.CreatedAt), LastAttemptAt: jsonTime(d.TriedAt),
 		LastStatus: d.LastStatus, ContentType: d.ContentType,
 	}
@@ -66,7 +67,7 @@ func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 
 // listDeliveries lists the deliveries that a query selects, those of the newest run first.
 func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseDeliveryQuery(r)
+	query, err := parseDeliveryQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -74,28 +75,64 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return listError(err)
 	}
+	var paused []pausedJSON
+	if query.Cursor == "" {
+		hosts, err := in.service.engine.PausedHosts(r.Context(), maxPaused)
+		if err != nil {
+			return err
+		}
+		paused = showAll(hosts, newPausedJSON)
+	}
 	return writeAdminJSON(w, http.StatusOK, struct {
 		Deliveries []deliveryDetails `json:"deliveries"`
 		Cursor     string            `json:"cursor,omitempty"`
-	}{showAll(deliveries, newDeliverySummary), next})
+		Paused     []pausedJSON      `json:"paused,omitempty"` // with the first page
+	}{showAll(deliveries, newDeliverySummary), next, paused})
+}
+
+// pausedJSON is a host or a channel that is left alone until a time, since it cannot be reached or asked for a pause.
+type pausedJSON struct {
+	Host    string     `json:"host,omitempty"` // as the parameter host takes it
+	Channel string     `json:"channel,omitempty"`
+	Until   *time.Time `json:"until"`
+}
+
+// maxPaused bounds how many are told.
+const maxPaused = 100
+
+func newPausedJSON(p engine.PausedHost) pausedJSON {
+	shown := pausedJSON{Until: jsonTime(p.Until)}
+	var isChannel bool
+	if shown.Channel, isChannel = strings.CutPrefix(p.Host, "channel/"); !isChannel {
+		shown.Channel, shown.Host = "", p.Host
+	}
+	return shown
 }
 
 func (in *instance) dropDeliveries(w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(w, r, "dropped", in.service.engine.DropDeliveries)
+	return in.changeDeliveries(w, r, "dropped", in.service.engine.DropDeliveries)
 }
 
 func (in *instance) retryDeliveries(w http.ResponseWriter, r *http.Request) error {
-	return changeDeliveries(w, r, "retried", in.service.engine.RetryDeliveries)
+	return in.changeDeliveries(w, r, "retried", in.service.engine.RetryDeliveries)
 }
 
-// changeDeliveries changes all deliveries that a query selects, and answers with their number.
-func changeDeliveries(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, engine.DeliveryQuery) (int, error)) error {
-	query, err := parseDeliveryQuery(r)
+// changeDeliveries changes all deliveries that a query selects, and answers with their number. With dry=1 it changes nothing.
+func (in *instance) changeDeliveries(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, engine.DeliveryQuery) (int, error)) error {
+	params := r.URL.Query()
+	query, err := parseDeliveryQuery(params)
 	if err != nil {
 		return err
 	}
-	if query.Status != engine.Dead && query.Status != engine.Pending {
+	if len(query.Statuses) == 0 || slices.Contains(query.Statuses, engine.Delivered) {
 		return apiError(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
+	}
+	dry, err := parseDry(params)
+	if err != nil {
+		return err
+	}
+	if dry {
+		name, change = "would", in.service.engine.CountDeliveries
 	}
 	n, err := change(r.Context(), query)
 	if err != nil {
@@ -104,21 +141,16 @@ func changeDeliveries(w http.ResponseWriter, r *http.Request, name string, chang
 	return writeAdminJSON(w, http.StatusOK, map[string]int{name: n})
 }
 
-func parseDeliveryQuery(r *http.Request) (query engine.DeliveryQuery, err error) {
-	params := r.URL.Query()
+func parseDeliveryQuery(params url.Values) (query engine.DeliveryQuery, err error) {
 	if err := checkNotEmpty(params); err != nil {
 		return query, err
 	}
-	query = engine.DeliveryQuery{
-		Status: engine.DeliveryStatus(params.Get("status")), Channel: params.Get("channel"), Cursor: params.Get("cursor"),
+	query = engine.DeliveryQuery{Channel: params.Get("channel"), Cursor: params.Get("cursor")}
+	if query.Statuses, err = parseOneOf(params, "status", engine.Pending, engine.Delivered, engine.Dead); err != nil {
+		return query, err
 	}
 	if query.Host, err = parseHost(params.Get("host")); err != nil {
 		return query, err
-	}
-	switch query.Status {
-	case "", engine.Pending, engine.Delivered, engine.Dead:
-	default:
-		return query, apiError(http.StatusBadRequest, "status must be one of pending, delivered and dead")
 	}
 	query.Limit, err = parseLimit(params)
 	return query, err

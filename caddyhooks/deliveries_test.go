@@ -1,6 +1,7 @@
 package caddyhooks_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -77,7 +78,7 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 	}
 	d.CreatedAt, d.LastAttemptAt = time.Time{}, time.Time{}
 	want := hookstest.DeliveryView{ID: "msg_" + strings.ReplaceAll(runID, "-", "") + "_0", Kind: "callback", Target: rc.URL + "/back", Status: "dead",
-		Attempts: 1, LastError: "the receiver answered 410", RunID: runID, RunStatus: "completed", ChatID: "chat of the answer",
+		Attempts: 1, LastError: "the receiver answered 410", RunID: runID, RunStatus: "completed", ChatID: "chat of the answer", Hook: "agent",
 		LastStatus: 410, LastAnswer: strings.Repeat("no such order ", 1000)[:4096], ContentType: "text/plain; charset=utf-8", Body: "the answer"}
 	if d != want {
 		t.Errorf("got  %+v\nwant %+v", d, want)
@@ -194,7 +195,7 @@ func TestDeliveryRequestsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"DELETE", "", 400, "status=dead"},
 		{"DELETE", "?host=127.0.0.1", 400, "status=dead"},
 		{"DELETE", "?status=delivered", 400, "status=dead"},
-		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel and host`},
+		{"DELETE", "?status=dead&limit=1", 400, `no parameter \"limit\"; use status, channel, host and dry`},
 		{"DELETE", "?status=dead&host=", 400, "not be empty"},
 		{"DELETE", "?status=dead&channel=", 400, "not be empty"},
 		{"DELETE", "?status=dead&host=http://", 400, "host must be a host"},
@@ -341,4 +342,75 @@ func TestTargetsOfCallbacks(t *testing.T) {
 			t.Errorf("%s is shown as %s", url, got)
 		}
 	}
+}
+
+func TestDeliveriesAreCountedBeforeTheyAreChanged(t *testing.T) {
+	s := hookstest.StartSite(t, echoWithCallbacks)
+	rc := startMoodyReceiver(t, "")
+	s.CallBack("dead", rc.URL)
+	hookstest.Eventually(t, "the delivery is given up", func() bool { return len(s.Deliveries("status=dead")) == 1 })
+	rc.status.Store(http.StatusInternalServerError)
+	s.CallBack("waiting", rc.URL)
+	hookstest.Eventually(t, "a delivery has failed for now", func() bool {
+		pending := s.Deliveries("status=pending")
+		return len(pending) == 1 && pending[0].Attempts == 1
+	})
+	rc.status.Store(http.StatusOK)
+	s.CallBack("delivered", rc.URL)
+	hookstest.Eventually(t, "a delivery arrives", func() bool { return len(s.Deliveries("status=delivered")) == 1 })
+
+	if got := s.Deliveries("status=dead,pending"); len(got) != 2 || got[0].Status != "pending" || got[1].Status != "dead" || got[1].LastError == "" {
+		t.Errorf("two statuses select %+v", got)
+	}
+	if got := len(s.Deliveries("")); got != 3 {
+		t.Errorf("no status selects %d", got)
+	}
+	for _, c := range []struct{ method, path, want string }{
+		{"POST", "/hooks/deliveries/retry?status=dead&dry=1", `{"would":1}`},
+		{"POST", "/hooks/deliveries/retry?status=dead,pending&dry=1", `{"would":2}`},
+		{"DELETE", "/hooks/deliveries?status=dead,pending&dry=1", `{"would":2}`},
+		{"DELETE", "/hooks/deliveries?status=pending&host=" + rc.host() + "&dry=1", `{"would":1}`},
+		{"DELETE", "/hooks/deliveries?status=dead&host=other.example&dry=1", `{"would":0}`},
+		{"DELETE", "/hooks/deliveries?status=dead,pending", `{"dropped":2}`},
+		{"DELETE", "/hooks/deliveries?status=dead,pending&dry=1", `{"would":0}`},
+	} {
+		s.AdminRequest(c.method, c.path, "").WantJSON(t, c.want)
+	}
+	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead&dry=yes", "").WantAdminError(t, 400, "dry must be 1")
+	s.AdminRequest("POST", "/hooks/deliveries/retry?status=dead,delivered", "").WantAdminError(t, 400, "say which")
+	s.AdminRequest("GET", "/hooks/deliveries?status=dead,", "").WantAdminError(t, 400, "status", "comma")
+	s.AdminRequest("GET", "/hooks/deliveries?status=dead,gone", "").WantAdminError(t, 400, "one of pending, delivered and dead")
+}
+
+func TestHostsThatAreLeftAloneAreTold(t *testing.T) {
+	s := hookstest.StartSite(t, echoWithCallbacks)
+	rc := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1800")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(rc.Close)
+	first := s.AdminRequest("GET", "/hooks/deliveries", "")
+	first.WantJSON(t, `{"deliveries":[]}`)
+	s.CallBack("one", rc.URL+"/secret?a=b")
+	closed := "http://127.0.0.1:" + hookstest.FreePort(t)
+	for range 6 {
+		s.CallBack("unreachable", closed+"/secret?a=b")
+	}
+	var page struct {
+		Paused []struct {
+			Host  string    `json:"host"`
+			Until time.Time `json:"until"`
+		} `json:"paused"`
+	}
+	hookstest.Eventually(t, "a host is left alone", func() bool {
+		resp := s.AdminRequest("GET", "/hooks/deliveries?limit=1", "")
+		if err := json.Unmarshal([]byte(resp.Body), &page); err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Paused) > 0
+	})
+	if page.Paused[0].Host != closed || !page.Paused[0].Until.After(time.Now().Add(-time.Minute)) {
+		t.Errorf("got %+v, want %s", page.Paused, closed)
+	}
+	hookstest.Eventually(t, "all go to it", func() bool { return len(s.Deliveries("host="+page.Paused[0].Host)) == 6 })
 }

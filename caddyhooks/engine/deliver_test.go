@@ -333,7 +333,7 @@ func TestWhatWasDueLongAgoIsTriedByTheSchedule(t *testing.T) {
 		e.Attach(c)
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
-		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Delivered, Limit: 1000}); err != nil || len(page) != 100 {
+		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Delivered}, Limit: 1000}); err != nil || len(page) != 100 {
 			t.Errorf("%d of 100 have arrived, %v", len(page), err)
 		}
 	})
@@ -446,7 +446,7 @@ func TestAServiceThatNeverTakesAnythingIsAskedLessAndLess(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
-		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Dead, Limit: 10}); err != nil || len(page) != 1 {
+		if page, _, err := e.ListDeliveries(t.Context(), engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Limit: 10}); err != nil || len(page) != 1 {
 			t.Errorf("%d are given up in the end, %v", len(page), err)
 		}
 	})
@@ -723,14 +723,14 @@ func TestAllOfAQueryAreSentAgainOrDropped(t *testing.T) {
 				}
 			}
 		}
-		if n := count(engine.DeliveryQuery{Status: engine.Dead}); n != 650 {
+		if n := count(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}}); n != 650 {
 			t.Fatalf("%d are dead", n)
 		}
-		if n, err := e.RetryDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Dead, Host: "host-1.example:443"}); n != 300 || err != nil {
+		if n, err := e.RetryDeliveries(t.Context(), engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Host: "host-1.example:443"}); n != 300 || err != nil {
 			t.Errorf("%d sent again, %v", n, err)
 		}
 		synctest.Wait()
-		if n, err := e.DropDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Dead, Channel: "chats"}); n != 50 || err != nil {
+		if n, err := e.DropDeliveries(t.Context(), engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Channel: "chats"}); n != 50 || err != nil {
 			t.Errorf("%d dropped, %v", n, err)
 		}
 		if n, err := e.DropDeliveries(t.Context(), engine.DeliveryQuery{Channel: "nobody"}); n != 0 || err != nil {
@@ -741,11 +741,11 @@ func TestAllOfAQueryAreSentAgainOrDropped(t *testing.T) {
 			want  int
 		}{
 			{engine.DeliveryQuery{}, 600},
-			{engine.DeliveryQuery{Status: engine.Delivered}, 300},
-			{engine.DeliveryQuery{Status: engine.Dead}, 300},
-			{engine.DeliveryQuery{Status: engine.Dead, Host: "host-0.example"}, 300},
-			{engine.DeliveryQuery{Status: engine.Dead, Host: "host-0.example:80"}, 0},
-			{engine.DeliveryQuery{Status: engine.Pending}, 0},
+			{engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Delivered}}, 300},
+			{engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}}, 300},
+			{engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Host: "host-0.example"}, 300},
+			{engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Host: "host-0.example:80"}, 0},
+			{engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Pending}}, 0},
 			{engine.DeliveryQuery{Channel: "chats"}, 0},
 		} {
 			if n := count(c.query); n != c.want {

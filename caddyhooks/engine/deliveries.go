@@ -63,6 +63,20 @@ func (e *Engine) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int
 	return e.eachDelivery(ctx, query, func(id string) error { return e.DropDelivery(ctx, id) })
 }
 
+// CountDeliveries returns how many deliveries a query selects.
+func (e *Engine) CountDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return e.eachDelivery(ctx, query, func(string) error { return nil })
+}
+
+// PausedHosts returns hosts and channels that are left alone for now.
+func (e *Engine) PausedHosts(ctx context.Context, most int) ([]PausedHost, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	paused, err := e.store.Deliveries().Paused(ctx, most)
+	e.noteBroken(err)
+	return paused, err
+}
+
 // eachDelivery does something with all deliveries that a query selects, each of them once, from the newest on: many at a
 // time, for they share what it costs to write to the disk.
 func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {

@@ -18,6 +18,7 @@ type Delivery struct {
 	RunID     string
 	Index     int // among the deliveries of the run
 	ChatID    string
+	Hook      string // of the run; "" of deliveries of before
 	RunStatus Status
 	Callback  string // the URL to post to, or "":
 	Channel   string // the channel to use …
@@ -124,7 +125,7 @@ func (c *Config) deliveriesOf(run *Run, outcome Outcome) []*Delivery {
 	}
 	var all []*Delivery
 	add := func() *Delivery {
-		d := &Delivery{ID: DeliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID,
+		d := &Delivery{ID: DeliveryID(run.ID, len(all)), RunID: run.ID, Index: len(all), ChatID: run.ChatID, Hook: run.Hook,
 			RunStatus: outcome.Status, Status: Pending}
 		all = append(all, d)
 		return d

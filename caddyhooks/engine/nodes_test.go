@@ -358,7 +358,7 @@ func TestDeliveriesOfADeadNodeAreSentOnceByAnother(t *testing.T) {
 			}
 		}
 		eventually(t, "it is stored that they arrived", func() bool {
-			page, _, err := b.ListDeliveries(t.Context(), engine.DeliveryQuery{Status: engine.Delivered, Limit: 10})
+			page, _, err := b.ListDeliveries(t.Context(), engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Delivered}, Limit: 10})
 			return err == nil && len(page) == 5
 		})
 		atRest(t, b)

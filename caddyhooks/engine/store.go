@@ -130,6 +130,10 @@ type Deliveries interface {
 
 	// List returns deliveries, those of the newest run first, without their bodies. For next see Runs.List.
 	List(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error)
+
+	// Paused returns hosts and channels for which deliveries are pending and to which none is handed out for now, up to a
+	// number, the one whose pause is over first before the others. Pauses of single chats do not count.
+	Paused(ctx context.Context, most int) ([]PausedHost, error)
 }
 
 // Settings keeps the live settings, in whatever form their owner gives them. Each change makes a new revision; the first
@@ -263,6 +267,12 @@ type Throttle struct {
 	Pause  time.Duration // hand out none for so long
 }
 
+// PausedHost is a host or a channel that is throttled with a pause.
+type PausedHost struct {
+	Host  string // as Destination has it
+	Until time.Time
+}
+
 // Claim is the right to carry out a run.
 type Claim struct {
 	Run       *Run
@@ -373,13 +383,13 @@ func (q *Query) Selects(r *Record) bool {
 		(q.Until.IsZero() || r.Run.AcceptedAt.Before(q.Until))
 }
 
-// DeliveryQuery selects deliveries; a filter that is "" selects all.
+// DeliveryQuery selects deliveries; a filter that is empty selects all.
 type DeliveryQuery struct {
-	Status  DeliveryStatus
-	Channel string
-	Host    string // of a callback, with its port or without
-	Limit   int
-	Cursor  string
+	Statuses []DeliveryStatus // of one of these
+	Channel  string
+	Host     string // of a callback, with its port or without
+	Limit    int
+	Cursor   string
 }
 
 // Selects reports whether the query is about a delivery.
@@ -391,7 +401,7 @@ func (q *DeliveryQuery) Selects(d *Delivery) bool {
 			return false
 		}
 	}
-	return (q.Status == "" || q.Status == d.Status) && (q.Channel == "" || q.Channel == d.Channel)
+	return (len(q.Statuses) == 0 || slices.Contains(q.Statuses, d.Status)) && (q.Channel == "" || q.Channel == d.Channel)
 }
 
 // DuplicateError says that a run with the same key was accepted before.

@@ -17,6 +17,7 @@ type DeliveryView struct {
 	RunID         string    `json:"runId"`
 	RunStatus     string    `json:"runStatus"`
 	ChatID        string    `json:"chatId"`
+	Hook          string    `json:"hook"`
 	CreatedAt     time.Time `json:"createdAt"`
 	LastAttemptAt time.Time `json:"lastAttemptAt"`
 	NextAttemptAt time.Time `json:"nextAttemptAt"`

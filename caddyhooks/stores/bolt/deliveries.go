@@ -227,9 +227,12 @@ func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*en
 	}
 	var buckets [][]byte
 	for status, bucket := range bucketsByStatus {
-		if query.Status == "" || query.Status == status {
+		if len(query.Statuses) == 0 || slices.Contains(query.Statuses, status) {
 			buckets = append(buckets, bucket)
 		}
+	}
+	if buckets == nil {
+		return nil, "", nil // no delivery has such a status
 	}
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		newest := newestFirst(tx, cursor, buckets...)
@@ -258,6 +261,10 @@ func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*en
 		return nil, "", err
 	}
 	return page, next, nil
+}
+
+func (s deliveries) Paused(_ context.Context, most int) ([]engine.PausedHost, error) {
+	return s.outbox.Paused(most, s.clock), nil
 }
 
 // deliveriesOf returns the deliveries of a run, without their bodies.

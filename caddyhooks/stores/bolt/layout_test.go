@@ -212,9 +212,10 @@ func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
 	s := newBolt(t, path)
 	defer s.Close()
 	checkLayoutFile(t, s, 2)
-	for status, want := range map[engine.DeliveryStatus]int{engine.Dead: 1, engine.Delivered: 1, engine.Pending: 1, "": 3} {
-		if page, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Status: status, Limit: 10}); err != nil || len(page) != want {
-			t.Errorf("%d deliveries are listed as %q, want %d (%v)", len(page), status, want, err)
+	for _, statuses := range [][]engine.DeliveryStatus{{engine.Dead}, {engine.Delivered}, {engine.Pending}, {engine.Dead, engine.Delivered, engine.Pending}} {
+		page, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Statuses: statuses, Limit: 10})
+		if err != nil || len(page) != len(statuses) {
+			t.Errorf("%d deliveries are listed as %v (%v)", len(page), statuses, err)
 		}
 	}
 }

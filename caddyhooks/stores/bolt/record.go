@@ -92,6 +92,7 @@ const (
 	deliveryLastStatus
 	deliveryLastAnswer
 	deliveryToken
+	deliveryHook
 )
 
 // The fields of a wait.
@@ -468,6 +469,7 @@ func encodeDelivery(d *engine.Delivery) []byte {
 	e.number(deliveryLastStatus, int64(d.LastStatus))
 	e.text(deliveryLastAnswer, d.LastAnswer)
 	e.text(deliveryToken, d.Token)
+	e.text(deliveryHook, d.Hook)
 	e.text(deliveryBody, d.Body)
 	return e.data
 }
@@ -514,6 +516,8 @@ func decodeDelivery(key local.DeliveryKey, data []byte) (*engine.Delivery, error
 			d.LastAnswer = f.text()
 		case deliveryToken:
 			d.Token = f.text()
+		case deliveryHook:
+			d.Hook = f.text()
 		}
 		return true
 	})

@@ -1,6 +1,9 @@
 package local
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -476,4 +479,21 @@ func (o *Outbox) throttle(t engine.Throttle, now time.Time) {
 		c.until = until
 		o.reorder(c)
 	}
+}
+
+// Paused returns the hosts to which none is handed out for now, up to a number, the one whose pause is over first before the
+// others.
+func (o *Outbox) Paused(most int, clock *Clock) (paused []engine.PausedHost) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, today := clock.Steady(), clock.Now()
+	for _, h := range o.hosts {
+		if rest := h.until.Sub(now); rest > 0 {
+			paused = append(paused, engine.PausedHost{Host: h.name, Until: today.Add(rest)})
+		}
+	}
+	slices.SortFunc(paused, func(a, b engine.PausedHost) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Host, b.Host))
+	})
+	return paused[:min(len(paused), most)]
 }

@@ -183,3 +183,7 @@ func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []
 	}
 	return page, "", nil
 }
+
+func (s deliveries) Paused(_ context.Context, most int) ([]engine.PausedHost, error) {
+	return s.outbox.Paused(most, &s.clock), nil
+}

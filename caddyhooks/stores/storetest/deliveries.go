@@ -551,9 +551,18 @@ func deliveriesAreListed(t *testing.T, s *store) {
 					some = append(some, d)
 				}
 			}
-			same(t, "a list of those "+string(status), s.listDeliveries(engine.DeliveryQuery{Status: status, Limit: limit}), some)
+			same(t, "a list of those "+string(status), s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{status}, Limit: limit}), some)
 		}
+		var unsent []*engine.Delivery
+		for _, d := range want {
+			if d.Status != engine.Delivered {
+				unsent = append(unsent, d)
+			}
+		}
+		query := engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead, engine.Pending}, Limit: limit}
+		same(t, "a list of two statuses", s.listDeliveries(query), unsent)
 	}
+	same(t, "a list of a status that none has", s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{"other"}}), nil)
 	for _, cursor := range []string{"x", "\x00", "%", want[0].RunID, "msg_x_0", "msg_"} {
 		if _, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Limit: 1, Cursor: cursor}); !errors.Is(err, engine.ErrCursor) {
 			t.Errorf("cursor %q: got %v, want ErrCursor", cursor, err)
@@ -576,7 +585,7 @@ func deliveriesAreListedByQuery(t *testing.T, s *store) {
 		{engine.DeliveryQuery{Host: "busy.example:80"}, nil},
 		{engine.DeliveryQuery{Channel: "chats"}, chats},
 		{engine.DeliveryQuery{Channel: "busy"}, nil},
-		{engine.DeliveryQuery{Channel: "chats", Status: engine.Dead}, nil},
+		{engine.DeliveryQuery{Channel: "chats", Statuses: []engine.DeliveryStatus{engine.Dead}}, nil},
 		{engine.DeliveryQuery{Channel: "chats", Host: "busy.example"}, nil},
 	} {
 		var got []string
@@ -610,7 +619,7 @@ func retriedWhenDead(t *testing.T, s *store) {
 	s.noneDue()
 	s.settle(got, engine.Delivered, 0, "")
 	s.noneDue()
-	same(t, "a list of the dead", s.listDeliveries(engine.DeliveryQuery{Status: engine.Dead}), nil)
+	same(t, "a list of the dead", s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}}), nil)
 }
 
 func retriedWhileWaiting(_ *testing.T, s *store) {

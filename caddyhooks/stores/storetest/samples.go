@@ -65,7 +65,7 @@ func endedAs(status engine.Status, failure engine.Failure) engine.End {
 // It shares its destination with no other. CreatedAt and Due are wrong: the store has to set them.
 func newDelivery(run *engine.Run, index int) *engine.Delivery {
 	d := &engine.Delivery{
-		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, RunStatus: engine.Completed,
+		ID: engine.DeliveryID(run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, Hook: run.Hook, RunStatus: engine.Completed,
 		Callback:    fmt.Sprintf("https://%s.example.com/callback", run.ID),
 		ContentType: "text/plain; charset=utf-8", Body: fmt.Sprintf("body %d of run %s", index, run.ID),
 		Sent: 2, Status: engine.Pending, Restart: 3,

@@ -20,6 +20,7 @@ var throttleChecks = []check{
 	{"overdue deliveries are handed out in spite of a throttle", overdueInSpiteOfThrottle},
 	{"a delivery that was put off is overdue from then on", overdueAfterPause},
 	{"overdue deliveries are those of the host alone", overdueOfTheHost},
+	{"hosts that wait are told, with the time", pausedHostsAreTold},
 }
 
 // throttle settles a delivery of its own, to bound what is handed out to others.
@@ -216,4 +217,41 @@ func overdueOfTheHost(t *testing.T, s *store) {
 	// These claims have leases as well.
 	s.advance(2 * shortLease)
 	s.takesAgain(append(busy, slices.Delete(chats, 1, 2)...)...) // but for the second of a chat
+}
+
+func pausedHostsAreTold(t *testing.T, s *store) {
+	paused := func(most int) []engine.PausedHost {
+		t.Helper()
+		paused, err := s.Deliveries().Paused(t.Context(), most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return paused
+	}
+	host := s.endTo(1, toHost)[0].Destination()
+	chat := s.endTo(1, toChat)[0].Destination()
+	if got := paused(10); len(got) > 0 {
+		t.Errorf("nothing is throttled, and %v are told", got)
+	}
+	channel := engine.Destination{Host: chat.Host}
+	s.throttle(engine.Throttle{To: host, AtOnce: 1, Pause: 2 * time.Hour}, engine.Throttle{To: channel, Pause: time.Hour})
+	got := paused(10)
+	if len(got) != 2 || got[0].Host != channel.Host || got[1].Host != host.Host {
+		t.Fatalf("got %v, want %s and %s", got, channel.Host, host.Host)
+	}
+	if between := got[1].Until.Sub(got[0].Until); between != time.Hour {
+		t.Errorf("one is paused for %v longer than the other, want 1h", between)
+	}
+	if first := paused(1); len(first) != 1 || first[0].Host != channel.Host {
+		t.Errorf("the first is %v", first)
+	}
+	s.advance(time.Hour)
+	if got := paused(10); len(got) != 1 || got[0].Host != host.Host {
+		t.Errorf("an hour later: %v", got)
+	}
+	// A slow host and a chat that waits are no host that waits.
+	s.throttle(engine.Throttle{To: host, AtOnce: 1}, engine.Throttle{To: chat, Pause: time.Hour})
+	if got := paused(10); len(got) > 0 {
+		t.Errorf("no host waits, and %v are told", got)
+	}
 }
