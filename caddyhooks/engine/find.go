@@ -96,3 +96,15 @@ func (e *Engine) List(ctx context.Context, query Query) (page []*Record, next st
 	}
 	return page, next, err
 }
+
+// Chats returns chats that somebody named, the one with the newest run first.
+func (e *Engine) Chats(ctx context.Context, query ChatQuery) (page []*ChatSummary, next string, err error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	page, next, err = e.store.Runs().Chats(ctx, query)
+	e.noteBroken(err)
+	for _, chat := range page {
+		e.explainWait(chat.Last)
+	}
+	return page, next, err
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -93,10 +94,15 @@ type Runs interface {
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
 
-	// List returns runs, the newest first unless the query says otherwise, without their message and reply. next is the Cursor of the query for the page
-	// after this one, "" if there is none. A page can be short or empty although there is more: a query looks at a bounded
-	// number of runs.
+	// List returns runs, the newest first unless the query says otherwise, with as much of their texts as the query asks for.
+	// next is the Cursor of the query for the page after this one, "" if there is none. It is a run id, whose time tells how
+	// far the query got. A page can be short or empty although there is more: a query looks at a bounded number of runs, and
+	// at a bounded number of bytes.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
+
+	// Chats returns chats that somebody named, the one with the newest run first. For next see List. A chat that gets a run
+	// between two pages is on neither of them if it was to be on the second one: it belongs on the first now.
+	Chats(ctx context.Context, query ChatQuery) (page []*ChatSummary, next string, err error)
 
 	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
 	Queued(ctx context.Context) (int, error)
@@ -367,20 +373,70 @@ type Query struct {
 	ChatID   string
 	Since    time.Time // accepted then or later …
 	Until    time.Time // … and before that
+	Prefix   string    // the id of a run, or its beginning
+	Text     string    // words that all are in the texts of a run, whatever their case; see Words
 	Limit    int       // how many at most
 	Cursor   string    // where an earlier query ended
+
+	// What the records have besides. Otherwise they are as Record.Listed makes them.
+	Told       bool // what the run was told, as far as it is kept
+	Replies    bool // its answer and account, and as which run it was run again
+	Deliveries bool // without their bodies
 
 	OldestFirst bool   // begin with the oldest run …
 	UpTo        string // … and end with the run of this id, which need not be one that is selected; "" is the newest
 }
 
-// Selects reports whether the query is about a run.
+// Selects reports whether the query is about a run, whatever texts it is about.
 func (q *Query) Selects(r *Record) bool {
-	return (len(q.Hooks) == 0 || slices.Contains(q.Hooks, r.Run.Hook)) &&
+	return strings.HasPrefix(r.Run.ID, q.Prefix) &&
+		(len(q.Hooks) == 0 || slices.Contains(q.Hooks, r.Run.Hook)) &&
 		(q.ChatID == "" || q.ChatID == r.Run.ChatID) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, r.Status)) &&
 		!r.Run.AcceptedAt.Before(q.Since) &&
 		(q.Until.IsZero() || r.Run.AcceptedAt.Before(q.Until))
+}
+
+// Listed is a record as a list shows it that this query asks for.
+func (q *Query) Listed(r *Record) *Record {
+	listed := r.Listed()
+	if q.Told {
+		listed.Run, listed.Kept = r.Run, r.Kept
+	}
+	if q.Replies {
+		listed.Outcome, listed.AgainAs = r.Outcome, r.AgainAs
+	}
+	if q.Deliveries {
+		listed.Deliveries = r.Deliveries
+	}
+	return listed
+}
+
+// Words are the words of a text to look for, in small letters.
+func (q *Query) Words() Words { return strings.Fields(strings.ToLower(q.Text)) }
+
+// Words are words to look for in the texts of runs.
+type Words []string
+
+// In reports whether each of the words is, whatever its case, in the chat id of a run, in its message, its answer, or the
+// message and reason of its end. The record has to be whole.
+func (w Words) In(r *Record) bool {
+	if len(w) == 0 {
+		return true
+	}
+	texts := [...]string{r.Run.ChatID, r.Run.Message, r.Outcome.Text, r.Outcome.Message, r.Outcome.Account.Reason, ""}
+	if r.Outcome.Text == "" {
+		texts[5] = string(r.Outcome.JSON) // otherwise a part of the text
+	}
+	for i := range texts {
+		texts[i] = strings.ToLower(texts[i])
+	}
+	for _, word := range w {
+		if !slices.ContainsFunc(texts[:], func(text string) bool { return strings.Contains(text, word) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // DeliveryQuery selects deliveries; a filter that is empty selects all.

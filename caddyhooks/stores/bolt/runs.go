@@ -1,10 +1,8 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -323,129 +321,17 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 				return engine.ErrNotFound
 			}
 		}
-		read := decodeRun
-		if !ended {
-			read = func(id uuid.UUID, data []byte) (*engine.Record, error) { return readRun(tx, id, data) }
-		}
-		if record, err = read(id, data); err != nil {
+		if record, err = decodeRun(id, data); err != nil {
 			return fmt.Errorf("reading run %s: %w", runID, err)
 		}
 		if !ended {
 			record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
-			return nil
 		}
-		if err := readTold(tx, id, record); err != nil {
-			return err
-		}
-		if record.AgainAs, err = againAs(tx, id); err != nil {
-			return err
-		}
-		record.Deliveries, err = deliveriesOf(tx, id)
+		_, err = complete(tx, id, record, data, everything)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return record, nil
-}
-
-func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, string, error) {
-	var page []*engine.Record
-	var next string
-	var cursor []byte
-	if query.Cursor != "" {
-		id, ok := local.ParseID(query.Cursor)
-		if !ok {
-			return nil, "", engine.ErrCursor
-		}
-		cursor = id[:]
-	}
-	walk := newestFirst
-	if query.OldestFirst {
-		upTo, err := lastOf(query)
-		if err != nil {
-			return nil, "", err
-		}
-		walk = upTo.oldestFirst
-	}
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		following := walk(tx, cursor, runsBucket, endedBucket)
-		size := 0
-		for looked := 0; ; looked++ {
-			id, data := following()
-			if id == nil {
-				next = ""
-				return nil
-			}
-			if len(page) == query.Limit || looked == local.ListLooksAt || size > listReads {
-				return nil
-			}
-			size += len(data)
-			next = uuid.UUID(id).String()
-			record, err := decodeRun(uuid.UUID(id), data)
-			if err != nil {
-				return fmt.Errorf("reading run %s: %w", next, err)
-			}
-			since := record.Status == "" && !s.describe(uuid.UUID(id), record)
-			if since || query.Selects(record) {
-				page = append(page, record.Listed())
-			}
-		}
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	// Some may have ended since. What is said about them must not be older than what was said before.
-	current := page[:0]
-	for _, record := range page {
-		if record.Status == "" {
-			if record, err = s.Get(ctx, record.Run.ID); errors.Is(err, engine.ErrNotFound) {
-				continue
-			} else if err != nil {
-				return nil, "", err
-			}
-			if !query.Selects(record) {
-				continue
-			}
-			record = record.Listed()
-		}
-		current = append(current, record)
-	}
-	return current, next, nil
-}
-
-// listReads is how many bytes of runs a query reads before it leaves the rest to the next one.
-const listReads = 32 << 20
-
-// newestFirst walks over what is in some buckets, from the greatest key that is less than cursor, if there is one.
-func newestFirst(tx *bbolt.Tx, cursor []byte, buckets ...[]byte) func() (key, value []byte) {
-	type walk struct {
-		*bbolt.Cursor
-		key, value []byte
-	}
-	var walks []*walk
-	for _, bucket := range buckets {
-		w := &walk{Cursor: tx.Bucket(bucket).Cursor()}
-		walks = append(walks, w)
-		if cursor != nil {
-			if key, _ := w.Seek(cursor); key != nil {
-				w.key, w.value = w.Prev()
-				continue
-			}
-		}
-		w.key, w.value = w.Last()
-	}
-	return func() (key, value []byte) {
-		newest := walks[0]
-		for _, w := range walks[1:] {
-			if bytes.Compare(w.key, newest.key) > 0 {
-				newest = w
-			}
-		}
-		key, value = newest.key, newest.value
-		if key != nil {
-			newest.key, newest.value = newest.Prev()
-		}
-		return key, value
-	}
 }

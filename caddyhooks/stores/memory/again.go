@@ -37,16 +37,12 @@ func (d *Data) listOldestFirst(query engine.Query) (page []*engine.Record, next 
 			return nil, "", err
 		}
 	}
+	words := query.Words()
 	for i, looked := begin, 0; i < end; i, looked = i+1, looked+1 {
 		if len(page) == query.Limit || looked == local.ListLooksAt {
 			return page, d.order[i-1].String(), nil
 		}
-		if d.runs[d.order[i]] == nil {
-			continue
-		}
-		if record := d.show(d.order[i]); query.Selects(record) {
-			page = append(page, record.Listed())
-		}
+		page = d.look(page, d.order[i], &query, words)
 	}
 	return page, "", nil
 }

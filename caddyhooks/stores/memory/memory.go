@@ -308,14 +308,19 @@ func (s runs) Get(_ context.Context, runID string) (*engine.Record, error) {
 	if !ok || s.runs[id] == nil {
 		return nil, engine.ErrNotFound
 	}
-	record := s.show(id)
-	if told := s.runs[id].told; told != nil {
+	return s.whole(id), nil
+}
+
+// whole is a record with what the run was told.
+func (d *Data) whole(id uuid.UUID) *engine.Record {
+	record := d.show(id)
+	if told := d.runs[id].told; told != nil {
 		told.Complete(record)
 	}
 	for i, d := range record.Deliveries {
 		record.Deliveries[i] = d.WithoutBody()
 	}
-	return record, nil
+	return record
 }
 
 // show returns a copy of a record that can be given away.
@@ -326,37 +331,6 @@ func (d *Data) show(id uuid.UUID) *engine.Record {
 	}
 	record.Deliveries = slices.Clone(record.Deliveries)
 	return &record
-}
-
-func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if query.Limit <= 0 {
-		return nil, "", nil
-	}
-	if query.OldestFirst {
-		return s.listOldestFirst(query)
-	}
-	end := len(s.order)
-	if query.Cursor != "" {
-		cursor, ok := local.ParseID(query.Cursor)
-		if !ok {
-			return nil, "", engine.ErrCursor
-		}
-		end = s.olderThan(cursor)
-	}
-	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
-		if len(page) == query.Limit || looked == local.ListLooksAt {
-			return page, s.order[i+1].String(), nil
-		}
-		if s.runs[s.order[i]] == nil {
-			continue
-		}
-		if record := s.show(s.order[i]); query.Selects(record) {
-			page = append(page, record.Listed())
-		}
-	}
-	return page, "", nil
 }
 
 func (s runs) Queued(context.Context) (int, error) {

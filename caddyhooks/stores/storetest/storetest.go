@@ -53,6 +53,8 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Cancel", cancelChecks},
 		{"Records", recordChecks},
 		{"List", listChecks},
+		{"Search", searchChecks},
+		{"Chats", chatChecks},
 		{"Deliveries", deliveryChecks},
 		{"DeliveryLeases", deliveryLeaseChecks},
 		{"Throttles", throttleChecks},
