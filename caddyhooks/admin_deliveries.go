@@ -41,7 +41,7 @@ type deliveryDetails struct {
 // newDeliveryDetails is for the answer to a question about this one delivery. It alone has the path of a callback.
 func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
 	details := newDeliverySummary(d)
-	details.LastAnswer, details.Body = d.LastAnswer, d.Body
+	details.LastAnswer, details.Body, details.History = d.LastAnswer, d.Body, newAttemptsJSON(d.History)
 	if u, err := url.Parse(d.Callback); err == nil && u.Host != "" {
 		details.Target = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	}

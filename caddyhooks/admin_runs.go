@@ -84,6 +84,7 @@ type runDetails struct {
 	Schema     json.RawMessage `json:"schema,omitempty"`
 	AgainOf    string          `json:"againOf,omitempty"`
 	AgainAs    string          `json:"againAs,omitempty"`
+	Steps      []stepJSON      `json:"steps"`
 }
 
 func newRunDetails(r *engine.Record) runDetails {
@@ -92,6 +93,10 @@ func newRunDetails(r *engine.Record) runDetails {
 		runJSON: newRunJSON(r), Client: r.Run.Client, KeyHeader: r.Run.KeyHeader,
 		CancelledBy: account.CancelledBy, Reason: account.Reason, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors,
 		AgainOf: r.Run.AgainOf, AgainAs: r.AgainAs,
+		Steps: showAll(r.Steps, newStepJSON),
+	}
+	for i, d := range r.Deliveries {
+		details.Deliveries[i].History = newAttemptsJSON(d.History)
 	}
 	if !r.Status.Ended() || r.Kept != engine.KeptNothing {
 		details.Message, details.Metadata, details.Schema = &r.Run.Message, r.Run.Metadata, r.Run.Schema

@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -15,6 +16,22 @@ type deliveryJSON struct {
 	Status    engine.DeliveryStatus `json:"status"`
 	Attempts  int                   `json:"attempts"`
 	LastError string                `json:"lastError,omitempty"`
+	History   []attemptJSON         `json:"history,omitempty"` // for operators
+}
+
+// attemptJSON is an attempt at a delivery as operators see it.
+type attemptJSON struct {
+	At      *time.Time `json:"at"`
+	Seconds float64    `json:"seconds"`
+	Status  int        `json:"status,omitempty"`
+	Error   string     `json:"error,omitempty"`
+}
+
+func newAttemptsJSON(history []engine.Attempt) (shown []attemptJSON) {
+	for _, a := range history {
+		shown = append(shown, attemptJSON{jsonTime(a.At), jsonSeconds(a.Took), a.Status, a.Error})
+	}
+	return shown
 }
 
 func newDeliveryJSON(d *engine.Delivery) deliveryJSON {

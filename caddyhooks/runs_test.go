@@ -736,6 +736,7 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 			for _, id := range all {
 				got, want := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body, s.Run(id).Body
 				shared, more, ok := strings.Cut(strings.TrimSpace(got), `,"client":"127.0.0.1",`)
+				more, _, _ = strings.Cut(more, `,"steps":[`)
 				if _, told, hasMessage := strings.Cut(more, `"message":"`); !ok || shared+"}" != want || !hasMessage || strings.Contains(told, ",") {
 					t.Errorf("the admin API shows %s, and callers see %s", got, want)
 				}

@@ -115,8 +115,9 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	d.LastStatus, d.LastAnswer = 0, ""
 	began := time.Now()
 	err := send(ctx, config, d)
+	took := time.Since(began)
 	e.attempts.Add(-1)
-	e.metrics().DeliveryAttempted(d, time.Since(began), err)
+	e.metrics().DeliveryAttempted(d, took, err)
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		return // another node sends it
 	}
@@ -137,6 +138,7 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	var pause time.Duration
 	delay, more := retryDelay(d.Attempt-d.Restart, rand.Float64)
 	d.Status, d.LastError = Pending, lastError(err)
+	d.remember(Attempt{At: d.TriedAt, Took: took, Status: d.LastStatus, Error: d.LastError})
 	switch {
 	case err == nil:
 		d.Status, d.LastAnswer = Delivered, ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -508,7 +509,7 @@ func TestAnAttemptThatShutdownBreaksOffLeavesNoTrace(t *testing.T) {
 		e.Stop()
 		after := deliveryOf(t, e, run)
 		before.Token, before.TriedAt = after.Token, after.TriedAt // it was claimed, and tried
-		if *after != *before || n != 2 {
+		if !reflect.DeepEqual(after, before) || n != 2 {
 			t.Errorf("before %+v\nafter  %+v", before, after)
 		}
 	})
@@ -750,6 +751,77 @@ func TestAllOfAQueryAreSentAgainOrDropped(t *testing.T) {
 		} {
 			if n := count(c.query); n != c.want {
 				t.Errorf("%+v: %d, want %d", c.query, n, c.want)
+			}
+		}
+	})
+}
+
+func TestAttemptsOfADeliveryAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n int
+		e, _ := startSending(t, func(_ context.Context, d *engine.Delivery) error {
+			n++
+			time.Sleep(2 * time.Second)
+			switch n {
+			case 1:
+				d.LastStatus = 503
+				return errors.New("the receiver answered 503")
+			case 2:
+				panic("ouch")
+			case 3:
+				return errors.New(strings.Repeat("ü", 1000))
+			}
+			d.LastStatus = 204
+			return nil
+		})
+		run := callBack(t, e, "https://example.com/")
+		time.Sleep(24 * time.Hour)
+		d := deliveryOf(t, e, run)
+		if len(d.History) != 4 || d.Status != engine.Delivered {
+			t.Fatalf("it is %s with the history %+v", d.Status, d.History)
+		}
+		at := d.CreatedAt
+		for i, want := range []engine.Attempt{
+			{Status: 503, Error: "the receiver answered 503"},
+			{Error: "the sender failed"},
+			{Error: strings.Repeat("ü", 150) + "…"},
+			{Status: 204},
+		} {
+			got := d.History[i]
+			if got.At.Before(at) || got.Took != 2*time.Second || got.Status != want.Status || got.Error != want.Error {
+				t.Errorf("attempt %d is %+v, want %+v after %v", i+1, got, want, at)
+			}
+			at = got.At.Add(got.Took)
+		}
+		if last := d.History[3].At; !last.Equal(d.TriedAt) {
+			t.Errorf("the last attempt began at %v, want %v", last, d.TriedAt)
+		}
+	})
+}
+
+func TestTheLastAttemptsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n int
+		e, _ := startSending(t, func(_ context.Context, d *engine.Delivery) error {
+			n++
+			d.LastStatus = 400 + n
+			return errors.New("no")
+		})
+		run := callBack(t, e, "https://example.com/")
+		for range 3 {
+			time.Sleep(24 * time.Hour)
+			if _, err := e.RetryDelivery(t.Context(), deliveryOf(t, e, run).ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(24 * time.Hour)
+		history := deliveryOf(t, e, run).History
+		if n < 20 || len(history) != engine.KeptAttempts {
+			t.Fatalf("%d of %d attempts are remembered", len(history), n)
+		}
+		for i, attempt := range history {
+			if want := 400 + n - len(history) + 1 + i; attempt.Status != want {
+				t.Errorf("attempt %d of those that are remembered was answered %d, want %d", i, attempt.Status, want)
 			}
 		}
 	})

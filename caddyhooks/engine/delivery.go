@@ -40,6 +40,25 @@ type Delivery struct {
 	LastStatus int    // the status of the answer, 0 if there was none
 	LastAnswer string // the beginning of the answer, as it came from outside
 	LastError  string // why, in words fit for the run's owner
+
+	History []Attempt // the last attempts, the oldest first
+}
+
+// Attempt is how one attempt at a delivery went.
+type Attempt struct {
+	At     time.Time // when it began
+	Took   time.Duration
+	Status int    // the status of the answer, 0 if there was none
+	Error  string // as LastError, "" of one that went well
+}
+
+// KeptAttempts is how many attempts a delivery remembers. The oldest go first.
+const KeptAttempts = 16
+
+// remember adds an attempt to the history. Whoever else has the delivery keeps the history as it was.
+func (d *Delivery) remember(attempt Attempt) {
+	kept := d.History[max(0, len(d.History)-KeptAttempts+1):]
+	d.History = append(kept[:len(kept):len(kept)], attempt)
 }
 
 // Destination is where a delivery goes to, as far as that matters for when it can be sent.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Find returns what is known about a run. If it has not ended yet Find waits for that, as long as patience lasts.
+// Find returns what is known about a run, with all of its steps until now if it is carried out by this engine. If it has not ended yet Find waits for that, as long as patience lasts.
 func (e *Engine) Find(ctx context.Context, id string, patience time.Duration) (*Record, error) {
 	if patience <= 0 {
 		return e.get(ctx, id)
@@ -39,6 +39,7 @@ func (e *Engine) get(ctx context.Context, id string) (*Record, error) {
 	}
 	if err == nil {
 		e.explainWait(record)
+		e.completeSteps(record)
 	}
 	return record, err
 }

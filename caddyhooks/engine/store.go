@@ -305,8 +305,9 @@ func (c *Claim) overdue() bool {
 type End struct {
 	Outcome    Outcome
 	Deliveries []*Delivery
-	Unstarted  bool // the claim was not used: the run was not started again
-	Requeue    bool // the run does not end, and this start does not count
+	Steps      []Step // the turns of the last attempt
+	Unstarted  bool   // the claim was not used: the run was not started again
+	Requeue    bool   // the run does not end, and this start does not count
 
 	// With Requeue: the reason why the run is not handed out again before the pause is over, "" if it may be at once.
 	WaitingFor string
@@ -331,6 +332,7 @@ type Record struct {
 	FinishedAt time.Time
 	WaitingFor string      // why it is not carried out yet, while it is put back to wait
 	Outcome    Outcome     // once it has ended
+	Steps      []Step      // once it has ended: as End had them
 	AgainAs    string      // the id of the run that was last started as this one again, "" if none was
 	Deliveries []*Delivery // without their bodies
 }
@@ -360,7 +362,7 @@ func (r *Record) OverSince() time.Time {
 // Listed is the record as a list shows it.
 func (r *Record) Listed() *Record {
 	listed := *r
-	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries = r.Run.Kept(), KeptNothing, "", nil
+	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries, listed.Steps = r.Run.Kept(), KeptNothing, "", nil, nil
 	listed.Outcome.Text, listed.Outcome.JSON = "", nil
 	listed.Outcome.Account.LastAnswer, listed.Outcome.Account.ValidationErrors = "", nil
 	return &listed

@@ -11,7 +11,7 @@ import (
 
 // attempt carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A panic, in
 // a runner or here, is the failure of this run alone.
-func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline) (outcome Outcome, err error) {
+func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes) (outcome Outcome, err error) {
 	run := claim.Run
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,7 +40,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		}
 		turn.System = schema.Instructions()
 	}
-	reply, err := e.turn(ctx, config, claim, turn)
+	reply, err := e.turn(ctx, config, claim, turn, steps)
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -50,16 +50,23 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 	}
 
 	result, err := schema.Fulfil(ctx, reply.Text, func(ctx context.Context, n int, prompt contract.Prompt) (string, error) {
+		steps.refuse(prompt.Failures)
 		repair := turn
 		repair.Repair = n
 		repair.System, repair.Message = prompt.System, prompt.Message
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
 		repair.Metadata, repair.Emit, repair.Sent = nil, nil, nil
-		reply, err := e.turn(ctx, config, claim, repair)
+		reply, err := e.turn(ctx, config, claim, repair, steps)
 		return reply.Text, err
 	})
 	outcome.Repairs = result.Repairs
+	switch {
+	case result.Failures != nil:
+		steps.refuse(result.Failures)
+	case errors.Is(err, contract.ErrNotFulfilled):
+		steps.refuse([]string{err.Error()})
+	}
 	if errors.Is(err, contract.ErrNotFulfilled) && ctx.Err() == nil {
 		outcome.Status, outcome.Failure = Failed, SchemaUnmet
 		outcome.Message = fmt.Sprintf("The agent's answer did not match responseJsonSchema (%d repair attempts were made).", result.Repairs)
@@ -113,13 +120,15 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
 // reached is not. A repair is tried again whatever the reason, since its turn has been carried out.
-func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn) (Reply, error) {
+func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn, steps *stepNotes) (reply Reply, err error) {
 	run := claim.Run
 	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
 	if !ok {
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
+	steps.begin(turn)
+	defer func() { steps.end(len(reply.Text)) }()
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start := time.Now()
 		reply, err := e.call(ctx, name, runner, turn)

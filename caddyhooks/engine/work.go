@@ -92,6 +92,7 @@ func (e *Engine) protect(what string, f func()) {
 // turnUnderWay is a run that is being carried out.
 type turnUnderWay struct {
 	claim     *Claim
+	steps     *stepNotes
 	cancel    context.CancelCauseFunc
 	cancelled <-chan struct{}
 	over      chan struct{} // closed when its end has been stored, or given up
@@ -110,7 +111,8 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	if fresh.probe != nil {
 		defer e.endProbe(*fresh.probe)
 	}
-	turn, alone := e.begin(ctx, claim, cancel)
+	steps := newStepNotes(claim, start, config.Runners[config.runnerOf(run)])
+	turn, alone := e.begin(ctx, claim, steps, cancel)
 	defer e.finish(turn)
 	if !alone || time.Since(fresh.askedAt) > e.lease()/3 || e.leases.cancelWords.Load() != fresh.cancelWords {
 		// There is an earlier turn of the run, the process stood still, or word of a cancelled run came before the turn was
@@ -125,7 +127,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	outcome, hopeless := e.hopelessOutcome(config, claim)
 	var err error
 	if !hopeless {
-		outcome, err = e.attempt(ctx, config, claim, deadline)
+		outcome, err = e.attempt(ctx, config, claim, deadline, steps)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -144,7 +146,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return next
 	}
 	end := e.newEnd(run, outcome)
-	end.Unstarted = hopeless
+	end.Unstarted, end.Steps = hopeless, steps.soFar()
 	next, storeErr := e.storeEnd(config, claim, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
@@ -180,8 +182,8 @@ func (e *Engine) putBack(claim *Claim) {
 
 // begin makes a turn known, and reports whether it is the only one of its run. There are two if this engine lost its claim
 // on the run and then got it again.
-func (e *Engine) begin(ctx context.Context, claim *Claim, cancel context.CancelCauseFunc) (turn *turnUnderWay, alone bool) {
-	turn = &turnUnderWay{claim: claim, cancel: cancel, cancelled: ctx.Done(), over: make(chan struct{})}
+func (e *Engine) begin(ctx context.Context, claim *Claim, steps *stepNotes, cancel context.CancelCauseFunc) (turn *turnUnderWay, alone bool) {
+	turn = &turnUnderWay{claim: claim, steps: steps, cancel: cancel, cancelled: ctx.Done(), over: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	turn.earlier = e.running[claim.Run.ID]

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,6 +70,7 @@ const (
 	endValidationError // once for each
 	runNewChat
 	runTest
+	endStep // once for each
 )
 
 // The fields of a delivery.
@@ -93,7 +95,29 @@ const (
 	deliveryLastAnswer
 	deliveryToken
 	deliveryHook
+	deliveryHistory // once for each attempt
 )
+
+// The fields of an attempt at a delivery.
+const (
+	attemptAt protowire.Number = iota + 1
+	attemptTook
+	attemptStatus
+	attemptError
+)
+
+// The fields of a step of a run.
+const (
+	stepPhase protowire.Number = iota + 1
+	stepStart                  // after the run was accepted
+	stepTook
+	stepTier
+	stepBytes
+	stepError // once for each
+)
+
+// stepPhases are the phases by their numbers. A number must never be used for something else.
+var stepPhases = []engine.Phase{"", engine.PhaseQueued, engine.PhaseTurn, engine.PhaseRepair}
 
 // The fields of a wait.
 const (
@@ -175,7 +199,12 @@ func uncheckedFieldsOf(record []byte, each func(n protowire.Number, f field) boo
 	if len(record) < 4 {
 		return errDamaged
 	}
-	for rest := record[4:]; len(rest) > 0; {
+	return eachField(record[4:], each)
+}
+
+// eachField gives the fields in data to each, until that reports false.
+func eachField(data []byte, each func(n protowire.Number, f field) bool) error {
+	for rest := data; len(rest) > 0; {
 		n, kind, size := protowire.ConsumeTag(rest)
 		if size < 0 {
 			return errDamaged
@@ -279,7 +308,49 @@ func encodeEnded(record *engine.Record, token string) []byte {
 	for _, text := range account.ValidationErrors {
 		e.bytes(endValidationError, []byte(text))
 	}
+	for i := range record.Steps {
+		e.bytes(endStep, encodeStep(&record.Steps[i], record.Run))
+	}
 	return e.data
+}
+
+// encodeStep writes down a step of a run. Most are about 20 bytes.
+func encodeStep(s *engine.Step, run *engine.Run) []byte {
+	e := encoder{data: make([]byte, 0, 32)}
+	e.number(stepPhase, int64(slices.Index(stepPhases, s.Phase)))
+	e.number(stepStart, int64(s.StartedAt.Sub(run.AcceptedAt)))
+	e.number(stepTook, int64(s.Took))
+	e.text(stepTier, s.Tier)
+	e.number(stepBytes, int64(s.Bytes))
+	for _, text := range s.Errors {
+		e.bytes(stepError, []byte(text))
+	}
+	return e.data
+}
+
+// decodeStep reads what encodeStep wrote.
+func decodeStep(data []byte, run *engine.Run) (s engine.Step, err error) {
+	s.StartedAt = run.AcceptedAt
+	err = eachField(data, func(n protowire.Number, f field) bool {
+		switch n {
+		case stepPhase:
+			if f.number < uint64(len(stepPhases)) {
+				s.Phase = stepPhases[f.number]
+			}
+		case stepStart:
+			s.StartedAt = run.AcceptedAt.Add(f.duration())
+		case stepTook:
+			s.Took = f.duration()
+		case stepTier:
+			s.Tier = f.text()
+		case stepBytes:
+			s.Bytes = f.int()
+		case stepError:
+			s.Errors = append(s.Errors, f.text())
+		}
+		return true
+	})
+	return s, err
 }
 
 // decodeRun reads the record of a run from where its id is the key.
@@ -298,6 +369,7 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 		}
 		return run.Key
 	}
+	var stepErr error
 	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
 		switch n {
 		case runChat:
@@ -389,10 +461,14 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			outcome.Account.LastAnswer = f.text()
 		case endValidationError:
 			outcome.Account.ValidationErrors = append(outcome.Account.ValidationErrors, f.text())
+		case endStep: // comes after the time of acceptance
+			var step engine.Step
+			step, stepErr = decodeStep(f.bytes, run)
+			record.Steps = append(record.Steps, step)
 		}
-		return true
+		return stepErr == nil
 	})
-	return record, err
+	return record, errors.Join(err, stepErr)
 }
 
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether what it is told
@@ -470,12 +546,44 @@ func encodeDelivery(d *engine.Delivery) []byte {
 	e.text(deliveryLastAnswer, d.LastAnswer)
 	e.text(deliveryToken, d.Token)
 	e.text(deliveryHook, d.Hook)
+	for i := range d.History {
+		e.bytes(deliveryHistory, encodeAttempt(&d.History[i]))
+	}
 	e.text(deliveryBody, d.Body)
 	return e.data
 }
 
+// encodeAttempt writes down an attempt at a delivery.
+func encodeAttempt(a *engine.Attempt) []byte {
+	e := encoder{data: make([]byte, 0, 32+len(a.Error))}
+	e.time(attemptAt, a.At)
+	e.number(attemptTook, int64(a.Took))
+	e.number(attemptStatus, int64(a.Status))
+	e.text(attemptError, a.Error)
+	return e.data
+}
+
+// decodeAttempt reads what encodeAttempt wrote.
+func decodeAttempt(data []byte) (a engine.Attempt, err error) {
+	err = eachField(data, func(n protowire.Number, f field) bool {
+		switch n {
+		case attemptAt:
+			a.At = f.time()
+		case attemptTook:
+			a.Took = f.duration()
+		case attemptStatus:
+			a.Status = f.int()
+		case attemptError:
+			a.Error = f.text()
+		}
+		return true
+	})
+	return a, err
+}
+
 func decodeDelivery(key local.DeliveryKey, data []byte) (*engine.Delivery, error) {
 	d := &engine.Delivery{RunID: key.Run().String(), Index: key.Index()}
+	var attemptErr error
 	err := fieldsOf(key[:], data, func(n protowire.Number, f field) bool {
 		switch n {
 		case deliveryID:
@@ -518,8 +626,12 @@ func decodeDelivery(key local.DeliveryKey, data []byte) (*engine.Delivery, error
 			d.Token = f.text()
 		case deliveryHook:
 			d.Hook = f.text()
+		case deliveryHistory:
+			var attempt engine.Attempt
+			attempt, attemptErr = decodeAttempt(f.bytes)
+			d.History = append(d.History, attempt)
 		}
-		return true
+		return attemptErr == nil
 	})
-	return d, err
+	return d, errors.Join(err, attemptErr)
 }

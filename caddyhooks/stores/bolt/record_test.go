@@ -24,8 +24,10 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(told)
 	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
 		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}"),
-			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""}}}}, "token"))
-	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now()}))
+			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""}}},
+		Steps: []engine.Step{{Phase: engine.PhaseTurn, StartedAt: time.Now(), Took: time.Second, Tier: "smart", Bytes: 7, Errors: []string{"a", ""}}}}, "token"))
+	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now(),
+		History: []engine.Attempt{{At: time.Now(), Took: time.Second, Status: 503, Error: "no"}, {}}}))
 	f.Add(encodeTold(engine.Told{Message: "hello", Metadata: []byte("{}"), Cut: true}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -140,7 +140,7 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 // ended is the record of a run that ends now.
 func (s runs) ended(claim *engine.Claim, end engine.End) *engine.Record {
 	now := s.clock.Now()
-	record := &engine.Record{Run: claim.Run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome}
+	record := &engine.Record{Run: claim.Run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps}
 	if claim.Token != "" {
 		record.Attempts, record.StartedAt = end.Started(claim)
 	}

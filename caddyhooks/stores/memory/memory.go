@@ -118,8 +118,14 @@ const maxBytes = 512 << 20
 // size is about what a run takes in memory, with its deliveries.
 func (r *run) size() int {
 	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON) + r.Outcome.Account.Size()
+	for i := range r.Steps {
+		n += r.Steps[i].Size()
+	}
 	for _, d := range r.Deliveries {
 		n += 512 + len(d.Body) + len(d.LastAnswer)
+		for i := range d.History {
+			n += 64 + len(d.History[i].Error)
+		}
 	}
 	if r.told != nil {
 		n += 256 + r.told.Size()
@@ -265,7 +271,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	// Whoever submitted the run may still look at it, so it is not changed.
 	ended := &run{endedBy: claim.Token, Record: engine.Record{
 		Run: before.Run.Kept(), Status: end.Outcome.Status, Attempts: before.Attempts, StartedAt: before.StartedAt,
-		FinishedAt: now, Outcome: end.Outcome,
+		FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps,
 	}}
 	if claim.Token != "" {
 		ended.Attempts, ended.StartedAt = end.Started(claim)

@@ -296,6 +296,7 @@ func handedOutAgain(t *testing.T, s *store) {
 			t.Errorf("it is said to have been tried %d times, want %d", got.Attempt, attempt)
 		}
 		got.Sent, got.LastStatus, got.LastAnswer = attempt, 500+attempt, fmt.Sprintf("answer %d", attempt)
+		got.History = append(got.History[:len(got.History):len(got.History)], engine.Attempt{At: got.TriedAt, Took: time.Second, Status: got.LastStatus, Error: "no"})
 		s.settle(got, engine.Pending, time.Hour, fmt.Sprintf("failure %d", attempt))
 		s.knows(run, got)
 		s.handsOut(10, nil, time.Hour)

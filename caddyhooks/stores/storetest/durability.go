@@ -141,7 +141,7 @@ func endedRunsAreThere(t *testing.T, s *store) {
 		for _, whileQueued := range []bool{false, true} {
 			run := fullRun(t, "a")
 			s.add(run)
-			end := engine.End{Outcome: outcome}
+			end := engine.End{Outcome: outcome, Steps: twoSteps(t, run)}
 			for index := range i {
 				end.Deliveries = append(end.Deliveries, newDelivery(run, index))
 			}

@@ -132,12 +132,13 @@ func noTexts(t *testing.T, s *store) {
 			record.Status, record.Attempts, record.StartedAt = engine.Running, 1, claim.StartedAt
 			if i > 1 {
 				end := endedWith(newDelivery(run, 0))
+				end.Steps = twoSteps(t, run)
 				end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Repairs: 2,
 					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second,
 					Account: engine.Account{CancelledBy: "somebody", Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}}}
 				s.end(claim, end)
 				record = s.recordOf(run, claim, end)
-				record.Run, record.Kept, record.Deliveries = &kept, engine.KeptNothing, nil
+				record.Run, record.Kept, record.Deliveries, record.Steps = &kept, engine.KeptNothing, nil, nil
 				record.Outcome.Text, record.Outcome.JSON = "", nil
 				record.Outcome.Account.LastAnswer, record.Outcome.Account.ValidationErrors = "", nil
 			}

@@ -72,7 +72,7 @@ func everyKindOfEnd(t *testing.T, s *store) {
 				if !whileQueued {
 					claim = s.claimFirst(run)
 				}
-				end := engine.End{Outcome: outcome}
+				end := engine.End{Outcome: outcome, Steps: twoSteps(t, run)}
 				s.end(claim, end)
 				same(t, "the run", s.get(run.ID), s.recordOf(run, claim, end))
 			}

@@ -49,6 +49,18 @@ func ended() engine.End {
 	return engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "an answer", HasText: true}}
 }
 
+// twoSteps are a turn and a repair of a run that was accepted. Every field of the first one is set.
+func twoSteps(t *testing.T, run *engine.Run) []engine.Step {
+	t.Helper()
+	steps := []engine.Step{
+		{Phase: engine.PhaseTurn, StartedAt: run.AcceptedAt.Add(3*time.Second + 1), Took: 1500*time.Millisecond + 1, Tier: "smart", Bytes: 1 << 20,
+			Errors: []string{"at the top level: must be an object", "", "at /a: ü"}},
+		{Phase: engine.PhaseRepair, StartedAt: run.AcceptedAt.Add(5 * time.Second)},
+	}
+	allSet(t, &steps[0])
+	return steps
+}
+
 // endedWith is the end of a run with deliveries.
 func endedWith(deliveries ...*engine.Delivery) engine.End {
 	end := ended()
@@ -72,6 +84,7 @@ func newDelivery(run *engine.Run, index int) *engine.Delivery {
 		CreatedAt: time.Now().Add(-1000 * time.Hour), TriedAt: time.Now().Add(-2000 * time.Hour), Due: time.Now().Add(5000 * time.Hour),
 		LastStatus: 503, LastAnswer: "not \xff now",
 	}
+	d.History = []engine.Attempt{{At: time.Now().Add(-2000 * time.Hour), Took: 30*time.Second + 1, Status: 503, Error: "the answer was 503 ü"}, {At: time.Now()}}
 	if index > 0 {
 		d.Callback, d.Channel, d.To = "", "log", fmt.Sprintf("somebody %d of %s", index, run.ID)
 	}

@@ -303,7 +303,7 @@ func (s *store) recordOf(run *engine.Run, claim *engine.Claim, end engine.End) *
 	now := s.get(run.ID).FinishedAt
 	s.isNow("FinishedAt", now)
 	kept := *run
-	record := &engine.Record{Run: &kept, Kept: engine.KeptWhole, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome}
+	record := &engine.Record{Run: &kept, Kept: engine.KeptWhole, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps}
 	if run.History == 0 {
 		kept.Message, kept.Metadata, kept.Schema = "", nil, nil
 		record.Kept = engine.KeptNothing
