@@ -164,3 +164,34 @@ func TestPictureIsKeptWhereItIsAskedFor(t *testing.T) {
 		t.Errorf("the picture is %.10q, %v", data, err)
 	}
 }
+
+func TestTabKnowsItsStreams(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<!doctype html><link rel="icon" href="data:,"><title>A page</title>`)
+	}))
+	t.Cleanup(s.Close)
+	tab := NewTab(t)
+	tab.Open(s.URL)
+	waiting := func(want int) {
+		t.Helper()
+		tab.until("streams are counted", func() error {
+			if got := tab.Waiting("/stream"); got != want {
+				return fmt.Errorf("there are %d, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	Eval[any](tab, `void (globalThis.held = new AbortController(), fetch('stream', {signal: held.signal}).catch(() => {}))`)
+	waiting(1)
+	Eval[any](tab, `held.abort()`)
+	waiting(0)
+	tab.WantNoComplaint()
+}

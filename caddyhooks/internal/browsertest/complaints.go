@@ -20,7 +20,6 @@ import (
 type complaints struct {
 	mu   sync.Mutex
 	list []string
-	urls map[network.RequestID]string
 }
 
 // reportViolation is the function that pages tell of what their policy forbids.
@@ -39,7 +38,6 @@ func (c *complaints) watch() []chromedp.Action {
 }
 
 func (c *complaints) listen(ctx context.Context) {
-	c.urls = make(map[network.RequestID]string)
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventConsoleAPICalled:
@@ -60,20 +58,13 @@ func (c *complaints) listen(ctx context.Context) {
 			}
 		case *log.EventEntryAdded:
 			c.add("log %s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
-		case *network.EventRequestWillBeSent:
-			c.mu.Lock()
-			c.urls[e.RequestID] = e.Request.URL
-			c.mu.Unlock()
 		case *network.EventResponseReceived:
 			if e.Response.Status >= 400 {
 				c.add("answer %d: %s", e.Response.Status, e.Response.URL)
 			}
 		case *network.EventLoadingFailed:
 			if !e.Canceled { // pages let go of streams when they are left
-				c.mu.Lock()
-				url := c.urls[e.RequestID]
-				c.mu.Unlock()
-				c.add("request: %s %s %s", e.ErrorText, e.BlockedReason, url)
+				c.add("request: %s %s %s", e.Type, e.ErrorText, e.BlockedReason)
 			}
 		}
 	})

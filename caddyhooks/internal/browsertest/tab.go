@@ -26,6 +26,7 @@ type Tab struct {
 	person cdp.BrowserContextID // to whom logins and cookies belong
 
 	complaints *complaints
+	requests   *requests
 	within     []thing // the parts of the page that are looked at
 }
 
@@ -45,8 +46,9 @@ func openTab(t testing.TB, blank *target.CreateTargetParams) *Tab {
 		t.Fatalf("opening a tab: %v", err)
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithTargetID(id))
-	tab := &Tab{t: t, ctx: ctx, person: blank.BrowserContextID, complaints: &complaints{}}
+	tab := &Tab{t: t, ctx: ctx, person: blank.BrowserContextID, complaints: &complaints{}, requests: &requests{}}
 	tab.complaints.listen(ctx)
+	tab.requests.listen(ctx)
 	if err := chromedp.Run(ctx, tab.complaints.watch()...); err != nil {
 		cancel()
 		t.Fatalf("opening a tab: %v", err)
