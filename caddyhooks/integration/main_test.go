@@ -7,9 +7,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(hookstest.RunTests(m))
+	code := hookstest.RunTests(m)
+	browsertest.Close()
+	os.Exit(code)
 }

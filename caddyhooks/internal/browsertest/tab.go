@@ -220,6 +220,13 @@ func (tab *Tab) WaitNoText(text string) {
 	tab.Until("the page no longer says "+text, fmt.Sprintf(`!document.body.innerText.includes(%s)`, quoted(text)))
 }
 
+// For is the tab for a part of a test.
+func (tab *Tab) For(t testing.TB) *Tab {
+	same := *tab
+	same.t = t
+	return &same
+}
+
 // Within is the tab with eyes only for a part of the page.
 func (tab *Tab) Within(role, name string) *Tab {
 	part := *tab

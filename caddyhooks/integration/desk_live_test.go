@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// A page that is open shows what happens, whatever happens to Caddy.
+func TestOpenPageStaysLive(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d.look(tab, "#/runs")
+	tab.Wait("heading", "Runs")
+	// Nothing but the stream tells the page of a run. A page that was loaded anew would have forgotten this.
+	browsertest.Eval[any](tab, `void (globalThis.untouched = true)`)
+	live := func(message string) {
+		t.Helper()
+		hookstest.Eventually(t, "the page holds a stream", func() bool { return tab.Waiting("/api/events") == 1 })
+		d.Ended(d.Accept(hookstest.AsJSON(t, map[string]any{"message": message})))
+		tab.WaitText(message)
+		tab.Until("the page is the same", `globalThis.untouched === true`)
+	}
+	live("before all")
+	tab.WantNoComplaint()
+	d.Reload(d.directives() + "\nheader X-Version 2")
+	live("after a reload")
+	d.Restart(d.directives())
+	live("after a restart")
+	d.Stop()
+	d.T.Log("Caddy is away")
+	d.Load(d.directives())
+	d.Settle()
+	live("after it was away")
+	// What a browser says of a server that is away.
+	tab.Forgive("ERR_|Failed to load resource|request: ")
+	tab.WantNoComplaint()
+}
+
+// A browser has six connections for a site, so a tab that nobody sees holds none.
+func TestHiddenPageLetsGoOfItsStream(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d.look(tab, "#/runs")
+	streams := func(want int) {
+		t.Helper()
+		hookstest.Eventually(t, "the page holds its stream or not", func() bool { return tab.Waiting("/api/events") == want })
+	}
+	streams(1)
+	other := tab.Beside()
+	other.Show()
+	streams(0)
+	d.Ended(d.Accept(`{"message":"while nobody looked"}`))
+	tab.Show()
+	streams(1)
+	tab.WaitText("while nobody looked")
+	tab.WantNoComplaint()
+}
+
+// The page may be anywhere: below a path, and behind a proxy that has it below another one.
+func TestPageWorksBelowPathsAndBehindProxies(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), "handle_path /desk/* {\n"+openHouse+"\n}")
+	address := strings.TrimSuffix(strings.TrimPrefix(d.Page, "http://"), "/")
+	front := hookstest.StartProcess(t, "hooks\n handle_path /ops/* {\n rewrite * /desk{uri}\n reverse_proxy "+address+"\n}")
+	for _, page := range []string{d.Page + "desk/", d.Page + "desk", front.URL + "/ops/"} {
+		tab.Open(page)
+		tab.Wait("heading", "Overview")
+		tab.Click("link", "Runs.*")
+		tab.Wait("heading", "Runs")
+		hookstest.Eventually(t, "the page holds a stream", func() bool { return tab.Waiting("/api/events") == 1 })
+		d.Ended(d.Accept(hookstest.AsJSON(t, map[string]any{"message": "seen at " + page})))
+		tab.WaitText("seen at " + page)
+		tab.WantNoComplaint()
+	}
+}

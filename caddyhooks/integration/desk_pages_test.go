@@ -1,0 +1,90 @@
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+)
+
+// Every page is looked at in daylight, at night and on a telephone, by people who see, hear or type. With DESK_PICTURES=dir,
+// pictures of all of them are kept there:
+//
+//	DESK_PICTURES=/tmp/pictures go test ./caddyhooks/integration -run TestEveryPageIsForEverybody
+func TestEveryPageIsForEverybody(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startBusyDesk(t)
+	for _, look := range []browsertest.Look{browsertest.Light, browsertest.Dark, browsertest.Narrow} {
+		t.Run(look.Name, func(t *testing.T) {
+			tab := tab.For(t)
+			tab.Look(look)
+			for _, p := range d.pages() {
+				d.turnTo(tab, p)
+				tab.Picture(p.name + "-" + look.Name)
+				tab.WantAccessible()
+				tab.WantFits()
+				if look == browsertest.Dark {
+					continue // the same controls as by day
+				}
+				tab.WantNames()
+				tab.WantKeyboard()
+			}
+			tab.WantNoComplaint()
+		})
+	}
+}
+
+// Colours are tokens, so that it is enough to try each that text has with each that it is on.
+func TestTextCanBeReadInEveryColour(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startDesk(t, "hooks", openHouse)
+	d.look(tab, "")
+	tab.Wait("heading", "Overview")
+	known := tab.Properties()
+	var pairs [][2]string
+	for _, text := range []string{"--text", "--muted", "--accent", "--ok", "--run", "--wait", "--bad", "--late"} {
+		for _, ground := range []string{"--bg", "--surface", "--sunken", text + "-soft"} {
+			if slices.Contains(known, ground) {
+				pairs = append(pairs, [2]string{text, ground})
+			}
+		}
+	}
+	for _, ground := range known {
+		if strings.HasSuffix(ground, "-soft") && !strings.HasPrefix(ground, "--plot") && !strings.HasPrefix(ground, "--line") {
+			pairs = append(pairs, [2]string{"--text", ground})
+		}
+	}
+	pairs = append(pairs, [2]string{"--accent-text", "--accent"})
+	for _, look := range []browsertest.Look{browsertest.Light, browsertest.Dark} {
+		tab.Look(look)
+		tab.WantContrast(pairs, 4.5)
+	}
+	t.Logf("%d pairs of colours were tried in both schemes", len(pairs))
+}
+
+// The keys of the help lead everywhere.
+func TestPagesAreReachedByKeys(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startBusyDesk(t)
+	d.look(tab, "")
+	tab.Wait("heading", "Overview")
+	for _, step := range []struct{ key, heading string }{
+		{"r", "Runs"}, {"s", "Sessions"}, {"d", "Deliveries"}, {"w", "Webhooks"}, {"o", "Overview"},
+	} {
+		tab.Press("g", step.key)
+		tab.Wait("heading", step.heading)
+	}
+	tab.Press("?")
+	tab.Wait("dialog", ".*")
+	tab.Press("Escape")
+	tab.Until("the help is gone", `!document.querySelector('dialog[open]')`)
+	tab.Press("g", "r")
+	tab.WaitText("Login loops after password reset")
+	tab.Press("j", "Enter")
+	tab.Until("a run is shown", `/^#\/runs\/[0-9a-f-]{36}/.test(location.hash)`)
+	tab.WantNoComplaint()
+}
