@@ -193,10 +193,7 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (
 	switch {
 	case h.template.Blank():
 		message = string(body)
-		if h.Action == engine.Agent && h.Untrusted == "wrap" {
-			message = untrusted.Wrap(message)
-		}
-	case h.Action == engine.Agent && h.Untrusted == "wrap":
+	case h.marksValues():
 		message = h.template.RenderMarked(doc, untrusted.NewMarker().WrapValue)
 	default:
 		message = h.template.Render(doc)
@@ -204,15 +201,14 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (
 	if strings.TrimSpace(message) == "" {
 		return nil, &httpError{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
 	}
-
-	chatID := ""
-	if !h.chatID.Blank() {
-		chatID = fitChatID(h.chatID.Render(doc))
+	if h.marksWhole() {
+		message = untrusted.Wrap(message)
 	}
+	chatID := h.chatOf(doc)
 	if h.Action == engine.Wake {
 		return &engine.Run{
-			Hook: h.Name, Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
-			Message: untrusted.Wrap(message), Metadata: h.Metadata,
+			Hook: h.Name, Action: engine.Wake, ChatID: chatID,
+			Message: message, Metadata: h.Metadata,
 			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout, QueueTime: h.queueTime(),
 		}, nil
 	}
@@ -222,6 +218,28 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (
 		newChat(run)
 	}
 	return run, nil
+}
+
+// marksValues reports whether each value that the template inserts is marked as data from outside.
+func (h *hook) marksValues() bool {
+	return h.Action == engine.Agent && h.Untrusted == "wrap" && !h.template.Blank()
+}
+
+// marksWhole reports whether the whole message is marked.
+func (h *hook) marksWhole() bool {
+	return h.Action == engine.Wake || h.Untrusted == "wrap" && h.template.Blank()
+}
+
+// chatOf is the chat that a payload is for, "" for a new one.
+func (h *hook) chatOf(doc any) string {
+	chatID := ""
+	if !h.chatID.Blank() {
+		chatID = fitChatID(h.chatID.Render(doc))
+	}
+	if h.Action == engine.Wake {
+		return orDefault(chatID, defaultWakeChat)
+	}
+	return chatID
 }
 
 // fitChatID makes a valid chat id of a rendered template. It refuses nothing, since senders cannot change their payloads.

@@ -103,15 +103,9 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 			return nil, fieldErrorf("idempotencyHeader", "must not be %s, which does not tell one request from another", name)
 		}
 	}
-	if h.template, err = template.Parse(m.MessageTemplate); err != nil {
-		return nil, fieldErrorf("messageTemplate", "is refused: %v", err)
+	if err := h.parseTemplates(); err != nil {
+		return nil, err
 	}
-	if h.chatID, err = template.Parse(m.ChatID); err != nil {
-		return nil, fieldErrorf("chatId", "is refused: %v", err)
-	}
-	h.selected = new(strictjson.Selection)
-	h.template.Select(h.selected)
-	h.chatID.Select(h.selected)
 	if m.HistorySeconds != nil {
 		if err := r.checkHistory(*m.HistorySeconds); err != nil {
 			return nil, fieldErrorf("historySeconds", "%v", err)
@@ -121,6 +115,20 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 		return nil, fieldErrorf("metadata", "must be an object")
 	}
 	return h, h.AgentFields.check(r)
+}
+
+// parseTemplates reads the templates of the mapping.
+func (h *hook) parseTemplates() (err error) {
+	if h.template, err = template.Parse(h.MessageTemplate); err != nil {
+		return fieldErrorf("messageTemplate", "is refused: %v", err)
+	}
+	if h.chatID, err = template.Parse(h.ChatID); err != nil {
+		return fieldErrorf("chatId", "is refused: %v", err)
+	}
+	h.selected = new(strictjson.Selection)
+	h.template.Select(h.selected)
+	h.chatID.Select(h.selected)
+	return nil
 }
 
 func isJSONObject(raw json.RawMessage) bool {

@@ -73,6 +73,23 @@ func FuzzRender(f *testing.F) {
 			t.Errorf("rendered %q and then %q", got, again)
 		}
 
+		// The segments are the same message in parts, one for each part of the template.
+		for _, mark := range []func(string) string{nil, func(value string) string { return "[" + value + "]" }} {
+			var text strings.Builder
+			segments := parsed.Segments(value, mark)
+			for i, segment := range segments {
+				text.WriteString(segment.Text)
+				own := parsed.parts[i].text
+				if (segment.Placeholder == "") != (own != "") || own != "" && segment.Text != own || segment.Missing && segment.Text != missing ||
+					!strings.Contains(template, segment.Placeholder) {
+					t.Errorf("segment %d is %+v", i, segment)
+				}
+			}
+			if want := parsed.render(value, mark, messageLimits); text.String() != want || len(segments) != len(parsed.parts) {
+				t.Errorf("%d segments say %q, want %q in %d", len(segments), text.String(), want, len(parsed.parts))
+			}
+		}
+
 		// Parts that the template does not select make no difference to it.
 		if _, err := strictjson.Parse([]byte(body)); err == nil {
 			selected := new(strictjson.Selection)

@@ -55,9 +55,10 @@ type Template struct {
 
 // A part of a template is text, or a placeholder with either a path or a query.
 type part struct {
-	text  string
-	path  path
-	query *query
+	text        string
+	placeholder string // as it is written
+	path        path
+	query       *query
 }
 
 // Parse reads a template. The only error is a placeholder that begins with $ and holds no JSONPath expression that
@@ -86,6 +87,7 @@ func Parse(text string) (*Template, error) {
 		if written < i {
 			t.parts = append(t.parts, part{text: text[written:i]})
 		}
+		found.placeholder = text[i : i+length]
 		t.parts = append(t.parts, found)
 		i += length
 		written = i
@@ -192,20 +194,48 @@ func (t *Template) render(body any, mark func(string) string, allowed limits) st
 	if len(t.parts) == 1 && t.parts[0].text != "" {
 		return t.source
 	}
+	return string(t.fill(body, mark, allowed, nil))
+}
+
+// A Segment is a part of a message: text of the template, or the value in the place of a placeholder.
+type Segment struct {
+	Text        string
+	Placeholder string // as the template has it, "" for text
+	Missing     bool   // there is no value
+}
+
+// Segments is the message of Render, or with mark that of RenderMarked, in its parts: one for each placeholder of the template
+// and for each text between them. mark may be nil.
+func (t *Template) Segments(body any, mark func(value string) string) []Segment {
+	segments := make([]Segment, 0, len(t.parts))
+	ends := make([]int, 0, len(t.parts))
+	message := string(t.fill(body, mark, messageLimits, func(p *part, end int, result outcome) {
+		segments = append(segments, Segment{Placeholder: p.placeholder, Missing: result == absent})
+		ends = append(ends, end)
+	}))
+	start := 0
+	for i, end := range ends {
+		segments[i].Text = message[start:end]
+		start = end
+	}
+	return segments
+}
+
+// fill writes the message. It calls each after every part, with the length of the message up to there; each may be nil.
+func (t *Template) fill(body any, mark func(string) string, allowed limits, each func(p *part, end int, result outcome)) []byte {
 	out := make([]byte, 0, len(t.source)+512)
 	search := search{body: body, steps: allowed.steps}
 	room := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
-		if p.text != "" {
-			out = append(out, p.text...)
-			continue
-		}
 		start := len(out)
 		var result outcome
-		if p.query != nil {
+		switch {
+		case p.text != "":
+			out, result = append(out, p.text...), written
+		case p.query != nil:
 			out, result = search.appendMatches(out, p.query, start+room)
-		} else {
+		default:
 			out, result = appendPath(out, p.path, body, start+room)
 		}
 		switch result {
@@ -222,8 +252,11 @@ func (t *Template) render(body any, mark func(string) string, allowed limits) st
 			}
 			room = max(0, room-(len(out)-start))
 		}
+		if each != nil {
+			each(p, len(out), result)
+		}
 	}
-	return string(out)
+	return out
 }
 
 // An outcome says how a placeholder was filled.
@@ -234,6 +267,7 @@ const (
 	absent             // there is no such value
 	oversized          // the value does not fit into the message
 	unfinished         // the search for it took too many steps
+	written            // there was none: it is text of the template
 )
 
 func appendPath(dst []byte, p path, body any, limit int) ([]byte, outcome) {

@@ -3,6 +3,7 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -397,5 +398,33 @@ func BenchmarkDearestRegularExpressions(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestSegmentsNameTheirPlaceholders(t *testing.T) {
+	t.Parallel()
+	parsed, err := Parse("Issue { issue.number }: {{x}} {$.labels[*].name} {nobody}{no.body[0]}!")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := decoded(t, `{"issue":{"number":1207},"labels":[{"name":"<b>"}],"nobody":null}`)
+	got := parsed.Segments(body, strings.ToUpper)
+	want := []Segment{
+		{Text: "Issue "}, {Text: "1207", Placeholder: "{ issue.number }"}, {Text: ": {{x}} "}, {Text: "<B>", Placeholder: "{$.labels[*].name}"}, {Text: " "},
+		{Text: "NULL", Placeholder: "{nobody}"}, {Text: "<missing>", Placeholder: "{no.body[0]}", Missing: true}, {Text: "!"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for text, want := range map[string]int{"": 0, "plain": 1, "{a}{b}{c}": 3} {
+		parsed, _ := Parse(text)
+		if got := parsed.Segments(nil, nil); len(got) != want {
+			t.Errorf("%q has the segments %+v", text, got)
+		}
+	}
+	parsed, _ = Parse("{$}{$}")
+	large := parsed.Segments(strings.Repeat("x", 3<<20), nil)
+	if len(large[0].Text) != 3<<20 || large[1].Text != tooLarge || large[1].Missing {
+		t.Errorf("values that are too large: %d bytes, and then %.100s", len(large[0].Text), large[1].Text)
 	}
 }
