@@ -60,6 +60,7 @@ type adminEndpoint struct {
 	method     string
 	serve      adminHandler
 	parameters []string // of the query
+	looksOnly  bool     // changes nothing, so that read-only operators may use it
 }
 
 // adminHandler serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
@@ -74,29 +75,36 @@ var (
 	globalEndpoints   = make(adminEndpoints) // below /hooks alone, and served without an instance
 )
 
+// postsThatLookOnly are the endpoints that change nothing and get what they look at in a body.
+var postsThatLookOnly = []string{"POST /preview"}
+
 // handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel". A query may have the named
 // parameters, each once: a request with any other is answered 400 and does not reach serve.
 func (e adminEndpoints) handle(pattern string, serve adminHandler, parameters ...string) {
 	method, path, _ := strings.Cut(pattern, " ")
-	e[path] = append(e[path], adminEndpoint{method, serve, parameters})
+	looksOnly := method == http.MethodGet || slices.Contains(postsThatLookOnly, pattern)
+	e[path] = append(e[path], adminEndpoint{method, serve, parameters, looksOnly})
 }
 
 // Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
 // text, take HEAD for GET, and match GET /deliveries/retry with GET /deliveries/{id}.
-func (a *Admin) Routes() []caddy.AdminRoute {
+func (a *Admin) Routes() []caddy.AdminRoute { return adminRoutes("/hooks") }
+
+// adminRoutes are the routes of all endpoints below a path, which may be "".
+func adminRoutes(base string) []caddy.AdminRoute {
 	routes := []caddy.AdminRoute{
-		{Pattern: "/hooks/", Handler: forInstance(noEndpoint)},
-		{Pattern: "/hooks/instances/{instance}", Handler: forInstance(noEndpoint)},
-		{Pattern: "/hooks/instances/{instance}/", Handler: forInstance(noEndpoint)},
+		{Pattern: base + "/", Handler: forInstance(noEndpoint)},
+		{Pattern: base + "/instances/{instance}", Handler: forInstance(noEndpoint)},
+		{Pattern: base + "/instances/{instance}/", Handler: forInstance(noEndpoint)},
 	}
 	for path, methods := range globalEndpoints {
-		routes = append(routes, caddy.AdminRoute{Pattern: "/hooks" + path, Handler: withoutInstance(byMethod(methods))})
+		routes = append(routes, caddy.AdminRoute{Pattern: base + path, Handler: withoutInstance(byMethod(methods))})
 	}
 	for path, methods := range instanceEndpoints {
 		handler := forInstance(byMethod(methods))
 		routes = append(routes,
-			caddy.AdminRoute{Pattern: "/hooks" + path, Handler: handler},
-			caddy.AdminRoute{Pattern: "/hooks/instances/{instance}" + path, Handler: handler})
+			caddy.AdminRoute{Pattern: base + path, Handler: handler},
+			caddy.AdminRoute{Pattern: base + "/instances/{instance}" + path, Handler: handler})
 	}
 	return routes
 }
@@ -105,9 +113,15 @@ func (a *Admin) Routes() []caddy.AdminRoute {
 func forInstance(serve adminHandler) caddy.AdminHandler {
 	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		name := orDefault(r.PathValue("instance"), "default")
+		who := callerFrom(r)
 		in := running.find(name)
-		if in == nil {
+		switch {
+		case len(running.names()) == 0:
+			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", name)
+		case in == nil:
 			return apiError(http.StatusNotFound, "there is no hooks instance %q", name)
+		case !who.maySee(name):
+			return apiError(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, listWords(who.instances))
 		}
 		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
@@ -139,6 +153,9 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		var allowed []string
 		for _, e := range endpoints {
 			if e.method == r.Method {
+				if callerFrom(r).readOnly && !e.looksOnly {
+					return apiError(http.StatusForbidden, "you may look, and change nothing; read_only of hooks_dashboard says who")
+				}
 				if err := checkParameters(r.URL.RawQuery, e.parameters); err != nil {
 					return err
 				}
@@ -201,15 +218,19 @@ func adminAddress(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-func noEndpoint(*instance, http.ResponseWriter, *http.Request) error {
+func noEndpoint(_ *instance, _ http.ResponseWriter, r *http.Request) error {
+	base := "/hooks"
+	if !strings.HasPrefix(r.URL.Path, "/hooks/") { // a dashboard took off what is in front
+		base = "api"
+	}
 	var paths []string
 	for path := range instanceEndpoints {
 		if strings.Count(path, "/") == 1 {
-			paths = append(paths, "/hooks"+path)
+			paths = append(paths, base+path)
 		}
 	}
 	for path := range globalEndpoints {
-		paths = append(paths, "/hooks"+path)
+		paths = append(paths, base+path)
 	}
 	slices.Sort(paths)
 	return apiError(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))

@@ -3,6 +3,9 @@ package caddyhooks
 import (
 	"context"
 	"net/http"
+	"slices"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
 // caller is who calls the admin API, and by which door: the admin endpoint, or a dashboard.
@@ -10,7 +13,9 @@ type caller struct {
 	by        string // the operator
 	via       string // the door
 	address   string
-	hideTexts bool // lists show nothing of what runs were told and answered
+	hideTexts bool     // lists show nothing of what runs were told and answered
+	readOnly  bool     // may look, and change nothing
+	instances []string // that the caller may see; nil if these are all
 }
 
 type callerKey struct{}
@@ -20,17 +25,32 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
+// operatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it. It is no proof, and needs none:
+// whoever reaches the admin endpoint may do everything.
+const operatorHeader = "Hooks-Operator"
+
+// maxOperator bounds the name of an operator, which is kept and logged.
+const maxOperator = 128
+
 // callerFrom is the caller of a request to the admin API.
 func callerFrom(r *http.Request) caller {
 	if c, ok := r.Context().Value(callerKey{}).(caller); ok {
 		return c
 	}
+	if operator := oneline.First(r.Header.Get(operatorHeader), maxOperator); operator != "" {
+		return caller{by: operator, via: "caddy hooks dashboard", address: adminAddress(r)}
+	}
 	return caller{by: "admin", via: "admin API", address: adminAddress(r)}
+}
+
+// maySee reports whether the caller may see an instance.
+func (c caller) maySee(instance string) bool {
+	return c.instances == nil || slices.Contains(c.instances, instance)
 }
 
 // String says to operators who that is, in the log and in the record of a run.
 func (c caller) String() string {
-	if c.by == "admin" {
+	if c.via == "admin API" {
 		return callerOf("the "+c.via, c.address)
 	}
 	return callerOf(c.by, c.address)

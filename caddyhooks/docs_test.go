@@ -20,7 +20,8 @@ func TestExampleShowsEveryOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, block := range []string{"hooks {\nunknown\n}", "hooks {\ncallbacks {\nunknown\n}\n}", "hooks {\nhook a {\nunknown\n}\n}"} {
+	for _, block := range []string{"hooks {\nunknown\n}", "hooks {\ncallbacks {\nunknown\n}\n}", "hooks {\nhook a {\nunknown\n}\n}",
+		"hooks_dashboard {\nunknown\n}"} {
 		// The error lists the directives that the block takes.
 		_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte("http://localhost {\n"+block+"\n}"), map[string]any{"filename": "Caddyfile"})
 		if err == nil {
