@@ -157,13 +157,14 @@ func (d *Dashboard) checkHost(r *http.Request) error {
 		return nil
 	}
 	name := dashboard.HostName(r.Host)
-	if len(name) > 253 || checkDashboardHosts([]string{name}) != nil {
-		return &dashboard.Refusal{Status: http.StatusForbidden, Sentence: "The request names no host that the dashboard could have."}
-	}
 	if strings.Contains(name, ":") {
 		name = "[" + name + "]"
 	}
-	line := strings.Join(append([]string{"hosts"}, append(slices.Clone(d.Hosts), oneline.Of(name, 260))...), " ")
+	const longest = 253 // of names in the DNS
+	if len(name) > longest || checkDashboardHosts([]string{name}) != nil {
+		return &dashboard.Refusal{Status: http.StatusForbidden, Sentence: "The request names no host that the dashboard could have."}
+	}
+	line := strings.Join(slices.Concat([]string{"hosts"}, d.Hosts, []string{oneline.Of(name, longest)}), " ")
 	return &dashboard.Refusal{Status: http.StatusForbidden,
 		Sentence: "The dashboard is not open under this host name. If the name is yours, hooks_dashboard needs the line: " + line}
 }

@@ -1,6 +1,11 @@
 package caddyhooks
 
-import "time"
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
 
 // ShortenBodyTime lets slow bodies be ended soon.
 func ShortenBodyTime(d time.Duration) (restore func()) {
@@ -40,3 +45,28 @@ func AdminEndpoints() (all []AdminEndpoint) {
 
 // StopNotingRefusals lets an instance that has had no request yet neither remember nor log refused requests.
 func StopNotingRefusals(instance string) { running.find(instance).refused = nil }
+
+// AddStream adds an endpoint that sends a line at once, and the next one for each value from more.
+func AddStream(path string, more <-chan string) (remove func()) {
+	instanceEndpoints.handle("GET "+path, func(_ *instance, w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for line := "data: first\n\n"; ; {
+			if _, err := io.WriteString(w, line); err != nil {
+				return nil
+			}
+			controller := http.NewResponseController(w)
+			if err := errors.Join(controller.SetWriteDeadline(time.Time{}), controller.Flush()); err != nil {
+				return err
+			}
+			var ok bool
+			select {
+			case line, ok = <-more:
+			case <-r.Context().Done():
+			}
+			if !ok {
+				return nil
+			}
+		}
+	})
+	return func() { delete(instanceEndpoints, path) }
+}
