@@ -1,4 +1,337 @@
 // @ts-check
-const main = document.querySelector("main");
-const answer = await fetch("api/me", { headers: { "X-Hooks-Desk": "1" } });
-if (main) main.textContent = await answer.text();
+// The frame around the pages: routes, instance, keys, theme, and whether the page is live.
+import { Live, makeApi } from "./api.js";
+import { button, checkbox, dialog, el, empty, errorNote, icon, put, segment, tick } from "./dom.js";
+import { number, setClock, useUTC, usesUTC } from "./words.js";
+
+/**
+ * What a page module's show(page) is given. show may return a function that is called when the page is left.
+ * @typedef {object} Page
+ * @property {HTMLElement} main where the page puts itself; empty at first
+ * @property {string[]} path the parts after the page's name: ["019a…"] for #/runs/019a…
+ * @property {URLSearchParams} params of the fragment, without the instance
+ * @property {import("./api.js").Api} api
+ * @property {Live} live
+ * @property {any} me
+ * @property {boolean} readOnly
+ * @property {string} readOnlyWhy the reason, for controls that are switched off
+ * @property {() => Promise<any>} about fetched once an instance
+ * @property {AbortSignal} signal aborted when the page is left
+ * @property {(text: string) => void} title of the window
+ * @property {(path: string, params?: Record<string, string | null | undefined>) => string} link a fragment for an href, with the instance
+ * @property {(path: string, params?: Record<string, string | null | undefined>) => void} go
+ * @property {(change: Record<string, string | null | undefined>, how?: {push?: boolean}) => void} setParams changes the address without showing the page anew
+ * @property {(text: string) => void} say to screen readers, at most every 10 s
+ * @property {(name: import("./api.js").Topic | "reset" | "state", listener: (data: any) => void) => void} on an event of the stream, until the page is left
+ */
+
+/** @type {Record<string, [title: string, load: () => Promise<{show: (page: Page) => unknown}>]>} */
+const pages = {
+	overview: ["Overview", () => import("./overview.js")],
+	runs: ["Runs", () => import("./runs.js")],
+	run: ["Run", () => import("./run.js")],
+	sessions: ["Sessions", () => import("./sessions.js")],
+	deliveries: ["Deliveries", () => import("./deliveries.js")],
+	settings: ["Webhooks", () => import("./settings.js")],
+	hook: ["Hook", () => import("./hook.js")],
+	changes: ["Changes", () => import("./changes.js")],
+};
+
+const root = document.documentElement;
+/** @template {Element} E @param {string} selector @param {new () => E} kind @returns {E} */
+const find = (selector, kind) => {
+	const node = document.querySelector(selector);
+	if (!(node instanceof kind)) throw new Error(`the page has no ${selector}`);
+	return node;
+};
+const main = find("#main", HTMLElement), said = find("#said", HTMLElement), state = find(".state", HTMLElement), instances = find(".instance", HTMLSelectElement);
+
+// What the person chose is kept in the browser, where that is allowed.
+const prefs = {
+	/** @param {string} name */
+	get: name => {
+		try {
+			return localStorage.getItem(`hooks-desk-${name}`) ?? "";
+		} catch {
+			return "";
+		}
+	},
+	/** @param {string} name @param {string} value */
+	set: (name, value) => {
+		try {
+			localStorage.setItem(`hooks-desk-${name}`, value);
+		} catch { /* for this visit only */ }
+	},
+};
+let keysOn = prefs.get("keys") !== "off";
+useUTC(prefs.get("zone") === "utc");
+/** @param {string} theme */
+const wear = theme => {
+	if (theme) root.dataset.theme = theme;
+	else delete root.dataset.theme;
+	prefs.set("theme", theme);
+};
+wear(prefs.get("theme"));
+
+/** @type {any} */
+let me = { instances: ["default"], readOnly: false };
+let api = makeApi("default");
+const live = new Live(api);
+/** @type {Promise<any> | undefined} */
+let about;
+/** @type {AbortController | undefined} */
+let shown;
+/** @type {unknown} */
+let leave;
+let here = "";
+/** Where the pages were scrolled to, by their address. @type {Map<string, number>} */
+const scrolled = new Map();
+
+/** @param {string} hash */
+function parse(hash) {
+	const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+	const params = new URLSearchParams(query);
+	const instance = params.get("instance") ?? "";
+	params.delete("instance");
+	return { path: path.split("/").filter(Boolean).map(decode), params, instance };
+}
+/** @param {string} text */
+function decode(text) {
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return text;
+	}
+}
+
+/** @param {string} path @param {Record<string, string | null | undefined> | URLSearchParams} [params] */
+function link(path, params = {}) {
+	const query = new URLSearchParams();
+	for (const [name, value] of params instanceof URLSearchParams ? params : Object.entries(params)) if (value) query.set(name, value);
+	if (api.instance !== home()) query.set("instance", api.instance);
+	const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
+	return `#/${path}${text && "?"}${text}`;
+}
+const home = () => me.instances?.includes("default") ? "default" : me.instances?.[0] ?? "default";
+
+/** The module for a path. @param {string[]} path */
+function route([first = "overview", second = "", ...rest]) {
+	if (first === "runs" && second && second !== "refused") return { name: "run", current: "runs", path: [second] };
+	if (first === "settings" && second === "hooks") return { name: "hook", current: "settings", path: rest };
+	return { name: first, current: first, path: second ? [second, ...rest] : [] };
+}
+
+async function show() {
+	const { path, params, instance } = parse(location.hash);
+	const { name, current, path: parts } = route(path);
+	scrolled.set(here, scrollY);
+	const first = !here;
+	here = location.hash;
+	shown?.abort();
+	if (typeof leave === "function") leave();
+	leave = undefined;
+	const own = shown = new AbortController();
+	if ((instance || home()) !== api.instance) {
+		api = makeApi(instance || home());
+		about = undefined;
+		live.use(api);
+		instances.value = api.instance;
+	}
+	for (const a of document.querySelectorAll("a[data-page]")) {
+		const page = a.getAttribute("data-page") ?? "";
+		if (page === current) a.setAttribute("aria-current", "page");
+		else a.removeAttribute("aria-current");
+		a.setAttribute("href", link(page));
+	}
+	/** @param {string} text */
+	const title = text => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
+	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
+	const room = el("div", { class: "page", "aria-busy": "true" });
+	put(main, room);
+	if (!first) main.focus({ preventScroll: true });
+	scrollTo(0, 0);
+	const known = pages[name];
+	if (!known) {
+		title("Not found");
+		put(room, empty("There is no such page.", el("a", { href: link("overview") }, "Overview")));
+		return;
+	}
+	title(known[0]);
+	/** @type {Page} */
+	const page = {
+		main: room, path: parts, params, api, live, me, readOnly: Boolean(me.readOnly), readOnlyWhy: "You may look here, and not change anything.", signal: own.signal, title, link,
+		about: () => about ??= api.get("about").catch(error => { about = undefined; throw error; }),
+		go: (to, query) => { location.hash = link(to, query); },
+		setParams: (change, { push = false } = {}) => {
+			if (own.signal.aborted) return;
+			for (const [key, value] of Object.entries(change)) value ? params.set(key, value) : params.delete(key);
+			here = link(path.map(encodeURIComponent).join("/"), params);
+			history[push ? "pushState" : "replaceState"](null, "", here);
+		},
+		say,
+		on: (event, listener) => own.signal.addEventListener("abort", live.on(event, listener)),
+	};
+	try {
+		const module = await known[1]();
+		if (own.signal.aborted) return;
+		const after = await module.show(page);
+		if (own.signal.aborted) {
+			if (typeof after === "function") after();
+			return;
+		}
+		leave = after;
+		const y = scrolled.get(here);
+		if (y) scrollTo(0, y);
+	} catch (error) {
+		if (own.signal.aborted) return;
+		// After an upgrade the modules of the old page are gone.
+		const stale = error instanceof TypeError && /module/i.test(error.message);
+		room.prepend(stale ? errorNote("The server has a newer page. Reload this one.") : errorNote(error));
+	} finally {
+		room.removeAttribute("aria-busy");
+	}
+}
+
+// One live region for everything; the last thing said wins, so that a busy server does not talk without end.
+let spoken = 0, speaking = 0;
+/** @param {string} text */
+function say(text) {
+	clearTimeout(speaking);
+	speaking = setTimeout(() => {
+		spoken = Date.now();
+		said.textContent = text;
+	}, Math.max(0, spoken + 10e3 - Date.now()));
+}
+
+/** @type {Record<import("./api.js").LiveState, [word: string, dot: string]>} */
+const states = { live: ["Live", "ok"], connecting: ["Connecting…", "wait"], paused: ["Paused", "late"], hidden: ["Resting", "wait"], lost: ["Not live", "bad"] };
+
+function drawState() {
+	const [word, dot] = states[live.state];
+	put(state,
+		button([el("span", { class: `dot ${dot}` }), word], () => setPaused(!live.paused), { class: "plain live", title: live.trouble || (live.paused ? "Go on (.)" : "Pause (.)"), "aria-label": `${word}. ${live.paused ? "Go on" : "Pause"}` }),
+		el("span", { class: "who", title: me.readOnly ? "You may look, and not change anything." : null }, icon(me.readOnly ? "lock" : "user"), el("span", null, me.user ?? "")),
+		button([icon("moon"), el("span", { class: "wide" }, "Theme")], flipTheme, { class: "plain", "aria-label": "Theme: light or dark" }),
+		button([el("kbd", { class: "wide" }, "?"), el("span", { class: "thin" }, "?"), el("span", { class: "wide" }, "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
+}
+
+/** @param {boolean} on */
+function setPaused(on) {
+	live.pause(on);
+	say(on ? "Paused" : "Live");
+}
+
+function flipTheme() {
+	const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+	wear(dark ? "light" : "dark");
+}
+
+/** @param {string | false} kind @param {number} n @param {string} word */
+function counter(kind, n, word) {
+	const node = document.querySelector(`[data-count=${kind}]`);
+	if (!node) return;
+	node.textContent = n ? `${number(n)} ${word}` : "";
+	node.classList.toggle("bad", kind === "dead" && n > 0);
+}
+
+function help() {
+	if (document.querySelector("dialog[open]")) return;
+	const keys = [["g o", "Overview"], ["g r", "Runs"], ["g s", "Sessions"], ["g d", "Deliveries"], ["g w", "Webhooks"], ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
+	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; prefs.set("keys", keysOn ? "on" : "off"); } });
+	const zone = segment("Times", [{ value: "local", text: "Local" }, { value: "utc", text: "UTC" }], usesUTC() ? "utc" : "local", value => {
+		zone.press(value);
+		useUTC(value === "utc");
+		prefs.set("zone", value);
+		show();
+	});
+	const theme = segment("Theme", [{ value: "", text: "System" }, { value: "light", text: "Light" }, { value: "dark", text: "Dark" }], root.dataset.theme ?? "", value => {
+		theme.press(value);
+		wear(value);
+	});
+	const node = dialog("Keys and preferences", [
+		el("dl", { class: "keys" }, keys.map(([key, what]) => [el("dt", null, key.split(" ").map(k => [el("kbd", null, k), " "])), el("dd", null, what)])),
+		own, el("div", { class: "prefs" }, el("span", { class: "label" }, "Times"), zone, el("span", { class: "label" }, "Theme"), theme),
+		el("div", { class: "acts" }, button("Close", () => node.close(), { class: "primary" })),
+	]);
+}
+
+// Rows of any page: tables and lists mark them with data-row, and their link with data-open.
+/** @param {number} step */
+function move(step) {
+	const rows = [...main.querySelectorAll("[data-row]")];
+	if (!rows.length) return;
+	const at = rows.findIndex(row => row.contains(document.activeElement));
+	const last = rows.findIndex(row => row.classList.contains("here"));
+	const from = at >= 0 ? at : last;
+	const row = rows[from < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, from + step))];
+	const open = row.querySelector("[data-open]");
+	if (open instanceof HTMLElement) open.focus();
+	row.scrollIntoView({ block: "nearest" });
+}
+main.addEventListener("focusin", event => {
+	const row = event.target instanceof Element ? event.target.closest("[data-row]") : null;
+	for (const old of main.querySelectorAll(".here")) if (old !== row) old.classList.remove("here");
+	row?.classList.add("here");
+});
+// A click anywhere in a row opens it, unless it was meant for something inside or to mark text.
+main.addEventListener("click", event => {
+	if (!(event.target instanceof Element) || event.target.closest("a, button, input, select, label, summary") || String(getSelection())) return;
+	const open = event.target.closest("[data-row]")?.querySelector("[data-open]");
+	if (open instanceof HTMLAnchorElement) event.ctrlKey || event.metaKey ? window.open(open.href) : open.click();
+});
+
+let afterG = 0;
+/** @type {Record<string, string>} */
+const goTo = { o: "overview", r: "runs", s: "sessions", d: "deliveries", w: "settings" };
+addEventListener("keydown", event => {
+	const target = event.target instanceof HTMLElement ? event.target : main;
+	const typing = target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
+	if (event.key === "Escape" && typing && !target.closest("dialog")) target.blur();
+	if (!keysOn || typing || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
+	const jump = Date.now() - afterG < 1500 && goTo[event.key];
+	afterG = 0;
+	if (jump) location.hash = link(jump);
+	else if (event.key === "g") afterG = Date.now();
+	else if (event.key === "j") move(1);
+	else if (event.key === "k") move(-1);
+	else if (event.key === "x") /** @type {HTMLElement | null} */ (main.querySelector("[data-row].here input[type=checkbox]"))?.click();
+	else if (event.key === "/") /** @type {HTMLElement | null} */ (main.querySelector("input[type=search]"))?.focus();
+	else if (event.key === ".") setPaused(!live.paused);
+	else if (event.key === "?") help();
+	else return;
+	event.preventDefault();
+});
+
+document.querySelector("[data-skip]")?.addEventListener("click", event => {
+	event.preventDefault();
+	main.focus();
+});
+instances.addEventListener("change", () => {
+	const [path] = here.replace(/^#\//, "").split("?");
+	const page = path.split("/")[0] || "overview";
+	location.hash = `#/${page}${instances.value === home() ? "" : `?instance=${encodeURIComponent(instances.value)}`}`;
+});
+addEventListener("hashchange", () => { if (location.hash !== here) show(); });
+live.on("state", () => drawState());
+live.on("hello", hello => setClock(hello.now));
+live.on("overview", now => {
+	counter("open", (now.running ?? 0) + (now.queued ?? 0), "open");
+	counter("dead", now.dead ?? 0, "dead");
+});
+setInterval(() => { if (!document.hidden) tick(main); }, 1000);
+
+async function start() {
+	drawState();
+	try {
+		me = await api.get("me");
+	} catch (error) {
+		put(main, errorNote(error), empty("This page could not be opened.", button("Try again", start)));
+		return;
+	}
+	const names = me.instances?.length ? me.instances : ["default"];
+	put(instances, names.map((/** @type {string} */ name) => el("option", { value: name }, name)));
+	instances.hidden = names.length < 2;
+	drawState();
+	show();
+}
+start();

@@ -1,0 +1,274 @@
+// @ts-check
+// The only module that makes elements. Text always becomes a text node, so nothing from outside is ever read as markup.
+import { ago, clock, otherClock, statusIcon, statusWord } from "./words.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const icons = new URL("icons.svg", import.meta.url).href;
+
+/** @typedef {Node | string | number | false | null | undefined} Item */
+/** @typedef {Item | Child[]} Child */
+/** @typedef {Record<string, any>} Attributes names as in HTML; functions are listeners ("click"); true, false and null switch an attribute */
+
+/** @param {Element} node @param {Attributes} attributes */
+function dress(node, attributes) {
+	for (const [name, value] of Object.entries(attributes)) {
+		if (typeof value === "function") node.addEventListener(name, value);
+		else if (name === "value" || name === "checked" || name === "indeterminate") Reflect.set(node, name, value);
+		else if (value === true) node.setAttribute(name, "");
+		else if (value !== false && value != null) node.setAttribute(name, String(value));
+	}
+}
+
+/** @param {Child[]} children @returns {(Node | string)[]} */
+const nodes = children => children.flatMap(child => Array.isArray(child) ? nodes(child) : child === false || child == null ? [] : [typeof child === "number" ? String(child) : child]);
+
+/**
+ * Makes an element: el("a", {href, class: "name", click: fn}, "text", node, [more]).
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name @param {Attributes | null} [attributes] @param {...Child} children @returns {HTMLElementTagNameMap[K]}
+ */
+export function el(name, attributes, ...children) {
+	const node = document.createElement(name);
+	node.append(...nodes(children)); // before the attributes: a select takes its value from its options
+	dress(node, attributes ?? {});
+	return node;
+}
+
+/**
+ * Makes an element of SVG.
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} name @param {Attributes | null} [attributes] @param {...Child} children @returns {SVGElementTagNameMap[K]}
+ */
+export function svg(name, attributes, ...children) {
+	const node = document.createElementNS(SVG, name);
+	dress(node, attributes ?? {});
+	node.append(...nodes(children));
+	return node;
+}
+
+/** Replaces what is inside of parent. @template {Element} E @param {E} parent @param {...Child} children @returns {E} */
+export function put(parent, ...children) {
+	parent.replaceChildren(...nodes(children));
+	return parent;
+}
+
+/** @param {string} name a symbol of icons.svg @param {string} [label] for an icon that stands alone */
+export const icon = (name, label) => svg("svg", label ? { class: "icon", role: "img", "aria-label": label } : { class: "icon", "aria-hidden": "true" }, svg("use", { href: `${icons}#${name}` }));
+
+/** A status as a shape, a word and a colour. @param {string} status @param {string} [text] instead of the usual word */
+export const badge = (status, text) => el("span", { class: `status ${status}` }, icon(statusIcon(status)), text ?? statusWord(status));
+
+/** @param {Child} text */
+export const tag = text => el("span", { class: "tag" }, text);
+/** @param {Child} text */
+export const mono = text => el("span", { class: "mono" }, text);
+/** @param {...Child} text */
+export const muted = (...text) => el("span", { class: "muted small" }, text);
+/** Text for screen readers only. @param {Child} text */
+export const unseen = text => el("span", { class: "sr" }, text);
+export const spring = () => el("span", { class: "spring" });
+
+/**
+ * @param {Child} text @param {(event: MouseEvent) => unknown} click
+ * @param {Attributes & {icon?: string}} [attributes]
+ */
+export function button(text, click, { icon: name, ...attributes } = {}) {
+	return el("button", { type: "button", click, ...attributes }, name && icon(name), text);
+}
+
+/** A time in the chosen zone, with the other one on hover. @param {string | undefined | null} iso @param {Parameters<typeof clock>[1]} [how] */
+export const time = (iso, how) => iso ? el("time", { datetime: iso, title: otherClock(iso) }, clock(iso, how)) : null;
+
+/** "4 s ago", kept right by the frame. @param {string | undefined | null} iso */
+export const since = iso => iso ? el("time", { datetime: iso, title: `${clock(iso)} · ${otherClock(iso)}`, class: "ago" }, ago(iso)) : null;
+
+/** Brings every "4 s ago" below root up to date. @param {ParentNode} root */
+export function tick(root) {
+	for (const node of root.querySelectorAll("time.ago")) {
+		const text = ago(node.getAttribute("datetime") ?? "");
+		if (node.textContent !== text) node.textContent = text;
+	}
+}
+
+/**
+ * A button that copies. The text may be fetched first; what went wrong is shown in the button.
+ * @param {string | (() => string | Promise<string>)} text @param {string} [label] @param {Attributes & {bare?: boolean}} [attributes] bare: an icon alone
+ */
+export function copyButton(text, label = "Copy", { bare, ...attributes } = {}) {
+	const word = el("span", { class: bare ? "sr" : false }, label);
+	const node = button([icon("copy"), word], async () => {
+		let said = "Copied";
+		try {
+			await copy(typeof text === "string" ? text : await text());
+		} catch (error) {
+			said = `Not copied: ${messageOf(error)}`;
+		}
+		word.textContent = said;
+		node.classList.add("said");
+		setTimeout(() => { word.textContent = label; node.classList.remove("said"); }, 2000);
+	}, { class: "plain", title: bare ? label : undefined, ...attributes });
+	return node;
+}
+
+/** Copies also where the clipboard's interface is missing: on plain HTTP. @param {string} text */
+async function copy(text) {
+	if (navigator.clipboard) return navigator.clipboard.writeText(text);
+	const area = el("textarea", { class: "sr", value: text, "aria-hidden": "true" });
+	(document.querySelector("dialog[open]") ?? document.body).append(area);
+	area.select();
+	const done = document.execCommand("copy");
+	area.remove();
+	if (!done) throw new Error("the browser refused");
+}
+
+/** @param {unknown} error */
+export const messageOf = error => error instanceof Error ? error.message : String(error);
+
+/**
+ * A note that stays on the page until it is closed or replaced.
+ * @param {"bad" | "late" | "ok"} kind @param {Child} text @param {Child} [more]
+ */
+export function note(kind, text, more) {
+	const node = el("div", { class: `note ${kind}`, role: kind === "ok" ? "status" : "alert" },
+		icon(kind === "ok" ? "check" : "warn"), el("div", null, text, more && el("div", { class: "small" }, more)), spring(),
+		button(icon("x", "Close"), () => node.remove(), { class: "plain" }));
+	return node;
+}
+
+/** The server's sentence about what it refused. @param {unknown} error @param {string} [doing] what was tried: "The run was not cancelled" */
+export const errorNote = (error, doing) => note("bad", doing ? el("b", null, doing, ": ") : null, messageOf(error));
+
+/**
+ * @typedef {object} Column
+ * @property {Child} head @property {string} [class] for the head and every cell
+ */
+/**
+ * A real table. Rows are made by the caller with tr().
+ * @param {{caption: string, columns: Column[], class?: string, rows: Child[]}} what the caption is for screen readers
+ */
+export function table({ caption, columns, class: name = "", rows }) {
+	const body = el("tbody", null, rows);
+	const node = el("table", { class: `rows ${name}` }, el("caption", { class: "sr" }, caption),
+		el("thead", null, el("tr", null, columns.map(column => el("th", { scope: "col", class: column.class }, column.head)))), body);
+	return Object.assign(node, { body });
+}
+
+/** A row whose cells take the classes of their columns. @param {Column[]} columns @param {Child[]} cells @param {Attributes} [attributes] */
+export const tr = (columns, cells, attributes) => el("tr", attributes, cells.map((cell, i) => el("td", { class: columns[i]?.class }, cell)));
+
+/** @param {[Child, Child][]} pairs those without a value are left out @param {string} [name] */
+export const facts = (pairs, name = "facts") => el("dl", { class: name }, pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", null, key), el("dd", null, value)]));
+
+/** @param {Child} title @param {Child} content @param {Child} [tools] at the right of the title */
+export const panel = (title, content, tools) => el("section", { class: "panel" }, el("header", null, el("h2", null, title), spring(), tools), content);
+
+/** The title of a page with its buttons. @param {Child} title @param {...Child} tools */
+export const head = (title, ...tools) => el("div", { class: "head" }, el("h1", null, title), spring(), tools);
+
+/**
+ * Buttons of which one is pressed.
+ * @template {string} V
+ * @param {string} label @param {{value: V, text: Child}[]} options @param {V} current @param {(value: V) => void} pick
+ */
+export function segment(label, options, current, pick) {
+	const node = el("div", { class: "segment", role: "group", "aria-label": label }, options.map(({ value, text }) => button(text, () => pick(value), { "data-value": value })));
+	const press = (/** @type {V} */ value) => {
+		for (const child of node.children) child.setAttribute("aria-pressed", String(child.getAttribute("data-value") === value));
+	};
+	press(current);
+	return Object.assign(node, { press });
+}
+
+/** @param {string} label @param {[value: string, text: string][]} options @param {string} current @param {(value: string) => void} pick */
+export function choice(label, options, current, pick) {
+	if (!options.some(([value]) => value === current)) options = [...options, [current, current]];
+	const node = el("select", { "aria-label": label, value: current, change: () => pick(node.value) }, options.map(([value, text]) => el("option", { value, selected: value === current }, text)));
+	return node;
+}
+
+/** @param {string} label @param {HTMLElement} control @param {Child} [hint] */
+export function field(label, control, hint) {
+	control.id ||= `f${++fields}`;
+	if (hint) control.setAttribute("aria-describedby", `${control.id}-hint`);
+	return el("div", { class: "field" }, el("label", { for: control.id }, label), control, hint && el("span", { class: "hint", id: `${control.id}-hint` }, hint));
+}
+let fields = 0;
+
+/** A box with its label at its right. @param {string} label @param {Attributes} [attributes] */
+export function checkbox(label, attributes) {
+	const box = el("input", { type: "checkbox", ...attributes });
+	return Object.assign(el("label", { class: "check" }, box, el("span", null, label)), { box });
+}
+
+/**
+ * Asks before something is done; the title says how many things it is about. `act` does it while the dialog stays open; when the server refuses, its sentence is shown there.
+ * Resolves to whether it was done.
+ * @param {{title: string, text?: Child, body?: Child, yes: string, no?: string, danger?: boolean, act: () => unknown}} what
+ * @returns {Promise<boolean>}
+ */
+export function ask({ title, text, body, yes, no = "Cancel", danger, act }) {
+	return new Promise(resolve => {
+		let done = false;
+		const trouble = el("div");
+		const go = el("button", { type: "submit", class: danger ? "primary danger" : "primary" }, yes);
+		const form = el("form", {
+			submit: async (/** @type {Event} */ event) => {
+				event.preventDefault();
+				go.disabled = true;
+				try {
+					await act();
+					done = true;
+					node.close();
+				} catch (error) {
+					put(trouble, errorNote(error));
+				} finally {
+					go.disabled = false;
+				}
+			},
+		}, text && el("p", null, text), body, trouble, el("div", { class: "acts" }, button(no, () => node.close()), go));
+		const node = dialog(title, form, () => resolve(done));
+		(form.querySelector("input, select, textarea") ?? go).focus();
+	});
+}
+
+/** Shows a dialog that Esc closes. @param {string} title @param {Child} content @param {() => void} [closed] */
+export function dialog(title, content, closed) {
+	const id = `d${++fields}`;
+	const node = el("dialog", { "aria-labelledby": id, close: () => { node.remove(); closed?.(); } }, el("h2", { id }, title), content);
+	document.body.append(node);
+	node.showModal();
+	return node;
+}
+
+/** Saves bytes as a file. @param {Blob} blob @param {string} name */
+export function save(blob, name) {
+	const href = URL.createObjectURL(blob);
+	el("a", { href, download: name }).click();
+	setTimeout(() => URL.revokeObjectURL(href), 60e3);
+}
+
+/** What a page without anything to show says. @param {Child} title @param {...Child} next what to do next */
+export const empty = (title, ...next) => el("div", { class: "empty" }, el("p", null, el("b", null, title)), next.map(line => el("div", { class: "muted" }, line)));
+
+/** A line of code with a button that copies it. @param {string} text @param {string} label */
+export const codeLine = (text, label) => el("div", { class: "url" }, el("span", null, text), copyButton(text, label, { bare: true }));
+
+/**
+ * A long text from outside, as it is stored: 16 KB first, the rest on demand.
+ * @param {string} text @param {{label: string, whole?: () => Promise<string>, bytes?: number}} how whole fetches what the text was cut from; bytes is its size
+ */
+export function longText(text, { label, whole, bytes }) {
+	const first = 16384;
+	const pre = el("pre", null, text.slice(0, first));
+	const box = el("div", { class: "text", tabindex: "0", role: "region", "aria-label": label }, pre);
+	if (text.length <= first && !whole) return box;
+	const rest = el("div", { class: "foot" }, button(`Show all${bytes ? ` ${Math.ceil(bytes / 1024)} KB` : ""}`, async () => {
+		try {
+			pre.textContent = whole ? await whole() : text;
+			rest.remove();
+		} catch (error) {
+			rest.append(errorNote(error));
+		}
+	}, { class: "small" }), muted(`${Math.min(16, Math.ceil(text.length / 1024))} KB are shown.`));
+	return el("div", null, box, rest);
+}
