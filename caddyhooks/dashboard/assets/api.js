@@ -243,13 +243,13 @@ export class Live {
 		this.heard = Date.now();
 		try {
 			const answer = await this.api.stream({ topics: this.topics }, open.signal, lastId);
-			const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+			const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader(), decoder = new TextDecoder();
 			for (let rest = ""; ;) {
 				const { done, value } = await reader.read();
 				if (open.signal.aborted) return;
 				if (done) break;
 				this.heard = Date.now();
-				const frames = (rest + value).split(/\r?\n\r?\n/);
+				const frames = (rest + decoder.decode(value, { stream: true })).split(/\r?\n\r?\n/);
 				rest = frames.pop() ?? "";
 				for (const frame of frames) this.take(frame, lastId);
 				if (open.signal.aborted) return;

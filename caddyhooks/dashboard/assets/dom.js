@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const icons = new URL("icons.svg", import.meta.url).href;
 
 /** @typedef {Node | string | number | false | null | undefined} Item */
-/** @typedef {Item | Child[]} Child */
+/** @typedef {Item | any[]} Child lists may hold lists */
 /** @typedef {Record<string, any>} Attributes names as in HTML; functions are listeners ("click"); true, false and null switch an attribute */
 
 /** @param {Element} node @param {Attributes} attributes */
@@ -20,7 +20,7 @@ function dress(node, attributes) {
 }
 
 /** @param {Child[]} children @returns {(Node | string)[]} */
-const nodes = children => children.flatMap(child => Array.isArray(child) ? nodes(child) : child === false || child == null ? [] : [typeof child === "number" ? String(child) : child]);
+const nodes = children => children.flat(9).filter(child => child !== false && child != null).map(child => typeof child === "number" ? String(child) : /** @type {Node | string} */ (child));
 
 /**
  * Makes an element: el("a", {href, class: "name", click: fn}, "text", node, [more]).
@@ -50,6 +50,16 @@ export function svg(name, attributes, ...children) {
 export function put(parent, ...children) {
 	parent.replaceChildren(...nodes(children));
 	return parent;
+}
+
+/** As put, for what is drawn anew while somebody uses it: the focus stays where it was. @param {Element} parent @param {...Child} children */
+export function redraw(parent, ...children) {
+	const reachable = () => /** @type {HTMLElement[]} */ ([...parent.querySelectorAll("a, button, input, select, [tabindex]")]);
+	const active = document.activeElement, old = reachable(), at = old.findIndex(node => node === active);
+	put(parent, ...children);
+	if (at < 0) return;
+	const fresh = reachable(), href = active?.getAttribute("href");
+	(fresh.find(node => href && node.getAttribute("href") === href) ?? fresh[Math.min(at, fresh.length - 1)])?.focus({ preventScroll: true });
 }
 
 /** @param {string} name a symbol of icons.svg @param {string} [label] for an icon that stands alone */
@@ -129,6 +139,7 @@ export const messageOf = error => error instanceof Error ? error.message : Strin
  * @param {"bad" | "late" | "ok"} kind @param {Child} text @param {Child} [more]
  */
 export function note(kind, text, more) {
+	/** @type {HTMLElement} */
 	const node = el("div", { class: `note ${kind}`, role: kind === "ok" ? "status" : "alert" },
 		icon(kind === "ok" ? "check" : "warn"), el("div", null, text, more && el("div", { class: "small" }, more)), spring(),
 		button(icon("x", "Close"), () => node.remove(), { class: "plain" }));
@@ -227,7 +238,7 @@ export function ask({ title, text, body, yes, no = "Cancel", danger, act }) {
 			},
 		}, text && el("p", null, text), body, trouble, el("div", { class: "acts" }, button(no, () => node.close()), go));
 		const node = dialog(title, form, () => resolve(done));
-		(form.querySelector("input, select, textarea") ?? go).focus();
+		(/** @type {HTMLElement | null} */ (form.querySelector("input, select, textarea")) ?? go).focus();
 	});
 }
 

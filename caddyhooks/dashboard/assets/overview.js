@@ -1,0 +1,167 @@
+// @ts-check
+import { badge, codeLine, el, empty, errorNote, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
+import { plotPanel, spark } from "./plot.js";
+import { clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
+
+/** @typedef {import("./plot.js").Series} Series */
+const ranges = /** @type {const} */ ({ "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] });
+/** @typedef {keyof typeof ranges} Range */
+const troubled = "failed,timed_out,expired";
+
+/** @param {import("./main.js").Page} page */
+export async function show(page) {
+	let range = /** @type {Range} */ (page.params.get("range") ?? "1h");
+	if (!ranges[range]) range = "1h";
+	const times = segment("Time", Object.entries(ranges).map(([value, [text]]) => ({ value: /** @type {Range} */ (value), text })), range, pick);
+	const trouble = el("div"), tiles = el("div", { class: "tiles" }), needs = el("div"), plots = el("div", { class: "grid-2" }), hooks = el("div"), first = el("div");
+	put(page.main, head("Overview", times), trouble, el("div", { class: "stack" }, first, tiles, needs, plots, hooks));
+
+	/** @type {Record<string, ReturnType<typeof plotPanel>>} */
+	let drawn = {};
+	/** @type {any} */
+	let data;
+	let fetching = false, again = false;
+
+	/** @param {Range} value */
+	function pick(value) {
+		range = value;
+		times.press(value);
+		page.setParams({ range: value === "1h" ? null : value }, { push: true });
+		load();
+	}
+
+	async function load() {
+		if (fetching) {
+			again = true;
+			return;
+		}
+		fetching = true;
+		try {
+			const asked = range;
+			data = await page.api.get("overview", { range }, page.signal);
+			put(trouble);
+			if (asked === range) draw();
+		} catch (error) {
+			if (page.signal.aborted) return;
+			put(trouble, errorNote(error));
+		} finally {
+			fetching = false;
+		}
+		if (again) {
+			again = false;
+			await load();
+		}
+	}
+
+	function draw() {
+		setClock(data.now);
+		const bare = !data.figures.accepted && !data.hooks.length;
+		drawTiles();
+		drawNeeds();
+		drawPlots();
+		drawHooks();
+		if (bare && !first.firstChild) welcome();
+		else if (!bare) put(first);
+	}
+
+	function drawTiles() {
+		const f = data.figures, bad = f.failed + f.timedOut + f.expired, ended = bad + f.completed + f.cancelled;
+		/** @type {[path: string, params: Record<string, string>, name: string, value: string, detail: string, bad?: boolean][]} */
+		const six = [
+			["runs", { since: range }, "Accepted", number(f.accepted), `${number(Math.round(f.accepted / ranges[range][2] * 10) / 10)} a minute`],
+			["runs", { status: "running" }, "Running", number(f.running), `of ${count(f.workers, "worker")}`],
+			["runs", { status: "queued" }, "Queued", number(f.queued), f.queued ? `oldest ${duration(f.oldestSeconds)}` : "nothing waits"],
+			["runs", { status: troubled, since: range }, f.expired ? "Failed, timed out, expired" : "Failed or timed out", number(bad), `${percent(bad, ended)} of runs`, bad > 0],
+			["runs", { status: "completed", since: range }, "Took, median", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}`],
+			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none waits"],
+		];
+		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a", { class: "tile", href: page.link(path, params) }, el("span", null, name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
+	}
+
+	function drawNeeds() {
+		const list = data.needs;
+		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul", { class: "todo" }, list.map((/** @type {any} */ need) => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
+			el("div", null, el("b", null, need.text), need.detail && el("div", { class: "muted small" }, need.detail)), need.link && el("a", { class: "button small", href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
+	}
+
+	/** A link of the server, for this instance. @param {string} link */
+	function here(link) {
+		const [path, query] = link.replace(/^#\//, "").split("?");
+		return page.link(path, Object.fromEntries(new URLSearchParams(query)));
+	}
+
+	function drawPlots() {
+		const step = data.stepSeconds === 60 ? "a minute" : `in ${duration(data.stepSeconds)}`;
+		/** @param {string} name @param {string} text @param {string} look @returns {Series} */
+		const series = (name, text, look) => ({ text, class: look, points: data.series.find((/** @type {any} */ s) => s.name === name)?.points ?? [] });
+		const outcomes = [["completed", "c1"], ["cancelled", "wait"], ["expired", "c3"], ["timed_out", "late"], ["failed", "bad"]].map(([status, look]) => series(`ended.${status}`, statusWord(status), look))
+			.filter((s, i) => i === 0 || s.text === "failed" || total(s) > 0);
+		const answers = [series("requests.2xx", "2xx", "c1"), series("requests.4xx", "4xx", "c2"), series("requests.5xx", "5xx", "bad")];
+		const times = [series("duration.median", "median", "c1"), series("duration.p95", "95 %", "c3")];
+		const depth = { ...series("queue.depth", "runs", "c1"), area: true };
+		const seconds = (/** @type {number} */ v) => v >= 60 ? duration(v) : `${Number(v.toPrecision(3))} s`;
+		paint("Runs ended", `Runs ended, ${step}`, { kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${ranges[range][1]}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` });
+		paint("Took", "How long runs took", { kind: "lines", series: times, format: seconds, sentence: `How long runs took. ${ranges[range][1]}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` });
+		paint("Queued", "Queued", { kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${ranges[range][1]}: ${top(depth, short)}.` });
+		paint("Requests", `Requests, ${step}`, { kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${ranges[range][1]}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` });
+	}
+
+	/** @param {string} key @param {string} title @param {import("./plot.js").Drawing} drawing */
+	function paint(key, title, drawing) {
+		if (!drawing.series[0].points.length) return;
+		const old = drawn[key + title];
+		if (old) return old.update(drawing);
+		const made = plotPanel(title, drawing);
+		const gone = Object.keys(drawn).find(name => name.startsWith(key)); // of another range, which is titled otherwise
+		if (gone) drawn[gone].node.replaceWith(made.node);
+		else plots.append(made.node);
+		if (gone) delete drawn[gone];
+		drawn[key + title] = made;
+	}
+
+	const columns = [{ head: "Hook" }, { head: "Accepted", class: "right" }, { head: "Failed", class: "right" }, { head: "Share", class: "right desk-only" }, { head: "Median", class: "right desk-only" }, { head: "95 %", class: "right desk-only" }, { head: "", class: "desk-only" }, { head: "Last run", class: "right muted nowrap desk-only" }];
+	function drawHooks() {
+		columns[6].head = ranges[range][1];
+		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map((/** @type {any} */ hook) => tr(columns, [
+			[el("a", { class: "name", "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", tag(hook.action)],
+			number(hook.accepted),
+			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
+			el("span", { class: hook.failed > .05 * hook.accepted ? "bad-text" : "muted" }, percent(hook.failed, hook.accepted)),
+			duration(hook.medianSeconds), duration(hook.p95Seconds), spark(hook.points), since(hook.lastAt),
+		], { "data-row": hook.name })) }), el("a", { class: "small", href: page.link("settings") }, "Settings")));
+	}
+
+	/** What to do on an instance that has seen nothing yet. */
+	async function welcome() {
+		const [about, list] = await Promise.all([page.about(), page.api.get("runs", { limit: 1 }, page.signal)]).catch(() => []);
+		if (!about || list.runs.length || page.signal.aborted) return;
+		const url = `${about.urls?.[0] ?? `https://<your site>${about.path}`}/wake`;
+		put(first, el("section", { class: "panel" }, about.on
+			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
+			: empty(badge("late", "webhooks are off"), about.offBecause, "Every hook answers 404 until they are switched on.", el("a", { class: "button primary", href: page.link("settings") }, "Settings"))));
+	}
+
+	// The figures of the moment come with the stream; the rest is fetched now and then.
+	page.on("overview", now => {
+		if (!data) return;
+		for (const name of ["running", "queued", "oldestSeconds", "pending", "dead"]) if (now[name] !== undefined) data.figures[name] = now[name];
+		drawTiles();
+	});
+	page.on("reset", load);
+	const timer = setInterval(() => { if (page.live.state === "live") load(); }, range === "1h" ? 15e3 : 60e3);
+	await load();
+	return () => clearInterval(timer);
+}
+
+/** @param {Series} series */
+const total = series => series.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
+/** @param {number} v */
+const short = v => v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
+
+/** "2.1 s now, at most 18 s at 10:44". @param {Series} series @param {(v: number) => string} format */
+function top(series, format) {
+	const known = series.points.filter(([, value]) => value != null);
+	if (!known.length) return "no value";
+	const peak = known.reduce((a, b) => (b[1] ?? 0) > (a[1] ?? 0) ? b : a);
+	return `${format(known[known.length - 1][1] ?? 0)} at last, at most ${format(peak[1] ?? 0)} at ${clock(peak[0] * 1000, { short: true })}`;
+}

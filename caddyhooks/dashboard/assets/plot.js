@@ -1,0 +1,147 @@
+// @ts-check
+// Plots of numbers over time: stacked bars, and lines.
+import { button, el, put, svg, table, tr, time } from "./dom.js";
+import { clock } from "./words.js";
+
+/** @typedef {[at: number, value: number | null]} Point seconds since 1970, and a value where there is one */
+/** @typedef {{text: string, class: string, points: Point[], area?: boolean}} Series */
+/**
+ * @typedef {object} Drawing
+ * @property {Series[]} series over the same times
+ * @property {"bars" | "lines"} kind
+ * @property {string} sentence what the plot shows, for those who do not see it
+ * @property {(value: number) => string} format
+ * @property {boolean} [whole] there are only whole numbers
+ */
+
+const left = 42, right = 6, top = 8, bottom = 20, height = 150;
+
+/** The end of the axis: a number whose half is easy to read as well. @param {number} peak @param {boolean} whole */
+function nice(peak, whole) {
+	if (whole && peak <= 2) return 2;
+	const power = 10 ** Math.floor(Math.log10(peak || 1));
+	return power * ([1, 2, 4, 6, 8].find(m => peak <= m * power) ?? 10);
+}
+
+/** @param {Series[]} series @param {number} i */
+const sum = (series, i) => series.reduce((total, s) => total + (s.points[i]?.[1] ?? 0), 0);
+/** @param {Series[]} series @param {number} i */
+const most = (series, i) => Math.max(0, ...series.map(s => s.points[i]?.[1] ?? 0));
+
+/** A panel with a plot, its legend and the same as a table. @param {string} title @param {Drawing} first */
+export function plotPanel(title, first) {
+	let drawing = first, asTable = false;
+	const picture = svg("svg", { class: "plot", role: "img" });
+	const readout = el("div", { class: "readout", "aria-hidden": "true" });
+	const legend = el("div", { class: "legend" });
+	const body = el("div", { class: "body" });
+	const toggle = button("Table", () => { asTable = !asTable; draw(); }, { class: "plain small", "aria-label": `${title}: show as table` });
+	const node = el("section", { class: "panel" }, el("header", null, el("h2", null, title), el("span", { class: "spring" }), legend, toggle), body);
+
+	const x = (/** @type {number} */ i, /** @type {number} */ width) => {
+		const n = drawing.series[0].points.length;
+		return left + (width - left - right) * (drawing.kind === "bars" ? (i + .5) / n : i / Math.max(1, n - 1));
+	};
+
+	function draw() {
+		const { series, kind, format } = drawing;
+		put(legend, series.map(s => el("span", { class: s.class }, el("i"), s.text)));
+		toggle.setAttribute("aria-pressed", String(asTable));
+		toggle.lastChild?.replaceWith(asTable ? "Plot" : "Table");
+		if (asTable) {
+			const columns = [{ head: "Time" }, ...series.map(s => ({ head: s.text, class: "right" }))];
+			put(body, el("div", { class: "plot-table", tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
+				rows: series[0].points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })));
+			return;
+		}
+		if (picture.parentNode !== body) put(body, picture, readout);
+		const width = picture.clientWidth || 560;
+		const n = series[0].points.length, base = height - bottom;
+		const peak = nice(Math.max(...Array.from({ length: n }, (_, i) => kind === "bars" ? sum(series, i) : most(series, i))), Boolean(drawing.whole));
+		const y = (/** @type {number} */ v) => top + (base - top) * (1 - v / peak);
+		picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+		picture.setAttribute("aria-label", drawing.sentence);
+		put(picture, axes(series[0].points, width, peak, y), kind === "bars" ? bars() : lines());
+
+		function bars() {
+			const wide = Math.max(1, (width - left - right) / n - 1.5);
+			const bases = Array(n).fill(0);
+			return series.map(s => svg("path", { class: `bar ${s.class}`, d: s.points.map(([, value], i) => {
+				if (!value) return "";
+				const from = y(bases[i]), to = Math.min(y(bases[i] += value), from - 1);
+				return `M${(x(i, width) - wide / 2).toFixed(1)} ${from.toFixed(1)}V${to.toFixed(1)}h${wide.toFixed(1)}V${from.toFixed(1)}z`;
+			}).join("") }));
+		}
+
+		// Where there is no value the line has a hole; a value between two holes is a dot.
+		function lines() {
+			return series.map(s => {
+				let d = "", area = "", start = -1;
+				s.points.forEach(([, value], i) => {
+					const has = value != null, at = `${x(i, width).toFixed(1)} ${y(value ?? 0).toFixed(1)}`;
+					if (has) d += start < 0 ? `M${at}h.1` : `L${at}`;
+					if (has && start < 0) start = i;
+					if (has) area += start === i ? `M${x(i, width).toFixed(1)} ${base}L${at}` : `L${at}`;
+					if (start >= 0 && (!has || i === n - 1)) {
+						area += `V${base}z`;
+						start = -1;
+					}
+				});
+				return [s.area && svg("path", { class: "area", d: area }), svg("path", { class: `line ${s.class}`, d })];
+			});
+		}
+
+		function axes(/** @type {Point[]} */ points, /** @type {number} */ wide, /** @type {number} */ end, /** @type {(v: number) => number} */ toY) {
+			const days = points.length > 1 && points[points.length - 1][0] - points[0][0] > 90000;
+			const labels = wide < 400 ? 3 : 5;
+			return [
+				[0, .5, 1].map(part => {
+					const at = Math.round(toY(end * part)) + .5;
+					return [svg("line", { class: part ? "gridline" : "axis", x1: left, x2: wide - right, y1: at, y2: at }), svg("text", { x: left - 6, y: at + 3.5, "text-anchor": "end" }, format(end * part))];
+				}),
+				Array.from({ length: labels }, (_, k) => {
+					const i = Math.round((points.length - 1) * k / (labels - 1)), last = k === labels - 1;
+					const text = last ? "now" : days ? clock(points[i][0] * 1000, { short: true }).replace(/ \d\d:\d\d$/, "") : clock(points[i][0] * 1000, { short: true, always: true });
+					return svg("text", { x: left + (wide - left - right) * k / (labels - 1), y: height - 5, "text-anchor": last ? "end" : k ? "middle" : "start" }, text);
+				}),
+			];
+		}
+	}
+
+	picture.addEventListener("pointermove", event => {
+		const { series, kind, format } = drawing, width = picture.clientWidth, n = series[0].points.length;
+		const part = (event.offsetX - left) / (width - left - right);
+		const i = Math.min(n - 1, Math.max(0, kind === "bars" ? Math.floor(part * n) : Math.round(part * (n - 1))));
+		picture.querySelector(".cursor")?.remove();
+		picture.append(svg("line", { class: "cursor", x1: x(i, width), x2: x(i, width), y1: top, y2: height - bottom }));
+		readout.textContent = [clock(series[0].points[i][0] * 1000, { short: true }), ...series.map(s => `${s.text} ${s.points[i][1] == null ? "–" : format(s.points[i][1] ?? 0)}`)].join(" · ");
+	});
+	picture.addEventListener("pointerleave", () => {
+		picture.querySelector(".cursor")?.remove();
+		readout.textContent = "";
+	});
+
+	let width = 0;
+	const watcher = new ResizeObserver(() => {
+		if (body.clientWidth === width) return;
+		width = body.clientWidth;
+		draw();
+	});
+	draw();
+	watcher.observe(body);
+	return {
+		node,
+		/** @param {Drawing} next */
+		update(next) {
+			drawing = next;
+			if (!node.contains(document.activeElement) || !asTable) draw();
+		},
+	};
+}
+
+/** A small line without axes. @param {Point[]} points */
+export function spark(points) {
+	const peak = Math.max(1, ...points.map(([, value]) => value ?? 0));
+	const d = points.map(([, value], i) => `${i ? "L" : "M"}${(1 + 88 * i / Math.max(1, points.length - 1)).toFixed(1)} ${(19 - 18 * (value ?? 0) / peak).toFixed(1)}`).join("");
+	return svg("svg", { class: "spark", viewBox: "0 0 90 20", "aria-hidden": "true" }, svg("path", { d }));
+}
