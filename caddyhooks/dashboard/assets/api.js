@@ -22,6 +22,15 @@ export class ApiError extends Error {
 /** @typedef {{data: any, text: string, etag: string, status: number}} Answer text is the body as it came, in which numbers are still whole */
 /** @typedef {ReturnType<typeof makeApi>} Api */
 
+/**
+ * A run as lists show it.
+ * @typedef {object} Run
+ * @property {string} status @property {string} runId @property {string} chatId @property {string} hook @property {string} action @property {string} [name]
+ * @property {string} acceptedAt @property {string} [startedAt] @property {string} [finishedAt] @property {number} attempts
+ * @property {string} [errorMessage] what the caller was told @property {string} [reason] what operators are told
+ * @property {string} [preview] @property {boolean} [test] @property {{delivered: number, pending: number, dead: number}} [sentOut]
+ */
+
 /** Pages live below any prefix, so that everything is relative to the page itself. */
 const base = new URL("api/", location.href.replace(/[?#].*/, ""));
 

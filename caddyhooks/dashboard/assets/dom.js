@@ -179,12 +179,12 @@ export const head = (title, ...tools) => el("div", { class: "head" }, el("h1", n
 /**
  * Buttons of which one is pressed.
  * @template {string} V
- * @param {string} label @param {{value: V, text: Child}[]} options @param {V} current @param {(value: V) => void} pick
+ * @param {string} label @param {{value: V, text: Child}[]} options @param {string} current @param {(value: V) => void} pick
  */
 export function segment(label, options, current, pick) {
 	const node = el("div", { class: "segment", role: "group", "aria-label": label }, options.map(({ value, text }) => button(text, () => pick(value), { "data-value": value })));
-	const press = (/** @type {V} */ value) => {
-		for (const child of node.children) child.setAttribute("aria-pressed", String(child.getAttribute("data-value") === value));
+	const press = (/** @type {string} */ values) => { // several are separated by commas
+		for (const child of node.children) child.setAttribute("aria-pressed", String(values.split(",").includes(child.getAttribute("data-value") ?? "")));
 	};
 	press(current);
 	return Object.assign(node, { press });
@@ -257,6 +257,18 @@ export function save(blob, name) {
 	el("a", { href, download: name }).click();
 	setTimeout(() => URL.revokeObjectURL(href), 60e3);
 }
+
+/**
+ * A button that saves a list as a file.
+ * @param {import("./api.js").Api} api @param {string} of @param {() => import("./api.js").Params} params @param {Attributes} [attributes]
+ */
+export const exportButton = (api, of, params, attributes) => button("Export", () => {
+	const kind = choice("Format", [["application/x-ndjson", "JSON lines"], ["text/csv", "CSV"]], "application/x-ndjson", () => {});
+	ask({
+		title: `Export ${of === "session" ? "this session" : of}`, text: "Everything that the filters select is saved as a file, not only what is shown.", body: field("Format", kind), yes: "Export",
+		act: async () => save(await api.file("export", { of, ...params() }, kind.value), `${of}-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.${kind.value === "text/csv" ? "csv" : "jsonl"}`),
+	});
+}, { icon: "down", ...attributes });
 
 /** What a page without anything to show says. @param {Child} title @param {...Child} next what to do next */
 export const empty = (title, ...next) => el("div", { class: "empty" }, el("p", null, el("b", null, title)), next.map(line => el("div", { class: "muted" }, line)));

@@ -1,6 +1,6 @@
 // @ts-check
 // Plots of numbers over time: stacked bars, and lines.
-import { button, el, put, svg, table, tr, time } from "./dom.js";
+import { button, el, panel, put, redraw, svg, table, tr, time } from "./dom.js";
 import { clock } from "./words.js";
 
 /** @typedef {[at: number, value: number | null]} Point seconds since 1970, and a value where there is one */
@@ -32,11 +32,12 @@ const most = (series, i) => Math.max(0, ...series.map(s => s.points[i]?.[1] ?? 0
 export function plotPanel(title, first) {
 	let drawing = first, asTable = false;
 	const picture = svg("svg", { class: "plot", role: "img" });
-	const readout = el("div", { class: "readout", "aria-hidden": "true" });
+	const readout = el("span", { "aria-hidden": "true" });
 	const legend = el("div", { class: "legend" });
 	const body = el("div", { class: "body" });
-	const toggle = button("Table", () => { asTable = !asTable; draw(); }, { class: "plain small", "aria-label": `${title}: show as table` });
-	const node = el("section", { class: "panel" }, el("header", null, el("h2", null, title), el("span", { class: "spring" }), legend, toggle), body);
+	const toggle = button("Show as table", () => { asTable = !asTable; draw(); }, { class: "plain small", "aria-description": title });
+	const under = el("div", { class: "readout" }, readout, toggle);
+	const node = panel(title, body, legend);
 
 	const x = (/** @type {number} */ i, /** @type {number} */ width) => {
 		const n = drawing.series[0].points.length;
@@ -46,15 +47,14 @@ export function plotPanel(title, first) {
 	function draw() {
 		const { series, kind, format } = drawing;
 		put(legend, series.map(s => el("span", { class: s.class }, el("i"), s.text)));
-		toggle.setAttribute("aria-pressed", String(asTable));
-		toggle.lastChild?.replaceWith(asTable ? "Plot" : "Table");
+		toggle.lastChild?.replaceWith(asTable ? "Show as plot" : "Show as table");
 		if (asTable) {
 			const columns = [{ head: "Time" }, ...series.map(s => ({ head: s.text, class: "right" }))];
-			put(body, el("div", { class: "plot-table", tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
-				rows: series[0].points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })));
+			redraw(body, el("div", { class: "plot-table", tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
+				rows: series[0].points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })), under);
 			return;
 		}
-		if (picture.parentNode !== body) put(body, picture, readout);
+		if (picture.parentNode !== body) redraw(body, picture, under);
 		const width = picture.clientWidth || 560;
 		const n = series[0].points.length, base = height - bottom;
 		const peak = nice(Math.max(...Array.from({ length: n }, (_, i) => kind === "bars" ? sum(series, i) : most(series, i))), Boolean(drawing.whole));

@@ -29,14 +29,14 @@ export const count = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one
 export function percent(part, whole) {
 	if (!whole || !part) return "0 %";
 	const share = 100 * part / whole;
-	return `${share >= 10 ? Math.round(share) : share < .1 ? "< 0.1" : share.toFixed(1)} %`;
+	return `${share >= 99.95 ? 100 : share < .1 ? "< 0.1" : share.toFixed(1)} %`;
 }
 
 /** "0.4 s", "12 s", "5 min", "1 h 5 min". @param {number | null | undefined} seconds */
 export function duration(seconds) {
 	if (seconds == null) return "–";
 	if (seconds > 0 && seconds < .0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
-	if (seconds < 19.95) return `${seconds === 0 ? 0 : seconds.toFixed(1)} s`;
+	if (seconds < 19.95) return `${Number(seconds.toFixed(1))} s`;
 	if (seconds < 59.5) return `${Math.round(seconds)} s`;
 	const whole = Math.round(seconds);
 	const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"], [Math.floor(whole / 60) % 60, "min"], [whole % 60, "s"]];

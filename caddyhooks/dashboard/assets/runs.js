@@ -1,0 +1,364 @@
+// @ts-check
+import { badge, button, checkbox, choice, copyButton, el, empty, errorNote, exportButton, ask, head, icon, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
+import { capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
+
+/** @typedef {import("./api.js").Run} Run */
+/** @typedef {import("./main.js").Page} Page */
+const pageSize = 50;
+const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
+const statuses = ["queued", "running", "completed", "failed", "timed_out", "cancelled", "expired"];
+/** The figure of the overview that counts a status. @type {Record<string, string>} */
+const figure = { timed_out: "timedOut" };
+
+/** @param {Page} page */
+export const show = page => page.path[0] === "refused" ? showRefused(page) : showRuns(page);
+
+/** @param {Page} page @param {boolean} refused */
+const tabs = (page, refused) => el("nav", { class: "tabs", "aria-label": "Kinds" },
+	el("a", { href: page.link("runs"), "aria-current": refused ? null : "page" }, "Runs"), el("a", { href: page.link("runs/refused"), "aria-current": refused ? "page" : null }, "Refused"));
+
+/** A choice of all hooks, which are asked for when the page is there. @param {Page} page @param {(hook: string) => void} pick */
+function hookChoice(page, pick) {
+	const current = page.params.get("hook") ?? "";
+	const slot = el("span");
+	const draw = (/** @type {string[]} */ names) => redraw(slot, choice("Hook", [["", "All hooks"], ...names.map(name => /** @type {[string, string]} */ ([name, name]))], page.params.get("hook") ?? current, pick));
+	draw([]);
+	page.api.get("settings", {}, page.signal).then(settings => draw(["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)])).catch(() => {}); // then the choice has what the address says
+	return slot;
+}
+
+/** @param {Page} page */
+async function showRuns(page) {
+	const { params, api } = page;
+	const get = (/** @type {string} */ name) => params.get(name) ?? "";
+	const filters = () => ({ status: get("status"), hook: get("hook"), chatId: get("chatId"), since: get("since"), until: get("until"), q: get("q") });
+
+	/** All rows that are shown, the newest first. @type {Run[]} */
+	let list = [];
+	/** Those that wait to be shown. @type {Map<string, Run>} */
+	const newer = new Map();
+	/** @type {Map<string, HTMLTableRowElement>} */
+	const drawn = new Map();
+	const picked = new Set(get("selected").split(",").filter(Boolean));
+	let cursor = "", searchedTo = "", missed = false, stop = false;
+	/** Of the list that is being fetched; a new filter begins another. @type {AbortController | undefined} */
+	let fetching;
+
+	const columns = [...page.readOnly ? [] : [{ head: unseen("Selected"), class: "pick drop" }], { head: "Status", class: "a-status" }, { head: "Hook", class: "nowrap a-name" }, { head: "Message", class: "clip a-text" }, { head: "Chat", class: "clip2 drop" }, { head: "Sent out", class: "nowrap a-out" }, { head: "Took", class: "right nowrap a-took" }, { head: "Accepted", class: "right nowrap muted a-time" }];
+	const rows = table({ caption: "Runs, the newest first", class: "cards run-cards", columns, rows: [] });
+	const trouble = el("div"), bar = el("div"), foot = el("div", { class: "foot" }), nothing = el("div");
+	const status = segment("Status", [{ value: "", text: "All" }, ...statuses.map(value => ({ value, text: [capital(statusWord(value)), " ", el("span", { class: "n", "data-n": value })] }))], get("status"), value => filter({ status: value }));
+	const updates = segment("Updates", [{ value: "live", text: "Live" }, { value: "paused", text: "Paused" }], "live", value => page.live.pause(value === "paused"));
+	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: later(() => filter({ q: search.value.trim() }, false), 400) });
+	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
+	const period = choice("Time", times, get("since"), value => filter({ since: value, until: null }));
+	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble,
+		el("div", { class: "filters" }, status), el("div", { class: "filters" }, search, hookChoice(page, value => filter({ hook: value })), chat, period),
+		el("section", { class: "panel" }, bar, rows, nothing, foot));
+
+	/** @param {Record<string, string | null>} change @param {boolean} [push] */
+	function filter(change, push = true) {
+		page.setParams(change, { push });
+		status.press(get("status"));
+		load();
+	}
+
+	/** Whether somebody is busy with the rows, so that they must not move. */
+	const held = () => picked.size > 0 || scrollY > 60 || rows.querySelector(".here") !== null;
+
+	/** @param {Run} run */
+	function matches(run) {
+		const { status, hook, chatId, since, until, q } = filters();
+		return !q && !until && (!status || status.split(",").includes(run.status)) && (!hook || hook.split(",").includes(run.hook)) && (!chatId || chatId === run.chatId) && (!since || Date.parse(run.acceptedAt) >= start(since));
+	}
+
+	/** @param {Run} run */
+	function cells(run) {
+		const out = run.sentOut ?? { delivered: 0, pending: 0, dead: 0 };
+		return [
+			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
+			badge(run.status),
+			[el("a", { class: "name", "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span", { class: "desk-only" }, tag(run.name))], run.test && [" ", tag("test")]],
+			run.preview ?? el("span", { class: "muted" }, run.reason ?? run.errorMessage ?? ""),
+			el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
+			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
+			tookCell(run),
+			timeCell(run.acceptedAt),
+		];
+	}
+
+	/** @param {Run} run */
+	function draw(run) {
+		const old = drawn.get(run.runId);
+		const row = tr(columns, cells(run), { "data-row": run.runId, class: old?.className });
+		drawn.set(run.runId, row);
+		if (!old?.isConnected) return row;
+		const at = [...old.querySelectorAll("a, input")].findIndex(node => node === document.activeElement);
+		old.replaceWith(row);
+		if (at >= 0) /** @type {HTMLElement | undefined} */ ([...row.querySelectorAll("a, input")][at])?.focus({ preventScroll: true });
+		return row;
+	}
+
+	/** Puts a row where it belongs; most are the newest. @param {Run} run */
+	function insert(run) {
+		let at = list.findIndex(other => other.acceptedAt < run.acceptedAt || (other.acceptedAt === run.acceptedAt && other.runId < run.runId));
+		if (at < 0 && cursor) return; // it comes with the older ones
+		if (at < 0) at = list.length;
+		list.splice(at, 0, run);
+		rows.body.insertBefore(draw(run), rows.body.rows[at] ?? null);
+	}
+
+	/** What the stream, or a second look, says about a run. @param {Run} run */
+	function take(run) {
+		const at = list.findIndex(other => other.runId === run.runId);
+		if (at >= 0) {
+			list[at] = run;
+			if (matches(run) || get("q") || held()) draw(run);
+			else {
+				list.splice(at, 1);
+				drawn.get(run.runId)?.remove();
+				drawn.delete(run.runId);
+			}
+		} else if (matches(run)) {
+			if (held()) newer.set(run.runId, run);
+			else insert(run);
+		}
+	}
+
+	function drawBar() {
+		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => !isOpen(run.status));
+		redraw(bar,
+			(newer.size > 0 || missed) && el("div", { class: "banner" }, button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
+			runs.length > 0 && el("div", { class: "banner" }, `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => again(ended), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => cancel(open), { class: "small danger" }),
+				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
+	}
+
+	function drawFoot() {
+		const busy = Boolean(fetching);
+		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
+		redraw(foot, el("span", null, busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
+			el("span", { class: "desk-only" }, el("kbd", null, "j"), " ", el("kbd", null, "k"), " move ", el("kbd", null, "Enter"), " open ", !page.readOnly && [el("kbd", null, "x"), " select "], el("kbd", null, "/"), " search"),
+			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", older, { class: "small" }));
+		const filtered = Object.values(filters()).some(Boolean);
+		put(nothing, !busy && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
+		rows.hidden = !list.length;
+	}
+
+	function drawAll() {
+		drawn.clear();
+		put(rows.body, list.map(draw));
+		drawBar();
+		drawFoot();
+	}
+
+	/** The first page anew. */
+	async function load() {
+		fetching?.abort();
+		list = [];
+		newer.clear();
+		missed = false;
+		cursor = searchedTo = "";
+		drawAll();
+		counts();
+		await more();
+	}
+
+	/**
+	 * Fetches on until there is a page of rows: a filter or a search that matches little gets short answers.
+	 */
+	async function more() {
+		const own = fetching = new AbortController();
+		const signal = AbortSignal.any([own.signal, page.signal]);
+		const goal = list.length + pageSize;
+		stop = false;
+		put(trouble);
+		drawFoot();
+		try {
+			do {
+				const answer = await api.get("runs", { ...filters(), limit: pageSize, cursor }, signal);
+				const known = new Set(list.map(run => run.runId));
+				const fresh = answer.runs.filter((/** @type {Run} */ run) => !known.has(run.runId));
+				list.push(...fresh);
+				rows.body.append(...fresh.map(draw));
+				cursor = answer.cursor ?? "";
+				searchedTo = answer.searchedTo ?? "";
+				drawFoot();
+			} while (cursor && list.length < goal && !stop);
+		} catch (error) {
+			if (!signal.aborted) put(trouble, errorNote(error));
+		}
+		if (fetching !== own || page.signal.aborted) return;
+		fetching = undefined;
+		drawFoot();
+		drawBar();
+		if (get("q")) page.say(`${count(list.length, "run")} found`);
+	}
+	const older = () => more();
+
+	/** Looks at the newest rows without moving those that are shown. */
+	async function refresh() {
+		if (fetching || get("q")) return;
+		try {
+			const answer = await api.get("runs", { ...filters(), limit: pageSize }, page.signal);
+			const known = new Set(list.map(run => run.runId));
+			if (list.length && !answer.runs.some((/** @type {Run} */ run) => known.has(run.runId))) {
+				if (!held()) return load();
+				missed = true;
+			} else for (const run of answer.runs.reverse()) take(run);
+			drawBar();
+			drawFoot();
+		} catch { /* the state of the stream says that the server is away */ }
+	}
+
+	function showNewer() {
+		scrollTo(0, 0);
+		rows.querySelector(".here")?.classList.remove("here");
+		if (missed) return load();
+		for (const run of newer.values()) insert(run);
+		newer.clear();
+		drawBar();
+		drawFoot();
+	}
+
+	/** @param {string} id */
+	function pick(id) {
+		if (!picked.delete(id)) picked.add(id);
+		picks();
+	}
+	function picks() {
+		page.setParams({ selected: [...picked].slice(0, 20).join(",") });
+		drawBar();
+	}
+
+	/** How many there are by status, where the overview knows. */
+	async function counts() {
+		const range = get("since");
+		/** @type {Record<string, number>} */
+		let figures = {};
+		if (!get("hook") && !get("chatId") && !get("q") && !get("until") && times.some(([value]) => value === range)) {
+			figures = await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures).catch(() => ({}));
+			if (!range) figures = { queued: figures.queued, running: figures.running };
+		}
+		if (range === get("since")) for (const node of status.querySelectorAll("[data-n]")) showCount(node, figures[figure[node.getAttribute("data-n") ?? ""] ?? node.getAttribute("data-n") ?? ""]);
+	}
+
+	/** @param {Run[]} runs */
+	async function again(runs) {
+		const deliver = checkbox("Send the answers out as well, to callbacks and channels");
+		await ask({ title: `Run ${count(runs.length, "run")} again?`, text: "Each becomes a new run in the same chat.", body: deliver, yes: `Run ${runs.length} again`, act: () => each(runs, "started", run => api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked })) });
+	}
+	/** @param {Run[]} runs */
+	async function cancel(runs) {
+		await ask({ title: `Cancel ${count(runs.length, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(runs.length, "run")}`, no: "Leave", danger: true, act: () => each(runs, "cancelled", run => api.post(`runs/${run.runId}/cancel`)) });
+	}
+	/** Does one after the other; what was refused stays selected. @param {Run[]} runs @param {string} done @param {(run: Run) => Promise<unknown>} act */
+	async function each(runs, done, act) {
+		const refused = [];
+		for (const run of runs) {
+			try {
+				await act(run);
+				picked.delete(run.runId);
+			} catch (error) {
+				refused.push(el("div", null, mono(shortId(run.runId)), ` ${error instanceof Error ? error.message : error}`));
+			}
+		}
+		picks();
+		for (const run of runs) draw(run);
+		put(trouble, note(refused.length ? "bad" : "ok", `${number(runs.length - refused.length)} of ${count(runs.length, "run")} ${done}.`, refused.length > 0 && refused));
+		if (!page.live.paused) refresh();
+	}
+
+	page.on("runs", event => {
+		if (fetching && !list.length) return;
+		for (const run of event.runs) take(run);
+		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) {
+			const node = status.querySelector(`[data-n=${name}]`);
+			if (node) showCount(node, event.counts[name]);
+		}
+		if (event.skipped) soonRefresh();
+		if (list.length > 500 && !held()) return load();
+		drawBar();
+		drawFoot();
+		const ended = event.runs.filter((/** @type {Run} */ run) => run.status === "failed" || run.status === "timed_out").length;
+		if (ended) page.say(`${count(ended, "run")} failed`);
+	});
+	const soonRefresh = later(refresh, 2000);
+	page.on("reset", refresh);
+	const pressed = () => updates.press(page.live.paused ? "paused" : "live");
+	page.on("state", pressed);
+	pressed();
+	const ticking = setInterval(() => {
+		for (const run of list) if (run.status === "running") {
+			const cell = drawn.get(run.runId)?.querySelector(".a-took");
+			if (cell) cell.textContent = tookCell(run);
+		}
+	}, 1000);
+	await load();
+	return () => clearInterval(ticking);
+}
+
+/** @param {Run} run */
+const tookCell = run => run.startedAt ? duration(run.status === "running" ? Math.floor(took(run) ?? 0) : took(run)) : "";
+
+/** Without seconds where there is little room. @param {string} iso */
+function timeCell(iso) {
+	const node = time(iso), text = node?.textContent ?? "";
+	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span", { class: "desk-only" }, text.slice(5)));
+	return node;
+}
+
+/** @param {Element} node @param {number | undefined} n */
+function showCount(node, n) {
+	node.textContent = n ? number(n) : "";
+}
+
+/** When "1h" or a time began. @param {string} since */
+function start(since) {
+	const [, n, unit] = /^(\d+)([smhd])$/.exec(since) ?? [];
+	return n ? Date.now() - Number(n) * ({ s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit] ?? 0) : Date.parse(since);
+}
+
+/** Calls f once, a while after the last call. @param {() => void} f @param {number} wait */
+function later(f, wait) {
+	let timer = 0;
+	return () => {
+		clearTimeout(timer);
+		timer = setTimeout(f, wait);
+	};
+}
+
+/** Requests that became no run. @param {Page} page */
+async function showRefused(page) {
+	const trouble = el("div"), place = el("section", { class: "panel" });
+	page.title("Refused");
+	put(page.main, head("Runs"), tabs(page, true), trouble, el("div", { class: "filters" }, hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, from memory: a restart forgets them.")), place);
+	const columns = [{ head: "Last", class: "nowrap muted" }, { head: "Answer" }, { head: "Times", class: "right" }, { head: "Hook", class: "line" }, { head: "Why", class: "line" }, { head: "From", class: "line" }, { head: "Size", class: "right nowrap drop" }];
+	/** Those that are unfolded. */
+	const open = new Set();
+
+	/** @param {any} r */
+	const fold = r => {
+		const key = [r.hook, r.status, r.reason, r.firstAt].join(" ");
+		const more = [r.clients?.length > 1 && r.clients.map((/** @type {any} */ c) => [mono(c.client), `${number(c.count)} times, last `, since(c.lastAt)]), r.asked?.length > 0 && r.asked.map((/** @type {string} */ name) => ["asked for ", mono(name)])].flat().filter(Boolean);
+		if (!more.length) return mono(r.client);
+		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", null, mono(r.client), r.clients?.length > 1 && ` and ${r.clients.length - 1} more`), el("ul", { class: "folds small muted" }, more.map(line => el("li", null, line.map((/** @type {any} */ part) => [part, " "])))));
+		return node;
+	};
+
+	async function load() {
+		try {
+			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
+			put(trouble);
+			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map((/** @type {any} */ r) => tr(columns, [
+				[since(r.lastAt), r.count > 1 && el("span", { class: "desk-only small" }, " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
+				r.hook ? el("a", { class: "name", href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook) : muted("no such hook"),
+				[r.message, r.error && el("div", { class: "muted small" }, r.error), r.chat && el("div", { class: "muted small" }, "chat ", mono(r.chat))], fold(r), r.size ? size(r.size) : "–",
+			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
+		} catch (error) {
+			if (!page.signal.aborted) put(trouble, errorNote(error));
+		}
+	}
+	page.on("reset", load);
+	page.on("overview", later(load, 200)); // every 5 s while live
+	await load();
+}
