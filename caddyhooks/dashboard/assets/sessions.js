@@ -1,0 +1,186 @@
+// @ts-check
+// Chats, the last active first, and one of them as a conversation.
+import { ask, badge, button, checkbox, el, empty, errorNote, head, icon, mono, muted, put, since, spring, tag, time } from "./dom.js";
+import { exportButton } from "./deliveries.js";
+import { list } from "./rawjson.js";
+import { bytesOf, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
+
+/** @typedef {import("./main.js").Page} Page */
+
+/** @param {Page} page */
+export async function show(page) {
+	const { api, params } = page;
+	const given = params.get("chatId") ?? "";
+	/** @type {any[]} */
+	let chats = [];
+	let cursor = "", chat = given;
+	/** @type {() => void} */
+	let leave = () => {};
+	const items = el("ul", { class: "sessions" }), older = el("div", { class: "foot" }), trouble = el("div"), right = el("div");
+	const pane = el("div", { class: "two-pane" });
+	let typing = 0, turn = 0;
+	const search = el("input", {
+		type: "search", class: "full", placeholder: "Chat id   /", "aria-label": "Search for a chat", value: params.get("q") ?? "", input: () => {
+			clearTimeout(typing);
+			typing = setTimeout(() => { page.setParams({ q: search.value.trim() }); load(); }, 300);
+		},
+	});
+
+	/** @param {boolean} [more] */
+	async function load(more) {
+		const mine = ++turn;
+		try {
+			const found = await api.get("sessions", { q: search.value.trim(), cursor: more ? cursor : "", limit: 30 }, page.signal);
+			if (mine !== turn) return;
+			chats = more ? [...chats, ...list(found.sessions)] : list(found.sessions);
+			cursor = found.cursor ?? "";
+			put(trouble);
+			drawList();
+		} catch (error) {
+			if (!page.signal.aborted) put(trouble, errorNote(error));
+		}
+	}
+	function drawList() {
+		put(items, chats.map(one => el("li", { "data-row": true }, el("a", {
+			"data-open": true, href: page.link("sessions", { chatId: one.chatId, q: params.get("q") }), "aria-current": one.chatId === chat ? "true" : null,
+			click: (/** @type {MouseEvent} */ event) => {
+				if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+				event.preventDefault();
+				page.setParams({ chatId: one.chatId }, { push: true });
+				open(one.chatId);
+			},
+		}, el("span", { class: "t" }, el("b", { class: "mono", title: one.chatId }, shortChat(one.chatId)), el("span", { class: "muted small" }, since(one.lastAt))),
+			el("span", { class: "p" }, one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
+		!chats.length && el("li", null, search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
+		put(older, cursor && button("Older", () => load(true), { class: "small" }));
+		older.hidden = !cursor;
+	}
+	/** @param {string} id */
+	function open(id) {
+		leave();
+		chat = id;
+		drawList();
+		pane.classList.toggle("one", Boolean(id));
+		page.title(id ? shortChat(id) : "Sessions");
+		leave = id ? conversation(page, right, id) : () => {};
+		if (!id) put(right, el("section", { class: "panel" }, empty("Choose a session.")));
+	}
+
+	put(pane, el("section", { class: "panel", "aria-label": "Chats" }, el("header", null, search), items, older), right);
+	put(page.main, head("Sessions"), trouble, pane);
+	await load();
+	open(given || (matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId ?? "" : ""));
+	let waits = 0;
+	const soon = () => { waits ||= setTimeout(() => { waits = 0; if (!page.signal.aborted && !items.contains(document.activeElement) && chats.length <= 30) load(); }, 1500); };
+	page.on("reset", soon);
+	page.on("runs", soon);
+	return () => { leave(); clearTimeout(typing); clearTimeout(waits); };
+}
+
+/**
+ * Shows one chat, the oldest run first.
+ * @param {Page} page @param {HTMLElement} into @param {string} chat @returns {() => void} lets go of it
+ */
+function conversation(page, into, chat) {
+	const { api } = page;
+	const own = new AbortController();
+	/** @type {Map<string, {key: string, node: HTMLElement, run: any}>} */
+	const shown = new Map();
+	let cursor = "", first = true, waits = 0;
+	const trouble = el("div"), told = muted(), box = el("div", { class: "chat", tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
+	const older = button("Older", () => load(true), { class: "small", hidden: true });
+	put(into, el("section", { class: "panel" }, el("header", null,
+		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(page, () => ({ of: "session", chatId: chat }))),
+	trouble, box, el("div", { class: "foot" }, "Shown as the agent was told it. What came from outside is marked.")));
+
+	/** @param {boolean} [more] */
+	async function load(more) {
+		try {
+			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, own.signal);
+			if (first || more) cursor = found.cursor ?? "";
+			older.hidden = !cursor;
+			draw(list(found.runs));
+		} catch (error) {
+			if (!own.signal.aborted) put(trouble, errorNote(error));
+		}
+	}
+	/** @param {any[]} runs */
+	function draw(runs) {
+		const atEnd = first || box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+		for (const run of runs) {
+			const key = JSON.stringify(run), old = shown.get(run.runId);
+			if (old?.key === key) continue;
+			const node = turns(run);
+			old?.node.replaceWith(node);
+			shown.set(run.runId, { key, node, run });
+		}
+		const all = [...shown.values()].sort((a, b) => a.run.acceptedAt < b.run.acceptedAt ? -1 : a.run.acceptedAt > b.run.acceptedAt ? 1 : a.run.runId < b.run.runId ? -1 : 1);
+		const wanted = all.flatMap(({ node, run }, i) => {
+			const today = day(run.acceptedAt);
+			return i === 0 || day(all[i - 1].run.acceptedAt) !== today ? [`day ${today}`, node] : [node];
+		});
+		// Nodes that stay are left where they are, with the focus that may be in them.
+		let at = box.firstChild;
+		for (const item of wanted) {
+			if (typeof item === "string" ? at instanceof HTMLElement && at.dataset.day === item : at === item) at = at?.nextSibling ?? null;
+			else box.insertBefore(typeof item === "string" ? el("div", { class: "day", "data-day": item }, el("span", null, item.slice(4))) : item, at);
+		}
+		while (at) {
+			const next = at.nextSibling;
+			at.remove();
+			at = next;
+		}
+		if (!all.length) put(box, empty("There are no runs in this chat (any more)."));
+		put(told, `${count(all.length, "run")}${cursor ? " shown" : ""}`);
+		if (atEnd) box.scrollTop = box.scrollHeight;
+		first = false;
+	}
+
+	/** A text of 16 KB at most; the whole one is fetched on demand. @param {any} run @param {"message" | "reply"} what */
+	function bubble(run, what) {
+		const text = run[what], whole = run[`${what}Bytes`] ?? 0;
+		const node = el("div", { class: "bubble" }, text);
+		if (whole <= bytesOf(text)) return node;
+		const more = button(`Show all ${size(whole)}`, async () => {
+			try {
+				put(node, (await api.get(`runs/${encodeURIComponent(run.runId)}`, {}, own.signal))[what]);
+				more.remove();
+			} catch (error) {
+				put(trouble, errorNote(error));
+			}
+		}, { class: "small" });
+		return [node, el("div", { class: "after" }, more)];
+	}
+	/** @param {any} run */
+	function turns(run) {
+		const ended = !isOpen(run.status), good = run.status === "completed";
+		const link = el("a", { href: page.link(`runs/${encodeURIComponent(run.runId)}`) }, `run ${shortId(run.runId)}`);
+		const seconds = took(run);
+		const off = { class: "small", disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null };
+		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", null, icon("send"), ` sent to ${d.target}`)
+			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
+		return el("div", { class: "run" },
+			el("article", { class: "turn in", "aria-label": `Told by ${run.hook}` }, el("div", { class: "who" }, el("b", null, run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
+				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
+				!ended && el("div", { class: "after" }, badge(run.status), run.startedAt ? el("span", null, "began ", since(run.startedAt)) : el("span", null, "waits", run.waitingFor && ` for ${run.waitingFor}`),
+					button("Cancel", () => ask({ title: `Cancel this ${run.status} run?`, text: run.status === "running" ? "The agent is stopped in the middle of its turn." : "It never begins.", yes: "Cancel the run", no: "Leave it", danger: true, act: async () => { await api.post(`runs/${encodeURIComponent(run.runId)}/cancel`); await load(); } }), { ...off, class: "small danger" }), link)),
+			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div", { class: "who" }, el("b", null, "Agent"), time(run.finishedAt, { always: true })),
+				good ? run.reply ? bubble(run, "reply") : el("div", { class: "bubble muted" }, "No reply.") : el("div", { class: "bubble" }, run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
+				el("div", { class: "after" }, good ? seconds !== null && el("span", null, icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", null, seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
+					sent, !good && button("Run again", () => again(run), off), link)));
+	}
+	/** @param {any} run */
+	function again(run) {
+		const deliver = checkbox("Send the answer on as well");
+		return ask({
+			title: "Run this again?", text: "A new run with the same message, in this chat.", body: deliver, yes: "Run again",
+			act: async () => { await api.post(`runs/${encodeURIComponent(run.runId)}/again`, { deliver: deliver.box.checked }); await load(); },
+		});
+	}
+
+	load();
+	const soon = () => { waits ||= setTimeout(() => { waits = 0; load(); }, 400); };
+	const off = [page.live.on("runs", event => { if (event.skipped || list(event.runs).some(run => run.chatId === chat)) soon(); }),
+		page.live.on("deliveries", event => { if (list(event.deliveries).some(d => d.chatId === chat)) soon(); }), page.live.on("reset", soon)];
+	return () => { own.abort(); clearTimeout(waits); for (const stop of off) stop(); };
+}
