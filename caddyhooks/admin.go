@@ -29,6 +29,10 @@ func init() {
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
 //	GET, PUT, DELETE  /hooks/mappings/<name>
+//	POST              /hooks/mappings/<name>/sign
+//	POST              /hooks/mappings/<name>/test
+//	POST              /hooks/preview
+//	GET               /hooks/samples
 //	GET               /hooks/changes
 //	GET               /hooks/runs
 //	GET               /hooks/runs/<id>

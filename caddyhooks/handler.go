@@ -320,6 +320,9 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 			return err
 		}
 	}
+	if active.historyOf(custom) > 0 {
+		in.service.samples.note(q.name, r.Header, body)
+	}
 	run, err := in.intake(active, q.name, custom, body)
 	if err != nil {
 		return err

@@ -162,6 +162,7 @@ func (in *instance) start(grace time.Duration) error {
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
 	in.detach = s.engine.Attach(in.engineConfig)
+	s.samples.follow(active)
 	in.active.Store(active)
 	in.refused.logTo(in.log)
 	close(in.started)
@@ -177,6 +178,9 @@ func (in *instance) stop() {
 	running.remove(in)
 	in.service.mu.Lock()
 	in.stopped = true
+	if newest := in.service.newest(); newest != nil { // which is the one of before, if a reload failed
+		in.service.samples.follow(newest.active.Load())
+	}
 	in.service.mu.Unlock()
 	in.detach()
 	if _, err := services.Delete(in.storeKey()); err != nil {

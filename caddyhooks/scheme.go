@@ -31,7 +31,8 @@ type scheme struct {
 	// auth. hmacHeader, hmacSecret and hmacPrefix are for all schemes; a field of a scheme alone goes into Mapping.
 	fields []string
 
-	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped.
+	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
+	// auth.Signer, so that operators can try a hook out.
 	compile func(m *Mapping, secrets hookSecrets) (auth.Verifier, error)
 
 	// Whether the verifier looks at headers alone. Then the body of a refused request is not read.

@@ -23,6 +23,8 @@ type service struct {
 	engine   *engine.Engine
 	settings engine.Settings       // where the live settings are kept
 	throttle func() *auth.Throttle // made when it is first needed
+	samples  samples
+	previews previewLimiter
 
 	mu        sync.Mutex
 	live      Settings
@@ -128,6 +130,9 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 	s.live, s.changed, s.revision = saved.Settings, saved.Changed, revision
 	for i, in := range s.instances {
 		s.use(in, compiled[i])
+	}
+	if newest := s.newest(); newest != nil {
+		s.samples.follow(newest.active.Load())
 	}
 	if s.history() < history { // what is too old now goes at once
 		s.engine.Prune()

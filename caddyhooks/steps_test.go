@@ -17,7 +17,6 @@ type operatorView struct {
 	Status     string
 	AcceptedAt time.Time
 	FinishedAt time.Time
-	Test       bool
 	Steps      []struct {
 		Phase     string
 		StartedAt time.Time

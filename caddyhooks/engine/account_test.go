@@ -73,6 +73,8 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 		}, want: map[string]any{"status": "completed", "key_header": "Webhook-Id"}},
 		"run again": {message: "answer hello", change: func(run *engine.Run) { run.AgainOf = "an earlier run" },
 			want: map[string]any{"status": "completed", "again_of": "an earlier run"}},
+		"a test": {message: "answer hello", change: func(run *engine.Run) { run.Test = true },
+			want: map[string]any{"status": "completed", "test": true}},
 		"failed": {message: "status 500:\n\x1b[31m" + strings.Repeat("é", 1000), want: map[string]any{"status": "failed",
 			"reason": `status 500:\n\x1b[31m` + strings.Repeat("é", 244) + "…"}},
 		"without a runner": {message: "answer hello", change: func(run *engine.Run) { run.Runner = "old" },
@@ -154,7 +156,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 					list, _ := got["validation_errors"].([]any)
 					got["validation_errors"] = append(list, text)
 				}
-				for _, field := range []string{"run_id", "hook", "name", "chat", "action", "repairs", "took", "status"} {
+				for _, field := range []string{"run_id", "hook", "name", "chat", "action", "repairs", "took", "status", "test"} {
 					delete(want, field)
 				}
 				if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -61,7 +61,7 @@ func (r *Run) again(how Again) *Run {
 	run := &Run{
 		ChatID: r.ChatID, Hook: r.Hook, Action: r.Action, Name: r.Name, Message: r.Message, Metadata: r.Metadata,
 		Tier: r.Tier, ValidationTier: r.ValidationTier, MemoryPreset: r.MemoryPreset, Schema: r.Schema,
-		Timeout: r.Timeout, QueueTime: r.QueueTime, History: r.History, AgainOf: r.ID, Runner: r.Runner,
+		Timeout: r.Timeout, QueueTime: r.QueueTime, History: r.History, AgainOf: r.ID, Runner: r.Runner, Test: r.Test,
 	}
 	if how.ChatID != "" {
 		run.ChatID = how.ChatID

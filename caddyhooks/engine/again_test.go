@@ -63,7 +63,7 @@ func TestARunIsRunAgainAsItWas(t *testing.T) {
 			ChatID: "chat", Hook: "triage", Action: engine.Agent, Name: "a label", Message: `{"urgent":true}`, Metadata: []byte(`{"a":1}`),
 			Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte(`{"type":"object","required":["urgent"]}`),
 			Sync: true, CallbackURL: "https://example.com/", Channel: "chats", To: "me", Timeout: time.Minute, QueueTime: 2 * time.Hour,
-			History: time.Hour, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Runner: "default", Key: &engine.Key{ID: [32]byte{1}},
+			History: time.Hour, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Runner: "default", Key: &engine.Key{ID: [32]byte{1}}, Test: true,
 		}
 		if outcome := <-waitFor(t, e, first); outcome.Status != engine.Failed {
 			t.Fatalf("got %+v", outcome)

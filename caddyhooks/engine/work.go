@@ -331,6 +331,9 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 			fields = append(fields, zap.String(optional.name, optional.text))
 		}
 	}
+	if run.Test {
+		fields = append(fields, zap.Bool("test", true))
+	}
 	if account.ValidationErrors != nil {
 		fields = append(fields, zap.Strings("validation_errors", account.ValidationErrors))
 	}

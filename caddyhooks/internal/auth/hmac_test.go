@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 const (
@@ -315,4 +316,27 @@ func flipBit(b []byte, bit int) []byte {
 	b = slices.Clone(b)
 	b[bit/8] ^= 1 << (bit % 8)
 	return b
+}
+
+func TestHMACSignsWhatItAccepts(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "sha256=", "v0, "} {
+		m, err := NewHMAC("x-signature", "s3cret", prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range []string{"", "{}", "{\"a\": 1}\n"} {
+			name, value := m.Sign([]byte(body), time.Now())
+			header := http.Header{name: {value}}
+			if name != "X-Signature" || !strings.HasPrefix(value, strings.TrimSpace(prefix)) || !m.Verify(Request{Header: header, Body: []byte(body)}).OK {
+				t.Errorf("prefix %q, body %q: %s: %s is refused", prefix, body, name, value)
+			}
+			if m.Verify(Request{Header: header, Body: []byte(body + " ")}).OK {
+				t.Errorf("prefix %q: the signature of %q is good for another body", prefix, body)
+			}
+		}
+	}
+	if name, value := new(HMAC).Sign(nil, time.Now()); name != "" || value != "" {
+		t.Errorf("the zero value signs: %s: %s", name, value)
+	}
 }

@@ -67,8 +67,17 @@ type Identifier interface {
 	Credential(h http.Header) [sha256.Size]byte
 }
 
+// Signer is a Verifier of signatures that can make one itself.
+type Signer interface {
+	Verifier
+
+	// Sign returns a header, and a value for it with which Verify accepts the body at that time.
+	Sign(body []byte, now time.Time) (header, value string)
+}
+
 // Interface guards
 var (
 	_ Verifier   = (*HMAC)(nil)
+	_ Signer     = (*HMAC)(nil)
 	_ Identifier = Tokens{}
 )

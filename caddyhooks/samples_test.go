@@ -1,0 +1,157 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// keepsAll are settings under which samples of wake, agent and some hooks are kept.
+func keepsAll(hooks ...string) *activeSettings {
+	active := &activeSettings{history: time.Hour, hooks: make(map[string]*hook)}
+	for _, name := range hooks {
+		active.hooks[name] = &hook{Mapping: Mapping{Name: name}}
+	}
+	return active
+}
+
+func samplePayloads(s *samples, hook string) string {
+	var all []string
+	for _, sample := range s.of(hook) {
+		all = append(all, string(sample.payload))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestTheLastPayloadsAreSampled(t *testing.T) {
+	t.Parallel()
+	var s samples
+	s.follow(keepsAll("a"))
+	header := http.Header{"Content-Type": {"application/json" + strings.Repeat("x", 1000)}}
+	now := time.Now()
+	for i := range 5 {
+		payload := []byte(fmt.Sprint(i))
+		s.noteAt(now, "a", header, payload)
+		payload[0] = 'x' // which belongs to the request
+		s.noteAt(now.Add(999*time.Millisecond), "a", header, []byte("too soon"))
+		now = now.Add(time.Second)
+	}
+	if got := samplePayloads(&s, "a"); got != "4 3 2" {
+		t.Errorf("the samples are %s", got)
+	}
+	s.noteAt(now, "a", header, bytes.Repeat([]byte("x"), maxSample+1))
+	s.noteAt(now, "unknown", header, []byte("x"))
+	if got := samplePayloads(&s, "a") + samplePayloads(&s, "unknown"); got != "4 3 2" {
+		t.Errorf("the samples are %.100s", got)
+	}
+	s.noteAt(now, "a", header, bytes.Repeat([]byte("x"), maxSample))
+	s.noteAt(now.Add(-time.Hour), "a", header, []byte("the clock was set back"))
+	s.noteAt(now.Add(-time.Hour), "a", header, []byte("too soon"))
+	all := s.of("a")
+	if string(all[0].payload) != "the clock was set back" || len(all[1].payload) != maxSample || len(all[0].contentType) > maxContentType {
+		t.Errorf("the samples are %.200s", samplePayloads(&s, "a"))
+	}
+}
+
+func TestSamplesAreForgottenWithTheHistory(t *testing.T) {
+	t.Parallel()
+	var s samples
+	fill := func() {
+		s.follow(keepsAll("a", "b"))
+		for _, name := range []string{"a", "b", "wake", "agent"} {
+			s.note(name, http.Header{}, []byte(name))
+		}
+	}
+	shown := func() string {
+		return strings.Join(strings.Fields(samplePayloads(&s, "a")+" "+samplePayloads(&s, "b")+" "+samplePayloads(&s, "wake")+" "+samplePayloads(&s, "agent")), " ")
+	}
+	fill()
+	if got := shown(); got != "a b wake agent" {
+		t.Fatalf("there are samples of %s", got)
+	}
+	none := 0
+	off := keepsAll("a", "b")
+	off.hooks["a"].HistorySeconds = &none
+	s.follow(off)
+	if got := shown(); got != "b wake agent" {
+		t.Errorf("with the history of one hook off there are samples of %s", got)
+	}
+	s.note("a", http.Header{}, []byte("of a request that was under way"))
+	if got := shown(); got != "b wake agent" {
+		t.Errorf("with the history of one hook off there are samples of %s", got)
+	}
+	s.follow(keepsAll("a"))
+	if got := shown(); got != "wake agent" {
+		t.Errorf("without one hook there are samples of %s", got)
+	}
+	fill()
+	off = keepsAll("a", "b")
+	off.history = 0
+	s.follow(off)
+	s.note("agent", http.Header{}, []byte("of a request that was under way"))
+	if got := shown(); got != "" {
+		t.Errorf("with the history off there are samples of %s", got)
+	}
+}
+
+func TestSamplesOfManyHooksAreBounded(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprint("hook-", i))
+	}
+	var s samples
+	s.follow(keepsAll(names...))
+	now := time.Now()
+	for _, name := range names {
+		s.noteAt(now, name, nil, []byte(name))
+		now = now.Add(time.Second)
+	}
+	if n := len(*s.byHook.Load()); n != sampledHooks {
+		t.Errorf("%d hooks have samples", n)
+	}
+	if got := samplePayloads(&s, names[199]) + samplePayloads(&s, names[200-sampledHooks]) + samplePayloads(&s, names[199-sampledHooks]); got != names[199]+names[200-sampledHooks] {
+		t.Errorf("the last ones are not those that are kept: %s", got)
+	}
+	// However many hooks there are, no more than one a second takes the place of another one.
+	for _, name := range names[:100] {
+		s.noteAt(now, name, nil, []byte(name))
+	}
+	kept := 0
+	for _, name := range names[:100] {
+		kept += len(s.of(name))
+	}
+	if kept != 1 {
+		t.Errorf("%d hooks took the place of others at once", kept)
+	}
+}
+
+// Most requests are accepted without a sample, and that must cost next to nothing.
+func TestARequestThatIsNotSampledCostsNoMemory(t *testing.T) {
+	var s samples
+	s.follow(keepsAll("a"))
+	header, payload := http.Header{"Content-Type": {"application/json"}}, []byte(`{"a":1}`)
+	now := time.Now()
+	s.noteAt(now, "a", header, payload)
+	if n := testing.AllocsPerRun(1000, func() { s.noteAt(now, "a", header, payload) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkRequestThatIsNotSampled(b *testing.B) {
+	var s samples
+	s.follow(keepsAll("a"))
+	header, payload := http.Header{"Content-Type": {"application/json"}}, []byte(`{"a":1}`)
+	later := time.Now().Add(time.Hour)
+	s.noteAt(later, "a", header, payload)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s.noteAt(later, "a", header, payload)
+			_ = time.Now() // which note asks for
+		}
+	})
+}
