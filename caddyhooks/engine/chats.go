@@ -24,8 +24,12 @@ type ChatQuery struct {
 
 // Selects reports whether the query is about a chat, by its newest run.
 func (q *ChatQuery) Selects(last *Record) bool {
-	return !last.Run.AcceptedAt.Before(q.Since) &&
-		(q.Text == "" || strings.Contains(strings.ToLower(last.Run.ChatID), strings.ToLower(q.Text)))
+	return q.SelectsID(last.Run.ChatID) && !last.Run.AcceptedAt.Before(q.Since)
+}
+
+// SelectsID reports whether the query is about a chat, as far as its id tells.
+func (q *ChatQuery) SelectsID(chat string) bool {
+	return q.Text == "" || strings.Contains(strings.ToLower(chat), strings.ToLower(q.Text))
 }
 
 // Listed is the newest run of a chat as a list shows it that this query asks for.

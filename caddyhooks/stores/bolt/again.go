@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -56,49 +55,4 @@ func (d *Database) firstOf(t *transaction, run *engine.Run, terms engine.Terms) 
 		return nil, engine.ErrRunAgain
 	}
 	return id[:], nil
-}
-
-// lastKey is the greatest key of a list that begins with the smallest one, nil if it has no end.
-type lastKey []byte
-
-func lastOf(query engine.Query) (lastKey, error) {
-	if query.UpTo == "" {
-		return nil, nil
-	}
-	id, ok := local.ParseID(query.UpTo)
-	if !ok {
-		return nil, engine.ErrCursor
-	}
-	return id[:], nil
-}
-
-// oldestFirst walks over what is in some buckets, from the smallest key that is greater than cursor, if there is one.
-func (last lastKey) oldestFirst(tx *bbolt.Tx, cursor []byte, buckets ...[]byte) func() (key, value []byte) {
-	type walk struct {
-		*bbolt.Cursor
-		key, value []byte
-	}
-	var walks []*walk
-	for _, bucket := range buckets {
-		w := &walk{Cursor: tx.Bucket(bucket).Cursor()}
-		walks = append(walks, w)
-		w.key, w.value = w.Seek(cursor)
-		if w.key != nil && bytes.Equal(w.key, cursor) {
-			w.key, w.value = w.Next()
-		}
-	}
-	return func() (key, value []byte) {
-		var oldest *walk
-		for _, w := range walks {
-			if w.key != nil && (oldest == nil || bytes.Compare(w.key, oldest.key) < 0) {
-				oldest = w
-			}
-		}
-		if oldest == nil || last != nil && bytes.Compare(oldest.key, last) > 0 {
-			return nil, nil
-		}
-		key, value = oldest.key, oldest.value
-		oldest.key, oldest.value = oldest.Next()
-		return key, value
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -107,6 +108,7 @@ type Database struct {
 	queue    *local.Queue                // unfinished runs, with the changes that are just being written
 	ending   map[uuid.UUID]engine.Record // where runs are whose end is just being written
 	revision int64                       // of the settings, with the change that is just being written
+	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
 
 	// The revision in the file.
 	savedRevision atomic.Int64
@@ -122,6 +124,8 @@ type Database struct {
 	freelistNoted bool
 	freelistSize  int // in pages
 
+	withoutIndexes bool // for a benchmark that compares
+
 	pruning   sync.Mutex
 	pruneFrom []byte // where the next step begins; under pruning
 }
@@ -136,7 +140,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

@@ -1,47 +1,187 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-func (s runs) Chats(ctx context.Context, query engine.ChatQuery) (page []*engine.ChatSummary, next string, err error) {
-	if _, ok := local.ParseID(query.Cursor); !ok && query.Cursor != "" {
-		return nil, "", engine.ErrCursor
+// Chats goes over the newest runs of chats that have ended and over all runs that have not, the newest first, and takes each
+// chat where it comes first. A chat that has a run before the cursor belongs on an earlier page.
+func (s runs) Chats(ctx context.Context, query engine.ChatQuery) ([]*engine.ChatSummary, string, error) {
+	order, any, err := local.RangeOf(&engine.Query{Since: query.Since, Cursor: query.Cursor}, 0)
+	if err != nil || !any || query.Limit <= 0 {
+		return nil, "", err
 	}
-	if query.Limit <= 0 {
-		return nil, "", nil
+	list := &chatList{store: s.store, query: &query, order: order, effort: effort{local.ListLooksAt}, seen: make(map[string]bool)}
+	err = s.view(ctx, list.read)
+	if err == nil && query.Cursor != "" {
+		// What memory says is newer than what was read of the file, so runs can have ended unseen.
+		err = s.view(ctx, list.leaveOutMoved)
 	}
-	var all []*engine.ChatSummary
-	byID := make(map[string]*engine.ChatSummary)
-	for runs := (engine.Query{Limit: 1000, Told: query.Told}); ; runs.Cursor = next {
-		var records []*engine.Record
-		if records, next, err = s.List(ctx, runs); err != nil {
-			return nil, "", err
+	if err != nil {
+		return nil, "", err
+	}
+	page, err := s.currentChats(ctx, list.page, &query)
+	return page, list.next, err
+}
+
+// chatList is a page of the list of chats while it is made.
+type chatList struct {
+	*store
+	query  *engine.ChatQuery
+	order  local.IDRange
+	effort effort
+	seen   map[string]bool
+	size   int
+	page   []*engine.ChatSummary
+	next   string
+}
+
+func (l *chatList) read(tx *bbolt.Tx) error {
+	unfinished := &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &l.order), within: l.order, effort: &l.effort, test: mayBeNamed}
+	chats := anyOf{[]walk{newWalk(tx, chatsByTimeBucket, nil, &l.order), unfinished}, &l.order}
+	begin := l.order.Begin()
+	for chats.seek(begin[:]); chats.head() != nil && l.order.Has(chats.head()); chats.next() {
+		id := uuid.UUID(chats.head())
+		if len(l.page) == l.query.Limit || l.effort.spent() || l.size > listReads {
+			l.next = l.order.CursorAt(id)
+			return nil
 		}
-		for _, record := range records {
-			chat := byID[record.Run.ChatID]
-			if chat == nil {
-				chat = &engine.ChatSummary{ChatID: record.Run.ChatID, Last: record}
-				byID[record.Run.ChatID] = chat
-				all = append(all, chat)
+		l.effort.spend()
+		if err := l.look(tx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayBeNamed reports whether the chat of a run was not made for it.
+func mayBeNamed(data []byte) bool {
+	fresh := false
+	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		fresh = n == runNewChat && f.flag()
+		return !fresh
+	})
+	return !fresh
+}
+
+// look adds the chat of a run to the page if the run is its newest one.
+func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
+	data := dataOf(tx, id)
+	name := textOf(data, runChat)
+	if l.seen[name] || !l.query.SelectsID(name) {
+		return nil
+	}
+	if data == nil {
+		return nil // it was forgotten
+	}
+	record, err := decodeRun(id, data)
+	if err != nil {
+		return fmt.Errorf("reading run %s: %w", id, err)
+	}
+	key := chatKey(name)
+	chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key))
+	ended := record.Status != ""
+	if !local.IsNamed(record.Run) || ended && chat.last != id || bytes.Compare(chat.last[:], id[:]) > 0 {
+		return nil
+	}
+	newest, unfinished := l.unfinishedOf(name)
+	if l.query.Cursor != "" && unfinished > 0 && bytes.Compare(newest[:], l.order.Last[:]) > 0 {
+		return nil
+	}
+	l.seen[name] = true
+	if !ended {
+		l.describe(id, record)
+	}
+	if record.Status != "" && !l.query.Selects(record) {
+		return nil
+	}
+	l.size += len(data)
+	if l.query.Told {
+		size, err := complete(tx, id, record, data, &engine.Query{Told: true})
+		if err != nil {
+			return err
+		}
+		l.size += size
+	}
+	runs := chat.runs + unfinished + freshRuns(tx, name, &l.effort)
+	l.page = append(l.page, &engine.ChatSummary{ChatID: name, Runs: max(runs, 1), Last: l.query.Listed(record)})
+	return nil
+}
+
+// unfinishedOf is the newest run of a chat that memory has, and how many it has.
+func (l *chatList) unfinishedOf(chat string) (newest uuid.UUID, runs int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest, runs = l.queue.NewestIn(chat)
+	for id, place := range l.ending {
+		if place.Run.ChatID == chat {
+			runs++
+			if bytes.Compare(id[:], newest[:]) > 0 {
+				newest = id
 			}
-			chat.Runs++
-		}
-		if next == "" {
-			break
 		}
 	}
-	for _, chat := range all {
-		if chat.Runs == 1 && chat.Last.Run.NewChat || query.Cursor != "" && chat.Last.Run.ID >= query.Cursor || !query.Selects(chat.Last) {
-			continue
-		}
-		if len(page) == query.Limit {
-			return page, page[len(page)-1].Last.Run.ID, nil
-		}
-		page = append(page, chat)
+	return newest, runs
+}
+
+// freshRuns is 1 if a chat was made for a run that has ended, and is still there, and 0 otherwise. Its record does not count it.
+func freshRuns(tx *bbolt.Tx, chat string, e *effort) int {
+	first, last, ok := local.FreshRange(chat)
+	if !ok {
+		return 0
 	}
-	return page, "", nil
+	isFresh := func(w walk) bool {
+		for ; w.head() != nil && !e.spent(); w.next() {
+			record, err := decodeRun(uuid.UUID(w.head()), tx.Bucket(endedBucket).Get(w.head()))
+			if err == nil && record.Run.ChatID == chat {
+				return record.Run.NewChat // which is the oldest
+			}
+		}
+		return false
+	}
+	near := freshWalk(tx, chat, local.IDRange{First: first, Last: last}, e)
+	near.seek(first[:])
+	far := newWalk(tx, byChatBucket, digest(chat), &local.IDRange{})
+	far.seek(uuid.Nil[:])
+	if isFresh(near) || isFresh(far) {
+		return 1
+	}
+	return 0
+}
+
+// leaveOutMoved takes chats off the page that are on an earlier one now.
+func (l *chatList) leaveOutMoved(tx *bbolt.Tx) error {
+	stayed := l.page[:0]
+	for _, summary := range l.page {
+		key := chatKey(summary.ChatID)
+		if chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key)); bytes.Compare(chat.last[:], l.order.Last[:]) <= 0 {
+			stayed = append(stayed, summary)
+		}
+	}
+	l.page = stayed
+	return nil
+}
+
+// currentChats looks again at runs that have ended since, as a list of runs does.
+func (s runs) currentChats(ctx context.Context, page []*engine.ChatSummary, query *engine.ChatQuery) (current []*engine.ChatSummary, err error) {
+	for _, chat := range page {
+		last, err := s.current(ctx, []*engine.Record{chat.Last}, &engine.Query{Told: query.Told}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(last) == 1 && query.Selects(last[0]) {
+			chat.Last = last[0]
+			current = append(current, chat)
+		}
+	}
+	return current, nil
 }

@@ -38,20 +38,29 @@ var (
 	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
 	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
 	changesBucket  = []byte("changes")  // of the settings, by their number
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket}
-	versionKey     = []byte("version")
-	settingsKey    = []byte("settings")
-	revisionKey    = []byte("settings_revision")
-	keyCountKey    = []byte("key_count")
-	toldBytesKey   = []byte("told_bytes")
-	freelistKey    = []byte("freelist_not_written")
-	layoutVersion  = len(migrations) + 1
-	migrations     = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory, addChanges} // the first leads from version 1 to version 2, and so on
-	lockTimeout    = 2 * time.Second
-	smallestFile   = int64(4 * 4096)
-	errTruncated   = errors.New("the file is shorter than it should be")
-	errBusy        = errors.New("another process wrote to the file at the same time")
-	errNoStoreFile = errors.New("the file is not a store of hooks")
+	notableBucket  = []byte("notable")  // runs that have ended and did not complete, by status and id
+	byHookBucket   = []byte("by_hook")  // runs that have ended, by hook and id
+	byChatBucket   = []byte("by_chat")  // runs that have ended, by chat and id, unless the chat's id leads to the run
+	chatsBucket    = []byte("chats")    // of named chats, the newest run that has ended and how many have
+	minutesBucket  = []byte("minutes")  // the figures of a minute, by its number since 1970
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
+		notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
+	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id
+	versionKey        = []byte("version")
+	settingsKey       = []byte("settings")
+	revisionKey       = []byte("settings_revision")
+	keyCountKey       = []byte("key_count")
+	toldBytesKey      = []byte("told_bytes")
+	freelistKey       = []byte("freelist_not_written")
+	aheadKey          = []byte("ids_ahead")          // by how much ids were ahead of the clock at most
+	progressKey       = []byte("migration_progress") // where a migration goes on that takes several transactions
+	layoutVersion     = len(migrations) + 1
+	migrations        = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory, addChanges, addIndexes} // the first leads from version 1 to version 2, and so on
+	lockTimeout       = 2 * time.Second
+	smallestFile      = int64(4 * 4096)
+	errTruncated      = errors.New("the file is shorter than it should be")
+	errBusy           = errors.New("another process wrote to the file at the same time")
+	errNoStoreFile    = errors.New("the file is not a store of hooks")
 )
 
 // contents is what is read of a file before it is used.
@@ -64,6 +73,7 @@ type contents struct {
 	revision int64
 	keyCount int
 	told     int64
+	ahead    time.Duration
 	txID     int
 	file     *os.File // that the database writes to
 }
@@ -217,7 +227,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction.
+// migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction. A step that has more to do
+// than one transaction should hold says so with its progress in the file, and is called again.
 func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 	version := 0
 	err := readFile(path, func(tx *bbolt.Tx) (err error) {
@@ -241,18 +252,22 @@ func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 			return err
 		}
 		defer db.Close()
-		for ; version <= len(migrations); version++ {
-			err := db.Update(func(tx *bbolt.Tx) error {
+		// One that was interrupted begins again: an older version may have changed the file since.
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Delete(progressKey) })
+		for err == nil && version <= len(migrations) {
+			err = db.Update(func(tx *bbolt.Tx) error {
 				if err := migrations[version-1](tx); err != nil {
 					return fmt.Errorf("bringing layout %d up to date: %w", version, err)
 				}
-				return errors.Join(tx.Bucket(metaBucket).Delete(freelistKey), putVersion(tx, version+1))
+				meta := tx.Bucket(metaBucket)
+				if meta.Get(progressKey) != nil {
+					return meta.Delete(freelistKey) // there is more to do
+				}
+				version++
+				return errors.Join(meta.Delete(freelistKey), putVersion(tx, version))
 			})
-			if err != nil {
-				return err
-			}
 		}
-		return nil
+		return err
 	})
 }
 
@@ -376,6 +391,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))
 	c.keyCount = int(count)
 	c.told = toldBytesOf(tx)
+	c.ahead = aheadOf(tx)
 	c.revision = revisionOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))

@@ -138,12 +138,29 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 	if version > 2 {
 		checkHistory(t, s, record)
 	}
+	checkIndexes(t, s, record.Run.ID)
 	again := testRun("ended", "ended")
 	again.Key = record.Run.Key
 	var duplicate *engine.DuplicateError
 	if err := s.Runs().Add(t.Context(), again, engine.Terms{Settings: 1}); !errors.As(err, &duplicate) || duplicate.First.ID != due[0].RunID || !duplicate.SameBody {
 		t.Errorf("adding a run with a known key: %v", err)
 	}
+}
+
+// checkIndexes checks that the run that has ended in the file is found without a look at all runs.
+func checkIndexes(t *testing.T, s engine.Store, ended string) {
+	t.Helper()
+	for _, query := range []engine.Query{{ChatID: "ended"}, {Hooks: []string{"agent"}, ChatID: "ended"}, {Prefix: ended}} {
+		query.Limit = 10
+		if page, next, err := s.Runs().List(t.Context(), query); err != nil || len(page) != 1 || next != "" || page[0].Run.ID != ended {
+			t.Errorf("listing %+v: %+v, %q, %v", query, page, next, err)
+		}
+	}
+	chats, _, err := s.Runs().Chats(t.Context(), engine.ChatQuery{Text: "ended", Limit: 10})
+	if err != nil || len(chats) != 1 || chats[0].Runs != 1 || chats[0].Last.Run.ID != ended {
+		t.Errorf("the chats are %+v, %v", chats, err)
+	}
+	checkIndexed(t, s.(*store))
 }
 
 // checkHistory checks that the run that has ended in the file has kept what it was told, that it counts, and that the run is
@@ -187,7 +204,8 @@ func toFirstLayout(tx *bbolt.Tx) error {
 		err = errors.Join(err, tx.Bucket(runsBucket).Put([]byte(key), record))
 	}
 	err = errors.Join(err, putVersion(tx, 1))
-	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket, changesBucket} {
+	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket, changesBucket,
+		notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
 		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return err

@@ -5,57 +5,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
 func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, string, error) {
+	plan, any, err := s.plan(&query)
+	if err != nil || !any || query.Limit <= 0 {
+		return nil, "", err
+	}
 	var page []*engine.Record
 	var next string
-	var cursor []byte
-	if query.Cursor != "" {
-		id, ok := local.ParseID(query.Cursor)
-		if !ok {
-			return nil, "", engine.ErrCursor
-		}
-		cursor = id[:]
-	}
-	walk := newestFirst
-	if query.OldestFirst {
-		upTo, err := lastOf(query)
-		if err != nil {
-			return nil, "", err
-		}
-		walk = upTo.oldestFirst
-	}
 	words := query.Words()
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		following := walk(tx, cursor, runsBucket, endedBucket)
-		size := 0
-		for looked := 0; ; looked++ {
-			id, data := following()
-			if id == nil {
-				next = ""
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		runs := plan.walk(tx)
+		begin := plan.order.Begin()
+		runs.seek(begin[:])
+		for size := 0; ; runs.next() {
+			if runs.head() == nil || !plan.order.Has(runs.head()) {
 				return nil
 			}
-			if len(page) == query.Limit || looked == local.ListLooksAt || size > listReads {
+			id := uuid.UUID(runs.head())
+			if len(page) == query.Limit || plan.effort.spent() || size > listReads {
+				next = plan.order.CursorAt(id)
 				return nil
+			}
+			plan.effort.spend()
+			data := runs.value()
+			if data == nil {
+				data = dataOf(tx, id)
+			}
+			if data == nil {
+				continue // it was forgotten, or is not in the file yet
 			}
 			size += len(data)
-			next = uuid.UUID(id).String()
-			record, err := decodeRun(uuid.UUID(id), data)
+			record, err := decodeRun(id, data)
 			if err != nil {
-				return fmt.Errorf("reading run %s: %w", next, err)
+				return fmt.Errorf("reading run %s: %w", id, err)
 			}
-			since := record.Status == "" && !s.describe(uuid.UUID(id), record)
+			since := record.Status == "" && !s.describe(id, record)
 			if !since && !query.Selects(record) {
 				continue
 			}
-			more, err := complete(tx, uuid.UUID(id), record, data, &query)
+			more, err := complete(tx, id, record, data, &query)
 			if err != nil {
 				return err
 			}
@@ -70,6 +68,141 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 	}
 	page, err = s.current(ctx, page, &query, words)
 	return page, next, err
+}
+
+// dataOf is a run as it is in the file, whether it has ended or not, nil if it is not there.
+func dataOf(tx *bbolt.Tx, id uuid.UUID) []byte {
+	if data := tx.Bucket(endedBucket).Get(id[:]); data != nil {
+		return data
+	}
+	return tx.Bucket(runsBucket).Get(id[:])
+}
+
+// listPlan is how a list finds its runs.
+type listPlan struct {
+	query  *engine.Query
+	order  local.IDRange
+	effort *effort
+
+	ended, unfinished bool // whether the list may have such runs
+
+	// Those that have not ended, if memory knows them. Otherwise all have to be looked at.
+	known bool
+	ids   []uuid.UUID
+}
+
+// plan decides where to look for the runs of a list, and reports false if it has none. What is in memory is read before the
+// file: a run that ends in between is found among those that have ended.
+func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	order, any, err := local.RangeOf(query, s.idsAhead)
+	p := &listPlan{query: query, order: order, effort: &effort{local.ListLooksAt}}
+	if err != nil || !any {
+		return p, false, err
+	}
+	all := len(query.Statuses) == 0
+	queued, running := slices.Contains(query.Statuses, engine.Queued), slices.Contains(query.Statuses, engine.Running)
+	p.ended = all || slices.ContainsFunc(query.Statuses, engine.Status.Ended)
+	p.unfinished = all || queued || running
+	switch {
+	case !p.unfinished:
+		return p, true, nil
+	case query.ChatID != "":
+		p.known, p.ids = true, s.queue.InChat(query.ChatID)
+	case running && !queued:
+		p.known, p.ids = true, s.queue.ClaimedIDs()
+	default:
+		return p, true, nil
+	}
+	for id := range s.ending { // they are no longer in the queue, and still in the file as if they were
+		p.ids = append(p.ids, id)
+	}
+	return p, true, nil
+}
+
+// walk goes over all runs that the list can have, and over few others.
+func (p *listPlan) walk(tx *bbolt.Tx) walk {
+	runs := anyOf{order: &p.order}
+	if p.ended {
+		runs.walks = append(runs.walks, p.endedWalk(tx))
+	}
+	switch {
+	case p.known:
+		runs.walks = append(runs.walks, newListWalk(p.ids, &p.order))
+	case p.unfinished && len(p.query.Hooks) > 0:
+		runs.walks = append(runs.walks, &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &p.order), within: p.order, effort: p.effort,
+			test: func(data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
+	case p.unfinished:
+		runs.walks = append(runs.walks, newWalk(tx, runsBucket, nil, &p.order))
+	}
+	if len(runs.walks) == 1 {
+		return runs.walks[0]
+	}
+	return runs
+}
+
+// endedWalk goes over runs that have ended, by as many indexes as there are for the query.
+func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
+	index := func(bucket []byte, values ...string) walk {
+		all := anyOf{order: &p.order}
+		for _, value := range values {
+			all.walks = append(all.walks, newWalk(tx, bucket, digest(value), &p.order))
+		}
+		if len(all.walks) == 1 {
+			return all.walks[0]
+		}
+		return all
+	}
+	var walks []walk
+	if chat := p.query.ChatID; chat != "" {
+		walks = append(walks, p.chatWalk(tx, index(byChatBucket, chat)))
+	}
+	if len(p.query.Statuses) > 0 && !slices.Contains(p.query.Statuses, engine.Completed) {
+		var statuses []string
+		for _, status := range p.query.Statuses {
+			statuses = append(statuses, string(status))
+		}
+		walks = append(walks, index(notableBucket, statuses...))
+	}
+	if len(p.query.Hooks) > 0 {
+		walks = append(walks, index(byHookBucket, p.query.Hooks...))
+	}
+	switch len(walks) {
+	case 0:
+		return newWalk(tx, endedBucket, nil, &p.order)
+	case 1:
+		return walks[0]
+	default:
+		return allOf{walks, &p.order, p.effort}
+	}
+}
+
+// chatWalk adds to the runs of a chat the one that it was made for, which the index need not have.
+func (p *listPlan) chatWalk(tx *bbolt.Tx, named walk) walk {
+	first, last, ok := local.FreshRange(p.query.ChatID)
+	if !ok {
+		return named
+	}
+	return anyOf{[]walk{named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort)}, &p.order}
+}
+
+// freshWalk looks for the run for which a chat was made.
+func freshWalk(tx *bbolt.Tx, chat string, within local.IDRange, e *effort) *testedWalk {
+	w := &testedWalk{within: within, effort: e, test: func(data []byte) bool { return textOf(data, runChat) == chat }}
+	w.bucketWalk = *newWalk(tx, endedBucket, nil, &w.within)
+	return w
+}
+
+// textOf reads a single text of a record, without a look at the others.
+func textOf(data []byte, of protowire.Number) (text string) {
+	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		if n == of {
+			text = f.text()
+		}
+		return n != of
+	})
+	return text
 }
 
 // current looks again at listed runs that have ended since. What is said about them must not be older than what was said before.

@@ -65,6 +65,13 @@ var keySizes = map[string]int{
 	string(deadBucket):    len(local.DeliveryKey{}),
 	string(keysBucket):    32,
 	string(keyRunsBucket): len(uuid.UUID{}),
+	string(notableBucket): digestSize + len(uuid.UUID{}),
+	string(byHookBucket):  digestSize + len(uuid.UUID{}),
+	string(byChatBucket):  digestSize + len(uuid.UUID{}),
+	string(chatsBucket):   chatKeySize,
+	string(minutesBucket): 8,
+
+	string(chatsByTimeBucket): len(uuid.UUID{}),
 }
 
 // place is where a page is in a tree.

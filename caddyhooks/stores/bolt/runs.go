@@ -36,9 +36,10 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
 			return err
 		}
-		if id, err = s.ids.Next(t.now); err != nil {
+		if id, err = s.ids.Next(later(t.now, run.AcceptedAt)); err != nil {
 			return err
 		}
+		s.noteAhead(t, id, run.AcceptedAt)
 		if first != nil {
 			t.put(againBucket, first, encodeAgain(first, id))
 		}
@@ -56,6 +57,15 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 		added.ID = id.String()
 	}
 	return err
+}
+
+// later is the later of two times. The id of a run is not older than its time of acceptance, also if somebody sets the clock
+// back in between: queries rely on it.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 func (s runs) Claim(ctx context.Context, batch engine.Batch) (claims []*engine.Claim, wait time.Duration, err error) {
@@ -168,6 +178,9 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.delete(waitsBucket, id[:])
 	}
 	t.append(endedBucket, id[:], seal(id[:], data))
+	if !s.withoutIndexes {
+		t.index(id, record.Run, record.Status)
+	}
 	s.keepTold(t, id, record.Run)
 	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {
 		s.deleteKey(t, id, key.ID[:])
@@ -177,6 +190,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
 	}
+	place.Run = record.Run
 	s.ending[id] = place
 	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
 	t.after = append(t.after, func() {

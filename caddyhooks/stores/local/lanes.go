@@ -76,13 +76,53 @@ func (l *Lanes) Queued() int { return l.queued }
 
 // QueuedIn is how many runs wait in the lane of chat.
 func (l *Lanes) QueuedIn(chat string) int {
-	if l.lanes == nil {
-		return 0
-	}
-	if i := l.lanes[l.hash(chat)]; i != 0 {
+	if i := l.laneFor(chat); i != 0 {
 		return int(l.lane.at(i).queued)
 	}
 	return 0
+}
+
+// in are the runs that wait in the lane of chat.
+func (l *Lanes) in(chat string) (ids []uuid.UUID) {
+	if li := l.laneFor(chat); li != 0 {
+		for pi := l.lane.at(li).first; pi != 0; pi = l.place.at(pi).next {
+			ids = append(ids, l.place.at(pi).id)
+		}
+	}
+	return ids
+}
+
+// lastIn is the last run that waits in the lane of chat, and how many wait there.
+func (l *Lanes) lastIn(chat string) (id uuid.UUID, queued int) {
+	li := l.laneFor(chat)
+	if li == 0 {
+		return id, 0
+	}
+	ln := l.lane.at(li)
+	if ln.last != 0 {
+		id = l.place.at(ln.last).id
+	}
+	return id, int(ln.queued)
+}
+
+// isHeld reports whether a run of chat has been popped, and is not over.
+func (l *Lanes) isHeld(chat string) bool {
+	li := l.laneFor(chat)
+	return li != 0 && l.lane.at(li).held
+}
+
+// isIn reports whether a run is of chat.
+func (l *Lanes) isIn(id uuid.UUID, chat string) bool {
+	pi := l.places[id]
+	return pi != 0 && l.place.at(pi).lane == l.laneFor(chat)
+}
+
+// laneFor is the lane of chat, 0 if there is none.
+func (l *Lanes) laneFor(chat string) uint32 {
+	if l.lanes == nil {
+		return 0
+	}
+	return l.lanes[l.hash(chat)]
 }
 
 // Ready reports whether there is a run that can be popped.

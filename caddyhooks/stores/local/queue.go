@@ -91,6 +91,47 @@ func (q *Queue) Size() QueueSize {
 // QueuedIn is how many runs of a chat wait.
 func (q *Queue) QueuedIn(chat string) int { return q.lanes.QueuedIn(chat) }
 
+// ClaimedIDs are the runs that are claimed, in any order.
+func (q *Queue) ClaimedIDs() []uuid.UUID {
+	ids := make([]uuid.UUID, 0, len(q.claimed))
+	for id := range q.claimed {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// InChat are the unfinished runs of a chat, in any order. In rare cases there are some of another chat among them.
+func (q *Queue) InChat(chat string) []uuid.UUID {
+	ids := q.lanes.in(chat)
+	if id, claimed := q.claimedIn(chat); claimed {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// NewestIn is the newest unfinished run of a chat, and how many it has.
+func (q *Queue) NewestIn(chat string) (newest uuid.UUID, runs int) {
+	newest, runs = q.lanes.lastIn(chat)
+	if id, claimed := q.claimedIn(chat); claimed {
+		runs++
+		if compareIDs(id, newest) > 0 {
+			newest = id
+		}
+	}
+	return newest, runs
+}
+
+func (q *Queue) claimedIn(chat string) (id uuid.UUID, claimed bool) {
+	if q.lanes.isHeld(chat) {
+		for id := range q.claimed {
+			if q.lanes.isIn(id, chat) {
+				return id, true
+			}
+		}
+	}
+	return id, false
+}
+
 // Ready reports whether there is a run to claim, now that leases and waits may be over.
 func (q *Queue) Ready(now time.Time) bool {
 	q.expire(now)

@@ -1,0 +1,303 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// indexBuckets are the buckets whose contents follow from the runs that have ended.
+var indexBuckets = [][]byte{notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket}
+
+// checkIndexed checks that the indexes have what follows from the runs that have ended, and nothing else.
+func checkIndexed(t *testing.T, s *store) {
+	t.Helper()
+	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
+		want := make(map[string]map[string]string)
+		for _, name := range indexBuckets {
+			want[string(name)] = make(map[string]string)
+		}
+		chats := make(map[string]chatRecord)
+		err := tx.Bucket(endedBucket).ForEach(func(key, data []byte) error {
+			record, err := decodeRun(uuid.UUID(key), data)
+			if err != nil {
+				return err
+			}
+			id, run := uuid.UUID(key), record.Run
+			want["by_hook"][string(indexKey(run.Hook, id))] = ""
+			if record.Status != engine.Completed {
+				want["notable"][string(indexKey(string(record.Status), id))] = ""
+			}
+			if !local.IsFoundByTime(run, id) {
+				want["by_chat"][string(indexKey(run.ChatID, id))] = ""
+			}
+			if local.IsNamed(run) {
+				chats[run.ChatID] = chatRecord{id, chats[run.ChatID].runs + 1}
+			}
+			return nil
+		})
+		for name, chat := range chats {
+			key := chatKey(name)
+			want["chats"][string(key)] = string(chat.encode(key))
+			want["chats_by_time"][string(chat.last[:])] = ""
+		}
+		for name, entries := range want {
+			err = errors.Join(err, tx.Bucket([]byte(name)).ForEach(func(key, value []byte) error {
+				if expected, ok := entries[string(key)]; !ok || expected != string(value) {
+					t.Errorf("%s has %x: %x, want %x", name, key, value, expected)
+				}
+				delete(entries, string(key))
+				return nil
+			}))
+			for key := range entries {
+				t.Errorf("%s lacks %x", name, key)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// endSome carries out runs of several hooks and chats, which end in several ways.
+func endSome(t *testing.T, s *store, n int) {
+	t.Helper()
+	statuses := []engine.Status{engine.Completed, engine.Completed, engine.Failed, engine.Completed, engine.TimedOut}
+	for i := range n {
+		run := testRun(fmt.Sprint("chat ", i%7), "hello")
+		run.Hook = fmt.Sprint("hook ", i%3)
+		if i%4 == 0 {
+			run.ChatID, run.NewChat = "hook:"+uuid.Must(uuid.NewV7()).String(), true
+		}
+		if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
+			continue // some tests have it fail
+		}
+		_ = withdraw(t, s, run, engine.End{Outcome: engine.Outcome{Status: statuses[i%len(statuses)]}})
+	}
+}
+
+func TestIndexesFollowTheRunsAlsoWhenWritingFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	defer func() { s.Close() }()
+	commits := 0
+	s.committer.commitTx = func(tx *bbolt.Tx) error {
+		if commits++; commits%7 == 0 {
+			_ = tx.Rollback()
+			return errors.New("the disk is full")
+		}
+		return tx.Commit()
+	}
+	retention := engine.Limits{Retention: time.Hour}
+	for range 4 {
+		endSome(t, s, 40)
+		checkIndexed(t, s)
+		s.clock.Advance(45 * time.Minute)
+		for more := true; more; {
+			more, _ = s.Prune(t.Context(), retention)
+		}
+		checkIndexed(t, s)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = newBoltAt(t, path, s.clock)
+	s.clock.Advance(2 * time.Hour)
+	for more := true; more; {
+		var err error
+		if more, err = s.Prune(t.Context(), retention); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkIndexed(t, s)
+	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
+		for _, name := range indexBuckets {
+			if key, _ := tx.Bucket(name).Cursor().First(); key != nil {
+				t.Errorf("%s still has %x", name, key)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// toFourthLayout takes out what the fifth layout has added.
+func toFourthLayout(t *testing.T, path string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		err := errors.Join(putVersion(tx, 4), tx.Bucket(metaBucket).Delete(aheadKey), tx.DeleteBucket(minutesBucket))
+		for _, name := range indexBuckets {
+			err = errors.Join(err, tx.DeleteBucket(name))
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFileWithoutIndexesGetsThem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	endSome(t, s, 60)
+	old := testRun("hook:"+uuid.NewString(), "as earlier versions named chats")
+	if err := errors.Join(s.Runs().Add(t.Context(), old, engine.Terms{}), withdraw(t, s, old, engine.End{Outcome: engine.Outcome{Status: engine.Failed}})); err != nil {
+		t.Fatal(err)
+	}
+	ahead := testRun("ahead", "of the clock")
+	s.clock.Set(-24 * time.Hour)
+	if err := errors.Join(s.Runs().Add(t.Context(), ahead, engine.Terms{}), withdraw(t, s, ahead, engine.End{Outcome: engine.Outcome{Status: engine.Failed}})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	toFourthLayout(t, path)
+	s = newBoltAt(t, path, s.clock)
+	defer s.Close()
+	checkIndexed(t, s)
+	if page, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: old.ChatID, Limit: 10}); err != nil || len(page) != 1 {
+		t.Errorf("the run of a chat that an earlier version made: %+v, %v", page, err)
+	}
+	chats, _, err := s.Runs().Chats(t.Context(), engine.ChatQuery{Limit: 10})
+	if err != nil || len(chats) != 8 {
+		t.Errorf("%d chats are listed, %v", len(chats), err)
+	}
+	for _, chat := range chats {
+		if strings.HasPrefix(chat.ChatID, "hook:") {
+			t.Errorf("a chat is listed that nobody named: %s", chat.ChatID)
+		}
+	}
+	query := engine.Query{Until: ahead.AcceptedAt.Add(time.Second), Limit: 10}
+	if page, _, err := s.Runs().List(t.Context(), query); err != nil || len(page) != 1 || page[0].Run.ID != ahead.ID {
+		t.Errorf("a run whose id is ahead of the clock is not found by its time: %+v, %v", page, err)
+	}
+}
+
+// A migration that was interrupted begins again, since an older version may have changed the file meanwhile.
+func TestAddingIndexesBeginsAgainAfterAnInterruption(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	endSome(t, s, 20)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		last, _ := tx.Bucket(endedBucket).Cursor().Last()
+		return errors.Join(putVersion(tx, 4), tx.Bucket(metaBucket).Put(progressKey, bytes.Clone(last)),
+			tx.Bucket(byHookBucket).Put(bytes.Repeat([]byte{1}, digestSize+16), nil))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	checkIndexed(t, s)
+	err = s.view(context.Background(), func(tx *bbolt.Tx) error {
+		if tx.Bucket(metaBucket).Get(progressKey) != nil {
+			t.Error("the file still says that a migration is under way")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Indexes that are damaged lose runs from lists that use them, and nothing else.
+func TestDamagedIndexesPreventNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	endSome(t, s, 40)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		var all error
+		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket} {
+			first, _ := tx.Bucket(name).Cursor().First()
+			first = bytes.Clone(first)
+			gone := bytes.Clone(first)
+			gone[len(gone)-1]++ // leads to no run
+			all = errors.Join(all, tx.Bucket(name).Delete(first), tx.Bucket(name).Put(gone, nil))
+		}
+		nowhere := uuid.New()
+		all = errors.Join(all, tx.Bucket(chatsByTimeBucket).Put(nowhere[:], nil))
+		key := chatKey("chat 1")
+		return errors.Join(all, tx.Bucket(chatsBucket).Put(key, []byte("damaged")), tx.Bucket(chatsBucket).Put(make([]byte, chatKeySize), nil))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	list := func(query engine.Query) int {
+		t.Helper()
+		query.Limit = 1000
+		page, next, err := s.Runs().List(t.Context(), query)
+		if err != nil || next != "" {
+			t.Errorf("listing %+v: %q, %v", query, next, err)
+		}
+		return len(page)
+	}
+	hooks, statuses := 0, 0
+	for i := range 3 {
+		hooks += list(engine.Query{Hooks: []string{fmt.Sprint("hook ", i)}})
+	}
+	for _, status := range []engine.Status{engine.Failed, engine.TimedOut} {
+		statuses += list(engine.Query{Statuses: []engine.Status{status}})
+	}
+	if all := list(engine.Query{}); all != 40 || hooks != 39 || statuses != 15 {
+		t.Errorf("%d runs are listed, %d by their hook and %d by their status", all, hooks, statuses)
+	}
+	chats := func() int {
+		t.Helper()
+		page, _, err := s.Runs().Chats(t.Context(), engine.ChatQuery{Limit: 100})
+		if err != nil {
+			t.Error(err)
+		}
+		return len(page)
+	}
+	if n := chats(); n != 6 {
+		t.Errorf("%d chats are listed", n)
+	}
+	endSome(t, s, 7)
+	if n := chats(); n != 7 {
+		t.Errorf("%d chats are listed when each has another run", n)
+	}
+	s.clock.Advance(2 * time.Hour)
+	for more := true; more; {
+		if more, err = s.Prune(t.Context(), engine.Limits{Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := chats() + list(engine.Query{}); n != 0 {
+		t.Errorf("%d runs and chats are left", n)
+	}
+}
