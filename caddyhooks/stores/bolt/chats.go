@@ -51,7 +51,7 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 	begin := l.order.Begin()
 	for chats.seek(begin[:]); chats.head() != nil && l.order.Has(chats.head()); chats.next() {
 		id := uuid.UUID(chats.head())
-		if len(l.page) == l.query.Limit || l.effort.spent() || l.size > listReads {
+		if len(l.page) == l.query.Limit || l.effort.spent() || l.size > local.ListReads {
 			l.next = l.order.CursorAt(id)
 			return nil
 		}

@@ -243,7 +243,7 @@ func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*en
 				next = ""
 				return nil
 			}
-			if len(page) == query.Limit || looked == local.ListLooksAt || size > listReads {
+			if len(page) == query.Limit || looked == local.ListLooksAt || size > local.ListReads {
 				return nil
 			}
 			size += len(data)

@@ -32,7 +32,7 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 				return nil
 			}
 			id := uuid.UUID(runs.head())
-			if len(page) == query.Limit || plan.effort.spent() || size > listReads {
+			if len(page) == query.Limit || plan.effort.spent() || size > local.ListReads {
 				next = plan.order.CursorAt(id)
 				return nil
 			}
@@ -251,9 +251,6 @@ func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, qu
 	}
 	return size, err
 }
-
-// listReads is how many bytes of runs a query reads before it leaves the rest to the next one.
-const listReads = 32 << 20
 
 // newestFirst walks over what is in some buckets, from the greatest key that is less than cursor, if there is one.
 func newestFirst(tx *bbolt.Tx, cursor []byte, buckets ...[]byte) func() (key, value []byte) {

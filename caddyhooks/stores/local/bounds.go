@@ -4,6 +4,8 @@ package local
 const (
 	// ListLooksAt is how many runs or deliveries a query looks at before it leaves the rest to the next page.
 	ListLooksAt = 10_000
+	// ListReads is how many bytes of them it reads before it does so.
+	ListReads = 32 << 20
 	// PruneStep is how much Prune forgets at once.
 	PruneStep = 200
 )

@@ -155,7 +155,7 @@ func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []
 		if cursor, err = local.ParseDeliveryID(query.Cursor); err != nil {
 			return nil, "", engine.ErrCursor
 		}
-		if end = s.olderThan(cursor.Run()); end < len(s.order) {
+		if end = s.order.olderThan(cursor.Run()); end < len(s.order) {
 			end++ // the run of the cursor may have another one
 		}
 	}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -13,76 +14,140 @@ import (
 func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record, next string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if query.Limit <= 0 {
-		return nil, "", nil
-	}
-	if query.OldestFirst {
-		return s.listOldestFirst(query)
-	}
-	end := len(s.order)
-	if query.Cursor != "" {
-		cursor, ok := local.ParseID(query.Cursor)
-		if !ok {
-			return nil, "", engine.ErrCursor
-		}
-		end = s.olderThan(cursor)
+	order, any, err := local.RangeOf(&query, s.indexes.ahead)
+	if err != nil || !any || query.Limit <= 0 {
+		return nil, "", err
 	}
 	words := query.Words()
-	for i, looked := end-1, 0; i >= 0; i, looked = i-1, looked+1 {
-		if len(page) == query.Limit || looked == local.ListLooksAt {
-			return page, s.order[i+1].String(), nil
+	ids := &merge{lists: s.narrowest(&query), order: &order}
+	ids.start()
+	looked, size := 0, 0
+	for id, ok := ids.next(); ok; id, ok = ids.next() {
+		if len(page) == query.Limit || looked == local.ListLooksAt || size > local.ListReads {
+			return page, order.CursorAt(id), nil
 		}
-		page = s.look(page, s.order[i], &query, words)
+		looked++
+		if !query.Selects(s.show(id)) {
+			continue
+		}
+		record := s.whole(id)
+		if query.Text != "" || query.Told {
+			size += len(record.Run.Message) + len(record.Run.Metadata) + len(record.Run.Schema)
+		}
+		if query.Text != "" || query.Replies {
+			size += len(record.Outcome.Text) + len(record.Outcome.JSON)
+		}
+		if words.In(record) {
+			page = append(page, query.Listed(record))
+		}
 	}
 	return page, "", nil
 }
 
-// look adds a run to a page if it is there and the query is about it.
-func (d *Data) look(page []*engine.Record, id uuid.UUID, query *engine.Query, words engine.Words) []*engine.Record {
-	if d.runs[id] == nil || !query.Selects(d.show(id)) {
-		return page
+// narrowest are the lists that have all runs of a query, and the fewest others.
+func (d *Data) narrowest(query *engine.Query) []idList {
+	best, fewest := []idList{d.order}, len(d.order)
+	offer := func(lists []idList) {
+		n := 0
+		for _, l := range lists {
+			n += len(l)
+		}
+		if n < fewest {
+			best, fewest = lists, n
+		}
 	}
-	record := d.whole(id)
-	if !words.In(record) {
-		return page
+	if len(query.Hooks) > 0 {
+		offer(pick(d.indexes.hooks, query.Hooks))
 	}
-	return append(page, query.Listed(record))
+	if len(query.Statuses) > 0 && !slices.ContainsFunc(query.Statuses, func(s engine.Status) bool { return !s.Ended() || s == engine.Completed }) {
+		offer(pick(d.indexes.notable, query.Statuses))
+	}
+	if query.ChatID != "" {
+		if c := d.indexes.chats[query.ChatID]; c != nil {
+			offer([]idList{c.runs})
+		} else {
+			offer(nil)
+		}
+	}
+	return best
+}
+
+func pick[K comparable](lists map[K]*idList, keys []K) (picked []idList) {
+	for i, key := range keys {
+		if l := lists[key]; l != nil && !slices.Contains(keys[:i], key) {
+			picked = append(picked, *l)
+		}
+	}
+	return picked
+}
+
+// merge goes over the ids of several lists that are in a range, in its order. No id is in two lists.
+type merge struct {
+	lists []idList
+	order *local.IDRange
+}
+
+// start cuts the lists to the range.
+func (m *merge) start() {
+	for i, l := range m.lists {
+		from, _ := l.find(m.order.First)
+		to, there := l.find(m.order.Last)
+		if there {
+			to++
+		}
+		m.lists[i] = l[from:max(from, to)]
+	}
+}
+
+func (m *merge) next() (id uuid.UUID, ok bool) {
+	best := -1
+	for i, l := range m.lists {
+		if len(l) > 0 && (best < 0 || m.order.IsBefore(m.head(i)[:], m.head(best)[:])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return id, false
+	}
+	id = *m.head(best)
+	if l := m.lists[best]; m.order.Descending {
+		m.lists[best] = l[:len(l)-1]
+	} else {
+		m.lists[best] = l[1:]
+	}
+	return id, true
+}
+
+func (m *merge) head(i int) *uuid.UUID {
+	if l := m.lists[i]; m.order.Descending {
+		return &l[len(l)-1]
+	}
+	return &m.lists[i][0]
 }
 
 func (s runs) Chats(_ context.Context, query engine.ChatQuery) (page []*engine.ChatSummary, next string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := local.ParseID(query.Cursor); !ok && query.Cursor != "" {
-		return nil, "", engine.ErrCursor
+	order, any, err := local.RangeOf(&engine.Query{Since: query.Since, Cursor: query.Cursor}, 0)
+	if err != nil || !any || query.Limit <= 0 {
+		return nil, "", err
 	}
-	if query.Limit <= 0 {
-		return nil, "", nil
-	}
-	var all []*engine.ChatSummary
-	byID := make(map[string]*engine.ChatSummary)
-	for _, id := range slices.Backward(s.order) {
-		if s.runs[id] == nil {
-			continue
+	for place := s.indexes.active.Front(); place != nil; place = place.Next() {
+		c := place.Value.(*chat)
+		last := *c.last()
+		if bytes.Compare(last[:], order.Last[:]) > 0 {
+			continue // on an earlier page
 		}
-		record := s.show(id)
-		chat := byID[record.Run.ChatID]
-		if chat == nil {
-			chat = &engine.ChatSummary{ChatID: record.Run.ChatID, Last: record}
-			byID[record.Run.ChatID] = chat
-			all = append(all, chat)
+		if !order.Has(last[:]) {
+			break
 		}
-		chat.Runs++
-	}
-	for _, chat := range all {
-		if chat.Runs == 1 && chat.Last.Run.NewChat || query.Cursor != "" && chat.Last.Run.ID >= query.Cursor || !query.Selects(chat.Last) {
+		if !query.SelectsID(c.id) || !query.Selects(s.show(last)) {
 			continue
 		}
 		if len(page) == query.Limit {
-			return page, page[len(page)-1].Last.Run.ID, nil
+			return page, order.CursorAt(last), nil
 		}
-		id, _ := local.ParseID(chat.Last.Run.ID)
-		chat.Last = query.Listed(s.whole(id))
-		page = append(page, chat)
+		page = append(page, &engine.ChatSummary{ChatID: c.id, Runs: len(c.runs), Last: query.Listed(s.whole(last))})
 	}
 	return page, "", nil
 }

@@ -2,7 +2,6 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -60,7 +59,8 @@ type Data struct {
 	queue    *local.Queue
 	outbox   *local.Outbox
 	runs     map[uuid.UUID]*run
-	order    []uuid.UUID              // of all runs, and of some that are forgotten
+	order    idList // of all runs
+	indexes  indexes
 	over     expirations              // runs that have ended, and so have their deliveries
 	keys     map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
 	keyOrder []*engine.Run            // the oldest first; some may have lost their key
@@ -82,6 +82,7 @@ type run struct {
 func New() *Data {
 	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run)}
 	d.queue = local.NewQueue(&d.nodes)
+	d.indexes.init()
 	return d
 }
 
@@ -167,7 +168,8 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 		first.AgainAs = added.ID
 	}
 	s.runs[id] = record
-	s.order = append(s.order, id)
+	s.order.add(id)
+	s.indexes.add(id, added)
 	s.bytes += record.size()
 	if added.Key != nil {
 		s.addKey(added, terms.Limits)
@@ -284,6 +286,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	ended.told = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
+	s.indexes.end(id, ended.Status)
 	s.noteOver(id)
 	s.nodes.TellEnded(before.Run.ID)
 	if len(end.Deliveries) > 0 {
@@ -345,12 +348,6 @@ func (s runs) Queued(context.Context) (int, error) {
 	return s.queue.Size().Queued, nil
 }
 
-// olderThan is how many of the runs in order are older than the one given.
-func (d *Data) olderThan(id uuid.UUID) int {
-	n, _ := slices.BinarySearchFunc(d.order, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return n
-}
-
 // Prune forgets old runs and keys, and what runs were told.
 func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
 	s.mu.Lock()
@@ -387,9 +384,8 @@ func (d *Data) forgetOldest(at time.Time) bool {
 		d.forgetTold(record)
 		delete(d.runs, id)
 		d.bytes -= record.size()
-		if len(d.order) > 1000 && len(d.order) > 2*len(d.runs) {
-			d.order = slices.DeleteFunc(d.order, func(id uuid.UUID) bool { return d.runs[id] == nil })
-		}
+		d.order.remove(id)
+		d.indexes.remove(id, record.Run, record.Status)
 		return true
 	}
 }

@@ -135,7 +135,8 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	for what, n := range map[string]int{
 		"runs": len(s.runs), "ended runs": len(s.over.entries), "keys": len(s.keys), "runs with keys": len(s.keyOrder),
-		"bytes": s.bytes, "thousands of ids": len(s.order) / 1001,
+		"bytes": s.bytes, "ids": len(s.order), "hooks": len(s.indexes.hooks),
+		"statuses": len(s.indexes.notable), "chats": len(s.indexes.chats), "active chats": s.indexes.active.Len(),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)
@@ -152,15 +153,15 @@ func TestMemoryIsGivenBack(t *testing.T) {
 func TestMemoryListsWhatIsFarBehindOthers(t *testing.T) {
 	store := newMemory(t)
 	for i := range 2*local.ListLooksAt + 5 {
-		run := &engine.Run{ChatID: "a", Hook: "busy"}
+		run := &engine.Run{ChatID: "a", Hook: "busy", Message: "common"}
 		if i == 0 {
-			run.Hook = "rare"
+			run.Message = "rare"
 		}
 		if err := store.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	query := engine.Query{Hooks: []string{"rare"}, Limit: 10}
+	query := engine.Query{Text: "rare", Limit: 10}
 	found, pages := 0, 0
 	for more := true; more; pages++ {
 		page, next, err := store.Runs().List(t.Context(), query)
