@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Records", recordChecks},
 		{"List", listChecks},
 		{"Search", searchChecks},
+		{"Filters", filterChecks},
 		{"Chats", chatChecks},
 		{"Deliveries", deliveryChecks},
 		{"DeliveryLeases", deliveryLeaseChecks},
@@ -70,10 +71,10 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 	if options.Reopen != nil {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
-			concern{"DurableSettingsChanges", durableSettingsChangeChecks})
+			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks})
 	}
 	if options.SetClock != nil {
-		concerns = append(concerns, concern{"SetClock", setClockChecks})
+		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks})
 		if options.Reopen != nil {
 			concerns = append(concerns, concern{"DurableSetClock", durableSetClockChecks})
 		}
