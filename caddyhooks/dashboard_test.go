@@ -144,7 +144,7 @@ func TestDashboardBehindBasicAuth(t *testing.T) {
 	if resp := ops.api("PATCH", "settings", `{"enabled":true,"token":"`+hookstest.Token+`"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
-	if resp := ops.api("PUT", "mappings/first", `{"action":"wake"}`); resp.Status != 200 {
+	if resp := ops.with("Hooks-Operator", "root").api("PUT", "mappings/first", `{"action":"wake"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
 	if resp := s.Post("/api/hooks/first", `{}`); resp.Status != 200 {

@@ -5,6 +5,10 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
 )
 
 // ShortenBodyTime lets slow bodies be ended soon.
@@ -69,4 +73,20 @@ func AddStream(path string, more <-chan string) (remove func()) {
 		}
 	})
 	return func() { delete(instanceEndpoints, path) }
+}
+
+// LocalPage is the page of `caddy hooks dashboard` with these flags, and a function that returns the query of a new link.
+func LocalPage(flags ...string) (page http.Handler, newLink func() string, err error) {
+	cmd := new(cobra.Command)
+	hooksCommand(cmd)
+	if err := cmd.ParseFlags(flags); err != nil {
+		return nil, nil, err
+	}
+	client, err := newAdminClient(cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	instance, _ := cmd.Flags().GetString("instance")
+	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
+	return local.handler(), local.links.New, nil
 }
