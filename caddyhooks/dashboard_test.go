@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -447,5 +449,97 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 	short := deskPage{t: t, url: s.URL + "/short"}.get("")
 	if short.Status != http.StatusSeeOther || short.Header.Get("Location") != "./short/" {
 		t.Errorf("without a slash: got %d %v", short.Status, short.Header)
+	}
+}
+
+// Secrets come out nowhere: not by any endpoint that reads, not by the answer to a change, and not in the log.
+func TestDashboardShowsNoSecret(t *testing.T) {
+	logFile := filepath.Join(t.TempDir(), "caddy.log")
+	receiver := hookstest.StartReceiver(t)
+	s := hookstest.NewServer(t)
+	s.Globals = "log {\n\toutput file " + logFile + "\n}\n" // at the level DEBUG, Caddy logs the configuration
+	s.Load(basicAuth + `
+	log
+	hooks {
+		history 1h
+		channel team slack xoxb-s3cret-of-a-channel
+		runner echo
+		callbacks {
+			secret whsec_czNjcmV0LW9mLWNhbGxiYWNrcy1vZi1hLXRlc3Q=
+			allow 127.0.0.1
+			ports *
+		}
+	}
+	hooks_dashboard`)
+	ops := pageOf(t, s).as("ops")
+	secrets := []string{"s3cret", "czNjcmV0LW9mLWNhbGxiYWNrcy1vZi1hLXRlc3Q", "open-sesame", "b3BzOm9wZW4tc2VzYW1l"}
+	wantNone := func(where, text string) {
+		t.Helper()
+		for _, secret := range append(secrets, "key-in-a-query") {
+			if secret == "key-in-a-query" && (strings.Contains(where, "mappings") || where == "settings") {
+				continue // a hook is shown as it was saved, so that it can be edited
+			}
+			if strings.Contains(text, secret) {
+				t.Errorf("%s has the secret %s: %.500s", where, secret, text)
+			}
+		}
+	}
+	change := func(method, path, body string) {
+		t.Helper()
+		resp := ops.api(method, path, body)
+		if resp.Status != 200 {
+			t.Fatalf("%s %s: got %d %s", method, path, resp.Status, resp.Body)
+		}
+		wantNone(method+" "+path, resp.Body)
+	}
+	change("PATCH", "settings", `{"enabled":true,"token":["s3cret-of-a-token"]}`)
+	change("PUT", "mappings/some", `{"action":"agent","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret-of-a-hook","messageTemplate":"{a}","callbackUrl":"`+receiver.URL+`/?key-in-a-query"}`)
+	wantNone("a bad change", ops.api("PATCH", "settings", `{"token":{"s3cret":1}}`).Body)
+	const body = `{"a":1}`
+	accepted := s.Request("POST", "/api/hooks/some", body, "X-Sig", hexHMAC("s3cret-of-a-hook", body))
+	if accepted.Status != 202 {
+		t.Fatalf("got %d %s", accepted.Status, accepted.Body)
+	}
+	s.Request("POST", "/api/hooks/some?token=s3cret", body, "X-Sig", "s3cret").WantError(t, 401)
+	run := accepted.Field(t, "runId").(string)
+	receiver.Next()
+	var delivery string
+	hookstest.Eventually(t, "the delivery is listed", func() bool {
+		found := s.Deliveries("")
+		if len(found) == 1 {
+			delivery = found[0].ID
+		}
+		return delivery != ""
+	})
+	queries := map[string][]string{"GET /export": {"?of=runs", "?of=deliveries", "?of=session&chatId=x"}, "GET /session": {"?chatId=x"}, "GET /samples": {"?hook=some"}}
+	read := 0
+	for _, e := range caddyhooks.AdminEndpoints() {
+		method, path, _ := strings.Cut(e.Pattern, " ")
+		if method != "GET" || path == "/events" { // which has no end
+			continue
+		}
+		id := run
+		if strings.HasPrefix(path, "/deliveries") {
+			id = delivery
+		}
+		path = strings.NewReplacer("{id}", id, "{name}", "some").Replace(strings.TrimPrefix(path, "/"))
+		for _, query := range append(queries[e.Pattern], "") {
+			resp := ops.api("GET", path+query, "")
+			wantNone(path+query, resp.Body)
+			if resp.Status == 200 {
+				read++
+			}
+		}
+	}
+	if read < 9 {
+		t.Errorf("read only %d endpoints", read)
+	}
+	s.Stop()
+	log, err := os.ReadFile(logFile)
+	if err != nil || !strings.Contains(string(log), "/api/mappings/some") || !strings.Contains(string(log), "live settings changed") {
+		t.Fatalf("the log is %s, %v", log, err)
+	}
+	for line := range strings.Lines(string(log)) {
+		wantNone("the log", line)
 	}
 }
