@@ -109,27 +109,6 @@ export function makeApi(instance) {
 	};
 }
 
-/**
- * The text of one member of a JSON object as it was sent: reading and printing it again would change large numbers.
- * @param {string} json @param {string} name @returns {string | null}
- */
-export function memberText(json, name) {
-	const token = /"(?:[^"\\]|\\.)*"|[{}[\],:]/g;
-	let depth = 0, start = -1, key = "";
-	for (let match = token.exec(json); match; match = token.exec(json)) {
-		const word = match[0];
-		if (depth === 1 && (word === "," || word === "}")) {
-			if (start >= 0 && key === name) return json.slice(start, match.index).trim();
-			start = -1;
-		}
-		if (word === "{" || word === "[") depth++;
-		else if (word === "}" || word === "]") depth--;
-		else if (depth === 1 && start < 0 && word[0] === '"') key = JSON.parse(word);
-		else if (depth === 1 && word === ":") start = token.lastIndex;
-	}
-	return null;
-}
-
 /** @typedef {"live" | "connecting" | "paused" | "hidden" | "lost"} LiveState */
 /** @typedef {"runs" | "deliveries" | "overview" | "settings"} Topic */
 

@@ -1,7 +1,7 @@
 // @ts-check
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
-import { button, checkbox, dialog, el, empty, errorNote, icon, put, segment, tick } from "./dom.js";
+import { ask, button, checkbox, dialog, el, empty, errorNote, icon, put, segment, tick } from "./dom.js";
 import { number, setClock, useUTC, usesUTC } from "./words.js";
 
 /**
@@ -21,6 +21,7 @@ import { number, setClock, useUTC, usesUTC } from "./words.js";
  * @property {(path: string, params?: Record<string, string | null | undefined>) => string} link a fragment for an href, with the instance
  * @property {(path: string, params?: Record<string, string | null | undefined>) => void} go
  * @property {(change: Record<string, string | null | undefined>, how?: {push?: boolean}) => void} setParams changes the address without showing the page anew
+ * @property {(dirty: () => boolean) => void} guard asks before the page is left while dirty() says so
  * @property {(text: string) => void} say to screen readers, at most every 10 s
  * @property {(name: import("./api.js").Topic | "reset" | "state", listener: (data: any) => void) => void} on an event of the stream, until the page is left
  */
@@ -84,6 +85,8 @@ let shown;
 /** @type {unknown} */
 let leave;
 let here = "";
+/** Whether leaving the page would lose something. */
+let dirty = () => false;
 /** Where the pages were scrolled to, by their address. @type {Map<string, number>} */
 const scrolled = new Map();
 
@@ -130,6 +133,7 @@ async function show() {
 	shown?.abort();
 	if (typeof leave === "function") leave();
 	leave = undefined;
+	dirty = () => false;
 	const own = shown = new AbortController();
 	if ((instance || home()) !== api.instance) {
 		api = makeApi(instance || home());
@@ -168,6 +172,7 @@ async function show() {
 			here = link(path.map(encodeURIComponent).join("/"), params);
 			history[push ? "pushState" : "replaceState"](null, "", here);
 		},
+		guard: check => { dirty = check; },
 		say,
 		on: (event, listener) => own.signal.addEventListener("abort", live.on(event, listener)),
 	};
@@ -311,7 +316,18 @@ instances.addEventListener("change", () => {
 	const page = path.split("/")[0] || "overview";
 	location.hash = `#/${page}${instances.value === home() ? "" : `?instance=${encodeURIComponent(instances.value)}`}`;
 });
-addEventListener("hashchange", () => { if (location.hash !== here) show(); });
+addEventListener("hashchange", async () => {
+	const to = location.hash;
+	if (to === here) return;
+	if (dirty()) {
+		history.replaceState(null, "", here);
+		if (!await ask({ title: "Leave without saving?", text: "What you changed on this page is not saved.", yes: "Leave", no: "Stay", danger: true, act: () => {} })) return;
+		dirty = () => false;
+		history.replaceState(null, "", to);
+	}
+	show();
+});
+addEventListener("beforeunload", event => { if (dirty()) event.preventDefault(); });
 live.on("state", () => drawState());
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {

@@ -1,0 +1,205 @@
+// @ts-check
+import { ask, badge, button, checkbox, copyButton, el, errorNote, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
+import { indented, parts } from "./rawjson.js";
+import { bytesOf, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
+
+/** @param {import("./main.js").Page} page */
+export async function show(page) {
+	const id = page.path[0], { api } = page;
+	/** The run, and the text it came in. @type {any} */
+	let run;
+	let text = "";
+	const crumbs = el("div", { class: "crumbs" }, el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
+	const top = el("div", { class: "head" }), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div", { class: "stack" }), told = el("div");
+	put(page.main, crumbs, top, trouble, el("div", { class: "split" }, el("div", { class: "stack" }, why, message, answer, out), el("aside", { class: "stack", "aria-label": "Facts" }, side, told)));
+
+	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
+	const shown = new Map();
+	/** @param {Element} place @param {unknown} of @param {() => import("./dom.js").Child} make */
+	function part(place, of, make) {
+		const key = JSON.stringify(of);
+		if (shown.get(place) === key) return;
+		shown.set(place, key);
+		redraw(place, make());
+	}
+
+	async function load() {
+		try {
+			const got = await api.request("GET", `runs/${encodeURIComponent(id)}`, { signal: page.signal });
+			run = got.data;
+			text = got.text;
+			draw();
+		} catch (error) {
+			if (page.signal.aborted) return;
+			put(trouble, errorNote(error));
+			if (!run) put(top, el("h1", null, "Run"));
+		}
+	}
+
+	function draw() {
+		const raw = parts(text), open = isOpen(run.status);
+		page.title(`${run.hook} ${shortId(id)}`);
+		part(top, [run.status, run.message == null], () => [el("h1", null, run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
+			copyButton(() => text, "Copy as JSON", { class: "" }), open ? act("Cancel", cancel, { class: "danger" }) : act("Run again", again, { icon: "again" })]);
+		drawWhy();
+		part(message, [run.message, run.messageCut], () => run.message == null
+			? panel("Message", el("div", { class: "body muted" }, "What the run was told is not kept any more, or never was (history)."))
+			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div", { class: "body" }, run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(() => run.message)));
+		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
+		part(out, run.deliveries ?? [], drawOut);
+		part(side, [run, Math.floor(now() / 60e3)], () => el("section", { class: "panel" }, el("h2", { class: "sr" }, "Facts"), el("div", { class: "body" }, drawFacts())));
+		part(told, [raw.get("metadata"), run.keptUntil], () => [drawMetadata(raw.get("metadata")),
+			run.keptUntil && el("p", { class: "muted small kept" }, "Message, metadata and schema are kept until ", time(run.keptUntil), ".")]);
+	}
+
+	/** A button that a person who may only look cannot press. @param {string} name @param {() => void} click @param {object} look */
+	const act = (name, click, look) => button(name, click, { ...look, disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null });
+
+	function sentence() {
+		const said = run.reason || run.errorMessage;
+		switch (run.status) {
+			case "queued": return run.waitingFor ? `Queued: ${run.waitingFor}` : "Queued: it waits for a worker, or for the run before it in the same chat";
+			case "running": return `Running for ${duration(Math.floor(took(run) ?? 0))}`;
+			case "completed": return `Completed in ${duration(took(run))}`;
+			case "cancelled": return run.cancelledBy ? `Cancelled by ${run.cancelledBy}` : said || "Cancelled";
+			default: return said ? capital(said) : capital(statusWord(run.status));
+		}
+	}
+
+	function drawWhy() {
+		const errors = run.validationErrors ?? [];
+		const steps = run.steps?.length ? run.steps : guess();
+		part(why, [sentence(), errors, steps], () => {
+			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p", { class: "muted small" }, "The caller was told: ", run.errorMessage);
+			return panel(sentence(), el("div", { class: "body stack" }, told, errors.length > 0 && el("ul", { class: "error-list" }, errors.map((/** @type {string} */ e) => el("li", null, e))), steps.length > 0 && waterfall(steps)));
+		});
+	}
+
+	/** The steps of a run that goes on are not kept yet: what is known of them. */
+	function guess() {
+		const end = run.startedAt ? Date.parse(run.startedAt) : now();
+		const steps = [{ phase: "queued", startedAt: run.acceptedAt, seconds: (end - Date.parse(run.acceptedAt)) / 1000 }];
+		if (run.startedAt) steps.push({ phase: "turn", startedAt: run.startedAt, seconds: took(run) ?? 0 });
+		return steps.map(step => ({ ...step, seconds: isOpen(run.status) ? Math.floor(step.seconds) : step.seconds }));
+	}
+
+	/** @param {any[]} steps */
+	function waterfall(steps) {
+		const from = Date.parse(steps[0].startedAt), ends = steps.map(step => (Date.parse(step.startedAt) - from) / 1000 + step.seconds);
+		const whole = Math.max(...ends, .001);
+		let repairs = 0, before = "";
+		const columns = [{ head: "Step" }, { head: el("span", { class: "ends" }, el("span", null, "0 s"), el("span", null, duration(whole))), class: "fall desk-only" }, { head: "Took", class: "right nowrap" }, { head: "Result", class: "muted" }];
+		return table({ caption: "Steps of the run", class: "tight", columns, rows: steps.map(step => {
+			const errors = step.errors ?? [], same = errors.length > 0 && before === errors.join("\n");
+			before = errors.join("\n");
+			const name = step.phase === "repair" ? `Repair ${++repairs}` : capital(step.phase);
+			const result = errors.length ? `${same ? "the same " : ""}${count(errors.length, "error")}` : step.bytes ? size(step.bytes) : "";
+			const wide = Math.max(4, 1000 * step.seconds / whole), at = Math.min(1000 - wide, 1000 * (Date.parse(step.startedAt) - from) / 1000 / whole);
+			return tr(columns, [[name, step.tier && [" ", tag(step.tier)]],
+				svg("svg", { viewBox: "0 0 1000 8", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: step.phase === "queued" ? "wait" : errors.length ? "bad" : null, x: Math.max(0, at).toFixed(1), width: wide.toFixed(1), height: 8 })),
+				duration(step.seconds),
+				errors.length && !same ? el("details", null, el("summary", null, result), el("ul", { class: "error-list" }, errors.map((/** @type {string} */ e) => el("li", null, e)))) : result]);
+		}) });
+	}
+
+	/** @param {string | undefined} schema */
+	function drawAnswer(schema) {
+		const said = run.reply ?? run.lastAnswer;
+		if (said == null && !schema) return null;
+		const body = el("div", { class: "body" });
+		let which = said == null ? "schema" : "text";
+		const pick = (/** @type {string} */ value) => {
+			which = value;
+			choose.press(value);
+			put(body, value === "text" ? said === "" ? el("p", { class: "muted" }, "The answer is empty.") : longText(said, { label: "Answer" }) : longText(indented(schema ?? ""), { label: "Schema" }));
+		};
+		const choose = segment("Show", [{ value: "text", text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
+		pick(which);
+		const title = said == null ? "Schema of the answer" : run.reply == null ? "Last answer" : "Answer";
+		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => which === "text" ? said : schema ?? "")]);
+	}
+
+	/** @param {string | undefined} metadata */
+	function drawMetadata(metadata) {
+		const pairs = [...parts(metadata)];
+		// Strings lose their quotes; everything else stays as it was sent.
+		return pairs.length > 0 && panel("Metadata", el("div", { class: "body" }, facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
+	}
+
+	const columns = [{ head: "Status", class: "a-status" }, { head: "To", class: "mono a-to" }, { head: "Attempts", class: "right nowrap a-time" }, { head: "Last", class: "a-why" }, { head: unseen("Act"), class: "right a-do" }];
+	function drawOut() {
+		const list = run.deliveries ?? [];
+		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map((/** @type {any} */ d) => tr(columns, [
+			badge(d.status), d.target, count(d.attempts, "attempt"), attempts(d),
+			d.status !== "delivered" && act(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small" }),
+		])) }));
+	}
+
+	/** @param {any} d */
+	function attempts(d) {
+		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [" next ", since(d.nextAttemptAt)];
+		if (!d.history?.length) return el("span", { class: "muted" }, last, next);
+		return el("details", null, el("summary", null, el("span", { class: "muted" }, last || count(d.history.length, "attempt"), next)), el("ul", { class: "folds small muted" }, d.history.map((/** @type {any} */ a) => el("li", null, time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
+	}
+
+	function drawFacts() {
+		const link = (/** @type {string} */ other) => other && el("a", { class: "mono", href: page.link(`runs/${other}`) }, other);
+		return facts([
+			["Chat", el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }) }, run.chatId)],
+			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span", { class: "muted" }, " · ", since(run.acceptedAt))]],
+			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
+			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Tier", run.tier], ["Checked by", run.validationTier], ["Memory", run.memoryPreset],
+			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["In the queue", run.queueTimeSeconds && `at most ${duration(run.queueTimeSeconds)}`],
+			["Repeat key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
+			["Again of", link(run.againOf)], ["Run again as", link(run.againAs)],
+		]);
+	}
+
+	function cancel() {
+		ask({ title: "Cancel 1 run?", text: ["The run of ", el("b", null, run.hook), " ends as cancelled. What the agent has done so far stays done."], yes: "Cancel the run", no: "Leave it", danger: true, act: () => api.post(`runs/${id}/cancel`) }).then(done => { if (done) load(); });
+	}
+
+	function again() {
+		const deliver = checkbox("Send the answer out as well, to callbacks and channels");
+		const chat = el("input", { type: "text", placeholder: run.chatId, spellcheck: "false", autocomplete: "off" });
+		ask({
+			title: "Run this again?", text: "A new run is told the same message.", body: [deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
+			act: async () => {
+				const made = await api.post(`runs/${id}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null });
+				page.go(`runs/${made.runId}`);
+			},
+		});
+	}
+
+	/** @param {any} d */
+	async function send(d) {
+		try {
+			await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);
+			put(trouble, note("ok", `It is sent again to ${d.target}.`));
+			await load();
+		} catch (error) {
+			put(trouble, errorNote(error, "Not sent again"));
+		}
+	}
+
+	let soon = 0;
+	const later = () => {
+		clearTimeout(soon);
+		soon = setTimeout(load, 200);
+	};
+	page.on("runs", event => {
+		const news = event.runs.find((/** @type {any} */ r) => r.runId === id);
+		if (news && run && news.status !== run.status) page.say(`${run.hook}: ${statusWord(news.status)}`);
+		if (news || (event.skipped && run && isOpen(run.status))) later();
+	});
+	page.on("deliveries", event => {
+		if (event.skipped || event.deliveries.some((/** @type {any} */ d) => d.runId === id)) later();
+	});
+	page.on("reset", later);
+	const ticking = setInterval(() => { if (run && isOpen(run.status) && !page.live.paused) drawWhy(); }, 1000);
+	await load();
+	return () => {
+		clearInterval(ticking);
+		clearTimeout(soon);
+	};
+}
