@@ -5,10 +5,6 @@ import { ago, clock, otherClock, statusIcon, statusWord } from "./words.js";
 const SVG = "http://www.w3.org/2000/svg";
 const icons = new URL("icons.svg", import.meta.url).href;
 
-/** @typedef {Node | string | number | false | null | undefined} Item */
-/** @typedef {Item | any[]} Child lists may hold lists */
-/** @typedef {Record<string, any>} Attributes names as in HTML; functions are listeners ("click"); true, false and null switch an attribute */
-
 /** @param {Element} node @param {Attributes} attributes */
 function dress(node, attributes) {
 	for (const [name, value] of Object.entries(attributes)) {
@@ -20,7 +16,7 @@ function dress(node, attributes) {
 }
 
 /** @param {Child[]} children @returns {(Node | string)[]} */
-const nodes = children => children.flat(9).filter(child => child !== false && child != null).map(child => typeof child === "number" ? String(child) : /** @type {Node | string} */ (child));
+const nodes = children => children.flat(9).filter(child => child != null && typeof child !== "boolean").map(child => typeof child === "number" ? String(child) : child);
 
 /**
  * Makes an element: el("a", {href, class: "name", click: fn}, "text", node, [more]).
@@ -54,12 +50,12 @@ export function put(parent, ...children) {
 
 /** As put, for what is drawn anew while somebody uses it: the focus stays where it was. @param {Element} parent @param {...Child} children */
 export function redraw(parent, ...children) {
-	const reachable = () => /** @type {HTMLElement[]} */ ([...parent.querySelectorAll("a, button, input, select, [tabindex]")]);
-	const active = document.activeElement, old = reachable(), at = old.findIndex(node => node === active);
+	const reachable = () => /** @type {HTMLElement[]} */ ([...parent.querySelectorAll("a, button, input, select, summary, [tabindex]")]);
+	const active = document.activeElement, at = reachable().findIndex(node => node === active);
 	put(parent, ...children);
 	if (at < 0) return;
 	const fresh = reachable(), href = active?.getAttribute("href");
-	(fresh.find(node => href && node.getAttribute("href") === href) ?? fresh[Math.min(at, fresh.length - 1)])?.focus({ preventScroll: true });
+	(fresh.find(node => href && node.getAttribute("href") === href) ?? fresh[at])?.focus({ preventScroll: true });
 }
 
 /** @param {string} name a symbol of icons.svg @param {string} [label] for an icon that stands alone */
@@ -68,15 +64,11 @@ export const icon = (name, label) => svg("svg", label ? { class: "icon", role: "
 /** A status as a shape, a word and a colour. @param {string} status @param {string} [text] instead of the usual word */
 export const badge = (status, text) => el("span", { class: `status ${status}` }, icon(statusIcon(status)), text ?? statusWord(status));
 
-/** @param {Child} text */
-export const tag = text => el("span", { class: "tag" }, text);
-/** @param {Child} text */
-export const mono = text => el("span", { class: "mono" }, text);
-/** @param {...Child} text */
-export const muted = (...text) => el("span", { class: "muted small" }, text);
-/** Text for screen readers only. @param {Child} text */
-export const unseen = text => el("span", { class: "sr" }, text);
-export const spring = () => el("span", { class: "spring" });
+/** @param {string} name @returns {(...text: Child[]) => HTMLElement} */
+const span = name => (...text) => el("span", { class: name }, text);
+export const tag = span("tag"), mono = span("mono"), muted = span("muted small"), spring = span("spring");
+/** For screen readers only. */
+export const unseen = span("sr");
 
 /**
  * @param {Child} text @param {(event: MouseEvent) => unknown} click
@@ -150,11 +142,7 @@ export function note(kind, text, more) {
 export const errorNote = (error, doing) => note("bad", doing ? el("b", null, doing, ": ") : null, messageOf(error));
 
 /**
- * @typedef {object} Column
- * @property {Child} head @property {string} [class] for the head and every cell
- */
-/**
- * A real table. Rows are made by the caller with tr().
+ * A table. Rows are made by the caller with tr().
  * @param {{caption: string, columns: Column[], class?: string, rows: Child[]}} what the caption is for screen readers
  */
 export function table({ caption, columns, class: name = "", rows }) {
@@ -260,7 +248,7 @@ export function save(blob, name) {
 
 /**
  * A button that saves a list as a file.
- * @param {import("./api.js").Api} api @param {string} of @param {() => import("./api.js").Params} params @param {Attributes} [attributes]
+ * @param {Api} api @param {string} of @param {() => Params} params @param {Attributes} [attributes]
  */
 export const exportButton = (api, of, params, attributes) => button("Export", () => {
 	const kind = choice("Format", [["application/x-ndjson", "JSON lines"], ["text/csv", "CSV"]], "application/x-ndjson", () => {});

@@ -2,50 +2,18 @@
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
 import { ask, button, checkbox, dialog, el, empty, errorNote, icon, put, segment, tick } from "./dom.js";
-import { number, setClock, useUTC, usesUTC } from "./words.js";
+import { capital, number, setClock, useUTC, usesUTC } from "./words.js";
 
-/**
- * What a page module's show(page) is given. show may return a function that is called when the page is left.
- * @typedef {object} Page
- * @property {HTMLElement} main where the page puts itself; empty at first
- * @property {string[]} path the parts after the page's name: ["019a…"] for #/runs/019a…
- * @property {URLSearchParams} params of the fragment, without the instance
- * @property {import("./api.js").Api} api
- * @property {Live} live
- * @property {any} me
- * @property {boolean} readOnly
- * @property {string} readOnlyWhy the reason, for controls that are switched off
- * @property {() => Promise<any>} about fetched once an instance
- * @property {AbortSignal} signal aborted when the page is left
- * @property {(text: string) => void} title of the window
- * @property {(path: string, params?: Record<string, string | null | undefined>) => string} link a fragment for an href, with the instance
- * @property {(path: string, params?: Record<string, string | null | undefined>) => void} go
- * @property {(change: Record<string, string | null | undefined>, how?: {push?: boolean}) => void} setParams changes the address without showing the page anew
- * @property {(dirty: () => boolean) => void} guard asks before the page is left while dirty() says so
- * @property {(text: string) => void} say to screen readers, at most every 10 s
- * @property {(name: import("./api.js").Topic | "reset" | "state", listener: (data: any) => void) => void} on an event of the stream, until the page is left
- */
-
-/** @type {Record<string, [title: string, load: () => Promise<{show: (page: Page) => unknown}>]>} */
+/** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
 const pages = {
-	overview: ["Overview", () => import("./overview.js")],
-	runs: ["Runs", () => import("./runs.js")],
-	run: ["Run", () => import("./run.js")],
-	sessions: ["Sessions", () => import("./sessions.js")],
-	deliveries: ["Deliveries", () => import("./deliveries.js")],
-	settings: ["Webhooks", () => import("./settings.js")],
-	hook: ["Hook", () => import("./hook.js")],
-	changes: ["Changes", () => import("./changes.js")],
+	overview: () => import("./overview.js"), runs: () => import("./runs.js"), run: () => import("./run.js"), sessions: () => import("./sessions.js"),
+	deliveries: () => import("./deliveries.js"), settings: () => import("./settings.js"), hook: () => import("./hook.js"), changes: () => import("./changes.js"),
 };
 
 const root = document.documentElement;
-/** @template {Element} E @param {string} selector @param {new () => E} kind @returns {E} */
-const find = (selector, kind) => {
-	const node = document.querySelector(selector);
-	if (!(node instanceof kind)) throw new Error(`the page has no ${selector}`);
-	return node;
-};
-const main = find("#main", HTMLElement), said = find("#said", HTMLElement), state = find(".state", HTMLElement), instances = find(".instance", HTMLSelectElement);
+/** @param {string} selector @param {ParentNode} [where] */
+const find = (selector, where = document) => /** @type {HTMLElement} */ (where.querySelector(selector));
+const main = find("#main"), said = find("#said"), state = find(".state"), instances = /** @type {HTMLSelectElement} */ (find(".instance"));
 
 // What the person chose is kept in the browser, where that is allowed.
 const prefs = {
@@ -160,7 +128,7 @@ async function show() {
 		put(room, empty("There is no such page.", el("a", { href: link("overview") }, "Overview")));
 		return;
 	}
-	title(known[0]);
+	title(name === "settings" ? "Webhooks" : capital(name));
 	/** @type {Page} */
 	const page = {
 		main: room, path: parts, params, api, live, me, readOnly: Boolean(me.readOnly), readOnlyWhy: "You may look here, and not change anything.", signal: own.signal, title, link,
@@ -177,7 +145,7 @@ async function show() {
 		on: (event, listener) => own.signal.addEventListener("abort", live.on(event, listener)),
 	};
 	try {
-		const module = await known[1]();
+		const module = await known();
 		if (own.signal.aborted) return;
 		const after = await module.show(page);
 		if (own.signal.aborted) {
@@ -208,7 +176,7 @@ function say(text) {
 	}, Math.max(0, spoken + 10e3 - Date.now()));
 }
 
-/** @type {Record<import("./api.js").LiveState, [word: string, dot: string]>} */
+/** @type {Record<LiveState, [word: string, dot: string]>} */
 const states = { live: ["Live", "ok"], connecting: ["Connecting…", "wait"], paused: ["Paused", "late"], hidden: ["Resting", "wait"], lost: ["Not live", "bad"] };
 
 function drawState() {
@@ -231,13 +199,8 @@ function flipTheme() {
 	wear(dark ? "light" : "dark");
 }
 
-/** @param {string | false} kind @param {number} n @param {string} word */
-function counter(kind, n, word) {
-	const node = document.querySelector(`[data-count=${kind}]`);
-	if (!node) return;
-	node.textContent = n ? `${number(n)} ${word}` : "";
-	node.classList.toggle("bad", kind === "dead" && n > 0);
-}
+/** Beside the name of a page. @param {"open" | "dead"} kind @param {number} n */
+const counter = (kind, n) => { find(`[data-count=${kind}]`).textContent = n ? `${number(n)} ${kind}` : ""; };
 
 function help() {
 	if (document.querySelector("dialog[open]")) return;
@@ -263,14 +226,10 @@ function help() {
 // Rows of any page: tables and lists mark them with data-row, and their link with data-open.
 /** @param {number} step */
 function move(step) {
-	const rows = [...main.querySelectorAll("[data-row]")];
-	if (!rows.length) return;
-	const at = rows.findIndex(row => row.contains(document.activeElement));
-	const last = rows.findIndex(row => row.classList.contains("here"));
-	const from = at >= 0 ? at : last;
-	const row = rows[from < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, from + step))];
-	const open = row.querySelector("[data-open]");
-	if (open instanceof HTMLElement) open.focus();
+	const rows = [...main.querySelectorAll("[data-row]")], at = rows.findIndex(row => row.classList.contains("here"));
+	const row = rows[at < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, at + step))];
+	if (!row) return;
+	find("[data-open]", row)?.focus();
 	row.scrollIntoView({ block: "nearest" });
 }
 main.addEventListener("focusin", event => {
@@ -299,15 +258,15 @@ addEventListener("keydown", event => {
 	else if (event.key === "g") afterG = Date.now();
 	else if (event.key === "j") move(1);
 	else if (event.key === "k") move(-1);
-	else if (event.key === "x") /** @type {HTMLElement | null} */ (main.querySelector("[data-row].here input[type=checkbox]"))?.click();
-	else if (event.key === "/") /** @type {HTMLElement | null} */ (main.querySelector("input[type=search]"))?.focus();
+	else if (event.key === "x") find("[data-row].here input[type=checkbox]", main)?.click();
+	else if (event.key === "/") find("input[type=search]", main)?.focus();
 	else if (event.key === ".") setPaused(!live.paused);
 	else if (event.key === "?") help();
 	else return;
 	event.preventDefault();
 });
 
-document.querySelector("[data-skip]")?.addEventListener("click", event => {
+find("[data-skip]").addEventListener("click", event => {
 	event.preventDefault();
 	main.focus();
 });
@@ -331,8 +290,8 @@ addEventListener("beforeunload", event => { if (dirty()) event.preventDefault();
 live.on("state", () => drawState());
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {
-	counter("open", (now.running ?? 0) + (now.queued ?? 0), "open");
-	counter("dead", now.dead ?? 0, "dead");
+	counter("open", now.running + now.queued);
+	counter("dead", now.dead);
 });
 setInterval(() => { if (!document.hidden) tick(main); }, 1000);
 

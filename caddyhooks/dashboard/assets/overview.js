@@ -3,12 +3,11 @@ import { badge, codeLine, el, empty, errorNote, head, icon, muted, panel, put, r
 import { plotPanel, spark } from "./plot.js";
 import { clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
 
-/** @typedef {import("./plot.js").Series} Series */
 const ranges = /** @type {const} */ ({ "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] });
 /** @typedef {keyof typeof ranges} Range */
 const troubled = "failed,timed_out,expired";
 
-/** @param {import("./main.js").Page} page */
+/** @param {Page} page */
 export async function show(page) {
 	let range = /** @type {Range} */ (page.params.get("range") ?? "1h");
 	if (!ranges[range]) range = "1h";
@@ -18,7 +17,7 @@ export async function show(page) {
 
 	/** @type {Record<string, ReturnType<typeof plotPanel>>} */
 	let drawn = {};
-	/** @type {any} */
+	/** @type {Overview} */
 	let data;
 	let fetching = false, again = false;
 
@@ -80,7 +79,7 @@ export async function show(page) {
 
 	function drawNeeds() {
 		const list = data.needs;
-		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul", { class: "todo" }, list.map((/** @type {any} */ need) => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
+		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul", { class: "todo" }, list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
 			el("div", null, el("b", null, need.text), need.detail && el("div", { class: "muted small" }, need.detail)), need.link && el("a", { class: "button small", href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}
 
@@ -93,7 +92,7 @@ export async function show(page) {
 	function drawPlots() {
 		const step = data.stepSeconds === 60 ? "a minute" : `in ${duration(data.stepSeconds)}`;
 		/** @param {string} name @param {string} text @param {string} look @returns {Series} */
-		const series = (name, text, look) => ({ text, class: look, points: data.series.find((/** @type {any} */ s) => s.name === name)?.points ?? [] });
+		const series = (name, text, look) => ({ text, class: look, points: data.series.find(s => s.name === name)?.points ?? [] });
 		const outcomes = [["completed", "c1"], ["cancelled", "wait"], ["expired", "c3"], ["timed_out", "late"], ["failed", "bad"]].map(([status, look]) => series(`ended.${status}`, statusWord(status), look))
 			.filter((s, i) => i === 0 || s.text === "failed" || total(s) > 0);
 		const answers = [series("requests.2xx", "2xx", "c1"), series("requests.4xx", "4xx", "c2"), series("requests.5xx", "5xx", "bad")];
@@ -106,7 +105,7 @@ export async function show(page) {
 		paint("Requests", `Requests, ${step}`, { kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${ranges[range][1]}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` });
 	}
 
-	/** @param {string} key @param {string} title @param {import("./plot.js").Drawing} drawing */
+	/** @param {string} key @param {string} title @param {Drawing} drawing */
 	function paint(key, title, drawing) {
 		if (!drawing.series[0].points.length) return;
 		const old = drawn[key + title];
@@ -119,10 +118,10 @@ export async function show(page) {
 		drawn[key + title] = made;
 	}
 
-	const columns = [{ head: "Hook" }, { head: "Accepted", class: "right" }, { head: "Failed", class: "right" }, { head: "Share", class: "right desk-only" }, { head: "Median", class: "right desk-only" }, { head: "95 %", class: "right desk-only" }, { head: "", class: "desk-only" }, { head: "Last run", class: "right muted nowrap desk-only" }];
+	const columns = [{ head: "Hook" }, { head: "Accepted", class: "right" }, { head: "Failed", class: "right" }, { head: "Share", class: "right wide-only" }, { head: "Median", class: "right wide-only" }, { head: "95 %", class: "right wide-only" }, { head: "", class: "desk-only" }, { head: "Last run", class: "right muted nowrap desk-only" }];
 	function drawHooks() {
 		columns[6].head = ranges[range][1];
-		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map((/** @type {any} */ hook) => tr(columns, [
+		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map(hook => tr(columns, [
 			[el("a", { class: "name", "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", tag(hook.action)],
 			number(hook.accepted),
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",

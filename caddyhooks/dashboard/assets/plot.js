@@ -3,17 +3,6 @@
 import { button, el, panel, put, redraw, svg, table, tr, time } from "./dom.js";
 import { clock } from "./words.js";
 
-/** @typedef {[at: number, value: number | null]} Point seconds since 1970, and a value where there is one */
-/** @typedef {{text: string, class: string, points: Point[], area?: boolean}} Series */
-/**
- * @typedef {object} Drawing
- * @property {Series[]} series over the same times
- * @property {"bars" | "lines"} kind
- * @property {string} sentence what the plot shows, for those who do not see it
- * @property {(value: number) => string} format
- * @property {boolean} [whole] there are only whole numbers
- */
-
 const left = 42, right = 6, top = 8, bottom = 20, height = 150;
 
 /** The end of the axis: a number whose half is easy to read as well. @param {number} peak @param {boolean} whole */

@@ -3,10 +3,10 @@ import { ask, badge, button, checkbox, copyButton, el, errorNote, facts, field, 
 import { indented, parts } from "./rawjson.js";
 import { bytesOf, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
 
-/** @param {import("./main.js").Page} page */
+/** @param {Page} page */
 export async function show(page) {
 	const id = page.path[0], { api } = page;
-	/** The run, and the text it came in. @type {any} */
+	/** The run, and the text it came in. @type {RunDetails} */
 	let run;
 	let text = "";
 	const crumbs = el("div", { class: "crumbs" }, el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
@@ -15,7 +15,7 @@ export async function show(page) {
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
 	const shown = new Map();
-	/** @param {Element} place @param {unknown} of @param {() => import("./dom.js").Child} make */
+	/** @param {Element} place @param {unknown} of @param {() => Child} make */
 	function part(place, of, make) {
 		const key = JSON.stringify(of);
 		if (shown.get(place) === key) return;
@@ -44,7 +44,7 @@ export async function show(page) {
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
 			? panel("Message", el("div", { class: "body muted" }, "What the run was told is not kept any more, or never was (history)."))
-			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div", { class: "body" }, run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(() => run.message)));
+			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div", { class: "body" }, run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(run.message)));
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
 		part(out, run.deliveries ?? [], drawOut);
 		part(side, [run, Math.floor(now() / 60e3)], () => el("section", { class: "panel" }, el("h2", { class: "sr" }, "Facts"), el("div", { class: "body" }, drawFacts())));
@@ -71,7 +71,7 @@ export async function show(page) {
 		const steps = run.steps?.length ? run.steps : guess();
 		part(why, [sentence(), errors, steps], () => {
 			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p", { class: "muted small" }, "The caller was told: ", run.errorMessage);
-			return panel(sentence(), el("div", { class: "body stack" }, told, errors.length > 0 && el("ul", { class: "error-list" }, errors.map((/** @type {string} */ e) => el("li", null, e))), steps.length > 0 && waterfall(steps)));
+			return panel(sentence(), el("div", { class: "body stack" }, told, errors.length > 0 && el("ul", { class: "error-list" }, errors.map(e => el("li", null, e))), steps.length > 0 && waterfall(steps)));
 		});
 	}
 
@@ -83,7 +83,7 @@ export async function show(page) {
 		return steps.map(step => ({ ...step, seconds: isOpen(run.status) ? Math.floor(step.seconds) : step.seconds }));
 	}
 
-	/** @param {any[]} steps */
+	/** @param {Step[]} steps */
 	function waterfall(steps) {
 		const from = Date.parse(steps[0].startedAt), ends = steps.map(step => (Date.parse(step.startedAt) - from) / 1000 + step.seconds);
 		const whole = Math.max(...ends, .001);
@@ -98,7 +98,7 @@ export async function show(page) {
 			return tr(columns, [[name, step.tier && [" ", tag(step.tier)]],
 				svg("svg", { viewBox: "0 0 1000 8", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: step.phase === "queued" ? "wait" : errors.length ? "bad" : null, x: Math.max(0, at).toFixed(1), width: wide.toFixed(1), height: 8 })),
 				duration(step.seconds),
-				errors.length && !same ? el("details", null, el("summary", null, result), el("ul", { class: "error-list" }, errors.map((/** @type {string} */ e) => el("li", null, e)))) : result]);
+				errors.length && !same ? el("details", null, el("summary", null, result), el("ul", { class: "error-list" }, errors.map(e => el("li", null, e)))) : result]);
 		}) });
 	}
 
@@ -106,17 +106,18 @@ export async function show(page) {
 	function drawAnswer(schema) {
 		const said = run.reply ?? run.lastAnswer;
 		if (said == null && !schema) return null;
+		const texts = { text: said ?? "", schema: schema ?? "" };
 		const body = el("div", { class: "body" });
-		let which = said == null ? "schema" : "text";
-		const pick = (/** @type {string} */ value) => {
+		let which = /** @type {keyof texts} */ (said == null ? "schema" : "text");
+		const pick = (/** @type {keyof texts} */ value) => {
 			which = value;
 			choose.press(value);
-			put(body, value === "text" ? said === "" ? el("p", { class: "muted" }, "The answer is empty.") : longText(said, { label: "Answer" }) : longText(indented(schema ?? ""), { label: "Schema" }));
+			put(body, value === "schema" ? longText(indented(texts.schema), { label: "Schema" }) : texts.text ? longText(texts.text, { label: "Answer" }) : el("p", { class: "muted" }, "The answer is empty."));
 		};
-		const choose = segment("Show", [{ value: "text", text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
+		const choose = segment("Show", [{ value: /** @type {keyof texts} */ ("text"), text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
 		pick(which);
 		const title = said == null ? "Schema of the answer" : run.reply == null ? "Last answer" : "Answer";
-		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => which === "text" ? said : schema ?? "")]);
+		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => texts[which])]);
 	}
 
 	/** @param {string | undefined} metadata */
@@ -129,21 +130,21 @@ export async function show(page) {
 	const columns = [{ head: "Status", class: "a-status" }, { head: "To", class: "mono a-to" }, { head: "Attempts", class: "right nowrap a-time" }, { head: "Last", class: "a-why" }, { head: unseen("Act"), class: "right a-do" }];
 	function drawOut() {
 		const list = run.deliveries ?? [];
-		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map((/** @type {any} */ d) => tr(columns, [
+		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
 			badge(d.status), d.target, count(d.attempts, "attempt"), attempts(d),
 			d.status !== "delivered" && act(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small" }),
 		])) }));
 	}
 
-	/** @param {any} d */
+	/** @param {Delivery} d */
 	function attempts(d) {
 		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [" next ", since(d.nextAttemptAt)];
 		if (!d.history?.length) return el("span", { class: "muted" }, last, next);
-		return el("details", null, el("summary", null, el("span", { class: "muted" }, last || count(d.history.length, "attempt"), next)), el("ul", { class: "folds small muted" }, d.history.map((/** @type {any} */ a) => el("li", null, time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
+		return el("details", null, el("summary", null, el("span", { class: "muted" }, last || count(d.history.length, "attempt"), next)), el("ul", { class: "folds small muted" }, d.history.map(a => el("li", null, time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
 	}
 
 	function drawFacts() {
-		const link = (/** @type {string} */ other) => other && el("a", { class: "mono", href: page.link(`runs/${other}`) }, other);
+		const link = (/** @type {string | undefined} */ other) => other && el("a", { class: "mono", href: page.link(`runs/${other}`) }, other);
 		return facts([
 			["Chat", el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }) }, run.chatId)],
 			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span", { class: "muted" }, " · ", since(run.acceptedAt))]],
@@ -171,7 +172,7 @@ export async function show(page) {
 		});
 	}
 
-	/** @param {any} d */
+	/** @param {Delivery} d */
 	async function send(d) {
 		try {
 			await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);

@@ -2,8 +2,6 @@
 import { badge, button, checkbox, choice, copyButton, el, empty, errorNote, exportButton, ask, head, icon, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
 
-/** @typedef {import("./api.js").Run} Run */
-/** @typedef {import("./main.js").Page} Page */
 const pageSize = 50;
 const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
 const statuses = ["queued", "running", "completed", "failed", "timed_out", "cancelled", "expired"];
@@ -23,7 +21,7 @@ function hookChoice(page, pick) {
 	const slot = el("span");
 	const draw = (/** @type {string[]} */ names) => redraw(slot, choice("Hook", [["", "All hooks"], ...names.map(name => /** @type {[string, string]} */ ([name, name]))], page.params.get("hook") ?? current, pick));
 	draw([]);
-	page.api.get("settings", {}, page.signal).then(settings => draw(["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)])).catch(() => {}); // then the choice has what the address says
+	page.api.get("settings", {}, page.signal).then((/** @type {any} */ settings) => draw(["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)])).catch(() => {}); // then the choice has what the address says
 	return slot;
 }
 
@@ -44,7 +42,7 @@ async function showRuns(page) {
 	/** Of the list that is being fetched; a new filter begins another. @type {AbortController | undefined} */
 	let fetching;
 
-	const columns = [...page.readOnly ? [] : [{ head: unseen("Selected"), class: "pick drop" }], { head: "Status", class: "a-status" }, { head: "Hook", class: "nowrap a-name" }, { head: "Message", class: "clip a-text" }, { head: "Chat", class: "clip2 drop" }, { head: "Sent out", class: "nowrap a-out" }, { head: "Took", class: "right nowrap a-took" }, { head: "Accepted", class: "right nowrap muted a-time" }];
+	const columns = [...page.readOnly ? [] : [{ head: unseen("Selected"), class: "pick drop" }], { head: "Status", class: "a-status" }, { head: "Hook", class: "nowrap a-name" }, { head: "Message", class: "clip a-text" }, { head: "Chat", class: "clip2 wide-only" }, { head: "Sent out", class: "nowrap a-out" }, { head: "Took", class: "right nowrap a-took" }, { head: "Accepted", class: "right nowrap muted a-time" }];
 	const rows = table({ caption: "Runs, the newest first", class: "cards run-cards", columns, rows: [] });
 	const trouble = el("div"), bar = el("div"), foot = el("div", { class: "foot" }), nothing = el("div");
 	const status = segment("Status", [{ value: "", text: "All" }, ...statuses.map(value => ({ value, text: [capital(statusWord(value)), " ", el("span", { class: "n", "data-n": value })] }))], get("status"), value => filter({ status: value }));
@@ -78,7 +76,7 @@ async function showRuns(page) {
 		return [
 			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
 			badge(run.status),
-			[el("a", { class: "name", "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span", { class: "desk-only" }, tag(run.name))], run.test && [" ", tag("test")]],
+			[el("a", { class: "name", "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span", { class: "wide-only" }, tag(run.name))], run.test && [" ", tag("test")]],
 			run.preview ?? el("span", { class: "muted" }, run.reason ?? run.errorMessage ?? ""),
 			el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
 			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
@@ -177,7 +175,7 @@ async function showRuns(page) {
 			do {
 				const answer = await api.get("runs", { ...filters(), limit: pageSize, cursor }, signal);
 				const known = new Set(list.map(run => run.runId));
-				const fresh = answer.runs.filter((/** @type {Run} */ run) => !known.has(run.runId));
+				const fresh = answer.runs.filter(run => !known.has(run.runId));
 				list.push(...fresh);
 				rows.body.append(...fresh.map(draw));
 				cursor = answer.cursor ?? "";
@@ -201,7 +199,7 @@ async function showRuns(page) {
 		try {
 			const answer = await api.get("runs", { ...filters(), limit: pageSize }, page.signal);
 			const known = new Set(list.map(run => run.runId));
-			if (list.length && !answer.runs.some((/** @type {Run} */ run) => known.has(run.runId))) {
+			if (list.length && !answer.runs.some(run => known.has(run.runId))) {
 				if (!held()) return load();
 				missed = true;
 			} else for (const run of answer.runs.reverse()) take(run);
@@ -336,23 +334,24 @@ async function showRefused(page) {
 	/** Those that are unfolded. */
 	const open = new Set();
 
-	/** @param {any} r */
-	const fold = r => {
-		const key = [r.hook, r.status, r.reason, r.firstAt].join(" ");
-		const more = [r.clients?.length > 1 && r.clients.map((/** @type {any} */ c) => [mono(c.client), `${number(c.count)} times, last `, since(c.lastAt)]), r.asked?.length > 0 && r.asked.map((/** @type {string} */ name) => ["asked for ", mono(name)])].flat().filter(Boolean);
+	/** Who was refused, and what they asked for. @param {Refused} r */
+	function from(r) {
+		const key = [r.hook, r.status, r.reason, r.firstAt].join(" "), clients = r.clients ?? [];
+		const more = [...clients.length > 1 ? clients.map(c => [mono(c.client), ` ${count(c.count, "time")}, last `, since(c.lastAt)]) : [], ...(r.asked ?? []).map(name => ["asked for ", mono(name)])];
 		if (!more.length) return mono(r.client);
-		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", null, mono(r.client), r.clients?.length > 1 && ` and ${r.clients.length - 1} more`), el("ul", { class: "folds small muted" }, more.map(line => el("li", null, line.map((/** @type {any} */ part) => [part, " "])))));
+		/** @type {HTMLDetailsElement} */
+		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", null, mono(r.client), clients.length > 1 && ` and ${clients.length - 1} more`), el("ul", { class: "folds small muted" }, more.map(line => el("li", null, line))));
 		return node;
-	};
+	}
 
 	async function load() {
 		try {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
 			put(trouble);
-			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map((/** @type {any} */ r) => tr(columns, [
+			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
 				[since(r.lastAt), r.count > 1 && el("span", { class: "desk-only small" }, " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				r.hook ? el("a", { class: "name", href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook) : muted("no such hook"),
-				[r.message, r.error && el("div", { class: "muted small" }, r.error), r.chat && el("div", { class: "muted small" }, "chat ", mono(r.chat))], fold(r), r.size ? size(r.size) : "–",
+				[r.message, r.error && el("div", { class: "muted small" }, r.error), r.chat && el("div", { class: "muted small" }, "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
 		} catch (error) {
 			if (!page.signal.aborted) put(trouble, errorNote(error));

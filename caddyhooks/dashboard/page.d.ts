@@ -1,0 +1,185 @@
+// Types that the modules of the page share. They are checked by tsc and not served.
+
+type Item = Node | string | number | boolean | null | undefined;
+/** What an element may hold: text, elements, and lists of them. False and null are nothing. */
+type Child = Item | any[];
+/** As in HTML. Functions are listeners ({click: f}); false and null leave an attribute out. */
+type Attributes = Record<string, any>;
+interface Column {
+	head: Child;
+	/** Of the head and of every cell. */
+	class?: string;
+}
+
+/** Seconds since 1970, and a value where there is one. */
+type Point = [at: number, value: number | null];
+interface Series {
+	text: string;
+	class: string;
+	points: Point[];
+	area?: boolean;
+}
+interface Drawing {
+	kind: "bars" | "lines";
+	/** Over the same times. */
+	series: Series[];
+	/** What the plot shows, for those who do not see it. */
+	sentence: string;
+	format: (value: number) => string;
+	/** There are only whole numbers. */
+	whole?: boolean;
+}
+
+/** Empty ones are left out. */
+type Params = Record<string, string | number | boolean | string[] | null | undefined>;
+interface Options {
+	params?: Params;
+	/** Sent as JSON; a string is sent as it is. */
+	body?: unknown;
+	headers?: Record<string, string>;
+	signal?: AbortSignal;
+}
+interface Answer {
+	data: any;
+	/** The body as it came, in which large numbers are whole. */
+	text: string;
+	etag: string;
+	status: number;
+}
+interface Api {
+	instance: string;
+	request(method: string, path: string, options?: Options): Promise<Answer>;
+	get(path: "overview", params: Params, signal: AbortSignal): Promise<Overview>;
+	get(path: "runs", params: Params, signal: AbortSignal): Promise<{ runs: Run[]; cursor?: string; searchedTo?: string }>;
+	get(path: "refused", params: Params, signal: AbortSignal): Promise<{ refused: Refused[] }>;
+	get(path: string, params?: Params, signal?: AbortSignal): Promise<any>;
+	post(path: string, body?: unknown, params?: Params): Promise<any>;
+	/** Fetches a file: a link cannot send the header that the server asks for. */
+	file(path: string, params: Params, accept: string): Promise<Blob>;
+	stream(params: Params, signal: AbortSignal, lastId: string): Promise<Response>;
+}
+
+type Topic = "runs" | "deliveries" | "overview" | "settings";
+type LiveState = "live" | "connecting" | "paused" | "hidden" | "lost";
+
+/** What a page module's show(page) is given. show may return a function that is called when the page is left. */
+interface Page {
+	/** Where the page puts itself; empty at first. */
+	main: HTMLElement;
+	/** The parts after the page's name: ["019a…"] of #/runs/019a…. */
+	path: string[];
+	/** Of the fragment, without the instance. */
+	params: URLSearchParams;
+	api: Api;
+	live: import("./assets/api.js").Live;
+	me: any;
+	readOnly: boolean;
+	/** The reason, for controls that are switched off. */
+	readOnlyWhy: string;
+	/** Fetched once an instance. */
+	about(): Promise<any>;
+	/** Aborted when the page is left. */
+	signal: AbortSignal;
+	/** Of the window. */
+	title(text: string): void;
+	/** A fragment for an href, with the instance. */
+	link(path: string, params?: Record<string, string | null | undefined>): string;
+	go(path: string, params?: Record<string, string | null | undefined>): void;
+	/** Changes the address without showing the page anew. */
+	setParams(change: Record<string, string | null | undefined>, how?: { push?: boolean }): void;
+	/** Asks before the page is left while dirty() says so. */
+	guard(dirty: () => boolean): void;
+	/** To screen readers, at most every 10 s. */
+	say(text: string): void;
+	/** An event of the stream, until the page is left. On "reset" what was missed is not known: fetch again. */
+	on(name: Topic | "reset" | "state", listener: (data: any) => void): void;
+}
+
+/** A run as lists show it. */
+interface Run {
+	status: string;
+	runId: string;
+	chatId: string;
+	hook: string;
+	action: string;
+	name?: string;
+	acceptedAt: string;
+	startedAt?: string;
+	finishedAt?: string;
+	attempts: number;
+	waitingFor?: string;
+	/** What the caller was told. */
+	errorMessage?: string;
+	/** What operators are told. */
+	reason?: string;
+	cancelledBy?: string;
+	repairAttempts?: number;
+	client?: string;
+	againOf?: string;
+	preview?: string;
+	tier?: string;
+	test?: boolean;
+	sync?: boolean;
+	sentOut?: { delivered: number; pending: number; dead: number };
+}
+interface Step {
+	phase: string;
+	startedAt: string;
+	seconds: number;
+	tier?: string;
+	bytes?: number;
+	errors?: string[];
+}
+interface Delivery {
+	id: string;
+	kind: string;
+	target: string;
+	status: string;
+	attempts: number;
+	lastError?: string;
+	lastStatus?: number;
+	nextAttemptAt?: string;
+	runId: string;
+	history?: { at: string; seconds: number; status?: number; error?: string }[];
+}
+interface RunDetails extends Run {
+	reply?: string;
+	message?: string;
+	messageCut?: boolean;
+	keyHeader?: string;
+	lastAnswer?: string;
+	validationErrors?: string[];
+	againAs?: string;
+	steps?: Step[];
+	keptUntil?: string;
+	validationTier?: string;
+	memoryPreset?: string;
+	timeoutSeconds?: number;
+	queueTimeSeconds?: number;
+	traceParent?: string;
+	runner?: string;
+	deliveries?: Delivery[];
+}
+interface Overview {
+	stepSeconds: number;
+	now: string;
+	figures: Record<string, number>;
+	needs: { text: string; detail?: string; link?: string; severity: string }[];
+	series: { name: string; points: Point[] }[];
+	hooks: { name: string; action: string; accepted: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt: string; points: Point[] }[];
+}
+interface Refused {
+	hook: string;
+	status: number;
+	reason: string;
+	message: string;
+	count: number;
+	firstAt: string;
+	lastAt: string;
+	error?: string;
+	chat?: string;
+	client: string;
+	size: number;
+	clients?: { client: string; count: number; lastAt: string }[];
+	asked?: string[];
+}
