@@ -48,7 +48,7 @@ export async function show(page) {
 			for (const text of parts(parts(answer.text).get("changes")).values()) rows.push(...rowsOf(text));
 			foot.hidden = !cursor;
 			put(trouble);
-			put(body, rows.length ? table({ caption: "Changes", class: "cards", columns, rows }) : empty("No setting was changed yet.", "Every change of the live settings is listed here, with who made it."));
+			put(body, rows.length ? table({ caption: "Changes", class: "cards log", columns, rows }) : empty("No setting was changed yet.", "Every change of the live settings is listed here, with who made it."));
 		} catch (error) {
 			if (!page.signal.aborted) put(trouble, errorNote(error));
 		}

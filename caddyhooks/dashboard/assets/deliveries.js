@@ -47,10 +47,8 @@ export async function show(page) {
 	const filter = () => ({ status: status() || "dead,pending", host: params.get("host"), channel: params.get("channel") });
 	const where = () => params.get("host") ? ` to ${plainHost(params.get("host") ?? "")}` : params.get("channel") ? ` to channel ${params.get("channel")}` : "";
 
-	const options = (/** @type {{dead?: number, pending?: number}} */ n = {}) => [
-		{ value: "", text: "Open" }, ...["dead", "pending", "delivered"].map(value => ({ value, text: [capital(value), " ", el("span", { class: "n" }, /** @type {any} */ (n)[value] ?? "")] }))];
-	const tabs = segment("Status", options(), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
-	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { if (i < 2) node.textContent = number([now.dead, now.pending][i] ?? 0); }));
+	const tabs = segment("Status", [{ value: "", text: "Open" }, ...["dead", "pending"].map(value => ({ value, text: [capital(value), " ", el("span", { class: "n" })] })), { value: "delivered", text: "Delivered" }], status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
+	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { node.textContent = number([now.dead, now.pending][i] ?? 0); }));
 
 	const again = button("Send all again", () => all("POST", "deliveries/retry"), { icon: "again", class: "primary" });
 	const drop = button("Drop all", () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
@@ -100,13 +98,13 @@ export async function show(page) {
 	/** @param {any} d */
 	function row(d) {
 		const open = d.status !== "delivered";
-		const fold = el("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-label": "Attempts", title: "Attempts", click: () => unfold(d.id, fold) }, icon("dots"));
+		const fold = el("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-label": "Attempts and details", title: "Attempts and details", click: () => unfold(d.id, fold) }, icon("log"));
 		return tr(columns, [
 			el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: (/** @type {any} */ event) => { event.target.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } }),
-			badge(d.status), el("span", { title: d.target }, d.target),
+			badge(d.status), el("span", { title: d.target }, plainHost(d.target)),
 			el("a", { class: "name", "data-open": true, href: page.link(`runs/${encodeURIComponent(d.runId)}`) }, d.hook || "run"),
 			words(d), d.attempts, d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
-			el("span", { class: "nowrap" }, open && button(d.status === "dead" ? "Send again" : "Send now", () => sendNow([d.id]), { class: "small", disabled: readOnly, title: why }),
+			el("span", { class: "tools" }, open && button(d.status === "dead" ? "Send again" : "Send now", () => sendNow([d.id]), { class: "small", disabled: readOnly, title: why }),
 				open && button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" }), fold)], { "data-row": true });
 	}
 	/** @param {any} d */
@@ -203,8 +201,8 @@ export async function show(page) {
 	});
 }
 
-/** Saves what a filter selects as a file. @param {Page} page @param {() => import("./api.js").Params} filter */
-export function exportButton(page, filter) {
+/** Saves what a filter selects as a file. @param {Page} page @param {() => import("./api.js").Params} filter @param {import("./dom.js").Attributes} [attributes] */
+export function exportButton(page, filter, attributes) {
 	return button([icon("down"), "Export"], () => {
 		const trouble = el("div");
 		const take = (/** @type {string} */ type, /** @type {string} */ end) => async () => {
@@ -219,5 +217,5 @@ export function exportButton(page, filter) {
 		};
 		const box = dialog("Export", [el("p", null, "All that the filter selects, not only what is shown."), trouble,
 			el("div", { class: "acts" }, button("Cancel", () => box.close()), button("CSV", take("text/csv", "csv")), button("JSON lines", take("application/x-ndjson", "jsonl"), { class: "primary" }))]);
-	});
+	}, attributes);
 }

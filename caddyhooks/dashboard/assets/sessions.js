@@ -90,7 +90,7 @@ function conversation(page, into, chat) {
 	const trouble = el("div"), told = muted(), box = el("div", { class: "chat", tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section", { class: "panel" }, el("header", null,
-		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(page, () => ({ of: "session", chatId: chat }))),
+		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(page, () => ({ of: "session", chatId: chat }), { class: "small" })),
 	trouble, box, el("div", { class: "foot" }, "Shown as the agent was told it. What came from outside is marked.")));
 
 	/** @param {boolean} [more] */
