@@ -84,7 +84,7 @@ export async function show(page) {
 		drawBar();
 	}
 	/** @param {string[]} ids */
-	const askDrop = ids => ask({ title: ids.length === 1 ? "Drop this delivery?" : `Drop ${count(ids.length, "delivery", "deliveries")}?`, text: "It is never sent, and cannot be brought back.", yes: `Drop ${ids.length === 1 ? "it" : number(ids.length)}`, danger: true, act: () => each(true, ids) });
+	const askDrop = ids => ask({ title: ids.length === 1 ? "Drop this delivery?" : `Drop ${count(ids.length, "delivery", "deliveries")}?`, text: `${ids.length === 1 ? "It is" : "They are"} never sent, and cannot be brought back.`, yes: `Drop ${ids.length === 1 ? "it" : number(ids.length)}`, danger: true, act: () => each(true, ids) });
 	/** @param {string[]} ids */
 	const sendNow = ids => { put(trouble); return each(false, ids).catch(error => put(trouble, errorNote(error, "Not sent again"))); };
 

@@ -65,15 +65,15 @@ export function clash(text, theirs, mine) {
  * @param {Page} page @param {() => boolean} changed
  */
 export function guard(page, changed) {
+	const here = location.href;
 	let leaving = false;
 	addEventListener("beforeunload", event => { if (changed()) event.preventDefault(); }, { signal: page.signal });
-	addEventListener("hashchange", event => { // before the frame sees it
-		if (leaving || !changed()) return;
-		event.stopImmediatePropagation();
+	addEventListener("popstate", () => { // which comes before the event by which the frame changes pages
 		const to = location.hash;
-		history.pushState(null, "", event.oldURL);
+		if (leaving || location.href === here || !changed()) return;
+		history.pushState(null, "", here);
 		ask({ title: "Leave without saving?", text: "What was changed here is lost.", yes: "Leave", no: "Stay", danger: true, act: () => { leaving = true; location.hash = to; } });
-	}, { capture: true, signal: page.signal });
+	}, { signal: page.signal });
 }
 
 /** @param {Page} page */
@@ -308,7 +308,7 @@ export async function show(page) {
 	function refuse(error) {
 		const late = error instanceof ApiError && error.status === 412, sentence = error instanceof ApiError ? String(error.body?.error ?? "") : "";
 		if (late && !name) return of("name").refuse("is taken by another hook");
-		put(trouble, late ? clash(messageOf(error), theirs, async () => { etag = (await api.request("GET", path(name))).etag; save(); }) : errorNote(error, "Not saved"));
+		put(trouble, late ? clash(messageOf(error), theirs, async () => { etag = (await api.request("GET", path(name))).etag; save(); }) : errorNote(sentence || error, "Not saved"));
 		trouble.scrollIntoView({ block: "nearest" });
 		const [key, ...words] = sentence.split(" ");
 		if (!late) fields.get(key)?.refuse(words.join(" "));
@@ -351,13 +351,14 @@ function makeField(name, label, control, hint) {
 	const described = control.getAttribute("aria-describedby") ?? "";
 	/** @type {string | undefined} */
 	let raw;
-	let first = "";
+	let first = "", refused = { value: "", text: "" }; // by the server
 	const one = {
 		control, box,
 		value: () => check ? check.checked ? "true" : "" : control.value,
 		/** @param {string} [json] */
 		set: json => {
 			raw = json;
+			refused.text = "";
 			const text = name === "hmacSecret" ? "" : json === undefined ? control.dataset.usual ?? "" : kind === "json" ? indented(json) : String(JSON.parse(json));
 			if (control instanceof HTMLSelectElement && ![...control.options].some(option => option.value === text)) control.append(el("option", { value: text }, text));
 			if (check) check.checked = text === "true";
@@ -377,6 +378,7 @@ function makeField(name, label, control, hint) {
 		},
 		/** @param {string} [text] */
 		wrong: text => {
+			text ||= one.value() === refused.value ? refused.text : "";
 			said.hidden = !text;
 			put(said, text && [icon("warn"), text]);
 			control.setAttribute("aria-invalid", String(Boolean(text)));
@@ -384,8 +386,10 @@ function makeField(name, label, control, hint) {
 		},
 		/** @param {string} text */
 		refuse: text => {
+			refused = { value: one.value(), text };
 			one.wrong(text);
-			for (let inside = box.closest("details"); inside; inside = null) inside.open = true;
+			const fold = box.closest("details");
+			if (fold) fold.open = true;
 			control.focus();
 		},
 	};
@@ -408,7 +412,7 @@ function makeFields(about, locked) {
 	const code = (/** @type {string} */ words) => el("code", null, words);
 
 	add("name", "Name", text({ maxlength: 64 }), "Letters, digits, dots, dashes and underscores. It stays as it is.");
-	add("action", "Action", pick([["wake", "wake, an acknowledgement only"], ["agent", "agent, a full turn"]]));
+	add("action", "Action", pick([["wake", "wake, answered at once"], ["agent", "agent, a full turn"]]));
 	add("authMode", "Callers prove themselves by", pick([["bearer", "token"], ["hmac", "signature (HMAC-SHA256)"]]));
 	add("hmacHeader", "Header", text());
 	add("hmacPrefix", "Prefix", text());

@@ -168,7 +168,7 @@ export async function show(page) {
 	}
 
 	function drawHooks() {
-		const columns = [{ head: "Name" }, { head: "Action" }, { head: "By", class: "desk-only" }, { head: "Chat", class: "mono clip2 desk-only" }, { head: "Last hour", class: "right" }, { head: unseen("Actions"), class: "right" }];
+		const columns = [{ head: "Name" }, { head: "Action" }, { head: "By", class: "desk-only" }, { head: "Chat", class: "mono clip2 desk-only" }, { head: "Last hour", class: "right desk-only" }, { head: unseen("Actions"), class: "right" }];
 		const remove = (/** @type {string} */ name) => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "", load), { class: "plain", disabled: readOnly, title: readOnly ? page.readOnlyWhy : "Delete" });
 		const all = list(data.mappings);
 		const lines = all.map(one => tr(columns, [
