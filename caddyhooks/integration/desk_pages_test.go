@@ -73,16 +73,16 @@ func TestPagesAreReachedByKeys(t *testing.T) {
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
 	for _, step := range []struct{ key, heading string }{
-		{"r", "Runs"}, {"s", "Sessions"}, {"d", "Deliveries"}, {"w", "Webhooks"}, {"o", "Overview"},
+		{"r", "Runs"}, {"s", "Sessions"}, {"d", "Deliveries"}, {"w", "Webhooks.*"}, {"o", "Overview"},
 	} {
-		tab.Press("g", step.key)
+		tab.Press("g" + step.key) // in one go: the second key must come soon
 		tab.Wait("heading", step.heading)
 	}
 	tab.Press("?")
 	tab.Wait("dialog", ".*")
 	tab.Press("Escape")
 	tab.Until("the help is gone", `!document.querySelector('dialog[open]')`)
-	tab.Press("g", "r")
+	tab.Press("gr")
 	tab.WaitText("Login loops after password reset")
 	tab.Press("j", "Enter")
 	tab.Until("a run is shown", `/^#\/runs\/[0-9a-f-]{36}/.test(location.hash)`)

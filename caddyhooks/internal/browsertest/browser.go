@@ -41,7 +41,7 @@ var chromium struct {
 var errMissing = errors.New("needs chromium, which is in Debian's package of that name")
 
 // start starts the browser, once for all tests of a package.
-func start() (context.Context, error) {
+func start() error {
 	c := &chromium
 	c.once.Do(func() {
 		path, err := exec.LookPath("chromium")
@@ -64,7 +64,7 @@ func start() (context.Context, error) {
 			c.err = fmt.Errorf("starting %s: %w", path, err)
 		}
 	})
-	return c.ctx, c.err
+	return c.err
 }
 
 // flags are those of a browser that has nothing to do with the world beyond this machine. Names below .test are this machine
@@ -137,7 +137,7 @@ func (tab *Tab) Look(as Look) {
 // NewTab opens a tab that shares no cookie, login or cache with others. The test is skipped where there is no browser.
 func NewTab(t testing.TB) *Tab {
 	t.Helper()
-	ctx, err := start()
+	err := start()
 	if errors.Is(err, errMissing) {
 		t.Skip(err)
 	}
@@ -146,10 +146,22 @@ func NewTab(t testing.TB) *Tab {
 	}
 	slots <- struct{}{}
 	t.Cleanup(func() { <-slots })
-	browser := cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser)
+	return openWindow(t)
+}
+
+// Stranger opens a tab of somebody else.
+func (tab *Tab) Stranger() *Tab {
+	tab.t.Helper()
+	return openWindow(tab.t)
+}
+
+// openWindow opens a window for somebody who was never here.
+func openWindow(t testing.TB) *Tab {
+	t.Helper()
+	browser := cdp.WithExecutor(chromium.ctx, chromedp.FromContext(chromium.ctx).Browser)
 	person, err := target.CreateBrowserContext().Do(browser)
 	if err != nil {
-		t.Fatalf("opening a tab: %v", err)
+		t.Fatalf("opening a window: %v", err)
 	}
 	t.Cleanup(func() { _ = target.DisposeBrowserContext(person).Do(browser) })
 	return openTab(t, target.CreateTarget("about:blank").WithBrowserContextID(person).WithNewWindow(true))

@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // WantFits checks that nothing of the page is beyond the side of its window.
@@ -69,6 +72,14 @@ const keyboardStops = `(() => {
 	browsertestControls = browsertestControls.filter(e => !dialog || dialog.contains(e)).filter(e => e.type !== 'radio' || !e.name || e.checked ||
 		!browsertestControls.some(other => other !== e && other.type === 'radio' && other.name === e.name && (other.checked || browsertestControls.indexOf(other) < browsertestControls.indexOf(e))));
 	document.activeElement?.blur();
+	globalThis.browsertestStops = [];
+	globalThis.browsertestWatch?.abort();
+	globalThis.browsertestWatch = new AbortController();
+	document.addEventListener('focusin', event => {
+		const e = event.target, style = getComputedStyle(e);
+		const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== 'none';
+		browsertestStops.push({index: browsertestControls.indexOf(e), shown: ring, html: e.outerHTML.slice(0, 160)});
+	}, {signal: browsertestWatch.signal});
 	return browsertestControls.length;
 })()`
 
@@ -83,27 +94,18 @@ func (tab *Tab) WantKeyboard() {
 func (tab *Tab) keyboardTroubles() (troubles []string) {
 	tab.t.Helper()
 	n := Eval[int](tab, keyboardStops)
+	// The body, and scrollable parts, are stops as well.
+	tab.run("walking by keyboard", chromedp.KeyEvent(strings.Repeat(kb.Tab, n+8)))
 	reached := make(map[int]bool)
-	for range n + 8 { // the body, and scrollable parts, are stops as well
-		tab.Press("Tab")
-		at := Eval[struct {
-			Index int
-			Shown bool
-			HTML  string
-		}](tab, `(() => {
-			const e = document.activeElement, style = getComputedStyle(e);
-			const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== 'none';
-			return {Index: browsertestControls.indexOf(e), Shown: e === document.body || ring, HTML: e.outerHTML.slice(0, 160)};
-		})()`)
-		if !at.Shown {
-			troubles = append(troubles, "nothing shows the focus of "+at.HTML)
+	for _, stop := range Eval[[]struct {
+		Index int    `json:"index"`
+		Shown bool   `json:"shown"`
+		HTML  string `json:"html"`
+	}](tab, `browsertestWatch.abort(), browsertestStops`) {
+		if !stop.Shown && !reached[stop.Index] {
+			troubles = append(troubles, "nothing shows the focus of "+stop.HTML)
 		}
-		if at.Index >= 0 {
-			reached[at.Index] = true
-		}
-		if len(reached) == n {
-			return troubles
-		}
+		reached[stop.Index] = true
 	}
 	for i := range n {
 		if !reached[i] {

@@ -1,0 +1,197 @@
+package integration
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// aSecret is a token or secret as the page makes them.
+var aSecret = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// orderPayload has a number that no page may shorten.
+const orderPayload = `{"order": {"id": 12345678901234567890, "note": "Ring twice", "shop": "berlin"}}`
+
+// From an instance that has nothing to one where everything has happened once.
+func TestDeskLeadsFromNothingToARetriedDelivery(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	release := make(chan struct{})
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, tn hookstest.Turn) {
+		if strings.HasPrefix(tn.Text("chatId"), "test:") { // so that one sees it run
+			select {
+			case <-release:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "Noted: "+tn.Text("message"))
+	})
+	var there atomic.Bool
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if !there.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	d := startDesk(t, "hooks {\n runner http "+rn.URL+"\n"+hookstest.WithCallbacks+"}", openHouse)
+
+	d.look(tab, "")
+	tab.Wait("heading", "Overview")
+	tab.Click("link", "Webhooks")
+	token := switchOn(tab)
+	secret := addOrdersHook(tab)
+
+	// A test, watched live.
+	tab.Fill("Payload", orderPayload)
+	tab.Click("button", "Send a test")
+	tab.Click("link", "Open the run")
+	tab.WaitText("Running")
+	tab.WaitText("Order 12345678901234567890: Ring twice (<missing>)")
+	close(release)
+	tab.WaitText("Completed")
+	tab.WaitText("Noted: Order 12345678901234567890: Ring twice (<missing>)")
+
+	// The signature that is shown is good for a real request.
+	d.look(tab, "#/settings/hooks/orders")
+	tab.Fill("Payload", orderPayload)
+	var header []string
+	hookstest.Eventually(t, "the signature of the payload is shown", func() bool {
+		header = regexp.MustCompile(`X-Signature: (\S+)`).FindStringSubmatch(tab.Text())
+		if header == nil {
+			return false
+		}
+		resp := d.Request("POST", "/api/hooks/orders", orderPayload, "Content-Type", "application/json", "X-Signature", header[1])
+		return resp.Status == http.StatusAccepted // that of the payload before is not
+	})
+
+	// The session.
+	tab.Click("link", "Sessions")
+	tab.Wait("heading", "Sessions")
+	tab.Click("link", "shop:berlin.*")
+	tab.Within("log", "Conversation in shop:berlin").Wait("article", "Told by orders")
+	tab.WaitText("Noted: Order 12345678901234567890: Ring twice (<missing>)")
+
+	// A callback that is given up is sent again.
+	resp := d.Request("POST", "/api/hooks/agent", hookstest.AsJSON(t, map[string]any{"message": "Tell them.", "callbackUrl": receiver.URL}),
+		"Content-Type", "application/json", "Authorization", "Bearer "+token)
+	if resp.Status != http.StatusAccepted {
+		t.Fatalf("with the token of the page: %d %s", resp.Status, resp.Body)
+	}
+	tab.Click("link", "Deliveries.*")
+	tab.Wait("heading", "Deliveries")
+	tab.WaitText("Dead")
+	there.Store(true)
+	tab.Click("button", "Send again")
+	hookstest.Eventually(t, "the callback is delivered", func() bool { return len(d.Deliveries("status=delivered")) == 1 })
+	tab.Click("button", "Delivered.*")
+	tab.WaitText(receiver.URL)
+
+	// Who did all that.
+	tab.Click("link", "Changes")
+	tab.Wait("heading", "Changes")
+	for _, what := range []string{"orders", "enabled", "token", "operator"} {
+		tab.WaitText(what)
+	}
+	tab.Click("link", "Overview")
+	tab.Wait("heading", "Overview")
+	tab.WaitText("orders")
+	if page := browsertest.Eval[string](tab, `document.documentElement.outerHTML`); strings.Contains(page, token) || strings.Contains(page, secret) {
+		t.Error("a secret stays on the page")
+	}
+	tab.WantNoComplaint()
+}
+
+// switchOn makes a token and switches webhooks on, on the page of the settings.
+func switchOn(tab *browsertest.Tab) (token string) {
+	tab.Wait("heading", "Webhooks off")
+	tab.Click("button", "Generate a token")
+	tab.WaitText("It is shown once")
+	token = aSecret.FindString(tab.Text())
+	tab.Click("button", "Switch on")
+	tab.Wait("heading", "Webhooks on")
+	return token
+}
+
+// addOrdersHook adds a hook that is signed, and sees in the preview what it will say.
+func addOrdersHook(tab *browsertest.Tab) (secret string) {
+	tab.Click("link", "Add a hook")
+	tab.Wait("heading", "New hook")
+	tab.Fill("Name", "orders")
+	tab.Choose("Action", "agent, a full turn")
+	tab.Choose("Callers prove themselves by", "signature (HMAC-SHA256)")
+	tab.Choose("Sender", "Another sender")
+	tab.Click("button", "Generate")
+	tab.WaitText("It is shown once")
+	secret = aSecret.FindString(tab.Text())
+	tab.Fill("Message", "Order {order.id}: {order.note} ({order.gift})")
+	tab.Fill("Chat", "shop:{order.shop}")
+	tab.Fill("Payload", orderPayload)
+	tab.WaitText("Order 12345678901234567890: Ring twice (<missing>)")
+	tab.WaitText("not in this payload: {order.gift}")
+	tab.WaitText("shop:berlin")
+	tab.Click("button", "Add the hook")
+	tab.Wait("heading", "orders")
+	return secret
+}
+
+// With nothing but a bare directive, the door on this machine is enough.
+func TestDeskOnThisMachineNeedsNothingConfigured(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	s := hookstest.StartProcess(t, "hooks")
+	cmd := hookstest.NewBinary(t).Command(nil, "hooks", "--address", strings.TrimPrefix(s.Admin, "http://"), "dashboard", "--no-open")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	links := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S*`).FindString(lines.Text()); link != "" {
+				links <- link
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	link := hookstest.ReceiveWithin(t, "the command prints a link", links)
+
+	tab.Open(link)
+	tab.Wait("heading", "Overview")
+	if at := browsertest.Eval[string](tab, `location.href`); at == link || strings.ContainsAny(at, "?=") {
+		t.Errorf("the address is %s, and the link was %s", at, link)
+	}
+	tab.Click("link", "Webhooks")
+	switchOn(tab)
+	addOrdersHook(tab)
+	tab.Fill("Payload", orderPayload)
+	tab.Click("button", "Send a test")
+	tab.Wait("link", "Open the run")
+	tab.WaitText("Completed")
+	tab.WantNoComplaint()
+
+	// The link was good once; without its cookie nobody gets in.
+	stranger := tab.Stranger()
+	stranger.Open(link)
+	stranger.Until("somebody else is refused", `!document.querySelector('main h1')`)
+	if got := browsertest.Eval[int](stranger, `fetch('/api/settings', {headers: {'X-Hooks-Desk': '1'}}).then(r => r.status, () => 403)`); got != http.StatusForbidden && got != http.StatusUnauthorized {
+		t.Errorf("somebody else is answered %d", got)
+	}
+}
