@@ -53,7 +53,7 @@ func (in *instance) preview(raw, payload []byte) *preview {
 	err = h.parseTemplates()
 	readable := err == nil
 	p.addProblem("mapping", err)
-	p.addProblem("mapping", in.checkMapping(m))
+	p.addProblem("mapping", in.checkDraft(m))
 
 	active := in.active.Load()
 	if int64(len(payload)) > active.maxPayload {
@@ -74,8 +74,8 @@ func (in *instance) preview(raw, payload []byte) *preview {
 	return p
 }
 
-// checkMapping checks a mapping as it is checked when it is saved, but for secrets that come from the environment or from files.
-func (in *instance) checkMapping(m Mapping) error {
+// checkDraft checks a mapping as it is checked when it is saved, but for secrets that come from the environment or from files.
+func (in *instance) checkDraft(m Mapping) error {
 	s := in.service
 	s.mu.Lock()
 	saved := findMapping(s.live.Mappings, m.Name)

@@ -255,6 +255,9 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
 	case err != nil:
 		e.storeFailed("recording a delivery failed", err, fields...)
+	default:
+		e.minutes.settled(d.Status)
+		e.events.Deliveries.publish(d.ID)
 	}
 }
 

@@ -37,6 +37,7 @@ func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error
 	to := d.Destination()
 	e.breakers.reset(Destination{Host: to.Host})
 	e.breakers.reset(to)
+	e.events.Deliveries.publish(id)
 	return d, nil
 }
 
@@ -46,6 +47,9 @@ func (e *Engine) DropDelivery(ctx context.Context, id string) error {
 	defer stop()
 	err := e.store.Deliveries().Drop(ctx, id)
 	e.noteBroken(err)
+	if err == nil {
+		e.events.Deliveries.publish(id)
+	}
 	return err
 }
 

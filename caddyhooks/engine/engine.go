@@ -52,6 +52,8 @@ type Engine struct {
 	breakers   breakers
 	away       awayRunners
 	leases     leases
+	minutes    minutes
+	events     Events
 	broken     chan struct{} // closed when the store is known to be broken
 	brokenOnce sync.Once
 
@@ -117,6 +119,7 @@ func New(store Store) *Engine {
 		stopping:   make(chan struct{}),
 	}
 	e.leases.renewedAt = time.Now()
+	e.minutes.began = time.Now().Truncate(time.Minute)
 	e.base, e.cut = context.WithCancelCause(context.Background())
 	return e
 }
@@ -139,11 +142,12 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	e.configs = append(e.configs, c)
 	e.config.Store(c)
 	if first {
-		e.loops.Add(4)
+		e.loops.Add(5)
 		go e.dispatch()
 		go e.deliver()
 		go e.prune()
 		go e.expire()
+		go e.keepMinutes()
 		e.renewer.Add(1)
 		go e.keepLeases()
 	} else {
@@ -188,6 +192,8 @@ func (e *Engine) submit(ctx context.Context, run *Run, terms Terms) error {
 	switch {
 	case err == nil:
 		e.metrics().RunAccepted(run)
+		e.minutes.accepted(run)
+		e.events.Runs.publish(run.ID)
 		e.expectExpiry(run)
 		return nil
 	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate),
@@ -221,6 +227,7 @@ func (e *Engine) Stop() {
 	closed := make(chan struct{})
 	go func() {
 		e.renewer.Wait()
+		e.protect("saving the last minute", e.saveLastMinute)
 		if err := e.store.Close(); err != nil {
 			e.storeFailed("closing the store failed", err)
 		}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A Store keeps runs and their deliveries until they are pruned, idempotency keys, and the live settings with their last changes.
+// A Store keeps runs and their deliveries until they are pruned, idempotency keys, the live settings with their last changes,
+// and what was counted in the last minutes.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
@@ -38,6 +39,7 @@ type Store interface {
 	Runs() Runs
 	Deliveries() Deliveries
 	Settings() Settings
+	Minutes() Minutes
 	Watch() Watch
 
 	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
@@ -106,6 +108,16 @@ type Runs interface {
 
 	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
 	Queued(ctx context.Context) (int, error)
+
+	// Backlog is the same and more. It takes no longer if there are many runs either.
+	Backlog(ctx context.Context) (Backlog, error)
+}
+
+// Backlog is what there is to do, on whatever node.
+type Backlog struct {
+	Queued  int
+	Running int
+	Oldest  time.Duration // since the oldest of the queued runs was accepted, 0 if there is none
 }
 
 // Deliveries keeps the deliveries of ended runs until those are pruned.
@@ -140,6 +152,9 @@ type Deliveries interface {
 	// Paused returns hosts and channels for which deliveries are pending and to which none is handed out for now, up to a
 	// number, the one whose pause is over first before the others. Pauses of single chats do not count.
 	Paused(ctx context.Context, most int) ([]PausedHost, error)
+
+	// Count is how many deliveries are pending, and how many were given up. It takes no longer if there are many.
+	Count(ctx context.Context) (pending, dead int, err error)
 }
 
 // Settings keeps the live settings, in whatever form their owner gives them. Each change makes a new revision; the first

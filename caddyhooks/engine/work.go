@@ -113,6 +113,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	steps := newStepNotes(claim, start, config.Runners[config.runnerOf(run)])
 	turn, alone := e.begin(ctx, claim, steps, cancel)
+	e.events.Runs.publish(run.ID)
 	defer e.finish(turn)
 	if !alone || time.Since(fresh.askedAt) > e.lease()/3 || e.leases.cancelWords.Load() != fresh.cancelWords {
 		// There is an earlier turn of the run, the process stood still, or word of a cancelled run came before the turn was
@@ -143,6 +144,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		if err != nil && !errors.Is(err, ErrClaimLost) {
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
+		e.events.Runs.publish(run.ID)
 		return next
 	}
 	end := e.newEnd(run, outcome)
@@ -178,6 +180,7 @@ func (e *Engine) putBack(claim *Claim) {
 	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true}, Batch{}); err != nil {
 		e.storeFailed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
+	e.events.Runs.publish(claim.Run.ID)
 }
 
 // begin makes a turn known, and reports whether it is the only one of its run. There are two if this engine lost its claim
@@ -302,6 +305,11 @@ func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.tell(run.ID, end.Outcome)
 	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, how.took)
+	e.minutes.ended(run, end.Outcome.Status, how.took)
+	e.events.Runs.publish(run.ID)
+	for _, d := range end.Deliveries {
+		e.events.Deliveries.publish(d.ID)
+	}
 	level := zap.InfoLevel
 	if status := end.Outcome.Status; status != Completed && status != Cancelled {
 		level = zap.WarnLevel

@@ -109,6 +109,7 @@ type Database struct {
 	ending   map[uuid.UUID]engine.Record // where runs are whose end is just being written
 	revision int64                       // of the settings, with the change that is just being written
 	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
+	dead     int                         // deliveries that were given up, likewise
 
 	// The revision in the file.
 	savedRevision atomic.Int64
@@ -140,7 +141,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})
@@ -168,12 +169,14 @@ type (
 	runs       struct{ *store }
 	deliveries struct{ *store }
 	settings   struct{ *store }
+	minutes    struct{ *store }
 )
 
 func (s *store) Node() string                  { return s.node.Name() }
 func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 
 // Close takes this node out, and closes the file if it was the last one.

@@ -88,7 +88,7 @@ func (s deliveries) Settle(ctx context.Context, d *engine.Delivery, pause time.D
 		}
 		t.delete(outboxBucket, key[:])
 		if settled.Status == engine.Dead {
-			t.put(deadBucket, key[:], seal(key[:], data))
+			s.putDead(t, key, seal(key[:], data))
 		} else {
 			t.append(settledBucket, key[:], seal(key[:], data))
 		}
@@ -148,7 +148,7 @@ func (s deliveries) Retry(ctx context.Context, id string) (*engine.Delivery, err
 			return err
 		}
 		d = found.Retried(t.now)
-		t.delete(deadBucket, key[:])
+		s.deleteDead(t, key[:])
 		t.put(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		to := d.Destination()
 		t.after = append(t.after, func() {
@@ -170,7 +170,7 @@ func (s deliveries) Drop(ctx context.Context, id string) error {
 			return err
 		}
 		t.delete(outboxBucket, key[:])
-		t.delete(deadBucket, key[:])
+		s.deleteDead(t, key[:])
 		return nil
 	})
 }

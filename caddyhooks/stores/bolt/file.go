@@ -42,7 +42,7 @@ var (
 	byHookBucket   = []byte("by_hook")  // runs that have ended, by hook and id
 	byChatBucket   = []byte("by_chat")  // runs that have ended, by chat and id, unless the chat's id leads to the run
 	chatsBucket    = []byte("chats")    // of named chats, the newest run that has ended and how many have
-	minutesBucket  = []byte("minutes")  // the figures of a minute, by its number since 1970
+	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
 	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
 		notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
 	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id
@@ -51,6 +51,7 @@ var (
 	revisionKey       = []byte("settings_revision")
 	keyCountKey       = []byte("key_count")
 	toldBytesKey      = []byte("told_bytes")
+	deadCountKey      = []byte("dead_count")
 	freelistKey       = []byte("freelist_not_written")
 	aheadKey          = []byte("ids_ahead")          // by how much ids were ahead of the clock at most
 	progressKey       = []byte("migration_progress") // where a migration goes on that takes several transactions
@@ -74,6 +75,7 @@ type contents struct {
 	keyCount int
 	told     int64
 	ahead    time.Duration
+	dead     int
 	txID     int
 	file     *os.File // that the database writes to
 }
@@ -393,6 +395,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	c.told = toldBytesOf(tx)
 	c.ahead = aheadOf(tx)
 	c.revision = revisionOf(tx)
+	c.dead = deadCountOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))
 	}

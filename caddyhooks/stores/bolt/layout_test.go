@@ -208,7 +208,7 @@ func toFirstLayout(tx *bbolt.Tx) error {
 		notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
 		err = errors.Join(err, tx.DeleteBucket(name))
 	}
-	return err
+	return errors.Join(err, tx.Bucket(metaBucket).Delete(deadCountKey))
 }
 
 // TestDeadDeliveriesOfTheFirstLayoutAreFound makes a file as the first version wrote it, which kept those that were given
@@ -235,6 +235,9 @@ func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
 		if err != nil || len(page) != len(statuses) {
 			t.Errorf("%d deliveries are listed as %v (%v)", len(page), statuses, err)
 		}
+	}
+	if pending, dead, err := s.Deliveries().Count(t.Context()); pending != 1 || dead != 1 || err != nil {
+		t.Errorf("%d deliveries are counted as pending and %d as dead, want one each (%v)", pending, dead, err)
 	}
 }
 

@@ -69,7 +69,6 @@ var keySizes = map[string]int{
 	string(byHookBucket):  digestSize + len(uuid.UUID{}),
 	string(byChatBucket):  digestSize + len(uuid.UUID{}),
 	string(chatsBucket):   chatKeySize,
-	string(minutesBucket): 8,
 
 	string(chatsByTimeBucket): len(uuid.UUID{}),
 }

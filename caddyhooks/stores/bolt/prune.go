@@ -119,14 +119,18 @@ func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	t.delete(endedBucket, id[:])
 	d.forgetTold(t, id)
 	t.delete(againBucket, id[:])
-	for _, bucket := range [][]byte{settledBucket, deadBucket} {
-		var deliveries [][]byte
-		_ = eachWithPrefix(t.bucket(bucket), id[:], func(key, _ []byte) error {
-			deliveries = append(deliveries, slices.Clone(key))
-			return nil
-		})
-		for _, key := range deliveries {
-			t.delete(bucket, key)
-		}
+	for _, key := range keysWithPrefix(t.bucket(settledBucket), id[:]) {
+		t.delete(settledBucket, key)
 	}
+	for _, key := range keysWithPrefix(t.bucket(deadBucket), id[:]) {
+		d.deleteDead(t, key)
+	}
+}
+
+func keysWithPrefix(b *bbolt.Bucket, prefix []byte) (keys [][]byte) {
+	_ = eachWithPrefix(b, prefix, func(key, _ []byte) error {
+		keys = append(keys, slices.Clone(key))
+		return nil
+	})
+	return keys
 }

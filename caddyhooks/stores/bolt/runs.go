@@ -319,6 +319,15 @@ func (s runs) Queued(context.Context) (int, error) {
 	return s.queue.Size().Queued, nil
 }
 
+func (s runs) Backlog(context.Context) (engine.Backlog, error) {
+	if err := s.whenBroken(); err != nil {
+		return engine.Backlog{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Backlog(s.clock.Steady()), nil
+}
+
 func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 	id, ok := local.ParseID(runID)
 	if !ok {

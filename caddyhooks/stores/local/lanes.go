@@ -10,8 +10,8 @@ import (
 
 // Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
 // first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
-// memory share it. It takes about 160 bytes a run, in memory that the garbage collector need not look into. All operations
-// but Undo take constant time, and those on deadlines the logarithm of their number. It is not safe for concurrent use.
+// memory share it. It takes about 180 bytes a run, in memory that the garbage collector need not look into. All operations
+// but Undo take the logarithm of the number of queued runs at most. It is not safe for concurrent use.
 //
 // Lanes that are ready are listed by the runner of their first run, since a runner that is away must not be in the way of
 // others. There are few runners.
@@ -29,7 +29,7 @@ type Lanes struct {
 	ready   []readyList // by number of the runner
 	offers  uint64      // how often a lane became ready
 
-	deadlines []deadline // a heap of those of queued runs
+	heaps [queuedOrders][]timedPlace // of queued runs
 }
 
 // readyList is a list of lanes.
@@ -53,7 +53,7 @@ type place struct {
 	deadline   int64 // likewise
 	lane       uint32
 	prev, next uint32
-	expiry     uint32 // where its deadline is in the heap, counted from 1
+	in         [queuedOrders]uint32 // where it is in the heaps, counted from 1
 	runner     uint16
 	queued     bool // popped otherwise
 	waiting    bool // not to be popped yet
@@ -218,6 +218,7 @@ func (l *Lanes) link(pi, before uint32) {
 	}
 	ln.queued++
 	l.queued++
+	l.enter(byAge, pi, p.accepted)
 }
 
 func (l *Lanes) unlink(pi uint32) {
@@ -236,6 +237,7 @@ func (l *Lanes) unlink(pi uint32) {
 	p.prev, p.next, p.queued = 0, 0, false
 	ln.queued--
 	l.queued--
+	l.leave(byAge, pi)
 }
 
 // Pop takes the first run of the lane that has been ready longest, and holds the lane until Done or Return. Runs of the
@@ -285,7 +287,7 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 	p := l.place.at(pi)
 	li := p.lane
 	ln := l.lane.at(li)
-	removed := Removed{place: *p, chat: ln.chat, expected: p.expiry != 0}
+	removed := Removed{place: *p, chat: ln.chat, expected: p.in[byDeadline] != 0}
 	l.forgetDeadline(pi)
 	if p.queued {
 		l.unlink(pi)
@@ -335,8 +337,10 @@ func (l *Lanes) compact() {
 	for n, list := range before.ready {
 		l.ready[n] = readyList{lanes[list.first], lanes[list.last]}
 	}
-	for _, d := range before.deadlines {
-		l.deadlines = append(l.deadlines, deadline{d.at, places[d.place]})
+	for by, heap := range before.heaps {
+		for _, t := range heap {
+			l.heaps[by] = append(l.heaps[by], timedPlace{t.at, places[t.place]})
+		}
 	}
 }
 

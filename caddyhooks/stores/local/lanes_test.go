@@ -43,6 +43,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 	var ids IDs
 	model := &chatsInOrder{chats: map[string][]uuid.UUID{}, held: map[string]uuid.UUID{}}
 	now := time.Now()
+	accepted := map[uuid.UUID]int64{}
 	someHeld := func() (string, uuid.UUID, bool) {
 		chats := make([]string, 0, len(model.held))
 		for chat := range model.held {
@@ -70,7 +71,8 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lanes.Push(Entry{ID: id, Chat: chat})
+			accepted[id] = int64(step)
+			lanes.Push(Entry{ID: id, Chat: chat, Accepted: accepted[id]})
 			model.chats[chat] = append(model.chats[chat], id)
 			model.offer(chat)
 		case op == pushes && random.IntN(3) == 0: // the first of a chat is taken, or another one, which cannot be
@@ -138,6 +140,15 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			t.Fatalf("step %d: %d queued, %d in %s; the model has %d and %d", step,
 				lanes.Queued(), lanes.QueuedIn(chat), chat, model.queued(), len(model.chats[chat]))
 		}
+		oldest, any := int64(0), false
+		for _, runs := range model.chats {
+			if len(runs) > 0 && (!any || accepted[runs[0]] < oldest) {
+				oldest, any = accepted[runs[0]], true
+			}
+		}
+		if at, ok := lanes.Oldest(); ok != any || at != oldest {
+			t.Fatalf("step %d: the oldest is of %d, %t; the model has %d, %t", step, at, ok, oldest, any)
+		}
 	}
 }
 
@@ -178,7 +189,7 @@ func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
 	for _, id := range all {
 		lanes.Done(id)
 	}
-	if lanes.place.used > 16*slabPiece || cap(lanes.deadlines) > 32*slabPiece || lanes.Queued() != 0 {
+	if lanes.place.used > 16*slabPiece || cap(lanes.heaps[byDeadline]) > 32*slabPiece || cap(lanes.heaps[byAge]) > 32*slabPiece || lanes.Queued() != 0 {
 		t.Error("the empty lanes still hold their memory")
 	}
 	if lanes.Push(Entry{ID: all[0], Chat: "chat"}); lanes.Queued() != 1 {

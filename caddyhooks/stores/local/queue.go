@@ -88,6 +88,16 @@ func (q *Queue) Size() QueueSize {
 	return QueueSize{q.lanes.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits)}
 }
 
+// Backlog is how many runs wait and are carried out, and for how long the oldest of the queued ones has waited.
+func (q *Queue) Backlog(now time.Time) engine.Backlog {
+	q.expire(now)
+	backlog := engine.Backlog{Queued: q.lanes.Queued(), Running: len(q.claimed)}
+	if accepted, any := q.lanes.Oldest(); any {
+		backlog.Oldest = max(now.Sub(time.Unix(0, accepted)), 0)
+	}
+	return backlog
+}
+
 // QueuedIn is how many runs of a chat wait.
 func (q *Queue) QueuedIn(chat string) int { return q.lanes.QueuedIn(chat) }
 

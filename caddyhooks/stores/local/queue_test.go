@@ -268,7 +268,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 	for _, r := range p.runs {
 		q.Remove(r.id)
 	}
-	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.lanes.deadlines); n > 0 || q.Size().Queued > 0 {
+	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.lanes.heaps[byDeadline]) + len(q.lanes.heaps[byAge]); n > 0 || q.Size().Queued > 0 {
 		t.Errorf("an empty queue still knows %d things", n)
 	}
 }

@@ -71,6 +71,8 @@ func (s deliveries) Settle(_ context.Context, d *engine.Delivery, pause time.Dur
 func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Delivery, due time.Time) {
 	d.bytes -= record.size()
 	i := slices.IndexFunc(record.Deliveries, func(d *engine.Delivery) bool { return d.Index == key.Index() })
+	d.countDead(record.Deliveries[i], -1)
+	d.countDead(delivery, 1)
 	if delivery != nil {
 		record.Deliveries[i] = delivery
 	} else {
@@ -83,6 +85,19 @@ func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Deli
 		d.outbox.Remove(key)
 	}
 	d.noteOver(key.Run())
+}
+
+// countDead counts a delivery that comes or goes, if it was given up.
+func (d *Data) countDead(delivery *engine.Delivery, n int) {
+	if delivery != nil && delivery.Status == engine.Dead {
+		d.dead += n
+	}
+}
+
+func (s deliveries) Count(context.Context) (pending, dead int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outbox.Size().Pending, s.dead, nil
 }
 
 func (s deliveries) Get(_ context.Context, id string) (*engine.Delivery, error) {

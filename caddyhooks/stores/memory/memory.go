@@ -69,6 +69,8 @@ type Data struct {
 	settings []byte
 	revision int64
 	changes  []engine.SettingsChange // the oldest first
+	minutes  []savedMinute           // likewise
+	dead     int                     // deliveries that were given up
 }
 
 // run is a record, and the token of the claim under which it ended.
@@ -100,12 +102,14 @@ type (
 	runs       struct{ *store }
 	deliveries struct{ *store }
 	settings   struct{ *store }
+	minutes    struct{ *store }
 )
 
 func (s *store) Node() string                  { return s.node.Name() }
 func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
+func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 
 // Close takes this node out. The data stays for the others.
@@ -348,6 +352,12 @@ func (s runs) Queued(context.Context) (int, error) {
 	return s.queue.Size().Queued, nil
 }
 
+func (s runs) Backlog(context.Context) (engine.Backlog, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Backlog(s.clock.Steady()), nil
+}
+
 // Prune forgets old runs and keys, and what runs were told.
 func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
 	s.mu.Lock()
@@ -382,6 +392,9 @@ func (d *Data) forgetOldest(at time.Time) bool {
 			continue // it has been forgotten, or is noted again
 		}
 		d.forgetTold(record)
+		for _, delivery := range record.Deliveries {
+			d.countDead(delivery, -1)
+		}
 		delete(d.runs, id)
 		d.bytes -= record.size()
 		d.order.remove(id)

@@ -65,13 +65,16 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Again", againChecks},
 		{"Settings", settingsChecks},
 		{"SettingsChanges", settingsChangeChecks},
+		{"Minutes", minuteChecks},
+		{"Backlog", backlogChecks},
 		{"Watch", watchChecks},
 		{"Concurrency", concurrencyChecks},
 	}
 	if options.Reopen != nil {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
-			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks})
+			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks},
+			concern{"DurableMinutes", durableMinuteChecks})
 	}
 	if options.SetClock != nil {
 		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks})
@@ -90,6 +93,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			concern{"Nodes", nodeChecks},
 			concern{"NodeDeliveries", nodeDeliveryChecks},
 			concern{"NodeSettingsChanges", nodeSettingsChangeChecks},
+			concern{"NodeMinutes", nodeMinuteChecks},
 			concern{"NodeWatch", nodeWatchChecks},
 			concern{"NodeConcurrency", nodeConcurrencyChecks},
 		)

@@ -1,0 +1,213 @@
+package bolt
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// The fields of a minute. Nothing but a plot reads them, so a record that is damaged is passed over.
+const (
+	minuteAccepted protowire.Number = iota + 1
+	minuteCompleted
+	minuteFailed
+	minuteTimedOut
+	minuteCancelled
+	minuteExpired
+	minuteAnswered2xx
+	minuteAnswered4xx
+	minuteAnswered5xx
+	minuteDelivered
+	minuteDead
+	minuteQueued
+	minuteOldest
+	minuteDurations
+	minuteLongest
+	minuteHook // once for each, with fields of its own
+)
+
+// The fields of a hook in a minute.
+const (
+	hookName protowire.Number = iota + 1
+	hookAccepted
+	hookFailed
+	hookLast
+	hookDurations
+	hookLongest
+)
+
+// minuteKey is the key of a minute. It begins with the number of the minute since 1970, so that minutes are in order.
+func minuteKey(minute *engine.Minute, node string) []byte {
+	return append(binary.BigEndian.AppendUint64(minutesFrom(minute.At), minute.Part), node...)
+}
+
+// minutesFrom is before the keys of all minutes that began at a time or later, and after all others.
+func minutesFrom(at time.Time) []byte {
+	number := at.Unix() / 60
+	if at.Unix()%60 != 0 || at.Nanosecond() != 0 {
+		number++
+	}
+	return binary.BigEndian.AppendUint64(nil, uint64(max(number, 0)))
+}
+
+func encodeMinute(key []byte, m *engine.Minute) []byte {
+	e := newEncoder(128 + 64*len(m.Hooks))
+	for i, count := range countsOf(m) {
+		e.number(minuteAccepted+protowire.Number(i), *count)
+	}
+	e.number(minuteOldest, int64(m.Oldest))
+	e.counts(minuteDurations, m.Durations[:])
+	e.number(minuteLongest, int64(m.Longest))
+	for _, name := range slices.Sorted(maps.Keys(m.Hooks)) {
+		hook := m.Hooks[name]
+		inner := newEncoder(64)
+		inner.text(hookName, name)
+		inner.number(hookAccepted, hook.Accepted)
+		inner.number(hookFailed, hook.Failed)
+		if !hook.Last.IsZero() {
+			inner.number(hookLast, hook.Last.Unix())
+		}
+		inner.counts(hookDurations, hook.Durations[:])
+		inner.number(hookLongest, int64(hook.Longest))
+		e.bytes(minuteHook, inner.data)
+	}
+	return seal(key, e.data)
+}
+
+// countsOf are the counts of a minute in the order of their fields.
+func countsOf(m *engine.Minute) []*int64 {
+	return []*int64{&m.Accepted, &m.Completed, &m.Failed, &m.TimedOut, &m.Cancelled, &m.Expired,
+		&m.Answered2xx, &m.Answered4xx, &m.Answered5xx, &m.Delivered, &m.Dead, &m.Queued}
+}
+
+// counts writes a histogram: each bucket that is not empty by its number and what is in it.
+func (e *encoder) counts(n protowire.Number, buckets []int64) {
+	var data []byte
+	for i, count := range buckets {
+		if count != 0 {
+			data = binary.AppendUvarint(binary.AppendUvarint(data, uint64(i)), uint64(count))
+		}
+	}
+	e.bytes(n, data)
+}
+
+// counts reads a histogram.
+func (f field) counts(buckets []int64) {
+	for rest := f.bytes; len(rest) > 0; {
+		i, n := binary.Uvarint(rest)
+		if n <= 0 {
+			return
+		}
+		count, more := binary.Uvarint(rest[n:])
+		if more <= 0 || i >= uint64(len(buckets)) {
+			return
+		}
+		buckets[i], rest = int64(count), rest[n+more:]
+	}
+}
+
+func decodeMinute(key, data []byte) (m engine.Minute, err error) {
+	if len(key) < 16 {
+		return m, errDamaged
+	}
+	m.At = time.Unix(int64(binary.BigEndian.Uint64(key))*60, 0)
+	m.Part = binary.BigEndian.Uint64(key[8:])
+	counts := countsOf(&m)
+	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
+		switch {
+		case n >= minuteAccepted && int(n-minuteAccepted) < len(counts):
+			*counts[n-minuteAccepted] = int64(f.number)
+		case n == minuteOldest:
+			m.Oldest = f.duration()
+		case n == minuteDurations:
+			f.counts(m.Durations[:])
+		case n == minuteLongest:
+			m.Longest = f.duration()
+		case n == minuteHook:
+			if m.Hooks == nil {
+				m.Hooks = make(map[string]engine.HookMinute)
+			}
+			name, hook := decodeHookMinute(f.bytes)
+			m.Hooks[name] = hook
+		}
+		return true
+	})
+	return m, err
+}
+
+func decodeHookMinute(data []byte) (name string, hook engine.HookMinute) {
+	// The checksum is that of the minute.
+	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		switch n {
+		case hookName:
+			name = f.text()
+		case hookAccepted:
+			hook.Accepted = int64(f.number)
+		case hookFailed:
+			hook.Failed = int64(f.number)
+		case hookLast:
+			hook.Last = time.Unix(int64(f.number), 0)
+		case hookDurations:
+			f.counts(hook.Durations[:])
+		case hookLongest:
+			hook.Longest = f.duration()
+		}
+		return true
+	})
+	return name, hook
+}
+
+// pruneMinutes is how many old minutes are forgotten when one is saved.
+const pruneMinutes = 1000
+
+func (s minutes) Save(ctx context.Context, saved ...engine.Minute) error {
+	var keys, records [][]byte
+	size := 0
+	var newest time.Time
+	for i := range saved {
+		if saved[i].At.After(newest) {
+			newest = saved[i].At
+		}
+		key := minuteKey(&saved[i], s.Node())
+		keys, records = append(keys, key), append(records, encodeMinute(key, &saved[i]))
+		size += len(records[i])
+	}
+	return s.committer.do(ctx, &change{size: size, apply: func(t *transaction) error {
+		for i := range keys {
+			t.append(minutesBucket, keys[i], records[i])
+		}
+		oldest := minutesFrom(newest.Add(-engine.KeptMinutes))
+		for range pruneMinutes {
+			first, _ := t.bucket(minutesBucket).Cursor().First()
+			if first == nil || slices.Compare(first, oldest) >= 0 {
+				break
+			}
+			t.delete(minutesBucket, slices.Clone(first))
+		}
+		return nil
+	}})
+}
+
+func (s minutes) Load(ctx context.Context, since time.Time) (loaded []engine.Minute, err error) {
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		loaded = nil
+		cursor := tx.Bucket(minutesBucket).Cursor()
+		for key, data := cursor.Seek(minutesFrom(since)); key != nil; key, data = cursor.Next() {
+			if minute, err := decodeMinute(key, data); err == nil {
+				loaded = append(loaded, minute)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return loaded, nil
+}

@@ -1,0 +1,123 @@
+package local
+
+import "github.com/google/uuid"
+
+// queuedBy is an order in which queued runs are found.
+type queuedBy int
+
+const (
+	byDeadline queuedBy = iota // those that count, the earliest first
+	byAge                      // the run that was accepted first comes first
+	queuedOrders
+)
+
+// timedPlace is a queued run in a heap of those.
+type timedPlace struct {
+	at    int64
+	place uint32
+}
+
+// expect lets the deadline of a queued run count, if it has one.
+func (l *Lanes) expect(id uuid.UUID) {
+	pi := l.places[id]
+	if deadline := l.place.at(pi).deadline; deadline != 0 {
+		l.enter(byDeadline, pi, deadline)
+	}
+}
+
+// forgetDeadline lets the deadline of a run count no more.
+func (l *Lanes) forgetDeadline(pi uint32) { l.leave(byDeadline, pi) }
+
+// firstDeadline is the earliest deadline that counts.
+func (l *Lanes) firstDeadline() (at int64, ok bool) { return l.first(byDeadline) }
+
+// Oldest is when the oldest of the queued runs was accepted.
+func (l *Lanes) Oldest() (at int64, ok bool) { return l.first(byAge) }
+
+// overdue returns up to max runs whose deadline is over. They stay where they are.
+func (l *Lanes) overdue(now int64, max int) (ids []uuid.UUID) {
+	deadlines := l.heaps[byDeadline]
+	// Below a deadline of the heap that is not over there is none that is.
+	for look := []int{0}; len(look) > 0 && len(ids) < max; {
+		i := look[0]
+		look = look[1:]
+		if i < len(deadlines) && deadlines[i].at <= now {
+			ids = append(ids, l.place.at(deadlines[i].place).id)
+			look = append(look, 2*i+1, 2*i+2)
+		}
+	}
+	return ids
+}
+
+// enter puts a run into a heap, unless it is there.
+func (l *Lanes) enter(by queuedBy, pi uint32, at int64) {
+	if l.place.at(pi).in[by] != 0 {
+		return
+	}
+	l.heaps[by] = append(l.heaps[by], timedPlace{at, pi})
+	l.siftUp(by, len(l.heaps[by])-1)
+}
+
+// leave takes a run out of a heap, if it is there.
+func (l *Lanes) leave(by queuedBy, pi uint32) {
+	p := l.place.at(pi)
+	if p.in[by] == 0 {
+		return
+	}
+	heap := l.heaps[by]
+	i, last := int(p.in[by])-1, len(heap)-1
+	p.in[by] = 0
+	moved := heap[last]
+	l.heaps[by] = heap[:last]
+	if i < last {
+		heap[i] = moved
+		l.siftUp(by, l.siftDown(by, i))
+	}
+}
+
+func (l *Lanes) first(by queuedBy) (at int64, ok bool) {
+	if len(l.heaps[by]) == 0 {
+		return 0, false
+	}
+	return l.heaps[by][0].at, true
+}
+
+func (l *Lanes) siftUp(by queuedBy, i int) {
+	heap := l.heaps[by]
+	moved := heap[i]
+	for i > 0 {
+		above := (i - 1) / 2
+		if heap[above].at <= moved.at {
+			break
+		}
+		l.setHeap(by, i, heap[above])
+		i = above
+	}
+	l.setHeap(by, i, moved)
+}
+
+func (l *Lanes) siftDown(by queuedBy, i int) (to int) {
+	heap := l.heaps[by]
+	moved := heap[i]
+	for {
+		below := 2*i + 1
+		if below >= len(heap) {
+			break
+		}
+		if right := below + 1; right < len(heap) && heap[right].at < heap[below].at {
+			below = right
+		}
+		if moved.at <= heap[below].at {
+			break
+		}
+		l.setHeap(by, i, heap[below])
+		i = below
+	}
+	l.setHeap(by, i, moved)
+	return i
+}
+
+func (l *Lanes) setHeap(by queuedBy, i int, t timedPlace) {
+	l.heaps[by][i] = t
+	l.place.at(t.place).in[by] = uint32(i + 1)
+}

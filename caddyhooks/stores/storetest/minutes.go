@@ -1,0 +1,242 @@
+package storetest
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var minuteChecks = []check{
+	{"there are none at first", func(_ *testing.T, s *store) { s.minutesAre(time.Time{}) }},
+	{"a minute is kept as it was", keptMinute},
+	{"minutes are loaded from a time on, the oldest first", minutesFromATime},
+	{"a minute that is saved again is the same", minuteSavedAgain},
+	{"minutes of the same time are kept apart", minutesOfTheSameTime},
+	{"minutes are forgotten after a week", oldMinutes},
+}
+
+var durableMinuteChecks = []check{
+	{"minutes are there", durableMinutes},
+}
+
+var nodeMinuteChecks = []check{
+	{"minutes of all nodes are loaded on every node", minutesOverNodes},
+}
+
+// aMinute is when the minutes of the checks begin.
+var aMinute = time.Date(2026, 5, 17, 10, 0, 0, 0, time.UTC)
+
+// minuteAt is a minute so many minutes later, in which something happened.
+func minuteAt(n int) engine.Minute {
+	return engine.Minute{At: aMinute.Add(time.Duration(n) * time.Minute), Part: uint64(n + 1), Accepted: int64(n + 1)}
+}
+
+// fullMinute has something in every field.
+func fullMinute() engine.Minute {
+	m := minuteAt(0)
+	m.Completed, m.Failed, m.TimedOut, m.Cancelled, m.Expired = 1<<40, 3, 4, 5, 6
+	m.Answered2xx, m.Answered4xx, m.Answered5xx, m.Delivered, m.Dead = 7, 8, 9, 10, 11
+	m.Queued, m.Oldest, m.Longest = 12, 13*time.Second+14*time.Nanosecond, time.Hour
+	var hook engine.HookMinute
+	hook.Accepted, hook.Failed, hook.Last, hook.Longest = 15, 16, aMinute.Add(17*time.Second), 18*time.Second
+	for i := range m.Durations {
+		m.Durations[i] = int64(i) * 1000
+	}
+	for i := range hook.Durations {
+		hook.Durations[i] = int64(len(hook.Durations) - i)
+	}
+	m.Hooks = map[string]engine.HookMinute{"github": hook, "": {Accepted: 1}, "a.b_c-1": {Failed: 2}}
+	return m
+}
+
+func (s *store) saveMinutes(minutes ...engine.Minute) {
+	s.t.Helper()
+	if err := s.Minutes().Save(s.t.Context(), minutes...); err != nil {
+		s.t.Fatalf("saving minutes: %v", err)
+	}
+}
+
+// minutesAre expects the minutes from a time on.
+func (s *store) minutesAre(since time.Time, want ...engine.Minute) {
+	s.t.Helper()
+	got, err := s.Minutes().Load(s.t.Context(), since)
+	if err != nil {
+		s.t.Fatalf("loading minutes: %v", err)
+	}
+	if len(got) != len(want) {
+		s.t.Fatalf("there are %d minutes, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if !sameMinute(got[i], want[i]) {
+			s.t.Errorf("minute %d is\n%+v, want\n%+v", i, got[i], want[i])
+		}
+	}
+}
+
+// sameMinute compares minutes, whatever zone their times are in.
+func sameMinute(a, b engine.Minute) bool {
+	for _, m := range []*engine.Minute{&a, &b} {
+		m.At = m.At.UTC()
+		hooks := map[string]engine.HookMinute{}
+		for name, hook := range m.Hooks {
+			hook.Last = hook.Last.UTC()
+			hooks[name] = hook
+		}
+		m.Hooks = hooks
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func keptMinute(_ *testing.T, s *store) {
+	mine := fullMinute()
+	s.saveMinutes(mine)
+	clear(mine.Hooks) // it is the caller's, to use for something else
+	s.minutesAre(time.Time{}, fullMinute())
+	loaded, err := s.Minutes().Load(s.t.Context(), time.Time{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	clear(loaded[0].Hooks)
+	s.minutesAre(time.Time{}, fullMinute())
+}
+
+func minutesFromATime(_ *testing.T, s *store) {
+	s.saveMinutes(minuteAt(3), minuteAt(1))
+	s.saveMinutes(minuteAt(2))
+	s.saveMinutes()
+	s.minutesAre(aMinute, minuteAt(1), minuteAt(2), minuteAt(3))
+	s.minutesAre(minuteAt(2).At, minuteAt(2), minuteAt(3))
+	s.minutesAre(minuteAt(2).At.Add(time.Nanosecond), minuteAt(3))
+	s.minutesAre(minuteAt(4).At)
+}
+
+func minuteSavedAgain(_ *testing.T, s *store) {
+	for range 2 {
+		s.saveMinutes(minuteAt(1))
+	}
+	s.saveMinutes(minuteAt(1), minuteAt(2))
+	s.minutesAre(aMinute, minuteAt(1), minuteAt(2))
+}
+
+func minutesOfTheSameTime(_ *testing.T, s *store) {
+	first, second := minuteAt(1), minuteAt(1)
+	second.Part, second.Accepted = 7, 8 // somebody set the clock back
+	s.saveMinutes(first)
+	s.saveMinutes(second)
+	s.minutesAre(aMinute, first, second)
+}
+
+func oldMinutes(_ *testing.T, s *store) {
+	const week = int(engine.KeptMinutes / time.Minute)
+	s.saveMinutes(minuteAt(0), minuteAt(1), minuteAt(week))
+	s.minutesAre(time.Time{}, minuteAt(0), minuteAt(1), minuteAt(week))
+	s.saveMinutes(minuteAt(week + 1))
+	s.minutesAre(time.Time{}, minuteAt(1), minuteAt(week), minuteAt(week+1))
+}
+
+func durableMinutes(_ *testing.T, s *store) {
+	s.saveMinutes(fullMinute(), minuteAt(1))
+	s.reopen()
+	s.minutesAre(time.Time{}, fullMinute(), minuteAt(1))
+	again := minuteAt(1) // another opening begins to count anew
+	s.saveMinutes(again)
+	s.minutesAre(minuteAt(1).At, minuteAt(1), again)
+}
+
+func minutesOverNodes(_ *testing.T, a *store) {
+	b := a.join()
+	a.saveMinutes(minuteAt(1))
+	b.saveMinutes(minuteAt(1), minuteAt(2))
+	for _, s := range []*store{a, b} {
+		s.minutesAre(aMinute, minuteAt(1), minuteAt(1), minuteAt(2))
+	}
+}
+
+var backlogChecks = []check{
+	{"there is none at first", func(_ *testing.T, s *store) { s.backlogIs(engine.Backlog{}) }},
+	{"queued and running runs are counted, and the oldest that waits is known", backlogOfRuns},
+	{"pending and dead deliveries are counted", countedDeliveries},
+	{"dead deliveries of runs that are pruned do not count", countedWhenPruned},
+}
+
+func (s *store) backlogIs(want engine.Backlog) {
+	s.t.Helper()
+	got, err := s.Runs().Backlog(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.lasted("the wait of the oldest run", got.Oldest, want.Oldest)
+	if got.Oldest, want.Oldest = 0, 0; got != want {
+		s.t.Errorf("the backlog is %+v, want %+v", got, want)
+	}
+}
+
+func backlogOfRuns(_ *testing.T, s *store) {
+	s.add(newRun("a"))
+	s.advance(time.Hour)
+	second := newRun("b")
+	s.add(second)
+	s.advance(time.Hour)
+	s.backlogIs(engine.Backlog{Queued: 2, Oldest: 2 * time.Hour})
+	first := s.claimFor(100*time.Hour, 1)[0]
+	s.backlogIs(engine.Backlog{Queued: 1, Running: 1, Oldest: time.Hour})
+	s.requeue(first)
+	s.backlogIs(engine.Backlog{Queued: 2, Oldest: 2 * time.Hour})
+	s.endQueued(second, engine.End{Outcome: engine.Outcome{Status: engine.Cancelled}})
+	s.backlogIs(engine.Backlog{Queued: 1, Oldest: 2 * time.Hour})
+	s.end(s.claim(1)[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}})
+	s.backlogIs(engine.Backlog{})
+}
+
+// counts expects so many deliveries.
+func (s *store) counts(pending, dead int) {
+	s.t.Helper()
+	gotPending, gotDead, err := s.Deliveries().Count(s.t.Context())
+	if got, want := fmt.Sprint(gotPending, gotDead, err), fmt.Sprint(pending, dead, nil); got != want {
+		s.t.Errorf("deliveries pending and dead: got %s, want %s", got, want)
+	}
+}
+
+func countedDeliveries(_ *testing.T, s *store) {
+	s.counts(0, 0)
+	s.endWith(4)
+	s.counts(4, 0)
+	due, _ := s.due(4)
+	s.settle(due[0], engine.Dead, 0, "gone")
+	s.settle(due[1], engine.Dead, 0, "gone")
+	s.settle(due[2], engine.Delivered, 0, "")
+	s.settle(due[3], engine.Pending, time.Hour, "later")
+	s.counts(1, 2)
+	s.retry(due[0])
+	s.counts(2, 1)
+	s.drop(due[1])
+	s.counts(2, 0)
+	s.drop(due[3])
+	s.counts(1, 0)
+	again, _ := s.due(4)
+	s.settle(again[0], engine.Dead, 0, "gone")
+	s.counts(0, 1)
+	if s.options.Reopen != nil {
+		s.reopen()
+		s.counts(0, 1)
+	}
+}
+
+func countedWhenPruned(t *testing.T, s *store) {
+	s.endWith(2)
+	due, _ := s.due(2)
+	s.settle(due[0], engine.Dead, 0, "gone")
+	s.settle(due[1], engine.Delivered, 0, "")
+	s.counts(0, 1)
+	s.advance(2 * time.Hour)
+	for more := true; more; {
+		var err error
+		if more, err = s.Prune(t.Context(), engine.Limits{Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.counts(0, 0)
+}
