@@ -153,8 +153,8 @@ func newestOf(tx *bbolt.Tx, chat string) uuid.UUID {
 	return uuid.Nil
 }
 
-// noteAhead writes down by how much the id of a run is ahead of the clock, if that is more than ever. It is a question of the
-// time at which somebody set the clock back, and hardly ever happens.
+// noteAhead writes down by how much the id of a run is ahead of its acceptance, if that is more than ever. That happens when a
+// disk is slow, and when somebody has set the clock back.
 func (d *Database) noteAhead(t *transaction, id uuid.UUID, acceptedAt time.Time) {
 	ahead := local.IDTime(id).Sub(acceptedAt)
 	if ahead <= d.idsAhead {
@@ -162,12 +162,13 @@ func (d *Database) noteAhead(t *transaction, id uuid.UUID, acceptedAt time.Time)
 	}
 	before := d.idsAhead
 	t.undo = append(t.undo, func() { d.idsAhead = before })
-	d.idsAhead = ahead + usuallyAhead
+	d.idsAhead = 2 * ahead // so that it is not written again and again
 	t.put(metaBucket, aheadKey, binary.AppendVarint(nil, int64(d.idsAhead)))
 }
 
-// usuallyAhead is by how much ids may be ahead without being written down: as long as a run waits for its transaction.
-const usuallyAhead = time.Minute
+// usuallyAhead is by how much ids may be ahead without being written down: as long as a run waits for its transaction. A list
+// that ends at a time begins so much later.
+const usuallyAhead = 100 * time.Millisecond
 
 func aheadOf(tx *bbolt.Tx) time.Duration {
 	ahead, _ := binary.Varint(tx.Bucket(metaBucket).Get(aheadKey))
