@@ -122,10 +122,13 @@ type Database struct {
 	// Only for the committer.
 	keyCount      int
 	toldBytes     int64 // what counts for the limit of the history
+	newInChats    int   // runs that have ended and that their chats do not know of yet
 	freelistNoted bool
 	freelistSize  int // in pages
 
-	withoutIndexes bool // for a benchmark that compares
+	// Which tests change.
+	segmentSize    int
+	withoutIndexes bool
 
 	pruning   sync.Mutex
 	pruneFrom []byte // where the next step begins; under pruning
@@ -141,7 +144,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newInChats: c.newInChats, segmentSize: segmentSize,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

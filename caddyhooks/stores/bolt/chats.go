@@ -43,11 +43,18 @@ type chatList struct {
 	size   int
 	page   []*engine.ChatSummary
 	next   string
+
+	added map[string]chatRecord // of runs that have ended and that the records of their chats do not count yet
 }
 
 func (l *chatList) read(tx *bbolt.Tx) error {
 	unfinished := &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &l.order), within: l.order, effort: &l.effort, test: mayBeNamed}
-	chats := anyOf{[]walk{newWalk(tx, chatsByTimeBucket, nil, &l.order), unfinished}, &l.order}
+	l.added = addedToChats(tx)
+	var newest []uuid.UUID
+	for _, chat := range l.added {
+		newest = append(newest, chat.last)
+	}
+	chats := anyOf{[]walk{newWalk(tx, chatsByTimeBucket, nil, &l.order), newListWalk(newest, &l.order), unfinished}, &l.order}
 	begin := l.order.Begin()
 	for chats.seek(begin[:]); chats.head() != nil && l.order.Has(chats.head()); chats.next() {
 		id := uuid.UUID(chats.head())
@@ -63,8 +70,22 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 	return nil
 }
 
+// addedToChats are the runs of named chats that the records of those do not count yet.
+func addedToChats(tx *bbolt.Tx) map[string]chatRecord {
+	added := make(map[string]chatRecord)
+	_ = tx.Bucket(newInChatsBucket).ForEach(func(key, _ []byte) error {
+		if run, ok := readInChat(tx, key); ok && run.named {
+			chat := added[run.chat]
+			chat.add(run.id, 1)
+			added[run.chat] = chat
+		}
+		return nil
+	})
+	return added
+}
+
 // mayBeNamed reports whether the chat of a run was not made for it.
-func mayBeNamed(data []byte) bool {
+func mayBeNamed(_, data []byte) bool {
 	fresh := false
 	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
 		fresh = n == runNewChat && f.flag()
@@ -89,6 +110,7 @@ func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
 	}
 	key := chatKey(name)
 	chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key))
+	chat.add(l.added[name].last, l.added[name].runs)
 	ended := record.Status != ""
 	if !local.IsNamed(record.Run) || ended && chat.last != id || bytes.Compare(chat.last[:], id[:]) > 0 {
 		return nil
@@ -139,31 +161,30 @@ func freshRuns(tx *bbolt.Tx, chat string, e *effort) int {
 	if !ok {
 		return 0
 	}
-	isFresh := func(w walk) bool {
-		for ; w.head() != nil && !e.spent(); w.next() {
-			record, err := decodeRun(uuid.UUID(w.head()), tx.Bucket(endedBucket).Get(w.head()))
-			if err == nil && record.Run.ChatID == chat {
-				return record.Run.NewChat // which is the oldest
-			}
+	order := &local.IDRange{First: first, Last: last}
+	runs := anyOf{append(chatWalks(tx, chat, order, e), freshWalk(tx, chat, *order, e)), order}
+	for runs.seek(uuid.Nil[:]); runs.head() != nil && !e.spent(); runs.next() {
+		record, err := decodeRun(uuid.UUID(runs.head()), tx.Bucket(endedBucket).Get(runs.head()))
+		if err != nil || record.Run.ChatID != chat {
+			continue
 		}
-		return false
-	}
-	near := freshWalk(tx, chat, local.IDRange{First: first, Last: last}, e)
-	near.seek(first[:])
-	far := newWalk(tx, byChatBucket, digest(chat), &local.IDRange{})
-	far.seek(uuid.Nil[:])
-	if isFresh(near) || isFresh(far) {
-		return 1
+		if record.Run.NewChat { // which is the oldest
+			return 1
+		}
+		break
 	}
 	return 0
 }
 
 // leaveOutMoved takes chats off the page that are on an earlier one now.
 func (l *chatList) leaveOutMoved(tx *bbolt.Tx) error {
+	added := addedToChats(tx)
 	stayed := l.page[:0]
 	for _, summary := range l.page {
 		key := chatKey(summary.ChatID)
-		if chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key)); bytes.Compare(chat.last[:], l.order.Last[:]) <= 0 {
+		chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key))
+		chat.add(added[summary.ChatID].last, 0)
+		if bytes.Compare(chat.last[:], l.order.Last[:]) <= 0 {
 			stayed = append(stayed, summary)
 		}
 	}

@@ -72,6 +72,7 @@ type transaction struct {
 	reported []func() // … and when it is reported so: after a failure callers will ask again
 
 	told          *toldChanges
+	addsSegment   bool
 	writeFreelist bool
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // indexBuckets are the buckets whose contents follow from the runs that have ended.
-var indexBuckets = [][]byte{notableBucket, byHookBucket, byChatBucket, chatsBucket, chatsByTimeBucket}
+var indexBuckets = [][]byte{notableBucket, byHookBucket, byChatBucket, newInChatsBucket, chatsBucket, chatsByTimeBucket}
 
 // checkIndexed checks that the indexes have what follows from the runs that have ended, and nothing else.
 func checkIndexed(t *testing.T, s *store) {
@@ -39,9 +39,14 @@ func checkIndexed(t *testing.T, s *store) {
 			if record.Status != engine.Completed {
 				want["notable"][string(indexKey(string(record.Status), id))] = ""
 			}
-			if !local.IsFoundByTime(run, id) {
-				want["by_chat"][string(indexKey(run.ChatID, id))] = ""
+			if local.IsFoundByTime(run, id) {
+				return nil
 			}
+			if found, _ := tx.Bucket(newInChatsBucket).Cursor().Seek(key); bytes.Equal(found, key) {
+				want["by_chat_new"][string(key)] = ""
+				return nil
+			}
+			want["by_chat"][string(indexKey(run.ChatID, id))] = ""
 			if local.IsNamed(run) {
 				chats[run.ChatID] = chatRecord{id, chats[run.ChatID].runs + 1}
 			}
@@ -52,8 +57,14 @@ func checkIndexed(t *testing.T, s *store) {
 			want["chats"][string(key)] = string(chat.encode(key))
 			want["chats_by_time"][string(chat.last[:])] = ""
 		}
+		if n := len(want["by_chat_new"]); n != s.newInChats || n >= s.segmentSize {
+			t.Errorf("%d runs are new, and %d are counted", n, s.newInChats)
+		}
 		for name, entries := range want {
 			err = errors.Join(err, tx.Bucket([]byte(name)).ForEach(func(key, value []byte) error {
+				if name == "by_chat" {
+					key = key[segmentPrefixSize:]
+				}
 				if expected, ok := entries[string(key)]; !ok || expected != string(value) {
 					t.Errorf("%s has %x: %x, want %x", name, key, value, expected)
 				}
@@ -230,7 +241,7 @@ func TestAddingIndexesBeginsAgainAfterAnInterruption(t *testing.T) {
 func TestDamagedIndexesPreventNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hooks.db")
 	s := newBolt(t, path)
-	endSome(t, s, 40)
+	endSome(t, s, 43)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +251,7 @@ func TestDamagedIndexesPreventNothing(t *testing.T) {
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		var all error
-		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket} {
+		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket, newInChatsBucket} {
 			first, _ := tx.Bucket(name).Cursor().First()
 			first = bytes.Clone(first)
 			gone := bytes.Clone(first)
@@ -273,7 +284,7 @@ func TestDamagedIndexesPreventNothing(t *testing.T) {
 	for _, status := range []engine.Status{engine.Failed, engine.TimedOut} {
 		statuses += list(engine.Query{Statuses: []engine.Status{status}})
 	}
-	if all := list(engine.Query{}); all != 40 || hooks != 39 || statuses != 15 {
+	if all := list(engine.Query{}); all != 43 || hooks != 42 || statuses != 16 {
 		t.Errorf("%d runs are listed, %d by their hook and %d by their status", all, hooks, statuses)
 	}
 	chats := func() int {

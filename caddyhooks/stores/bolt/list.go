@@ -132,7 +132,7 @@ func (p *listPlan) walk(tx *bbolt.Tx) walk {
 		runs.walks = append(runs.walks, newListWalk(p.ids, &p.order))
 	case p.unfinished && len(p.query.Hooks) > 0:
 		runs.walks = append(runs.walks, &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &p.order), within: p.order, effort: p.effort,
-			test: func(data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
+			test: func(_, data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
 	case p.unfinished:
 		runs.walks = append(runs.walks, newWalk(tx, runsBucket, nil, &p.order))
 	}
@@ -156,7 +156,7 @@ func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 	}
 	var walks []walk
 	if chat := p.query.ChatID; chat != "" {
-		walks = append(walks, p.chatWalk(tx, index(byChatBucket, chat)))
+		walks = append(walks, p.chatWalk(tx))
 	}
 	if len(p.query.Statuses) > 0 && !slices.Contains(p.query.Statuses, engine.Completed) {
 		var statuses []string
@@ -178,18 +178,18 @@ func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 	}
 }
 
-// chatWalk adds to the runs of a chat the one that it was made for, which the index need not have.
-func (p *listPlan) chatWalk(tx *bbolt.Tx, named walk) walk {
-	first, last, ok := local.FreshRange(p.query.ChatID)
-	if !ok {
-		return named
+// chatWalk goes over the runs of a chat that have ended.
+func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
+	walks := chatWalks(tx, p.query.ChatID, &p.order, p.effort)
+	if first, last, ok := local.FreshRange(p.query.ChatID); ok {
+		walks = append(walks, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort))
 	}
-	return anyOf{[]walk{named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort)}, &p.order}
+	return anyOf{walks, &p.order}
 }
 
 // freshWalk looks for the run for which a chat was made.
 func freshWalk(tx *bbolt.Tx, chat string, within local.IDRange, e *effort) *testedWalk {
-	w := &testedWalk{within: within, effort: e, test: func(data []byte) bool { return textOf(data, runChat) == chat }}
+	w := &testedWalk{within: within, effort: e, test: func(_, data []byte) bool { return textOf(data, runChat) == chat }}
 	w.bucketWalk = *newWalk(tx, endedBucket, nil, &w.within)
 	return w
 }

@@ -48,6 +48,7 @@ func writeFinished(t testing.TB, n int, indexed bool) *finishedRuns {
 	at := time.Now().Add(-time.Duration(n) * time.Millisecond)
 	reply := strings.Repeat("answer ", 40)
 	const step = 20_000
+	var inChats []inChat
 	for from := 0; from < n && err == nil; from += step {
 		err = db.Update(func(tx *bbolt.Tx) error {
 			t := &transaction{tx: tx}
@@ -82,8 +83,21 @@ func writeFinished(t testing.TB, n int, indexed bool) *finishedRuns {
 				record := &engine.Record{Run: run, Status: status, Attempts: 1, StartedAt: at, FinishedAt: at,
 					Outcome: engine.Outcome{Status: status, Text: reply, HasText: true}}
 				t.append(endedBucket, id[:], seal(id[:], encodeEnded(record, "token")))
-				if indexed {
-					t.index(id, run, status)
+				if !indexed {
+					continue
+				}
+				t.indexHook(id, run, status)
+				if !local.IsFoundByTime(run, id) {
+					inChats = append(inChats, inChat{id, run.ChatID, local.IsNamed(run)})
+				}
+				if len(inChats) == segmentSize {
+					t.putSegment(inChats)
+					inChats = nil
+				}
+			}
+			if indexed && from+step >= n { // the last ones are as new as they can be
+				for _, run := range inChats {
+					t.append(newInChatsBucket, run.id[:], nil)
 				}
 			}
 			return t.failure

@@ -67,9 +67,10 @@ var keySizes = map[string]int{
 	string(keyRunsBucket): len(uuid.UUID{}),
 	string(notableBucket): digestSize + len(uuid.UUID{}),
 	string(byHookBucket):  digestSize + len(uuid.UUID{}),
-	string(byChatBucket):  digestSize + len(uuid.UUID{}),
+	string(byChatBucket):  segmentPrefixSize + digestSize + len(uuid.UUID{}),
 	string(chatsBucket):   chatKeySize,
 
+	string(newInChatsBucket):  len(uuid.UUID{}),
 	string(chatsByTimeBucket): len(uuid.UUID{}),
 }
 

@@ -77,7 +77,7 @@ func (w *bucketWalk) set(key, data []byte) {
 		return
 	}
 	w.key, w.data = id, data
-	if len(w.prefix) > 0 {
+	if len(data) == 0 {
 		w.data = nil // an index has no records
 	}
 }
@@ -86,7 +86,7 @@ func (w *bucketWalk) set(key, data []byte) {
 type testedWalk struct {
 	bucketWalk
 	within local.IDRange
-	test   func(data []byte) bool
+	test   func(id, data []byte) bool
 	effort *effort
 }
 
@@ -109,7 +109,7 @@ func (w *testedWalk) settle() {
 			w.key, w.data = nil, nil
 			return
 		}
-		if w.effort.spent() || w.test(w.data) {
+		if w.effort.spent() || w.test(w.key, w.data) {
 			return
 		}
 		w.effort.spend()
