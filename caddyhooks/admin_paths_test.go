@@ -30,7 +30,7 @@ func TestAdminPathsAndMethodsThatAreNotThere(t *testing.T) {
 		words        string // of the error
 		allow        string
 	}{
-		{"GET", "/", 404, "no such endpoint; try /hooks/changes, /hooks/deliveries, /hooks/instances, ", ""},
+		{"GET", "/", 404, "no such endpoint; try /hooks/", ""},
 		{"POST", "/", 404, "no such endpoint", ""},
 		{"GET", "/nothing", 404, "no such endpoint", ""},
 		{"GET", "/nothing/", 404, "no such endpoint", ""},

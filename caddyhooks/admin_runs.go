@@ -4,59 +4,127 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
 func init() {
-	instanceEndpoints.handle("GET /runs", (*instance).listRuns, "hook", "chatId", "status", "limit", "cursor")
+	instanceEndpoints.handle("GET /runs", (*instance).listRuns, append(runFilters, "limit", "cursor")...)
 	instanceEndpoints.handle("GET /runs/{id}", (*instance).serveRun)
 	instanceEndpoints.handle("POST /runs/{id}/cancel", (*instance).serveCancel)
 }
 
 // listRuns lists runs, the newest first.
 func (in *instance) listRuns(w http.ResponseWriter, r *http.Request) error {
-	params := r.URL.Query()
-	query := engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}
-	if hook := params.Get("hook"); hook != "" {
-		query.Hooks = []string{hook}
-	}
-	status := engine.Status(params.Get("status"))
-	if status != "" {
-		query.Statuses = []engine.Status{status}
-	}
-	statuses := []engine.Status{"", engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
-	if !slices.Contains(statuses, status) {
-		return apiError(http.StatusBadRequest, "status must be one of queued, running, completed, failed, timed_out, cancelled and expired")
-	}
-	var err error
-	if query.Limit, err = parseLimit(params); err != nil {
+	query, err := parseRunQuery(r.URL.Query(), time.Now())
+	if err != nil {
 		return err
 	}
+	if searches(&query) {
+		free, err := in.service.searches.take(w, "searches")
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	hideTexts := callerFrom(r).hideTexts
+	query.Told, query.Deliveries = !hideTexts, true
 	records, next, err := in.service.engine.List(r.Context(), query)
 	if err != nil {
 		return listError(err)
 	}
-	return writeAdminJSON(w, http.StatusOK, struct {
-		Runs   []runSummary `json:"runs"`
-		Cursor string       `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
-	}{showAll(records, newRunSummary), next})
+	page := struct {
+		Runs       []runSummary `json:"runs"`
+		Cursor     string       `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
+		SearchedTo *time.Time   `json:"searchedTo,omitempty"`
+	}{Runs: newRunSummaries(records, hideTexts), Cursor: next}
+	if searches(&query) {
+		page.SearchedTo = searchedTo(next)
+	}
+	return writeAdminJSON(w, http.StatusOK, page)
 }
 
 // runSummary is a run as lists show it to operators, without its reply.
 type runSummary struct {
 	runJSON
-	Client      string `json:"client,omitempty"`
-	CancelledBy string `json:"cancelledBy,omitempty"`
-	Reason      string `json:"reason,omitempty"`
-	AgainOf     string `json:"againOf,omitempty"`
+	Client      string       `json:"client,omitempty"`
+	CancelledBy string       `json:"cancelledBy,omitempty"`
+	Reason      string       `json:"reason,omitempty"`
+	AgainOf     string       `json:"againOf,omitempty"`
+	Preview     string       `json:"preview,omitempty"`
+	Tier        string       `json:"tier,omitempty"`
+	Test        bool         `json:"test,omitempty"`
+	Sync        bool         `json:"sync,omitempty"`
+	SentOut     *sentOutJSON `json:"sentOut,omitempty"`
 }
 
-func newRunSummary(r *engine.Record) runSummary {
-	summary := runSummary{newRunJSON(r), r.Run.Client, r.Outcome.Account.CancelledBy, r.Outcome.Account.Reason, r.Run.AgainOf}
-	summary.Reply = nil
+// sentOutJSON is how many deliveries a run has, by their status.
+type sentOutJSON struct {
+	Delivered int `json:"delivered"`
+	Pending   int `json:"pending"`
+	Dead      int `json:"dead"`
+}
+
+// newRunSummary shows a run in a list. hideTexts is that of the caller.
+func newRunSummary(r *engine.Record, hideTexts bool) runSummary {
+	summary := runSummary{
+		runJSON: newRunJSON(r), Client: r.Run.Client, CancelledBy: r.Outcome.Account.CancelledBy, Reason: r.Outcome.Account.Reason,
+		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync,
+	}
+	summary.Reply, summary.Deliveries = nil, nil
+	if !hideTexts {
+		summary.Preview = previewOf(r.Run.Message)
+	}
+	if len(r.Deliveries) > 0 {
+		summary.SentOut = new(sentOutJSON)
+	}
+	for _, d := range r.Deliveries {
+		switch d.Status {
+		case engine.Delivered:
+			summary.SentOut.Delivered++
+		case engine.Pending:
+			summary.SentOut.Pending++
+		case engine.Dead:
+			summary.SentOut.Dead++
+		}
+	}
 	return summary
+}
+
+func newRunSummaries(records []*engine.Record, hideTexts bool) []runSummary {
+	return showAll(records, func(r *engine.Record) runSummary { return newRunSummary(r, hideTexts) })
+}
+
+// previewOf is the first line of a message, for lists. A line that marks the rest as data from outside tells nothing.
+func previewOf(message string) string {
+	const most = 160 // characters
+	if untrusted.IsWrapped(message) {
+		_, message, _ = strings.Cut(message, "\n")
+	}
+	var line string
+	for line = range strings.Lines(message) {
+		if line = strings.TrimSpace(line); line != "" {
+			break
+		}
+	}
+	var preview strings.Builder
+	length := 0
+	for _, c := range line { // a byte that is not UTF-8 becomes the replacement character
+		if length == most-1 && utf8.RuneCountInString(line) > most {
+			return preview.String() + "…"
+		}
+		if !unicode.IsPrint(c) {
+			c = ' '
+		}
+		preview.WriteRune(c)
+		length++
+	}
+	return preview.String()
 }
 
 func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {
@@ -65,44 +133,71 @@ func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return adminRunError(id, err)
 	}
-	return writeAdminJSON(w, http.StatusOK, newRunDetails(record))
+	return writeAdminJSON(w, http.StatusOK, in.newRunDetails(record))
 }
 
 // runDetails is a run as operators see it, with what it was told, where it came from and why it ended as it did.
 type runDetails struct {
-	runJSON
-	Client           string   `json:"client,omitempty"`
-	KeyHeader        string   `json:"keyHeader,omitempty"`
-	CancelledBy      string   `json:"cancelledBy,omitempty"`
-	Reason           string   `json:"reason,omitempty"`
-	LastAnswer       string   `json:"lastAnswer,omitempty"`
-	ValidationErrors []string `json:"validationErrors,omitempty"`
-
-	Message    *string         `json:"message,omitempty"`
-	MessageCut bool            `json:"messageCut,omitempty"`
-	Metadata   json.RawMessage `json:"metadata,omitempty"`
-	Schema     json.RawMessage `json:"schema,omitempty"`
-	AgainOf    string          `json:"againOf,omitempty"`
-	AgainAs    string          `json:"againAs,omitempty"`
-	Steps      []stepJSON      `json:"steps"`
+	runSummary
+	KeyHeader        string            `json:"keyHeader,omitempty"`
+	LastAnswer       string            `json:"lastAnswer,omitempty"`
+	ValidationErrors []string          `json:"validationErrors,omitempty"`
+	Message          *string           `json:"message,omitempty"`
+	MessageCut       bool              `json:"messageCut,omitempty"`
+	Metadata         json.RawMessage   `json:"metadata,omitempty"`
+	Schema           json.RawMessage   `json:"schema,omitempty"`
+	KeptUntil        *time.Time        `json:"keptUntil,omitempty"` // then message, metadata and schema are forgotten, or earlier if there is much
+	AgainAs          string            `json:"againAs,omitempty"`
+	ValidationTier   string            `json:"validationTier,omitempty"`
+	MemoryPreset     string            `json:"memoryPreset,omitempty"`
+	TimeoutSeconds   float64           `json:"timeoutSeconds"`
+	QueueTimeSeconds float64           `json:"queueTimeSeconds,omitempty"`
+	TraceParent      string            `json:"traceParent,omitempty"`
+	Runner           string            `json:"runner,omitempty"` // by its name in the configuration
+	Steps            []stepJSON        `json:"steps"`
+	Deliveries       []deliveryDetails `json:"deliveries,omitempty"`
 }
 
-func newRunDetails(r *engine.Record) runDetails {
+func (in *instance) newRunDetails(r *engine.Record) runDetails {
 	account := &r.Outcome.Account
 	details := runDetails{
-		runJSON: newRunJSON(r), Client: r.Run.Client, KeyHeader: r.Run.KeyHeader,
-		CancelledBy: account.CancelledBy, Reason: account.Reason, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors,
-		AgainOf: r.Run.AgainOf, AgainAs: r.AgainAs,
+		runSummary: newRunSummary(r, true), // it has the whole message
+		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
+		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
+		TimeoutSeconds: jsonSeconds(r.Run.Timeout), QueueTimeSeconds: jsonSeconds(r.Run.QueueTime),
+		TraceParent: r.Run.TraceParent, Runner: r.Run.Runner,
 		Steps: showAll(r.Steps, newStepJSON),
 	}
-	for i, d := range r.Deliveries {
-		details.Deliveries[i].History = newAttemptsJSON(d.History)
+	details.Reply = newRunJSON(r).Reply
+	for _, d := range r.Deliveries {
+		shown := newDeliverySummary(d)
+		shown.History = newAttemptsJSON(d.History)
+		details.Deliveries = append(details.Deliveries, shown)
 	}
-	if !r.Status.Ended() || r.Kept != engine.KeptNothing {
-		details.Message, details.Metadata, details.Schema = &r.Run.Message, r.Run.Metadata, r.Run.Schema
+	if message, ok := messageOf(r); ok {
+		details.Message, details.Metadata, details.Schema = &message, r.Run.Metadata, r.Run.Schema
 		details.MessageCut = r.Kept == engine.KeptCut
+		details.KeptUntil = in.keptUntil(r)
 	}
 	return details
+}
+
+// messageOf is what a run was told, if it has not ended yet or that is still kept.
+func messageOf(r *engine.Record) (message string, ok bool) {
+	if r.Status.Ended() && r.Kept == engine.KeptNothing {
+		return "", false
+	}
+	return r.Run.Message, true
+}
+
+// keptUntil is when the message of a run that has ended is forgotten, as the settings are now.
+func (in *instance) keptUntil(r *engine.Record) *time.Time {
+	limits := engine.Limits{History: in.historyInForce()}
+	keep := limits.HistoryOf(r.Run.History)
+	if !r.Status.Ended() || keep <= 0 {
+		return nil
+	}
+	return jsonTime(r.FinishedAt.Add(keep))
 }
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
@@ -111,7 +206,7 @@ func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return adminRunError(id, err)
 	}
-	return writeAdminJSON(w, status, newRunDetails(record))
+	return writeAdminJSON(w, status, in.newRunDetails(record))
 }
 
 // adminRunError is an error of finding or cancelling a run, in Caddy's admin shape.

@@ -90,3 +90,36 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
 	return local.handler(), local.links.New, nil
 }
+
+// AdminAPI is the admin API as a dashboard serves it to an operator who sees no texts in lists.
+func AdminAPI(hideTexts bool) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range new(Admin).Routes() {
+		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+			r = withCaller(r, caller{by: "ops", via: "dashboard", hideTexts: hideTexts})
+			if err := route.Handler.ServeHTTP(w, r); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	return mux
+}
+
+// HoldSearches takes all slots of an instance for searches, until they are given back.
+func HoldSearches(instance string) (free func()) {
+	return hold(running.find(instance).service.searches)
+}
+
+// HoldExports is HoldSearches for exports.
+func HoldExports(instance string) (free func()) { return hold(running.find(instance).service.exports) }
+
+func hold(s slots) (free func()) {
+	for range cap(s) {
+		s <- struct{}{}
+	}
+	return func() {
+		for range cap(s) {
+			<-s
+		}
+	}
+}

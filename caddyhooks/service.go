@@ -25,6 +25,8 @@ type service struct {
 	throttle func() *auth.Throttle // made when it is first needed
 	samples  samples
 	previews previewLimiter
+	searches slots
+	exports  slots
 
 	mu        sync.Mutex
 	live      Settings
@@ -47,6 +49,7 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 	}
 	s := &service{
 		engine: engine.New(store), settings: store.Settings(), throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
+		searches: make(slots, maxSearches), exports: make(slots, maxExports),
 	}
 	saved, revision, err := s.load(context.Background())
 	if err != nil {

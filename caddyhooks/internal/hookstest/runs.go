@@ -121,6 +121,11 @@ type listedRun struct {
 	CancelledBy string `json:"cancelledBy"`
 	Reason      string `json:"reason"`
 	AgainOf     string `json:"againOf"`
+	Preview     string `json:"preview"`
+	Tier        string `json:"tier"`
+	Test        bool   `json:"test"`
+	Sync        bool   `json:"sync"`
+	SentOut     any    `json:"sentOut"`
 }
 
 // Listed are the ids of the runs that the admin API lists, and the cursor for more.
@@ -128,8 +133,9 @@ func (s *Server) Listed(query string) (ids []string, cursor string) {
 	s.T.Helper()
 	resp := s.AdminRequest("GET", "/hooks/runs"+query, "")
 	var page struct {
-		Runs   []listedRun `json:"runs"`
-		Cursor string      `json:"cursor"`
+		Runs       []listedRun `json:"runs"`
+		Cursor     string      `json:"cursor"`
+		SearchedTo string      `json:"searchedTo"`
 	}
 	dec := json.NewDecoder(strings.NewReader(resp.Body))
 	dec.DisallowUnknownFields()

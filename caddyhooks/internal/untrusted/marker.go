@@ -69,3 +69,10 @@ func (m Marker) WrapValue(text string) string {
 func Wrap(text string) string {
 	return NewMarker().Wrap(text)
 }
+
+// IsWrapped reports whether a text begins with a marker line as [Wrap] writes it.
+func IsWrapped(text string) bool {
+	line, _, _ := strings.Cut(text, "\n")
+	id, isMarker := strings.CutPrefix(line+"\n", blockStart)
+	return isMarker && len(id) == len(Marker{}.id)+len(blockNotice) && strings.HasSuffix(id, blockNotice)
+}

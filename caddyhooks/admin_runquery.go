@@ -1,0 +1,118 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// runFilters are the parameters that select runs.
+var runFilters = []string{"status", "hook", "chatId", "since", "until", "q"}
+
+// parseRunQuery reads the parameters of a list of runs.
+func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
+	query = engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}
+	query.Statuses, err = parseOneOf(params, "status",
+		engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
+	if err != nil {
+		return query, err
+	}
+	if query.Hooks, err = parseList(params, "hook"); err != nil {
+		return query, err
+	}
+	if query.Since, err = parseMoment(params, "since", now); err != nil {
+		return query, err
+	}
+	if query.Until, err = parseMoment(params, "until", now); err != nil {
+		return query, err
+	}
+	if !query.Until.IsZero() && !query.Since.Before(query.Until) {
+		return query, apiError(http.StatusBadRequest, "since must be before until: no run is both")
+	}
+	q, err := parseSearch(params)
+	if err != nil {
+		return query, err
+	}
+	if isRunID(q, now) {
+		query.Prefix = strings.ToLower(q)
+	} else {
+		query.Text = q
+	}
+	query.Limit, err = parseLimit(params)
+	return query, err
+}
+
+// searches reports whether a query is one of which only a few may be made at once.
+func searches(query *engine.Query) bool { return query.Prefix != "" || query.Text != "" }
+
+// parseMoment reads a time, or a duration back from now. The zero time is none.
+func parseMoment(params url.Values, name string, now time.Time) (time.Time, error) {
+	text := params.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	// A plus sign that is not escaped, as in +02:00, arrives as a space.
+	if moment, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1)); err == nil {
+		return moment, nil
+	}
+	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, apiError(http.StatusBadRequest,
+		"%s must be a time such as 2026-01-31T15:04:05Z, or a duration back from now such as 1h", name)
+}
+
+// maxSearch bounds the text that is looked for.
+const maxSearch = 256
+
+// parseSearch reads the text to look for, "" if there is none.
+func parseSearch(params url.Values) (string, error) {
+	q := strings.TrimSpace(params.Get("q"))
+	if len(q) > maxSearch {
+		return "", apiError(http.StatusBadRequest, "q must not be longer than %d bytes", maxSearch)
+	}
+	return q, nil
+}
+
+// isRunID reports whether a text is the id of a run, or at least eight characters of its beginning. They tell when the run was
+// accepted: so a number such as 20260131, which has eight digits too, is none.
+func isRunID(text string, now time.Time) bool {
+	const shortest, longest = 8, 36
+	if len(text) < shortest || len(text) > longest {
+		return false
+	}
+	const pattern = "00000000-0000-7000-8000-000000000000"
+	whole, err := uuid.Parse(text + pattern[len(text):])
+	if err != nil || !strings.EqualFold(whole.String()[:len(text)], text) {
+		return false
+	}
+	accepted := timeOfID(whole)
+	return len(text) == longest || accepted.After(oldestRun) && accepted.Before(now.Add(24*time.Hour))
+}
+
+// oldestRun is before any run that there can be.
+var oldestRun = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// timeOfID is when a run was accepted, to the millisecond, by its id.
+func timeOfID(id uuid.UUID) time.Time {
+	var milliseconds int64
+	for _, b := range id[:6] {
+		milliseconds = milliseconds<<8 | int64(b)
+	}
+	return time.UnixMilli(milliseconds)
+}
+
+// searchedTo is how far back a search has got whose next page begins after a cursor, nil if that is not known.
+func searchedTo(cursor string) *time.Time {
+	id, err := uuid.Parse(cursor)
+	if err != nil {
+		return nil
+	}
+	return jsonTime(timeOfID(id))
+}

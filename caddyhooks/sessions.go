@@ -1,0 +1,129 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func init() {
+	instanceEndpoints.handle("GET /sessions", (*instance).listSessions, "q", "limit", "cursor")
+	instanceEndpoints.handle("GET /session", (*instance).serveSession, "chatId", "limit", "cursor")
+}
+
+// sessionJSON is a chat that somebody named, with its newest run.
+type sessionJSON struct {
+	ChatID    string        `json:"chatId"`
+	Runs      int           `json:"runs"`
+	LastRunID string        `json:"lastRunId"`
+	LastAt    *time.Time    `json:"lastAt"`
+	Status    engine.Status `json:"status"`
+	Hook      string        `json:"hook"`
+	Preview   string        `json:"preview,omitempty"`
+}
+
+// listSessions lists chats, the one with the newest run first. Chats that were made for one run alone are not among them.
+func (in *instance) listSessions(w http.ResponseWriter, r *http.Request) error {
+	params := r.URL.Query()
+	limit, err := parseLimit(params)
+	if err != nil {
+		return err
+	}
+	q, err := parseSearch(params)
+	if err != nil {
+		return err
+	}
+	if q != "" {
+		free, err := in.service.searches.take(w, "searches")
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	hideTexts := callerFrom(r).hideTexts
+	chats, next, err := in.service.engine.Chats(r.Context(), engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Told: !hideTexts})
+	if err != nil {
+		return listError(err)
+	}
+	return writeAdminJSON(w, http.StatusOK, struct {
+		Sessions []sessionJSON `json:"sessions"`
+		Cursor   string        `json:"cursor,omitempty"`
+	}{showAll(chats, func(chat *engine.ChatSummary) sessionJSON {
+		last := newRunSummary(chat.Last, hideTexts)
+		return sessionJSON{chat.ChatID, chat.Runs, last.RunID, last.AcceptedAt, last.Status, last.Hook, last.Preview}
+	}), next})
+}
+
+// turnJSON is a run in the course of its chat.
+type turnJSON struct {
+	runSummary
+	Message      *string           `json:"message,omitempty"`
+	MessageCut   bool              `json:"messageCut,omitempty"`   // not all of it was kept
+	MessageBytes int               `json:"messageBytes,omitempty"` // that are kept
+	Reply        *string           `json:"reply,omitempty"`
+	ReplyBytes   int               `json:"replyBytes,omitempty"`
+	Deliveries   []deliveryDetails `json:"deliveries,omitempty"`
+}
+
+// maxTurnText is how many bytes of a message or of a reply a page of a chat shows. The details of a run have the rest.
+const maxTurnText = 16 << 10
+
+// newTurnJSON shows a run with the beginnings of its texts, as many bytes of each as asked for; 0 is all.
+func newTurnJSON(r *engine.Record, most int, hideTexts bool) turnJSON {
+	turn := turnJSON{runSummary: newRunSummary(r, hideTexts), Deliveries: showAll(r.Deliveries, newDeliverySummary)}
+	if hideTexts {
+		return turn
+	}
+	shorten := func(text string) *string {
+		if most > 0 {
+			text = beginning(text, most)
+		}
+		return &text
+	}
+	if message, ok := messageOf(r); ok {
+		turn.Message, turn.MessageBytes, turn.MessageCut = shorten(message), len(message), r.Kept == engine.KeptCut
+	}
+	if reply := newRunJSON(r).Reply; reply != nil {
+		turn.Reply, turn.ReplyBytes = shorten(*reply), len(*reply)
+	}
+	return turn
+}
+
+// beginning is as much of a text as fits, without half a character at its end.
+func beginning(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	end := most
+	for end > most-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// serveSession lists the runs of a chat, the newest first.
+func (in *instance) serveSession(w http.ResponseWriter, r *http.Request) error {
+	params := r.URL.Query()
+	query := engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor"), Deliveries: true}
+	if query.ChatID == "" {
+		return errNoChat
+	}
+	var err error
+	if query.Limit, err = parseLimit(params); err != nil {
+		return err
+	}
+	hideTexts := callerFrom(r).hideTexts
+	query.Told, query.Replies = !hideTexts, !hideTexts
+	records, next, err := in.service.engine.List(r.Context(), query)
+	if err != nil {
+		return listError(err)
+	}
+	return writeAdminJSON(w, http.StatusOK, struct {
+		Runs   []turnJSON `json:"runs"`
+		Cursor string     `json:"cursor,omitempty"`
+	}{showAll(records, func(r *engine.Record) turnJSON { return newTurnJSON(r, maxTurnText, hideTexts) }), next})
+}
+
+var errNoChat = apiError(http.StatusBadRequest, "say which: chatId is the id of the chat")

@@ -1,0 +1,27 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"time"
+)
+
+// slots bound how many costly requests are served at once.
+type slots chan struct{}
+
+// The most of an instance. A search may read 32 MB of the store, and an export all of it.
+const (
+	maxSearches = 2
+	maxExports  = 4
+)
+
+// take returns a function that gives the slot back. If there is none, the error tells the caller to come back; what names the
+// requests.
+func (s slots) take(w http.ResponseWriter, what string) (free func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	default:
+		w.Header().Set("Retry-After", retryAfterSeconds(time.Second))
+		return nil, apiError(http.StatusServiceUnavailable, "%d %s are under way already; try again in a second", cap(s), what)
+	}
+}
