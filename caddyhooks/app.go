@@ -96,12 +96,17 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 // Start opens the stores and starts the engines.
 func (a *App) Start() error {
 	var grace time.Duration
+	var sites *caddyhttp.App
 	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
-		grace = time.Duration(app.(*caddyhttp.App).GracePeriod)
+		sites = app.(*caddyhttp.App)
+		grace = time.Duration(sites.GracePeriod)
 	}
 	var started []*instance
 	for _, name := range slices.Sorted(maps.Keys(a.instances)) {
 		in := a.instances[name]
+		if sites != nil {
+			in.urls = siteURLs(sites, in)
+		}
 		if err := in.start(grace); err != nil {
 			for _, other := range started {
 				other.stop()

@@ -18,7 +18,8 @@ import (
 type instance struct {
 	name         string
 	path         string
-	config       []byte // as JSON, to compare with other handlers
+	urls         []string // at which its hooks are called, as far as they are known
+	config       []byte   // as JSON, to compare with other handlers
 	pinned       Settings
 	rules        rules
 	engineConfig engine.Config
@@ -49,6 +50,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	in := &instance{
 		name:       h.Name,
 		path:       h.Path,
+		urls:       []string{},
 		config:     config,
 		pinned:     h.Settings,
 		maxRequest: int64(h.MaxRequest),

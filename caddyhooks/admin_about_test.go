@@ -1,0 +1,76 @@
+package caddyhooks_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+func TestAboutAnInstance(t *testing.T) {
+	s := hookstest.StartSite(t, `hooks {
+		store memory
+		workers 3
+		max_timeout 2m
+		queue_time 1h
+		retention 24h
+		channel notes log
+	}`)
+	resp := s.AdminRequest("GET", "/hooks/about", "")
+	resp.WantMembers(t, `{"instance":"default","path":"/api/hooks","urls":["`+s.URL+`/api/hooks"],"on":false,"offBecause":"enabled is not set, and no token is set",
+		"channels":[{"name":"notes","kind":"log"}],"runner":"echo","store":"memory","maxTimeoutSeconds":120,"queueTimeSeconds":3600,"retentionSeconds":86400,"workers":3}`)
+	var about struct {
+		Tiers         []string  `json:"tiers"`
+		MemoryPresets []string  `json:"memoryPresets"`
+		Now           time.Time `json:"now"`
+	}
+	if err := json.Unmarshal([]byte(resp.Body), &about); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(about.Tiers, "balanced") || !slices.Contains(about.MemoryPresets, "disabled") || about.Now.IsZero() {
+		t.Errorf("got %+v", about)
+	}
+	s.PatchSettings(`{"enabled":true,"token":"one"}`)
+	s.AdminRequest("GET", "/hooks/about", "").WantMembers(t, `{"on":true,"offBecause":""}`)
+}
+
+func TestURLsOfHooksAreRightOrLeftOut(t *testing.T) {
+	s := hookstest.NewServer(t)
+	other := hookstest.FreePort(t)
+	for _, c := range []struct {
+		sites string // P and Q are ports
+		want  string
+	}{
+		{"http://127.0.0.1:P {\nhooks\n}", "http://127.0.0.1:P/api/hooks"},
+		{"http://a.test:P, http://b.test:Q {\nhooks\n}", "http://a.test:P/api/hooks http://b.test:Q/api/hooks"},
+		{"https://a.test:P {\ntls internal\nhooks {\npath /x\n}\n}", "https://a.test:P/x"},
+		{"http://[::1]:P {\nhooks\n}", "http://[::1]:P/api/hooks"},
+		{"http://:P {\nhooks\n}", ""},
+		{"http://*.a.test:P {\nhooks\n}", ""},
+		{"http://a.test:P {\nhandle /api/* {\nhooks\n}\n}", "http://a.test:P/api/hooks"},
+		{"http://a.test:P {\nhandle /other/* {\nhooks\n}\n}", ""},
+		{"http://a.test:P {\nhandle_path /other/* {\nhooks\n}\n}", ""},
+		{"http://a.test:P {\nroute {\nuri strip_prefix /x\nhooks\n}\n}", ""},
+		{"http://a.test:P {\n@local remote_ip 127.0.0.1\nhandle @local {\nhooks\n}\n}", ""},
+		{"http://a.test:P {\nroute {\n@b host b.test\nhandle @b {\nhooks\n}\n}\n}", ""},
+		{"http://a.test:P {\nroute {\nhooks\nuri strip_prefix /x\n}\n}", "http://a.test:P/api/hooks"},
+		{"http://a.test:P {\nrespond /other 200\nhooks\n}\nhttp://c.test:P {\nrespond ok\n}", "http://a.test:P/api/hooks"},
+	} {
+		ports := strings.NewReplacer(":P", ":"+s.Port, ":Q", ":"+other)
+		if err := hookstest.LoadCaddyfile(strings.Replace(s.Caddyfile(ports.Replace(c.sites)), "{\n", "{\n\tskip_install_trust\n\tauto_https disable_redirects\n\tservers {\n\t\tprotocols h1 h2\n\t}\n", 1)); err != nil {
+			t.Fatalf("%s: %v", c.sites, err)
+		}
+		want := []string{}
+		for _, url := range strings.Fields(ports.Replace(c.want)) {
+			want = append(want, url)
+		}
+		got := s.AdminRequest("GET", "/hooks/about", "").Field(t, "urls")
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", c.sites, got, want)
+		}
+	}
+}
