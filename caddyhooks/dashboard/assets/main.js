@@ -183,6 +183,7 @@ function drawState() {
 	const [word, dot] = states[live.state];
 	put(state,
 		button([el("span", { class: `dot ${dot}` }), word], () => setPaused(!live.paused), { class: "plain live", title: live.trouble || (live.paused ? "Go on (.)" : "Pause (.)"), "aria-label": `${word}. ${live.paused ? "Go on" : "Pause"}` }),
+		live.trouble && el("span", { class: "why" }, live.trouble),
 		el("span", { class: "who", title: me.readOnly ? "You may look, and not change anything." : null }, icon(me.readOnly ? "lock" : "user"), el("span", null, me.user ?? "")),
 		button([icon("moon"), el("span", { class: "wide" }, "Theme")], flipTheme, { class: "plain", "aria-label": "Theme: light or dark" }),
 		button([el("kbd", { class: "wide" }, "?"), el("span", { class: "thin" }, "?"), el("span", { class: "wide" }, "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
@@ -210,7 +211,7 @@ function help() {
 		zone.press(value);
 		useUTC(value === "utc");
 		prefs.set("zone", value);
-		show();
+		if (!dirty()) show();
 	});
 	const theme = segment("Theme", [{ value: "", text: "System" }, { value: "light", text: "Light" }, { value: "dark", text: "Dark" }], root.dataset.theme ?? "", value => {
 		theme.press(value);
@@ -280,7 +281,10 @@ addEventListener("hashchange", async () => {
 	if (to === here) return;
 	if (dirty()) {
 		history.replaceState(null, "", here);
-		if (!await ask({ title: "Leave without saving?", text: "What you changed on this page is not saved.", yes: "Leave", no: "Stay", danger: true, act: () => {} })) return;
+		if (!await ask({ title: "Leave without saving?", text: "What you changed on this page is not saved.", yes: "Leave", no: "Stay", danger: true, act: () => {} })) {
+			instances.value = api.instance;
+			return;
+		}
 		dirty = () => false;
 		history.replaceState(null, "", to);
 	}

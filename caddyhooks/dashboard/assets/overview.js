@@ -19,7 +19,7 @@ export async function show(page) {
 	let drawn = {};
 	/** @type {Overview} */
 	let data;
-	let fetching = false, again = false;
+	let fetching = false, again = false, looked = false, ticks = 0;
 
 	/** @param {Range} value */
 	function pick(value) {
@@ -59,7 +59,8 @@ export async function show(page) {
 		drawNeeds();
 		drawPlots();
 		drawHooks();
-		if (bare && !first.firstChild) welcome();
+		plots.hidden = bare;
+		if (bare && !looked) welcome();
 		else if (!bare) put(first);
 	}
 
@@ -132,6 +133,7 @@ export async function show(page) {
 
 	/** What to do on an instance that has seen nothing yet. */
 	async function welcome() {
+		looked = true;
 		const [about, list] = await Promise.all([page.about(), page.api.get("runs", { limit: 1 }, page.signal)]).catch(() => []);
 		if (!about || list.runs.length || page.signal.aborted) return;
 		const url = `${about.urls?.[0] ?? `https://<your site>${about.path}`}/wake`;
@@ -147,7 +149,7 @@ export async function show(page) {
 		drawTiles();
 	});
 	page.on("reset", load);
-	const timer = setInterval(() => { if (page.live.state === "live") load(); }, range === "1h" ? 15e3 : 60e3);
+	const timer = setInterval(() => { if (page.live.state === "live" && (range === "1h" || ++ticks % 4 === 0)) load(); }, 15e3);
 	await load();
 	return () => clearInterval(timer);
 }

@@ -99,8 +99,8 @@ async function showRuns(page) {
 
 	/** Puts a row where it belongs; most are the newest. @param {Run} run */
 	function insert(run) {
-		let at = list.findIndex(other => other.acceptedAt < run.acceptedAt || (other.acceptedAt === run.acceptedAt && other.runId < run.runId));
-		if (at < 0 && cursor) return; // it comes with the older ones
+		let at = list.findIndex(other => other.runId < run.runId); // ids begin with the time
+		if (at < 0 && cursor && list.length) return; // it comes with the older ones
 		if (at < 0) at = list.length;
 		list.splice(at, 0, run);
 		rows.body.insertBefore(draw(run), rows.body.rows[at] ?? null);
