@@ -1,7 +1,7 @@
 // @ts-check
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
-import { ask, button, checkbox, dialog, el, empty, errorNote, icon, put, segment, tick } from "./dom.js";
+import { ask, button, checkbox, dialog, el, empty, errorNote, icon, put, redraw, segment, tick } from "./dom.js";
 import { capital, number, setClock, useUTC, usesUTC } from "./words.js";
 
 /** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
@@ -15,33 +15,26 @@ const root = document.documentElement;
 const find = (selector, where = document) => /** @type {HTMLElement} */ (where.querySelector(selector));
 const main = find("#main"), said = find("#said"), state = find(".state"), instances = /** @type {HTMLSelectElement} */ (find(".instance"));
 
-// What the person chose is kept in the browser, where that is allowed.
-const prefs = {
-	/** @param {string} name */
-	get: name => {
-		try {
-			return localStorage.getItem(`hooks-desk-${name}`) ?? "";
-		} catch {
-			return "";
-		}
-	},
-	/** @param {string} name @param {string} value */
-	set: (name, value) => {
-		try {
-			localStorage.setItem(`hooks-desk-${name}`, value);
-		} catch { /* for this visit only */ }
-	},
-};
-let keysOn = prefs.get("keys") !== "off";
-useUTC(prefs.get("zone") === "utc");
+/** What the person chose, kept in the browser where that is allowed. @param {string} name @param {string} [value] to keep */
+function pref(name, value) {
+	try {
+		if (value !== undefined) localStorage.setItem(`hooks-desk-${name}`, value);
+		return localStorage.getItem(`hooks-desk-${name}`) ?? "";
+	} catch {
+		return value ?? "";
+	}
+}
+let keysOn = pref("keys") !== "off";
+useUTC(pref("zone") === "utc");
 /** @param {string} theme */
 const wear = theme => {
 	if (theme) root.dataset.theme = theme;
 	else delete root.dataset.theme;
-	prefs.set("theme", theme);
+	pref("theme", theme);
 };
-wear(prefs.get("theme"));
+wear(pref("theme"));
 
+const readOnlyWhy = "You may look here, and not change anything.";
 /** @type {any} */
 let me = { instances: ["default"], readOnly: false };
 let api = makeApi("default");
@@ -115,15 +108,14 @@ async function show() {
 		else a.removeAttribute("aria-current");
 		a.setAttribute("href", link(page));
 	}
-	/** @param {string} text */
-	const title = text => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
+	const title = (/** @type {string} */ text) => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
 	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
 	const room = el("div", { class: "page", "aria-busy": "true" });
 	put(main, room);
 	if (!first) main.focus({ preventScroll: true });
 	scrollTo(0, 0);
-	const known = pages[name];
-	if (!known) {
+	const load = pages[name];
+	if (!load) {
 		title("Not found");
 		put(room, empty("There is no such page.", el("a", { href: link("overview") }, "Overview")));
 		return;
@@ -131,7 +123,7 @@ async function show() {
 	title(name === "settings" ? "Webhooks" : capital(name));
 	/** @type {Page} */
 	const page = {
-		main: room, path: parts, params, api, live, me, readOnly: Boolean(me.readOnly), readOnlyWhy: "You may look here, and not change anything.", signal: own.signal, title, link,
+		main: room, path: parts, params, api, live, me, readOnly: Boolean(me.readOnly), readOnlyWhy, signal: own.signal, title, link,
 		about: () => about ??= api.get("about").catch(error => { about = undefined; throw error; }),
 		go: (to, query) => { location.hash = link(to, query); },
 		setParams: (change, { push = false } = {}) => {
@@ -145,16 +137,13 @@ async function show() {
 		on: (event, listener) => own.signal.addEventListener("abort", live.on(event, listener)),
 	};
 	try {
-		const module = await known();
+		const module = await load();
 		if (own.signal.aborted) return;
 		const after = await module.show(page);
-		if (own.signal.aborted) {
-			if (typeof after === "function") after();
-			return;
-		}
-		leave = after;
-		const y = scrolled.get(here);
-		if (y) scrollTo(0, y);
+		if (!own.signal.aborted) {
+			leave = after;
+			scrollTo(0, scrolled.get(here) ?? 0);
+		} else if (typeof after === "function") after();
 	} catch (error) {
 		if (own.signal.aborted) return;
 		// After an upgrade the modules of the old page are gone.
@@ -181,10 +170,10 @@ const states = { live: ["Live", "ok"], connecting: ["Connecting…", "wait"], pa
 
 function drawState() {
 	const [word, dot] = states[live.state];
-	put(state,
+	redraw(state,
 		button([el("span", { class: `dot ${dot}` }), word], () => setPaused(!live.paused), { class: "plain live", title: live.trouble || (live.paused ? "Go on (.)" : "Pause (.)"), "aria-label": `${word}. ${live.paused ? "Go on" : "Pause"}` }),
 		live.trouble && el("span", { class: "why" }, live.trouble),
-		el("span", { class: "who", title: me.readOnly ? "You may look, and not change anything." : null }, icon(me.readOnly ? "lock" : "user"), el("span", null, me.user ?? "")),
+		el("span", { class: "who", title: me.readOnly && readOnlyWhy }, icon(me.readOnly ? "lock" : "user"), el("span", null, me.user ?? "")),
 		button([icon("moon"), el("span", { class: "wide" }, "Theme")], flipTheme, { class: "plain", "aria-label": "Theme: light or dark" }),
 		button([el("kbd", { class: "wide" }, "?"), el("span", { class: "thin" }, "?"), el("span", { class: "wide" }, "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
 }
@@ -195,10 +184,7 @@ function setPaused(on) {
 	say(on ? "Paused" : "Live");
 }
 
-function flipTheme() {
-	const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-	wear(dark ? "light" : "dark");
-}
+const flipTheme = () => wear((root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark" ? "light" : "dark");
 
 /** Beside the name of a page. @param {"open" | "dead"} kind @param {number} n */
 const counter = (kind, n) => { find(`[data-count=${kind}]`).textContent = n ? `${number(n)} ${kind}` : ""; };
@@ -206,11 +192,11 @@ const counter = (kind, n) => { find(`[data-count=${kind}]`).textContent = n ? `$
 function help() {
 	if (document.querySelector("dialog[open]")) return;
 	const keys = [["g o", "Overview"], ["g r", "Runs"], ["g s", "Sessions"], ["g d", "Deliveries"], ["g w", "Webhooks"], ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
-	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; prefs.set("keys", keysOn ? "on" : "off"); } });
+	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; pref("keys", keysOn ? "on" : "off"); } });
 	const zone = segment("Times", [{ value: "local", text: "Local" }, { value: "utc", text: "UTC" }], usesUTC() ? "utc" : "local", value => {
 		zone.press(value);
 		useUTC(value === "utc");
-		prefs.set("zone", value);
+		pref("zone", value);
 		if (!dirty()) show();
 	});
 	const theme = segment("Theme", [{ value: "", text: "System" }, { value: "light", text: "Light" }, { value: "dark", text: "Dark" }], root.dataset.theme ?? "", value => {
@@ -272,9 +258,7 @@ find("[data-skip]").addEventListener("click", event => {
 	main.focus();
 });
 instances.addEventListener("change", () => {
-	const [path] = here.replace(/^#\//, "").split("?");
-	const page = path.split("/")[0] || "overview";
-	location.hash = `#/${page}${instances.value === home() ? "" : `?instance=${encodeURIComponent(instances.value)}`}`;
+	location.hash = `#/${parse(here).path[0] ?? "overview"}${instances.value === home() ? "" : `?instance=${encodeURIComponent(instances.value)}`}`;
 });
 addEventListener("hashchange", async () => {
 	const to = location.hash;

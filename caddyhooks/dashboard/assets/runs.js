@@ -5,8 +5,6 @@ import { capital, clock, count, duration, isOpen, number, shortChat, shortId, si
 const pageSize = 50;
 const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
 const statuses = ["queued", "running", "completed", "failed", "timed_out", "cancelled", "expired"];
-/** The figure of the overview that counts a status. @type {Record<string, string>} */
-const figure = { timed_out: "timedOut" };
 
 /** @param {Page} page */
 export const show = page => page.path[0] === "refused" ? showRefused(page) : showRuns(page);
@@ -17,12 +15,11 @@ const tabs = (page, refused) => el("nav", { class: "tabs", "aria-label": "Kinds"
 
 /** A choice of all hooks, which are asked for when the page is there. @param {Page} page @param {(hook: string) => void} pick */
 function hookChoice(page, pick) {
-	const current = page.params.get("hook") ?? "";
-	const slot = el("span");
-	const draw = (/** @type {string[]} */ names) => redraw(slot, choice("Hook", [["", "All hooks"], ...names.map(name => /** @type {[string, string]} */ ([name, name]))], page.params.get("hook") ?? current, pick));
-	draw([]);
-	page.api.get("settings", {}, page.signal).then((/** @type {any} */ settings) => draw(["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)])).catch(() => {}); // then the choice has what the address says
-	return slot;
+	const node = choice("Hook", [["", "All hooks"]], page.params.get("hook") ?? "", pick);
+	page.api.get("settings", {}, page.signal).then((/** @type {any} */ settings) => {
+		for (const name of ["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)]) if (name !== node.value) node.append(el("option", { value: name }, name));
+	}).catch(() => {}); // then there is what the address says
+	return node;
 }
 
 /** @param {Page} page */
@@ -136,7 +133,7 @@ async function showRuns(page) {
 		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
 		redraw(foot, el("span", null, busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
 			el("span", { class: "desk-only" }, el("kbd", null, "j"), " ", el("kbd", null, "k"), " move ", el("kbd", null, "Enter"), " open ", !page.readOnly && [el("kbd", null, "x"), " select "], el("kbd", null, "/"), " search"),
-			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", older, { class: "small" }));
+			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean);
 		put(nothing, !busy && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
 		rows.hidden = !list.length;
@@ -161,9 +158,7 @@ async function showRuns(page) {
 		await more();
 	}
 
-	/**
-	 * Fetches on until there is a page of rows: a filter or a search that matches little gets short answers.
-	 */
+	/** Fetches on until there is a page of rows: a filter or a search that matches little gets short answers. */
 	async function more() {
 		const own = fetching = new AbortController();
 		const signal = AbortSignal.any([own.signal, page.signal]);
@@ -191,8 +186,6 @@ async function showRuns(page) {
 		drawBar();
 		if (get("q")) page.say(`${count(list.length, "run")} found`);
 	}
-	const older = () => more();
-
 	/** Looks at the newest rows without moving those that are shown. */
 	async function refresh() {
 		if (fetching || get("q")) return;
@@ -230,24 +223,23 @@ async function showRuns(page) {
 
 	/** How many there are by status, where the overview knows. */
 	async function counts() {
-		const range = get("since");
-		/** @type {Record<string, number>} */
-		let figures = {};
-		if (!get("hook") && !get("chatId") && !get("q") && !get("until") && times.some(([value]) => value === range)) {
-			figures = await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures).catch(() => ({}));
-			if (!range) figures = { queued: figures.queued, running: figures.running };
-		}
-		if (range === get("since")) for (const node of status.querySelectorAll("[data-n]")) showCount(node, figures[figure[node.getAttribute("data-n") ?? ""] ?? node.getAttribute("data-n") ?? ""]);
+		const range = get("since"), plain = !get("hook") && !get("chatId") && !get("q") && !get("until") && times.some(([value]) => value === range);
+		const f = plain ? await api.get("overview", { range: range || "1h" }, page.signal).then(answer => answer.figures, () => null) : null;
+		if (range !== get("since")) return;
+		const all = { ...f, timed_out: f?.timedOut ?? 0 };
+		for (const name of statuses) showCount(name, range || name === "queued" || name === "running" ? all[/** @type {keyof typeof all} */ (name)] : 0);
 	}
+	/** @param {string} name @param {number | undefined} n */
+	const showCount = (name, n) => put(/** @type {Element} */ (status.querySelector(`[data-n=${name}]`)), n ? number(n) : "");
 
 	/** @param {Run[]} runs */
-	async function again(runs) {
+	function again(runs) {
 		const deliver = checkbox("Send the answers out as well, to callbacks and channels");
-		await ask({ title: `Run ${count(runs.length, "run")} again?`, text: "Each becomes a new run in the same chat.", body: deliver, yes: `Run ${runs.length} again`, act: () => each(runs, "started", run => api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked })) });
+		ask({ title: `Run ${count(runs.length, "run")} again?`, text: "Each becomes a new run in the same chat.", body: deliver, yes: `Run ${runs.length} again`, act: () => each(runs, "started", run => api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked })) });
 	}
 	/** @param {Run[]} runs */
-	async function cancel(runs) {
-		await ask({ title: `Cancel ${count(runs.length, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(runs.length, "run")}`, no: "Leave", danger: true, act: () => each(runs, "cancelled", run => api.post(`runs/${run.runId}/cancel`)) });
+	function cancel(runs) {
+		ask({ title: `Cancel ${count(runs.length, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(runs.length, "run")}`, no: "Leave", danger: true, act: () => each(runs, "cancelled", run => api.post(`runs/${run.runId}/cancel`)) });
 	}
 	/** Does one after the other; what was refused stays selected. @param {Run[]} runs @param {string} done @param {(run: Run) => Promise<unknown>} act */
 	async function each(runs, done, act) {
@@ -269,10 +261,7 @@ async function showRuns(page) {
 	page.on("runs", event => {
 		if (fetching && !list.length) return;
 		for (const run of event.runs) take(run);
-		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) {
-			const node = status.querySelector(`[data-n=${name}]`);
-			if (node) showCount(node, event.counts[name]);
-		}
+		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
 		if (event.skipped) soonRefresh();
 		if (list.length > 500 && !held()) return load();
 		drawBar();
@@ -303,11 +292,6 @@ function timeCell(iso) {
 	const node = time(iso), text = node?.textContent ?? "";
 	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span", { class: "desk-only" }, text.slice(5)));
 	return node;
-}
-
-/** @param {Element} node @param {number | undefined} n */
-function showCount(node, n) {
-	node.textContent = n ? number(n) : "";
 }
 
 /** When "1h" or a time began. @param {string} since */
