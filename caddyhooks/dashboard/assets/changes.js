@@ -8,27 +8,23 @@ import { parts } from "./rawjson.js";
 const columns = [{ head: "When", class: "nowrap muted" }, { head: "Who" }, { head: "What" }, { head: "Change", class: "line" }];
 const fieldColumns = [{ head: "Field" }, { head: "Before" }, { head: "After" }];
 
-/** @param {string | undefined} raw */
-const isNone = raw => raw === undefined || raw === "null";
-
-/** A value as text: strings without their quotes, all else as it stands. @param {string | undefined} raw @param {string} none */
-function value(raw, none = "–") {
-	const text = isNone(raw) ? none : raw?.[0] === '"' ? String(JSON.parse(raw)) : String(raw);
-	if (isNone(raw)) return muted(text);
+/** A value as text: strings without their quotes, all else as it stands. */
+function value(raw = "null", none = "–") {
+	if (raw === "null") return muted(none);
+	const text = raw[0] === '"' ? String(JSON.parse(raw)) : raw;
 	if (text.length <= 160 && !text.includes("\n")) return mono(text || '""');
 	return el("details", null, el("summary", { class: "mono" }, `${text.slice(0, 60).split("\n")[0]} …`), el("div", { class: "text", tabindex: "0", role: "region", "aria-label": "Whole value" }, el("pre", null, text)));
 }
 
-/** @param {string} what @param {string | undefined} before @param {string | undefined} after */
-function described(what, before, after) {
-	if (what === "token") return mono(String(JSON.parse(after ?? "null") ?? "removed"));
+function described(what = "", before = "null", after = "null") {
+	if (what === "token") return value(after, "removed");
 	if (!what.startsWith("mappings/")) return [value(before, "default"), " → ", value(after, "default")];
 	const had = parts(before), has = parts(after);
 	const names = [...new Set([...had.keys(), ...has.keys()])];
 	const rows = names.map(name => tr(fieldColumns, [mono(name), value(had.get(name)), value(has.get(name))]));
 	const fields = rows.length > 0 && table({ caption: `Fields of ${what.slice(9)}`, class: "tight", columns: fieldColumns, rows });
-	if (!isNone(before) && !isNone(after)) return fields;
-	return el("details", null, el("summary", null, isNone(before) ? "Added" : "Deleted", muted(` with ${names.join(", ")}`)), fields);
+	if (before !== "null" && after !== "null") return fields;
+	return el("details", null, el("summary", null, before === "null" ? "Added" : "Deleted", muted(` with ${names.join(", ")}`)), fields);
 }
 
 /** @param {Page} page */
@@ -39,8 +35,7 @@ export async function show(page) {
 	let rows = [];
 	const trouble = el("div"), body = el("div"), foot = el("div", { class: "foot" }, button("Older", () => load(true), { class: "small" }));
 
-	/** @param {boolean} [older] */
-	async function load(older) {
+	async function load(older = false) {
 		try {
 			const answer = await api.request("GET", "changes", { params: { limit: 50, cursor: older ? cursor : "" }, signal: page.signal });
 			cursor = answer.data.cursor ?? "";
@@ -53,21 +48,21 @@ export async function show(page) {
 			if (!page.signal.aborted) put(trouble, errorNote(error));
 		}
 	}
-	/** @param {string} text one change, which may be about several settings */
-	function rowsOf(text) {
+	/** One change may be about several settings. */
+	function rowsOf(text = "") {
 		const { at, by, via, address, more } = JSON.parse(text);
 		return [...parts(parts(text).get("changes")).values()].map((part, i, all) => {
 			const { what, cut } = JSON.parse(part), raw = parts(part);
 			const hook = what.startsWith("mappings/") ? what.slice(9) : "";
-			const gone = hook && isNone(raw.get("after"));
 			return tr(columns, [time(at), el("span", { title: [via, address].filter(Boolean).join(", ") }, by || via),
-				hook && !gone ? el("a", { class: "mono", href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
+				hook && (raw.get("after") ?? "null") !== "null" ? el("a", { class: "mono", href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
 				[described(what, raw.get("before"), raw.get("after")), cut && muted(" Shortened."), more > 0 && i === all.length - 1 && muted(` And ${more} more.`)]]);
 		});
 	}
 
 	put(page.main, head("Changes"), trouble, el("section", { class: "panel", "aria-label": "Changes" }, body, foot));
 	await load();
-	page.on("settings", () => { if (!body.querySelector("details[open]")) load(); });
-	page.on("reset", () => { if (!body.querySelector("details[open]")) load(); });
+	const fresh = () => { if (!body.querySelector("details[open]")) load(); };
+	page.on("settings", fresh);
+	page.on("reset", fresh);
 }

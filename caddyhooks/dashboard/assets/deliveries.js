@@ -1,221 +1,176 @@
 // @ts-check
 // What is sent out: dead and pending deliveries first, to send again or drop.
-import { ask, badge, button, choice, dialog, el, empty, errorNote, facts, head, icon, longText, muted, put, save, segment, since, spring, table, time, tr, unseen } from "./dom.js";
+import { ask, badge, button, choice, el, empty, errorNote, exportButton, facts, head, icon, longText, muted, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
 import { list } from "./rawjson.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
-
-/** @typedef {import("./main.js").Page} Page */
 
 const columns = [
 	{ head: unseen("Select"), class: "pick desk-only" }, { head: "Status", class: "a-status" }, { head: "To", class: "mono clip2 a-to" }, { head: "Hook", class: "nowrap drop" },
 	{ head: "Last attempt", class: "muted a-why" }, { head: "Attempts", class: "right drop" }, { head: "When", class: "right nowrap muted a-time" }, { head: unseen("Actions"), class: "right a-do" },
 ];
+const triesColumns = [{ head: "When" }, { head: "Took", class: "right" }, { head: "Outcome" }];
 
-/** @param {any} d */
-const words = d => d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : d.attempts ? "" : "Not tried yet");
+/** A host as people write it. */
+const plain = (target = "") => target.replace(/^https?:\/\//, "").replace(/:(443|80)$/, "");
+const many = (n = 0, kind = "") => count(n, `${kind}delivery`, `${kind}deliveries`);
+const forGood = "What is dropped is never sent, and cannot be brought back.";
 
-/** A host as people write it. @param {string} host */
-const plainHost = host => host.replace(/^https:\/\/|^http:\/\//, "").replace(/:443$|:80$/, "");
-
-/** @param {any} d @returns {[key: string, name: string]} */
-function receiver(d) {
-	if (d.kind === "channel") return ["channel", d.target.split(":")[0]];
-	try {
-		return ["host", new URL(d.target).host];
-	} catch {
-		return ["host", d.target];
-	}
-}
-
-/** @param {Page} page */
+/** @param {import("./main.js").Page} page */
 export async function show(page) {
-	const { api, params, readOnly } = page;
-	const about = await page.about();
-	/** @type {Map<string, {d: any, node: HTMLTableRowElement, more?: HTMLTableRowElement}>} */
+	const { api, params, readOnly, signal } = page;
+	/** Rows, and what is folded out below them. @type {Map<string, {d: any, node: HTMLElement, more?: HTMLElement}>} */
 	const shown = new Map();
 	/** @type {Set<string>} */
 	const picked = new Set();
-	/** Receivers seen so far. */
-	const seen = new Map(list(about.channels).map(one => [`channel:${one.name}`, `channel ${one.name}`]));
-	let cursor = "";
-	const why = readOnly ? page.readOnlyWhy : null;
+	/** Receivers seen so far. @type {Map<string, string>} */
+	const seen = new Map(list((await page.about()).channels).map(one => [`channel:${one.name}`, `channel ${one.name}`]));
+	/** Hosts and channels that are left alone. @type {any[]} */
+	let alone = [];
+	let cursor = "", turn = 0;
 	const trouble = el("div"), bar = el("div"), foot = el("div", { class: "foot" }), body = el("div"), to = el("span");
+	const why = readOnly ? page.readOnlyWhy : null, off = { disabled: readOnly, title: why };
 
 	const status = () => params.get("status") ?? "";
 	/** Those that can be sent again or dropped all at once. */
 	const bulk = () => status() === "pending" ? "pending" : "dead";
 	const filter = () => ({ status: status() || "dead,pending", host: params.get("host"), channel: params.get("channel") });
-	const where = () => params.get("host") ? ` to ${plainHost(params.get("host") ?? "")}` : params.get("channel") ? ` to channel ${params.get("channel")}` : "";
+	const where = () => params.get("host") ? ` to ${plain(params.get("host") ?? "")}` : params.get("channel") ? ` to channel ${params.get("channel")}` : "";
+	const one = (id = "") => `deliveries/${encodeURIComponent(id)}`;
 
-	const tabs = segment("Status", [{ value: "", text: "Open" }, ...["dead", "pending"].map(value => ({ value, text: [capital(value), " ", el("span", { class: "n" })] })), { value: "delivered", text: "Delivered" }], status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
-	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { node.textContent = number([now.dead, now.pending][i] ?? 0); }));
+	const tabs = segment("Status", ["", "dead", "pending", "delivered"].map(value => ({ value, text: [capital(value || "open"), " ", el("span", { class: "n" })] })), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
+	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { if (i === 1 || i === 2) node.textContent = number(i === 1 ? now.dead : now.pending); }));
 
-	const again = button("Send all again", () => all("POST", "deliveries/retry"), { icon: "again", class: "primary" });
-	const drop = button("Drop all", () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
-
-	/** Asks with the number first. @param {"POST" | "DELETE"} method @param {string} path */
-	async function all(method, path) {
-		put(trouble);
+	/** Tells the number, and asks. */
+	async function all(method = "POST", path = "deliveries/retry") {
 		const which = { ...filter(), status: bulk() };
+		put(trouble);
 		try {
-			const would = (await api.request(method, path, { params: { ...which, dry: 1 } })).data.would;
-			if (!would) return void put(trouble, el("p", { class: "muted" }, `There is no ${bulk()} delivery${where()}.`));
-			const what = `${count(would, `${bulk()} delivery`, `${bulk()} deliveries`)}${where()}`;
-			await ask({
-				...(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again` } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: "They are never sent, and cannot be brought back." }),
-				act: async () => { await api.request(method, path, { params: which }); await load(); },
-			});
+			const { would } = (await api.request(method, path, { params: { ...which, dry: 1 } })).data, what = many(would, `${bulk()} `) + where();
+			const act = async () => { await api.request(method, path, { params: which }); await load(); };
+			if (!would) put(trouble, el("p", { class: "muted" }, `There is no ${bulk()} delivery${where()}.`));
+			else ask(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again`, act } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: forGood, act });
 		} catch (error) {
 			put(trouble, errorNote(error));
 		}
 	}
-	/** One after the other; what the server refuses is told. @param {boolean} dropped @param {string[]} ids */
-	async function each(dropped, ids) {
+	const again = button("Send all again", () => all(), { icon: "again", class: "primary" }), drop = button("Drop all", () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
+
+	const sendAgain = async (ids = [""]) => {
 		for (const id of ids) {
-			if (dropped) await api.request("DELETE", `deliveries/${encodeURIComponent(id)}`);
-			else update(await api.post(`deliveries/${encodeURIComponent(id)}/retry`));
+			update(await api.post(`${one(id)}/retry`));
 			picked.delete(id);
-			if (dropped) {
-				shown.get(id)?.node.remove();
-				shown.get(id)?.more?.remove();
-				shown.delete(id);
-			}
 		}
 		drawBar();
-	}
-	/** @param {string[]} ids */
-	const askDrop = ids => ask({ title: ids.length === 1 ? "Drop this delivery?" : `Drop ${count(ids.length, "delivery", "deliveries")}?`, text: `${ids.length === 1 ? "It is" : "They are"} never sent, and cannot be brought back.`, yes: `Drop ${ids.length === 1 ? "it" : number(ids.length)}`, danger: true, act: () => each(true, ids) });
-	/** @param {string[]} ids */
-	const sendNow = ids => { put(trouble); return each(false, ids).catch(error => put(trouble, errorNote(error, "Not sent again"))); };
-
+	};
+	const askDrop = (ids = [""]) => ask({
+		title: `Drop ${many(ids.length)}?`, text: forGood, yes: `Drop ${number(ids.length)}`, danger: true, act: async () => {
+			for (const id of ids) {
+				await api.request("DELETE", one(id));
+				picked.delete(id);
+				shown.get(id)?.more?.remove();
+				shown.get(id)?.node.remove();
+				shown.delete(id);
+			}
+			drawBar();
+		},
+	});
 	function drawBar() {
-		put(bar, picked.size > 0 && el("div", { class: "banner" }, `${number(picked.size)} selected`, spring(),
-			button(`Send ${number(picked.size)} again`, () => ask({ title: `Send ${count(picked.size, "delivery", "deliveries")} again?`, yes: "Send again", act: () => each(false, [...picked]) }), { class: "small" }),
-			button(`Drop ${number(picked.size)}`, () => askDrop([...picked]), { class: "small danger" }),
-			button("None", () => { picked.clear(); body.querySelectorAll("input").forEach(box => { box.checked = false; }); drawBar(); }, { class: "small" })));
+		const n = picked.size, ids = [...picked];
+		put(bar, n > 0 && el("div", { class: "banner" }, `${number(n)} selected`, spring(),
+			button(`Send ${number(n)} again`, () => ask({ title: `Send ${many(n)} again?`, yes: "Send again", act: () => sendAgain(ids) }), { class: "small" }),
+			button(`Drop ${number(n)}`, () => askDrop(ids), { class: "small danger" }),
+			button("None", () => { picked.clear(); for (const box of body.querySelectorAll("input")) box.checked = false; drawBar(); }, { class: "small" })));
 	}
 
-	/** @param {any} d */
-	function row(d) {
+	function row(/** @type {any} */ d) {
 		const open = d.status !== "delivered";
-		const fold = el("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-label": "Attempts and details", title: "Attempts and details", click: () => unfold(d.id, fold) }, icon("log"));
-		return tr(columns, [
-			el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: (/** @type {any} */ event) => { event.target.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } }),
-			badge(d.status), el("span", { title: d.target }, plainHost(d.target)),
-			el("a", { class: "name", "data-open": true, href: page.link(`runs/${encodeURIComponent(d.runId)}`) }, d.hook || "run"),
-			words(d), d.attempts, d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
-			el("span", { class: "tools" }, open && button(d.status === "dead" ? "Send again" : "Send now", () => sendNow([d.id]), { class: "small", disabled: readOnly, title: why }),
-				open && button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" }), fold)], { "data-row": true });
+		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${plain(d.target)}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
+		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
+		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, plain(d.target)), el("a", { class: "name", "data-open": true, href: page.link(`runs/${encodeURIComponent(d.runId)}`) }, d.hook || "run"),
+			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
+			el("span", { class: "tools" }, open && [
+				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); sendAgain([d.id]).catch(error => put(trouble, errorNote(error, "Not sent again"))); }, { class: "small", ...off }),
+				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" })], fold)], { "data-row": true });
 	}
-	/** @param {any} d */
-	function update(d) {
+	function update(/** @type {any} */ d) {
 		const old = shown.get(d.id);
-		if (!old || !d.target) return;
-		const node = row({ ...old.d, lastError: undefined, nextAttemptAt: undefined, lastStatus: undefined, ...d });
-		old.node.replaceWith(node);
+		if (!old) return;
+		const node = row(d);
 		old.more?.remove();
-		shown.set(d.id, { d: { ...old.d, ...d }, node });
+		old.node.replaceWith(node);
+		shown.set(d.id, { d, node });
 	}
-	/** @param {string} id @param {HTMLElement} toggle */
-	async function unfold(id, toggle) {
-		const one = shown.get(id);
-		if (!one) return;
-		toggle.setAttribute("aria-expanded", String(!one.more));
-		if (one.more) {
-			one.more.remove();
-			one.more = undefined;
+	async function unfold(id = "", toggle = el("button")) {
+		const line = shown.get(id);
+		if (!line) return;
+		toggle.setAttribute("aria-expanded", String(!line.more));
+		if (line.more) {
+			line.more.remove();
+			line.more = undefined;
 			return;
 		}
 		const cell = el("td", { colspan: columns.length, class: "line" }, muted("Loading …"));
-		one.node.after(one.more = el("tr", { class: "fold" }, cell));
+		line.node.after(line.more = el("tr", { class: "fold" }, cell));
 		try {
-			const d = await api.get(`deliveries/${encodeURIComponent(id)}`, {}, page.signal);
-			const tries = [{ head: "When" }, { head: "Took", class: "right" }, { head: "Outcome" }];
+			const d = await api.get(one(id), {}, signal), tries = list(d.history);
 			put(cell, el("div", { class: "stack" },
 				facts([["To", d.target], ["Chat", d.chatId], ["Run", `${d.runId}, ${statusWord(d.runStatus)}`], ["Made", time(d.createdAt)]]),
-				list(d.history).length > 0 && table({ caption: "Attempts", class: "tight", columns: tries, rows: list(d.history).map(at => tr(tries, [time(at.at), duration(at.seconds), at.error || (at.status ? `Answered ${at.status}` : "")])) }),
-				d.lastAnswer && [el("h3", null, "Last answer"), longText(d.lastAnswer, { label: "Last answer" })],
-				d.body && [el("h3", null, "What is sent"), longText(d.body, { label: "What is sent" })]));
+				tries.length > 0 && table({ caption: "Attempts", class: "tight", columns: triesColumns, rows: tries.map(at => tr(triesColumns, [time(at.at), duration(at.seconds), at.error || `Answered ${at.status}`])) }),
+				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", null, label), longText(text, { label })])));
 		} catch (error) {
-			if (!page.signal.aborted) put(cell, errorNote(error));
+			if (!signal.aborted) put(cell, errorNote(error));
 		}
 	}
 
-	let turn = 0;
-	/** @param {boolean} [older] */
-	async function load(older) {
+	async function load(older = false) {
 		const mine = ++turn;
-		if (!older) {
-			cursor = "";
-			picked.clear();
-			drawBar();
-		}
+		if (!older) picked.clear();
+		drawBar();
 		again.disabled = drop.disabled = readOnly || status() === "delivered";
 		again.title = drop.title = why ?? "";
 		try {
-			const found = await api.get("deliveries", { ...filter(), limit: 50, cursor }, page.signal);
+			const found = await api.get("deliveries", { ...filter(), limit: 50, cursor: older ? cursor : "" }, signal);
 			if (mine !== turn) return;
 			cursor = found.cursor ?? "";
-			if (!older) shown.clear();
+			if (!older) {
+				shown.clear();
+				alone = list(found.paused);
+			}
 			for (const d of list(found.deliveries)) shown.set(d.id, { d, node: row(d) });
-			draw(list(found.paused));
+			draw();
 		} catch (error) {
-			if (!page.signal.aborted) put(trouble, errorNote(error));
+			if (!signal.aborted) put(trouble, errorNote(error));
 		}
 	}
-	/** @type {any[]} */
-	let alone = [];
-	/** @param {any[]} paused hosts and channels that are left alone */
-	function draw(paused) {
-		if (paused.length) alone = paused;
+	function draw() {
+		const { host, channel } = filter();
 		for (const { d } of shown.values()) {
-			const [key, name] = receiver(d);
-			seen.set(`${key}:${name}`, key === "host" ? name : `channel ${name}`);
+			const name = d.kind === "channel" ? d.target.split(":")[0] : plain(d.target).split("/")[0];
+			seen.set(d.kind === "channel" ? `channel:${name}` : `host:${name}`, d.kind === "channel" ? `channel ${name}` : name);
 		}
-		const host = params.get("host"), channel = params.get("channel");
 		put(to, choice("To", [["", "All hosts and channels"], ...seen], host ? `host:${host}` : channel ? `channel:${channel}` : "", value => {
 			const [key, name] = value.split(/:(.*)/s);
 			page.setParams({ host: key === "host" ? name : null, channel: key === "channel" ? name : null });
 			load();
 		}));
-		put(body, shown.size ? table({ caption: "Deliveries", class: "cards out-cards", columns, rows: [...shown.values()].map(one => one.node) })
-			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", !status() && !where() && "Replies go out to callback URLs and channels; those that could not be sent are listed here."));
-		put(foot, el("span", null, alone.map(one => `${one.host ? plainHost(one.host) : `Channel ${one.channel}`} is left alone until ${clock(one.until, { short: true })}. `)), spring(),
-			cursor && button("Older", () => load(true), { class: "small" }));
+		put(body, shown.size ? table({ caption: "Deliveries", class: "cards out-cards", columns, rows: [...shown.values()].flatMap(line => [line.node, line.more]) })
+			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", "Replies go out to callback URLs and channels. Those that could not be sent wait here."));
+		put(foot, el("span", null, alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is left alone until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
 		foot.hidden = !alone.length && !cursor;
 	}
 
-	put(page.main, head("Deliveries", exportButton(page, () => ({ of: "deliveries", ...filter() })), drop, again), trouble,
-		el("div", { class: "filters" }, tabs, to), el("section", { class: "panel", "aria-label": "Deliveries" }, bar, body, foot));
+	put(page.main, head("Deliveries", exportButton(api, "deliveries", filter), drop, again), trouble, el("div", { class: "filters" }, tabs, to), el("section", { class: "panel", "aria-label": "Deliveries" }, bar, body, foot));
 	await load();
-	page.on("reset", () => { if (!picked.size && !page.live.paused) load(); });
+	/** New rows wait while somebody is at work with those that are there. */
+	const fresh = () => {
+		if (picked.size) return;
+		if (body.querySelector(".fold") || scrollY > 200) put(bar, el("div", { class: "banner" }, "There are newer deliveries.", button("Show them", () => load(), { class: "linky" })));
+		else load();
+	};
+	page.on("reset", fresh);
 	page.on("deliveries", event => {
-		let fresh = event.skipped > 0;
-		for (const d of list(event.deliveries)) {
-			if (shown.has(d.id)) update(d);
-			else fresh ||= filter().status.includes(d.status);
-		}
-		const busy = picked.size || body.querySelector(".fold") || scrollY > 200;
-		if (fresh && busy) put(bar, picked.size ? [...bar.childNodes] : el("div", { class: "banner" }, "There are newer deliveries.", button("Show them", () => { put(bar); load(); }, { class: "linky" })));
-		else if (fresh) load();
+		const rows = list(event.deliveries);
+		rows.forEach(update);
+		if (event.skipped || rows.some(d => !shown.has(d.id) && filter().status.includes(d.status))) fresh();
 	});
-}
-
-/** Saves what a filter selects as a file. @param {Page} page @param {() => import("./api.js").Params} filter @param {import("./dom.js").Attributes} [attributes] */
-export function exportButton(page, filter, attributes) {
-	return button([icon("down"), "Export"], () => {
-		const trouble = el("div");
-		const take = (/** @type {string} */ type, /** @type {string} */ end) => async () => {
-			try {
-				const what = filter();
-				put(trouble, muted("Fetching …"));
-				save(await page.api.file("export", what, type), `${what.of}.${end}`);
-				box.close();
-			} catch (error) {
-				put(trouble, errorNote(error));
-			}
-		};
-		const box = dialog("Export", [el("p", null, "All that the filter selects, not only what is shown."), trouble,
-			el("div", { class: "acts" }, button("Cancel", () => box.close()), button("CSV", take("text/csv", "csv")), button("JSON lines", take("application/x-ndjson", "jsonl"), { class: "primary" }))]);
-	}, attributes);
 }

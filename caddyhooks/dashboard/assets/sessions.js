@@ -1,7 +1,6 @@
 // @ts-check
 // Chats, the last active first, and one of them as a conversation.
-import { ask, badge, button, checkbox, el, empty, errorNote, head, icon, mono, muted, put, since, spring, tag, time } from "./dom.js";
-import { exportButton } from "./deliveries.js";
+import { ask, badge, button, checkbox, el, empty, errorNote, exportButton, head, icon, muted, put, redraw, since, spring, tag, time } from "./dom.js";
 import { list } from "./rawjson.js";
 import { bytesOf, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
 
@@ -14,7 +13,6 @@ export async function show(page) {
 	/** @type {any[]} */
 	let chats = [];
 	let cursor = "", chat = given;
-	/** @type {() => void} */
 	let leave = () => {};
 	const items = el("ul", { class: "sessions" }), older = el("div", { class: "foot" }), trouble = el("div"), right = el("div");
 	const pane = el("div", { class: "two-pane" });
@@ -26,8 +24,7 @@ export async function show(page) {
 		},
 	});
 
-	/** @param {boolean} [more] */
-	async function load(more) {
+	async function load(more = false) {
 		const mine = ++turn;
 		try {
 			const found = await api.get("sessions", { q: search.value.trim(), cursor: more ? cursor : "", limit: 30 }, page.signal);
@@ -41,7 +38,7 @@ export async function show(page) {
 		}
 	}
 	function drawList() {
-		put(items, chats.map(one => el("li", { "data-row": true }, el("a", {
+		redraw(items, chats.map(one => el("li", { "data-row": true }, el("a", {
 			"data-open": true, href: page.link("sessions", { chatId: one.chatId, q: params.get("q") }), "aria-current": one.chatId === chat ? "true" : null,
 			click: (/** @type {MouseEvent} */ event) => {
 				if (event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -55,8 +52,7 @@ export async function show(page) {
 		put(older, cursor && button("Older", () => load(true), { class: "small" }));
 		older.hidden = !cursor;
 	}
-	/** @param {string} id */
-	function open(id) {
+	function open(id = "") {
 		leave();
 		chat = id;
 		drawList();
@@ -71,7 +67,7 @@ export async function show(page) {
 	await load();
 	open(given || (matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId ?? "" : ""));
 	let waits = 0;
-	const soon = () => { waits ||= setTimeout(() => { waits = 0; if (!page.signal.aborted && !items.contains(document.activeElement) && chats.length <= 30) load(); }, 1500); };
+	const soon = () => { waits ||= setTimeout(() => { waits = 0; if (!page.signal.aborted && chats.length <= 30) load(); }, 1500); };
 	page.on("reset", soon);
 	page.on("runs", soon);
 	return () => { leave(); clearTimeout(typing); clearTimeout(waits); };
@@ -90,11 +86,10 @@ function conversation(page, into, chat) {
 	const trouble = el("div"), told = muted(), box = el("div", { class: "chat", tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section", { class: "panel" }, el("header", null,
-		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(page, () => ({ of: "session", chatId: chat }), { class: "small" })),
+		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
 	trouble, box, el("div", { class: "foot" }, "Shown as the agent was told it. What came from outside is marked.")));
 
-	/** @param {boolean} [more] */
-	async function load(more) {
+	async function load(more = false) {
 		try {
 			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, own.signal);
 			if (first || more) cursor = found.cursor ?? "";
@@ -114,21 +109,20 @@ function conversation(page, into, chat) {
 			old?.node.replaceWith(node);
 			shown.set(run.runId, { key, node, run });
 		}
-		const all = [...shown.values()].sort((a, b) => a.run.acceptedAt < b.run.acceptedAt ? -1 : a.run.acceptedAt > b.run.acceptedAt ? 1 : a.run.runId < b.run.runId ? -1 : 1);
+		const all = [...shown.values()].sort((a, b) => a.run.runId < b.run.runId ? -1 : 1);
 		const wanted = all.flatMap(({ node, run }, i) => {
 			const today = day(run.acceptedAt);
-			return i === 0 || day(all[i - 1].run.acceptedAt) !== today ? [`day ${today}`, node] : [node];
+			return i === 0 || day(all[i - 1].run.acceptedAt) !== today ? [today, node] : [node];
 		});
 		// Nodes that stay are left where they are, with the focus that may be in them.
 		let at = box.firstChild;
 		for (const item of wanted) {
-			if (typeof item === "string" ? at instanceof HTMLElement && at.dataset.day === item : at === item) at = at?.nextSibling ?? null;
-			else box.insertBefore(typeof item === "string" ? el("div", { class: "day", "data-day": item }, el("span", null, item.slice(4))) : item, at);
+			if (at === item || at instanceof HTMLElement && at.dataset.day === item) at = at.nextSibling;
+			else box.insertBefore(typeof item === "string" ? el("div", { class: "day", "data-day": item }, el("span", null, item)) : item, at);
 		}
-		while (at) {
-			const next = at.nextSibling;
+		for (let next; at; at = next) {
+			next = at.nextSibling;
 			at.remove();
-			at = next;
 		}
 		if (!all.length) put(box, empty("There are no runs in this chat (any more)."));
 		put(told, `${count(all.length, "run")}${cursor ? " shown" : ""}`);
@@ -151,11 +145,9 @@ function conversation(page, into, chat) {
 		}, { class: "small" });
 		return [node, el("div", { class: "after" }, more)];
 	}
-	/** @param {any} run */
-	function turns(run) {
-		const ended = !isOpen(run.status), good = run.status === "completed";
-		const link = el("a", { href: page.link(`runs/${encodeURIComponent(run.runId)}`) }, `run ${shortId(run.runId)}`);
-		const seconds = took(run);
+	function turns(/** @type {any} */ run) {
+		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${encodeURIComponent(run.runId)}`;
+		const link = el("a", { href: page.link(to) }, `run ${shortId(run.runId)}`);
 		const off = { class: "small", disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null };
 		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", null, icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
@@ -163,19 +155,15 @@ function conversation(page, into, chat) {
 			el("article", { class: "turn in", "aria-label": `Told by ${run.hook}` }, el("div", { class: "who" }, el("b", null, run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
 				!ended && el("div", { class: "after" }, badge(run.status), run.startedAt ? el("span", null, "began ", since(run.startedAt)) : el("span", null, "waits", run.waitingFor && ` for ${run.waitingFor}`),
-					button("Cancel", () => ask({ title: `Cancel this ${run.status} run?`, text: run.status === "running" ? "The agent is stopped in the middle of its turn." : "It never begins.", yes: "Cancel the run", no: "Leave it", danger: true, act: async () => { await api.post(`runs/${encodeURIComponent(run.runId)}/cancel`); await load(); } }), { ...off, class: "small danger" }), link)),
+					button("Cancel", () => ask({ title: `Cancel this ${run.status} run?`, text: run.status === "running" ? "The agent is stopped in the middle of its turn." : "It never begins.", yes: "Cancel the run", no: "Leave it", danger: true, act: async () => { await api.post(`${to}/cancel`); await load(); } }), { ...off, class: "small danger" }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div", { class: "who" }, el("b", null, "Agent"), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div", { class: "bubble muted" }, "No reply.") : el("div", { class: "bubble" }, run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div", { class: "after" }, good ? seconds !== null && el("span", null, icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", null, seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
-					sent, !good && button("Run again", () => again(run), off), link)));
+					sent, !good && button("Run again", () => again(to), off), link)));
 	}
-	/** @param {any} run */
-	function again(run) {
+	function again(to = "") {
 		const deliver = checkbox("Send the answer on as well");
-		return ask({
-			title: "Run this again?", text: "A new run with the same message, in this chat.", body: deliver, yes: "Run again",
-			act: async () => { await api.post(`runs/${encodeURIComponent(run.runId)}/again`, { deliver: deliver.box.checked }); await load(); },
-		});
+		ask({ title: "Run this again?", text: "A new run with the same message, in this chat.", body: deliver, yes: "Run again", act: async () => { await api.post(`${to}/again`, { deliver: deliver.box.checked }); await load(); } });
 	}
 
 	load();
