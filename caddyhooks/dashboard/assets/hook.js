@@ -10,8 +10,8 @@ import { ago, count, duration, isOpen, size, took } from "./words.js";
 
 /** Senders that sign the body alone: header, prefix, header with the id of a request. @type {Record<string, string[]>} */
 const senders = {
-	GitHub: ["X-Hub-Signature-256", "sha256=", "X-GitHub-Delivery"], Bitbucket: ["X-Hub-Signature", "sha256=", "X-Request-UUID"], Grafana: ["X-Grafana-Alerting-Signature", "", ""],
-	Linear: ["Linear-Signature", "", ""], PagerDuty: ["X-PagerDuty-Signature", "v1=", ""], Sentry: ["Sentry-Hook-Signature", "", "Request-ID"],
+	GitHub: ["X-Hub-Signature-256", "sha256=", "X-GitHub-Delivery"], Grafana: ["X-Grafana-Alerting-Signature", "", ""],
+	PagerDuty: ["X-PagerDuty-Signature", "v1=", ""], Sentry: ["Sentry-Hook-Signature", "", "Request-ID"],
 	Shopify: ["X-Shopify-Hmac-SHA256", "", "X-Shopify-Webhook-Id"], "Another sender": ["X-Signature", "", ""],
 };
 /** @type {Record<string, unknown>} */
@@ -116,9 +116,9 @@ export async function show(page) {
 	const span = (key = "", label = "") => value(key) && `${label} ${duration(Number(value(key)))}`;
 	const folds = [
 		fold("Model and memory", ["model", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
-		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("untrusted") === "wrap" ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the reply" : "202 and a run id"]),
 		fold("Send the answer on", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
+		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("untrusted") === "wrap" ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 	];
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
 	const undo = button("Undo", () => { put(trouble); tell(fresh = ""); reset(); }), state = muted();
@@ -134,7 +134,7 @@ export async function show(page) {
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
 		for (const key of ["responseJsonSchema", "responseValidationModelTier"]) of(key).box.hidden = !value("syncResponse") && !value(key);
 		for (const one of folds) one.draw();
-		for (const one of folds.slice(2)) one.node.hidden = value("action") === "wake" && !one.used(); // wake ignores them
+		for (const one of folds.slice(1, 3)) one.node.hidden = value("action") === "wake" && !one.used(); // wake ignores them
 		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name."));
 		undo.disabled = !dirty;
 		test.disabled = readOnly || !name || dirty;
@@ -224,7 +224,7 @@ export async function show(page) {
 	}
 	async function drawRun() {
 		clearTimeout(wait);
-		const to = `runs/${encodeURIComponent(watched)}`, run = await api.get(to, {}, signal).catch(error => { if (!signal.aborted) put(result, errorNote(error)); });
+		const to = `runs/${watched}`, run = await api.get(to, {}, signal).catch(error => { if (!signal.aborted) put(result, errorNote(error)); });
 		if (!run || signal.aborted) return;
 		put(result, el("div", { class: "value" }, badge(run.status), muted(duration(took(run))), spring(), el("a", { href: page.link(to) }, "Open the run")),
 			run.errorMessage && el("p", { class: "bad-text" }, run.errorMessage), run.reply && longText(run.reply, { label: "Reply" }));
@@ -363,13 +363,13 @@ function makeFields(/** @type {any} */ about, locked = false) {
 	add("hmacPrefix", "Prefix", text());
 	add("hmacSecret", "Secret", text());
 	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{$.a.b}"), ". Blank: the body as it is."]);
-	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default for wake, a new chat for every agent run.");
+	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default, or a new chat for every agent run.");
 	add("model", "Model tier", pick("", "the runner's own", tiers));
 	add("memoryPreset", "Memory", pick("", "as in the settings", list(about.memoryPresets).map(preset => [preset])));
 	add("timeoutSeconds", "Time limit of a run, in seconds", seconds(), `Blank: as in the settings. At most ${duration(about.maxTimeoutSeconds)}.`);
 	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank, and at most: ${duration(about.queueTimeSeconds)}.`);
 	add("idempotencyHeader", "Header with the sender's id of a request", text(), "A second request with the same id starts no run. Blank: Idempotency-Key or webhook-id.");
-	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]), "Messages of wake hooks are always marked as a whole.");
+	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]));
 	add("historySeconds", "Keep what a run was told, in seconds", seconds(), "0: not at all. Blank, and at most: as in the settings.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
 	add("syncResponse", "Wait for the run, and answer with the reply", box());

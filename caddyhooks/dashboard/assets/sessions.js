@@ -137,7 +137,7 @@ function conversation(page, into, chat) {
 		if (whole <= bytesOf(text)) return node;
 		const more = button(`Show all ${size(whole)}`, async () => {
 			try {
-				put(node, (await api.get(`runs/${encodeURIComponent(run.runId)}`, {}, own.signal))[what]);
+				put(node, (await api.get(`runs/${run.runId}`, {}, own.signal))[what]);
 				more.remove();
 			} catch (error) {
 				put(trouble, errorNote(error));
@@ -146,7 +146,7 @@ function conversation(page, into, chat) {
 		return [node, el("div", { class: "after" }, more)];
 	}
 	function turns(/** @type {any} */ run) {
-		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${encodeURIComponent(run.runId)}`;
+		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${run.runId}`;
 		const link = el("a", { href: page.link(to) }, `run ${shortId(run.runId)}`);
 		const off = { class: "small", disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null };
 		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", null, icon("send"), ` sent to ${d.target}`)
