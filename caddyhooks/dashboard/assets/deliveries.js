@@ -15,7 +15,7 @@ const plain = (target = "") => target.replace(/^https?:\/\//, "").replace(/:(443
 const many = (n = 0, kind = "") => count(n, `${kind}delivery`, `${kind}deliveries`);
 const forGood = "What is dropped is never sent, and cannot be brought back.";
 
-/** @param {import("./main.js").Page} page */
+/** @param {Page} page */
 export async function show(page) {
 	const { api, params, readOnly, signal } = page;
 	/** Rows, and what is folded out below them. @type {Map<string, {d: any, node: HTMLElement, more?: HTMLElement}>} */
@@ -84,9 +84,9 @@ export async function show(page) {
 
 	function row(/** @type {any} */ d) {
 		const open = d.status !== "delivered";
-		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${plain(d.target)}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
+		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
-		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, plain(d.target)), el("a", { class: "name", "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
+		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a", { class: "name", "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
 			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
 			el("span", { class: "tools" }, open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); sendAgain([d.id]).catch(error => put(trouble, errorNote(error, "Not sent again"))); }, { class: "small", ...off }),

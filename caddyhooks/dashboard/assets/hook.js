@@ -5,7 +5,6 @@ import { ask, badge, button, codeLine, copyButton, el, errorNote, field, head, i
 import { indented, isObject, list, object, parts } from "./rawjson.js";
 import { ago, count, duration, isOpen, size, took } from "./words.js";
 
-/** @typedef {import("./main.js").Page} Page */
 /** @typedef {ReturnType<typeof makeField>} Field */
 
 /** Senders that sign the body alone: header, prefix, header with the id of a request. @type {Record<string, string[]>} */
@@ -290,7 +289,7 @@ export async function show(page) {
 
 /**
  * A field of the form. What is not touched stays as it was, to the last digit.
- * @param {string} name in JSON @param {string} label @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} control @param {import("./dom.js").Child} [hint]
+ * @param {string} name in JSON @param {string} label @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} control @param {Child} [hint]
  */
 function makeField(name, label, control, hint) {
 	control.id = `field-${name}`;
@@ -345,7 +344,7 @@ function makeField(name, label, control, hint) {
 function makeFields(/** @type {any} */ about, locked = false) {
 	/** @type {Map<string, Field>} */
 	const all = new Map();
-	/** @param {string} name @param {string} label @param {Parameters<typeof makeField>[2]} control @param {import("./dom.js").Child} [hint] */
+	/** @param {string} name @param {string} label @param {Parameters<typeof makeField>[2]} control @param {Child} [hint] */
 	const add = (name, label, control, hint) => {
 		control.disabled = locked;
 		all.set(name, makeField(name, label, control, hint));

@@ -4,7 +4,6 @@ import { ask, badge, button, checkbox, el, empty, errorNote, exportButton, head,
 import { list } from "./rawjson.js";
 import { bytesOf, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
 
-/** @typedef {import("./main.js").Page} Page */
 
 /** @param {Page} page */
 export async function show(page) {

@@ -10,7 +10,7 @@ const mask = "••••";
 /** A size that the server reads as the same number. */
 const exactSize = (bytes = 0) => bytes % 1024 ? String(bytes) : bytes % (1 << 20) ? `${bytes / 1024} KB` : `${bytes / (1 << 20)} MB`;
 
-/** @param {import("./main.js").Page} page */
+/** @param {Page} page */
 export async function show(page) {
 	const { api, readOnly, signal } = page;
 	const about = await page.about();
@@ -21,7 +21,7 @@ export async function show(page) {
 	const draft = new Map();
 	const title = el("div"), trouble = el("div"), fresh = el("div"), steps = el("div"), rows = el("section", { class: "panel", "aria-label": "Settings" }), hooks = el("div", { class: "stack" });
 
-	function take(/** @type {import("./api.js").Answer} */ answer) {
+	function take(/** @type {Answer} */ answer) {
 		({ data, etag } = answer);
 		known = list(data.token).map((_, i) => known[i]);
 		draft.clear();
@@ -139,7 +139,7 @@ export async function show(page) {
 	}
 	const addHook = (kind = "") => !readOnly && el("a", { class: `button ${kind}`, href: page.link("settings/hooks") }, icon("plus"), "Add a hook");
 	function drawSteps() {
-		/** @param {boolean} done @param {string} label @param {...import("./dom.js").Child} more */
+		/** @param {boolean} done @param {string} label @param {...Child} more */
 		const step = (done, label, ...more) => el("li", null, el("div", { class: "stack" }, el("div", null, el("b", null, label), " ", done && badge("completed", "done")), !done && more));
 		put(steps, leading && panel("Get going", el("ol", { class: "steps" },
 			step(known.length > 0, "Make a token", muted("Callers prove themselves with it."), el("div", null, button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
