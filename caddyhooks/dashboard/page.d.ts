@@ -166,7 +166,7 @@ interface Overview {
 	figures: Record<string, number>;
 	needs: { text: string; detail?: string; link?: string; severity: string }[];
 	series: { name: string; points: Point[] }[];
-	hooks: { name: string; action: string; accepted: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt: string; points: Point[] }[];
+	hooks: { name: string; action?: string; accepted: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt?: string; points: Point[] }[];
 }
 interface Refused {
 	hook: string;

@@ -54,14 +54,14 @@ export async function show(page) {
 
 	function draw() {
 		setClock(data.now);
-		const bare = !data.figures.accepted && !data.hooks.length;
 		drawTiles();
 		drawNeeds();
 		drawPlots();
 		drawHooks();
-		plots.hidden = bare;
-		if (bare && !looked) welcome();
-		else if (!bare) put(first);
+		if (data.figures.accepted || data.hooks.some(hook => hook.lastAt)) {
+			put(first);
+			plots.hidden = false;
+		} else if (!looked) welcome();
 	}
 
 	function drawTiles() {
@@ -123,7 +123,7 @@ export async function show(page) {
 	function drawHooks() {
 		columns[6].head = ranges[range][1];
 		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map(hook => tr(columns, [
-			[el("a", { class: "name", "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", tag(hook.action)],
+			[el("a", { class: "name", "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", hook.action && tag(hook.action)],
 			number(hook.accepted),
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
 			el("span", { class: hook.failed > .05 * hook.accepted ? "bad-text" : "muted" }, percent(hook.failed, hook.accepted)),
@@ -137,6 +137,7 @@ export async function show(page) {
 		const [about, list] = await Promise.all([page.about(), page.api.get("runs", { limit: 1 }, page.signal)]).catch(() => []);
 		if (!about || list.runs.length || page.signal.aborted) return;
 		const url = `${about.urls?.[0] ?? `https://<your site>${about.path}`}/wake`;
+		plots.hidden = true;
 		put(first, el("section", { class: "panel" }, about.on
 			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
 			: empty(badge("late", "webhooks are off"), about.offBecause, "Every hook answers 404 until they are switched on.", el("a", { class: "button primary", href: page.link("settings") }, "Settings"))));

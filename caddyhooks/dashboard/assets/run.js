@@ -68,7 +68,7 @@ export async function show(page) {
 
 	function drawWhy() {
 		const errors = run.validationErrors ?? [];
-		const steps = run.steps?.length ? run.steps : guess();
+		const steps = run.steps?.length && !isOpen(run.status) ? run.steps : guess();
 		part(why, [sentence(), errors, steps], () => {
 			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p", { class: "muted small" }, "The caller was told: ", run.errorMessage);
 			return panel(sentence(), el("div", { class: "body stack" }, told, errors.length > 0 && el("ul", { class: "error-list" }, errors.map(e => el("li", null, e))), steps.length > 0 && waterfall(steps)));
@@ -108,13 +108,13 @@ export async function show(page) {
 		if (said == null && !schema) return null;
 		const texts = { text: said ?? "", schema: schema ?? "" };
 		const body = el("div", { class: "body" });
-		let which = /** @type {keyof texts} */ (said == null ? "schema" : "text");
-		const pick = (/** @type {keyof texts} */ value) => {
+		let which = /** @type {keyof typeof texts} */ (said == null ? "schema" : "text");
+		const pick = (/** @type {keyof typeof texts} */ value) => {
 			which = value;
 			choose.press(value);
 			put(body, value === "schema" ? longText(indented(texts.schema), { label: "Schema" }) : texts.text ? longText(texts.text, { label: "Answer" }) : el("p", { class: "muted" }, "The answer is empty."));
 		};
-		const choose = segment("Show", [{ value: /** @type {keyof texts} */ ("text"), text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
+		const choose = segment("Show", [{ value: /** @type {keyof typeof texts} */ ("text"), text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
 		pick(which);
 		const title = said == null ? "Schema of the answer" : run.reply == null ? "Last answer" : "Answer";
 		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => texts[which])]);
