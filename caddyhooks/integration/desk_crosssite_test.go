@@ -149,9 +149,8 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 			// The browser is told the password, and keeps it.
 			tab.Open(strings.Replace(d.Page, "http://", "http://ops:"+password+"@", 1))
 			tab.Forgive(".") // the page cannot ask for anything with a password in its address
-			d.look(tab, "")
-			tab.Wait("heading", "Overview")
-			tab.WaitText("agent")
+			d.look(tab, "#/deliveries")
+			tab.WaitText("410")
 			script := browsertest.Eval[string](tab, `document.querySelector('script[src]').getAttribute('src')`)
 			style := browsertest.Eval[string](tab, `document.querySelector('link[rel=stylesheet]').getAttribute('href')`)
 			tab.WantNoComplaint()

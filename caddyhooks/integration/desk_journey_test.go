@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -149,29 +148,8 @@ func TestDeskOnThisMachineNeedsNothingConfigured(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	s := hookstest.StartProcess(t, "hooks")
-	cmd := hookstest.NewBinary(t).Command(nil, "hooks", "--address", strings.TrimPrefix(s.Admin, "http://"), "dashboard", "--no-open")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	links := make(chan string, 1)
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S*`).FindString(lines.Text()); link != "" {
-				links <- link
-				break
-			}
-		}
-		_, _ = io.Copy(io.Discard, out)
-	}()
-	link := hookstest.ReceiveWithin(t, "the command prints a link", links)
+	p := startDashboard(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
+	link := hookstest.ReceiveWithin(t, "the command prints a link", p.links)
 
 	tab.Open(link)
 	tab.Wait("heading", "Overview")

@@ -136,7 +136,7 @@ func (d *busyDesk) pages() []deskPage {
 		{"session", "#/sessions?chatId=" + url.QueryEscape(chatOfManyRuns), "Summarize the night."},
 		{"deliveries", "#/deliveries", "410"},
 		{"settings", "#/settings", "github-issues"},
-		{"hook", "#/settings/hooks/alerts", "X-Signature"},
+		{"hook", "#/settings/hooks/alerts", "<missing>"},
 		{"new-hook", "#/settings/hooks", "Preview"},
 		{"changes", "#/changes", "alerts"},
 	}
@@ -146,6 +146,7 @@ func (d *busyDesk) pages() []deskPage {
 func (d *busyDesk) turnTo(tab *browsertest.Tab, p deskPage) {
 	d.T.Helper()
 	d.look(tab, p.fragment)
+	tab.Until("the page is drawn", `!!document.querySelector('main h1') && !document.querySelector('[aria-busy]')`)
 	tab.Until(fmt.Sprintf("the page %s says %q", p.name, p.says), fmt.Sprintf(
 		`document.querySelector('main').innerText.includes(%[1]s) || [...document.querySelectorAll('main :is(input, textarea)')].some(e => e.value.includes(%[1]s))`,
 		hookstest.AsJSON(d.T, p.says)))

@@ -122,6 +122,7 @@ var (
 // Look has the page looked at in another way. Motion is always reduced.
 func (tab *Tab) Look(as Look) {
 	tab.t.Helper()
+	*tab.look = as
 	scheme := "light"
 	if as.Dark {
 		scheme = "dark"

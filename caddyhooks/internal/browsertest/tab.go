@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
@@ -27,6 +28,7 @@ type Tab struct {
 
 	complaints *complaints
 	requests   *requests
+	look       *Look
 	within     []thing // the parts of the page that are looked at
 }
 
@@ -46,7 +48,7 @@ func openTab(t testing.TB, blank *target.CreateTargetParams) *Tab {
 		t.Fatalf("opening a tab: %v", err)
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithTargetID(id))
-	tab := &Tab{t: t, ctx: ctx, person: blank.BrowserContextID, complaints: &complaints{}, requests: &requests{}}
+	tab := &Tab{t: t, ctx: ctx, person: blank.BrowserContextID, complaints: &complaints{}, requests: &requests{}, look: &Look{}}
 	tab.complaints.listen(ctx)
 	tab.requests.listen(ctx)
 	if err := chromedp.Run(ctx, tab.complaints.watch()...); err != nil {
@@ -473,17 +475,21 @@ func (tab *Tab) picture(name string) error {
 	if dir == "" {
 		return nil
 	}
-	size, err := tryEval[struct{ Width, Height float64 }](tab, `({Width: innerWidth, Height: Math.max(innerHeight, document.documentElement.scrollHeight)})`)
+	height, err := tryEval[int64](tab, `document.documentElement.scrollHeight`)
 	if err != nil {
 		return err
 	}
+	// In a window as high as the page, what sticks to an edge of the window is where it belongs.
+	as := *tab.look
 	var picture []byte
-	err = tab.try(chromedp.ActionFunc(func(ctx context.Context) error {
-		var err error
-		picture, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).
-			WithClip(&page.Viewport{Width: size.Width, Height: size.Height, Scale: 1}).Do(ctx)
-		return err
-	}))
+	err = tab.try(
+		emulation.SetDeviceMetricsOverride(as.Width, max(as.Height, height), 1, false),
+		chromedp.ActionFunc(func(ctx context.Context) error {
+			var err error
+			picture, err = page.CaptureScreenshot().Do(ctx)
+			return err
+		}),
+		emulation.SetDeviceMetricsOverride(as.Width, as.Height, 1, false))
 	if err != nil {
 		return err
 	}
