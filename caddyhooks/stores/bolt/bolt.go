@@ -122,7 +122,7 @@ type Database struct {
 	// Only for the committer.
 	keyCount      int
 	toldBytes     int64 // what counts for the limit of the history
-	newInChats    int   // runs that have ended and that their chats do not know of yet
+	newRuns       int   // that have ended and are in no index yet
 	freelistNoted bool
 	freelistSize  int // in pages
 
@@ -144,7 +144,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newInChats: c.newInChats, segmentSize: segmentSize,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

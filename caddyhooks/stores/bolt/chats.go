@@ -73,19 +73,18 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 // addedToChats are the runs of named chats that the records of those do not count yet.
 func addedToChats(tx *bbolt.Tx) map[string]chatRecord {
 	added := make(map[string]chatRecord)
-	_ = tx.Bucket(newInChatsBucket).ForEach(func(key, _ []byte) error {
-		if run, ok := readInChat(tx, key); ok && run.named {
+	for _, id := range newRunsOf(tx) {
+		if run, ok := readEnded(tx, id); ok && run.named {
 			chat := added[run.chat]
-			chat.add(run.id, 1)
+			chat.add(id, 1)
 			added[run.chat] = chat
 		}
-		return nil
-	})
+	}
 	return added
 }
 
 // mayBeNamed reports whether the chat of a run was not made for it.
-func mayBeNamed(_, data []byte) bool {
+func mayBeNamed(data []byte) bool {
 	fresh := false
 	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
 		fresh = n == runNewChat && f.flag()
@@ -162,7 +161,7 @@ func freshRuns(tx *bbolt.Tx, chat string, e *effort) int {
 		return 0
 	}
 	order := &local.IDRange{First: first, Last: last}
-	runs := anyOf{append(chatWalks(tx, chat, order, e), freshWalk(tx, chat, *order, e)), order}
+	runs := anyOf{append(chatWalks(tx, chat, order), freshWalk(tx, chat, *order, e), newRunsWalk(tx, &engine.Query{ChatID: chat}, order, e)), order}
 	for runs.seek(uuid.Nil[:]); runs.head() != nil && !e.spent(); runs.next() {
 		record, err := decodeRun(uuid.UUID(runs.head()), tx.Bucket(endedBucket).Get(runs.head()))
 		if err != nil || record.Run.ChatID != chat {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
@@ -72,7 +73,7 @@ type transaction struct {
 	reported []func() // … and when it is reported so: after a failure callers will ask again
 
 	told          *toldChanges
-	addsSegment   bool
+	ended         []uuid.UUID // runs
 	writeFreelist bool
 }
 

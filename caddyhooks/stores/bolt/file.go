@@ -24,28 +24,28 @@ import (
 
 // The buckets of a database file.
 var (
-	metaBucket       = []byte("meta")        // the version of the layout, the settings and what else there is one of
-	runsBucket       = []byte("runs")        // unfinished runs, by id
-	startsBucket     = []byte("starts")      // how often unfinished runs have been started
-	waitsBucket      = []byte("waits")       // of unfinished runs that wait for their runner, when they are due and why
-	endedBucket      = []byte("ended")       // runs that have ended, by id
-	toldBucket       = []byte("told")        // the message, metadata and schema of runs, by id
-	toldAgesBucket   = []byte("told_age")    // the ids of ended runs that keep theirs, by how long and since when
-	againBucket      = []byte("again")       // of runs that were run again, the id of the run that did so
-	outboxBucket     = []byte("outbox")      // pending deliveries, by the id of their run and their index
-	settledBucket    = []byte("settled")     // deliveries that arrived, likewise
-	deadBucket       = []byte("dead")        // deliveries that were given up, likewise
-	keysBucket       = []byte("keys")        // idempotency keys, and the run that each was first sent with
-	keyRunsBucket    = []byte("key_runs")    // the same by run, for the oldest go first
-	changesBucket    = []byte("changes")     // of the settings, by their number
-	notableBucket    = []byte("notable")     // runs that have ended and did not complete, by status and id
-	byHookBucket     = []byte("by_hook")     // runs that have ended, by hook and id
-	byChatBucket     = []byte("by_chat")     // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
-	newInChatsBucket = []byte("by_chat_new") // runs that have ended and are not there yet
-	chatsBucket      = []byte("chats")       // of named chats, the newest run that has ended and how many have
-	minutesBucket    = []byte("minutes")     // what was counted in each minute, by that minute and who counted
-	allBuckets       = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
-		notableBucket, byHookBucket, byChatBucket, newInChatsBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
+	metaBucket     = []byte("meta")     // the version of the layout, the settings and what else there is one of
+	runsBucket     = []byte("runs")     // unfinished runs, by id
+	startsBucket   = []byte("starts")   // how often unfinished runs have been started
+	waitsBucket    = []byte("waits")    // of unfinished runs that wait for their runner, when they are due and why
+	endedBucket    = []byte("ended")    // runs that have ended, by id
+	toldBucket     = []byte("told")     // the message, metadata and schema of runs, by id
+	toldAgesBucket = []byte("told_age") // the ids of ended runs that keep theirs, by how long and since when
+	againBucket    = []byte("again")    // of runs that were run again, the id of the run that did so
+	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
+	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
+	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
+	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
+	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
+	changesBucket  = []byte("changes")  // of the settings, by their number
+	notableBucket  = []byte("notable")  // runs that have ended and did not complete, by status and id
+	byHookBucket   = []byte("by_hook")  // runs that have ended, by hook and id
+	byChatBucket   = []byte("by_chat")  // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
+	newRunsBucket  = []byte("new")      // runs that have ended and are in no index yet, by transaction
+	chatsBucket    = []byte("chats")    // of named chats, the newest run that has ended and how many have
+	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
+	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
+		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
 	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id
 	versionKey        = []byte("version")
 	settingsKey       = []byte("settings")
@@ -68,19 +68,19 @@ var (
 
 // contents is what is read of a file before it is used.
 type contents struct {
-	clock      *local.Clock
-	nodes      *local.Nodes
-	ids        local.IDs
-	queue      *local.Queue
-	outbox     *local.Outbox
-	revision   int64
-	keyCount   int
-	told       int64
-	ahead      time.Duration
-	newInChats int
-	dead       int
-	txID       int
-	file       *os.File // that the database writes to
+	clock    *local.Clock
+	nodes    *local.Nodes
+	ids      local.IDs
+	queue    *local.Queue
+	outbox   *local.Outbox
+	revision int64
+	keyCount int
+	told     int64
+	ahead    time.Duration
+	newRuns  int
+	dead     int
+	txID     int
+	file     *os.File // that the database writes to
 }
 
 // openFile opens a database file for a store, or makes a new one. A file that cannot be used is left as it is.
@@ -397,7 +397,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	c.keyCount = int(count)
 	c.told = toldBytesOf(tx)
 	c.ahead = aheadOf(tx)
-	c.newInChats = tx.Bucket(newInChatsBucket).Stats().KeyN
+	c.newRuns = len(newRunsOf(tx))
 	c.revision = revisionOf(tx)
 	c.dead = deadCountOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {

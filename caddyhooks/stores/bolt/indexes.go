@@ -20,16 +20,16 @@ import (
 // run. They have no values. Runs that completed are most of all, and are not found by status; nor is a run found by a chat
 // that was made for it, if the time in the chat's id leads to it.
 //
-// Statuses and hooks are few, so their entries are appended in few places. Chats may be many, and each would have a page of
-// its own to be written. So what the chats have to know is put off: the runs are noted as new, and when there are enough of
-// them, all get their entries at once, as a segment of the index that is in order by itself. To find a chat means to look for
-// it in each segment, and among the new runs.
+// To write all that with each end of a run would take too long: every hook and every chat has a page of its own to be written.
+// So it is put off. Each transaction leaves a list of the runs that end in it, and when there are enough of them, all get
+// their entries at once. Statuses and hooks are few, so that means to append in few places. Chats may be many, so their
+// entries are a segment of the index that is in order by itself. To find the runs of a chat means to look for it in each
+// segment, and every list looks at the new runs besides.
 //
 // Each named chat has a record with its newest run and the number of its runs, of those that are in a segment. The newest
 // runs of all chats have a bucket of their own, in which the last active chat is the last one.
 //
-// All of it is written in the transaction in which a run ends, or in one after some more have, and deleted in that in which it
-// is forgotten. A list looks at the runs themselves nevertheless: digests may be the same by chance, and damage could lead
+// What is written of a run is deleted in the transaction in which it is forgotten. A list looks at the runs themselves nevertheless: digests may be the same by chance, and damage could lead
 // anywhere.
 
 // digestSize is the size of a digest in the key of an index.
@@ -91,78 +91,125 @@ func decodeChat(key, data []byte) (c chatRecord) {
 }
 
 // index lets a run be found that ends.
-func (d *Database) index(t *transaction, id uuid.UUID, run *engine.Run, status engine.Status) {
-	t.indexHook(id, run, status)
-	if local.IsFoundByTime(run, id) {
+func (d *Database) index(t *transaction, id uuid.UUID) {
+	if t.ended == nil {
+		t.last = append(t.last, func() { d.noteNew(t) })
+	}
+	t.ended = append(t.ended, id)
+}
+
+// noteNew leaves a list of the runs that end in a transaction, or has all new runs get their entries.
+func (d *Database) noteNew(t *transaction) {
+	before := d.newRuns
+	t.undo = append(t.undo, func() { d.newRuns = before })
+	if d.newRuns += len(t.ended); d.newRuns >= d.segmentSize {
+		d.indexNew(t)
 		return
 	}
-	t.append(newInChatsBucket, id[:], nil)
-	d.newInChats++
-	t.undo = append(t.undo, func() { d.newInChats-- })
-	if d.newInChats >= d.segmentSize && !t.addsSegment {
-		t.addsSegment = true
-		t.last = append(t.last, func() { d.addSegment(t) })
+	list := make([]byte, 0, len(t.ended)*len(uuid.UUID{}))
+	for _, id := range t.ended {
+		list = append(list, id[:]...)
 	}
+	t.append(newRunsBucket, binary.BigEndian.AppendUint64(nil, uint64(t.tx.ID())), list)
 }
 
-// segmentSize is after how many runs the chats learn of them. More would have each list of chats look at more, less would cost
-// more to write.
+// segmentSize is after how many runs they get their entries. With more, each list would have more to look at; with less, it
+// would cost more to write them.
 const segmentSize = 2048
 
-// indexHook lets a run be found by its hook and status.
-func (t *transaction) indexHook(id uuid.UUID, run *engine.Run, status engine.Status) {
-	t.append(byHookBucket, indexKey(run.Hook, id), nil)
-	if status != engine.Completed {
-		t.append(notableBucket, indexKey(string(status), id), nil)
-	}
-}
-
-// inChat is a run that a chat has to know.
-type inChat struct {
-	id    uuid.UUID
-	chat  string
-	named bool
-}
-
-// addSegment lets the chats know of the new runs.
-func (d *Database) addSegment(t *transaction) {
-	var runs []inChat
-	t.note(t.bucket(newInChatsBucket).ForEach(func(key, _ []byte) error {
-		if run, ok := readInChat(t.tx, key); ok {
-			runs = append(runs, run)
+// newRunsOf are the runs that have ended and have no entries yet, and some that are forgotten.
+func newRunsOf(tx *bbolt.Tx) (ids []uuid.UUID) {
+	_ = tx.Bucket(newRunsBucket).ForEach(func(_, list []byte) error {
+		for ; len(list) >= len(uuid.UUID{}); list = list[len(uuid.UUID{}):] {
+			ids = append(ids, uuid.UUID(list[:len(uuid.UUID{})]))
 		}
 		return nil
-	}))
-	t.putSegment(runs)
-	t.note(t.tx.DeleteBucket(newInChatsBucket))
-	_, err := t.tx.CreateBucket(newInChatsBucket)
-	t.note(err)
-	before := d.newInChats
-	d.newInChats = 0
-	t.undo = append(t.undo, func() { d.newInChats = before })
+	})
+	return ids
 }
 
-// readInChat reads what a chat has to know of a run that has ended, and reports false if the run is gone.
-func readInChat(tx *bbolt.Tx, id []byte) (in inChat, ok bool) {
-	if len(id) != len(in.id) {
-		return in, false
+// indexNew gives all new runs their entries.
+func (d *Database) indexNew(t *transaction) {
+	var runs []endedRun
+	for _, id := range append(newRunsOf(t.tx), t.ended...) {
+		if run, ok := readEnded(t.tx, id); ok {
+			runs = append(runs, run)
+		}
 	}
-	data := tx.Bucket(endedBucket).Get(id)
+	t.putEntries(runs)
+	t.note(t.tx.DeleteBucket(newRunsBucket))
+	_, err := t.tx.CreateBucket(newRunsBucket)
+	t.note(err)
+	d.newRuns = 0
+}
+
+// endedRun is what the indexes have to know of a run that has ended.
+type endedRun struct {
+	id         uuid.UUID
+	hook, chat string
+	status     engine.Status
+	byTime     bool // the id of its chat leads to it
+	named      bool // somebody named the chat
+}
+
+func newEndedRun(id uuid.UUID, run *engine.Run, status engine.Status) endedRun {
+	return endedRun{id, run.Hook, run.ChatID, status, local.IsFoundByTime(run, id), local.IsNamed(run)}
+}
+
+// readEnded reads no more of a run than the indexes have to know, and reports false if it has not ended or is gone.
+func readEnded(tx *bbolt.Tx, id uuid.UUID) (ended endedRun, ok bool) {
 	var run engine.Run
-	err := uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+	var status engine.Status
+	err := uncheckedFieldsOf(tx.Bucket(endedBucket).Get(id[:]), func(n protowire.Number, f field) bool {
 		switch n {
 		case runChat:
 			run.ChatID = f.text()
+		case runHook:
+			run.Hook = f.text()
 		case runNewChat:
 			run.NewChat = f.flag()
+		case endStatus:
+			status = engine.Status(f.text())
 		}
-		return n != endStatus // nothing of this comes after it
+		return n != endStatus // the others come before it
 	})
-	return inChat{uuid.UUID(id), run.ChatID, local.IsNamed(&run)}, err == nil
+	return newEndedRun(id, &run, status), err == nil
+}
+
+// isOf reports whether a query can be about the run.
+func (r *endedRun) isOf(query *engine.Query) bool {
+	return (query.ChatID == "" || query.ChatID == r.chat) && (len(query.Hooks) == 0 || slices.Contains(query.Hooks, r.hook)) &&
+		(len(query.Statuses) == 0 || slices.Contains(query.Statuses, r.status))
+}
+
+// putEntries writes the entries of runs.
+func (t *transaction) putEntries(runs []endedRun) {
+	var hooks, notable [][]byte
+	var chats []endedRun
+	for _, run := range runs {
+		hooks = append(hooks, indexKey(run.hook, run.id))
+		if run.status != engine.Completed {
+			notable = append(notable, indexKey(string(run.status), run.id))
+		}
+		if !run.byTime {
+			chats = append(chats, run)
+		}
+	}
+	t.putKeys(byHookBucket, hooks)
+	t.putKeys(notableBucket, notable)
+	t.putSegment(chats)
+}
+
+// putKeys appends keys to a bucket, or nearly so.
+func (t *transaction) putKeys(bucket []byte, keys [][]byte) {
+	slices.SortFunc(keys, bytes.Compare)
+	for _, key := range keys {
+		t.append(bucket, key, nil)
+	}
 }
 
 // putSegment writes a segment of the index by chat, and the records of the chats.
-func (t *transaction) putSegment(runs []inChat) {
+func (t *transaction) putSegment(runs []endedRun) {
 	if len(runs) == 0 {
 		return
 	}
@@ -180,10 +227,7 @@ func (t *transaction) putSegment(runs []inChat) {
 			named[run.chat] = chat
 		}
 	}
-	slices.SortFunc(keys, bytes.Compare)
-	for _, key := range keys {
-		t.append(byChatBucket, key, nil)
-	}
+	t.putKeys(byChatBucket, keys)
 	var newest []uuid.UUID
 	for name, added := range named {
 		key := chatKey(name)
@@ -230,30 +274,21 @@ func eachSegment(tx *bbolt.Tx, f func(prefix []byte) bool) {
 	}
 }
 
-// chatWalks go over the runs of a chat that have ended, but for the one that the chat's id leads to.
-func chatWalks(tx *bbolt.Tx, chat string, order *local.IDRange, e *effort) (walks []walk) {
+// chatWalks go over the runs of a chat that have ended and are not new, but for the one that the chat's id leads to.
+func chatWalks(tx *bbolt.Tx, chat string, order *local.IDRange) (walks []walk) {
 	sum := digest(chat)
 	eachSegment(tx, func(segment []byte) bool {
 		walks = append(walks, newWalk(tx, byChatBucket, slices.Concat(segment, sum), order))
 		return true
 	})
-	return append(walks, &testedWalk{bucketWalk: *newWalk(tx, newInChatsBucket, nil, order), within: local.IDRange{Last: lastID, Descending: order.Descending},
-		effort: e, test: func(id, _ []byte) bool { return textOf(tx.Bucket(endedBucket).Get(id), runChat) == chat }})
+	return walks
 }
 
-var lastID = uuid.UUID(bytes.Repeat([]byte{0xff}, 16))
-
-// unindex takes a run out of the indexes that is forgotten.
-func (d *Database) unindex(t *transaction, id uuid.UUID, run *engine.Run, status engine.Status) {
+// unindex takes a run out of the indexes that is forgotten. If it is new, it has no entries, and will get none.
+func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Status) {
 	t.delete(byHookBucket, indexKey(run.Hook, id))
 	t.delete(notableBucket, indexKey(string(status), id))
 	t.delete(chatsByTimeBucket, id[:])
-	if found, _ := t.bucket(newInChatsBucket).Cursor().Seek(id[:]); bytes.Equal(found, id[:]) {
-		t.delete(newInChatsBucket, id[:])
-		d.newInChats--
-		t.undo = append(t.undo, func() { d.newInChats++ })
-		return
-	}
 	if local.IsFoundByTime(run, id) || !t.leaveSegment(id, run.ChatID) || !local.IsNamed(run) {
 		return
 	}
@@ -303,7 +338,7 @@ func newestOf(tx *bbolt.Tx, chat string) uuid.UUID {
 	})
 	local.SortIDs(ids)
 	for _, id := range slices.Backward(ids) {
-		if run, ok := readInChat(tx, id[:]); ok && run.named && run.chat == chat {
+		if run, ok := readEnded(tx, id); ok && run.named && run.chat == chat {
 			return id
 		}
 	}
@@ -341,7 +376,7 @@ func addIndexes(tx *bbolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	from := meta.Get(progressKey)
 	if from == nil {
-		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket, newInChatsBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
+		for _, name := range [][]byte{notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
 			if tx.Bucket(name) != nil { // an earlier attempt was interrupted, and the runs may have changed since
 				if err := tx.DeleteBucket(name); err != nil {
 					return err
@@ -359,23 +394,20 @@ func addIndexes(tx *bbolt.Tx) error {
 			ahead = by
 		}
 	}
-	var inChats []inChat
+	var runs []endedRun
 	cursor := tx.Bucket(endedBucket).Cursor()
 	key, data := cursor.Seek(from)
 	for n := 0; key != nil && n < indexStep; n++ {
 		// What is damaged is found by no index. Nothing else depends on it.
 		if id := uuid.UUID(key); len(key) == len(id) {
 			if record, err := decodeRun(id, data); err == nil {
-				t.indexHook(id, record.Run, record.Status)
-				if !local.IsFoundByTime(record.Run, id) {
-					inChats = append(inChats, inChat{id, record.Run.ChatID, local.IsNamed(record.Run)})
-				}
+				runs = append(runs, newEndedRun(id, record.Run, record.Status))
 				note(id, record.Run)
 			}
 		}
 		key, data = cursor.Next()
 	}
-	t.putSegment(inChats)
+	t.putEntries(runs)
 	if key == nil {
 		_ = tx.Bucket(runsBucket).ForEach(func(key, data []byte) error {
 			if id := uuid.UUID(key); len(key) == len(id) {

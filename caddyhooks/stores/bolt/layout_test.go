@@ -205,7 +205,7 @@ func toFirstLayout(tx *bbolt.Tx) error {
 	}
 	err = errors.Join(err, putVersion(tx, 1))
 	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket, changesBucket,
-		notableBucket, byHookBucket, byChatBucket, newInChatsBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
+		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
 		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return errors.Join(err, tx.Bucket(metaBucket).Delete(deadCountKey))

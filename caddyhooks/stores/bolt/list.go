@@ -132,7 +132,7 @@ func (p *listPlan) walk(tx *bbolt.Tx) walk {
 		runs.walks = append(runs.walks, newListWalk(p.ids, &p.order))
 	case p.unfinished && len(p.query.Hooks) > 0:
 		runs.walks = append(runs.walks, &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &p.order), within: p.order, effort: p.effort,
-			test: func(_, data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
+			test: func(data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
 	case p.unfinished:
 		runs.walks = append(runs.walks, newWalk(tx, runsBucket, nil, &p.order))
 	}
@@ -168,19 +168,32 @@ func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 	if len(p.query.Hooks) > 0 {
 		walks = append(walks, index(byHookBucket, p.query.Hooks...))
 	}
+	var old walk
 	switch len(walks) {
 	case 0:
 		return newWalk(tx, endedBucket, nil, &p.order)
 	case 1:
-		return walks[0]
+		old = walks[0]
 	default:
-		return allOf{walks, &p.order, p.effort}
+		old = allOf{walks, &p.order, p.effort}
 	}
+	return anyOf{[]walk{old, newRunsWalk(tx, p.query, &p.order, p.effort)}, &p.order}
+}
+
+// newRunsWalk goes over the runs that have ended, are in no index yet, and can be in a list.
+func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *effort) walk {
+	w := newListWalk(newRunsOf(tx), order)
+	w.effort = e
+	w.test = func(id uuid.UUID) bool {
+		run, ok := readEnded(tx, id)
+		return ok && run.isOf(query)
+	}
+	return w
 }
 
 // chatWalk goes over the runs of a chat that have ended.
 func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
-	walks := chatWalks(tx, p.query.ChatID, &p.order, p.effort)
+	walks := chatWalks(tx, p.query.ChatID, &p.order)
 	if first, last, ok := local.FreshRange(p.query.ChatID); ok {
 		walks = append(walks, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort))
 	}
@@ -189,7 +202,7 @@ func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
 
 // freshWalk looks for the run for which a chat was made.
 func freshWalk(tx *bbolt.Tx, chat string, within local.IDRange, e *effort) *testedWalk {
-	w := &testedWalk{within: within, effort: e, test: func(_, data []byte) bool { return textOf(data, runChat) == chat }}
+	w := &testedWalk{within: within, effort: e, test: func(data []byte) bool { return textOf(data, runChat) == chat }}
 	w.bucketWalk = *newWalk(tx, endedBucket, nil, &w.within)
 	return w
 }

@@ -70,7 +70,7 @@ var keySizes = map[string]int{
 	string(byChatBucket):  segmentPrefixSize + digestSize + len(uuid.UUID{}),
 	string(chatsBucket):   chatKeySize,
 
-	string(newInChatsBucket):  len(uuid.UUID{}),
+	string(newRunsBucket):     8,
 	string(chatsByTimeBucket): len(uuid.UUID{}),
 }
 

@@ -114,7 +114,7 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 // pruneRun forgets a run, what it was told, and its deliveries.
 func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	if record, err := decodeRun(id, t.bucket(endedBucket).Get(id[:])); err == nil {
-		d.unindex(t, id, record.Run, record.Status)
+		t.unindex(id, record.Run, record.Status)
 	}
 	t.delete(endedBucket, id[:])
 	d.forgetTold(t, id)

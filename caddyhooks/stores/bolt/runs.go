@@ -179,7 +179,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 	}
 	t.append(endedBucket, id[:], seal(id[:], data))
 	if !s.withoutIndexes {
-		s.index(t, id, record.Run, record.Status)
+		s.index(t, id)
 	}
 	s.keepTold(t, id, record.Run)
 	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {

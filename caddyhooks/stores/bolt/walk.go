@@ -86,7 +86,7 @@ func (w *bucketWalk) set(key, data []byte) {
 type testedWalk struct {
 	bucketWalk
 	within local.IDRange
-	test   func(id, data []byte) bool
+	test   func(data []byte) bool
 	effort *effort
 }
 
@@ -109,7 +109,7 @@ func (w *testedWalk) settle() {
 			w.key, w.data = nil, nil
 			return
 		}
-		if w.effort.spent() || w.test(w.key, w.data) {
+		if w.effort.spent() || w.test(w.data) {
 			return
 		}
 		w.effort.spend()
@@ -117,10 +117,12 @@ func (w *testedWalk) settle() {
 	}
 }
 
-// listWalk goes over some ids.
+// listWalk goes over some ids, or over those of them that pass a test.
 type listWalk struct {
-	ids   []uuid.UUID // in the order of the list
-	order *local.IDRange
+	ids    []uuid.UUID // in the order of the list
+	order  *local.IDRange
+	test   func(id uuid.UUID) bool // nil if all do
+	effort *effort
 }
 
 func newListWalk(ids []uuid.UUID, order *local.IDRange) *listWalk {
@@ -129,7 +131,7 @@ func newListWalk(ids []uuid.UUID, order *local.IDRange) *listWalk {
 	if order.Descending {
 		slices.Reverse(ids)
 	}
-	return &listWalk{ids, order}
+	return &listWalk{ids: ids, order: order}
 }
 
 func (w *listWalk) head() []byte {
@@ -140,7 +142,11 @@ func (w *listWalk) head() []byte {
 }
 
 func (w *listWalk) value() []byte { return nil }
-func (w *listWalk) next()         { w.ids = w.ids[1:] }
+
+func (w *listWalk) next() {
+	w.ids = w.ids[1:]
+	w.settle()
+}
 
 func (w *listWalk) seek(id []byte) {
 	n, _ := slices.BinarySearchFunc(w.ids, id, func(a uuid.UUID, id []byte) int {
@@ -154,6 +160,14 @@ func (w *listWalk) seek(id []byte) {
 		}
 	})
 	w.ids = w.ids[n:]
+	w.settle()
+}
+
+func (w *listWalk) settle() {
+	for len(w.ids) > 0 && w.test != nil && !w.effort.spent() && !w.test(w.ids[0]) {
+		w.effort.spend()
+		w.ids = w.ids[1:]
+	}
 }
 
 // anyOf goes over the ids of several walks, over each once.
