@@ -52,9 +52,11 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 	l.added = addedToChats(tx)
 	var newest []uuid.UUID
 	for _, chat := range l.added {
-		newest = append(newest, chat.last)
+		if chat.last != uuid.Nil {
+			newest = append(newest, chat.last)
+		}
 	}
-	chats := anyOf{[]walk{newWalk(tx, chatsByTimeBucket, nil, &l.order), newListWalk(newest, &l.order), unfinished}, &l.order}
+	chats := newAnyOf(&l.order, newWalk(tx, chatsByTimeBucket, nil, &l.order), newListWalk(newest, &l.order), unfinished)
 	begin := l.order.Begin()
 	for chats.seek(begin[:]); chats.head() != nil && l.order.Has(chats.head()); chats.next() {
 		id := uuid.UUID(chats.head())
@@ -70,13 +72,13 @@ func (l *chatList) read(tx *bbolt.Tx) error {
 	return nil
 }
 
-// addedToChats are the runs of named chats that the records of those do not count yet.
+// addedToChats are the runs that the records of their chats do not count yet.
 func addedToChats(tx *bbolt.Tx) map[string]chatRecord {
 	added := make(map[string]chatRecord)
 	for _, id := range newRunsOf(tx) {
-		if run, ok := readEnded(tx, id); ok && run.named {
+		if run, ok := readEnded(tx, id); ok && run.counted {
 			chat := added[run.chat]
-			chat.add(id, 1)
+			chat.add(&run)
 			added[run.chat] = chat
 		}
 	}
@@ -109,7 +111,7 @@ func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
 	}
 	key := chatKey(name)
 	chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key))
-	chat.add(l.added[name].last, l.added[name].runs)
+	chat.join(l.added[name])
 	ended := record.Status != ""
 	if !local.IsNamed(record.Run) || ended && chat.last != id || bytes.Compare(chat.last[:], id[:]) > 0 {
 		return nil
@@ -154,23 +156,17 @@ func (l *chatList) unfinishedOf(chat string) (newest uuid.UUID, runs int) {
 	return newest, runs
 }
 
-// freshRuns is 1 if a chat was made for a run that has ended, and is still there, and 0 otherwise. Its record does not count it.
+// freshRuns is 1 if the id of a chat leads to a run that has ended, and 0 otherwise. The record of the chat does not count it.
 func freshRuns(tx *bbolt.Tx, chat string, e *effort) int {
 	first, last, ok := local.FreshRange(chat)
 	if !ok {
 		return 0
 	}
-	order := &local.IDRange{First: first, Last: last}
-	runs := anyOf{append(chatWalks(tx, chat, order), freshWalk(tx, chat, *order, e), newRunsWalk(tx, &engine.Query{ChatID: chat}, order, e)), order}
-	for runs.seek(uuid.Nil[:]); runs.head() != nil && !e.spent(); runs.next() {
-		record, err := decodeRun(uuid.UUID(runs.head()), tx.Bucket(endedBucket).Get(runs.head()))
-		if err != nil || record.Run.ChatID != chat {
-			continue
-		}
-		if record.Run.NewChat { // which is the oldest
+	runs := freshWalk(tx, chat, local.IDRange{First: first, Last: last}, e)
+	for runs.seek(first[:]); runs.head() != nil && !e.spent(); runs.next() {
+		if run, ok := readEnded(tx, uuid.UUID(runs.head())); ok && run.byTime && run.chat == chat {
 			return 1
 		}
-		break
 	}
 	return 0
 }
@@ -182,7 +178,7 @@ func (l *chatList) leaveOutMoved(tx *bbolt.Tx) error {
 	for _, summary := range l.page {
 		key := chatKey(summary.ChatID)
 		chat := decodeChat(key, tx.Bucket(chatsBucket).Get(key))
-		chat.add(added[summary.ChatID].last, 0)
+		chat.join(added[summary.ChatID])
 		if bytes.Compare(chat.last[:], l.order.Last[:]) <= 0 {
 			stayed = append(stayed, summary)
 		}

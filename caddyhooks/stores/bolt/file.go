@@ -55,7 +55,6 @@ var (
 	deadCountKey      = []byte("dead_count")
 	freelistKey       = []byte("freelist_not_written")
 	aheadKey          = []byte("ids_ahead")          // by how much ids were ahead of the clock at most
-	segmentKey        = []byte("by_chat_segment")    // the number of the last one
 	progressKey       = []byte("migration_progress") // where a migration goes on that takes several transactions
 	layoutVersion     = len(migrations) + 1
 	migrations        = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory, addChanges, addIndexes} // the first leads from version 1 to version 2, and so on

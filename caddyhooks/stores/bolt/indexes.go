@@ -150,10 +150,12 @@ type endedRun struct {
 	status     engine.Status
 	byTime     bool // the id of its chat leads to it
 	named      bool // somebody named the chat
+	counted    bool // the record of the chat counts it
 }
 
 func newEndedRun(id uuid.UUID, run *engine.Run, status engine.Status) endedRun {
-	return endedRun{id, run.Hook, run.ChatID, status, local.IsFoundByTime(run, id), local.IsNamed(run)}
+	byTime, named := local.IsFoundByTime(run, id), local.IsNamed(run)
+	return endedRun{id, run.Hook, run.ChatID, status, byTime, named, named || run.NewChat && !byTime}
 }
 
 // readEnded reads no more of a run than the indexes have to know, and reports false if it has not ended or is gone.
@@ -213,52 +215,63 @@ func (t *transaction) putSegment(runs []endedRun) {
 	if len(runs) == 0 {
 		return
 	}
-	number, _ := binary.Uvarint(t.bucket(metaBucket).Get(segmentKey))
-	number++
-	t.put(metaBucket, segmentKey, binary.AppendUvarint(nil, number))
-	segment := segmentPrefix(uint32(number))
+	newest := runs[0].id
+	for _, run := range runs {
+		if bytes.Compare(run.id[:], newest[:]) > 0 {
+			newest = run.id
+		}
+	}
+	segment := newest[:segmentPrefixSize]
 	keys := make([][]byte, 0, len(runs))
-	named := make(map[string]chatRecord)
+	chats := make(map[string]chatRecord)
 	for _, run := range runs {
 		keys = append(keys, slices.Concat(segment, digest(run.chat), run.id[:]))
-		if run.named {
-			chat := named[run.chat]
-			chat.add(run.id, 1)
-			named[run.chat] = chat
+		if run.counted {
+			chat := chats[run.chat]
+			chat.add(&run)
+			chats[run.chat] = chat
 		}
 	}
 	t.putKeys(byChatBucket, keys)
-	var newest []uuid.UUID
-	for name, added := range named {
+	var active []uuid.UUID
+	for name, added := range chats {
 		key := chatKey(name)
 		chat := decodeChat(key, t.bucket(chatsBucket).Get(key))
 		before := chat.last
-		chat.add(added.last, added.runs)
+		chat.join(added)
 		t.put(chatsBucket, key, chat.encode(key))
 		if chat.last != before {
 			if before != uuid.Nil {
 				t.delete(chatsByTimeBucket, before[:])
 			}
-			newest = append(newest, chat.last)
+			active = append(active, chat.last)
 		}
 	}
-	local.SortIDs(newest)
-	for _, id := range newest {
+	local.SortIDs(active)
+	for _, id := range active {
 		t.append(chatsByTimeBucket, id[:], nil)
 	}
 }
 
-// add counts runs, of which this is the newest.
-func (c *chatRecord) add(newest uuid.UUID, runs int) {
-	c.runs += runs
-	if bytes.Compare(newest[:], c.last[:]) > 0 {
-		c.last = newest
+// add counts a run. Only one that named the chat can be its newest.
+func (c *chatRecord) add(run *endedRun) {
+	if run.named {
+		c.join(chatRecord{run.id, 1})
+	} else {
+		c.runs++
 	}
 }
 
-const segmentPrefixSize = 4
+// join adds the runs of another record of the same chat.
+func (c *chatRecord) join(other chatRecord) {
+	c.runs += other.runs
+	if bytes.Compare(other.last[:], c.last[:]) > 0 {
+		c.last = other.last
+	}
+}
 
-func segmentPrefix(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
+// A segment goes by the time in the id of its newest run, which no other run has.
+const segmentPrefixSize = 8
 
 // eachSegment calls f with the prefix of each segment of the index by chat until that reports false. It goes forward: in a
 // transaction that has emptied pages, the database may go round in circles on its way back.
@@ -266,22 +279,78 @@ func eachSegment(tx *bbolt.Tx, f func(prefix []byte) bool) {
 	cursor := tx.Bucket(byChatBucket).Cursor()
 	for key, _ := cursor.First(); len(key) > segmentPrefixSize; {
 		prefix := bytes.Clone(key[:segmentPrefixSize])
-		number := binary.BigEndian.Uint32(prefix)
-		if !f(prefix) || number == math.MaxUint32 {
+		number := binary.BigEndian.Uint64(prefix)
+		if !f(prefix) || number == math.MaxUint64 {
 			return
 		}
-		key, _ = cursor.Seek(segmentPrefix(number + 1))
+		key, _ = cursor.Seek(binary.BigEndian.AppendUint64(nil, number+1))
 	}
 }
 
-// chatWalks go over the runs of a chat that have ended and are not new, but for the one that the chat's id leads to.
-func chatWalks(tx *bbolt.Tx, chat string, order *local.IDRange) (walks []walk) {
-	sum := digest(chat)
-	eachSegment(tx, func(segment []byte) bool {
-		walks = append(walks, newWalk(tx, byChatBucket, slices.Concat(segment, sum), order))
-		return true
-	})
-	return walks
+// segmentsWalk goes over the entries of a chat in all segments. If it goes back in time, it opens a segment when it gets to
+// its newest run.
+type segmentsWalk struct {
+	tx     *bbolt.Tx
+	digest []byte
+	order  *local.IDRange
+	effort *effort
+	open   *anyOf
+	cursor *bbolt.Cursor
+	older  []byte // the prefix of the segment to be opened next, nil if there is none
+	at     uuid.UUID
+}
+
+func newSegmentsWalk(tx *bbolt.Tx, chat string, order *local.IDRange, e *effort) *segmentsWalk {
+	return &segmentsWalk{tx: tx, digest: digest(chat), order: order, effort: e, open: newAnyOf(order)}
+}
+
+func (w *segmentsWalk) head() []byte  { return w.open.head() }
+func (w *segmentsWalk) value() []byte { return nil }
+
+func (w *segmentsWalk) next() {
+	w.open.next()
+	w.openNext()
+}
+
+func (w *segmentsWalk) seek(id []byte) {
+	w.at = uuid.UUID(id)
+	if w.cursor == nil {
+		w.cursor = w.tx.Bucket(byChatBucket).Cursor()
+		if w.order.Descending {
+			w.setNext(w.cursor.Last())
+		} else {
+			eachSegment(w.tx, func(prefix []byte) bool {
+				w.openSegment(prefix)
+				return true
+			})
+		}
+	} else {
+		w.open.seek(id)
+	}
+	w.openNext()
+}
+
+// openNext opens all segments that may have an id that comes before the head.
+func (w *segmentsWalk) openNext() {
+	for w.older != nil && (w.open.head() == nil || bytes.Compare(w.older, w.open.head()[:segmentPrefixSize]) >= 0) {
+		w.openSegment(w.older)
+		w.cursor.Seek(w.older)
+		w.setNext(w.cursor.Prev())
+	}
+}
+
+func (w *segmentsWalk) openSegment(prefix []byte) {
+	w.effort.spend()
+	segment := newWalk(w.tx, byChatBucket, slices.Concat(prefix, w.digest), w.order)
+	segment.seek(w.at[:])
+	w.open.add(segment)
+}
+
+func (w *segmentsWalk) setNext(key, _ []byte) {
+	w.older = nil
+	if len(key) > segmentPrefixSize {
+		w.older = key[:segmentPrefixSize]
+	}
 }
 
 // unindex takes a run out of the indexes that is forgotten. If it is new, it has no entries, and will get none.
@@ -289,7 +358,7 @@ func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Statu
 	t.delete(byHookBucket, indexKey(run.Hook, id))
 	t.delete(notableBucket, indexKey(string(status), id))
 	t.delete(chatsByTimeBucket, id[:])
-	if local.IsFoundByTime(run, id) || !t.leaveSegment(id, run.ChatID) || !local.IsNamed(run) {
+	if ended := newEndedRun(id, run, status); ended.byTime || !t.leaveSegment(id, run.ChatID) || !ended.counted {
 		return
 	}
 	key := chatKey(run.ChatID)
@@ -300,7 +369,7 @@ func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Statu
 			t.put(chatsByTimeBucket, chat.last[:], nil)
 		}
 	}
-	if chat.runs <= 0 || chat.last == uuid.Nil {
+	if chat.runs <= 0 {
 		if chat.last != uuid.Nil {
 			t.delete(chatsByTimeBucket, chat.last[:])
 		}

@@ -49,15 +49,19 @@ func checkIndexed(t *testing.T, s *store) {
 				return nil
 			}
 			want["by_chat"][string(indexKey(run.ChatID, id))] = ""
-			if local.IsNamed(run) {
-				chats[run.ChatID] = chatRecord{id, chats[run.ChatID].runs + 1}
+			if ended := newEndedRun(id, run, record.Status); ended.counted {
+				chat := chats[run.ChatID]
+				chat.add(&ended)
+				chats[run.ChatID] = chat
 			}
 			return nil
 		})
 		for name, chat := range chats {
 			key := chatKey(name)
 			want["chats"][string(key)] = string(chat.encode(key))
-			want["chats_by_time"][string(chat.last[:])] = ""
+			if chat.last != uuid.Nil {
+				want["chats_by_time"][string(chat.last[:])] = ""
+			}
 		}
 		if len(isNew) != s.newRuns || len(isNew) >= s.segmentSize || unindexed > len(isNew) {
 			t.Errorf("%d runs are new, %d of them are there, and %d are counted", len(isNew), unindexed, s.newRuns)

@@ -123,7 +123,7 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 
 // walk goes over all runs that the list can have, and over few others.
 func (p *listPlan) walk(tx *bbolt.Tx) walk {
-	runs := anyOf{order: &p.order}
+	runs := newAnyOf(&p.order)
 	if p.ended {
 		runs.walks = append(runs.walks, p.endedWalk(tx))
 	}
@@ -145,7 +145,7 @@ func (p *listPlan) walk(tx *bbolt.Tx) walk {
 // endedWalk goes over runs that have ended, by as many indexes as there are for the query.
 func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 	index := func(bucket []byte, values ...string) walk {
-		all := anyOf{order: &p.order}
+		all := newAnyOf(&p.order)
 		for _, value := range values {
 			all.walks = append(all.walks, newWalk(tx, bucket, digest(value), &p.order))
 		}
@@ -177,7 +177,7 @@ func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 	default:
 		old = allOf{walks, &p.order, p.effort}
 	}
-	return anyOf{[]walk{old, newRunsWalk(tx, p.query, &p.order, p.effort)}, &p.order}
+	return newAnyOf(&p.order, old, newRunsWalk(tx, p.query, &p.order, p.effort))
 }
 
 // newRunsWalk goes over the runs that have ended, are in no index yet, and can be in a list.
@@ -193,11 +193,12 @@ func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *eff
 
 // chatWalk goes over the runs of a chat that have ended.
 func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
-	walks := chatWalks(tx, p.query.ChatID, &p.order)
-	if first, last, ok := local.FreshRange(p.query.ChatID); ok {
-		walks = append(walks, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort))
+	named := newSegmentsWalk(tx, p.query.ChatID, &p.order, p.effort)
+	first, last, ok := local.FreshRange(p.query.ChatID)
+	if !ok {
+		return named
 	}
-	return anyOf{walks, &p.order}
+	return newAnyOf(&p.order, named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort))
 }
 
 // freshWalk looks for the run for which a chat was made.

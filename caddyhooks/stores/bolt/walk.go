@@ -172,46 +172,60 @@ func (w *listWalk) settle() {
 
 // anyOf goes over the ids of several walks, over each once.
 type anyOf struct {
-	walks []walk
+	walks []walk // those that are not at their end, once it has begun
 	order *local.IDRange
+	first walk // the one that is at the head
 }
 
-func (w anyOf) first() (first walk) {
+func newAnyOf(order *local.IDRange, walks ...walk) *anyOf { return &anyOf{walks: walks, order: order} }
+
+// add takes another walk on, unless that is at its end.
+func (w *anyOf) add(another walk) {
+	if another.head() != nil {
+		w.walks = append(w.walks, another)
+		w.choose()
+	}
+}
+
+func (w *anyOf) choose() {
+	w.first = nil
+	w.walks = slices.DeleteFunc(w.walks, func(one walk) bool { return one.head() == nil })
 	for _, one := range w.walks {
-		if head := one.head(); head != nil && (first == nil || w.order.IsBefore(head, first.head())) {
-			first = one
+		if w.first == nil || w.order.IsBefore(one.head(), w.first.head()) {
+			w.first = one
 		}
 	}
-	return first
 }
 
-func (w anyOf) head() []byte {
-	if first := w.first(); first != nil {
-		return first.head()
+func (w *anyOf) head() []byte {
+	if w.first == nil {
+		return nil
 	}
-	return nil
+	return w.first.head()
 }
 
-func (w anyOf) value() []byte {
-	if first := w.first(); first != nil {
-		return first.value()
+func (w *anyOf) value() []byte {
+	if w.first == nil {
+		return nil
 	}
-	return nil
+	return w.first.value()
 }
 
-func (w anyOf) seek(id []byte) {
+func (w *anyOf) seek(id []byte) {
 	for _, one := range w.walks {
 		one.seek(id)
 	}
+	w.choose()
 }
 
-func (w anyOf) next() {
+func (w *anyOf) next() {
 	id := uuid.UUID(w.head())
 	for _, one := range w.walks {
 		if bytes.Equal(one.head(), id[:]) {
 			one.next()
 		}
 	}
+	w.choose()
 }
 
 // allOf goes over the ids that several walks have in common. It leaps over what one of them does not have, so it costs no
