@@ -23,9 +23,12 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings, tells how they were changed, and shows runs, their deliveries and refused requests, on
-// Caddy's admin endpoint:
+// Admin shows and changes live settings, tells how they were changed, and shows runs, chats, deliveries and refused requests,
+// on Caddy's admin endpoint. Dashboards and the command line have the same API:
 //
+//	GET               /hooks/about
+//	GET               /hooks/overview
+//	GET               /hooks/events
 //	GET, PATCH        /hooks/settings
 //	GET               /hooks/mappings
 //	GET, PUT, DELETE  /hooks/mappings/<name>
@@ -39,16 +42,22 @@ func init() {
 //	POST              /hooks/runs/<id>/cancel
 //	POST              /hooks/runs/<id>/again
 //	POST              /hooks/runs/again
+//	GET               /hooks/sessions
+//	GET               /hooks/session
 //	GET, DELETE       /hooks/deliveries
 //	POST              /hooks/deliveries/retry
 //	GET, DELETE       /hooks/deliveries/<id>
 //	POST              /hooks/deliveries/<id>/retry
+//	GET               /hooks/export
 //	GET               /hooks/refused
 //	GET               /hooks/instances
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
-// Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked. A mask
-// that is sent back keeps the secret.
+// Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked, and so are
+// the queries of callback URLs. A mask that is sent back keeps what it stands for.
+//
+// Settings and mappings have an ETag. A change with If-Match is answered 412 if somebody else made one meanwhile, and with
+// If-None-Match: * a mapping is only created.
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.

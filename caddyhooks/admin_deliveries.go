@@ -44,6 +44,9 @@ func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
 	details.LastAnswer, details.Body, details.History = d.LastAnswer, d.Body, newAttemptsJSON(d.History)
 	if u, err := url.Parse(d.Callback); err == nil && u.Host != "" {
 		details.Target = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+		if u.RawQuery != "" { // a receiver may quote it
+			details.LastAnswer = strings.ReplaceAll(details.LastAnswer, u.RawQuery, mask)
+		}
 	}
 	return details
 }

@@ -42,6 +42,14 @@ func newDeliveryJSON(d *engine.Delivery) deliveryJSON {
 	return deliveryJSON{ID: d.ID, Kind: kind, Target: target, Status: d.Status, Attempts: d.Attempt, LastError: d.LastError}
 }
 
+// maskedQuery hides the query of a callback URL, in which many receivers want a token.
+func maskedQuery(callback string) string {
+	if url, query, _ := strings.Cut(callback, "?"); query != "" {
+		return url + "?" + mask
+	}
+	return callback
+}
+
 // maskedCallback is the scheme and the host of a callback URL. Its path or its query is a secret for many receivers, as in
 // https://hooks.example.com/services/T0/B0/secret, and so only the fact that there is one is told.
 func maskedCallback(callback string) string {

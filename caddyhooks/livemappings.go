@@ -10,7 +10,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
-// mappingJSON is a mapping as the admin API shows it, with its secret masked.
+// mappingJSON is a mapping as the admin API shows it, with its secret and the query of its callback masked.
 type mappingJSON struct {
 	Mapping
 	Pinned   bool     `json:"pinned,omitempty"`
@@ -23,6 +23,7 @@ func newMappingJSON(m Mapping, pinned bool) mappingJSON {
 			*secret = mask
 		}
 	}
+	m.CallbackURL = maskedQuery(m.CallbackURL)
 	return mappingJSON{Mapping: m, Pinned: pinned}
 }
 
@@ -66,7 +67,7 @@ func (in *instance) patchMappings(live *Settings, raw []byte) error {
 	return nil
 }
 
-// admitMapping puts the secret in force in the place of a mask. A change of a pinned mapping is an error. pinned and live are
+// admitMapping puts the secret in force in the place of a mask, and likewise the query of the callback. A change of a pinned mapping is an error. pinned and live are
 // the mappings of the same name, nil if there are none.
 func admitMapping(m, pinned, live *Mapping) error {
 	inForce := live
@@ -82,6 +83,13 @@ func admitMapping(m, pinned, live *Mapping) error {
 			return fieldErrorf(field.name, "must be the secret itself: there is none yet that a mask could stand for")
 		}
 		*secret = *field.in(inForce)
+	}
+	if url, masked := strings.CutSuffix(m.CallbackURL, "?"+mask); masked {
+		// To another URL the query would be a secret that is given away.
+		if inForce == nil || maskedQuery(inForce.CallbackURL) != m.CallbackURL {
+			return fieldErrorf("callbackUrl", "must have its query: there is none yet of %s that a mask could stand for", abridge(url))
+		}
+		m.CallbackURL = inForce.CallbackURL
 	}
 	if pinned != nil && !sameMapping(m, pinned) {
 		return pinnedHook(m.Name)
