@@ -19,7 +19,7 @@ type Links struct {
 	Renew string
 
 	mu      sync.Mutex
-	code    secretHash // zero if it was used
+	code    secretHash // zero, which is the hash of no code, if it was used
 	made    time.Time
 	cookies []secretHash
 	now     func() time.Time // nil is time.Now
@@ -65,7 +65,7 @@ func (l *Links) time() time.Time {
 func (l *Links) trade(code string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(code) > maxSecret || l.code == (secretHash{}) || !l.code.is(code) || l.time().Sub(l.made) >= codeWorks {
+	if len(code) > maxSecret || !l.code.is(code) || l.time().Sub(l.made) >= codeWorks {
 		return ""
 	}
 	l.code = secretHash{}
