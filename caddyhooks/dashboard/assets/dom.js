@@ -55,7 +55,7 @@ export function redraw(parent, ...children) {
 	put(parent, ...children);
 	if (at < 0) return;
 	const fresh = reachable(), href = active?.getAttribute("href");
-	(fresh.find(node => href && node.getAttribute("href") === href) ?? fresh[at])?.focus({ preventScroll: true });
+	(fresh.find(node => node === active || (href && node.getAttribute("href") === href)) ?? fresh[at])?.focus({ preventScroll: true });
 }
 
 /** @param {string} name a symbol of icons.svg @param {string} [label] for an icon that stands alone */
