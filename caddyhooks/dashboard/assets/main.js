@@ -237,7 +237,10 @@ const goTo = { o: "overview", r: "runs", s: "sessions", d: "deliveries", w: "set
 addEventListener("keydown", event => {
 	const target = event.target instanceof HTMLElement ? event.target : main;
 	const typing = target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
-	if (event.key === "Escape" && typing && !target.closest("dialog")) target.blur();
+	if (event.key === "Escape" && !target.closest("dialog")) {
+		target.blur();
+		main.querySelector(".here")?.classList.remove("here");
+	}
 	if (!keysOn || typing || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
 	const jump = Date.now() - afterG < 1500 && goTo[event.key];
 	afterG = 0;

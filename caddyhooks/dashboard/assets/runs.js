@@ -53,13 +53,14 @@ async function showRuns(page) {
 
 	/** @param {Record<string, string | null>} change @param {boolean} [push] */
 	function filter(change, push = true) {
-		page.setParams(change, { push });
+		picked.clear();
+		page.setParams({ ...change, selected: null }, { push });
 		status.press(get("status"));
 		load();
 	}
 
 	/** Whether somebody is busy with the rows, so that they must not move. */
-	const held = () => picked.size > 0 || scrollY > 60 || rows.querySelector(".here") !== null;
+	const held = () => list.some(run => picked.has(run.runId)) || scrollY > 60 || rows.querySelector(".here") !== null;
 
 	/** @param {Run} run */
 	function matches(run) {
@@ -117,7 +118,7 @@ async function showRuns(page) {
 		} else if (matches(run)) {
 			if (held()) newer.set(run.runId, run);
 			else insert(run);
-		}
+		} else newer.delete(run.runId);
 	}
 
 	function drawBar() {
@@ -258,18 +259,18 @@ async function showRuns(page) {
 		if (!page.live.paused) refresh();
 	}
 
+	let skipped = 0;
 	page.on("runs", event => {
 		if (fetching && !list.length) return;
 		for (const run of event.runs) take(run);
 		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
-		if (event.skipped) soonRefresh();
+		if (event.skipped) skipped ||= setTimeout(() => { skipped = 0; refresh(); }, 2000);
 		if (list.length > 500 && !held()) return load();
 		drawBar();
 		drawFoot();
 		const ended = event.runs.filter((/** @type {Run} */ run) => run.status === "failed" || run.status === "timed_out").length;
 		if (ended) page.say(`${count(ended, "run")} failed`);
 	});
-	const soonRefresh = later(refresh, 2000);
 	page.on("reset", refresh);
 	const pressed = () => updates.press(page.live.paused ? "paused" : "live");
 	page.on("state", pressed);
@@ -281,7 +282,10 @@ async function showRuns(page) {
 		}
 	}, 1000);
 	await load();
-	return () => clearInterval(ticking);
+	return () => {
+		clearInterval(ticking);
+		clearTimeout(skipped);
+	};
 }
 
 /** @param {Run} run */
