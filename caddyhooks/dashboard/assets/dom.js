@@ -178,7 +178,7 @@ export function segment(label, options, current, pick) {
 	return Object.assign(node, { press });
 }
 
-/** @param {string} label @param {[value: string, text: string][]} options @param {string} current @param {(value: string) => void} pick */
+/** @param {string} label @param {[value: string, text: string][]} options @param {string} current @param {(value: string) => unknown} pick */
 export function choice(label, options, current, pick) {
 	if (!options.some(([value]) => value === current)) options = [...options, [current, current]];
 	const node = el("select", { "aria-label": label, value: current, change: () => pick(node.value) }, options.map(([value, text]) => el("option", { value, selected: value === current }, text)));

@@ -46,7 +46,9 @@ async function showRuns(page) {
 	const updates = segment("Updates", [{ value: "live", text: "Live" }, { value: "paused", text: "Paused" }], "live", value => page.live.pause(value === "paused"));
 	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: later(() => filter({ q: search.value.trim() }, false), 400) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
-	const period = choice("Time", times, get("since"), value => filter({ since: value, until: null }));
+	const own = get("until") || !times.some(([value]) => value === get("since")); // a time that came with the address
+	const named = (/** @type {string} */ word, /** @type {string} */ at) => at && `${word} ${Number.isNaN(Date.parse(at)) ? `${at} ago` : clock(at)}`;
+	const period = choice("Time", own ? [...times, ["own", `${named("From", get("since"))} ${named("until", get("until"))}`]] : times, own ? "own" : get("since"), value => value !== "own" && filter({ since: value, until: null }));
 	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble,
 		el("div", { class: "filters" }, status), el("div", { class: "filters" }, search, hookChoice(page, value => filter({ hook: value })), chat, period),
 		el("section", { class: "panel" }, bar, rows, nothing, foot));
