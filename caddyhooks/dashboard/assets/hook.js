@@ -182,7 +182,7 @@ export async function show(page) {
 		for (const { field: key, message } of list(data.problems)) {
 			const known = key === "template" ? "messageTemplate" : key;
 			if (!fields.has(known) || known === "name" && name) rest.push(message);
-			else if (!at.has(known)) at.set(known, message);
+			else if (!at.has(known)) at.set(known, message.replace(new RegExp(`^${known} `), ""));
 		}
 		for (const [key, one] of fields) one.wrong(name || tried || one.control.value ? at.get(key) ?? one.fault() : "");
 		const missing = new Set(pieces.filter(piece => piece.missing).map(piece => piece.placeholder));

@@ -23,7 +23,7 @@ export async function show(page) {
 
 	function take(/** @type {Answer} */ answer) {
 		({ data, etag } = answer);
-		known = list(data.token).map((_, i) => known[i]);
+		known = [data.token ?? []].flat().map((_, i) => known[i]); // one token is a string
 		draft.clear();
 		draw();
 	}
