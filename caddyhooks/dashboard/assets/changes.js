@@ -3,7 +3,6 @@
 import { button, el, empty, errorNote, head, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
-
 const columns = [{ head: "When", class: "nowrap muted" }, { head: "Who" }, { head: "What" }, { head: "Change", class: "line" }];
 const fieldColumns = [{ head: "Field" }, { head: "Before" }, { head: "After" }];
 

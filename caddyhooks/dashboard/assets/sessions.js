@@ -4,7 +4,6 @@ import { ask, badge, button, checkbox, el, empty, errorNote, exportButton, head,
 import { list } from "./rawjson.js";
 import { bytesOf, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
 
-
 /** @param {Page} page */
 export async function show(page) {
 	const { api, params } = page;
@@ -44,6 +43,7 @@ export async function show(page) {
 				event.preventDefault();
 				page.setParams({ chatId: one.chatId }, { push: true });
 				open(one.chatId);
+				if (!items.offsetParent) right.querySelector("h2")?.focus(); // the list made room
 			},
 		}, el("span", { class: "t" }, el("b", { class: "mono", title: one.chatId }, shortChat(one.chatId)), el("span", { class: "muted small" }, since(one.lastAt))),
 			el("span", { class: "p" }, one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
@@ -85,15 +85,17 @@ function conversation(page, into, chat) {
 	const trouble = el("div"), told = muted(), box = el("div", { class: "chat", tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section", { class: "panel" }, el("header", null,
-		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
+		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono", tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
 	trouble, box, el("div", { class: "foot" }, "Shown as the agent was told it. What came from outside is marked.")));
 
 	async function load(more = false) {
 		try {
 			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, own.signal);
-			if (first || more) cursor = found.cursor ?? "";
+			const runs = list(found.runs), apart = !more && !runs.some(run => shown.has(run.runId)); // more came than one page holds
+			if (apart) shown.clear();
+			if (apart || more) cursor = found.cursor ?? "";
 			older.hidden = !cursor;
-			draw(list(found.runs));
+			draw(runs);
 		} catch (error) {
 			if (!own.signal.aborted) put(trouble, errorNote(error));
 		}
