@@ -144,10 +144,9 @@ export async function show(page) {
 	}
 	function draw() {
 		const { host, channel } = filter();
-		for (const { d } of shown.values()) {
-			const name = d.kind === "channel" ? d.target.split(":")[0] : plain(d.target).split("/")[0];
-			seen.set(d.kind === "channel" ? `channel:${name}` : `host:${name}`, d.kind === "channel" ? `channel ${name}` : name);
-		}
+		const see = (name = "", isChannel = false) => seen.set(isChannel ? `channel:${name}` : `host:${name}`, isChannel ? `channel ${name}` : plain(name));
+		for (const { d } of shown.values()) see(d.kind === "channel" ? d.target.split(":")[0] : plain(d.target).split("/")[0], d.kind === "channel");
+		if (host || channel) see(host || channel || "", !host);
 		put(to, choice("To", [["", "All hosts and channels"], ...seen], host ? `host:${host}` : channel ? `channel:${channel}` : "", value => {
 			const [key, name] = value.split(/:(.*)/s);
 			page.setParams({ host: key === "host" ? name : null, channel: key === "channel" ? name : null });

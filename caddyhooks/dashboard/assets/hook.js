@@ -55,10 +55,12 @@ export const isClash = error => error instanceof ApiError && error.status === 41
 export async function show(page) {
 	const { api, signal, readOnly } = page;
 	const name = page.path[0] ?? "", from = name || page.params.get("copy"), path = pathOf(name);
-	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
+	page.title(name || "New hook");
+	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", null, "A hook that is saved and not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
+	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
+	if (answer === undefined) return;
 	const samples = list(recent?.samples), pinned = name !== "" && answer?.data.pinned === true, locked = pinned || readOnly;
 	const why = pinned ? pinnedWhy : readOnly ? page.readOnlyWhy : "";
-	page.title(name || "New hook");
 
 	/** What is saved, member by member as JSON. */
 	let saved = parts(""), etag = "", before = "", tried = false, gone = false;
@@ -170,7 +172,8 @@ export async function show(page) {
 			drawPreview((await api.request("POST", "preview", { body: `{"mapping":${body()},"payload":${JSON.stringify(payloadText())}}`, headers: json, signal })).data);
 			await sign();
 		} catch (error) {
-			if (!signal.aborted) put(told, el("span", { class: "bad-text" }, messageOf(error)));
+			if (error instanceof ApiError && error.status === 429) later();
+			else if (!signal.aborted) put(told, el("span", { class: "bad-text" }, messageOf(error)));
 		} finally {
 			busy = false;
 		}
