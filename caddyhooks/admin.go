@@ -50,6 +50,8 @@ func init() {
 //	POST              /hooks/deliveries/<id>/retry
 //	GET               /hooks/export
 //	GET               /hooks/refused
+//	GET               /hooks/overview
+//	GET               /hooks/events
 //	GET               /hooks/instances
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.

@@ -222,7 +222,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if active == nil {
 		req.refuse(w, r, errStarting)
 	} else if err := h.serve(w, r, active, req); err != nil {
-		req.refuse(w, r, err)
+		in.service.engine.NoteAnswer(req.refuse(w, r, err))
+	} else {
+		in.service.engine.NoteAnswer(http.StatusOK) // or the like
 	}
 	return nil
 }

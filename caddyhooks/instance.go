@@ -31,6 +31,8 @@ type instance struct {
 	log        *zap.Logger
 	accessLog  *zap.Logger
 
+	streamEnd *streamEnd // of event streams
+
 	refused       *refusals
 	leaveRecorder func()
 
@@ -58,6 +60,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		accessLog:  ctx.Logger(accessLogModule{}),
 		started:    make(chan struct{}),
 		secrets:    make(map[string]string),
+		streamEnd:  newStreamEnd(),
 	}
 	in.bodies.limit = int64(h.MaxMemory)
 	runner, err := ctx.LoadModule(h, "RunnerRaw")
@@ -178,6 +181,7 @@ func (in *instance) stop() {
 		return
 	}
 	running.remove(in)
+	in.endStreams()
 	in.service.mu.Lock()
 	in.stopped = true
 	if newest := in.service.newest(); newest != nil { // which is the one of before, if a reload failed
@@ -206,9 +210,10 @@ func (in *instance) cleanup() {
 
 func (in *instance) storeKey() string { return in.opener.StoreKey(in.name) }
 
-// serverStopping is called when the web server begins to shut down. If the process ends, the engine answers waiting callers
+// serverStopping is called when the web server begins to shut down. It waits for requests, so event streams end now. If the process ends, the engine answers waiting callers
 // now: the server waits for them.
 func (in *instance) serverStopping() {
+	in.endStreams()
 	if caddy.Exiting() && in.service != nil {
 		in.service.engine.BeginStop()
 	}

@@ -54,7 +54,8 @@ type refusedRequests struct {
 	last            refusedRequest
 	firstAt, lastAt time.Time
 	count           int64
-	unlogged        int64           // in no line of the log yet
+	unlogged        int64 // in no line of the log yet
+	lately          recentCount
 	clients         []refusedClient // the last ones, the latest first
 	asked           []string        // the last names, the latest first
 }
@@ -156,6 +157,7 @@ func (r *refusals) add(log *zap.Logger, request refusedRequest) bool {
 func (k *refusedRequests) add(request refusedRequest, now time.Time) {
 	k.last, k.lastAt = request, now
 	k.count++
+	k.lately.add(now)
 	client := refusedClient{address: request.client}
 	at := slices.IndexFunc(k.clients, func(c refusedClient) bool { return c.address == client.address })
 	if at >= 0 {
@@ -166,6 +168,35 @@ func (k *refusedRequests) add(request refusedRequest, now time.Time) {
 	k.clients = toFront(k.clients, at, client)
 	if request.asked != "" {
 		k.asked = toFront(k.asked, slices.Index(k.asked, request.asked), request.asked)
+	}
+}
+
+// recentCount counts what happened in the last hour, or a little less.
+type recentCount struct {
+	began       time.Time // the half hour that is counted now
+	now, before int64     // in it, and in the one before it
+}
+
+const halfAnHour = 30 * time.Minute
+
+func (c *recentCount) add(now time.Time) {
+	c.turn(now)
+	c.now++
+}
+
+// at is the count at a time.
+func (c recentCount) at(now time.Time) int64 {
+	c.turn(now)
+	return c.now + c.before
+}
+
+// turn begins another half hour if it is time.
+func (c *recentCount) turn(now time.Time) {
+	switch passed := now.Sub(c.began); {
+	case passed >= 2*halfAnHour:
+		*c = recentCount{began: now}
+	case passed >= halfAnHour:
+		*c = recentCount{began: c.began.Add(halfAnHour), before: c.now}
 	}
 }
 
@@ -281,18 +312,19 @@ func (r *refusals) list(match func(refusedKind) bool, limit int) []refusedReques
 	return matching
 }
 
-// refuse answers a request that failed. It is noted unless it became a run.
-func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refuse answers a request that failed, and returns the status of the answer. It is noted unless it became a run.
+func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) (status int) {
 	in := q.handler.instance
 	answer := answerTo(err, in.log)
 	if answer == nil {
 		w.WriteHeader(statusCallerGone) // for the access log
-		return
+		return statusCallerGone
 	}
 	if !q.stored && !answer.ofRun {
 		in.noteRefusal(q, r, answer)
 	}
 	writeError(w, r, answer)
+	return answer.status
 }
 
 func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpError) {

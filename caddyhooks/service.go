@@ -27,6 +27,7 @@ type service struct {
 	previews previewLimiter
 	searches slots
 	exports  slots
+	events   *eventHub
 
 	mu        sync.Mutex
 	live      Settings
@@ -51,6 +52,7 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 		engine: engine.New(store), settings: store.Settings(), throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
 		searches: make(slots, maxSearches), exports: make(slots, maxExports),
 	}
+	s.events = newEventHub(serviceEvents{s})
 	saved, revision, err := s.load(context.Background())
 	if err != nil {
 		store.Close()
@@ -108,6 +110,9 @@ func (s *service) refreshLocked(ctx context.Context) error {
 		compiled[i] = in.compileSaved(saved.Settings)
 	}
 	s.putInForce(saved, revision, compiled)
+	if s.events.listening() {
+		s.events.settingsChanged(revision, s.lastChangeBy(ctx))
+	}
 	if newest := s.newest(); newest != nil {
 		newest.logTakenOver(newest.active.Load())
 	}
@@ -125,6 +130,16 @@ func (in *instance) compileSaved(live Settings) *activeSettings {
 		in.log.Error("the live settings that were saved elsewhere are refused here", zap.Error(err))
 	}
 	return active
+}
+
+// lastChangeBy is who made the last change of the live settings, on whatever node, "" if that is not known.
+func (s *service) lastChangeBy(ctx context.Context) string {
+	var last settingsChange
+	changes, _, err := s.settings.Changes(ctx, 1, "")
+	if err != nil || len(changes) == 0 || json.Unmarshal(changes[0].Description, &last) != nil {
+		return ""
+	}
+	return last.By
 }
 
 // putInForce puts live settings in force, for each instance as they were compiled for it.
@@ -167,6 +182,7 @@ func (s *service) use(in *instance, active *activeSettings) {
 func (s *service) Destruct() error {
 	close(s.stop)
 	s.follower.Wait()
+	s.events.shut()
 	s.engine.Stop()
 	return nil
 }
@@ -253,6 +269,7 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 		return nil, fmt.Errorf("saving the live settings: %w", err)
 	}
 	s.putInForce(saved, revision, compiled)
+	s.events.settingsChanged(revision, from.By)
 	active := newest.active.Load()
 	if change != nil {
 		change.log(newest, active)

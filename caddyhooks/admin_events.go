@@ -1,0 +1,286 @@
+package caddyhooks
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func init() {
+	instanceEndpoints.handle("GET /events", (*instance).serveEvents, "topics")
+}
+
+// serveEvents answers with server-sent events, until the client goes or the configuration is replaced.
+func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
+	about, err := parseTopics(r.URL.Query().Get("topics"))
+	if err != nil {
+		return err
+	}
+	shows := withTexts
+	if callerFrom(r).hideTexts {
+		shows = withoutTexts
+	}
+	hub := in.service.events
+	stream := hub.open(about, shows)
+	if stream == nil {
+		w.Header().Set("Retry-After", "5")
+		return apiError(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
+	}
+	defer stream.close()
+	hello, err := json.Marshal(struct {
+		Instance string     `json:"instance"`
+		Now      *time.Time `json:"now"`
+		Revision int64      `json:"revision"`
+	}{in.name, jsonTime(time.Now()), in.active.Load().revision})
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Accel-Buffering", "no") // a proxy in between must not keep events
+	out := newEventWriter(w, in.streamEnd)
+	defer out.close()
+	w.WriteHeader(http.StatusOK)
+	first := stream.hello(hello)
+	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
+		first = append(first, stream.resume(r.Context(), lastID)...)
+	}
+	if out.write(first) != nil {
+		return nil // the client is gone, and cannot be told
+	}
+	in.sendEvents(r.Context(), stream, out)
+	return nil
+}
+
+// sendEvents sends frames as they are made.
+func (in *instance) sendEvents(ctx context.Context, stream *eventStream, out *eventWriter) {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		text, news := stream.next()
+		if len(text) > 0 && out.write(text) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-in.streamEnd.over:
+			_ = out.write([]byte(`event: bye` + "\n" + `data: {"reason":"` + in.streamEnd.reason + `"}` + "\n\n"))
+			return
+		case <-news:
+		case <-ping.C:
+			if out.write([]byte(": ping\n\n")) != nil {
+				return
+			}
+		}
+	}
+}
+
+// parseTopics reads the names of topics. None are all.
+func parseTopics(names string) (about []topic, err error) {
+	if names == "" {
+		names = strings.Join(topicNames[:], ",")
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		t := topic(slices.Index(topicNames[:], strings.TrimSpace(name)))
+		switch {
+		case t < 0:
+			return nil, apiError(http.StatusBadRequest, "there is no topic %q; use %s", abridge(name), listWords(topicNames[:]))
+		case !slices.Contains(about, t):
+			about = append(about, t)
+		}
+	}
+	return about, nil
+}
+
+// eventWriter writes to a stream. A client that does not read is cut off, at once when the streams are to end: a server that
+// shuts down waits for it.
+type eventWriter struct {
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	end        *streamEnd
+	over       chan struct{} // closed with the writer
+	watcher    sync.WaitGroup
+
+	mu sync.Mutex // of the deadline
+}
+
+const (
+	// writePatience is how long a client may take to read a frame.
+	writePatience = 5 * time.Second
+	// byePatience is the same when the streams are to end.
+	byePatience = 500 * time.Millisecond
+)
+
+func newEventWriter(w http.ResponseWriter, end *streamEnd) *eventWriter {
+	out := &eventWriter{w: w, controller: http.NewResponseController(w), end: end, over: make(chan struct{})}
+	// A server with a read timeout would take the stream for a request that does not arrive.
+	_ = out.controller.SetReadDeadline(time.Time{})
+	out.watcher.Go(func() {
+		select {
+		case <-end.over:
+			out.setDeadline()
+		case <-out.over:
+		}
+	})
+	return out
+}
+
+func (out *eventWriter) close() {
+	close(out.over)
+	out.watcher.Wait()
+}
+
+// setDeadline bounds the time for the write that is under way or comes next.
+func (out *eventWriter) setDeadline() {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	patience := writePatience
+	if out.end.isOver() {
+		patience = byePatience
+	}
+	_ = out.controller.SetWriteDeadline(time.Now().Add(patience)) // all servers of Caddy can
+}
+
+func (out *eventWriter) write(text []byte) error {
+	out.setDeadline()
+	if _, err := out.w.Write(text); err != nil {
+		return err
+	}
+	return out.controller.Flush()
+}
+
+// endStreams ends the event streams of the instance.
+func (in *instance) endStreams() {
+	if caddy.Exiting() {
+		in.streamEnd.end("shutdown")
+	} else {
+		in.streamEnd.end("reload")
+	}
+}
+
+// serviceEvents are the events of an engine.
+type serviceEvents struct{ *service }
+
+func (s serviceEvents) listen() (stop func()) { return s.engine.Events().Listen() }
+
+func (s serviceEvents) ring(t topic) *engine.Ring {
+	if t == topicRuns {
+		return &s.engine.Events().Runs
+	}
+	return &s.engine.Events().Deliveries
+}
+
+func (s serviceEvents) count(t topic) uint64 {
+	if !t.hasRows() {
+		return 0
+	}
+	return s.ring(t).Count()
+}
+
+func (s serviceEvents) changed(t topic, after uint64) (ids []string, others int, count uint64) {
+	return s.ring(t).After(after, maxRows)
+}
+
+func (s serviceEvents) rows(ctx context.Context, t topic, ids []string, v view) (rows json.RawMessage, n int) {
+	if t == topicRuns {
+		return encodeRows(s.eventRows(ctx, ids, v))
+	}
+	return encodeRows(s.eventDeliveries(ctx, ids))
+}
+
+func encodeRows[T any](shown []T) (rows json.RawMessage, n int) {
+	rows, err := json.Marshal(shown)
+	if err != nil {
+		return json.RawMessage("[]"), 0
+	}
+	return rows, len(shown)
+}
+
+// eventRows shows runs as lists do.
+func (s serviceEvents) eventRows(ctx context.Context, ids []string, v view) []runSummary {
+	rows := []runSummary{}
+	for _, id := range ids {
+		if record, err := s.engine.Find(ctx, id, 0); err == nil {
+			rows = append(rows, newRunSummary(record, v == withoutTexts))
+		}
+	}
+	return rows
+}
+
+// eventDeliveries shows deliveries as lists do.
+func (s serviceEvents) eventDeliveries(ctx context.Context, ids []string) []deliveryDetails {
+	rows := []deliveryDetails{}
+	for _, id := range ids {
+		if d, err := s.engine.Delivery(ctx, id); err == nil {
+			rows = append(rows, newDeliverySummary(d))
+		}
+	}
+	return rows
+}
+
+// totals are the counts of now. Those that the store does not tell are 0.
+func (s serviceEvents) totals(ctx context.Context, t topic) json.RawMessage {
+	var totals any
+	switch t {
+	case topicRuns:
+		backlog, _ := s.engine.Backlog(ctx)
+		type counts struct {
+			Queued  int `json:"queued"`
+			Running int `json:"running"`
+		}
+		totals = struct {
+			Counts counts `json:"counts"`
+		}{counts{backlog.Queued, backlog.Running}}
+	case topicDeliveries:
+		pending, dead, _ := s.engine.CountUndelivered(ctx)
+		totals = struct {
+			Pending int `json:"pending"`
+			Dead    int `json:"dead"`
+		}{pending, dead}
+	default:
+		backlog, _ := s.engine.Backlog(ctx)
+		pending, dead, _ := s.engine.CountUndelivered(ctx)
+		totals = struct {
+			Running            int     `json:"running"`
+			Queued             int     `json:"queued"`
+			OldestSeconds      float64 `json:"oldestSeconds"`
+			Pending            int     `json:"pending"`
+			Dead               int     `json:"dead"`
+			AcceptedLastMinute int64   `json:"acceptedLastMinute"`
+		}{backlog.Running, backlog.Queued, inSeconds(backlog.Oldest), pending, dead, s.acceptedLately(ctx)}
+	}
+	encoded, _ := json.Marshal(totals) // which always encodes
+	return encoded
+}
+
+// acceptedLately is about how many runs were accepted in the last sixty seconds: those of the minute under way, and a share
+// of the one before it.
+func (s serviceEvents) acceptedLately(ctx context.Context) int64 {
+	now := time.Now()
+	minute := now.Truncate(time.Minute)
+	minutes, err := s.engine.MinutesSince(ctx, minute.Add(-time.Minute))
+	if err != nil {
+		return 0
+	}
+	accepted := 0.0
+	for i := range minutes {
+		share := 1.0
+		if minutes[i].At.Before(minute) {
+			share = 1 - now.Sub(minute).Minutes()
+		}
+		accepted += share * float64(minutes[i].Accepted)
+	}
+	return int64(math.Round(accepted))
+}

@@ -1,0 +1,27 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"time"
+)
+
+func init() {
+	instanceEndpoints.handle("GET /overview", (*instance).serveOverview, "range")
+}
+
+// serveOverview answers with the figures, plots and hooks of a range of time, and with what needs an operator.
+func (in *instance) serveOverview(w http.ResponseWriter, r *http.Request) error {
+	name := orDefault(r.URL.Query().Get("range"), overviewRanges[0].name)
+	var names []string
+	for _, known := range overviewRanges {
+		if known.name == name {
+			overview, err := in.overview(r.Context(), known, time.Now(), callerFrom(r).hideTexts)
+			if err != nil {
+				return err
+			}
+			return writeAdminJSON(w, http.StatusOK, overview)
+		}
+		names = append(names, known.name)
+	}
+	return apiError(http.StatusBadRequest, "range must be one of %s", listWords(names))
+}

@@ -1,0 +1,465 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// eventHub makes the frames of event streams, once for all streams of an instance. It outlives reloads.
+//
+// A frame is made of what has changed since the one before it, four times a second at most over all topics. No stream has a
+// queue: one that is too slow for a frame gets the next one, with the number of rows that it missed. Frames are numbered, and
+// of the last 256 the hub remembers which runs and deliveries they were about, so that a page whose stream broke off hears
+// about them. After a minute without streams it stops listening, and forgets.
+type eventHub struct {
+	source eventSource
+
+	mu      sync.Mutex
+	closed  bool
+	streams int
+	wanted  [topics]int         // streams by topic
+	views   [views]int          // streams by view
+	epoch   string              // names the numbering; another one begins when frames may have been missed
+	last    uint64              // the number of the last frame
+	latest  [topics]*eventFrame // the last frame of each topic, nil if there was none
+	missed  [topics]int         // rows and skipped rows of all frames so far
+	recent  []rememberedFrame   // the last ones, the oldest first
+	news    chan struct{}       // closed when there is another frame
+	setting json.RawMessage     // the change of the settings that is in no frame yet
+	taken   [topics]uint64      // how many events of the source are in frames
+	makers  sync.WaitGroup      // the goroutine that makes frames
+	wake    chan struct{}       // ends the wait of that goroutine
+	stop    context.CancelFunc  // ends that goroutine; nil if there is none
+}
+
+// eventSource is what frames are made of.
+type eventSource interface {
+	// listen has events remembered until stop is called.
+	listen() (stop func())
+	// count is how many events of a topic there have been.
+	count(t topic) uint64
+	// changed returns what events after the first so many were about, up to maxRows, and how many others there are.
+	changed(t topic, after uint64) (ids []string, others int, count uint64)
+	// rows shows runs or deliveries, in JSON, and how many of them there are. Those that are gone are left out.
+	rows(ctx context.Context, t topic, ids []string, v view) (rows json.RawMessage, n int)
+	// totals are the other members of a frame of a topic.
+	totals(ctx context.Context, t topic) json.RawMessage
+}
+
+// topic is what a stream can be about.
+type topic int
+
+const (
+	topicRuns topic = iota
+	topicDeliveries
+	topicOverview
+	topicSettings
+	topics
+)
+
+// topicNames are the names of topics, and of their events.
+var topicNames = [topics]string{"runs", "deliveries", "overview", "settings"}
+
+// hasRows reports whether the frames of a topic have rows.
+func (t topic) hasRows() bool { return t == topicRuns || t == topicDeliveries }
+
+// view is what a stream may show: rows with texts of runs, or without.
+type view int
+
+const (
+	withTexts view = iota
+	withoutTexts
+	views
+)
+
+const (
+	// maxRows bounds the rows of a frame.
+	maxRows = 50
+	// frameEvery is the time between two frames.
+	frameEvery = 250 * time.Millisecond
+	// overviewEvery is the time between two frames of the overview.
+	overviewEvery = 5 * time.Second
+	// pingEvery is how often a stream shows that it is alive.
+	pingEvery = 15 * time.Second
+	// rememberedFrames is how many frames a page may have missed.
+	rememberedFrames = 256
+	// maxStreams bounds the streams of an instance.
+	maxStreams = 64
+	// eventLinger is how long events are remembered without any stream.
+	eventLinger = time.Minute
+	// framePatience is how long the store is waited for when a frame is made.
+	framePatience = 2 * time.Second
+)
+
+// eventFrame is a frame without its rows, and its rows by view.
+type eventFrame struct {
+	number  uint64
+	rows    [views]json.RawMessage // nil if no stream has the view
+	skipped int
+	before  int // rows and skipped rows in the frames of the topic before this one
+	totals  json.RawMessage
+}
+
+// rememberedFrame is what is known of a frame that is gone.
+type rememberedFrame struct {
+	number  uint64
+	topic   topic
+	ids     []string
+	skipped int
+}
+
+func newEventHub(source eventSource) *eventHub {
+	return &eventHub{source: source, news: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// eventStream is a stream, as far as the hub knows it.
+type eventStream struct {
+	hub    *eventHub
+	topics []topic
+	view   view
+	seen   uint64      // the number of the last frame that it has, or need not have
+	missed [topics]int // rows and skipped rows that were in frames up to that one
+}
+
+// open begins a stream, nil if there are too many.
+func (h *eventHub) open(about []topic, v view) *eventStream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams == maxStreams || h.closed {
+		return nil
+	}
+	h.streams++
+	h.views[v]++
+	for _, t := range about {
+		h.wanted[t]++
+	}
+	if h.stop == nil {
+		h.begin()
+	}
+	return &eventStream{hub: h, topics: about, view: v, seen: h.last, missed: h.missed}
+}
+
+// close ends a stream.
+func (s *eventStream) close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams--
+	h.views[s.view]--
+	for _, t := range s.topics {
+		h.wanted[t]--
+	}
+	signalNews(h.wake)
+}
+
+// signalNews leaves word in a channel of capacity 1 if there is none yet.
+func signalNews(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// begin listens to events and makes frames of them. What happened before is not known.
+func (h *eventHub) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	h.stop = stop
+	h.epoch, h.recent, h.setting = uuid.NewString()[:8], nil, nil
+	unlisten := h.source.listen()
+	for t := range topics {
+		h.taken[t] = h.source.count(t)
+	}
+	h.makers.Go(func() {
+		defer unlisten()
+		h.makeFrames(ctx)
+	})
+}
+
+// shut ends all of it, for good.
+func (h *eventHub) shut() {
+	h.mu.Lock()
+	h.closed = true
+	if h.stop != nil {
+		h.stop()
+	}
+	h.mu.Unlock()
+	h.makers.Wait()
+}
+
+// settingsChanged has streams told of a change of the settings.
+func (h *eventHub) settingsChanged(revision int64, by string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stop != nil {
+		h.setting, _ = json.Marshal(struct { // which always encodes
+			Revision int64  `json:"revision"`
+			By       string `json:"by"`
+		}{revision, by})
+	}
+}
+
+// listening reports whether there are streams, or were a moment ago.
+func (h *eventHub) listening() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stop != nil
+}
+
+// makeFrames makes a frame whenever it is time for one, until ctx is done or there was no stream for a while.
+func (h *eventHub) makeFrames(ctx context.Context) {
+	tick := time.NewTimer(frameEvery)
+	defer tick.Stop()
+	var overviewAt, idleSince time.Time
+	for last := topics - 1; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake: // the last stream may be gone
+		case <-tick.C:
+			tick.Reset(frameEvery)
+		}
+		switch now := time.Now(); {
+		case h.anyStream():
+			idleSince = time.Time{}
+		case idleSince.IsZero():
+			idleSince = now
+			continue
+		default:
+			if now.Sub(idleSince) >= eventLinger && h.end() {
+				return
+			}
+			continue
+		}
+		// Topics take turns, so that a busy one is not in the way of the others.
+		for i := range topics {
+			t := (last + 1 + i) % topics
+			if h.isDue(t, overviewAt) {
+				h.makeFrame(ctx, t)
+				if last = t; t == topicOverview {
+					overviewAt = time.Now()
+				}
+				break
+			}
+		}
+	}
+}
+
+func (h *eventHub) anyStream() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams > 0
+}
+
+// end lets the goroutine that makes frames go, unless there is a stream again.
+func (h *eventHub) end() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams > 0 {
+		return false
+	}
+	h.stop()
+	h.stop = nil
+	return true
+}
+
+// isDue reports whether there is something to tell about a topic.
+func (h *eventHub) isDue(t topic, overviewAt time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.wanted[t] == 0:
+		return false
+	case t == topicOverview:
+		return time.Since(overviewAt) >= overviewEvery
+	case t == topicSettings:
+		return h.setting != nil
+	default:
+		return h.source.count(t) > h.taken[t]
+	}
+}
+
+// makeFrame makes a frame, and tells all streams.
+func (h *eventHub) makeFrame(ctx context.Context, t topic) {
+	ctx, stop := context.WithTimeout(ctx, framePatience)
+	defer stop()
+	h.mu.Lock()
+	shown, after := h.views, h.taken[t]
+	frame, remembered := &eventFrame{totals: h.setting}, rememberedFrame{topic: t}
+	if t == topicSettings {
+		h.setting = nil
+	}
+	h.mu.Unlock()
+	if t != topicSettings {
+		frame.totals = h.source.totals(ctx, t)
+	}
+	count, rows := after, 0
+	if t.hasRows() {
+		remembered.ids, remembered.skipped, count = h.source.changed(t, after)
+		frame.skipped = remembered.skipped
+		for v := range views {
+			if shown[v] > 0 {
+				frame.rows[v], rows = h.source.rows(ctx, t, remembered.ids, v)
+			}
+		}
+		frame.skipped += len(remembered.ids) - rows // a page that fetches its list again sees that they are gone
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.taken[t] = count
+	h.last++
+	frame.number, remembered.number, frame.before = h.last, h.last, h.missed[t]
+	h.missed[t] += rows + frame.skipped
+	h.latest[t] = frame
+	h.recent = append(h.recent, remembered)
+	h.recent = slices.Delete(h.recent, 0, max(0, len(h.recent)-rememberedFrames))
+	close(h.news)
+	h.news = make(chan struct{})
+}
+
+// next returns the frames that the stream has yet to send, ready to be written, and a channel that is closed when there is
+// another one.
+func (s *eventStream) next() (text []byte, news <-chan struct{}) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pending []topic
+	for _, t := range s.topics {
+		if frame := h.latest[t]; frame != nil && frame.number > s.seen {
+			pending = append(pending, t)
+		}
+	}
+	slices.SortFunc(pending, func(a, b topic) int { return int(h.latest[a].number) - int(h.latest[b].number) })
+	for _, t := range pending {
+		frame := h.latest[t]
+		skipped := frame.skipped + frame.before - s.missed[t]
+		rows := frame.rows[s.view]
+		if rows == nil && t.hasRows() { // no stream had this view when it was made
+			rows, skipped = json.RawMessage("[]"), skipped+1
+		}
+		text = append(text, h.encode(t, frame.number, rows, skipped, frame.totals)...)
+	}
+	s.seen, s.missed = h.last, h.missed
+	return text, h.news
+}
+
+// encode writes a frame of a topic.
+func (h *eventHub) encode(t topic, number uint64, rows json.RawMessage, skipped int, totals json.RawMessage) []byte {
+	var data bytes.Buffer
+	if t.hasRows() {
+		fmt.Fprintf(&data, `{"%s":%s,"skipped":%d,`, topicNames[t], rows, skipped)
+		data.Write(totals[1:])
+	} else {
+		data.Write(totals)
+	}
+	return h.event(topicNames[t], number, data.Bytes())
+}
+
+// event is an event as it is sent. JSON has no line breaks.
+func (h *eventHub) event(name string, number uint64, data []byte) []byte {
+	return fmt.Appendf(nil, "event: %s\nid: %s-%d\ndata: %s\n\n", name, h.epoch, number, data)
+}
+
+// hello is the first event of a stream.
+func (s *eventStream) hello(data []byte) []byte {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.hub.event("hello", s.seen, data)
+}
+
+// resume returns what a page has missed that had a stream before, up to the event of an id: a frame for each topic, or a
+// reset if that is not known any more.
+func (s *eventStream) resume(ctx context.Context, lastID string) []byte {
+	ctx, stop := context.WithTimeout(ctx, framePatience)
+	defer stop()
+	h := s.hub
+	epoch, number, _ := strings.Cut(lastID, "-")
+	after, err := strconv.ParseUint(number, 10, 64)
+	h.mu.Lock()
+	if err != nil || epoch != h.epoch || after > s.seen || s.seen-after > uint64(len(h.recent)) {
+		defer h.mu.Unlock()
+		return h.event("reset", s.seen, []byte("{}"))
+	}
+	var missed []rememberedFrame
+	for _, frame := range h.recent {
+		if frame.number > after && frame.number <= s.seen && slices.Contains(s.topics, frame.topic) {
+			missed = append(missed, frame)
+		}
+	}
+	settings := h.latest[topicSettings]
+	h.mu.Unlock()
+	var text []byte
+	for _, t := range s.topics {
+		ids, skipped, any := mergeFrames(missed, t)
+		switch {
+		case !any:
+		case t.hasRows():
+			rows, n := h.source.rows(ctx, t, ids, s.view)
+			text = append(text, h.encode(t, s.seen, rows, skipped+len(ids)-n, h.source.totals(ctx, t))...)
+		case t == topicSettings:
+			text = append(text, h.encode(t, s.seen, nil, 0, settings.totals)...)
+		default:
+			text = append(text, h.encode(t, s.seen, nil, 0, h.source.totals(ctx, t))...)
+		}
+	}
+	return text
+}
+
+// mergeFrames returns what frames of a topic were about, each once, and how many others there were.
+func mergeFrames(frames []rememberedFrame, t topic) (ids []string, skipped int, any bool) {
+	seen := make(map[string]bool)
+	for _, frame := range slices.Backward(frames) {
+		if frame.topic != t {
+			continue
+		}
+		any = true
+		skipped += frame.skipped
+		for _, id := range slices.Backward(frame.ids) {
+			switch {
+			case seen[id]:
+				continue
+			case len(ids) < maxRows:
+				ids = append(ids, id)
+			default:
+				skipped++
+			}
+			seen[id] = true
+		}
+	}
+	slices.Reverse(ids)
+	return ids, skipped, any
+}
+
+// streamEnd ends the streams of an instance, whose configuration is replaced or whose server shuts down.
+type streamEnd struct {
+	once   sync.Once
+	over   chan struct{}
+	reason string
+}
+
+func newStreamEnd() *streamEnd { return &streamEnd{over: make(chan struct{})} }
+
+func (e *streamEnd) end(reason string) {
+	e.once.Do(func() {
+		e.reason = reason
+		close(e.over)
+	})
+}
+
+// isOver reports whether the streams are to end.
+func (e *streamEnd) isOver() bool {
+	select {
+	case <-e.over:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,263 @@
+package caddyhooks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// need is something that an operator should look at.
+type need struct {
+	Kind     string   `json:"kind"`
+	Text     string   `json:"text"`
+	Detail   string   `json:"detail,omitempty"`
+	Link     string   `json:"link"` // in the dashboard
+	Severity severity `json:"severity"`
+}
+
+type severity string
+
+const (
+	bad  severity = "bad"  // something was lost, or does not work
+	late severity = "late" // something should be seen to
+)
+
+const (
+	// maxNeeds bounds the needs of one kind.
+	maxNeeds = 20
+	// deadLookedAt bounds the deliveries that are looked at, the newest first, to tell where they went to.
+	deadLookedAt = 1000
+	// reasonsLookedAt bounds the runs of a failing hook that are looked at.
+	reasonsLookedAt = 100
+	// A hook is failing if more than one in twenty of so many runs did not complete.
+	fewestRuns = 10
+	failingOf  = 20
+	// longQueued is when a run has waited for long.
+	longQueued = time.Minute
+	// burstOfRefused is how many refused requests of a kind in an hour are too many.
+	burstOfRefused = 20
+	// maxDetail bounds the detail of a need.
+	maxDetail = 256
+)
+
+// needsQuestion is what is known already when it is asked what needs an operator.
+type needsQuestion struct {
+	active    *activeSettings
+	backlog   engine.Backlog
+	dead      int
+	sum       *engine.Minute // of the range
+	since     time.Time
+	rangeName string
+	now       time.Time
+	hideTexts bool
+}
+
+// needs lists what an operator should look at, the worst first.
+func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) {
+	needs := []need{}
+	dead, err := in.deadNeeds(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	failing, err := in.failingNeeds(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range [][]need{dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
+		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
+	}
+	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.Severity, b.Severity) })
+	return needs, nil
+}
+
+// deadTarget is where deliveries went to that were given up: the host of a callback, or a channel.
+type deadTarget struct{ host, channel string }
+
+func (t deadTarget) String() string { return t.host + t.channel }
+
+func (t deadTarget) link() string {
+	query := url.Values{"status": {"dead"}}
+	if t.channel != "" {
+		query.Set("channel", t.channel)
+	} else {
+		query.Set("host", t.host)
+	}
+	return "#/deliveries?" + query.Encode()
+}
+
+// deadNeeds tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
+func (in *instance) deadNeeds(ctx context.Context, q needsQuestion) (found []need, err error) {
+	if q.dead == 0 {
+		return nil, nil
+	}
+	dead, _, err := in.service.engine.ListDeliveries(ctx, engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Limit: deadLookedAt})
+	if err != nil {
+		return nil, err
+	}
+	counts, reasons := make(map[deadTarget]int), make(map[deadTarget]tally)
+	for _, d := range dead {
+		target := deadTarget{channel: d.Channel}
+		if u, err := url.Parse(d.Callback); err == nil && d.Channel == "" {
+			target.host = u.Host
+		}
+		if reasons[target] == nil {
+			reasons[target] = make(tally)
+		}
+		counts[target]++
+		reasons[target].add(d.LastError)
+	}
+	targets := slices.SortedFunc(maps.Keys(counts), func(a, b deadTarget) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.String(), b.String()))
+	})
+	for _, target := range targets {
+		text := countOf(counts[target], "delivery", "deliveries")
+		if q.dead > len(dead) {
+			text = "more than " + text
+		}
+		found = append(found, need{Kind: "dead_deliveries", Severity: bad, Link: target.link(), Detail: oneline.Of(reasons[target].commonest(), maxDetail),
+			Text: fmt.Sprintf("%s to %s %s given up", text, target, wasOrWere(counts[target]))})
+	}
+	return found, nil
+}
+
+// tally counts texts.
+type tally map[string]int
+
+func (t tally) add(text string) {
+	if text != "" {
+		t[text]++
+	}
+}
+
+// commonest is the text that was added most often, "" if there is none.
+func (t tally) commonest() (text string) {
+	for candidate, n := range t {
+		if n > t[text] || n == t[text] && candidate < text {
+			text = candidate
+		}
+	}
+	return text
+}
+
+func countOf(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func wasOrWere(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+// notCompleted are the statuses of runs that failed in one way or another.
+var notCompleted = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}
+
+// failingNeeds tells which hooks fail too often, and why.
+func (in *instance) failingNeeds(ctx context.Context, q needsQuestion) (found []need, err error) {
+	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
+		hook := q.sum.Hooks[name]
+		runs := max(hook.Accepted, hook.Failed) // some may have been accepted before
+		if name == "" || runs < fewestRuns || hook.Failed*failingOf <= runs || len(found) == maxNeeds {
+			continue
+		}
+		failing := need{Kind: "failing_hook", Severity: bad,
+			Text: fmt.Sprintf("%d of %d runs of %s did not complete", hook.Failed, runs, name),
+			Link: "#/runs?" + url.Values{"hook": {name}, "status": {"failed,timed_out,expired"}, "since": {sinceParameter(q.rangeName)}}.Encode()}
+		if !q.hideTexts {
+			records, _, err := in.service.engine.List(ctx, engine.Query{Hooks: []string{name}, Statuses: notCompleted, Limit: reasonsLookedAt})
+			if err != nil {
+				return nil, err
+			}
+			reasons := make(tally)
+			for _, record := range records {
+				if !record.FinishedAt.Before(q.since) {
+					reasons.add(orDefault(record.Outcome.Account.Reason, record.Outcome.Message))
+				}
+			}
+			failing.Detail = oneline.Of(reasons.commonest(), maxDetail)
+		}
+		found = append(found, failing)
+	}
+	return found, nil
+}
+
+// sinceParameter is a range as lists of runs take it: a duration has no days.
+func sinceParameter(rangeName string) string {
+	if rangeName == "7d" {
+		return "168h"
+	}
+	return rangeName
+}
+
+// notInForce tells which settings are saved and left out.
+func notInForce(active *activeSettings) (found []need) {
+	for _, name := range slices.Sorted(maps.Keys(active.problems)) {
+		found = append(found, need{Kind: "not_in_force", Severity: bad, Link: settingsLink(name),
+			Text: name + " is saved and not in force", Detail: oneline.Of(active.problems[name], maxDetail)})
+	}
+	return found
+}
+
+// settingsLink leads to a setting or a hook by the name of the part.
+func settingsLink(part string) string {
+	if hook, ok := strings.CutPrefix(part, "hook "); ok {
+		return "#/settings/hooks/" + url.PathEscape(hook)
+	}
+	return "#/settings"
+}
+
+func offNeeds(active *activeSettings) []need {
+	if active.on {
+		return nil
+	}
+	return []need{{Kind: "off", Severity: late, Link: "#/settings", Text: "webhooks are off: " + active.offBecause,
+		Detail: "every request is answered 404"}}
+}
+
+// queueNeeds tells that runs wait for long.
+func (in *instance) queueNeeds(q needsQuestion) []need {
+	if q.backlog.Oldest <= longQueued {
+		return nil
+	}
+	return []need{{Kind: "oldest_queued", Severity: late, Link: "#/runs?status=queued",
+		Text:   fmt.Sprintf("the oldest queued run has waited for %v", q.backlog.Oldest.Round(time.Second)),
+		Detail: fmt.Sprintf("%s queued, %d running, %s", countOf(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, countOf(in.engineConfig.Workers, "worker", "workers"))}}
+}
+
+// refusedNeeds tells which requests were refused again and again.
+func (in *instance) refusedNeeds(q needsQuestion) (found []need) {
+	for _, kind := range in.refused.list(func(refusedKind) bool { return true }, maxRefusedKinds) {
+		count := kind.lately.at(q.now)
+		if count < burstOfRefused {
+			continue
+		}
+		to := orDefault(kind.last.hook, "names that no hook has")
+		found = append(found, need{Kind: "refused_burst", Severity: late, Link: "#/runs/refused?" + url.Values{"hook": {kind.last.hook}}.Encode(),
+			Text:   fmt.Sprintf("%d requests to %s were refused within an hour", count, to),
+			Detail: oneline.Of(fmt.Sprintf("%d %s: %s", kind.last.status, http.StatusText(kind.last.status), kind.last.reason), maxDetail)})
+	}
+	return found
+}
+
+// warningNeeds tells which settings are probably mistakes. That there is no token is told when webhooks are off.
+func warningNeeds(active *activeSettings) (found []need) {
+	for _, w := range active.warnings {
+		if name := w.part.String(); name != "enabled" || active.on {
+			found = append(found, need{Kind: "warning", Severity: late, Link: settingsLink(name), Text: name + " is probably a mistake", Detail: oneline.Of(w.text, maxDetail)})
+		}
+	}
+	return found
+}
