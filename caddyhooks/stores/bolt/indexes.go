@@ -178,10 +178,21 @@ func readEnded(tx *bbolt.Tx, id uuid.UUID) (ended endedRun, ok bool) {
 	return newEndedRun(id, &run, status), err == nil
 }
 
-// isOf reports whether a query can be about the run.
-func (r *endedRun) isOf(query *engine.Query) bool {
-	return (query.ChatID == "" || query.ChatID == r.chat) && (len(query.Hooks) == 0 || slices.Contains(query.Hooks, r.hook)) &&
-		(len(query.Statuses) == 0 || slices.Contains(query.Statuses, r.status))
+// mayBeIn reports whether a run that has ended, as it is in the file, can be in a list. It is quicker than to read the run.
+func mayBeIn(data []byte, query *engine.Query) bool {
+	is := true
+	err := uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
+		switch n {
+		case runChat:
+			is = query.ChatID == "" || query.ChatID == string(f.bytes)
+		case runHook:
+			is = len(query.Hooks) == 0 || slices.ContainsFunc(query.Hooks, func(hook string) bool { return hook == string(f.bytes) })
+		case endStatus:
+			is = len(query.Statuses) == 0 || slices.ContainsFunc(query.Statuses, func(status engine.Status) bool { return string(status) == string(f.bytes) })
+		}
+		return is && n != endStatus // the others come before it
+	})
+	return is && err == nil
 }
 
 // putEntries writes the entries of runs.

@@ -184,10 +184,8 @@ func (p *listPlan) endedWalk(tx *bbolt.Tx) walk {
 func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *effort) walk {
 	w := newListWalk(newRunsOf(tx), order)
 	w.effort = e
-	w.test = func(id uuid.UUID) bool {
-		run, ok := readEnded(tx, id)
-		return ok && run.isOf(query)
-	}
+	ended := tx.Bucket(endedBucket)
+	w.test = func(id uuid.UUID) bool { return mayBeIn(ended.Get(id[:]), query) }
 	return w
 }
 
