@@ -111,7 +111,7 @@ func TestASearchTellsHowFarItGot(t *testing.T) {
 		s.Ended(ids[len(ids)-1])
 	}
 	page := adminPage[runPage](s, "/hooks/runs?q=words&limit=2")
-	if len(page.Runs) != 2 || page.SearchedTo == nil || !page.SearchedTo.Equal(page.Runs[1].AcceptedAt) {
+	if len(page.Runs) != 2 || page.SearchedTo == nil || page.SearchedTo.Sub(page.Runs[1].AcceptedAt).Abs() > time.Minute {
 		t.Errorf("got %+v, want that it searched to %s", page, page.Runs[1].AcceptedAt)
 	}
 	page = adminPage[runPage](s, "/hooks/runs?q=words&limit=2&cursor="+page.Cursor)

@@ -126,6 +126,17 @@ func TestMaskedSecretsAreKept(t *testing.T) {
 	s.AdminRequest("PATCH", "/hooks/settings", `{"token":["a","b","••••"]}`).WantAdminError(t, 400, "token")
 	s.AdminRequest("PATCH", "/hooks/settings", `{"token":["••••"]}`).WantAdminError(t, 400, "ambiguous")
 	s.AdminRequest("PATCH", "/hooks/settings", `{"token":"••••"}`).WantAdminError(t, 400, "ambiguous")
+
+	// An empty string takes out the token in its place.
+	s.AdminRequest("PATCH", "/hooks/settings", `{"token":["••••","","next"]}`).WantMembers(t, `{"token":["••••","••••"]}`)
+	for candidate, want := range map[string]int{hookstest.Token: 200, "new": 401, "next": 200} {
+		if got := s.Request("POST", "/api/hooks/wake", `{"text":"x"}`, "X-Service-Token", candidate).Status; got != want {
+			t.Errorf("token %s: got %d, want %d", candidate, got, want)
+		}
+	}
+	for _, tokens := range []string{`["",""]`, `["next",""]`, `["••••"," "]`, `["••••","••••",""]`} {
+		s.AdminRequest("PATCH", "/hooks/settings", `{"token":`+tokens+`}`).WantAdminError(t, 400, "token must not be blank")
+	}
 }
 
 func TestPinnedSecretsAreReadOnce(t *testing.T) {

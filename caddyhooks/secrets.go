@@ -50,25 +50,27 @@ func (s Secrets) masked() Secrets {
 	return masked
 }
 
-// unmaskTokens puts the tokens in force in the places of masks. No tokens are nil.
-func unmaskTokens(sent, inForce Secrets) (Secrets, error) {
-	if slices.Contains(sent, mask) && len(sent) < len(inForce) {
-		return nil, fmt.Errorf("is ambiguous: there are %d tokens now, so send the ones that shall stay themselves", len(inForce))
+// unmaskTokens puts the tokens in force in the places of masks. Among masks, an empty text takes out the token in its place.
+// No tokens are nil.
+func unmaskTokens(sent, inForce Secrets) (tokens Secrets, err error) {
+	masked := slices.Contains(sent, mask)
+	if masked && len(sent) < len(inForce) {
+		return nil, fmt.Errorf("is ambiguous: there are %d tokens now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce))
 	}
 	for i, token := range sent {
 		switch {
 		case token == mask && i < len(inForce):
-			sent[i] = inForce[i]
+			tokens = append(tokens, inForce[i])
 		case token == mask:
 			return nil, errors.New("must be the token itself: there is none yet that a mask could stand for")
+		case token == "" && masked && i < len(inForce):
 		case strings.TrimSpace(token) == "":
 			return nil, errors.New("must not be blank")
+		default:
+			tokens = append(tokens, token)
 		}
 	}
-	if len(sent) == 0 {
-		return nil, nil
-	}
-	return sent, nil
+	return tokens, nil
 }
 
 // sameSecrets compares in constant time, but for the number of secrets.
