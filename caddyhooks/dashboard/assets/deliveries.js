@@ -87,7 +87,7 @@ export async function show(page) {
 		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a", { class: "name", "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
-			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
+			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.status === "pending" && d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
 			el("span", { class: "tools" }, open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); sendAgain([d.id]).catch(error => put(trouble, errorNote(error, "Not sent again"))); }, { class: "small", ...off }),
 				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" })], fold)], { "data-row": true });

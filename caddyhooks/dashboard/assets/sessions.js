@@ -95,7 +95,9 @@ function conversation(page, into, chat) {
 			if (apart) shown.clear();
 			if (apart || more) cursor = found.cursor ?? "";
 			older.hidden = !cursor;
+			const height = box.scrollHeight;
 			draw(runs);
+			if (more) box.scrollTop = box.scrollHeight - height - box.clientHeight / 2; // where the older ones end
 		} catch (error) {
 			if (!own.signal.aborted) put(trouble, errorNote(error));
 		}
