@@ -95,10 +95,11 @@ export async function show(page) {
 	function update(/** @type {any} */ d) {
 		const old = shown.get(d.id);
 		if (!old) return;
-		const node = row(d);
-		old.more?.remove();
+		const node = row(d), used = old.node.contains(document.activeElement);
 		old.node.replaceWith(node);
-		shown.set(d.id, { d, node });
+		shown.set(d.id, { d, node, more: old.more });
+		if (old.more) node.querySelector("[aria-expanded]")?.setAttribute("aria-expanded", "true");
+		if (used) node.querySelector("button")?.focus();
 	}
 	async function unfold(id = "", toggle = el("button")) {
 		const line = shown.get(id);
