@@ -97,8 +97,8 @@ type Runs interface {
 	Get(ctx context.Context, id string) (*Record, error)
 
 	// List returns runs, the newest first unless the query says otherwise, with as much of their texts as the query asks for.
-	// next is the Cursor of the query for the page after this one, "" if there is none. It is a run id, whose time tells how
-	// far the query got. A page can be short or empty although there is more: a query looks at a bounded number of runs, and
+	// next is the Cursor of the query for the page after this one, "" if there is none. It has the form of a run id, and its time
+	// tells how far the query got. A page can be short or empty although there is more: a query looks at a bounded number of runs, and
 	// at a bounded number of bytes.
 	List(ctx context.Context, query Query) (page []*Record, next string, err error)
 
