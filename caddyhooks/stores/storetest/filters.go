@@ -14,6 +14,7 @@ import (
 var filterChecks = []check{
 	{"runs are selected by when they were accepted", selectedByTime},
 	{"whatever filters are combined, a list has all runs that they select", combinedFilters},
+	{"runs are listed in the order in which they were accepted, in whatever order they ended", endedInAnyOrder},
 	{"runs are found by every filter while they end", filtersWhileRunsEnd},
 }
 
@@ -49,6 +50,25 @@ func selectedByTime(_ *testing.T, s *store) {
 	s.lists(engine.Query{Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, runs...)
 	s.lists(engine.Query{Since: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
 	s.lists(engine.Query{Until: time.Unix(1, 0)})
+}
+
+func endedInAnyOrder(_ *testing.T, s *store) {
+	var runs []*engine.Run
+	for range 30 {
+		runs = append(runs, s.addTo("a")...)
+	}
+	for _, first := range []int{2, 0, 1} {
+		for i := first; i < len(runs); i += 3 {
+			s.endQueued(runs[i], endedAs(engine.Failed, engine.RunnerFailed))
+		}
+	}
+	for _, limit := range []int{1, 7, 100} {
+		s.lists(engine.Query{ChatID: "a", Limit: limit}, runs...)
+		s.lists(engine.Query{Hooks: []string{"agent"}, Limit: limit}, runs...)
+		s.lists(engine.Query{Statuses: []engine.Status{engine.Failed}, Limit: limit}, runs...)
+		s.lists(engine.Query{ChatID: "a", Statuses: []engine.Status{engine.Failed}, Hooks: []string{"agent"}, Limit: limit}, runs...)
+	}
+	s.listsChats(engine.ChatQuery{}, "a 30")
 }
 
 // someHistory makes runs of several hooks and chats, in every status, and lets time pass between them.
