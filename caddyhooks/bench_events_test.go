@@ -21,14 +21,14 @@ import (
 // machine's cores.
 func BenchmarkEventStreams(b *testing.B) {
 	s := hookstest.StartSite(b, "hooks {\nenabled\ntoken "+hookstest.Token+"\nqueue_limit 100000000\ndrain_timeout 1ms\nrunner echo\n}")
-	request := rawRequest(s, "/api/hooks/wake", "Authorization: Bearer "+hookstest.Token+"\r\n", `{"text":"the disk of web-3 is 91 % full"}`)
+	request := rawRequest(s, "/api/hooks/agent", "Authorization: Bearer "+hookstest.Token+"\r\n", `{"message":"look at the disk of web-3"}`)
 	const rounds, streams = 10, 32
 	share := max(b.N/rounds, 1)
 	turn := func() time.Duration {
 		start := time.Now()
-		hammer(b, s, request, "200", 64, share)
-		// Runs of a chat are carried out in order.
-		if got := s.Post("/api/hooks/agent", `{"message":"last","chatId":"webhook:default","syncResponse":true}`); got.Status != 200 {
+		hammer(b, s, request, "202", 64, share)
+		// Runs of different chats are started in the order in which they came.
+		if got := s.Post("/api/hooks/agent", `{"message":"last","syncResponse":true}`); got.Status != 200 {
 			b.Fatalf("got %+v", got)
 		}
 		return time.Since(start)
