@@ -64,10 +64,7 @@ func TestURLsOfHooksAreRightOrLeftOut(t *testing.T) {
 		if err := hookstest.LoadCaddyfile(strings.Replace(s.Caddyfile(ports.Replace(c.sites)), "{\n", "{\n\tskip_install_trust\n\tauto_https disable_redirects\n\tservers {\n\t\tprotocols h1 h2\n\t}\n", 1)); err != nil {
 			t.Fatalf("%s: %v", c.sites, err)
 		}
-		want := []string{}
-		for _, url := range strings.Fields(ports.Replace(c.want)) {
-			want = append(want, url)
-		}
+		want := strings.Fields(ports.Replace(c.want))
 		got := s.AdminRequest("GET", "/hooks/about", "").Field(t, "urls")
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, want %v", c.sites, got, want)

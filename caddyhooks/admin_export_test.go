@@ -148,14 +148,15 @@ func TestAnExportEndsWithItsReader(t *testing.T) {
 	if err := caddy.Load([]byte(config), true); err != nil {
 		t.Fatal(err)
 	}
-	start := func() (resp *http.Response, lines *bufio.Reader, leave func()) {
+	start := func() (lines *bufio.Reader, leave func()) {
 		t.Helper()
 		ctx, leave := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "GET", s.Admin+"/hooks/export?of=runs", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp, err = http.DefaultClient.Do(req); err != nil {
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { resp.Body.Close() })
@@ -165,9 +166,9 @@ func TestAnExportEndsWithItsReader(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return resp, lines, leave
+		return lines, leave
 	}
-	_, _, leave := start()
+	_, leave := start()
 	leave()
 	// All four can be taken again, as soon as it has ended.
 	hookstest.Eventually(t, "the export ends", func() bool {
@@ -179,7 +180,7 @@ func TestAnExportEndsWithItsReader(t *testing.T) {
 	})
 
 	// What breaks off is not taken for the whole.
-	_, lines, leave := start()
+	lines, leave := start()
 	defer leave()
 	close(endlessBreak)
 	for {
