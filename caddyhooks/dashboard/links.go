@@ -130,6 +130,7 @@ func (l *Links) admit(w http.ResponseWriter, r *http.Request, code string) *Refu
 		return refuse(http.StatusForbidden, "A link works at localhost and 127.0.0.1 only.")
 	}
 	if cookie := l.trade(code); cookie != "" {
+		//nolint:gosec // not Secure: there is no TLS on this machine
 		http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	} else if !l.knows(r) {
 		return refuse(http.StatusForbidden, "This link was used already, or is older than a minute; %s", l.Renew)
