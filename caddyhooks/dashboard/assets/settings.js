@@ -1,6 +1,6 @@
 // @ts-check
 // Settings → Webhooks: the settings with their source, the token, and the hooks.
-import { ask, badge, button, choice, codeLine, el, empty, errorNote, field, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
+import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
 import { askDelete, clash, curl, isClash, pinnedWhy, randomSecret } from "./hook.js";
 import { list } from "./rawjson.js";
 import { count, duration, number } from "./words.js";
@@ -15,7 +15,7 @@ export async function show(page) {
 	const { api, readOnly, signal } = page;
 	const about = await page.about();
 	let data = /** @type {any} */ ({}), etag = "", lastHour = new Map(), leading = false; // through the first steps
-	/** Tokens that were made here; the server tells none. They are forgotten when the page is left. @type {(string | undefined)[]} */
+	/** For each token whether it was added here just now. @type {boolean[]} */
 	let known = [];
 	/** Fields that are not saved yet. @type {Map<string, () => unknown>} */
 	const draft = new Map();
@@ -23,7 +23,7 @@ export async function show(page) {
 
 	function take(/** @type {Answer} */ answer) {
 		({ data, etag } = answer);
-		known = [data.token ?? []].flat().map((_, i) => known[i]); // one token is a string
+		known = [data.token ?? []].flat().map((_, i) => known[i] ?? false); // one token is a string
 		draft.clear();
 		draw();
 	}
@@ -52,22 +52,16 @@ export async function show(page) {
 	function addToken(token = randomSecret()) {
 		const old = known.length;
 		patch({ token: [...Array(old).fill(mask), token] }, () => {
-			known[old] = token;
+			known[old] = true;
 			put(fresh, el("div", { class: "note ok", role: "status" }, icon("check"), el("div", { class: "stack" }, el("div", null, el("b", null, "The new token. "), "It is shown once: give it to the callers now."), codeLine(token, "Copy the token"))));
 		});
 	}
 	function dropToken(at = 0) {
-		// The server cannot tell masks apart, so the tokens that stay are sent themselves.
-		const stay = known.filter((_, i) => i !== at).map(token => token ?? el("input", { type: "text", autocomplete: "off", spellcheck: "false" })), only = !stay.length;
+		const only = known.length === 1;
 		ask({
 			title: only ? "Take out the only token?" : `Take out token ${at + 1} of ${known.length}?`, danger: true, yes: "Take it out",
 			text: only ? "Without a token webhooks are off: every hook answers 404." : "Callers that still use it are refused from now on.",
-			body: stay.map(one => typeof one !== "string" && field("Paste the token that stays", one, "This page knows only tokens that it has just made. Whatever is pasted here becomes the token.")),
-			act: () => {
-				const all = stay.map(one => typeof one === "string" ? one : one.value.trim());
-				if (all.some(token => !token || token === mask)) throw new Error("Paste the token that stays.");
-				return patch({ token: only ? null : all }, () => { known = all; put(fresh); });
-			},
+			act: () => patch({ token: only ? null : known.map((_, i) => i === at ? "" : mask) }, () => { if (known.splice(at, 1)[0]) put(fresh); }),
 		});
 	}
 	function tokenRow() {
@@ -75,7 +69,7 @@ export async function show(page) {
 		return el("div", { class: "stack" },
 			!pinned("token") && el("form", { class: "with-button", submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
-			fresh, el("ul", { class: "tokens" }, known.map((token, i) => el("li", null, mono(mask), muted(token ? "made just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(),
+			fresh, el("ul", { class: "tokens" }, known.map((made, i) => el("li", null, mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(),
 				button("Take out", () => dropToken(i), { class: "small danger", "aria-label": `Take out token ${i + 1}`, ...off("token") })))),
 			muted("A new token works beside the old one until the old one is taken out."));
 	}
