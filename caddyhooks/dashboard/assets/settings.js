@@ -61,7 +61,7 @@ export async function show(page) {
 		ask({
 			title: only ? "Take out the only token?" : `Take out token ${at + 1} of ${known.length}?`, danger: true, yes: "Take it out",
 			text: only ? "Without a token webhooks are off: every hook answers 404." : "Callers that still use it are refused from now on.",
-			act: () => patch({ token: only ? null : known.map((_, i) => i === at ? "" : mask) }, () => { if (known.splice(at, 1)[0]) put(fresh); }),
+			act: () => patch({ token: only ? null : known.map((_, i) => i === at ? "" : mask) }, () => { known.splice(at, 1); if (at === known.length) put(fresh); }),
 		});
 	}
 	function tokenRow() {
