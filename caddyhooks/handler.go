@@ -322,7 +322,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 			return err
 		}
 	}
-	if active.historyOf(custom) > 0 {
+	if custom != nil && active.historyOf(custom) > 0 {
 		in.service.samples.note(q.name, r.Header, body)
 	}
 	run, err := in.intake(active, q.name, custom, body)

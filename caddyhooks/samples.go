@@ -12,7 +12,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
-// samples has the last payloads of hooks, for previews. They are of requests with a good credential, and are kept in memory
+// samples has the last payloads of custom hooks, for previews. They are of requests with a good credential, and are kept in memory
 // alone, as long as the messages of the hook's runs are kept at all. They outlive reloads.
 //
 // Most requests cost a look at a map and at the time: no more than one payload a second is kept of a hook.
@@ -131,11 +131,8 @@ func (s *samples) follow(active *activeSettings) {
 	s.byHook.Store(&all)
 }
 
-// keepsSamplesOf reports whether there is such a hook, and whether messages of its runs are kept.
+// keepsSamplesOf reports whether there is such a custom hook, and whether messages of its runs are kept.
 func (a *activeSettings) keepsSamplesOf(name string) bool {
-	if name == "wake" || name == "agent" {
-		return a.historyOf(nil) > 0
-	}
 	h := a.hooks[name]
 	return h != nil && a.historyOf(h) > 0
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// keepsAll are settings under which samples of wake, agent and some hooks are kept.
+// keepsAll are settings under which samples of some hooks are kept.
 func keepsAll(hooks ...string) *activeSettings {
 	active := &activeSettings{history: time.Hour, hooks: make(map[string]*hook)}
 	for _, name := range hooks {
@@ -60,38 +60,38 @@ func TestSamplesAreForgottenWithTheHistory(t *testing.T) {
 	t.Parallel()
 	var s samples
 	fill := func() {
-		s.follow(keepsAll("a", "b"))
-		for _, name := range []string{"a", "b", "wake", "agent"} {
+		s.follow(keepsAll("a", "b", "c"))
+		for _, name := range []string{"a", "b", "c"} {
 			s.note(name, http.Header{}, []byte(name))
 		}
 	}
 	shown := func() string {
-		return strings.Join(strings.Fields(samplePayloads(&s, "a")+" "+samplePayloads(&s, "b")+" "+samplePayloads(&s, "wake")+" "+samplePayloads(&s, "agent")), " ")
+		return strings.Join(strings.Fields(samplePayloads(&s, "a")+" "+samplePayloads(&s, "b")+" "+samplePayloads(&s, "c")), " ")
 	}
 	fill()
-	if got := shown(); got != "a b wake agent" {
+	if got := shown(); got != "a b c" {
 		t.Fatalf("there are samples of %s", got)
 	}
 	none := 0
-	off := keepsAll("a", "b")
+	off := keepsAll("a", "b", "c")
 	off.hooks["a"].HistorySeconds = &none
 	s.follow(off)
-	if got := shown(); got != "b wake agent" {
+	if got := shown(); got != "b c" {
 		t.Errorf("with the history of one hook off there are samples of %s", got)
 	}
 	s.note("a", http.Header{}, []byte("of a request that was under way"))
-	if got := shown(); got != "b wake agent" {
+	if got := shown(); got != "b c" {
 		t.Errorf("with the history of one hook off there are samples of %s", got)
 	}
-	s.follow(keepsAll("a"))
-	if got := shown(); got != "wake agent" {
+	s.follow(keepsAll("a", "c"))
+	if got := shown(); got != "c" {
 		t.Errorf("without one hook there are samples of %s", got)
 	}
 	fill()
-	off = keepsAll("a", "b")
+	off = keepsAll("a", "b", "c")
 	off.history = 0
 	s.follow(off)
-	s.note("agent", http.Header{}, []byte("of a request that was under way"))
+	s.note("c", http.Header{}, []byte("of a request that was under way"))
 	if got := shown(); got != "" {
 		t.Errorf("with the history off there are samples of %s", got)
 	}
