@@ -2,7 +2,6 @@ package integration
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
@@ -43,21 +42,25 @@ func TestTextCanBeReadInEveryColour(t *testing.T) {
 	d := startDesk(t, "hooks", openHouse)
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
-	known := tab.Properties()
-	var pairs [][2]string
-	for _, text := range []string{"--text", "--muted", "--accent", "--ok", "--run", "--wait", "--bad", "--late"} {
-		for _, ground := range []string{"--bg", "--surface", "--sunken", text + "-soft"} {
-			if slices.Contains(known, ground) {
+	// A colour that is new has to be put in one of these.
+	texts := []string{"--text", "--muted", "--accent", "--ok", "--wait", "--bad", "--late"}
+	grounds := []string{"--bg", "--surface", "--sunken"}                                                    // for all texts
+	tinted := []string{"--accent-soft", "--ok-soft", "--wait-soft", "--bad-soft", "--late-soft", "--mark"}  // for plain text, and the text of that name
+	drawn := []string{"--line", "--line-soft", "--edge", "--plot-1", "--plot-2", "--plot-3", "--plot-area"} // no text is on them
+	pairs := [][2]string{{"--accent-text", "--accent"}}
+	for _, text := range texts {
+		for _, ground := range append(grounds, tinted...) {
+			if slices.Contains(grounds, ground) || text == "--text" || ground == text+"-soft" {
 				pairs = append(pairs, [2]string{text, ground})
 			}
 		}
 	}
-	for _, ground := range known {
-		if strings.HasSuffix(ground, "-soft") && !strings.HasPrefix(ground, "--plot") && !strings.HasPrefix(ground, "--line") {
-			pairs = append(pairs, [2]string{"--text", ground})
+	all := slices.Concat(texts, grounds, tinted, drawn, []string{"--accent-text"})
+	for _, property := range tab.Properties() {
+		if !slices.Contains(all, property) {
+			t.Errorf("the colour %s is in no pair", property)
 		}
 	}
-	pairs = append(pairs, [2]string{"--accent-text", "--accent"})
 	for _, look := range []browsertest.Look{browsertest.Light, browsertest.Dark} {
 		tab.Look(look)
 		tab.WantContrast(pairs, 4.5)
