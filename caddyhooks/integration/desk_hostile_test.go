@@ -26,8 +26,6 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		case strings.HasPrefix(tn.Text("message"), "fail"):
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, planted("error"))
-		case tn.Body["responseJsonSchema"] != nil:
-			_, _ = io.WriteString(w, planted("last answer"))
 		default:
 			_, _ = io.WriteString(w, planted("reply"))
 		}
@@ -61,7 +59,7 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		{"refused", "#/runs/refused", nil},
 		{"run", "#/runs/" + id, []string{"message", "reply", "label", "chat", "key", "metadata"}},
 		{"failed run", "#/runs/" + failed, []string{"message", "error"}},
-		{"unmet run", "#/runs/" + unmet, []string{"last answer", "schema"}},
+		{"unmet run", "#/runs/" + unmet, []string{"reply", "chat"}},
 		{"sessions", "#/sessions", []string{"chat"}},
 		{"session", "#/sessions?chatId=" + url.QueryEscape(chat), []string{"chat", "message", "reply"}},
 		{"search", "#/runs?q=" + url.QueryEscape(planted("message")), []string{"message"}},
@@ -72,9 +70,12 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		{"changes", "#/changes", []string{"template"}},
 	} {
 		d.look(tab, p.fragment)
+		if p.name == "deliveries" {
+			tab.Click("button", "Attempts and details")
+		}
 		for _, where := range p.shows {
 			tab.Until(fmt.Sprintf("the page %s shows %s", p.name, planted(where)), fmt.Sprintf(
-				`document.querySelector('main').innerText.replaceAll('\\"', '"').includes(%[1]s) || [...document.querySelectorAll('main :is(input, textarea)')].some(e => e.value.includes(%[1]s))`,
+				`document.querySelectorAll('main details').forEach(d => d.open = true), document.querySelector('main').innerText.replaceAll('\\"', '"').includes(%[1]s) || [...document.querySelectorAll('main :is(input, textarea)')].some(e => e.value.includes(%[1]s))`,
 				hookstest.AsJSON(t, planted(where))))
 		}
 		tab.Until("the page is there", `!!document.querySelector('main h1')`)
