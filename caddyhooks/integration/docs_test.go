@@ -46,8 +46,8 @@ var (
 func runPage(t *testing.T, page string) {
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404") // and later with the page's configuration
-	runnerPort, alertsPort := hookstest.FreePort(t), hookstest.FreePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
+	runnerPort, alertsPort, deskPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
+	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
 		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))
 	commands := 0
 	for i, block := range blocks {
@@ -145,6 +145,7 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN"} {
 		t.Setenv(name, "x")
 	}
+	t.Setenv("OPS_HASH", "$2a$14$vCOBxyd1nfAZJYjPgoQL6OnzlUYdxJDIMOmFQ6BRxpNvWfRgjVjAK") // of any password
 	t.Setenv("CALLBACK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	found := 0
 	for _, block := range fences(t, filepath.Join(root, "README.md")) {
