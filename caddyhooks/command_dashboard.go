@@ -73,7 +73,7 @@ func runDashboard(cmd *cobra.Command) error {
 	if instance != "" && !slices.Contains(names, instance) {
 		return fmt.Errorf("there is no hooks instance %q; there is %s", instance, listWords(names))
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("listening on port %d: %w", port, err)
 	}
@@ -126,7 +126,7 @@ func (p *localPage) welcome(cmd *cobra.Command, port int, link string) {
 	// Other users of this machine can see the arguments of the browser, and could use the code first. They may do everything
 	// at an admin endpoint with a port anyway, but not at one that is a socket.
 	if open := browserCommand(); open != nil && !p.client.isSocket() {
-		opener := exec.Command(open[0], append(open[1:], link)...) //nolint:gosec // the link is ours
+		opener := exec.CommandContext(context.WithoutCancel(cmd.Context()), open[0], append(open[1:], link)...) //nolint:gosec // the link is ours
 		if opener.Start() == nil {
 			go func() { _ = opener.Wait() }() // a browser that does not open: there is the link
 		}

@@ -55,11 +55,9 @@ func AddStream(path string, more <-chan string) (remove func()) {
 	instanceEndpoints.handle("GET "+path, func(_ *instance, w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for line := "data: first\n\n"; ; {
-			if _, err := io.WriteString(w, line); err != nil {
-				return nil
-			}
 			controller := http.NewResponseController(w)
-			if err := errors.Join(controller.SetWriteDeadline(time.Time{}), controller.Flush()); err != nil {
+			_, err := io.WriteString(w, line)
+			if err = errors.Join(err, controller.SetWriteDeadline(time.Time{}), controller.Flush()); err != nil {
 				return err
 			}
 			var ok bool
