@@ -323,3 +323,21 @@ func TestCancelThatCannotBeStoredIsAnError(t *testing.T) {
 		}
 	})
 }
+
+func TestChatsAreListedWithTheRunThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, config(takes))
+		fresh := newRun("hook:0", "0s")
+		fresh.NewChat = true
+		last := newRun("named", "1h")
+		for _, run := range []*engine.Run{newRun("named", "0s"), fresh, last} {
+			submit(t, e, run)
+			synctest.Wait()
+		}
+		chats, next, err := e.Chats(t.Context(), engine.ChatQuery{Limit: 10, Told: true})
+		if err != nil || next != "" || len(chats) != 1 || chats[0].ChatID != "named" || chats[0].Runs != 2 || chats[0].Last.Run.ID != last.ID ||
+			chats[0].Last.Status != engine.Running || chats[0].Last.Run.Message != "1h" {
+			t.Errorf("got %+v, %q, %v", chats, next, err)
+		}
+	})
+}
