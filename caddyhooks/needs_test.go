@@ -1,0 +1,51 @@
+package caddyhooks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
+	t.Parallel()
+	in := &instance{engineConfig: engine.Config{Workers: 1}}
+	if needs := in.queueNeeds(needsQuestion{backlog: engine.Backlog{Queued: 100, Oldest: longQueued}}); needs != nil {
+		t.Errorf("a queue that moves needs %+v", needs)
+	}
+	needs := in.queueNeeds(needsQuestion{backlog: engine.Backlog{Queued: 2, Running: 1, Oldest: 90*time.Second + 400*time.Millisecond}})
+	want := need{Kind: "oldest_queued", Severity: late, Link: "#/runs?status=queued", Text: "the oldest queued run has waited for 1m30s",
+		Detail: "2 runs are queued, 1 running, 1 worker"}
+	if len(needs) != 1 || needs[0] != want {
+		t.Errorf("got %+v", needs)
+	}
+}
+
+func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
+	t.Parallel()
+	in := new(instance) // without an engine: no run is looked at
+	sum := &engine.Minute{Hooks: map[string]engine.HookMinute{
+		"failing": {Accepted: 10, Failed: 1}, "fine": {Accepted: 20, Failed: 1}, "rare": {Accepted: 9, Failed: 9}, "": {Accepted: 100, Failed: 100},
+	}}
+	needs, err := in.failingNeeds(context.Background(), needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
+	want := need{Kind: "failing_hook", Severity: bad, Text: "1 of 10 runs of failing did not complete",
+		Link: "#/runs?hook=failing&since=168h&status=failed%2Ctimed_out%2Cexpired"}
+	if err != nil || len(needs) != 1 || needs[0] != want {
+		t.Errorf("got %+v, %v", needs, err)
+	}
+}
+
+func TestNeedsOfAKindAreFew(t *testing.T) {
+	t.Parallel()
+	active := &activeSettings{on: true, problems: make(map[string]string)}
+	for i := range 3 * maxNeeds {
+		active.problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
+	}
+	in := &instance{refused: new(refusals)}
+	needs, err := in.needs(context.Background(), needsQuestion{active: active, sum: new(engine.Minute)})
+	if err != nil || len(needs) != maxNeeds || needs[0].Link != "#/settings/hooks/h000" || needs[0].Detail != "its channel is gone" {
+		t.Errorf("there are %d needs, %v", len(needs), err)
+	}
+}
