@@ -11,10 +11,14 @@
 // [Admin] API changes live settings of an instance while Caddy runs. A service, with the engine, its store and the live
 // settings, outlives reloads and is shared by the instances of the old and the new configuration.
 //
+// Operators have a page, in the package dashboard. The [Dashboard] serves it on a site, and the command "caddy hooks dashboard"
+// on this machine. Behind the page is the API of the [Admin] endpoint: one table of endpoints serves both.
+//
 // To add
 //
 //   - a setting, see allSettings in settings.go,
 //   - an endpoint of the admin API, write a file like admin_runs.go,
+//   - a page of the dashboard, write a module like dashboard/assets/changes.js and name it in main.js,
 //   - a signature scheme, write a file like scheme_hmac.go,
 //   - a runner or a channel, see the comments of the packages runners and channels,
 //   - a store, implement engine.Store in a package like stores/memory, and check it with stores/storetest.
