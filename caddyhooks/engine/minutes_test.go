@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,18 +174,18 @@ func TestMinutesOfAWeekAreLoadedFromTheStore(t *testing.T) {
 // refusingMinutes is a store that does not save minutes while broken is set.
 type refusingMinutes struct {
 	engine.Store
-	broken *bool
+	broken *atomic.Bool
 }
 
 func (s refusingMinutes) Minutes() engine.Minutes { return refusedMinutes{s.Store.Minutes(), s.broken} }
 
 type refusedMinutes struct {
 	engine.Minutes
-	broken *bool
+	broken *atomic.Bool
 }
 
 func (m refusedMinutes) Save(ctx context.Context, minutes ...engine.Minute) error {
-	if *m.broken {
+	if m.broken.Load() {
 		return errors.New("no space left on device")
 	}
 	return m.Minutes.Save(ctx, minutes...)
@@ -192,7 +193,8 @@ func (m refusedMinutes) Save(ctx context.Context, minutes ...engine.Minute) erro
 
 func TestAMinuteThatCannotBeSavedIsSavedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := true
+		var broken atomic.Bool
+		broken.Store(true)
 		store := memory.New().Store()
 		e := startOn(t, refusingMinutes{store, &broken}, config(echo))
 		begin := time.Now()
@@ -202,7 +204,7 @@ func TestAMinuteThatCannotBeSavedIsSavedLater(t *testing.T) {
 		if sum, _ := minutesOf(t, e, begin); sum.Accepted != 2 || len(saved(t, store)) != 0 {
 			t.Errorf("%d runs are counted, and %d minutes saved", sum.Accepted, len(saved(t, store)))
 		}
-		broken = false
+		broken.Store(false)
 		time.Sleep(time.Minute)
 		if got := saved(t, store); len(got) != 2 || !got[0].At.Equal(begin) {
 			t.Errorf("saved are %+v", got)
