@@ -224,6 +224,9 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.wake: // the last stream may be gone
+			if h.anyStream() {
+				continue // it is no time for a frame yet, however many streams come and go
+			}
 		case <-tick.C:
 			tick.Reset(frameEvery)
 		}

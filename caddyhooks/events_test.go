@@ -202,6 +202,24 @@ func TestAStreamHasFourFramesASecondAtMost(t *testing.T) {
 	})
 }
 
+// Whoever opens and closes streams in turn must not make the frames of the others come faster.
+func TestStreamsThatEndBringNoFrame(t *testing.T) {
+	t.Parallel()
+	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
+		r := read(t, hub, withTexts, topicRuns)
+		for i := range 100 {
+			source.publish(topicRuns, fmt.Sprint("run ", i))
+			read(t, hub, withTexts, topicRuns).close()
+			synctest.Wait()
+		}
+		time.Sleep(2 * frameEvery)
+		if events := r.take(); len(events) != 1 || len(events[0].data.Runs)+events[0].data.Skipped != 100 {
+			t.Errorf("got %d frames: %+v", len(events), events)
+		}
+		r.close()
+	})
+}
+
 func TestAFrameTellsWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
