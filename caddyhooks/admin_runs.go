@@ -73,12 +73,13 @@ type sentOutJSON struct {
 // newRunSummary shows a run in a list. hideTexts is that of the caller.
 func newRunSummary(r *engine.Record, hideTexts bool) runSummary {
 	summary := runSummary{
-		runJSON: newRunJSON(r), Client: r.Run.Client, CancelledBy: r.Outcome.Account.CancelledBy, Reason: r.Outcome.Account.Reason,
+		runJSON: newRunJSON(r), Client: r.Run.Client, CancelledBy: r.Outcome.Account.CancelledBy,
 		AgainOf: r.Run.AgainOf, Tier: r.Run.Tier, Test: r.Run.Test, Sync: r.Run.Sync,
 	}
 	summary.Reply, summary.Deliveries = nil, nil
 	if !hideTexts {
 		summary.Preview = previewOf(r.Run.Message)
+		summary.Reason = r.Outcome.Account.Reason // which may quote what the agent answered
 	}
 	if len(r.Deliveries) > 0 {
 		summary.SentOut = new(sentOutJSON)
@@ -168,7 +169,7 @@ func (in *instance) newRunDetails(r *engine.Record) runDetails {
 		TraceParent: r.Run.TraceParent, Runner: r.Run.Runner,
 		Steps: showAll(r.Steps, newStepJSON),
 	}
-	details.Reply = newRunJSON(r).Reply
+	details.Reply, details.Reason = newRunJSON(r).Reply, account.Reason
 	for _, d := range r.Deliveries {
 		shown := newDeliverySummary(d)
 		shown.History = newAttemptsJSON(d.History)

@@ -2,6 +2,8 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -233,6 +235,27 @@ func TestHiddenTextsAreInNoList(t *testing.T) {
 				if strings.Contains(resp.Body, "private") == hide {
 					t.Errorf("hidden: %t, and %s shows %s", hide, path, resp.Body)
 				}
+			}
+		}
+	}
+}
+
+// The reason of a failure may quote what the agent answered.
+func TestReasonsAreHiddenWithTheTexts(t *testing.T) {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
+		w.WriteHeader(500)
+		_, _ = io.WriteString(w, "private words")
+	})
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	id := s.Accept(`{"message":"a","chatId":"c"}`)
+	s.Ended(id)
+	for _, hide := range []bool{false, true} {
+		api := httptest.NewServer(caddyhooks.AdminAPI(hide))
+		defer api.Close()
+		for path, shown := range map[string]bool{"/runs": !hide, "/session?chatId=c": !hide, "/export?of=runs": !hide, "/export?of=session&chatId=c": !hide, "/runs/" + id: true} {
+			resp, err := hookstest.TryRequest("GET", api.URL+"/hooks"+path, "")
+			if err != nil || resp.Status != 200 || strings.Contains(resp.Body, "private") != shown {
+				t.Errorf("hidden: %t, and %s shows %d %s, %v", hide, path, resp.Status, resp.Body, err)
 			}
 		}
 	}
