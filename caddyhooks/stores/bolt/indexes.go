@@ -284,11 +284,11 @@ func (c *chatRecord) join(other chatRecord) {
 // A segment goes by the time in the id of its newest run, which no other run has.
 const segmentPrefixSize = 8
 
-// eachSegment calls f with the prefix of each segment of the index by chat until that reports false. It goes forward: in a
-// transaction that has emptied pages, the database may go round in circles on its way back.
-func eachSegment(tx *bbolt.Tx, f func(prefix []byte) bool) {
+// eachSegment calls f with the prefix of each segment of the index by chat that may have a run or newer ones, until that reports
+// false. It goes forward: in a transaction that has emptied pages, the database may go round in circles on its way back.
+func eachSegment(tx *bbolt.Tx, from uuid.UUID, f func(prefix []byte) bool) {
 	cursor := tx.Bucket(byChatBucket).Cursor()
-	for key, _ := cursor.First(); len(key) > segmentPrefixSize; {
+	for key, _ := cursor.Seek(from[:segmentPrefixSize]); len(key) > segmentPrefixSize; {
 		prefix := bytes.Clone(key[:segmentPrefixSize])
 		number := binary.BigEndian.Uint64(prefix)
 		if !f(prefix) || number == math.MaxUint64 {
@@ -299,20 +299,20 @@ func eachSegment(tx *bbolt.Tx, f func(prefix []byte) bool) {
 }
 
 // segmentsWalk goes over the entries of a chat in all segments. If it goes back in time, it opens a segment when it gets to
-// its newest run.
+// its newest run. To open segments is no effort that counts: it has to be made again for every page, so a list that ended with
+// it would never get any further.
 type segmentsWalk struct {
 	tx     *bbolt.Tx
 	digest []byte
 	order  *local.IDRange
-	effort *effort
 	open   *anyOf
 	cursor *bbolt.Cursor
 	older  []byte // the prefix of the segment to be opened next, nil if there is none
 	at     uuid.UUID
 }
 
-func newSegmentsWalk(tx *bbolt.Tx, chat string, order *local.IDRange, e *effort) *segmentsWalk {
-	return &segmentsWalk{tx: tx, digest: digest(chat), order: order, effort: e, open: newAnyOf(order)}
+func newSegmentsWalk(tx *bbolt.Tx, chat string, order *local.IDRange) *segmentsWalk {
+	return &segmentsWalk{tx: tx, digest: digest(chat), order: order, open: newAnyOf(order)}
 }
 
 func (w *segmentsWalk) head() []byte  { return w.open.head() }
@@ -330,7 +330,7 @@ func (w *segmentsWalk) seek(id []byte) {
 		if w.order.Descending {
 			w.setNext(w.cursor.Last())
 		} else {
-			eachSegment(w.tx, func(prefix []byte) bool {
+			eachSegment(w.tx, w.at, func(prefix []byte) bool {
 				w.openSegment(prefix)
 				return true
 			})
@@ -351,7 +351,6 @@ func (w *segmentsWalk) openNext() {
 }
 
 func (w *segmentsWalk) openSegment(prefix []byte) {
-	w.effort.spend()
 	segment := newWalk(w.tx, byChatBucket, slices.Concat(prefix, w.digest), w.order)
 	segment.seek(w.at[:])
 	w.open.add(segment)
@@ -374,26 +373,24 @@ func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Statu
 	}
 	key := chatKey(run.ChatID)
 	chat := decodeChat(key, t.bucket(chatsBucket).Get(key))
-	chat.runs--
+	if chat.runs--; chat.runs <= 0 { // as it mostly is, so there is no need to look for another run in all segments
+		t.delete(chatsByTimeBucket, chat.last[:])
+		t.delete(chatsBucket, key)
+		return
+	}
 	if chat.last == id {
 		if chat.last = newestOf(t.tx, run.ChatID); chat.last != uuid.Nil {
 			t.put(chatsByTimeBucket, chat.last[:], nil)
 		}
 	}
-	if chat.runs <= 0 {
-		if chat.last != uuid.Nil {
-			t.delete(chatsByTimeBucket, chat.last[:])
-		}
-		t.delete(chatsBucket, key)
-		return
-	}
 	t.put(chatsBucket, key, chat.encode(key))
 }
 
-// leaveSegment takes a run out of the segment in which it is, most likely the oldest one, and reports whether it was in any.
+// leaveSegment takes a run out of the segment in which it is, most likely the first that may have it, and reports whether it was
+// in any.
 func (t *transaction) leaveSegment(id uuid.UUID, chat string) (left bool) {
 	var key []byte
-	eachSegment(t.tx, func(segment []byte) bool {
+	eachSegment(t.tx, id, func(segment []byte) bool {
 		key = slices.Concat(segment, digest(chat), id[:])
 		found, _ := t.bucket(byChatBucket).Cursor().Seek(key)
 		left = bytes.Equal(found, key)
@@ -409,7 +406,7 @@ func (t *transaction) leaveSegment(id uuid.UUID, chat string) (left bool) {
 func newestOf(tx *bbolt.Tx, chat string) uuid.UUID {
 	var ids []uuid.UUID
 	sum := digest(chat)
-	eachSegment(tx, func(segment []byte) bool {
+	eachSegment(tx, uuid.Nil, func(segment []byte) bool {
 		runs := newWalk(tx, byChatBucket, slices.Concat(segment, sum), &local.IDRange{})
 		for runs.seek(uuid.Nil[:]); runs.head() != nil; runs.next() {
 			ids = append(ids, uuid.UUID(runs.head()))

@@ -318,3 +318,74 @@ func TestDamagedIndexesPreventNothing(t *testing.T) {
 		t.Errorf("%d runs and chats are left", n)
 	}
 }
+
+// writeSegments makes a file of runs that ended two hours ago, each in a segment of its own. The name of its chat is by its number.
+func writeSegments(t *testing.T, path string, n int, chat func(i int) string) {
+	t.Helper()
+	if err := newBolt(t, path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	var ids local.IDs
+	at := time.Now().Add(-2 * time.Hour)
+	err := withFile(path, func(tx *bbolt.Tx) error {
+		write := &transaction{tx: tx}
+		for i := range n {
+			id, err := ids.Next(at)
+			if err != nil {
+				return err
+			}
+			run := testRun(chat(i), "hello")
+			run.AcceptedAt = at
+			record := &engine.Record{Run: run, FinishedAt: at, Outcome: engine.Outcome{Status: engine.Completed}}
+			write.append(endedBucket, id[:], seal(id[:], encodeEnded(record, "token")))
+			write.putEntries([]endedRun{newEndedRun(id, run, engine.Completed)})
+		}
+		return write.failure
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The segments before a page have to be opened for it, and may be more than a list looks at.
+func TestAListOfAChatGetsToItsEndOverManySegments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	const runs = local.ListLooksAt + 500
+	writeSegments(t, path, runs, func(i int) string { return fmt.Sprint("chat ", i%5) })
+	s := newBolt(t, path)
+	defer s.Close()
+	for _, oldestFirst := range []bool{false, true} {
+		query := engine.Query{ChatID: "chat 1", Limit: 1000, OldestFirst: oldestFirst}
+		listed, pages := 0, 0
+		for ; pages == 0 || query.Cursor != "" && pages < 10; pages++ {
+			page, next, err := s.Runs().List(t.Context(), query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed += len(page)
+			query.Cursor = next
+		}
+		if listed != runs/5 || query.Cursor != "" {
+			t.Errorf("%d of %d runs on %d pages, the oldest first: %v", listed, runs/5, pages, oldestFirst)
+		}
+	}
+}
+
+// Nobody can do anything while a step of pruning is made, so it must not look into all segments for each run.
+func TestPruningLooksIntoFewSegments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	const runs = 2 * local.PruneStep
+	writeSegments(t, path, runs, func(i int) string { return fmt.Sprint("chat ", i) })
+	s := newBolt(t, path)
+	defer s.Close()
+	before := s.db.Stats()
+	if _, err := s.Prune(t.Context(), engine.Limits{Retention: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	after := s.db.Stats()
+	checkIndexed(t, s)
+	looks := after.TxStats.GetCursorCount() - before.TxStats.GetCursorCount()
+	if most := int64(40 * local.PruneStep); looks > most {
+		t.Errorf("%d places were looked at to forget %d runs, want %d at most", looks, local.PruneStep, most)
+	}
+}

@@ -191,7 +191,7 @@ func newRunsWalk(tx *bbolt.Tx, query *engine.Query, order *local.IDRange, e *eff
 
 // chatWalk goes over the runs of a chat that have ended.
 func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
-	named := newSegmentsWalk(tx, p.query.ChatID, &p.order, p.effort)
+	named := newSegmentsWalk(tx, p.query.ChatID, &p.order)
 	first, last, ok := local.FreshRange(p.query.ChatID)
 	if !ok {
 		return named
