@@ -5,11 +5,8 @@ type Item = Node | string | number | boolean | null | undefined;
 type Child = Item | any[];
 /** As in HTML. Functions are listeners ({click: f}); false and null leave an attribute out. */
 type Attributes = Record<string, any>;
-interface Column {
-	head: Child;
-	/** Of the head and of every cell. */
-	class?: string;
-}
+/** What its head holds, and the class of the head and of every cell. */
+type Column = (string | Node)[];
 
 /** Seconds since 1970, and a value where there is one. */
 type Point = [at: number, value: number | null];

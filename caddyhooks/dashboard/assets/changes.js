@@ -3,15 +3,15 @@
 import { button, el, empty, errorNote, head, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
-const columns = [{ head: "When", class: "nowrap muted" }, { head: "Who" }, { head: "What" }, { head: "Change", class: "line" }];
-const fieldColumns = [{ head: "Field" }, { head: "Before" }, { head: "After" }];
+const columns = [["When", "nowrap muted"], ["Who"], ["What"], ["Change", "line"]];
+const fieldColumns = [["Field"], ["Before"], ["After"]];
 
 /** A value as text: strings without their quotes, all else as it stands. */
 function value(raw = "null", none = "–") {
 	if (raw === "null") return muted(none);
 	const text = raw[0] === '"' ? String(JSON.parse(raw)) : raw;
 	if (text.length <= 160 && !text.includes("\n")) return mono(text || '""');
-	return el("details", null, el("summary", { class: "mono" }, `${text.slice(0, 60).split("\n")[0]} …`), el("div", { class: "text", tabindex: "0", role: "region", "aria-label": "Whole value" }, el("pre", null, text)));
+	return el("details", el("summary.mono", `${text.slice(0, 60).split("\n")[0]} …`), el("div.text", { tabindex: "0", role: "region", "aria-label": "Whole value" }, el("pre", text)));
 }
 
 function described(what = "", before = "null", after = "null") {
@@ -22,7 +22,7 @@ function described(what = "", before = "null", after = "null") {
 	const rows = names.map(name => tr(fieldColumns, [mono(name), value(had.get(name)), value(has.get(name))]));
 	const fields = rows.length > 0 && table({ caption: `Fields of ${what.slice(9)}`, class: "tight", columns: fieldColumns, rows });
 	if (before !== "null" && after !== "null") return fields;
-	return el("details", null, el("summary", null, before === "null" ? "Added" : "Deleted", muted(` with ${names.join(", ")}`)), fields);
+	return el("details", el("summary", before === "null" ? "Added" : "Deleted", muted(` with ${names.join(", ")}`)), fields);
 }
 
 /** @param {Page} page */
@@ -31,7 +31,7 @@ export async function show(page) {
 	let cursor = "";
 	/** @type {HTMLElement[]} */
 	let rows = [];
-	const trouble = el("div"), body = el("div"), foot = el("div", { class: "foot" }, button("Older", () => load(true), { class: "small" }));
+	const trouble = el("div"), body = el("div"), foot = el("div.foot", button("Older", () => load(true), { class: "small" }));
 
 	async function load(older = false) {
 		try {
@@ -53,12 +53,12 @@ export async function show(page) {
 			const { what, cut } = JSON.parse(part), raw = parts(part);
 			const hook = what.startsWith("mappings/") ? what.slice(9) : "";
 			return tr(columns, [time(at), el("span", { title: [via, address].filter(Boolean).join(", ") }, by || via),
-				hook && (raw.get("after") ?? "null") !== "null" ? el("a", { class: "mono", href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
+				hook && (raw.get("after") ?? "null") !== "null" ? el("a.mono", { href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
 				[described(what, raw.get("before"), raw.get("after")), cut && muted(" Shortened."), more > 0 && i === all.length - 1 && muted(` And ${more} more.`)]]);
 		});
 	}
 
-	put(page.main, head("Changes"), trouble, el("section", { class: "panel", "aria-label": "Changes" }, body, foot));
+	put(page.main, head("Changes"), trouble, el("section.panel", { "aria-label": "Changes" }, body, foot));
 	await load();
 	const fresh = () => { if (!body.querySelector("details[open]")) load(); };
 	page.on("settings", fresh);

@@ -5,10 +5,10 @@ import { list } from "./rawjson.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
 
 const columns = [
-	{ head: unseen("Select"), class: "pick desk-only" }, { head: "Status", class: "a-status" }, { head: "To", class: "mono clip2 a-to" }, { head: "Hook", class: "nowrap drop" },
-	{ head: "Last attempt", class: "muted a-why" }, { head: "Attempts", class: "right drop" }, { head: "When", class: "right nowrap muted a-time" }, { head: unseen("Actions"), class: "right a-do" },
+	[unseen("Select"), "pick desk-only"], ["Status", "a-status"], ["To", "mono clip2 a-to"], ["Hook", "nowrap drop"],
+	["Last attempt", "muted a-why"], ["Attempts", "right drop"], ["When", "right nowrap muted a-time"], [unseen("Actions"), "right a-do"],
 ];
-const triesColumns = [{ head: "When" }, { head: "Took", class: "right" }, { head: "Outcome" }];
+const triesColumns = [["When"], ["Took", "right"], ["Outcome"]];
 
 /** A host as people write it. */
 const plain = (target = "") => target.replace(/^https?:\/\//, "").replace(/:(443|80)$/, "");
@@ -27,7 +27,7 @@ export async function show(page) {
 	/** Hosts and channels that are left alone. @type {any[]} */
 	let alone = [];
 	let cursor = "", turn = 0;
-	const trouble = el("div"), bar = el("div"), foot = el("div", { class: "foot" }), body = el("div"), to = el("span");
+	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), body = el("div"), to = el("span");
 	const why = readOnly ? page.readOnlyWhy : null, off = { disabled: readOnly, title: why };
 
 	const status = () => params.get("status") ?? "";
@@ -37,7 +37,7 @@ export async function show(page) {
 	const where = () => params.get("host") ? ` to ${plain(params.get("host") ?? "")}` : params.get("channel") ? ` to channel ${params.get("channel")}` : "";
 	const one = (id = "") => `deliveries/${encodeURIComponent(id)}`;
 
-	const tabs = segment("Status", ["", "dead", "pending", "delivered"].map(value => ({ value, text: [capital(value || "open"), " ", el("span", { class: "n" })] })), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
+	const tabs = segment("Status", ["", "dead", "pending", "delivered"].map(value => [value, [capital(value || "open"), " ", el("span.n")]]), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
 	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { if (i === 1 || i === 2) node.textContent = number(i === 1 ? now.dead : now.pending); }));
 
 	/** Tells the number, and asks. */
@@ -47,7 +47,7 @@ export async function show(page) {
 		try {
 			const { would } = (await api.request(method, path, { params: { ...which, dry: 1 } })).data, what = many(would, `${bulk()} `) + where();
 			const act = async () => { await api.request(method, path, { params: which }); await load(); };
-			if (!would) put(trouble, el("p", { class: "muted" }, `There is no ${bulk()} delivery${where()}.`));
+			if (!would) put(trouble, el("p.muted", `There is no ${bulk()} delivery${where()}.`));
 			else ask(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again`, act } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: forGood, act });
 		} catch (error) {
 			put(trouble, errorNote(error));
@@ -76,7 +76,7 @@ export async function show(page) {
 	});
 	function drawBar() {
 		const n = picked.size, ids = [...picked];
-		put(bar, n > 0 && el("div", { class: "banner" }, `${number(n)} selected`, spring(),
+		put(bar, n > 0 && el("div.banner", `${number(n)} selected`, spring(),
 			button(`Send ${number(n)} again`, () => ask({ title: `Send ${many(n)} again?`, yes: "Send again", act: () => sendAgain(ids) }), { class: "small" }),
 			button(`Drop ${number(n)}`, () => askDrop(ids), { class: "small danger" }),
 			button("None", () => { picked.clear(); for (const box of body.querySelectorAll("input")) box.checked = false; drawBar(); }, { class: "small" })));
@@ -86,9 +86,9 @@ export async function show(page) {
 		const open = d.status !== "delivered";
 		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
-		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a", { class: "name", "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
+		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
 			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.status === "pending" && d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
-			el("span", { class: "tools" }, open && [
+			el("span.tools", open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); sendAgain([d.id]).catch(error => put(trouble, errorNote(error, "Not sent again"))); }, { class: "small", ...off }),
 				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" })], fold)], { "data-row": true });
 	}
@@ -111,13 +111,13 @@ export async function show(page) {
 			return;
 		}
 		const cell = el("td", { colspan: columns.length, class: "line" }, muted("Loading …"));
-		line.node.after(line.more = el("tr", { class: "fold" }, cell));
+		line.node.after(line.more = el("tr.fold", cell));
 		try {
 			const d = await api.get(one(id), {}, signal), tries = list(d.history);
-			put(cell, el("div", { class: "stack" },
+			put(cell, el("div.stack",
 				facts([["To", d.target], ["Chat", d.chatId], ["Run", `${d.runId}, ${statusWord(d.runStatus)}`], ["Made", time(d.createdAt)]]),
 				tries.length > 0 && table({ caption: "Attempts", class: "tight", columns: triesColumns, rows: tries.map(at => tr(triesColumns, [time(at.at), duration(at.seconds), at.error || `Answered ${at.status}`])) }),
-				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", null, label), longText(text, { label })])));
+				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", label), longText(text, { label })])));
 		} catch (error) {
 			if (!signal.aborted) put(cell, errorNote(error));
 		}
@@ -155,16 +155,16 @@ export async function show(page) {
 		}));
 		put(body, shown.size ? table({ caption: "Deliveries", class: "cards out-cards", columns, rows: [...shown.values()].flatMap(line => [line.node, line.more]) })
 			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", "Replies go out to callback URLs and channels. Those that could not be sent wait here."));
-		put(foot, el("span", null, alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is left alone until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
+		put(foot, el("span", alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is left alone until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
 		foot.hidden = !alone.length && !cursor;
 	}
 
-	put(page.main, head("Deliveries", exportButton(api, "deliveries", filter), drop, again), trouble, el("div", { class: "filters" }, tabs, to), el("section", { class: "panel", "aria-label": "Deliveries" }, bar, body, foot));
+	put(page.main, head("Deliveries", exportButton(api, "deliveries", filter), drop, again), trouble, el("div.filters", tabs, to), el("section.panel", { "aria-label": "Deliveries" }, bar, body, foot));
 	await load();
 	/** New rows wait while somebody is at work with those that are there. */
 	const fresh = () => {
 		if (picked.size) return;
-		if (body.querySelector(".fold") || scrollY > 200) put(bar, el("div", { class: "banner" }, "There are newer deliveries.", button("Show them", () => load(), { class: "linky" })));
+		if (body.querySelector(".fold") || scrollY > 200) put(bar, el("div.banner", "There are newer deliveries.", button("Show them", () => load(), { class: "linky" })));
 		else load();
 	};
 	page.on("reset", fresh);

@@ -2,7 +2,6 @@
 // The only module that makes elements. Text always becomes a text node, so nothing from outside is ever read as markup.
 import { ago, clock, otherClock, statusIcon, statusWord } from "./words.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const icons = new URL("icons.svg", import.meta.url).href;
 
 /** @param {Element} node @param {Attributes} attributes */
@@ -19,25 +18,23 @@ function dress(node, attributes) {
 const nodes = children => children.flat(9).filter(child => child != null && typeof child !== "boolean").map(child => typeof child === "number" ? String(child) : child);
 
 /**
- * Makes an element: el("a", {href, class: "name", click: fn}, "text", node, [more]).
+ * Makes an element: el("a.name", {href, click: fn}, "text", node, [more]), with its classes in its name.
  * @template {keyof HTMLElementTagNameMap} K
- * @param {K} name @param {Attributes | null} [attributes] @param {...Child} children @returns {HTMLElementTagNameMap[K]}
+ * @param {K | `${K}.${string}`} name @param {any} [first] attributes, or a child @param {...Child} more @returns {HTMLElementTagNameMap[K]}
  */
-export function el(name, attributes, ...children) {
-	const node = document.createElement(name);
-	node.append(...nodes(children)); // before the attributes: a select takes its value from its options
-	dress(node, attributes ?? {});
+export function el(name, first, ...more) {
+	const [kind, ...classes] = name.split("."), attributes = first?.constructor === Object;
+	const node = /** @type {HTMLElementTagNameMap[K]} */ (document.createElement(kind));
+	node.append(...nodes(attributes ? more : [first, ...more])); // before the attributes: a select takes its value from its options
+	if (classes.length) node.className = classes.join(" ");
+	if (attributes) dress(node, first);
 	return node;
 }
 
-/**
- * Makes an element of SVG.
- * @template {keyof SVGElementTagNameMap} K
- * @param {K} name @param {Attributes | null} [attributes] @param {...Child} children @returns {SVGElementTagNameMap[K]}
- */
+/** @template {keyof SVGElementTagNameMap} K @param {K} name @param {Attributes} attributes @param {...Child} children @returns {SVGElementTagNameMap[K]} */
 export function svg(name, attributes, ...children) {
-	const node = document.createElementNS(SVG, name);
-	dress(node, attributes ?? {});
+	const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+	dress(node, attributes);
 	node.append(...nodes(children));
 	return node;
 }
@@ -115,7 +112,7 @@ export function copyButton(text, label = "Copy", { bare, ...attributes } = {}) {
 /** Copies also where the clipboard's interface is missing: on plain HTTP. @param {string} text */
 async function copy(text) {
 	if (navigator.clipboard) return navigator.clipboard.writeText(text);
-	const area = el("textarea", { class: "sr", value: text, "aria-hidden": "true" });
+	const area = el("textarea.sr", { value: text, "aria-hidden": "true" });
 	(document.querySelector("dialog[open]") ?? document.body).append(area);
 	area.select();
 	const done = document.execCommand("copy");
@@ -133,44 +130,40 @@ export const messageOf = error => error instanceof Error ? error.message : Strin
 export function note(kind, text, more) {
 	/** @type {HTMLElement} */
 	const node = el("div", { class: `note ${kind}`, role: kind === "ok" ? "status" : "alert" },
-		icon(kind === "ok" ? "check" : "warn"), el("div", null, text, more && el("div", { class: "small" }, more)), spring(),
+		icon(kind === "ok" ? "check" : "warn"), el("div", text, more && el("div.small", more)), spring(),
 		button(icon("x", "Close"), () => node.remove(), { class: "plain" }));
 	return node;
 }
 
 /** The server's sentence about what it refused. @param {unknown} error @param {string} [doing] what was tried: "The run was not cancelled" */
-export const errorNote = (error, doing) => note("bad", doing ? el("b", null, doing, ": ") : null, messageOf(error));
+export const errorNote = (error, doing) => note("bad", doing ? el("b", doing, ": ") : null, messageOf(error));
 
 /**
  * A table. Rows are made by the caller with tr().
  * @param {{caption: string, columns: Column[], class?: string, rows: Child[]}} what the caption is for screen readers
  */
 export function table({ caption, columns, class: name = "", rows }) {
-	const body = el("tbody", null, rows);
-	const node = el("table", { class: `rows ${name}` }, el("caption", { class: "sr" }, caption),
-		el("thead", null, el("tr", null, columns.map(column => el("th", { scope: "col", class: column.class }, column.head)))), body);
+	const body = el("tbody", rows);
+	const node = el("table", { class: `rows ${name}` }, el("caption.sr", caption),
+		el("thead", el("tr", columns.map(([head, look]) => el("th", { scope: "col", class: look }, head)))), body);
 	return Object.assign(node, { body });
 }
 
 /** A row whose cells take the classes of their columns. @param {Column[]} columns @param {Child[]} cells @param {Attributes} [attributes] */
-export const tr = (columns, cells, attributes) => el("tr", attributes, cells.map((cell, i) => el("td", { class: columns[i]?.class }, cell)));
+export const tr = (columns, cells, attributes) => el("tr", attributes, cells.map((cell, i) => el("td", { class: columns[i][1] }, cell)));
 
 /** @param {[Child, Child][]} pairs those without a value are left out @param {string} [name] */
-export const facts = (pairs, name = "facts") => el("dl", { class: name }, pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", null, key), el("dd", null, value)]));
+export const facts = (pairs, name = "facts") => el("dl", { class: name }, pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", key), el("dd", value)]));
 
 /** @param {Child} title @param {Child} content @param {Child} [tools] at the right of the title */
-export const panel = (title, content, tools) => el("section", { class: "panel" }, el("header", null, el("h2", null, title), spring(), tools), content);
+export const panel = (title, content, tools) => el("section.panel", el("header", el("h2", title), spring(), tools), content);
 
 /** The title of a page with its buttons. @param {Child} title @param {...Child} tools */
-export const head = (title, ...tools) => el("div", { class: "head" }, el("h1", null, title), spring(), tools);
+export const head = (title, ...tools) => el("div.head", el("h1", title), spring(), tools);
 
-/**
- * Buttons of which one is pressed.
- * @template {string} V
- * @param {string} label @param {{value: V, text: Child}[]} options @param {string} current @param {(value: V) => void} pick
- */
+/** Buttons of which one is pressed. @param {string} label @param {Child[][]} options values and texts @param {string} current @param {(value: any) => void} pick */
 export function segment(label, options, current, pick) {
-	const node = el("div", { class: "segment", role: "group", "aria-label": label }, options.map(({ value, text }) => button(text, () => pick(value), { "data-value": value })));
+	const node = el("div.segment", { role: "group", "aria-label": label }, options.map(([value, text]) => button(text, () => pick(value), { "data-value": value })));
 	const press = (/** @type {string} */ values) => { // several are separated by commas
 		for (const child of node.children) child.setAttribute("aria-pressed", String(values.split(",").includes(child.getAttribute("data-value") ?? "")));
 	};
@@ -189,14 +182,14 @@ export function choice(label, options, current, pick) {
 export function field(label, control, hint) {
 	control.id ||= `f${++fields}`;
 	if (hint) control.setAttribute("aria-describedby", `${control.id}-hint`);
-	return el("div", { class: "field" }, el("label", { for: control.id }, label), control, hint && el("span", { class: "hint", id: `${control.id}-hint` }, hint));
+	return el("div.field", el("label", { for: control.id }, label), control, hint && el("span.hint", { id: `${control.id}-hint` }, hint));
 }
 let fields = 0;
 
 /** A box with its label at its right. @param {string} label @param {Attributes} [attributes] */
 export function checkbox(label, attributes) {
 	const box = el("input", { type: "checkbox", ...attributes });
-	return Object.assign(el("label", { class: "check" }, box, el("span", null, label)), { box });
+	return Object.assign(el("label.check", box, el("span", label)), { box });
 }
 
 /**
@@ -224,7 +217,7 @@ export function ask({ title, text, body, yes, no = "Cancel", danger, act }) {
 					go.disabled = false;
 				}
 			},
-		}, text && el("p", null, text), body, trouble, el("div", { class: "acts" }, button(no, () => node.close()), go));
+		}, text && el("p", text), body, trouble, el("div.acts", button(no, () => node.close()), go));
 		const node = dialog(title, form, () => resolve(done));
 		(/** @type {HTMLElement | null} */ (form.querySelector("input, select, textarea")) ?? go).focus();
 	});
@@ -259,10 +252,10 @@ export const exportButton = (api, of, params, attributes) => button("Export", ()
 }, { icon: "down", ...attributes });
 
 /** What a page without anything to show says. @param {Child} title @param {...Child} next what to do next */
-export const empty = (title, ...next) => el("div", { class: "empty" }, el("p", null, el("b", null, title)), next.map(line => el("div", { class: "muted" }, line)));
+export const empty = (title, ...next) => el("div.empty", el("p", el("b", title)), next.map(line => el("div.muted", line)));
 
 /** A line of code with a button that copies it. @param {string} text @param {string} label */
-export const codeLine = (text, label) => el("div", { class: "url" }, el("span", null, text), copyButton(text, label, { bare: true }));
+export const codeLine = (text, label) => el("div.url", el("span", text), copyButton(text, label, { bare: true }));
 
 /**
  * A long text from outside, as it is stored: 16 KB first, the rest on demand.
@@ -270,10 +263,10 @@ export const codeLine = (text, label) => el("div", { class: "url" }, el("span", 
  */
 export function longText(text, { label, whole, bytes }) {
 	const first = 16384;
-	const pre = el("pre", null, text.slice(0, first));
-	const box = el("div", { class: "text", tabindex: "0", role: "region", "aria-label": label }, pre);
+	const pre = el("pre", text.slice(0, first));
+	const box = el("div.text", { tabindex: "0", role: "region", "aria-label": label }, pre);
 	if (text.length <= first && !whole) return box;
-	const rest = el("div", { class: "foot" }, button(`Show all${bytes ? ` ${Math.ceil(bytes / 1024)} KB` : ""}`, async () => {
+	const rest = el("div.foot", button(`Show all${bytes ? ` ${Math.ceil(bytes / 1024)} KB` : ""}`, async () => {
 		try {
 			pre.textContent = whole ? await whole() : text;
 			rest.remove();
@@ -281,5 +274,5 @@ export function longText(text, { label, whole, bytes }) {
 			rest.append(errorNote(error));
 		}
 	}, { class: "small" }), muted(`${Math.min(16, Math.ceil(text.length / 1024))} KB are shown.`));
-	return el("div", null, box, rest);
+	return el("div", box, rest);
 }

@@ -44,7 +44,7 @@ export const askDelete = (page, name, etag, done) => ask({
 
 /** Somebody else was quicker. @param {string} text @param {() => unknown} theirs @param {() => unknown} mine */
 export function clash(text, theirs, mine) {
-	const box = note("late", text, el("div", { class: "acts" }, [theirs, mine].map(act => button(act === theirs ? "Load theirs" : "Keep mine", () => { box.remove(); act(); }, { class: "small" }))));
+	const box = note("late", text, el("div.acts", [theirs, mine].map(act => button(act === theirs ? "Load theirs" : "Keep mine", () => { box.remove(); act(); }, { class: "small" }))));
 	return box;
 }
 
@@ -56,7 +56,7 @@ export async function show(page) {
 	const { api, signal, readOnly } = page;
 	const name = page.path[0] ?? "", from = name || page.params.get("copy"), path = pathOf(name);
 	page.title(name || "New hook");
-	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", null, "A hook that is saved and not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
+	const lost = (/** @type {unknown} */ error) => { put(page.main, head(from), errorNote(error), el("p", "A hook that is saved and not in force is listed under ", el("a", { href: page.link("settings") }, "Webhooks"), ", with the reason.")); };
 	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
 	if (answer === undefined) return;
 	const samples = list(recent?.samples), pinned = name !== "" && answer?.data.pinned === true, locked = pinned || readOnly;
@@ -67,7 +67,7 @@ export async function show(page) {
 	const fields = makeFields(about, locked);
 	const of = (key = "") => /** @type {Field} */ (fields.get(key));
 	const value = (key = "") => of(key).value();
-	const trouble = el("div"), conflict = el("div"), made = el("div", { class: "stack" }), url = el("div");
+	const trouble = el("div"), conflict = el("div"), made = el("div.stack"), url = el("div");
 
 	/** The mapping as JSON. */
 	function body() {
@@ -100,18 +100,18 @@ export async function show(page) {
 			if (id) of("idempotencyHeader").control.value = id;
 			react();
 		},
-	}, el("option", { value: "", disabled: true, selected: true }, "Choose to fill in the header"), Object.keys(senders).map(each => el("option", null, each)));
-	const secret = of("hmacSecret"), beside = el("div", { class: "with-button" });
+	}, el("option", { value: "", disabled: true, selected: true }, "Choose to fill in the header"), Object.keys(senders).map(each => el("option", each)));
+	const secret = of("hmacSecret"), beside = el("div.with-button");
 	secret.control.replaceWith(beside);
 	const tell = (text = "") => put(made, text && [muted("Give this to the sender now. It is shown once."), codeLine(text, "Copy the secret")]);
 	beside.append(secret.control, button("Generate", () => {
 		tell(fresh = secret.control.value = randomSecret());
 		react();
 	}, { disabled: locked }));
-	const signed = el("div", { class: "form" }, field("Sender", sender), el("div", { class: "row-21" }, of("hmacHeader").box, of("hmacPrefix").box), secret.box, made);
+	const signed = el("div.form", field("Sender", sender), el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), secret.box, made);
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
-		const sum = el("span", { class: "muted" });
-		const node = el("details", { class: "more" }, el("summary", null, label, sum), el("div", { class: "form" }, names.map(key => of(key).box)));
+		const sum = el("span.muted");
+		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
 		return { node, used: () => names.some(value), draw: () => put(sum, words().filter(Boolean).join(" · ")) };
 	};
 	const span = (key = "", label = "") => value(key) && `${label} ${duration(Number(value(key)))}`;
@@ -123,10 +123,10 @@ export async function show(page) {
 	];
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
 	const undo = button("Undo", () => { put(trouble); tell(fresh = ""); reset(); }), state = muted();
-	const form = el("form", { class: "panel", novalidate: true, input: () => react(), submit: (/** @type {Event} */ event) => { event.preventDefault(); save(); } },
-		el("div", { class: "body form" }, el("div", { class: "field" }, el("span", { class: "label" }, "URL"), url), !name && of("name").box,
-			el("div", { class: "row-2" }, of("action").box, of("authMode").box), signed, of("messageTemplate").box, of("chatId").box, el("div", null, folds.map(one => one.node))),
-		el("div", { class: "save-bar" }, saveButton, undo, state));
+	const form = el("form.panel", { novalidate: true, input: () => react(), submit: (/** @type {Event} */ event) => { event.preventDefault(); save(); } },
+		el("div.body.form", el("div.field", el("span.label", "URL"), url), !name && of("name").box,
+			el("div.row-2", of("action").box, of("authMode").box), signed, of("messageTemplate").box, of("chatId").box, el("div", folds.map(one => one.node))),
+		el("div.save-bar", saveButton, undo, state));
 
 	/** Brings everything up to date that depends on the fields. */
 	function react() {
@@ -145,7 +145,7 @@ export async function show(page) {
 	}
 
 	// Preview and payload
-	const preview = el("pre"), told = el("p", { class: "small", "aria-live": "polite" }), chat = muted();
+	const preview = el("pre"), told = el("p.small", { "aria-live": "polite" }), chat = muted();
 	const payload = el("textarea", { rows: 12, spellcheck: "false", "aria-label": "Payload", input: () => { source.value = "pasted"; later(); } });
 	const source = el("select", { "aria-label": "Take a payload", change: () => take() }, samples.map((sample, i) => el("option", { value: i }, `Recent: ${ago(sample.at)}, ${size(sample.bytes)}`)),
 		Object.keys(examples).map(key => el("option", { value: key }, `Example: ${key}`)), el("option", { value: "pasted" }, "Pasted"));
@@ -173,7 +173,7 @@ export async function show(page) {
 			await sign();
 		} catch (error) {
 			if (error instanceof ApiError && error.status === 429) later();
-			else if (!signal.aborted) put(told, el("span", { class: "bad-text" }, messageOf(error)));
+			else if (!signal.aborted) put(told, el("span.bad-text", messageOf(error)));
 		} finally {
 			busy = false;
 		}
@@ -189,12 +189,12 @@ export async function show(page) {
 		}
 		for (const [key, one] of fields) one.wrong(name || tried || one.control.value ? at.get(key) ?? one.fault() : "");
 		const missing = new Set(pieces.filter(piece => piece.missing).map(piece => piece.placeholder));
-		put(told, data.missing ? [el("span", { class: "ins missing" }, "<missing>"), ` ${data.missing} of ${count(n, "placeholder")} ${data.missing === 1 ? "is" : "are"} not in this payload: `, el("code", null, [...missing].join(", "))]
-			: n > 0 && `${n === 1 ? "The placeholder is" : `All ${n} placeholders are`} in this payload.`, rest.map(text => el("span", { class: "bad-text" }, ` ${text}`)));
+		put(told, data.missing ? [el("span.ins.missing", "<missing>"), ` ${data.missing} of ${count(n, "placeholder")} ${data.missing === 1 ? "is" : "are"} not in this payload: `, el("code", [...missing].join(", "))]
+			: n > 0 && `${n === 1 ? "The placeholder is" : `All ${n} placeholders are`} in this payload.`, rest.map(text => el("span.bad-text", ` ${text}`)));
 	}
 
 	// Try it
-	const signature = el("div", { class: "stack" }), result = el("div", { class: "stack", "aria-live": "polite" });
+	const signature = el("div.stack"), result = el("div.stack", { "aria-live": "polite" });
 	const test = button("Send a test", async () => {
 		test.disabled = true;
 		try {
@@ -213,7 +213,7 @@ export async function show(page) {
 		signedKey = etag + text;
 		try {
 			const by = hmac && await api.post(`${path}/sign`, text), header = by ? `${by.header}: ${by.value}` : "";
-			put(signature, header && codeLine(header, "Copy the header"), el("div", null, copyButton(curl(about, name, text, header), "Copy as a curl command", { class: "small" })),
+			put(signature, header && codeLine(header, "Copy the header"), el("div", copyButton(curl(about, name, text, header), "Copy as a curl command", { class: "small" })),
 				muted(hmac ? "Signed with the saved secret, which stays on the server. " : "Callers send the token of the settings. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent on."));
 		} catch (error) {
 			put(signature, errorNote(error));
@@ -228,8 +228,8 @@ export async function show(page) {
 		clearTimeout(wait);
 		const to = `runs/${watched}`, run = await api.get(to, {}, signal).catch(error => { if (!signal.aborted) put(result, errorNote(error)); });
 		if (!run || signal.aborted) return;
-		put(result, el("div", { class: "value" }, badge(run.status), muted(duration(took(run))), spring(), el("a", { href: page.link(to) }, "Open the run")),
-			run.errorMessage && el("p", { class: "bad-text" }, run.errorMessage), run.reply && longText(run.reply, { label: "Reply" }));
+		put(result, el("div.value", badge(run.status), muted(duration(took(run))), spring(), el("a", { href: page.link(to) }, "Open the run")),
+			run.errorMessage && el("p.bad-text", run.errorMessage), run.reply && longText(run.reply, { label: "Reply" }));
 		if (isOpen(run.status)) wait = setTimeout(drawRun, 2000);
 	}
 	page.on("runs", event => { if (list(event.runs).some(run => run.runId === watched)) drawRun(); });
@@ -271,14 +271,14 @@ export async function show(page) {
 	});
 	page.guard(changed);
 
-	put(page.main, el("div", { class: "crumbs" }, el("a", { href: page.link("settings") }, "Webhooks"), " / Hooks"),
-		head(name || "New hook", name && [pinned && el("span", { class: "lock" }, icon("lock"), "Caddyfile"), !readOnly && el("a", { class: "button", href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
+	put(page.main, el("div.crumbs", el("a", { href: page.link("settings") }, "Webhooks"), " / Hooks"),
+		head(name || "New hook", name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
 			button("Delete", () => askDelete(page, name, etag, () => { gone = true; page.go("settings"); }), { class: "danger", disabled: locked, title: why || null })]),
 		why && note("late", why),
-		el("div", { class: "editor" }, el("div", { class: "stack" }, trouble, conflict, form), el("div", { class: "stack" },
-			panel("Preview", el("div", { class: "body stack" }, el("div", { class: "text", tabindex: "0", role: "region", "aria-label": "Message" }, preview), told), chat),
-			panel("Payload", el("div", { class: "body" }, payload), source),
-			panel("Try it", el("div", { class: "body stack" }, signature, result), test))));
+		el("div.editor", el("div.stack", trouble, conflict, form), el("div.stack",
+			panel("Preview", el("div.body.stack", el("div.text", { tabindex: "0", role: "region", "aria-label": "Message" }, preview), told), chat),
+			panel("Payload", el("div.body", payload), source),
+			panel("Try it", el("div.body.stack", signature, result), test))));
 	fill(answer?.text, name && answer ? answer.etag : "");
 	tell(fresh);
 	take();
@@ -297,8 +297,8 @@ export async function show(page) {
 function makeField(name, label, control, hint) {
 	control.id = `field-${name}`;
 	const { kind, usual = "" } = control.dataset, check = control instanceof HTMLInputElement && control.type === "checkbox" ? control : null;
-	const said = el("span", { class: "wrong", id: `${control.id}-wrong` });
-	const box = check ? el("div", { class: "field" }, el("label", { class: "check" }, check, label), hint && el("span", { class: "hint" }, hint)) : field(label, control, hint);
+	const said = el("span.wrong", { id: `${control.id}-wrong` });
+	const box = check ? el("div.field", el("label.check", check, label), hint && el("span.hint", hint)) : field(label, control, hint);
 	box.append(said);
 	control.setAttribute("aria-describedby", `${control.getAttribute("aria-describedby") ?? ""} ${said.id}`.trim());
 	/** @type {string | undefined} */
@@ -309,7 +309,7 @@ function makeField(name, label, control, hint) {
 		value: () => check ? check.checked ? "true" : "" : control.value,
 		set: (/** @type {string | undefined} */ json) => {
 			const text = name === "hmacSecret" ? "" : json === undefined ? usual : kind === "json" ? indented(json) : String(JSON.parse(json));
-			if (control instanceof HTMLSelectElement && ![...control.options].some(option => option.value === text)) control.append(el("option", null, text));
+			if (control instanceof HTMLSelectElement && ![...control.options].some(option => option.value === text)) control.append(el("option", text));
 			if (check) check.checked = text === "true";
 			else control.value = text;
 			if (name === "hmacSecret") control.setAttribute("placeholder", json ? "•••• is set; leave blank to keep it" : "");

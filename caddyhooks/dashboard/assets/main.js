@@ -110,7 +110,7 @@ async function show() {
 	}
 	const title = (/** @type {string} */ text) => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
 	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
-	const room = el("div", { class: "page", "aria-busy": "true" });
+	const room = el("div.page", { "aria-busy": "true" });
 	put(main, room);
 	if (!first) main.focus({ preventScroll: true });
 	scrollTo(0, 0);
@@ -172,10 +172,10 @@ function drawState() {
 	const [word, dot] = states[live.state];
 	redraw(state,
 		button([el("span", { class: `dot ${dot}` }), word], () => setPaused(!live.paused), { class: "plain live", title: live.trouble || (live.paused ? "Go on (.)" : "Pause (.)"), "aria-label": `${word}. ${live.paused ? "Go on" : "Pause"}` }),
-		live.trouble && el("span", { class: "why" }, live.trouble),
-		el("span", { class: "who", title: me.readOnly && readOnlyWhy }, icon(me.readOnly ? "lock" : "user"), el("span", null, me.user ?? "")),
-		button([icon("moon"), el("span", { class: "wide" }, "Theme")], flipTheme, { class: "plain", "aria-label": "Theme: light or dark" }),
-		button([el("kbd", { class: "wide" }, "?"), el("span", { class: "thin" }, "?"), el("span", { class: "wide" }, "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
+		live.trouble && el("span.why", live.trouble),
+		el("span.who", { title: me.readOnly && readOnlyWhy }, icon(me.readOnly ? "lock" : "user"), el("span", me.user ?? "")),
+		button([icon("moon"), el("span.wide", "Theme")], flipTheme, { class: "plain", "aria-label": "Theme: light or dark" }),
+		button([el("kbd.wide", "?"), el("span.thin", "?"), el("span.wide", "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
 }
 
 /** @param {boolean} on */
@@ -193,20 +193,20 @@ function help() {
 	if (document.querySelector("dialog[open]")) return;
 	const keys = [["g o", "Overview"], ["g r", "Runs"], ["g s", "Sessions"], ["g d", "Deliveries"], ["g w", "Webhooks"], ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
 	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; pref("keys", keysOn ? "on" : "off"); } });
-	const zone = segment("Times", [{ value: "local", text: "Local" }, { value: "utc", text: "UTC" }], usesUTC() ? "utc" : "local", value => {
+	const zone = segment("Times", [["local", "Local"], ["utc", "UTC"]], usesUTC() ? "utc" : "local", value => {
 		zone.press(value);
 		useUTC(value === "utc");
 		pref("zone", value);
 		if (!dirty()) show();
 	});
-	const theme = segment("Theme", [{ value: "", text: "System" }, { value: "light", text: "Light" }, { value: "dark", text: "Dark" }], root.dataset.theme ?? "", value => {
+	const theme = segment("Theme", [["", "System"], ["light", "Light"], ["dark", "Dark"]], root.dataset.theme ?? "", value => {
 		theme.press(value);
 		wear(value);
 	});
 	const node = dialog("Keys and preferences", [
-		el("dl", { class: "keys" }, keys.map(([key, what]) => [el("dt", null, key.split(" ").map(k => [el("kbd", null, k), " "])), el("dd", null, what)])),
-		own, el("div", { class: "prefs" }, el("span", { class: "label" }, "Times"), zone, el("span", { class: "label" }, "Theme"), theme),
-		el("div", { class: "acts" }, button("Close", () => node.close(), { class: "primary" })),
+		el("dl.keys", keys.map(([key, what]) => [el("dt", key.split(" ").map(k => [el("kbd", k), " "])), el("dd", what)])),
+		own, el("div.prefs", el("span.label", "Times"), zone, el("span.label", "Theme"), theme),
+		el("div.acts", button("Close", () => node.close(), { class: "primary" })),
 	]);
 }
 

@@ -3,17 +3,17 @@ import { badge, codeLine, el, empty, errorNote, head, icon, muted, panel, put, r
 import { plotPanel, spark } from "./plot.js";
 import { clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
 
-const ranges = /** @type {const} */ ({ "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] });
-/** @typedef {keyof typeof ranges} Range */
+/** @type {Record<string, [text: string, title: string, minutes: number]>} */
+const ranges = { "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] };
 const troubled = "failed,timed_out,expired";
 
 /** @param {Page} page */
 export async function show(page) {
-	let range = /** @type {Range} */ (page.params.get("range") ?? "1h");
+	let range = page.params.get("range") ?? "1h";
 	if (!ranges[range]) range = "1h";
-	const times = segment("Time", Object.entries(ranges).map(([value, [text]]) => ({ value: /** @type {Range} */ (value), text })), range, pick);
-	const trouble = el("div"), tiles = el("div", { class: "tiles" }), needs = el("div"), plots = el("div", { class: "grid-2" }), hooks = el("div"), first = el("div");
-	put(page.main, head("Overview", times), trouble, el("div", { class: "stack" }, first, tiles, needs, plots, hooks));
+	const times = segment("Time", Object.entries(ranges).map(([value, [text]]) => [value, text]), range, pick);
+	const trouble = el("div"), tiles = el("div.tiles"), needs = el("div"), plots = el("div.grid-2"), hooks = el("div"), first = el("div");
+	put(page.main, head("Overview", times), trouble, el("div.stack", first, tiles, needs, plots, hooks));
 
 	/** @type {Record<string, ReturnType<typeof plotPanel>>} */
 	let drawn = {};
@@ -21,8 +21,7 @@ export async function show(page) {
 	let data;
 	let fetching = false, again = false, looked = false, ticks = 0;
 
-	/** @param {Range} value */
-	function pick(value) {
+	function pick(value = "") {
 		range = value;
 		times.press(value);
 		page.setParams({ range: value === "1h" ? null : value }, { push: true });
@@ -75,13 +74,13 @@ export async function show(page) {
 			["runs", { status: "completed", since: range }, "Took, median", duration(f.medianSeconds), f.p95Seconds == null ? "no run ended" : `95 % within ${duration(f.p95Seconds)}`],
 			["deliveries", f.dead ? { status: "dead" } : f.pending ? { status: "pending" } : { status: "delivered" }, "Deliveries", number(f.delivered), f.dead || f.pending ? [f.dead && `${number(f.dead)} dead`, f.pending && `${number(f.pending)} pending`].filter(Boolean).join(", ") : "none waits"],
 		];
-		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a", { class: "tile", href: page.link(path, params) }, el("span", null, name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
+		redraw(tiles, six.map(([path, params, name, value, detail, alarm]) => el("a.tile", { href: page.link(path, params) }, el("span", name), el("b", { class: alarm && "bad" }, value), el("span", { class: path === "deliveries" && f.dead > 0 && "bad" }, detail))));
 	}
 
 	function drawNeeds() {
 		const list = data.needs;
-		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul", { class: "todo" }, list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
-			el("div", null, el("b", null, need.text), need.detail && el("div", { class: "muted small" }, need.detail)), need.link && el("a", { class: "button small", href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
+		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
+			el("div", el("b", need.text), need.detail && el("div.muted.small", need.detail)), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}
 
 	/** A link of the server, for this instance. @param {string} link */
@@ -119,16 +118,16 @@ export async function show(page) {
 		drawn[key + title] = made;
 	}
 
-	const columns = [{ head: "Hook" }, { head: "Accepted", class: "right" }, { head: "Failed", class: "right" }, { head: "Share", class: "right wide-only" }, { head: "Median", class: "right wide-only" }, { head: "95 %", class: "right wide-only" }, { head: "", class: "desk-only" }, { head: "Last run", class: "right muted nowrap desk-only" }];
+	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desk-only"], ["Last run", "right muted nowrap desk-only"]];
 	function drawHooks() {
-		columns[6].head = ranges[range][1];
+		columns[6][0] = ranges[range][1];
 		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map(hook => tr(columns, [
-			[el("a", { class: "name", "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", hook.action && tag(hook.action)],
+			[el("a.name", { "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", hook.action && tag(hook.action)],
 			number(hook.accepted),
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
 			el("span", { class: hook.failed > .05 * hook.accepted ? "bad-text" : "muted" }, percent(hook.failed, hook.accepted)),
 			duration(hook.medianSeconds), duration(hook.p95Seconds), spark(hook.points), since(hook.lastAt),
-		], { "data-row": hook.name })) }), el("a", { class: "small", href: page.link("settings") }, "Settings")));
+		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Settings")));
 	}
 
 	/** What to do on an instance that has seen nothing yet. */
@@ -138,9 +137,9 @@ export async function show(page) {
 		if (!about || list.runs.length || page.signal.aborted) return;
 		const url = `${about.urls?.[0] ?? `https://<your site>${about.path}`}/wake`;
 		plots.hidden = true;
-		put(first, el("section", { class: "panel" }, about.on
+		put(first, el("section.panel", about.on
 			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
-			: empty(badge("late", "webhooks are off"), about.offBecause, "Every hook answers 404 until they are switched on.", el("a", { class: "button primary", href: page.link("settings") }, "Settings"))));
+			: empty(badge("late", "webhooks are off"), about.offBecause, "Every hook answers 404 until they are switched on.", el("a.button.primary", { href: page.link("settings") }, "Settings"))));
 	}
 
 	// The figures of the moment come with the stream; the rest is fetched now and then.

@@ -22,10 +22,10 @@ export function plotPanel(title, first) {
 	let drawing = first, asTable = false;
 	const picture = svg("svg", { class: "plot", role: "img" });
 	const readout = el("span", { "aria-hidden": "true" });
-	const legend = el("div", { class: "legend" });
-	const body = el("div", { class: "body" });
+	const legend = el("div.legend");
+	const body = el("div.body");
 	const toggle = button("Show as table", () => { asTable = !asTable; draw(); }, { class: "plain small", "aria-description": title });
-	const under = el("div", { class: "readout" }, readout, toggle);
+	const under = el("div.readout", readout, toggle);
 	const node = panel(title, body, legend);
 
 	const x = (/** @type {number} */ i, /** @type {number} */ width) => {
@@ -38,8 +38,8 @@ export function plotPanel(title, first) {
 		put(legend, series.map(s => el("span", { class: s.class }, el("i"), s.text)));
 		toggle.lastChild?.replaceWith(asTable ? "Show as plot" : "Show as table");
 		if (asTable) {
-			const columns = [{ head: "Time" }, ...series.map(s => ({ head: s.text, class: "right" }))];
-			redraw(body, el("div", { class: "plot-table", tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
+			const columns = [["Time"], ...series.map(s => [s.text, "right"])];
+			redraw(body, el("div.plot-table", { tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
 				rows: series[0].points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })), under);
 			return;
 		}

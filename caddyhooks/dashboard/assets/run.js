@@ -9,9 +9,9 @@ export async function show(page) {
 	/** The run, and the text it came in. @type {RunDetails} */
 	let run;
 	let text = "";
-	const crumbs = el("div", { class: "crumbs" }, el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
-	const top = el("div", { class: "head" }), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div", { class: "stack" }), told = el("div");
-	put(page.main, crumbs, top, trouble, el("div", { class: "split" }, el("div", { class: "stack" }, why, message, answer, out), el("aside", { class: "stack", "aria-label": "Facts" }, side, told)));
+	const crumbs = el("div.crumbs", el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
+	const top = el("div.head"), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
+	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, out), el("aside.stack", { "aria-label": "Facts" }, side, told)));
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
 	const shown = new Map();
@@ -32,24 +32,24 @@ export async function show(page) {
 		} catch (error) {
 			if (page.signal.aborted) return;
 			put(trouble, errorNote(error));
-			if (!run) put(top, el("h1", null, "Run"));
+			if (!run) put(top, el("h1", "Run"));
 		}
 	}
 
 	function draw() {
 		const raw = parts(text), open = isOpen(run.status);
 		page.title(`${run.hook} ${shortId(id)}`);
-		part(top, [run.status, run.message == null], () => [el("h1", null, run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
+		part(top, [run.status, run.message == null], () => [el("h1", run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
 			copyButton(() => text, "Copy as JSON", { class: "" }), open ? act("Cancel", cancel, { class: "danger" }) : act("Run again", again, { icon: "again" })]);
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
-			? panel("Message", el("div", { class: "body muted" }, "What the run was told is not kept any more, or never was (history)."))
-			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div", { class: "body" }, run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(run.message)));
+			? panel("Message", el("div.body.muted", "What the run was told is not kept any more, or never was (history)."))
+			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div.body", run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(run.message)));
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
 		part(out, run.deliveries ?? [], drawOut);
-		part(side, [run, Math.floor(now() / 60e3)], () => el("section", { class: "panel" }, el("h2", { class: "sr" }, "Facts"), el("div", { class: "body" }, drawFacts())));
+		part(side, [run, Math.floor(now() / 60e3)], () => el("section.panel", el("h2.sr", "Facts"), el("div.body", drawFacts())));
 		part(told, [raw.get("metadata"), run.keptUntil], () => [drawMetadata(raw.get("metadata")),
-			run.keptUntil && el("p", { class: "muted small kept" }, "Message, metadata and schema are kept until ", time(run.keptUntil), ".")]);
+			run.keptUntil && el("p.muted.small.kept", "Message, metadata and schema are kept until ", time(run.keptUntil), ".")]);
 	}
 
 	/** A button that a person who may only look cannot press. @param {string} name @param {() => void} click @param {object} look */
@@ -70,8 +70,8 @@ export async function show(page) {
 		const errors = run.validationErrors ?? [];
 		const steps = run.steps?.length && !isOpen(run.status) ? run.steps : guess();
 		part(why, [sentence(), errors, steps], () => {
-			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p", { class: "muted small" }, "The caller was told: ", run.errorMessage);
-			return panel(sentence(), el("div", { class: "body stack" }, told, errors.length > 0 && el("ul", { class: "error-list" }, errors.map(e => el("li", null, e))), steps.length > 0 && waterfall(steps)));
+			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p.muted.small", "The caller was told: ", run.errorMessage);
+			return panel(sentence(), el("div.body.stack", told, errors.length > 0 && el("ul.error-list", errors.map(e => el("li", e))), steps.length > 0 && waterfall(steps)));
 		});
 	}
 
@@ -88,7 +88,7 @@ export async function show(page) {
 		const from = Date.parse(steps[0].startedAt), ends = steps.map(step => (Date.parse(step.startedAt) - from) / 1000 + step.seconds);
 		const whole = Math.max(...ends, .001);
 		let repairs = 0, before = "";
-		const columns = [{ head: "Step" }, { head: el("span", { class: "ends" }, el("span", null, "0 s"), el("span", null, duration(whole))), class: "fall desk-only" }, { head: "Took", class: "right nowrap" }, { head: "Result", class: "muted" }];
+		const columns = [["Step"], [el("span.ends", el("span", "0 s"), el("span", duration(whole))), "fall desk-only"], ["Took", "right nowrap"], ["Result", "muted"]];
 		return table({ caption: "Steps of the run", class: "tight", columns, rows: steps.map(step => {
 			const errors = step.errors ?? [], same = errors.length > 0 && before === errors.join("\n");
 			before = errors.join("\n");
@@ -98,7 +98,7 @@ export async function show(page) {
 			return tr(columns, [[name, step.tier && [" ", tag(step.tier)]],
 				svg("svg", { viewBox: "0 0 1000 8", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: step.phase === "queued" ? "wait" : errors.length ? "bad" : null, x: Math.max(0, at).toFixed(1), width: wide.toFixed(1), height: 8 })),
 				duration(step.seconds),
-				errors.length && !same ? el("details", null, el("summary", null, result), el("ul", { class: "error-list" }, errors.map(e => el("li", null, e)))) : result]);
+				errors.length && !same ? el("details", el("summary", result), el("ul.error-list", errors.map(e => el("li", e)))) : result]);
 		}) });
 	}
 
@@ -107,14 +107,14 @@ export async function show(page) {
 		const said = run.reply ?? run.lastAnswer;
 		if (said == null && !schema) return null;
 		const texts = { text: said ?? "", schema: schema ?? "" };
-		const body = el("div", { class: "body" });
+		const body = el("div.body");
 		let which = /** @type {keyof typeof texts} */ (said == null ? "schema" : "text");
 		const pick = (/** @type {keyof typeof texts} */ value) => {
 			which = value;
 			choose.press(value);
-			put(body, value === "schema" ? longText(indented(texts.schema), { label: "Schema" }) : texts.text ? longText(texts.text, { label: "Answer" }) : el("p", { class: "muted" }, "The answer is empty."));
+			put(body, value === "schema" ? longText(indented(texts.schema), { label: "Schema" }) : texts.text ? longText(texts.text, { label: "Answer" }) : el("p.muted", "The answer is empty."));
 		};
-		const choose = segment("Show", [{ value: /** @type {keyof typeof texts} */ ("text"), text: "Text" }, { value: "schema", text: "Schema" }], which, pick);
+		const choose = segment("Show", [["text", "Text"], ["schema", "Schema"]], which, pick);
 		pick(which);
 		const title = said == null ? "Schema of the answer" : run.reply == null ? "Last answer" : "Answer";
 		return panel([title, " ", said && muted(size(bytesOf(said)))], body, [schema && said != null && choose, copyButton(() => texts[which])]);
@@ -124,10 +124,10 @@ export async function show(page) {
 	function drawMetadata(metadata) {
 		const pairs = [...parts(metadata)];
 		// Strings lose their quotes; everything else stays as it was sent.
-		return pairs.length > 0 && panel("Metadata", el("div", { class: "body" }, facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
+		return pairs.length > 0 && panel("Metadata", el("div.body", facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
 	}
 
-	const columns = [{ head: "Status", class: "a-status" }, { head: "To", class: "mono a-to" }, { head: "Attempts", class: "right nowrap a-time" }, { head: "Last", class: "a-why" }, { head: unseen("Act"), class: "right a-do" }];
+	const columns = [["Status", "a-status"], ["To", "mono a-to"], ["Attempts", "right nowrap a-time"], ["Last", "a-why"], [unseen("Act"), "right a-do"]];
 	function drawOut() {
 		const list = run.deliveries ?? [];
 		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
@@ -139,15 +139,15 @@ export async function show(page) {
 	/** @param {Delivery} d */
 	function attempts(d) {
 		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [" next ", since(d.nextAttemptAt)];
-		if (!d.history?.length) return el("span", { class: "muted" }, last, next);
-		return el("details", null, el("summary", null, el("span", { class: "muted" }, last || count(d.history.length, "attempt"), next)), el("ul", { class: "folds small muted" }, d.history.map(a => el("li", null, time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
+		if (!d.history?.length) return el("span.muted", last, next);
+		return el("details", el("summary", el("span.muted", last || count(d.history.length, "attempt"), next)), el("ul.folds.small.muted", d.history.map(a => el("li", time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
 	}
 
 	function drawFacts() {
-		const link = (/** @type {string | undefined} */ other) => other && el("a", { class: "mono", href: page.link(`runs/${other}`) }, other);
+		const link = (/** @type {string | undefined} */ other) => other && el("a.mono", { href: page.link(`runs/${other}`) }, other);
 		return facts([
-			["Chat", el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }) }, run.chatId)],
-			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span", { class: "muted" }, " · ", since(run.acceptedAt))]],
+			["Chat", el("a.mono", { href: page.link("sessions", { chatId: run.chatId }) }, run.chatId)],
+			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span.muted", " · ", since(run.acceptedAt))]],
 			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
 			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Tier", run.tier], ["Checked by", run.validationTier], ["Memory", run.memoryPreset],
 			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["In the queue", run.queueTimeSeconds && `at most ${duration(run.queueTimeSeconds)}`],
@@ -157,7 +157,7 @@ export async function show(page) {
 	}
 
 	function cancel() {
-		ask({ title: "Cancel 1 run?", text: ["The run of ", el("b", null, run.hook), " ends as cancelled. What the agent has done so far stays done."], yes: "Cancel the run", no: "Leave it", danger: true, act: () => api.post(`runs/${id}/cancel`) }).then(done => { if (done) load(); });
+		ask({ title: "Cancel 1 run?", text: ["The run of ", el("b", run.hook), " ends as cancelled. What the agent has done so far stays done."], yes: "Cancel the run", no: "Leave it", danger: true, act: () => api.post(`runs/${id}/cancel`) }).then(done => { if (done) load(); });
 	}
 
 	function again() {

@@ -10,7 +10,7 @@ const statuses = ["queued", "running", "completed", "failed", "timed_out", "canc
 export const show = page => page.path[0] === "refused" ? showRefused(page) : showRuns(page);
 
 /** @param {Page} page @param {boolean} refused */
-const tabs = (page, refused) => el("nav", { class: "tabs", "aria-label": "Kinds" },
+const tabs = (page, refused) => el("nav.tabs", { "aria-label": "Kinds" },
 	el("a", { href: page.link("runs"), "aria-current": refused ? null : "page" }, "Runs"), el("a", { href: page.link("runs/refused"), "aria-current": refused ? "page" : null }, "Refused"));
 
 /** A choice of all hooks, which are asked for when the page is there. @param {Page} page @param {(hook: string) => void} pick */
@@ -39,19 +39,19 @@ async function showRuns(page) {
 	/** Of the list that is being fetched; a new filter begins another. @type {AbortController | undefined} */
 	let fetching;
 
-	const columns = [...page.readOnly ? [] : [{ head: unseen("Selected"), class: "pick drop" }], { head: "Status", class: "a-status" }, { head: "Hook", class: "nowrap a-name" }, { head: "Message", class: "clip a-text" }, { head: "Chat", class: "clip2 wide-only" }, { head: "Sent out", class: "nowrap a-out" }, { head: "Took", class: "right nowrap a-took" }, { head: "Accepted", class: "right nowrap muted a-time" }];
+	const columns = [...page.readOnly ? [] : [[unseen("Selected"), "pick drop"]], ["Status", "a-status"], ["Hook", "nowrap a-name"], ["Message", "clip a-text"], ["Chat", "clip2 wide-only"], ["Sent out", "nowrap a-out"], ["Took", "right nowrap a-took"], ["Accepted", "right nowrap muted a-time"]];
 	const rows = table({ caption: "Runs, the newest first", class: "cards run-cards", columns, rows: [] });
-	const trouble = el("div"), bar = el("div"), foot = el("div", { class: "foot" }), nothing = el("div");
-	const status = segment("Status", [{ value: "", text: "All" }, ...statuses.map(value => ({ value, text: [capital(statusWord(value)), " ", el("span", { class: "n", "data-n": value })] }))], get("status"), value => filter({ status: value }));
-	const updates = segment("Updates", [{ value: "live", text: "Live" }, { value: "paused", text: "Paused" }], "live", value => page.live.pause(value === "paused"));
+	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div");
+	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
+	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
 	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: later(() => filter({ q: search.value.trim() }, false), 400) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const own = get("until") || !times.some(([value]) => value === get("since")); // a time that came with the address
 	const named = (/** @type {string} */ word, /** @type {string} */ at) => at && `${word} ${Number.isNaN(Date.parse(at)) ? `${at} ago` : clock(at)}`;
 	const period = choice("Time", own ? [...times, ["own", `${named("From", get("since"))} ${named("until", get("until"))}`]] : times, own ? "own" : get("since"), value => value !== "own" && filter({ since: value, until: null }));
 	put(page.main, head("Runs", exportButton(api, "runs", filters), updates), tabs(page, false), trouble,
-		el("div", { class: "filters" }, status), el("div", { class: "filters" }, search, hookChoice(page, value => filter({ hook: value })), chat, period),
-		el("section", { class: "panel" }, bar, rows, nothing, foot));
+		el("div.filters", status), el("div.filters", search, hookChoice(page, value => filter({ hook: value })), chat, period),
+		el("section.panel", bar, rows, nothing, foot));
 
 	/** @param {Record<string, string | null>} change @param {boolean} [push] */
 	function filter(change, push = true) {
@@ -76,9 +76,9 @@ async function showRuns(page) {
 		return [
 			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
 			badge(run.status),
-			[el("a", { class: "name", "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span", { class: "wide-only" }, tag(run.name))], run.test && [" ", tag("test")]],
-			run.preview ?? el("span", { class: "muted" }, run.reason ?? run.errorMessage ?? ""),
-			el("a", { class: "mono", href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
+			[el("a.name", { "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span.wide-only", tag(run.name))], run.test && [" ", tag("test")]],
+			run.preview ?? el("span.muted", run.reason ?? run.errorMessage ?? ""),
+			el("a.mono", { href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
 			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
 			tookCell(run),
 			timeCell(run.acceptedAt),
@@ -126,16 +126,16 @@ async function showRuns(page) {
 	function drawBar() {
 		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => !isOpen(run.status));
 		redraw(bar,
-			(newer.size > 0 || missed) && el("div", { class: "banner" }, button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
-			runs.length > 0 && el("div", { class: "banner" }, `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => again(ended), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => cancel(open), { class: "small danger" }),
+			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
+			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => again(ended), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => cancel(open), { class: "small danger" }),
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 
 	function drawFoot() {
 		const busy = Boolean(fetching);
 		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
-		redraw(foot, el("span", null, busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
-			el("span", { class: "desk-only" }, el("kbd", null, "j"), " ", el("kbd", null, "k"), " move ", el("kbd", null, "Enter"), " open ", !page.readOnly && [el("kbd", null, "x"), " select "], el("kbd", null, "/"), " search"),
+		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
+			el("span.desk-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
 			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean);
 		put(nothing, !busy && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
@@ -252,7 +252,7 @@ async function showRuns(page) {
 				await act(run);
 				picked.delete(run.runId);
 			} catch (error) {
-				refused.push(el("div", null, mono(shortId(run.runId)), ` ${error instanceof Error ? error.message : error}`));
+				refused.push(el("div", mono(shortId(run.runId)), ` ${error instanceof Error ? error.message : error}`));
 			}
 		}
 		picks();
@@ -296,7 +296,7 @@ const tookCell = run => run.startedAt ? duration(run.status === "running" ? Math
 /** Without seconds where there is little room. @param {string} iso */
 function timeCell(iso) {
 	const node = time(iso), text = node?.textContent ?? "";
-	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span", { class: "desk-only" }, text.slice(5)));
+	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span.desk-only", text.slice(5)));
 	return node;
 }
 
@@ -317,10 +317,10 @@ function later(f, wait) {
 
 /** Requests that became no run. @param {Page} page */
 async function showRefused(page) {
-	const trouble = el("div"), place = el("section", { class: "panel" });
+	const trouble = el("div"), place = el("section.panel");
 	page.title("Refused");
-	put(page.main, head("Runs"), tabs(page, true), trouble, el("div", { class: "filters" }, hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, from memory: a restart forgets them.")), place);
-	const columns = [{ head: "Last", class: "nowrap muted" }, { head: "Answer" }, { head: "Times", class: "right" }, { head: "Hook", class: "line" }, { head: "Why", class: "line" }, { head: "From", class: "line" }, { head: "Size", class: "right nowrap drop" }];
+	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, from memory: a restart forgets them.")), place);
+	const columns = [["Last", "nowrap muted"], ["Answer"], ["Times", "right"], ["Hook", "line"], ["Why", "line"], ["From", "line"], ["Size", "right nowrap drop"]];
 	/** Those that are unfolded. */
 	const open = new Set();
 
@@ -330,7 +330,7 @@ async function showRefused(page) {
 		const more = [...clients.length > 1 ? clients.map(c => [mono(c.client), ` ${count(c.count, "time")}, last `, since(c.lastAt)]) : [], ...(r.asked ?? []).map(name => ["asked for ", mono(name)])];
 		if (!more.length) return mono(r.client);
 		/** @type {HTMLDetailsElement} */
-		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", null, mono(r.client), clients.length > 1 && ` and ${clients.length - 1} more`), el("ul", { class: "folds small muted" }, more.map(line => el("li", null, line))));
+		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", mono(r.client), clients.length > 1 && ` and ${clients.length - 1} more`), el("ul.folds.small.muted", more.map(line => el("li", line))));
 		return node;
 	}
 
@@ -339,9 +339,9 @@ async function showRefused(page) {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
 			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
-				[since(r.lastAt), r.count > 1 && el("span", { class: "desk-only small" }, " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
-				r.hook ? el("a", { class: "name", href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook) : muted("no such hook"),
-				[r.message, r.error && el("div", { class: "muted small" }, r.error), r.chat && el("div", { class: "muted small" }, "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
+				[since(r.lastAt), r.count > 1 && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
+				r.hook ? el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook) : muted("no such hook"),
+				[r.message, r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
 		} catch (error) {
 			if (!page.signal.aborted) put(trouble, errorNote(error));

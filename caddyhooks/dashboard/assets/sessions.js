@@ -12,8 +12,8 @@ export async function show(page) {
 	let chats = [];
 	let cursor = "", chat = given;
 	let leave = () => {};
-	const items = el("ul", { class: "sessions" }), older = el("div", { class: "foot" }), trouble = el("div"), right = el("div");
-	const pane = el("div", { class: "two-pane" });
+	const items = el("ul.sessions"), older = el("div.foot"), trouble = el("div"), right = el("div");
+	const pane = el("div.two-pane");
 	let typing = 0, turn = 0;
 	const search = el("input", {
 		type: "search", class: "full", placeholder: "Chat id   /", "aria-label": "Search for a chat", value: params.get("q") ?? "", input: () => {
@@ -45,9 +45,9 @@ export async function show(page) {
 				open(one.chatId);
 				if (!items.offsetParent) right.querySelector("h2")?.focus(); // the list made room
 			},
-		}, el("span", { class: "t" }, el("b", { class: "mono", title: one.chatId }, shortChat(one.chatId)), el("span", { class: "muted small" }, since(one.lastAt))),
-			el("span", { class: "p" }, one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
-		!chats.length && el("li", null, search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
+		}, el("span.t", el("b.mono", { title: one.chatId }, shortChat(one.chatId)), el("span.muted.small", since(one.lastAt))),
+			el("span.p", one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
+		!chats.length && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
 		put(older, cursor && button("Older", () => load(true), { class: "small" }));
 		older.hidden = !cursor;
 	}
@@ -58,10 +58,10 @@ export async function show(page) {
 		pane.classList.toggle("one", Boolean(id));
 		page.title(id ? shortChat(id) : "Sessions");
 		leave = id ? conversation(page, right, id) : () => {};
-		if (!id) put(right, el("section", { class: "panel" }, empty("Choose a session.")));
+		if (!id) put(right, el("section.panel", empty("Choose a session.")));
 	}
 
-	put(pane, el("section", { class: "panel", "aria-label": "Chats" }, el("header", null, search), items, older), right);
+	put(pane, el("section.panel", { "aria-label": "Chats" }, el("header", search), items, older), right);
 	put(page.main, head("Sessions"), trouble, pane);
 	await load();
 	open(given || (matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId ?? "" : ""));
@@ -82,11 +82,11 @@ function conversation(page, into, chat) {
 	/** @type {Map<string, {key: string, node: HTMLElement, run: any}>} */
 	const shown = new Map();
 	let cursor = "", first = true, waits = 0;
-	const trouble = el("div"), told = muted(), box = el("div", { class: "chat", tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
+	const trouble = el("div"), told = muted(), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
-	put(into, el("section", { class: "panel" }, el("header", null,
-		el("a", { class: "back", href: page.link("sessions") }, "All sessions"), el("h2", { class: "mono", tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
-	trouble, box, el("div", { class: "foot" }, "Shown as the agent was told it. What came from outside is marked.")));
+	put(into, el("section.panel", el("header", null,
+		el("a.back", { href: page.link("sessions") }, "All sessions"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
+	trouble, box, el("div.foot", "Shown as the agent was told it. What came from outside is marked.")));
 
 	async function load(more = false) {
 		try {
@@ -121,7 +121,7 @@ function conversation(page, into, chat) {
 		let at = box.firstChild;
 		for (const item of wanted) {
 			if (at === item || at instanceof HTMLElement && at.dataset.day === item) at = at.nextSibling;
-			else box.insertBefore(typeof item === "string" ? el("div", { class: "day", "data-day": item }, el("span", null, item)) : item, at);
+			else box.insertBefore(typeof item === "string" ? el("div.day", { "data-day": item }, el("span", item)) : item, at);
 		}
 		for (let next; at; at = next) {
 			next = at.nextSibling;
@@ -136,7 +136,7 @@ function conversation(page, into, chat) {
 	/** A text of 16 KB at most; the whole one is fetched on demand. @param {any} run @param {"message" | "reply"} what */
 	function bubble(run, what) {
 		const text = run[what], whole = run[`${what}Bytes`] ?? 0;
-		const node = el("div", { class: "bubble" }, text);
+		const node = el("div.bubble", text);
 		if (whole <= bytesOf(text)) return node;
 		const more = button(`Show all ${size(whole)}`, async () => {
 			try {
@@ -146,22 +146,22 @@ function conversation(page, into, chat) {
 				put(trouble, errorNote(error));
 			}
 		}, { class: "small" });
-		return [node, el("div", { class: "after" }, more)];
+		return [node, el("div.after", more)];
 	}
 	function turns(/** @type {any} */ run) {
 		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${run.runId}`;
 		const link = el("a", { href: page.link(to) }, `run ${shortId(run.runId)}`);
 		const off = { class: "small", disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null };
-		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", null, icon("send"), ` sent to ${d.target}`)
+		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
-		return el("div", { class: "run" },
-			el("article", { class: "turn in", "aria-label": `Told by ${run.hook}` }, el("div", { class: "who" }, el("b", null, run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
+		return el("div.run",
+			el("article.turn.in", { "aria-label": `Told by ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
-				!ended && el("div", { class: "after" }, badge(run.status), run.startedAt ? el("span", null, "began ", since(run.startedAt)) : el("span", null, "waits", run.waitingFor && ` for ${run.waitingFor}`),
+				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", "waits", run.waitingFor && ` for ${run.waitingFor}`),
 					button("Cancel", () => ask({ title: `Cancel this ${run.status} run?`, text: run.status === "running" ? "The agent is stopped in the middle of its turn." : "It never begins.", yes: "Cancel the run", no: "Leave it", danger: true, act: async () => { await api.post(`${to}/cancel`); await load(); } }), { ...off, class: "small danger" }), link)),
-			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div", { class: "who" }, el("b", null, "Agent"), time(run.finishedAt, { always: true })),
-				good ? run.reply ? bubble(run, "reply") : el("div", { class: "bubble muted" }, "No reply.") : el("div", { class: "bubble" }, run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
-				el("div", { class: "after" }, good ? seconds !== null && el("span", null, icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", null, seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
+			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
+				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No reply.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
+				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
 					sent, !good && button("Run again", () => again(to), off), link)));
 	}
 	function again(to = "") {

@@ -19,7 +19,7 @@ export async function show(page) {
 	let known = [];
 	/** Fields that are not saved yet. @type {Map<string, () => unknown>} */
 	const draft = new Map();
-	const title = el("div"), trouble = el("div"), fresh = el("div"), steps = el("div"), rows = el("section", { class: "panel", "aria-label": "Settings" }), hooks = el("div", { class: "stack" });
+	const title = el("div"), trouble = el("div"), fresh = el("div"), steps = el("div"), rows = el("section.panel", { "aria-label": "Settings" }), hooks = el("div.stack");
 
 	function take(/** @type {Answer} */ answer) {
 		({ data, etag } = answer);
@@ -53,7 +53,7 @@ export async function show(page) {
 		const old = known.length;
 		patch({ token: [...Array(old).fill(mask), token] }, () => {
 			known[old] = true;
-			put(fresh, el("div", { class: "note ok", role: "status" }, icon("check"), el("div", { class: "stack" }, el("div", null, el("b", null, "The new token. "), "It is shown once: give it to the callers now."), codeLine(token, "Copy the token"))));
+			put(fresh, el("div.note.ok", { role: "status" }, icon("check"), el("div.stack", el("div", el("b", "The new token. "), "It is shown once: give it to the callers now."), codeLine(token, "Copy the token"))));
 		});
 	}
 	function dropToken(at = 0) {
@@ -66,23 +66,23 @@ export async function show(page) {
 	}
 	function tokenRow() {
 		const input = el("input", { type: "text", placeholder: known.length ? `${mask} is set` : "none yet", autocomplete: "off", spellcheck: "false", "aria-label": "New token", ...off("token") });
-		return el("div", { class: "stack" },
-			!pinned("token") && el("form", { class: "with-button", submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
+		return el("div.stack",
+			!pinned("token") && el("form.with-button", { submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
-			fresh, el("ul", { class: "tokens" }, known.map((made, i) => el("li", null, mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(),
+			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(),
 				button("Take out", () => dropToken(i), { class: "small danger", "aria-label": `Take out token ${i + 1}`, ...off("token") })))),
 			muted("A new token works beside the old one until the old one is taken out."));
 	}
 
 	/** Problems and warnings, at the thing they are about. */
 	const says = (thing = "") => [["bad", `${thing} is left out: `, data.problems], ["late", `${thing}: `, data.warnings]].flatMap(([kind, start, texts]) => list(texts).filter(text => text.startsWith(start)).map(text =>
-		el("div", { class: `says ${kind}` }, icon("warn"), el("span", null, kind === "bad" && "Saved, and not in force: ", text.slice(start.length)))));
+		el("div", { class: `says ${kind}` }, icon("warn"), el("span", kind === "bad" && "Saved, and not in force: ", text.slice(start.length)))));
 
 	/** @param {string} name @param {string} label @param {string} hint @param {HTMLElement} control */
 	function row(name, label, hint, control) {
 		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? "default" : ["saved", draftable.has(control) && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
-		return el("div", { class: "setting" }, el("div", null, el("div", { class: "label", id: `label-${name}` }, label), muted(hint)),
-			el("div", { class: "stack" }, el("div", { class: "value" }, control, el("span", { class: "lock" }, source)), says(name)));
+		return el("div.setting", el("div", el("div.label", { id: `label-${name}` }, label), muted(hint)),
+			el("div.stack", el("div.value", control, el("span.lock", source)), says(name)));
 	}
 	const draftable = new WeakSet();
 	/** A field that is saved with the others. @param {string} name @param {HTMLInputElement | HTMLSelectElement} control */
@@ -112,7 +112,7 @@ export async function show(page) {
 				node.checked = Boolean(data.enabled);
 			},
 		});
-		return el("label", { class: "check" }, node, isOn() ? "On." : data.enabled ? "On, and still answering 404: there is no token." : "Off. Every hook answers 404.");
+		return el("label.check", node, isOn() ? "On." : data.enabled ? "On, and still answering 404: there is no token." : "Off. Every hook answers 404.");
 	}
 
 	function draw() {
@@ -126,7 +126,7 @@ export async function show(page) {
 			row("maxPayloadSize", "Largest body of a hook", "Such as 64 KB", later("maxPayloadSize", text(exactSize(data.maxPayloadSize)))),
 			row("memoryPreset", "Memory", "Where a hook sets none", later("memoryPreset", choice("", list(memoryPresets).map(preset => [preset, preset]), data.memoryPreset, () => {}))),
 			row("historySeconds", "History", "How long the messages of runs are kept", later("historySeconds", choice("", spans, String(history), () => {}), Number)),
-			el("div", { class: "save-bar" }, save, undo, state));
+			el("div.save-bar", save, undo, state));
 		drawBar();
 		drawSteps();
 		drawHooks();
@@ -134,31 +134,31 @@ export async function show(page) {
 	const addHook = (kind = "") => !readOnly && el("a", { class: `button ${kind}`, href: page.link("settings/hooks") }, icon("plus"), "Add a hook");
 	function drawSteps() {
 		/** @param {boolean} done @param {string} label @param {...Child} more */
-		const step = (done, label, ...more) => el("li", null, el("div", { class: "stack" }, el("div", null, el("b", null, label), " ", done && badge("completed", "done")), !done && more));
-		put(steps, leading && panel("Get going", el("ol", { class: "steps" },
-			step(known.length > 0, "Make a token", muted("Callers prove themselves with it."), el("div", null, button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
-			step(data.enabled, "Switch webhooks on", el("div", null, button("Switch on", () => patch({ enabled: true }), { class: known.length ? "primary" : "", ...off("enabled") }))),
-			step(false, "Add a hook, or try it at once", el("div", null, addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
+		const step = (done, label, ...more) => el("li", el("div.stack", el("div", el("b", label), " ", done && badge("completed", "done")), !done && more));
+		put(steps, leading && panel("Get going", el("ol.steps",
+			step(known.length > 0, "Make a token", muted("Callers prove themselves with it."), el("div", button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
+			step(data.enabled, "Switch webhooks on", el("div", button("Switch on", () => patch({ enabled: true }), { class: known.length ? "primary" : "", ...off("enabled") }))),
+			step(false, "Add a hook, or try it at once", el("div", addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
 	}
 	function drawHooks() {
-		const columns = [{ head: "Name" }, { head: "Action" }, { head: "By", class: "desk-only" }, { head: "Chat", class: "mono clip2 desk-only" }, { head: "Last hour", class: "right desk-only" }, { head: unseen("Actions"), class: "right" }];
+		const columns = [["Name"], ["Action"], ["By", "desk-only"], ["Chat", "mono clip2 desk-only"], ["Last hour", "right desk-only"], [unseen("Actions"), "right"]];
 		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", disabled: readOnly, title: readOnly ? page.readOnlyWhy : "Delete" });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
-			[el("a", { class: "name", "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
+			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
 			tag(one.action ?? "wake"), one.authMode === "hmac" ? "signature" : "token", one.chatId, lastHour.has(one.name) && number(lastHour.get(one.name)),
-			el("span", { class: "tools" }, one.pinned && el("span", { class: "lock", title: pinnedWhy }, icon("lock"), el("span", { class: "desk-only" }, "Caddyfile")),
-				!readOnly && el("a", { class: "button plain", href: page.link("settings/hooks", { copy: one.name }), title: "Copy" }, icon("copy", `Copy ${one.name}`)), !one.pinned && remove(one.name))], { "data-row": true }));
+			el("span.tools", one.pinned && el("span.lock", { title: pinnedWhy }, icon("lock"), el("span.desk-only", "Caddyfile")),
+				!readOnly && el("a.button.plain", { href: page.link("settings/hooks", { copy: one.name }), title: "Copy" }, icon("copy", `Copy ${one.name}`)), !one.pinned && remove(one.name))], { "data-row": true }));
 		for (const text of list(data.problems)) {
 			const name = /^hook (\S+) is left out: /.exec(text)?.[1];
-			if (name && !all.some(one => one.name === name)) lines.push(tr(columns, [[el("b", null, name), says(`hook ${name}`)], badge("failed", "left out"), "", "", "", remove(name)]));
+			if (name && !all.some(one => one.name === name)) lines.push(tr(columns, [[el("b", name), says(`hook ${name}`)], badge("failed", "left out"), "", "", "", remove(name)]));
 		}
 		put(hooks, panel("Hooks", lines.length ? table({ caption: "Hooks", columns, rows: lines }) : empty("There are no hooks yet.", "A hook takes the JSON of any sender, and makes a message of it by a template."), addHook("small primary")),
-			panel("How to call it", el("div", { class: "body stack" },
+			panel("How to call it", el("div.body.stack",
 				muted("Tell the agent something, and wait for nothing:"), codeLine(curl(about, "wake", '{"text":"The build is red"}'), "Copy the wake command"),
 				muted("Ask for a full turn, and wait for the reply:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
 	}
 
-	put(page.main, title, trouble, el("div", { class: "stack" }, steps, rows, hooks));
+	put(page.main, title, trouble, el("div.stack", steps, rows, hooks));
 	page.guard(() => draft.size > 0);
 	await load();
 	api.get("overview", { range: "1h" }, signal).then(now => {
