@@ -59,8 +59,18 @@ interface Api {
 type Topic = "runs" | "deliveries" | "overview" | "settings";
 type LiveState = "live" | "connecting" | "paused" | "hidden" | "lost";
 
-/** What a page module's show(page) is given. show may return a function that is called when the page is left. */
-interface Page {
+/** What ends when a page is left, or a part of it is replaced. */
+interface Scope {
+	signal: AbortSignal;
+	/** An event of the stream. On "reset" what was missed is not known: fetch again. */
+	on(name: Topic | "reset" | "state", listener: (data: any) => void): void;
+	every(milliseconds: number, act: () => void): void;
+	/** A function that has act called a while after its first call, or, if it begins anew, after its last. */
+	later(act: () => unknown, milliseconds: number, anew?: boolean): () => void;
+}
+
+/** What a page module's show(page) is given. */
+interface Page extends Scope {
 	/** Where the page puts itself; empty at first. */
 	main: HTMLElement;
 	/** The parts after the page's name: ["019a…"] of #/runs/019a…. */
@@ -71,12 +81,12 @@ interface Page {
 	live: import("./assets/api.js").Live;
 	me: any;
 	readOnly: boolean;
-	/** The reason, for controls that are switched off. */
+	/** Why controls are switched off; "" for those who may use them. */
 	readOnlyWhy: string;
+	/** Attributes of a control that changes something. */
+	acting: { disabled?: boolean; title?: string };
 	/** Fetched once an instance. */
 	about(): Promise<any>;
-	/** Aborted when the page is left. */
-	signal: AbortSignal;
 	/** Of the window. */
 	title(text: string): void;
 	/** A fragment for an href, with the instance. */
@@ -88,8 +98,8 @@ interface Page {
 	guard(dirty: () => boolean): void;
 	/** To screen readers, at most every 10 s. */
 	say(text: string): void;
-	/** An event of the stream, until the page is left. On "reset" what was missed is not known: fetch again. */
-	on(name: Topic | "reset" | "state", listener: (data: any) => void): void;
+	/** The same page for a part that may end sooner. */
+	part(): Page & { end(): void };
 }
 
 /** A run as lists show it. */

@@ -1,6 +1,6 @@
 // @ts-check
 // Who changed which live setting and when. Values are shown as the server wrote them.
-import { button, el, empty, errorNote, head, mono, muted, put, table, time, tr } from "./dom.js";
+import { attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
 const columns = [["When", "nowrap muted"], ["Who"], ["What"], ["Change", "line"]];
@@ -11,7 +11,7 @@ function value(raw = "null", none = "–") {
 	if (raw === "null") return muted(none);
 	const text = raw[0] === '"' ? String(JSON.parse(raw)) : raw;
 	if (text.length <= 160 && !text.includes("\n")) return mono(text || '""');
-	return el("details", el("summary.mono", `${text.slice(0, 60).split("\n")[0]} …`), el("div.text", { tabindex: "0", role: "region", "aria-label": "Whole value" }, el("pre", text)));
+	return el("details", el("summary.mono", `${text.slice(0, 60).split("\n")[0]} …`), longText(text, "Whole value"));
 }
 
 function described(what = "", before = "null", after = "null") {
@@ -34,7 +34,7 @@ export async function show(page) {
 	const trouble = el("div"), body = el("div"), foot = el("div.foot", button("Older", () => load(true), { class: "small" }));
 
 	async function load(older = false) {
-		try {
+		await attempt(trouble, async () => {
 			const answer = await api.request("GET", "changes", { params: { limit: 50, cursor: older ? cursor : "" }, signal: page.signal });
 			cursor = answer.data.cursor ?? "";
 			if (!older) rows = [];
@@ -42,9 +42,7 @@ export async function show(page) {
 			foot.hidden = !cursor;
 			put(trouble);
 			put(body, rows.length ? table({ caption: "Changes", class: "cards log", columns, rows }) : empty("No setting was changed yet.", "Every change of the live settings is listed here, with who made it."));
-		} catch (error) {
-			if (!page.signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 	}
 	/** One change may be about several settings. */
 	function rowsOf(text = "") {

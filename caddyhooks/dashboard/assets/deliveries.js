@@ -1,6 +1,6 @@
 // @ts-check
 // What is sent out: dead and pending deliveries first, to send again or drop.
-import { ask, badge, button, choice, el, empty, errorNote, exportButton, facts, head, icon, longText, muted, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
+import { ask, attempt, badge, button, choice, el, empty, exportButton, facts, head, icon, longText, muted, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
 import { list } from "./rawjson.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
 
@@ -28,7 +28,6 @@ export async function show(page) {
 	let alone = [];
 	let cursor = "", turn = 0;
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), body = el("div"), to = el("span");
-	const why = readOnly ? page.readOnlyWhy : null, off = { disabled: readOnly, title: why };
 
 	const status = () => params.get("status") ?? "";
 	/** Those that can be sent again or dropped all at once. */
@@ -44,14 +43,12 @@ export async function show(page) {
 	async function all(method = "POST", path = "deliveries/retry") {
 		const which = { ...filter(), status: bulk() };
 		put(trouble);
-		try {
+		await attempt(trouble, async () => {
 			const { would } = (await api.request(method, path, { params: { ...which, dry: 1 } })).data, what = many(would, `${bulk()} `) + where();
 			const act = async () => { await api.request(method, path, { params: which }); await load(); };
 			if (!would) put(trouble, el("p.muted", `There is no ${bulk()} delivery${where()}.`));
 			else ask(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again`, act } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: forGood, act });
-		} catch (error) {
-			put(trouble, errorNote(error));
-		}
+		});
 	}
 	const again = button("Send all again", () => all(), { icon: "again", class: "primary" }), drop = button("Drop all", () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
 
@@ -89,8 +86,8 @@ export async function show(page) {
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
 			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.status === "pending" && d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
 			el("span.tools", open && [
-				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); sendAgain([d.id]).catch(error => put(trouble, errorNote(error, "Not sent again"))); }, { class: "small", ...off }),
-				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", disabled: readOnly, title: why ?? "Drop" })], fold)], { "data-row": true });
+				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); attempt(trouble, () => sendAgain([d.id]), "Not sent again"); }, { class: "small", ...page.acting }),
+				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", title: "Drop", ...page.acting })], fold)], { "data-row": true });
 	}
 	function update(/** @type {any} */ d) {
 		const old = shown.get(d.id);
@@ -112,15 +109,13 @@ export async function show(page) {
 		}
 		const cell = el("td", { colspan: columns.length, class: "line" }, muted("Loading …"));
 		line.node.after(line.more = el("tr.fold", cell));
-		try {
+		await attempt(cell, async () => {
 			const d = await api.get(one(id), {}, signal), tries = list(d.history);
 			put(cell, el("div.stack",
 				facts([["To", d.target], ["Chat", d.chatId], ["Run", `${d.runId}, ${statusWord(d.runStatus)}`], ["Made", time(d.createdAt)]]),
 				tries.length > 0 && table({ caption: "Attempts", class: "tight", columns: triesColumns, rows: tries.map(at => tr(triesColumns, [time(at.at), duration(at.seconds), at.error || `Answered ${at.status}`])) }),
-				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", label), longText(text, { label })])));
-		} catch (error) {
-			if (!signal.aborted) put(cell, errorNote(error));
-		}
+				[["Last answer", d.lastAnswer], ["What is sent", d.body]].map(([label, text]) => text && [el("h3", label), longText(text, label)])));
+		});
 	}
 
 	async function load(older = false) {
@@ -128,8 +123,8 @@ export async function show(page) {
 		if (!older) picked.clear();
 		drawBar();
 		again.disabled = drop.disabled = readOnly || status() === "delivered";
-		again.title = drop.title = why ?? "";
-		try {
+		again.title = drop.title = page.readOnlyWhy;
+		await attempt(trouble, async () => {
 			const found = await api.get("deliveries", { ...filter(), limit: 50, cursor: older ? cursor : "" }, signal);
 			if (mine !== turn) return;
 			cursor = found.cursor ?? "";
@@ -139,9 +134,7 @@ export async function show(page) {
 			}
 			for (const d of list(found.deliveries)) shown.set(d.id, { d, node: row(d) });
 			draw();
-		} catch (error) {
-			if (!signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 	}
 	function draw() {
 		const { host, channel } = filter();

@@ -1,6 +1,6 @@
 // @ts-check
 // The only module that makes elements. Text always becomes a text node, so nothing from outside is ever read as markup.
-import { ago, clock, otherClock, statusIcon, statusWord } from "./words.js";
+import { ago, bytesOf, clock, otherClock, size, statusIcon, statusWord } from "./words.js";
 
 const icons = new URL("icons.svg", import.meta.url).href;
 
@@ -139,9 +139,18 @@ export function note(kind, text, more) {
 export const errorNote = (error, doing) => note("bad", doing ? el("b", doing, ": ") : null, messageOf(error));
 
 /**
- * A table. Rows are made by the caller with tr().
- * @param {{caption: string, columns: Column[], class?: string, rows: Child[]}} what the caption is for screen readers
+ * Does something, and shows in place what went wrong, unless nobody waits for it any more.
+ * @param {Element} place @param {() => unknown} act @param {string} [doing] as above
  */
+export async function attempt(place, act, doing) {
+	try {
+		await act();
+	} catch (error) {
+		if (!(error instanceof DOMException && error.name === "AbortError")) put(place, errorNote(error, doing));
+	}
+}
+
+/** A table of rows that tr() made. @param {{caption: string, columns: Column[], class?: string, rows: Child[]}} what the caption is for screen readers */
 export function table({ caption, columns, class: name = "", rows }) {
 	const body = el("tbody", rows);
 	const node = el("table", { class: `rows ${name}` }, el("caption.sr", caption),
@@ -152,8 +161,8 @@ export function table({ caption, columns, class: name = "", rows }) {
 /** A row whose cells take the classes of their columns. @param {Column[]} columns @param {Child[]} cells @param {Attributes} [attributes] */
 export const tr = (columns, cells, attributes) => el("tr", attributes, cells.map((cell, i) => el("td", { class: columns[i][1] }, cell)));
 
-/** @param {[Child, Child][]} pairs those without a value are left out @param {string} [name] */
-export const facts = (pairs, name = "facts") => el("dl", { class: name }, pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", key), el("dd", value)]));
+/** @param {[Child, Child][]} pairs those without a value are left out */
+export const facts = pairs => el("dl.facts", pairs.filter(([, value]) => value !== false && value != null && value !== "").map(([key, value]) => [el("dt", key), el("dd", value)]));
 
 /** @param {Child} title @param {Child} content @param {Child} [tools] at the right of the title */
 export const panel = (title, content, tools) => el("section.panel", el("header", el("h2", title), spring(), tools), content);
@@ -193,8 +202,7 @@ export function checkbox(label, attributes) {
 }
 
 /**
- * Asks before something is done; the title says how many things it is about. `act` does it while the dialog stays open; when the server refuses, its sentence is shown there.
- * Resolves to whether it was done.
+ * Asks before something is done. The dialog stays open while act does it, and shows the server's sentence if it refuses. Resolves to whether it was done.
  * @param {{title: string, text?: Child, body?: Child, yes: string, no?: string, danger?: boolean, act: () => unknown}} what
  * @returns {Promise<boolean>}
  */
@@ -207,15 +215,12 @@ export function ask({ title, text, body, yes, no = "Cancel", danger, act }) {
 			submit: async (/** @type {Event} */ event) => {
 				event.preventDefault();
 				go.disabled = true;
-				try {
+				await attempt(trouble, async () => {
 					await act();
 					done = true;
 					node.close();
-				} catch (error) {
-					put(trouble, errorNote(error));
-				} finally {
-					go.disabled = false;
-				}
+				});
+				go.disabled = false;
 			},
 		}, text && el("p", text), body, trouble, el("div.acts", button(no, () => node.close()), go));
 		const node = dialog(title, form, () => resolve(done));
@@ -233,16 +238,13 @@ export function dialog(title, content, closed) {
 }
 
 /** Saves bytes as a file. @param {Blob} blob @param {string} name */
-export function save(blob, name) {
+function save(blob, name) {
 	const href = URL.createObjectURL(blob);
 	el("a", { href, download: name }).click();
 	setTimeout(() => URL.revokeObjectURL(href), 60e3);
 }
 
-/**
- * A button that saves a list as a file.
- * @param {Api} api @param {string} of @param {() => Params} params @param {Attributes} [attributes]
- */
+/** A button that saves a list as a file. @param {Api} api @param {string} of @param {() => Params} params @param {Attributes} [attributes] */
 export const exportButton = (api, of, params, attributes) => button("Export", () => {
 	const kind = choice("Format", [["application/x-ndjson", "JSON lines"], ["text/csv", "CSV"]], "application/x-ndjson", () => {});
 	ask({
@@ -257,22 +259,12 @@ export const empty = (title, ...next) => el("div.empty", el("p", el("b", title))
 /** A line of code with a button that copies it. @param {string} text @param {string} label */
 export const codeLine = (text, label) => el("div.url", el("span", text), copyButton(text, label, { bare: true }));
 
-/**
- * A long text from outside, as it is stored: 16 KB first, the rest on demand.
- * @param {string} text @param {{label: string, whole?: () => Promise<string>, bytes?: number}} how whole fetches what the text was cut from; bytes is its size
- */
-export function longText(text, { label, whole, bytes }) {
+/** A text from outside, as it is stored: 16 KB first, the rest on demand. @param {string} text @param {string} label */
+export function longText(text, label) {
 	const first = 16384;
 	const pre = el("pre", text.slice(0, first));
 	const box = el("div.text", { tabindex: "0", role: "region", "aria-label": label }, pre);
-	if (text.length <= first && !whole) return box;
-	const rest = el("div.foot", button(`Show all${bytes ? ` ${Math.ceil(bytes / 1024)} KB` : ""}`, async () => {
-		try {
-			pre.textContent = whole ? await whole() : text;
-			rest.remove();
-		} catch (error) {
-			rest.append(errorNote(error));
-		}
-	}, { class: "small" }), muted(`${Math.min(16, Math.ceil(text.length / 1024))} KB are shown.`));
+	if (text.length <= first) return box;
+	const rest = el("div.foot", button(`Show all ${size(bytesOf(text))}`, () => { pre.textContent = text; rest.remove(); }, { class: "small" }), muted("The first 16 KB are shown."));
 	return el("div", box, rest);
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // The editor of one hook: its fields, the message that a payload makes, and a way to try it.
 import { ApiError } from "./api.js";
-import { ask, badge, button, codeLine, copyButton, el, errorNote, field, head, icon, longText, messageOf, mono, muted, note, panel, put, spring } from "./dom.js";
+import { ask, attempt, badge, button, codeLine, copyButton, el, errorNote, field, head, icon, longText, messageOf, mono, muted, note, panel, put, spring } from "./dom.js";
 import { indented, isObject, list, object, parts } from "./rawjson.js";
 import { ago, count, duration, isOpen, size, took } from "./words.js";
 
@@ -60,7 +60,7 @@ export async function show(page) {
 	const [about, answer, recent] = await Promise.all([page.about(), from ? api.request("GET", pathOf(from)).catch(lost) : null, name ? api.get("samples", { hook: name }).catch(() => null) : null]);
 	if (answer === undefined) return;
 	const samples = list(recent?.samples), pinned = name !== "" && answer?.data.pinned === true, locked = pinned || readOnly;
-	const why = pinned ? pinnedWhy : readOnly ? page.readOnlyWhy : "";
+	const why = pinned ? pinnedWhy : page.readOnlyWhy;
 
 	/** What is saved, member by member as JSON. */
 	let saved = parts(""), etag = "", before = "", tried = false, gone = false;
@@ -139,7 +139,7 @@ export async function show(page) {
 		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name."));
 		undo.disabled = !dirty;
 		test.disabled = readOnly || !name || dirty;
-		test.title = readOnly ? page.readOnlyWhy : test.disabled ? "Save first: a test uses what is saved." : "";
+		test.title = page.readOnlyWhy || test.disabled ? "Save first: a test uses what is saved." : "";
 		put(state, why || (dirty ? "Not saved yet." : "Holds from the next request on."));
 		later();
 	}
@@ -197,11 +197,10 @@ export async function show(page) {
 	const signature = el("div.stack"), result = el("div.stack", { "aria-live": "polite" });
 	const test = button("Send a test", async () => {
 		test.disabled = true;
-		try {
-			watch((await api.post(`${path}/test`, payloadText())).runId);
-		} catch (error) {
-			put(result, errorNote(error, "Not sent"));
-		}
+		await attempt(result, async () => {
+			watched = (await api.post(`${path}/test`, payloadText())).runId;
+			drawRun();
+		}, "Not sent");
 		react();
 	}, { class: "small primary" });
 	let signedKey = "";
@@ -211,27 +210,20 @@ export async function show(page) {
 		if (!name || hmac && readOnly) return void put(signature, muted(name ? page.readOnlyWhy : "Once the hook is saved it can be tried here."));
 		if (signedKey === etag + text) return;
 		signedKey = etag + text;
-		try {
+		await attempt(signature, async () => {
 			const by = hmac && await api.post(`${path}/sign`, text), header = by ? `${by.header}: ${by.value}` : "";
 			put(signature, header && codeLine(header, "Copy the header"), el("div", copyButton(curl(about, name, text, header), "Copy as a curl command", { class: "small" })),
 				muted(hmac ? "Signed with the saved secret, which stays on the server. " : "Callers send the token of the settings. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent on."));
-		} catch (error) {
-			put(signature, errorNote(error));
-		}
+		});
 	}
-	let watched = "", wait = 0;
-	function watch(id = "") {
-		watched = id;
-		drawRun();
-	}
-	async function drawRun() {
-		clearTimeout(wait);
-		const to = `runs/${watched}`, run = await api.get(to, {}, signal).catch(error => { if (!signal.aborted) put(result, errorNote(error)); });
-		if (!run || signal.aborted) return;
+	let watched = "";
+	const drawRun = () => attempt(result, async () => {
+		const to = `runs/${watched}`, run = await api.get(to, {}, signal);
 		put(result, el("div.value", badge(run.status), muted(duration(took(run))), spring(), el("a", { href: page.link(to) }, "Open the run")),
-			run.errorMessage && el("p.bad-text", run.errorMessage), run.reply && longText(run.reply, { label: "Reply" }));
-		if (isOpen(run.status)) wait = setTimeout(drawRun, 2000);
-	}
+			run.errorMessage && el("p.bad-text", run.errorMessage), run.reply && longText(run.reply, "Answer"));
+		if (isOpen(run.status)) drawSoon();
+	});
+	const drawSoon = page.later(drawRun, 2000, true);
 	page.on("runs", event => { if (list(event.runs).some(run => run.runId === watched)) drawRun(); });
 
 	// Saving
@@ -283,11 +275,7 @@ export async function show(page) {
 	tell(fresh);
 	take();
 	if (!name) of("name").control.focus();
-	return () => {
-		clearTimeout(timer);
-		clearTimeout(wait);
-		if (name || !gone) fresh = "";
-	};
+	signal.addEventListener("abort", () => { if (name || !gone) fresh = ""; });
 }
 
 /**

@@ -43,8 +43,6 @@ const live = new Live(api);
 let about;
 /** @type {AbortController | undefined} */
 let shown;
-/** @type {unknown} */
-let leave;
 let here = "";
 /** Whether leaving the page would lose something. */
 let dirty = () => false;
@@ -85,6 +83,27 @@ function route([first = "overview", second = "", ...rest]) {
 	return { name: first, current: first, path: second ? [second, ...rest] : [] };
 }
 
+/** @param {AbortSignal} signal @returns {Scope} */
+const scope = signal => ({
+	signal,
+	on: (event, listener) => signal.addEventListener("abort", live.on(event, listener)),
+	every: (wait, act) => {
+		const timer = setInterval(act, wait);
+		signal.addEventListener("abort", () => clearInterval(timer));
+	},
+	later: (act, wait, anew = false) => {
+		let timer = 0;
+		return () => {
+			if (anew) clearTimeout(timer);
+			else if (timer) return;
+			timer = setTimeout(() => {
+				timer = 0;
+				if (!signal.aborted) act();
+			}, wait);
+		};
+	},
+});
+
 async function show() {
 	const { path, params, instance } = parse(location.hash);
 	const { name, current, path: parts } = route(path);
@@ -92,8 +111,6 @@ async function show() {
 	const first = !here;
 	here = location.hash;
 	shown?.abort();
-	if (typeof leave === "function") leave();
-	leave = undefined;
 	dirty = () => false;
 	const own = shown = new AbortController();
 	if ((instance || home()) !== api.instance) {
@@ -123,7 +140,8 @@ async function show() {
 	title(name === "settings" ? "Webhooks" : capital(name));
 	/** @type {Page} */
 	const page = {
-		main: room, path: parts, params, api, live, me, readOnly: Boolean(me.readOnly), readOnlyWhy, signal: own.signal, title, link,
+		...scope(own.signal), main: room, path: parts, params, api, live, me, title, link,
+		readOnly: Boolean(me.readOnly), readOnlyWhy: me.readOnly ? readOnlyWhy : "", acting: me.readOnly ? { disabled: true, title: readOnlyWhy } : {},
 		about: () => about ??= api.get("about").catch(error => { about = undefined; throw error; }),
 		go: (to, query) => { location.hash = link(to, query); },
 		setParams: (change, { push = false } = {}) => {
@@ -134,16 +152,17 @@ async function show() {
 		},
 		guard: check => { dirty = check; },
 		say,
-		on: (event, listener) => own.signal.addEventListener("abort", live.on(event, listener)),
+		part: () => {
+			const part = new AbortController();
+			own.signal.addEventListener("abort", () => part.abort());
+			return { ...page, ...scope(part.signal), end: () => part.abort() };
+		},
 	};
 	try {
 		const module = await load();
 		if (own.signal.aborted) return;
-		const after = await module.show(page);
-		if (!own.signal.aborted) {
-			leave = after;
-			scrollTo(0, scrolled.get(here) ?? 0);
-		} else if (typeof after === "function") after();
+		await module.show(page);
+		if (!own.signal.aborted) scrollTo(0, scrolled.get(here) ?? 0);
 	} catch (error) {
 		if (own.signal.aborted) return;
 		// After an upgrade the modules of the old page are gone.

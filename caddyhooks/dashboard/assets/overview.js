@@ -1,5 +1,5 @@
 // @ts-check
-import { badge, codeLine, el, empty, errorNote, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
+import { attempt, badge, codeLine, el, empty, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
 import { plotPanel, spark } from "./plot.js";
 import { clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
 
@@ -19,7 +19,7 @@ export async function show(page) {
 	let drawn = {};
 	/** @type {Overview} */
 	let data;
-	let fetching = false, again = false, looked = false, ticks = 0;
+	let looked = false, turn = 0, ticks = 0;
 
 	function pick(value = "") {
 		range = value;
@@ -29,26 +29,14 @@ export async function show(page) {
 	}
 
 	async function load() {
-		if (fetching) {
-			again = true;
-			return;
-		}
-		fetching = true;
-		try {
-			const asked = range;
-			data = await page.api.get("overview", { range }, page.signal);
+		const mine = ++turn;
+		await attempt(trouble, async () => {
+			const found = await page.api.get("overview", { range }, page.signal);
+			if (mine !== turn) return;
+			data = found;
 			put(trouble);
-			if (asked === range) draw();
-		} catch (error) {
-			if (page.signal.aborted) return;
-			put(trouble, errorNote(error));
-		} finally {
-			fetching = false;
-		}
-		if (again) {
-			again = false;
-			await load();
-		}
+			draw();
+		});
 	}
 
 	function draw() {
@@ -149,9 +137,8 @@ export async function show(page) {
 		drawTiles();
 	});
 	page.on("reset", load);
-	const timer = setInterval(() => { if (page.live.state === "live" && (range === "1h" || ++ticks % 4 === 0)) load(); }, 15e3);
+	page.every(15e3, () => { if (page.live.state === "live" && (range === "1h" || ++ticks % 4 === 0)) load(); });
 	await load();
-	return () => clearInterval(timer);
 }
 
 /** @param {Series} series */

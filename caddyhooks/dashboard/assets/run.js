@@ -1,7 +1,22 @@
 // @ts-check
-import { ask, badge, button, checkbox, copyButton, el, errorNote, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
+import { ask, attempt, badge, button, checkbox, copyButton, el, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
 import { indented, parts } from "./rawjson.js";
 import { bytesOf, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
+
+/** Asks, and hands over what cancels a run. @param {Page} page @param {number} n @param {(cancel: (run: Run) => Promise<any>) => unknown} go */
+export const askCancel = (page, n, go) => ask({
+	title: `Cancel ${count(n, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(n, "run")}`, no: "Leave", danger: true,
+	act: () => go(run => page.api.post(`runs/${run.runId}/cancel`)),
+});
+
+/** Asks, and hands over what runs a run again. @param {Page} page @param {number} n @param {(again: (run: Run) => Promise<any>) => unknown} go */
+export function askAgain(page, n, go) {
+	const deliver = checkbox("Send the answer out as well, to callbacks and channels"), chat = el("input", { type: "text", spellcheck: "false", autocomplete: "off" });
+	ask({
+		title: `Run ${count(n, "run")} again?`, text: "A new run is told the same message.", body: [deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
+		act: () => go(run => page.api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null })),
+	});
+}
 
 /** @param {Page} page */
 export async function show(page) {
@@ -10,7 +25,7 @@ export async function show(page) {
 	let run;
 	let text = "";
 	const crumbs = el("div.crumbs", el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
-	const top = el("div.head"), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
+	const top = el("div.head", el("h1", "Run")), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
 	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, out), el("aside.stack", { "aria-label": "Facts" }, side, told)));
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
@@ -24,36 +39,27 @@ export async function show(page) {
 	}
 
 	async function load() {
-		try {
-			const got = await api.request("GET", `runs/${encodeURIComponent(id)}`, { signal: page.signal });
-			run = got.data;
-			text = got.text;
+		await attempt(trouble, async () => {
+			({ data: run, text } = await api.request("GET", `runs/${encodeURIComponent(id)}`, { signal: page.signal }));
 			draw();
-		} catch (error) {
-			if (page.signal.aborted) return;
-			put(trouble, errorNote(error));
-			if (!run) put(top, el("h1", "Run"));
-		}
+		});
 	}
 
 	function draw() {
 		const raw = parts(text), open = isOpen(run.status);
 		page.title(`${run.hook} ${shortId(id)}`);
 		part(top, [run.status, run.message == null], () => [el("h1", run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
-			copyButton(() => text, "Copy as JSON", { class: "" }), open ? act("Cancel", cancel, { class: "danger" }) : act("Run again", again, { icon: "again" })]);
+			copyButton(() => text, "Copy as JSON", { class: "" }), open ? button("Cancel", cancel, { class: "danger", ...page.acting }) : button("Run again", again, { icon: "again", ...page.acting })]);
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
 			? panel("Message", el("div.body.muted", "What the run was told is not kept any more, or never was (history)."))
-			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div.body", run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, { label: "Message" })), copyButton(run.message)));
+			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div.body", run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, "Message")), copyButton(run.message)));
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
 		part(out, run.deliveries ?? [], drawOut);
 		part(side, [run, Math.floor(now() / 60e3)], () => el("section.panel", el("h2.sr", "Facts"), el("div.body", drawFacts())));
 		part(told, [raw.get("metadata"), run.keptUntil], () => [drawMetadata(raw.get("metadata")),
 			run.keptUntil && el("p.muted.small.kept", "Message, metadata and schema are kept until ", time(run.keptUntil), ".")]);
 	}
-
-	/** A button that a person who may only look cannot press. @param {string} name @param {() => void} click @param {object} look */
-	const act = (name, click, look) => button(name, click, { ...look, disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null });
 
 	function sentence() {
 		const said = run.reason || run.errorMessage;
@@ -112,7 +118,7 @@ export async function show(page) {
 		const pick = (/** @type {keyof typeof texts} */ value) => {
 			which = value;
 			choose.press(value);
-			put(body, value === "schema" ? longText(indented(texts.schema), { label: "Schema" }) : texts.text ? longText(texts.text, { label: "Answer" }) : el("p.muted", "The answer is empty."));
+			put(body, value === "schema" ? longText(indented(texts.schema), "Schema") : texts.text ? longText(texts.text, "Answer") : el("p.muted", "The answer is empty."));
 		};
 		const choose = segment("Show", [["text", "Text"], ["schema", "Schema"]], which, pick);
 		pick(which);
@@ -132,7 +138,7 @@ export async function show(page) {
 		const list = run.deliveries ?? [];
 		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
 			badge(d.status), d.target, count(d.attempts, "attempt"), attempts(d),
-			d.status !== "delivered" && act(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small" }),
+			d.status !== "delivered" && button(d.status === "dead" ? "Send again" : "Send now", () => send(d), { class: "small", ...page.acting }),
 		])) }));
 	}
 
@@ -156,38 +162,17 @@ export async function show(page) {
 		]);
 	}
 
-	function cancel() {
-		ask({ title: "Cancel 1 run?", text: ["The run of ", el("b", run.hook), " ends as cancelled. What the agent has done so far stays done."], yes: "Cancel the run", no: "Leave it", danger: true, act: () => api.post(`runs/${id}/cancel`) }).then(done => { if (done) load(); });
-	}
-
-	function again() {
-		const deliver = checkbox("Send the answer out as well, to callbacks and channels");
-		const chat = el("input", { type: "text", placeholder: run.chatId, spellcheck: "false", autocomplete: "off" });
-		ask({
-			title: "Run this again?", text: "A new run is told the same message.", body: [deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
-			act: async () => {
-				const made = await api.post(`runs/${id}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null });
-				page.go(`runs/${made.runId}`);
-			},
-		});
-	}
+	const cancel = () => askCancel(page, 1, async act => { await act(run); await load(); });
+	const again = () => askAgain(page, 1, async act => page.go(`runs/${(await act(run)).runId}`));
 
 	/** @param {Delivery} d */
-	async function send(d) {
-		try {
-			await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);
-			put(trouble, note("ok", `It is sent again to ${d.target}.`));
-			await load();
-		} catch (error) {
-			put(trouble, errorNote(error, "Not sent again"));
-		}
-	}
+	const send = d => attempt(trouble, async () => {
+		await api.post(`deliveries/${encodeURIComponent(d.id)}/retry`);
+		put(trouble, note("ok", `It is sent again to ${d.target}.`));
+		await load();
+	}, "Not sent again");
 
-	let soon = 0;
-	const later = () => {
-		clearTimeout(soon);
-		soon = setTimeout(load, 200);
-	};
+	const later = page.later(load, 200);
 	page.on("runs", event => {
 		const news = event.runs.find((/** @type {any} */ r) => r.runId === id);
 		if (news && run && news.status !== run.status) page.say(`${run.hook}: ${statusWord(news.status)}`);
@@ -197,10 +182,6 @@ export async function show(page) {
 		if (event.skipped || event.deliveries.some((/** @type {any} */ d) => d.runId === id)) later();
 	});
 	page.on("reset", later);
-	const ticking = setInterval(() => { if (run && isOpen(run.status) && !page.live.paused) drawWhy(); }, 1000);
+	page.every(1000, () => { if (run && isOpen(run.status) && !page.live.paused) drawWhy(); });
 	await load();
-	return () => {
-		clearInterval(ticking);
-		clearTimeout(soon);
-	};
 }

@@ -1,5 +1,6 @@
 // @ts-check
-import { badge, button, checkbox, choice, copyButton, el, empty, errorNote, exportButton, ask, head, icon, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
+import { attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
+import { askAgain, askCancel } from "./run.js";
 import { capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
 
 const pageSize = 50;
@@ -44,7 +45,7 @@ async function showRuns(page) {
 	const trouble = el("div"), bar = el("div"), foot = el("div.foot"), nothing = el("div");
 	const status = segment("Status", [["", "All"], ...statuses.map(value => [value, [capital(statusWord(value)), " ", el("span.n", { "data-n": value })]])], get("status"), value => filter({ status: value }));
 	const updates = segment("Updates", [["live", "Live"], ["paused", "Paused"]], "live", value => page.live.pause(value === "paused"));
-	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: later(() => filter({ q: search.value.trim() }, false), 400) });
+	const search = el("input", { type: "search", class: "grow", "aria-label": "Search", placeholder: "Run id, or words of message, answer and error", value: get("q"), input: page.later(() => { filter({ q: search.value.trim() }, false); }, 400, true) });
 	const chat = el("input", { type: "text", "aria-label": "Chat", placeholder: "Chat", value: get("chatId"), size: 14, spellcheck: "false", change: () => filter({ chatId: chat.value.trim() }) });
 	const own = get("until") || !times.some(([value]) => value === get("since")); // a time that came with the address
 	const named = (/** @type {string} */ word, /** @type {string} */ at) => at && `${word} ${Number.isNaN(Date.parse(at)) ? `${at} ago` : clock(at)}`;
@@ -127,7 +128,7 @@ async function showRuns(page) {
 		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => !isOpen(run.status));
 		redraw(bar,
 			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
-			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => again(ended), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => cancel(open), { class: "small danger" }),
+			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended.length, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 
@@ -169,7 +170,7 @@ async function showRuns(page) {
 		stop = false;
 		put(trouble);
 		drawFoot();
-		try {
+		await attempt(trouble, async () => {
 			do {
 				const answer = await api.get("runs", { ...filters(), limit: pageSize, cursor }, signal);
 				const known = new Set(list.map(run => run.runId));
@@ -180,9 +181,7 @@ async function showRuns(page) {
 				searchedTo = answer.searchedTo ?? "";
 				drawFoot();
 			} while (cursor && list.length < goal && !stop);
-		} catch (error) {
-			if (!signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 		if (fetching !== own || page.signal.aborted) return;
 		fetching = undefined;
 		drawFoot();
@@ -235,15 +234,6 @@ async function showRuns(page) {
 	/** @param {string} name @param {number | undefined} n */
 	const showCount = (name, n) => put(/** @type {Element} */ (status.querySelector(`[data-n=${name}]`)), n ? number(n) : "");
 
-	/** @param {Run[]} runs */
-	function again(runs) {
-		const deliver = checkbox("Send the answers out as well, to callbacks and channels");
-		ask({ title: `Run ${count(runs.length, "run")} again?`, text: "Each becomes a new run in the same chat.", body: deliver, yes: `Run ${runs.length} again`, act: () => each(runs, "started", run => api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked })) });
-	}
-	/** @param {Run[]} runs */
-	function cancel(runs) {
-		ask({ title: `Cancel ${count(runs.length, "run")}?`, text: "What the agent has done so far stays done.", yes: `Cancel ${count(runs.length, "run")}`, no: "Leave", danger: true, act: () => each(runs, "cancelled", run => api.post(`runs/${run.runId}/cancel`)) });
-	}
 	/** Does one after the other; what was refused stays selected. @param {Run[]} runs @param {string} done @param {(run: Run) => Promise<unknown>} act */
 	async function each(runs, done, act) {
 		const refused = [];
@@ -252,7 +242,7 @@ async function showRuns(page) {
 				await act(run);
 				picked.delete(run.runId);
 			} catch (error) {
-				refused.push(el("div", mono(shortId(run.runId)), ` ${error instanceof Error ? error.message : error}`));
+				refused.push(el("div", mono(shortId(run.runId)), ` ${messageOf(error)}`));
 			}
 		}
 		picks();
@@ -261,12 +251,12 @@ async function showRuns(page) {
 		if (!page.live.paused) refresh();
 	}
 
-	let skipped = 0;
+	const look = page.later(refresh, 2000);
 	page.on("runs", event => {
 		if (fetching && !list.length) return;
 		for (const run of event.runs) take(run);
 		if (event.counts && !get("hook") && !get("chatId") && !get("q")) for (const name of ["queued", "running"]) showCount(name, event.counts[name]);
-		if (event.skipped) skipped ||= setTimeout(() => { skipped = 0; refresh(); }, 2000);
+		if (event.skipped) look();
 		if (list.length > 500 && !held()) return load();
 		drawBar();
 		drawFoot();
@@ -277,17 +267,13 @@ async function showRuns(page) {
 	const pressed = () => updates.press(page.live.paused ? "paused" : "live");
 	page.on("state", pressed);
 	pressed();
-	const ticking = setInterval(() => {
+	page.every(1000, () => {
 		for (const run of list) if (run.status === "running") {
 			const cell = drawn.get(run.runId)?.querySelector(".a-took");
 			if (cell) cell.textContent = tookCell(run);
 		}
-	}, 1000);
+	});
 	await load();
-	return () => {
-		clearInterval(ticking);
-		clearTimeout(skipped);
-	};
 }
 
 /** @param {Run} run */
@@ -304,15 +290,6 @@ function timeCell(iso) {
 function start(since) {
 	const [, n, unit] = /^(\d+)([smhd])$/.exec(since) ?? [];
 	return n ? Date.now() - Number(n) * ({ s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit] ?? 0) : Date.parse(since);
-}
-
-/** Calls f once, a while after the last call. @param {() => void} f @param {number} wait */
-function later(f, wait) {
-	let timer = 0;
-	return () => {
-		clearTimeout(timer);
-		timer = setTimeout(f, wait);
-	};
 }
 
 /** Requests that became no run. @param {Page} page */
@@ -335,7 +312,7 @@ async function showRefused(page) {
 	}
 
 	async function load() {
-		try {
+		await attempt(trouble, async () => {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
 			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
@@ -343,11 +320,9 @@ async function showRefused(page) {
 				r.hook ? el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook) : muted("no such hook"),
 				[r.message, r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
-		} catch (error) {
-			if (!page.signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 	}
 	page.on("reset", load);
-	page.on("overview", later(load, 200)); // every 5 s while live
+	page.on("overview", load); // every 5 s while live
 	await load();
 }

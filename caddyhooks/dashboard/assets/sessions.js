@@ -1,7 +1,8 @@
 // @ts-check
 // Chats, the last active first, and one of them as a conversation.
-import { ask, badge, button, checkbox, el, empty, errorNote, exportButton, head, icon, muted, put, redraw, since, spring, tag, time } from "./dom.js";
+import { attempt, badge, button, el, empty, exportButton, head, icon, muted, put, redraw, since, spring, tag, time } from "./dom.js";
 import { list } from "./rawjson.js";
+import { askAgain, askCancel } from "./run.js";
 import { bytesOf, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
 
 /** @param {Page} page */
@@ -11,29 +12,25 @@ export async function show(page) {
 	/** @type {any[]} */
 	let chats = [];
 	let cursor = "", chat = given;
-	let leave = () => {};
+	let part = page.part();
 	const items = el("ul.sessions"), older = el("div.foot"), trouble = el("div"), right = el("div");
 	const pane = el("div.two-pane");
-	let typing = 0, turn = 0;
+	let turn = 0;
 	const search = el("input", {
-		type: "search", class: "full", placeholder: "Chat id   /", "aria-label": "Search for a chat", value: params.get("q") ?? "", input: () => {
-			clearTimeout(typing);
-			typing = setTimeout(() => { page.setParams({ q: search.value.trim() }); load(); }, 300);
-		},
+		type: "search", class: "full", placeholder: "Chat id   /", "aria-label": "Search for a chat", value: params.get("q") ?? "",
+		input: page.later(() => { page.setParams({ q: search.value.trim() }); load(); }, 300, true),
 	});
 
 	async function load(more = false) {
 		const mine = ++turn;
-		try {
+		await attempt(trouble, async () => {
 			const found = await api.get("sessions", { q: search.value.trim(), cursor: more ? cursor : "", limit: 30 }, page.signal);
 			if (mine !== turn) return;
 			chats = more ? [...chats, ...list(found.sessions)] : list(found.sessions);
 			cursor = found.cursor ?? "";
 			put(trouble);
 			drawList();
-		} catch (error) {
-			if (!page.signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 	}
 	function drawList() {
 		redraw(items, chats.map(one => el("li", { "data-row": true }, el("a", {
@@ -52,36 +49,30 @@ export async function show(page) {
 		older.hidden = !cursor;
 	}
 	function open(id = "") {
-		leave();
+		part.end();
 		chat = id;
 		drawList();
 		pane.classList.toggle("one", Boolean(id));
 		page.title(id ? shortChat(id) : "Sessions");
-		leave = id ? conversation(page, right, id) : () => {};
-		if (!id) put(right, el("section.panel", empty("Choose a session.")));
+		if (id) conversation(part = page.part(), right, id);
+		else put(right, el("section.panel", empty("Choose a session.")));
 	}
 
 	put(pane, el("section.panel", { "aria-label": "Chats" }, el("header", search), items, older), right);
 	put(page.main, head("Sessions"), trouble, pane);
 	await load();
 	open(given || (matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId ?? "" : ""));
-	let waits = 0;
-	const soon = () => { waits ||= setTimeout(() => { waits = 0; if (!page.signal.aborted && chats.length <= 30) load(); }, 1500); };
+	const soon = page.later(() => { if (chats.length <= 30) load(); }, 1500);
 	page.on("reset", soon);
 	page.on("runs", soon);
-	return () => { leave(); clearTimeout(typing); clearTimeout(waits); };
 }
 
-/**
- * Shows one chat, the oldest run first.
- * @param {Page} page @param {HTMLElement} into @param {string} chat @returns {() => void} lets go of it
- */
+/** Shows one chat, the oldest run first. @param {Page} page @param {HTMLElement} into @param {string} chat */
 function conversation(page, into, chat) {
-	const { api } = page;
-	const own = new AbortController();
+	const { api, signal } = page;
 	/** @type {Map<string, {key: string, node: HTMLElement, run: any}>} */
 	const shown = new Map();
-	let cursor = "", first = true, waits = 0;
+	let cursor = "", first = true;
 	const trouble = el("div"), told = muted(), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section.panel", el("header", null,
@@ -89,8 +80,8 @@ function conversation(page, into, chat) {
 	trouble, box, el("div.foot", "Shown as the agent was told it. What came from outside is marked.")));
 
 	async function load(more = false) {
-		try {
-			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, own.signal);
+		await attempt(trouble, async () => {
+			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, signal);
 			const runs = list(found.runs), apart = !more && !runs.some(run => shown.has(run.runId)); // more came than one page holds
 			if (apart) shown.clear();
 			if (apart || more) cursor = found.cursor ?? "";
@@ -98,9 +89,7 @@ function conversation(page, into, chat) {
 			const height = box.scrollHeight;
 			draw(runs);
 			if (more) box.scrollTop = box.scrollHeight - height - box.clientHeight / 2; // where the older ones end
-		} catch (error) {
-			if (!own.signal.aborted) put(trouble, errorNote(error));
-		}
+		});
 	}
 	/** @param {any[]} runs */
 	function draw(runs) {
@@ -138,40 +127,30 @@ function conversation(page, into, chat) {
 		const text = run[what], whole = run[`${what}Bytes`] ?? 0;
 		const node = el("div.bubble", text);
 		if (whole <= bytesOf(text)) return node;
-		const more = button(`Show all ${size(whole)}`, async () => {
-			try {
-				put(node, (await api.get(`runs/${run.runId}`, {}, own.signal))[what]);
-				more.remove();
-			} catch (error) {
-				put(trouble, errorNote(error));
-			}
-		}, { class: "small" });
+		const more = button(`Show all ${size(whole)}`, () => attempt(trouble, async () => {
+			put(node, (await api.get(`runs/${run.runId}`, {}, signal))[what]);
+			more.remove();
+		}), { class: "small" });
 		return [node, el("div.after", more)];
 	}
 	function turns(/** @type {any} */ run) {
 		const ended = !isOpen(run.status), good = run.status === "completed", seconds = took(run), to = `runs/${run.runId}`;
 		const link = el("a", { href: page.link(to) }, `run ${shortId(run.runId)}`);
-		const off = { class: "small", disabled: page.readOnly, title: page.readOnly ? page.readOnlyWhy : null };
 		const sent = list(run.deliveries).map(d => d.status === "delivered" ? el("span", icon("send"), ` sent to ${d.target}`)
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
 		return el("div.run",
 			el("article.turn.in", { "aria-label": `Told by ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
 				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", "waits", run.waitingFor && ` for ${run.waitingFor}`),
-					button("Cancel", () => ask({ title: `Cancel this ${run.status} run?`, text: run.status === "running" ? "The agent is stopped in the middle of its turn." : "It never begins.", yes: "Cancel the run", no: "Leave it", danger: true, act: async () => { await api.post(`${to}/cancel`); await load(); } }), { ...off, class: "small danger" }), link)),
+					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No reply.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
-					sent, !good && button("Run again", () => again(to), off), link)));
+					sent, !good && button("Run again", () => askAgain(page, 1, async again => { await again(run); await load(); }), { class: "small", ...page.acting }), link)));
 	}
-	function again(to = "") {
-		const deliver = checkbox("Send the answer on as well");
-		ask({ title: "Run this again?", text: "A new run with the same message, in this chat.", body: deliver, yes: "Run again", act: async () => { await api.post(`${to}/again`, { deliver: deliver.box.checked }); await load(); } });
-	}
-
 	load();
-	const soon = () => { waits ||= setTimeout(() => { waits = 0; load(); }, 400); };
-	const off = [page.live.on("runs", event => { if (event.skipped || list(event.runs).some(run => run.chatId === chat)) soon(); }),
-		page.live.on("deliveries", event => { if (list(event.deliveries).some(d => d.chatId === chat)) soon(); }), page.live.on("reset", soon)];
-	return () => { own.abort(); clearTimeout(waits); for (const stop of off) stop(); };
+	const soon = page.later(load, 400);
+	page.on("runs", event => { if (event.skipped || list(event.runs).some(run => run.chatId === chat)) soon(); });
+	page.on("deliveries", event => { if (list(event.deliveries).some(d => d.chatId === chat)) soon(); });
+	page.on("reset", soon);
 }

@@ -46,7 +46,7 @@ export async function show(page) {
 
 	const isOn = () => Boolean(data.enabled) && known.length > 0;
 	const pinned = (name = "") => list(data.pinned).includes(name);
-	const why = (name = "") => readOnly ? page.readOnlyWhy : pinned(name) ? pinnedWhy : "";
+	const why = (name = "") => page.readOnlyWhy || pinned(name) && pinnedWhy || "";
 	const off = (name = "") => ({ disabled: why(name) !== "", title: why(name) || null });
 
 	function addToken(token = randomSecret()) {
@@ -103,7 +103,7 @@ export async function show(page) {
 	const undo = button("Undo", () => { draft.clear(); put(trouble); draw(); }), state = muted();
 	function drawBar() {
 		save.disabled = undo.disabled = !draft.size;
-		put(state, readOnly ? page.readOnlyWhy : draft.size ? `${count(draft.size, "change")} not saved yet.` : "Holds from the next request on.");
+		put(state, page.readOnlyWhy || draft.size ? `${count(draft.size, "change")} not saved yet.` : "Holds from the next request on.");
 	}
 	function toggle() {
 		const node = el("input", {
@@ -142,7 +142,7 @@ export async function show(page) {
 	}
 	function drawHooks() {
 		const columns = [["Name"], ["Action"], ["By", "desk-only"], ["Chat", "mono clip2 desk-only"], ["Last hour", "right desk-only"], [unseen("Actions"), "right"]];
-		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", disabled: readOnly, title: readOnly ? page.readOnlyWhy : "Delete" });
+		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", title: "Delete", ...page.acting });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
 			tag(one.action ?? "wake"), one.authMode === "hmac" ? "signature" : "token", one.chatId, lastHour.has(one.name) && number(lastHour.get(one.name)),
