@@ -3,8 +3,8 @@
 import { attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
-const columns = [["When", "nowrap muted"], ["Who"], ["What"], ["Change", "line"]];
-const fieldColumns = [["Field"], ["Before"], ["After"]];
+const columns = [["When", "nowrap muted"], ["Who", "keep"], ["What", "keep"], ["Change", "line"]];
+const fieldColumns = [["Field", "keep"], ["Before"], ["After"]];
 
 /** A value as text: strings without their quotes, all else as it stands. */
 function value(raw = "null", none = "–") {

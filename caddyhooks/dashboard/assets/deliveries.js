@@ -5,7 +5,7 @@ import { list } from "./rawjson.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
 
 const columns = [
-	[unseen("Select"), "pick desk-only"], ["Status", "a-status"], ["To", "mono clip2 a-to"], ["Hook", "nowrap drop"],
+	[unseen("Select"), "pick drop"], ["Status", "a-status"], ["To", "mono clip2 a-to"], ["Hook", "nowrap drop"],
 	["Last attempt", "muted a-why"], ["Attempts", "right drop"], ["When", "right nowrap muted a-time"], [unseen("Actions"), "right a-do"],
 ];
 const triesColumns = [["When"], ["Took", "right"], ["Outcome"]];

@@ -1,7 +1,7 @@
 // @ts-check
 import { attempt, badge, codeLine, el, empty, head, icon, muted, panel, put, redraw, segment, since, table, tag, tr } from "./dom.js";
 import { plotPanel, spark } from "./plot.js";
-import { clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
+import { capital, clock, count, duration, number, percent, setClock, statusWord } from "./words.js";
 
 /** @type {Record<string, [text: string, title: string, minutes: number]>} */
 const ranges = { "1h": ["1 h", "Last hour", 60], "6h": ["6 h", "Last 6 hours", 360], "24h": ["24 h", "Last 24 hours", 1440], "7d": ["7 d", "Last 7 days", 10080] };
@@ -68,7 +68,7 @@ export async function show(page) {
 	function drawNeeds() {
 		const list = data.needs;
 		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
-			el("div", el("b", need.text), need.detail && el("div.muted.small", need.detail)), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
+			el("div", el("b", capital(need.text)), need.detail && el("div.muted.small", capital(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}
 
 	/** A link of the server, for this instance. @param {string} link */

@@ -62,16 +62,17 @@ export function plotPanel(title, first) {
 			}).join("") }));
 		}
 
-		// Where there is no value the line has a hole; a value between two holes is a dot.
+		// Where there is no value the line has a hole; a value between two holes is a dash.
 		function lines() {
 			return series.map(s => {
 				let d = "", area = "", start = -1;
 				s.points.forEach(([, value], i) => {
 					const has = value != null, at = `${x(i, width).toFixed(1)} ${y(value ?? 0).toFixed(1)}`;
-					if (has) d += start < 0 ? `M${at}h.1` : `L${at}`;
+					if (has) d += `${start < 0 ? "M" : "L"}${at}`;
 					if (has && start < 0) start = i;
 					if (has) area += start === i ? `M${x(i, width).toFixed(1)} ${base}L${at}` : `L${at}`;
 					if (start >= 0 && (!has || i === n - 1)) {
+						if (start === (has ? i : i - 1)) d += "m-2 0h4";
 						area += `V${base}z`;
 						start = -1;
 					}

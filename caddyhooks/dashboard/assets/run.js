@@ -133,7 +133,7 @@ export async function show(page) {
 		return pairs.length > 0 && panel("Metadata", el("div.body", facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
 	}
 
-	const columns = [["Status", "a-status"], ["To", "mono a-to"], ["Attempts", "right nowrap a-time"], ["Last", "a-why"], [unseen("Act"), "right a-do"]];
+	const columns = [["Status", "a-status"], ["To", "mono keep a-to"], ["Attempts", "right nowrap a-time"], ["Last attempt", "a-why"], [unseen("Act"), "right a-do"]];
 	function drawOut() {
 		const list = run.deliveries ?? [];
 		return list.length > 0 && panel("Sent out", table({ caption: "Deliveries of this run", class: "cards out-cards", columns, rows: list.map(d => tr(columns, [
@@ -144,7 +144,7 @@ export async function show(page) {
 
 	/** @param {Delivery} d */
 	function attempts(d) {
-		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [" next ", since(d.nextAttemptAt)];
+		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [last && " · ", "next ", since(d.nextAttemptAt)];
 		if (!d.history?.length) return el("span.muted", last, next);
 		return el("details", el("summary", el("span.muted", last || count(d.history.length, "attempt"), next)), el("ul.folds.small.muted", d.history.map(a => el("li", time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
 	}

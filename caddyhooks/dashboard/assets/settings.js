@@ -69,9 +69,9 @@ export async function show(page) {
 		return el("div.stack",
 			!pinned("token") && el("form.with-button", { submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
-			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(),
+			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(), !pinned("token") &&
 				button("Take out", () => dropToken(i), { class: "small danger", "aria-label": `Take out token ${i + 1}`, ...off("token") })))),
-			muted("A new token works beside the old one until the old one is taken out."));
+			!pinned("token") && muted("A new token works beside the old one until the old one is taken out."));
 	}
 
 	/** Problems and warnings, at the thing they are about. */
@@ -141,7 +141,7 @@ export async function show(page) {
 			step(false, "Add a hook, or try it at once", el("div", addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
 	}
 	function drawHooks() {
-		const columns = [["Name"], ["Action"], ["By", "desk-only"], ["Chat", "mono clip2 desk-only"], ["Last hour", "right desk-only"], [unseen("Actions"), "right"]];
+		const columns = [["Name"], ["Action"], ["Proof", "desk-only"], ["Chat", "mono clip2 desk-only"], ["Last hour", "right desk-only"], [unseen("Actions"), "right"]];
 		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", title: "Delete", ...page.acting });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
