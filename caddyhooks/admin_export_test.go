@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -194,5 +196,37 @@ func TestAnExportEndsWithItsReader(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// deadlineWriter notes the deadline of each write.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	writes   []time.Time
+}
+
+func (w *deadlineWriter) SetWriteDeadline(deadline time.Time) error {
+	w.deadline = deadline
+	return nil
+}
+
+func (w *deadlineWriter) Write(text []byte) (int, error) {
+	w.writes = append(w.writes, w.deadline)
+	return w.ResponseRecorder.Write(text)
+}
+
+// A client that does not read would keep its slot, and four of them all slots.
+func TestAnExportWaitsForItsReaderOnlySoLong(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nrunner echo\nstore memory\n}")
+	s.Ended(s.Accept(`{"message":"a"}`))
+	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+	begun := time.Now()
+	caddyhooks.AdminAPI(false).ServeHTTP(w, httptest.NewRequest("GET", "/hooks/export?of=runs", nil))
+	if w.Code != 200 || len(w.writes) == 0 || slices.ContainsFunc(w.writes, begun.After) {
+		t.Errorf("got %d with the deadlines %v", w.Code, w.writes)
+	}
+	if !w.deadline.IsZero() {
+		t.Errorf("the deadline %v is left to the next request of the connection", w.deadline)
 	}
 }

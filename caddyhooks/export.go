@@ -47,6 +47,9 @@ type exportRow struct {
 // exportPage is how many rows are read at once. Few of them are in memory, and the store is not held up.
 const exportPage = 100
 
+// exportPatience is how long a client may take to read a page. One that stops reading must not keep its slot from others.
+const exportPatience = 30 * time.Second
+
 var exports = []exportOf{
 	{"runs", runFilters, runColumns.names(), (*instance).exportRuns},
 	{"session", []string{"chatId"}, turnColumns.names(), (*instance).exportSession},
@@ -95,10 +98,13 @@ func (in *instance) serveExport(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Disposition",
 		fmt.Sprintf(`attachment; filename="hooks-%s-%s-%s.%s"`, in.name, what.name, time.Now().UTC().Format("20060102T150405Z"), ending))
+	client := http.NewResponseController(w)
+	defer func() { _ = client.SetWriteDeadline(time.Time{}) }() // the connection may serve other requests
 	for {
+		_ = client.SetWriteDeadline(time.Now().Add(exportPatience)) // all servers of Caddy can
 		err := write(rows)
 		if err == nil {
-			err = http.NewResponseController(w).Flush()
+			err = client.Flush()
 		}
 		if err == nil && next == "" {
 			return nil
