@@ -177,7 +177,7 @@ func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, le
 		err := errTooManyHooks
 		if len(active.hooks) < maxHooks {
 			if h, err = m.compile(&in.rules, secrets); err != nil {
-				err = fmt.Errorf("hook %q: %w", m.Name, inBothWords(err, pinned))
+				err = fmt.Errorf("hook %q: %w", abridge(m.Name), inBothWords(err, pinned))
 			}
 		}
 		if err != nil {

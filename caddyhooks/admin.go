@@ -132,9 +132,9 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 		in := running.find(name)
 		switch {
 		case len(running.names()) == 0:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", name)
+			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", abridge(name))
 		case in == nil:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q", name)
+			return apiError(http.StatusNotFound, "there is no hooks instance %q", abridge(name))
 		case !who.maySee(name):
 			return apiError(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, listWords(who.instances))
 		}

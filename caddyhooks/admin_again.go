@@ -124,7 +124,7 @@ func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
 		}
 	}
 	if unknown != nil {
-		return how, fieldErrorf(*unknown, "is unknown here; use %s", strings.Join(allowed, " and "))
+		return how, fieldErrorf(abridge(*unknown), "is unknown here; use %s", strings.Join(allowed, " and "))
 	}
 	f := requestFields{members: obj.Members, selected: againFields}
 	how = engine.Again{Deliver: f.boolean("deliver"), ChatID: f.text("chatId")}

@@ -211,7 +211,7 @@ func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {
 func deliveryError(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
-		return apiError(http.StatusNotFound, "there is no delivery %q", r.PathValue("id"))
+		return apiError(http.StatusNotFound, "there is no delivery %q", abridge(r.PathValue("id")))
 	case errors.Is(err, engine.ErrUnderWay), errors.Is(err, engine.ErrDelivered):
 		return conflictf("%w", err)
 	default:

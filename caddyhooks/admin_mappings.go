@@ -47,7 +47,7 @@ func (in *instance) checkMapping(conditions preconditions, live *Settings, name 
 }
 
 func noMapping(name string) error {
-	return apiError(http.StatusNotFound, "there is no hook %q", name)
+	return apiError(http.StatusNotFound, "there is no hook %q", abridge(name))
 }
 
 func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {

@@ -36,3 +36,31 @@ func TestAdminAPINamesParametersThatItDoesNotKnow(t *testing.T) {
 		t.Errorf("known parameters: got %d %s", resp.Status, resp.Body)
 	}
 }
+
+// Errors are in Caddy's log, too, so they quote no more than the beginning of what an operator sent.
+func TestAdminErrorsAreShort(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nstore memory\n}")
+	long := strings.Repeat("x", 2000)
+	member := `{"` + long + `":1}`
+	for _, c := range []struct{ request, body string }{
+		{"PATCH /settings", member},
+		{"PUT /mappings/a", member},
+		{"PATCH /settings", `{"mappings":[` + member + `]}`},
+		{"PATCH /settings", `{"mappings":[{"name":"` + long + `"}]}`},
+		{"PUT /mappings/" + long, `{"messageTemplate":"{a}"}`},
+		{"GET /mappings/" + long, ""},
+		{"DELETE /mappings/" + long, ""},
+		{"POST /mappings/" + long + "/sign", ""},
+		{"POST /runs/none/again", member},
+		{"GET /runs/" + long, ""},
+		{"POST /runs/" + long + "/cancel", ""},
+		{"GET /deliveries/" + long, ""},
+		{"GET /instances/" + long + "/about", ""},
+	} {
+		method, path, _ := strings.Cut(c.request, " ")
+		resp := s.AdminRequest(method, "/hooks"+path, c.body)
+		if resp.Status < 400 || resp.Status > 499 || len(resp.Body) > 600 {
+			t.Errorf("%.30s %.30s: got %d and %d bytes: %.200s", c.request, c.body, resp.Status, len(resp.Body), resp.Body)
+		}
+	}
+}

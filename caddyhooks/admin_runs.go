@@ -217,7 +217,7 @@ func adminRunError(id string, err error) error {
 	case errors.As(err, &ended):
 		return conflictf("%w", err)
 	case errors.Is(err, engine.ErrNotFound):
-		return apiError(http.StatusNotFound, "there is no run %q", id)
+		return apiError(http.StatusNotFound, "there is no run %q", abridge(id))
 	case errors.Is(err, engine.ErrStopping):
 		return apiError(http.StatusServiceUnavailable, "the service is shutting down")
 	default:

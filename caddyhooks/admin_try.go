@@ -30,7 +30,7 @@ func (in *instance) noHookInForce(name string, active *activeSettings) error {
 	if problem := active.problems[part{mapping: name}.String()]; problem != "" {
 		return apiError(http.StatusNotFound, "the hook %q is saved and left out: %s", name, problem)
 	}
-	return noMapping(abridge(name))
+	return noMapping(name)
 }
 
 // signPayload signs a payload as the senders of a hook do.

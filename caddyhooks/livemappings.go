@@ -126,7 +126,7 @@ func parseMapping(raw []byte) (Mapping, error) {
 		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return Mapping{}, fieldErrorf(*obj.Other, "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
+		return Mapping{}, fieldErrorf(abridge(*obj.Other), "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
 	}
 	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {

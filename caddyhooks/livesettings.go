@@ -59,7 +59,7 @@ func unknownSetting(name string) error {
 		}
 	}
 	last := len(names) - 1
-	return fieldErrorf(name, "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+	return fieldErrorf(abridge(name), "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
 }
 
 // patch changes one member of the live settings. null sets a setting back to its default.
