@@ -85,3 +85,17 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 	}
 	tab.WantNoComplaint() // of its policy, above all
 }
+
+// A link may come from anybody. What it names and what is not there must not be taken for something else.
+func TestOddAddressesAreNoPages(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	d := startDesk(t, "hooks", openHouse)
+	for _, name := range []string{"constructor", "__proto__", "toString", "none"} {
+		d.look(tab, "#/"+name)
+		tab.WaitText("There is no such page.")
+	}
+	d.look(tab, "#/settings?instance=..")
+	tab.Until("the instance is called by its name", `document.title === "Webhooks · hooks"`)
+	tab.WantNoComplaint()
+}

@@ -53,7 +53,8 @@ const scrolled = new Map();
 function parse(hash) {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
 	const params = new URLSearchParams(query);
-	const instance = params.get("instance") ?? "";
+	// A name of dots alone is none of an instance, and would lead out of the address of the API.
+	const instance = (params.get("instance") ?? "").replace(/^\.+$/, "");
 	params.delete("instance");
 	return { path: path.split("/").filter(Boolean).map(decode), params, instance };
 }
@@ -131,7 +132,7 @@ async function show() {
 	put(main, room);
 	if (!first) main.focus({ preventScroll: true });
 	scrollTo(0, 0);
-	const load = pages[name];
+	const load = Object.hasOwn(pages, name) && pages[name];
 	if (!load) {
 		title("Not found");
 		put(room, empty("There is no such page.", el("a", { href: link("overview") }, "Overview")));
