@@ -364,22 +364,24 @@ func (w *segmentsWalk) setNext(key, _ []byte) {
 }
 
 // unindex takes a run out of the indexes that is forgotten. If it is new, it has no entries, and will get none.
-func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Status) {
-	t.delete(byHookBucket, indexKey(run.Hook, id))
-	t.delete(notableBucket, indexKey(string(status), id))
-	t.delete(chatsByTimeBucket, id[:])
-	if ended := newEndedRun(id, run, status); ended.byTime || !t.leaveSegment(id, run.ChatID) || !ended.counted {
+func (t *transaction) unindex(run *endedRun) {
+	t.delete(byHookBucket, indexKey(run.hook, run.id))
+	if run.status != engine.Completed {
+		t.delete(notableBucket, indexKey(string(run.status), run.id))
+	}
+	t.delete(chatsByTimeBucket, run.id[:])
+	if run.byTime || !t.leaveSegment(run) || !run.counted {
 		return
 	}
-	key := chatKey(run.ChatID)
+	key := chatKey(run.chat)
 	chat := decodeChat(key, t.bucket(chatsBucket).Get(key))
 	if chat.runs--; chat.runs <= 0 { // as it mostly is, so there is no need to look for another run in all segments
 		t.delete(chatsByTimeBucket, chat.last[:])
 		t.delete(chatsBucket, key)
 		return
 	}
-	if chat.last == id {
-		if chat.last = newestOf(t.tx, run.ChatID); chat.last != uuid.Nil {
+	if chat.last == run.id {
+		if chat.last = newestOf(t.tx, run.chat); chat.last != uuid.Nil {
 			t.put(chatsByTimeBucket, chat.last[:], nil)
 		}
 	}
@@ -388,10 +390,10 @@ func (t *transaction) unindex(id uuid.UUID, run *engine.Run, status engine.Statu
 
 // leaveSegment takes a run out of the segment in which it is, most likely the first that may have it, and reports whether it was
 // in any.
-func (t *transaction) leaveSegment(id uuid.UUID, chat string) (left bool) {
+func (t *transaction) leaveSegment(run *endedRun) (left bool) {
 	var key []byte
-	eachSegment(t.tx, id, func(segment []byte) bool {
-		key = slices.Concat(segment, digest(chat), id[:])
+	eachSegment(t.tx, run.id, func(segment []byte) bool {
+		key = slices.Concat(segment, digest(run.chat), run.id[:])
 		found, _ := t.bucket(byChatBucket).Cursor().Seek(key)
 		left = bytes.Equal(found, key)
 		return !left

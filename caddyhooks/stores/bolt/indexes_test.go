@@ -389,3 +389,38 @@ func TestPruningLooksIntoFewSegments(t *testing.T) {
 		t.Errorf("%d places were looked at to forget %d runs, want %d at most", looks, local.PruneStep, most)
 	}
 }
+
+// The entries of a run go with it although the rest of the run is damaged.
+func TestARunThatIsDamagedLeavesNoEntries(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	endSome(t, s, 40)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := withFile(path, func(tx *bbolt.Tx) (err error) {
+		damaged := make(map[string][]byte)
+		_ = tx.Bucket(endedBucket).ForEach(func(key, data []byte) error {
+			data = bytes.Clone(data)
+			data[0]++ // the checksum
+			damaged[string(key)] = data
+			return nil
+		})
+		for key, data := range damaged {
+			err = errors.Join(err, tx.Bucket(endedBucket).Put([]byte(key), data))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	s.clock.Advance(2 * time.Hour)
+	for more := true; more; {
+		if more, err = s.Prune(t.Context(), engine.Limits{Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkIndexed(t, s)
+}

@@ -113,8 +113,8 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 
 // pruneRun forgets a run, what it was told, and its deliveries.
 func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
-	if record, err := decodeRun(id, t.bucket(endedBucket).Get(id[:])); err == nil {
-		t.unindex(id, record.Run, record.Status)
+	if run, ok := readEnded(t.tx, id); ok {
+		t.unindex(&run)
 	}
 	t.delete(endedBucket, id[:])
 	d.forgetTold(t, id)
