@@ -123,6 +123,7 @@ type Database struct {
 	keyCount      int
 	toldBytes     int64 // what counts for the limit of the history
 	newRuns       int   // that have ended and are in no index yet
+	indexAt       int   // how many of those there must be before they are put into the indexes, after that has failed
 	freelistNoted bool
 	freelistSize  int // in pages
 

@@ -98,19 +98,22 @@ func (d *Database) index(t *transaction, id uuid.UUID) {
 	t.ended = append(t.ended, id)
 }
 
-// noteNew leaves a list of the runs that end in a transaction, or has all new runs get their entries.
+// noteNew leaves a list of the runs that end in a transaction, or has all new runs get their entries. That takes more room on the
+// disk than anything else does at once, so if it fails, it is put off until that many runs more have ended.
 func (d *Database) noteNew(t *transaction) {
-	before := d.newRuns
-	t.undo = append(t.undo, func() { d.newRuns = before })
-	if d.newRuns += len(t.ended); d.newRuns >= d.segmentSize {
+	before, afterFailure := d.newRuns, d.indexAt
+	t.undo = append(t.undo, func() { d.newRuns, d.indexAt = before, afterFailure })
+	if d.newRuns += len(t.ended); d.newRuns >= max(d.segmentSize, d.indexAt) {
+		afterFailure = d.newRuns + d.segmentSize
 		d.indexNew(t)
 		return
 	}
-	list := make([]byte, 0, len(t.ended)*len(uuid.UUID{}))
+	key := binary.BigEndian.AppendUint64(nil, uint64(t.tx.ID()))
+	list := bytes.Clone(t.bucket(newRunsBucket).Get(key)) // in a file that was compacted, transactions are counted anew
 	for _, id := range t.ended {
 		list = append(list, id[:]...)
 	}
-	t.append(newRunsBucket, binary.BigEndian.AppendUint64(nil, uint64(t.tx.ID())), list)
+	t.append(newRunsBucket, key, list)
 }
 
 // segmentSize is after how many runs they get their entries. With more, each list would have more to look at; with less, it
@@ -140,7 +143,7 @@ func (d *Database) indexNew(t *transaction) {
 	t.note(t.tx.DeleteBucket(newRunsBucket))
 	_, err := t.tx.CreateBucket(newRunsBucket)
 	t.note(err)
-	d.newRuns = 0
+	d.newRuns, d.indexAt = 0, 0
 }
 
 // endedRun is what the indexes have to know of a run that has ended.

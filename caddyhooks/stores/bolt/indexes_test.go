@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -423,4 +424,73 @@ func TestARunThatIsDamagedLeavesNoEntries(t *testing.T) {
 		}
 	}
 	checkIndexed(t, s)
+}
+
+// To write the entries of many runs takes room that a disk may not have while it has enough for everything else.
+func TestRunsEndAlsoIfTheirEntriesCannotBeWritten(t *testing.T) {
+	s := newBolt(t, filepath.Join(t.TempDir(), "hooks.db"))
+	defer s.Close()
+	full, refused := true, 0
+	s.committer.commitTx = func(tx *bbolt.Tx) error {
+		if indexes := tx.Bucket(newRunsBucket).Stats().KeyN == 0 && tx.Bucket(endedBucket).Stats().KeyN > 0; indexes && full {
+			refused++
+			_ = tx.Rollback()
+			return errors.New("the disk is full")
+		}
+		return tx.Commit()
+	}
+	const runs = 30
+	for i := range runs {
+		run := testRun("chat", "hello")
+		if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		for tries := 1; withdraw(t, s, run, engine.End{Outcome: engine.Outcome{Status: engine.Failed}}) != nil; tries++ {
+			if tries == 3 {
+				t.Fatalf("run %d does not end", i)
+			}
+		}
+	}
+	if page, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "chat", Limit: 100}); err != nil || len(page) != runs {
+		t.Errorf("%d of %d runs are listed, %v", len(page), runs, err)
+	}
+	if most := runs / s.segmentSize; refused == 0 || refused > most {
+		t.Errorf("the entries were tried to be written %d times, want %d at most", refused, most)
+	}
+	full = false
+	endSome(t, s, 20)
+	checkIndexed(t, s)
+}
+
+// A database that was compacted counts its transactions anew.
+func TestNewRunsAreFoundInAFileThatWasCompacted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	s := newBolt(t, path)
+	endSome(t, s, 4)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := withFile(path, func(tx *bbolt.Tx) (err error) {
+		// As if they had been left by transactions of numbers that come again.
+		for i, id := range newRunsOf(tx) {
+			err = errors.Join(err, tx.Bucket(newRunsBucket).Put(binary.BigEndian.AppendUint64(nil, uint64(tx.ID()+6+i)), id[:]))
+		}
+		for key, _ := tx.Bucket(newRunsBucket).Cursor().First(); binary.BigEndian.Uint64(key) < uint64(tx.ID()+6); key, _ = tx.Bucket(newRunsBucket).Cursor().First() {
+			err = errors.Join(err, tx.Bucket(newRunsBucket).Delete(key))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = newBolt(t, path)
+	defer s.Close()
+	s.segmentSize = 1000
+	endSome(t, s, 10)
+	for _, chat := range []string{"chat 1", "chat 2", "chat 3"} {
+		page, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: chat, Limit: 100})
+		if want := map[string]int{"chat 1": 2, "chat 2": 3, "chat 3": 2}[chat]; err != nil || len(page) != want {
+			t.Errorf("%d runs of %s are listed, want %d; %v", len(page), chat, want, err)
+		}
+	}
 }
