@@ -64,6 +64,9 @@ func loadSite(from fs.FS) (*pageFiles, error) {
 			return err
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(content), content)
+		if ext := path.Ext(name); ext == ".js" || ext == ".css" {
+			content = withoutComments(content)
+		}
 		loaded.assets[strings.TrimPrefix(name, "assets/")] = asset{contentType, content, compressed(content)}
 		return nil
 	})
@@ -77,6 +80,27 @@ func loadSite(from fs.FS) (*pageFiles, error) {
 	}
 	loaded.page = bytes.ReplaceAll(page, []byte("{hash}"), []byte(loaded.hash))
 	return loaded, nil
+}
+
+// withoutComments is a script or a stylesheet without indentation and without the lines that are nothing but a comment: a tenth
+// of what a browser would fetch. The lines stay, empty, so that errors name those of the source. A comment beside code stays as well,
+// since telling it from a text takes a parser. For the same reason no text may go on over several lines; a test sees to that.
+func withoutComments(source []byte) []byte {
+	var kept bytes.Buffer
+	inside := false
+	for line := range bytes.Lines(source) {
+		line = bytes.TrimLeft(line, "\t ")
+		text := bytes.TrimSpace(line)
+		begins, ends := bytes.HasPrefix(text, []byte("/*")), bytes.Contains(text, []byte("*/"))
+		switch {
+		case inside, begins && !ends, begins && bytes.Index(text, []byte("*/")) == len(text)-2, bytes.HasPrefix(text, []byte("//")):
+			kept.WriteByte('\n')
+		default:
+			kept.Write(line)
+		}
+		inside = (inside || begins) && !ends
+	}
+	return kept.Bytes()
 }
 
 func compressed(content []byte) []byte {

@@ -247,6 +247,9 @@ func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 			return err
 		}
 		want, _ := fs.ReadFile(files, name)
+		if ext := path.Ext(name); ext == ".js" || ext == ".css" {
+			want = withoutComments(want)
+		}
 		target := "/assets/" + site.hash + "/" + strings.TrimPrefix(name, "assets/")
 		w := ask(h, "GET", target, "")
 		if contentTypes[path.Ext(name)] == "" {
@@ -283,6 +286,43 @@ func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 	for _, target := range []string{"/assets/", "/assets/main.js", "/assets/0123456789abcdef0123/main.js", "/assets/" + site.hash + "/", "/assets/" + site.hash + "/../page.html", "/page.html", "/favicon.ico"} {
 		if w := ask(h, "GET", target, ""); w.Code != 404 {
 			t.Errorf("%s: got %d", target, w.Code)
+		}
+	}
+}
+
+func TestCommentsAreNotServed(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"// a\nb // c\n":                    "\nb // c\n",
+		"/** a */\n\tb\n":                   "\nb\n",
+		"\t/**\n\t * a\n\t */\nb /* c */\n": "\n\n\nb /* c */\n",
+		"/** @type {A} */ (b).c()\nd":       "/** @type {A} */ (b).c()\nd",
+		"/* a */ b /* c */\nd\n":            "/* a */ b /* c */\nd\n",
+	} {
+		if got := string(withoutComments([]byte(source))); got != want {
+			t.Errorf("of %q is left %q", source, got)
+		}
+	}
+	// What is left out of the assets is a comment, and no text in them goes on over several lines.
+	for _, pattern := range []string{"assets/*.js", "assets/*.css"} {
+		names, _ := fs.Glob(files, pattern)
+		for _, name := range names {
+			content, _ := fs.ReadFile(files, name)
+			source, served := strings.Split(string(content), "\n"), strings.Split(string(withoutComments(content)), "\n")
+			if len(source) != len(served) {
+				t.Errorf("%s has %d lines, of which %d are served", name, len(source), len(served))
+				continue
+			}
+			for i, line := range source {
+				line = strings.TrimLeft(line, "\t ")
+				comment := strings.HasPrefix(line, "//") || strings.HasPrefix(line, "*") || strings.HasPrefix(line, "/*")
+				if served[i] != line && (served[i] != "" || !comment || strings.Contains(line, "*/") && !strings.HasSuffix(line, "*/")) {
+					t.Errorf("%s:%d: %q is served as %q", name, i+1, line, served[i])
+				}
+				if strings.Count(line, "`")%2 != 0 {
+					t.Errorf("%s:%d: a text of several lines", name, i+1)
+				}
+			}
 		}
 	}
 }
