@@ -86,9 +86,8 @@ export async function show(page) {
 		const answers = [series("requests.2xx", "2xx", "c1"), series("requests.4xx", "4xx", "c2"), series("requests.5xx", "5xx", "bad")];
 		const times = [series("duration.median", "median", "c1"), series("duration.p95", "95 %", "c3")];
 		const depth = { ...series("queue.depth", "runs", "c1"), area: true };
-		const seconds = (/** @type {number} */ v) => v >= 60 ? duration(v) : `${Number(v.toPrecision(3))} s`;
 		paint("Runs ended", `Runs ended, ${step}`, { kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${ranges[range][1]}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` });
-		paint("Took", "How long runs took", { kind: "lines", series: times, format: seconds, sentence: `How long runs took. ${ranges[range][1]}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` });
+		paint("Took", "How long runs took", { kind: "lines", series: times, format: duration, sentence: `How long runs took. ${ranges[range][1]}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` });
 		paint("Queued", "Queued", { kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${ranges[range][1]}: ${top(depth, short)}.` });
 		paint("Requests", `Requests, ${step}`, { kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${ranges[range][1]}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` });
 	}

@@ -80,7 +80,7 @@ export async function show(page) {
 
 	/** @param {string} name @param {string} label @param {string} hint @param {HTMLElement} control */
 	function row(name, label, hint, control) {
-		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? "default" : ["saved", draftable.has(control) && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
+		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? name !== "token" && "default" : ["saved", draftable.has(control) && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
 		return el("div.setting", el("div", el("div.label", { id: `label-${name}` }, label), muted(hint)),
 			el("div.stack", el("div.value", control, el("span.lock", source)), says(name)));
 	}
