@@ -57,13 +57,21 @@ interface Api {
 }
 
 type Topic = "runs" | "deliveries" | "overview" | "settings";
+interface Events {
+	runs: { runs: Run[]; skipped: number; counts?: Record<string, number> };
+	deliveries: { deliveries: Delivery[]; skipped: number };
+	overview: Record<string, number>;
+	settings: unknown;
+	reset: unknown;
+	state: unknown;
+}
 type LiveState = "live" | "connecting" | "paused" | "hidden" | "lost";
 
 /** What ends when a page is left, or a part of it is replaced. */
 interface Scope {
 	signal: AbortSignal;
 	/** An event of the stream. On "reset" what was missed is not known: fetch again. */
-	on(name: Topic | "reset" | "state", listener: (data: any) => void): void;
+	on<K extends keyof Events>(name: K, listener: (data: Events[K]) => void): void;
 	every(milliseconds: number, act: () => void): void;
 	/** A function that has act called a while after its first call, or, if it begins anew, after its last. */
 	later(act: () => unknown, milliseconds: number, anew?: boolean): () => void;
@@ -147,6 +155,7 @@ interface Delivery {
 	lastStatus?: number;
 	nextAttemptAt?: string;
 	runId: string;
+	chatId: string;
 	history?: { at: string; seconds: number; status?: number; error?: string }[];
 }
 interface RunDetails extends Run {

@@ -24,8 +24,7 @@ const meanings = {
 	503: "The server is busy. Try again in a moment.",
 };
 
-/** @param {string} text */
-function parse(text) {
+function parse(text = "") {
 	try {
 		return JSON.parse(text);
 	} catch {
@@ -82,10 +81,7 @@ export function makeApi(instance) {
 const silence = 40e3; // the server says something every 15 s
 const gap = 8e3; // after a longer one the page is fetched anew, whatever the server remembers
 
-/**
- * One stream of events for the whole page. It is let go of while the page is hidden or paused, and comes back by itself after a reload, a restart or
- * sleep.
- */
+// One stream of events for the whole page. It is let go of while the page is hidden or paused, and comes back by itself.
 export class Live {
 	/** @type {LiveState} */
 	state = "connecting";
@@ -113,10 +109,7 @@ export class Live {
 		setInterval(() => { if (this.#open && Date.now() - this.#heard > silence) this.#again(0); }, 5e3);
 	}
 
-	/**
-	 * Calls listener for every event of that name: a topic, "hello", "reset" (what was missed is not known: fetch again) or "state".
-	 * @param {Topic | "hello" | "reset" | "state"} name @param {(data: any) => void} listener @returns {() => void} takes the listener away
-	 */
+	/** Calls listener for every event of that name. @param {keyof Events | "hello"} name @param {(data: any) => void} listener @returns {() => void} takes it away */
 	on(name, listener) {
 		const set = this.#listeners.get(name) ?? new Set();
 		this.#listeners.set(name, set.add(listener));
@@ -124,8 +117,7 @@ export class Live {
 		return () => { set.delete(listener); this.#soon(); };
 	}
 
-	/** @param {boolean} on */
-	pause(on) {
+	pause(on = false) {
 		this.paused = on;
 		this.#settle();
 	}

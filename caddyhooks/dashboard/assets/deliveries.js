@@ -162,7 +162,7 @@ export async function show(page) {
 	};
 	page.on("reset", fresh);
 	page.on("deliveries", event => {
-		const rows = list(event.deliveries);
+		const rows = event.deliveries;
 		rows.forEach(update);
 		if (event.skipped || rows.some(d => !shown.has(d.id) && filter().status.includes(d.status))) fresh();
 	});

@@ -67,13 +67,8 @@ export const tag = span("tag"), mono = span("mono"), muted = span("muted small")
 /** For screen readers only. */
 export const unseen = span("sr");
 
-/**
- * @param {Child} text @param {(event: MouseEvent) => unknown} click
- * @param {Attributes & {icon?: string}} [attributes]
- */
-export function button(text, click, { icon: name, ...attributes } = {}) {
-	return el("button", { type: "button", click, ...attributes }, name && icon(name), text);
-}
+/** @param {Child} text @param {(event: MouseEvent) => unknown} click @param {Attributes & {icon?: string}} [attributes] */
+export const button = (text, click, { icon: name, ...attributes } = {}) => el("button", { type: "button", click, ...attributes }, name && icon(name), text);
 
 /** A time in the chosen zone, with the other one on hover. @param {string | undefined | null} iso @param {Parameters<typeof clock>[1]} [how] */
 export const time = (iso, how) => iso ? el("time", { datetime: iso, title: otherClock(iso) }, clock(iso, how)) : null;
@@ -89,16 +84,13 @@ export function tick(root) {
 	}
 }
 
-/**
- * A button that copies. The text may be fetched first; what went wrong is shown in the button.
- * @param {string | (() => string | Promise<string>)} text @param {string} [label] @param {Attributes & {bare?: boolean}} [attributes] bare: an icon alone
- */
+/** A button that copies. @param {string | (() => string)} text @param {string} [label] @param {Attributes & {bare?: boolean}} [attributes] bare: an icon alone */
 export function copyButton(text, label = "Copy", { bare, ...attributes } = {}) {
 	const word = el("span", { class: bare ? "sr" : false }, label);
 	const node = button([icon("copy"), word], async () => {
 		let said = "Copied";
 		try {
-			await copy(typeof text === "string" ? text : await text());
+			await copy(typeof text === "string" ? text : text());
 		} catch (error) {
 			said = `Not copied: ${messageOf(error)}`;
 		}
@@ -109,8 +101,8 @@ export function copyButton(text, label = "Copy", { bare, ...attributes } = {}) {
 	return node;
 }
 
-/** Copies also where the clipboard's interface is missing: on plain HTTP. @param {string} text */
-async function copy(text) {
+/** Copies also where the clipboard's interface is missing: on plain HTTP. */
+async function copy(text = "") {
 	if (navigator.clipboard) return navigator.clipboard.writeText(text);
 	const area = el("textarea.sr", { value: text, "aria-hidden": "true" });
 	(document.querySelector("dialog[open]") ?? document.body).append(area);
@@ -123,10 +115,7 @@ async function copy(text) {
 /** @param {unknown} error */
 export const messageOf = error => error instanceof Error ? error.message : String(error);
 
-/**
- * A note that stays on the page until it is closed or replaced.
- * @param {"bad" | "late" | "ok"} kind @param {Child} text @param {Child} [more]
- */
+/** A note that stays on the page until it is closed or replaced. @param {"bad" | "late" | "ok"} kind @param {Child} text @param {Child} [more] */
 export function note(kind, text, more) {
 	/** @type {HTMLElement} */
 	const node = el("div", { class: `note ${kind}`, role: kind === "ok" ? "status" : "alert" },
@@ -173,7 +162,7 @@ export const head = (title, ...tools) => el("div.head", el("h1", title), spring(
 /** Buttons of which one is pressed. @param {string} label @param {Child[][]} options values and texts @param {string} current @param {(value: any) => void} pick */
 export function segment(label, options, current, pick) {
 	const node = el("div.segment", { role: "group", "aria-label": label }, options.map(([value, text]) => button(text, () => pick(value), { "data-value": value })));
-	const press = (/** @type {string} */ values) => { // several are separated by commas
+	const press = (values = "") => { // several are separated by commas
 		for (const child of node.children) child.setAttribute("aria-pressed", String(values.split(",").includes(child.getAttribute("data-value") ?? "")));
 	};
 	press(current);
@@ -256,11 +245,11 @@ export const exportButton = (api, of, params, attributes) => button("Export", ()
 /** What a page without anything to show says. @param {Child} title @param {...Child} next what to do next */
 export const empty = (title, ...next) => el("div.empty", el("p", el("b", title)), next.map(line => el("div.muted", line)));
 
-/** A line of code with a button that copies it. @param {string} text @param {string} label */
-export const codeLine = (text, label) => el("div.url", el("span", text), copyButton(text, label, { bare: true }));
+/** A line of code with a button that copies it. */
+export const codeLine = (text = "", label = "") => el("div.url", el("span", text), copyButton(text, label, { bare: true }));
 
-/** A text from outside, as it is stored: 16 KB first, the rest on demand. @param {string} text @param {string} label */
-export function longText(text, label) {
+/** A text from outside, as it is stored: 16 KB first, the rest on demand. */
+export function longText(text = "", label = "") {
 	const first = 16384;
 	const pre = el("pre", text.slice(0, first));
 	const box = el("div.text", { tabindex: "0", role: "region", "aria-label": label }, pre);

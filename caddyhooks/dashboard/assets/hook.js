@@ -224,7 +224,7 @@ export async function show(page) {
 		if (isOpen(run.status)) drawSoon();
 	});
 	const drawSoon = page.later(drawRun, 2000, true);
-	page.on("runs", event => { if (list(event.runs).some(run => run.runId === watched)) drawRun(); });
+	page.on("runs", event => { if (event.runs.some(run => run.runId === watched)) drawRun(); });
 
 	// Saving
 	const load = async () => { const now = await api.request("GET", path); fill(now.text, now.etag); };

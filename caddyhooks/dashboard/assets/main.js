@@ -26,8 +26,7 @@ function pref(name, value) {
 }
 let keysOn = pref("keys") !== "off";
 useUTC(pref("zone") === "utc");
-/** @param {string} theme */
-const wear = theme => {
+const wear = (theme = "") => {
 	if (theme) root.dataset.theme = theme;
 	else delete root.dataset.theme;
 	pref("theme", theme);
@@ -49,8 +48,7 @@ let dirty = () => false;
 /** Where the pages were scrolled to, by their address. @type {Map<string, number>} */
 const scrolled = new Map();
 
-/** @param {string} hash */
-function parse(hash) {
+function parse(hash = "") {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
 	const params = new URLSearchParams(query);
 	// A name of dots alone is none of an instance, and would lead out of the address of the API.
@@ -58,8 +56,7 @@ function parse(hash) {
 	params.delete("instance");
 	return { path: path.split("/").filter(Boolean).map(decode), params, instance };
 }
-/** @param {string} text */
-function decode(text) {
+function decode(text = "") {
 	try {
 		return decodeURIComponent(text);
 	} catch {
@@ -83,6 +80,8 @@ function route([first = "overview", second = "", ...rest]) {
 	if (first === "settings" && second === "hooks") return { name: "hook", current: "settings", path: rest };
 	return { name: first, current: first, path: second ? [second, ...rest] : [] };
 }
+
+const titleOf = (page = "") => page === "settings" ? "Webhooks" : capital(page);
 
 /** @param {AbortSignal} signal @returns {Scope} */
 const scope = signal => ({
@@ -126,7 +125,7 @@ async function show() {
 		else a.removeAttribute("aria-current");
 		a.setAttribute("href", link(page));
 	}
-	const title = (/** @type {string} */ text) => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
+	const title = (text = "") => { document.title = `${text} · hooks${api.instance === home() ? "" : ` · ${api.instance}`}`; };
 	// A page draws into a container of its own, so that one that is slow cannot draw over the next.
 	const room = el("div.page", { "aria-busy": "true" });
 	put(main, room);
@@ -138,7 +137,7 @@ async function show() {
 		put(room, empty("There is no such page.", el("a", { href: link("overview") }, "Overview")));
 		return;
 	}
-	title(name === "settings" ? "Webhooks" : capital(name));
+	title(titleOf(name));
 	/** @type {Page} */
 	const page = {
 		...scope(own.signal), main: room, path: parts, params, api, live, me, title, link,
@@ -176,8 +175,7 @@ async function show() {
 
 // One live region for everything; the last thing said wins, so that a busy server does not talk without end.
 let spoken = 0, speaking = 0;
-/** @param {string} text */
-function say(text) {
+function say(text = "") {
 	clearTimeout(speaking);
 	speaking = setTimeout(() => {
 		spoken = Date.now();
@@ -198,8 +196,7 @@ function drawState() {
 		button([el("kbd.wide", "?"), el("span.thin", "?"), el("span.wide", "Keys")], help, { class: "plain", "aria-label": "Keys and preferences" }));
 }
 
-/** @param {boolean} on */
-function setPaused(on) {
+function setPaused(on = false) {
 	live.pause(on);
 	say(on ? "Paused" : "Live");
 }
@@ -211,7 +208,7 @@ const counter = (kind, n) => { find(`[data-count=${kind}]`).textContent = n ? `$
 
 function help() {
 	if (document.querySelector("dialog[open]")) return;
-	const keys = [["g o", "Overview"], ["g r", "Runs"], ["g s", "Sessions"], ["g d", "Deliveries"], ["g w", "Webhooks"], ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
+	const keys = [...Object.entries(goTo).map(([key, page]) => [`g ${key}`, titleOf(page)]), ["j k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["/", "search"], [".", "pause, or go on"], ["?", "this list"], ["Esc", "close, or leave a field"]];
 	const own = checkbox("Single keys are on", { checked: keysOn, change: () => { keysOn = own.box.checked; pref("keys", keysOn ? "on" : "off"); } });
 	const zone = segment("Times", [["local", "Local"], ["utc", "UTC"]], usesUTC() ? "utc" : "local", value => {
 		zone.press(value);
@@ -231,8 +228,7 @@ function help() {
 }
 
 // Rows of any page: tables and lists mark them with data-row, and their link with data-open.
-/** @param {number} step */
-function move(step) {
+function move(step = 0) {
 	const rows = [...main.querySelectorAll("[data-row]")], at = rows.findIndex(row => row.classList.contains("here"));
 	const row = rows[at < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, at + step))];
 	if (!row) return;
@@ -315,7 +311,7 @@ async function start() {
 		return;
 	}
 	const names = me.instances?.length ? me.instances : ["default"];
-	put(instances, names.map((/** @type {string} */ name) => el("option", { value: name }, name)));
+	put(instances, names.map((name = "") => el("option", { value: name }, name)));
 	instances.hidden = names.length < 2;
 	drawState();
 	show();

@@ -71,8 +71,8 @@ export async function show(page) {
 			el("div", el("b", capital(need.text)), need.detail && el("div.muted.small", capital(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}
 
-	/** A link of the server, for this instance. @param {string} link */
-	function here(link) {
+	/** A link of the server, for this instance. */
+	function here(link = "") {
 		const [path, query] = link.replace(/^#\//, "").split("?");
 		return page.link(path, Object.fromEntries(new URLSearchParams(query)));
 	}
@@ -142,8 +142,7 @@ export async function show(page) {
 
 /** @param {Series} series */
 const total = series => series.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
-/** @param {number} v */
-const short = v => v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
+const short = (v = 0) => v >= 10000 ? `${Number((v / 1000).toPrecision(3))}k` : number(v);
 
 /** "2.1 s now, at most 18 s at 10:44". @param {Series} series @param {(v: number) => string} format */
 function top(series, format) {

@@ -5,8 +5,8 @@ import { clock } from "./words.js";
 
 const left = 42, right = 6, top = 8, bottom = 20, height = 150;
 
-/** The end of the axis: a number whose half is easy to read as well. @param {number} peak @param {boolean} whole */
-function nice(peak, whole) {
+/** The end of the axis: a number whose half is easy to read as well. */
+function nice(peak = 0, whole = false) {
 	if (whole && peak <= 2) return 2;
 	const power = 10 ** Math.floor(Math.log10(peak || 1));
 	return power * ([1, 2, 4, 6, 8].find(m => peak <= m * power) ?? 10);
@@ -47,7 +47,7 @@ export function plotPanel(title, first) {
 		const width = picture.clientWidth || 560;
 		const n = series[0].points.length, base = height - bottom;
 		const peak = nice(Math.max(...Array.from({ length: n }, (_, i) => kind === "bars" ? sum(series, i) : most(series, i))), Boolean(drawing.whole));
-		const y = (/** @type {number} */ v) => top + (base - top) * (1 - v / peak);
+		const y = (v = 0) => top + (base - top) * (1 - v / peak);
 		picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
 		picture.setAttribute("aria-label", drawing.sentence);
 		put(picture, axes(series[0].points, width, peak, y), kind === "bars" ? bars() : lines());

@@ -12,7 +12,7 @@ export function parts(text) {
 	const object = /^\s*\{/.test(text ?? "");
 	if (!text || !object && !/^\s*\[/.test(text)) return found;
 	let depth = 0, start = 0, key = "", keyed = false, n = 0;
-	const end = (/** @type {number} */ at) => {
+	const end = (at = 0) => {
 		const value = text.slice(start, at).trim();
 		if (value) found.set(object ? key : String(n++), value);
 		start = at + 1;
@@ -70,8 +70,8 @@ export function object(members) {
 	return "{" + [...members].filter(([, value]) => value !== undefined).map(([key, value]) => JSON.stringify(key) + ":" + value).join(",") + "}";
 }
 
-/** Whether a text is a JSON object. @param {string} text */
-export function isObject(text) {
+/** Whether a text is a JSON object. */
+export function isObject(text = "") {
 	try {
 		const value = JSON.parse(text);
 		return typeof value === "object" && value !== null && !Array.isArray(value);

@@ -174,12 +174,12 @@ export async function show(page) {
 
 	const later = page.later(load, 200);
 	page.on("runs", event => {
-		const news = event.runs.find((/** @type {any} */ r) => r.runId === id);
+		const news = event.runs.find(r => r.runId === id);
 		if (news && run && news.status !== run.status) page.say(`${run.hook}: ${statusWord(news.status)}`);
 		if (news || (event.skipped && run && isOpen(run.status))) later();
 	});
 	page.on("deliveries", event => {
-		if (event.skipped || event.deliveries.some((/** @type {any} */ d) => d.runId === id)) later();
+		if (event.skipped || event.deliveries.some(d => d.runId === id)) later();
 	});
 	page.on("reset", later);
 	page.every(1000, () => { if (run && isOpen(run.status) && !page.live.paused) drawWhy(); });

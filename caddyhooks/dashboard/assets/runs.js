@@ -26,7 +26,7 @@ function hookChoice(page, pick) {
 /** @param {Page} page */
 async function showRuns(page) {
 	const { params, api } = page;
-	const get = (/** @type {string} */ name) => params.get(name) ?? "";
+	const get = (name = "") => params.get(name) ?? "";
 	const filters = () => ({ status: get("status"), hook: get("hook"), chatId: get("chatId"), since: get("since"), until: get("until"), q: get("q") });
 
 	/** All rows that are shown, the newest first. @type {Run[]} */
@@ -213,8 +213,7 @@ async function showRuns(page) {
 		drawFoot();
 	}
 
-	/** @param {string} id */
-	function pick(id) {
+	function pick(id = "") {
 		if (!picked.delete(id)) picked.add(id);
 		picks();
 	}
@@ -260,7 +259,7 @@ async function showRuns(page) {
 		if (list.length > 500 && !held()) return load();
 		drawBar();
 		drawFoot();
-		const ended = event.runs.filter((/** @type {Run} */ run) => run.status === "failed" || run.status === "timed_out").length;
+		const ended = event.runs.filter(run => run.status === "failed" || run.status === "timed_out").length;
 		if (ended) page.say(`${count(ended, "run")} failed`);
 	});
 	page.on("reset", refresh);
@@ -279,15 +278,15 @@ async function showRuns(page) {
 /** @param {Run} run */
 const tookCell = run => run.startedAt ? duration(run.status === "running" ? Math.floor(took(run) ?? 0) : took(run)) : "";
 
-/** Without seconds where there is little room. @param {string} iso */
-function timeCell(iso) {
+/** Without seconds where there is little room. */
+function timeCell(iso = "") {
 	const node = time(iso), text = node?.textContent ?? "";
 	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span.desk-only", text.slice(5)));
 	return node;
 }
 
-/** When "1h" or a time began. @param {string} since */
-function start(since) {
+/** When "1h" or a time began. */
+function start(since = "") {
 	const [, n, unit] = /^(\d+)([smhd])$/.exec(since) ?? [];
 	return n ? Date.now() - Number(n) * ({ s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit] ?? 0) : Date.parse(since);
 }

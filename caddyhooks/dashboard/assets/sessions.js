@@ -150,7 +150,7 @@ function conversation(page, into, chat) {
 	}
 	load();
 	const soon = page.later(load, 400);
-	page.on("runs", event => { if (event.skipped || list(event.runs).some(run => run.chatId === chat)) soon(); });
-	page.on("deliveries", event => { if (list(event.deliveries).some(d => d.chatId === chat)) soon(); });
+	page.on("runs", event => { if (event.skipped || event.runs.some(run => run.chatId === chat)) soon(); });
+	page.on("deliveries", event => { if (event.deliveries.some(d => d.chatId === chat)) soon(); });
 	page.on("reset", soon);
 }

@@ -4,25 +4,22 @@
 let utc = false;
 let ahead = 0; // how far the server's clock is ahead of the browser's, in milliseconds
 
-/** Whether times are shown in UTC instead of the browser's zone. @param {boolean} on */
-export const useUTC = on => { utc = on; };
+/** Whether times are shown in UTC instead of the browser's zone. */
+export const useUTC = (on = false) => { utc = on; };
 export const usesUTC = () => utc;
 
-/** Takes the server's time as the one that counts. @param {string} serverNow */
-export const setClock = serverNow => { ahead = Date.parse(serverNow) - Date.now() || 0; };
+/** Takes the server's time as the one that counts. */
+export const setClock = (serverNow = "") => { ahead = Date.parse(serverNow) - Date.now() || 0; };
 export const now = () => Date.now() + ahead;
 
-/** @param {number} n */
-export const number = n => n.toLocaleString("en");
+export const number = (n = 0) => n.toLocaleString("en");
 /** "1 run", "2 runs". @param {number} n @param {string} one @param {string} [many] */
 export const count = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
-/** @param {string} text */
-export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
-/** The length of a text in UTF-8. @param {string} text */
-export const bytesOf = text => new TextEncoder().encode(text).length;
+export const capital = (text = "") => text.charAt(0).toUpperCase() + text.slice(1);
+/** The length of a text in UTF-8. */
+export const bytesOf = (text = "") => new TextEncoder().encode(text).length;
 
-/** @param {number} part @param {number} whole */
-export function percent(part, whole) {
+export function percent(part = 0, whole = 0) {
 	const share = whole ? 100 * part / whole : 0;
 	return `${share === 0 ? 0 : share > 99.9 ? 100 : share < .1 ? "< 0.1" : share.toFixed(1)} %`;
 }
@@ -38,8 +35,8 @@ export function duration(seconds) {
 	return units.slice(first, first + 2).filter(([n]) => n).map(([n, unit]) => `${n} ${unit}`).join(" ");
 }
 
-/** "213 bytes", "1.5 KB". @param {number} bytes */
-export function size(bytes) {
+/** "213 bytes", "1.5 KB". */
+export function size(bytes = 0) {
 	if (bytes < 1024) return count(bytes, "byte");
 	const power = Math.min(3, Math.floor(Math.log2(bytes) / 10)), n = bytes / 1024 ** power;
 	return `${Number(n.toFixed(n < 100 ? 1 : 0))} ${["", "KB", "MB", "GB"][power]}`;
@@ -69,8 +66,8 @@ export function clock(at, how = {}) {
 /** The same time in the other zone and in full, for hovering. @param {string | number} at */
 export const otherClock = at => utc ? format(new Date(at), false, { dateStyle: "medium", timeStyle: "long" }) : new Date(at).toISOString().replace("T", " ").replace("Z", " UTC");
 
-/** "4 s ago", "in 18 s". @param {string} iso */
-export function ago(iso) {
+/** "4 s ago", "in 18 s". */
+export function ago(iso = "") {
 	const seconds = (now() - Date.parse(iso)) / 1000, far = Math.abs(seconds);
 	if (far < 1) return "now";
 	const rough = far < 59.5 ? `${Math.round(far)} s` : far < 3570 ? `${Math.round(far / 60)} min` : far < 84600 ? `${Math.round(far / 3600)} h` : `${Math.round(far / 86400)} d`;
@@ -79,16 +76,14 @@ export function ago(iso) {
 
 /** @type {Record<string, string>} */
 const icons = { queued: "dots", running: "half", pending: "half", completed: "check", delivered: "check", ok: "check", failed: "x", dead: "x", bad: "x", timed_out: "clock", expired: "glass", late: "warn" };
-/** @param {string} status */
-export const statusIcon = status => icons[status] ?? "dash";
-/** @param {string} status */
-export const statusWord = status => status.replace("_", " ");
-/** Runs that go on. @param {string} status */
-export const isOpen = status => status === "queued" || status === "running";
+export const statusIcon = (status = "") => icons[status] ?? "dash";
+export const statusWord = (status = "") => status.replace("_", " ");
+/** Runs that go on. */
+export const isOpen = (status = "") => status === "queued" || status === "running";
 
-/** Ids that begin with a time differ at their end. @param {string} id */
-export const shortId = id => id.length > 12 ? `…${id.slice(-6)}` : id;
-/** A chat that was made for one run is long and says little. @param {string} chat */
-export const shortChat = chat => /^hook:[0-9a-f]{8}-/.test(chat) ? `hook:${shortId(chat)}` : chat;
+/** Ids that begin with a time differ at their end. */
+export const shortId = (id = "") => id.length > 12 ? `…${id.slice(-6)}` : id;
+/** A chat that was made for one run is long and says little. */
+export const shortChat = (chat = "") => /^hook:[0-9a-f]{8}-/.test(chat) ? `hook:${shortId(chat)}` : chat;
 /** How long a run took, or has taken so far, in seconds. @param {{startedAt?: string, finishedAt?: string}} run */
 export const took = run => run.startedAt ? Math.max(0, ((run.finishedAt ? Date.parse(run.finishedAt) : now()) - Date.parse(run.startedAt)) / 1000) : null;
