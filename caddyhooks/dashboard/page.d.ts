@@ -17,6 +17,7 @@ interface Series {
 	area?: boolean;
 }
 interface Drawing {
+	title: string;
 	kind: "bars" | "lines";
 	/** Over the same times. */
 	series: Series[];

@@ -15,8 +15,8 @@ export async function show(page) {
 	const trouble = el("div"), tiles = el("div.tiles"), needs = el("div"), plots = el("div.grid-2"), hooks = el("div"), first = el("div");
 	put(page.main, head("Overview", times), trouble, el("div.stack", first, tiles, needs, plots, hooks));
 
-	/** @type {Record<string, ReturnType<typeof plotPanel>>} */
-	let drawn = {};
+	/** @type {ReturnType<typeof plotPanel>[]} */
+	let drawn = [];
 	/** @type {Overview} */
 	let data;
 	let looked = false, turn = 0, ticks = 0;
@@ -78,6 +78,7 @@ export async function show(page) {
 	}
 
 	function drawPlots() {
+		if (!data.series.length) return;
 		const step = data.stepSeconds === 60 ? "a minute" : `in ${duration(data.stepSeconds)}`;
 		/** @param {string} name @param {string} text @param {string} look @returns {Series} */
 		const series = (name, text, look) => ({ text, class: look, points: data.series.find(s => s.name === name)?.points ?? [] });
@@ -86,23 +87,16 @@ export async function show(page) {
 		const answers = [series("requests.2xx", "2xx", "c1"), series("requests.4xx", "4xx", "c2"), series("requests.5xx", "5xx", "bad")];
 		const times = [series("duration.median", "median", "c1"), series("duration.p95", "95 %", "c3")];
 		const depth = { ...series("queue.depth", "runs", "c1"), area: true };
-		paint("Runs ended", `Runs ended, ${step}`, { kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${ranges[range][1]}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` });
-		paint("Took", "How long runs took", { kind: "lines", series: times, format: duration, sentence: `How long runs took. ${ranges[range][1]}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` });
-		paint("Queued", "Queued", { kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${ranges[range][1]}: ${top(depth, short)}.` });
-		paint("Requests", `Requests, ${step}`, { kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${ranges[range][1]}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` });
-	}
-
-	/** @param {string} key @param {string} title @param {Drawing} drawing */
-	function paint(key, title, drawing) {
-		if (!drawing.series[0].points.length) return;
-		const old = drawn[key + title];
-		if (old) return old.update(drawing);
-		const made = plotPanel(title, drawing);
-		const gone = Object.keys(drawn).find(name => name.startsWith(key)); // of another range, which is titled otherwise
-		if (gone) drawn[gone].node.replaceWith(made.node);
-		else plots.append(made.node);
-		if (gone) delete drawn[gone];
-		drawn[key + title] = made;
+		const during = ranges[range][1];
+		/** @type {Drawing[]} */
+		const all = [
+			{ title: `Runs ended, ${step}`, kind: "bars", whole: true, series: outcomes, format: short, sentence: `Runs that ended. ${during}: ${outcomes.map(s => `${number(total(s))} ${s.text}`).join(", ")}.` },
+			{ title: "How long runs took", kind: "lines", series: times, format: duration, sentence: `How long runs took. ${during}: ${times.map(s => `${s.text} ${top(s, duration)}`).join("; ")}.` },
+			{ title: "Queued", kind: "lines", whole: true, series: [depth], format: short, sentence: `Runs that waited. ${during}: ${top(depth, short)}.` },
+			{ title: `Requests, ${step}`, kind: "bars", whole: true, series: answers, format: short, sentence: `Requests by answer. ${during}: ${answers.map(s => `${number(total(s))} with ${s.text}`).join(", ")}.` },
+		];
+		if (drawn.length) drawn.forEach((plot, i) => plot.update(all[i]));
+		else put(plots, (drawn = all.map(plotPanel)).map(plot => plot.node));
 	}
 
 	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desk-only"], ["Last run", "right muted nowrap desk-only"]];

@@ -12,45 +12,46 @@ function nice(peak = 0, whole = false) {
 	return power * ([1, 2, 4, 6, 8].find(m => peak <= m * power) ?? 10);
 }
 
-/** @param {Series[]} series @param {number} i */
-const sum = (series, i) => series.reduce((total, s) => total + (s.points[i]?.[1] ?? 0), 0);
-/** @param {Series[]} series @param {number} i */
-const most = (series, i) => Math.max(0, ...series.map(s => s.points[i]?.[1] ?? 0));
-
-/** A panel with a plot, its legend and the same as a table. @param {string} title @param {Drawing} first */
-export function plotPanel(title, first) {
-	let drawing = first, asTable = false;
+/** A panel with a plot, its legend and the same as a table. @param {Drawing} drawing */
+export function plotPanel(drawing) {
+	let asTable = false;
+	const title = el("span");
 	const picture = svg("svg", { class: "plot", role: "img" });
 	const readout = el("span", { "aria-hidden": "true" });
 	const legend = el("div.legend");
 	const body = el("div.body");
-	const toggle = button("Show as table", () => { asTable = !asTable; draw(); }, { class: "plain small", "aria-description": title });
+	const toggle = button("Show as table", () => { asTable = !asTable; draw(); }, { class: "plain small" });
 	const under = el("div.readout", readout, toggle);
 	const node = panel(title, body, legend);
 
-	const x = (/** @type {number} */ i, /** @type {number} */ width) => {
+	const x = (i = 0, width = 0) => {
 		const n = drawing.series[0].points.length;
 		return left + (width - left - right) * (drawing.kind === "bars" ? (i + .5) / n : i / Math.max(1, n - 1));
 	};
 
 	function draw() {
-		const { series, kind, format } = drawing;
+		const { series, kind, format } = drawing, points = series[0].points;
+		put(title, drawing.title);
+		toggle.setAttribute("aria-description", drawing.title);
 		put(legend, series.map(s => el("span", { class: s.class }, el("i"), s.text)));
 		toggle.lastChild?.replaceWith(asTable ? "Show as plot" : "Show as table");
 		if (asTable) {
 			const columns = [["Time"], ...series.map(s => [s.text, "right"])];
-			redraw(body, el("div.plot-table", { tabindex: "0", role: "region", "aria-label": title }, table({ caption: title, class: "tight", columns,
-				rows: series[0].points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })), under);
+			redraw(body, el("div.plot-table", { tabindex: "0", role: "region", "aria-label": drawing.title }, table({ caption: drawing.title, class: "tight", columns,
+				rows: points.map(([at], i) => tr(columns, [time(new Date(at * 1000).toISOString(), { short: true }), ...series.map(s => s.points[i]?.[1] == null ? "–" : format(s.points[i][1] ?? 0))])).reverse() })), under);
 			return;
 		}
 		if (picture.parentNode !== body) redraw(body, picture, under);
 		const width = picture.clientWidth || 560;
-		const n = series[0].points.length, base = height - bottom;
-		const peak = nice(Math.max(...Array.from({ length: n }, (_, i) => kind === "bars" ? sum(series, i) : most(series, i))), Boolean(drawing.whole));
+		const n = points.length, base = height - bottom;
+		const peak = nice(Math.max(...points.map((_, i) => {
+			const values = series.map(s => s.points[i]?.[1] ?? 0);
+			return kind === "bars" ? values.reduce((a, b) => a + b) : Math.max(...values);
+		})), Boolean(drawing.whole));
 		const y = (v = 0) => top + (base - top) * (1 - v / peak);
 		picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
 		picture.setAttribute("aria-label", drawing.sentence);
-		put(picture, axes(series[0].points, width, peak, y), kind === "bars" ? bars() : lines());
+		put(picture, axes(), kind === "bars" ? bars() : lines());
 
 		function bars() {
 			const wide = Math.max(1, (width - left - right) / n - 1.5);
@@ -81,18 +82,17 @@ export function plotPanel(title, first) {
 			});
 		}
 
-		function axes(/** @type {Point[]} */ points, /** @type {number} */ wide, /** @type {number} */ end, /** @type {(v: number) => number} */ toY) {
-			const days = points.length > 1 && points[points.length - 1][0] - points[0][0] > 90000;
-			const labels = wide < 400 ? 3 : 5;
+		function axes() {
+			const days = n > 1 && points[n - 1][0] - points[0][0] > 90000, labels = width < 400 ? 3 : 5;
 			return [
 				[0, .5, 1].map(part => {
-					const at = Math.round(toY(end * part)) + .5;
-					return [svg("line", { class: part ? "gridline" : "axis", x1: left, x2: wide - right, y1: at, y2: at }), svg("text", { x: left - 6, y: at + 3.5, "text-anchor": "end" }, format(end * part))];
+					const at = Math.round(y(peak * part)) + .5;
+					return [svg("line", { class: part ? "gridline" : "axis", x1: left, x2: width - right, y1: at, y2: at }), svg("text", { x: left - 6, y: at + 3.5, "text-anchor": "end" }, format(peak * part))];
 				}),
 				Array.from({ length: labels }, (_, k) => {
-					const i = Math.round((points.length - 1) * k / (labels - 1)), last = k === labels - 1;
-					const text = last ? "now" : days ? clock(points[i][0] * 1000, { short: true }).replace(/ \d\d:\d\d$/, "") : clock(points[i][0] * 1000, { short: true, always: true });
-					return svg("text", { x: left + (wide - left - right) * k / (labels - 1), y: height - 5, "text-anchor": last ? "end" : k ? "middle" : "start" }, text);
+					const i = Math.round((n - 1) * k / (labels - 1)), last = k === labels - 1;
+					const text = last ? "now" : clock(points[i][0] * 1000, { short: true, always: !days }).replace(days ? / \d\d:\d\d$/ : "", "");
+					return svg("text", { x: left + (width - left - right) * k / (labels - 1), y: height - 5, "text-anchor": last ? "end" : k ? "middle" : "start" }, text);
 				}),
 			];
 		}

@@ -80,15 +80,13 @@ export async function show(page) {
 
 	/** @param {string} name @param {string} label @param {string} hint @param {HTMLElement} control */
 	function row(name, label, hint, control) {
-		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? name !== "token" && "default" : ["saved", draftable.has(control) && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
+		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? name !== "token" && "default" : ["saved", control.matches("input, select") && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
 		return el("div.setting", el("div", el("div.label", { id: `label-${name}` }, label), muted(hint)),
 			el("div.stack", el("div.value", control, el("span.lock", source)), says(name)));
 	}
-	const draftable = new WeakSet();
-	/** A field that is saved with the others. @param {string} name @param {HTMLInputElement | HTMLSelectElement} control */
-	function later(name, control, read = (text = "") => /** @type {unknown} */ (text)) {
+	/** A field that is saved with the others. @param {string} name @param {string} label @param {string} hint @param {HTMLInputElement | HTMLSelectElement} control */
+	function saved(name, label, hint, control, read = (text = "") => /** @type {unknown} */ (text)) {
 		const first = control.value;
-		draftable.add(control);
 		control.removeAttribute("aria-label");
 		control.setAttribute("aria-labelledby", `label-${name}`);
 		control.disabled = why(name) !== "";
@@ -96,7 +94,7 @@ export async function show(page) {
 			control.value === first ? draft.delete(name) : draft.set(name, () => read(control.value.trim()));
 			drawBar();
 		});
-		return control;
+		return row(name, label, hint, control);
 	}
 	const text = (value = "") => el("input", { type: "text", value, spellcheck: "false", autocomplete: "off" });
 	const save = button("Save", () => patch(Object.fromEntries([...draft].map(([name, read]) => [name, read()]))), { class: "primary" });
@@ -122,10 +120,10 @@ export async function show(page) {
 		const spans = [...new Set([0, 3600, 86400, 604800, history, kept])].filter(span => span <= kept).sort((a, b) => a - b).map(span => /** @type {[string, string]} */ ([String(span), !span ? "off" : span === kept ? `as long as runs (${duration(kept)})` : duration(span)]));
 		put(rows, row("enabled", "Webhooks", "", toggle()),
 			row("token", "Token", "For wake, agent and hooks by token", tokenRow()),
-			row("defaultTimeoutSeconds", "Time limit of a run", "In seconds, where a hook sets none", later("defaultTimeoutSeconds", text(String(data.defaultTimeoutSeconds)), (value = "") => /^\d{1,9}$/.test(value) ? Number(value) : value)),
-			row("maxPayloadSize", "Largest body of a hook", "Such as 64 KB", later("maxPayloadSize", text(exactSize(data.maxPayloadSize)))),
-			row("memoryPreset", "Memory", "Where a hook sets none", later("memoryPreset", choice("", list(memoryPresets).map(preset => [preset, preset]), data.memoryPreset, () => {}))),
-			row("historySeconds", "History", "How long the messages of runs are kept", later("historySeconds", choice("", spans, String(history), () => {}), Number)),
+			saved("defaultTimeoutSeconds", "Time limit of a run", "In seconds, where a hook sets none", text(String(data.defaultTimeoutSeconds)), (value = "") => /^\d{1,9}$/.test(value) ? Number(value) : value),
+			saved("maxPayloadSize", "Largest body of a hook", "Such as 64 KB", text(exactSize(data.maxPayloadSize))),
+			saved("memoryPreset", "Memory", "Where a hook sets none", choice("", list(memoryPresets).map(preset => [preset, preset]), data.memoryPreset, () => {})),
+			saved("historySeconds", "History", "How long the messages of runs are kept", choice("", spans, String(history), () => {}), Number),
 			el("div.save-bar", save, undo, state));
 		drawBar();
 		drawSteps();
