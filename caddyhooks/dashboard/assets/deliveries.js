@@ -147,7 +147,7 @@ export async function show(page) {
 			load();
 		}));
 		put(body, shown.size ? table({ caption: "Deliveries", class: "cards out-cards", columns, rows: [...shown.values()].flatMap(line => [line.node, line.more]) })
-			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", "Replies go out to callback URLs and channels. Those that could not be sent wait here."));
+			: empty(status() || where() ? `There is no ${status() || "open"} delivery${where()}.` : "Nothing waits to be sent out.", "Answers go out to callback URLs and channels. Those that could not be sent wait here."));
 		put(foot, el("span", alone.map(each => `${each.host ? plain(each.host) : `Channel ${each.channel}`} is left alone until ${clock(each.until, { short: true })}. `)), spring(), cursor && button("Older", () => load(true), { class: "small" }));
 		foot.hidden = !alone.length && !cursor;
 	}

@@ -117,8 +117,8 @@ export async function show(page) {
 	const span = (key = "", label = "") => value(key) && `${label} ${duration(Number(value(key)))}`;
 	const folds = [
 		fold("Model and memory", ["model", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
-		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the reply" : "202 and a run id"]),
-		fold("Send the answer on", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
+		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : "202 and a run id"]),
+		fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
 		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("untrusted") === "wrap" ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 	];
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
@@ -213,7 +213,7 @@ export async function show(page) {
 		await attempt(signature, async () => {
 			const by = hmac && await api.post(`${path}/sign`, text), header = by ? `${by.header}: ${by.value}` : "";
 			put(signature, header && codeLine(header, "Copy the header"), el("div", copyButton(curl(about, name, text, header), "Copy as a curl command", { class: "small" })),
-				muted(hmac ? "Signed with the saved secret, which stays on the server. " : "Callers send the token of the settings. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent on."));
+				muted(hmac ? "Signed with the saved secret, which stays on the server. " : "Callers send the token of the settings. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent out."));
 		});
 	}
 	let watched = "";
@@ -346,7 +346,7 @@ function makeFields(/** @type {any} */ about, locked = false) {
 	const box = () => el("input", { type: "checkbox" }), seconds = () => text({ inputmode: "numeric", "data-kind": "seconds" });
 	const tiers = list(about.tiers).map(tier => [tier]), channels = list(about.channels).map(one => [one.name, `${one.name} (${one.kind})`]);
 
-	add("name", "Name", text({ maxlength: 64 }), "Letters, digits, dots, dashes and underscores. It stays as it is.");
+	add("name", "Name", text({ maxlength: 64 }), "Letters, digits, dots, dashes and underscores. It cannot be changed later.");
 	add("action", "Action", pick("wake", "wake, answered at once", [["agent", "agent, a full turn"]]));
 	add("authMode", "Callers prove themselves by", pick("bearer", "token", [["hmac", "signature (HMAC-SHA256)"]]));
 	add("hmacHeader", "Header", text());
@@ -362,11 +362,11 @@ function makeFields(/** @type {any} */ about, locked = false) {
 	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]));
 	add("historySeconds", "Keep what a run was told, in seconds", seconds(), "0: not at all. Blank, and at most: as in the settings.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
-	add("syncResponse", "Wait for the run, and answer with the reply", box());
-	add("responseJsonSchema", "JSON Schema of the reply (Draft 2020-12)", area(8, "json"), "Blank: the reply is text.");
+	add("syncResponse", "Wait for the run, and send its answer", box());
+	add("responseJsonSchema", "JSON Schema of the answer (Draft 2020-12)", area(8, "json"), "Blank: the answer is text.");
 	add("responseValidationModelTier", "Model tier with a schema", pick("", "the model tier", tiers));
-	add("callbackUrl", "Callback URL", text({ inputmode: "url" }), "The reply is posted there. Blank: nowhere.");
-	add("deliver", "Send the reply to a channel", box(), !channels.length && "No channel is configured here.");
+	add("callbackUrl", "Callback URL", text({ inputmode: "url" }), "The answer is posted there. Blank: nowhere.");
+	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));
 	add("to", "To", text(), "The chat or address on the channel.");
 	return all;

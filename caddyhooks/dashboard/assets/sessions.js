@@ -144,7 +144,7 @@ function conversation(page, into, chat) {
 				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", "waits", run.waitingFor && ` for ${run.waitingFor}`),
 					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
-				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No reply.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
+				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
 					sent, !good && button("Run again", () => askAgain(page, 1, async again => { await again(run); await load(); }), { class: "small", ...page.acting }), link)));
 	}

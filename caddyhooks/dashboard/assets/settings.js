@@ -153,7 +153,7 @@ export async function show(page) {
 		put(hooks, panel("Hooks", lines.length ? table({ caption: "Hooks", columns, rows: lines }) : empty("There are no hooks yet.", "A hook takes the JSON of any sender, and makes a message of it by a template."), addHook("small primary")),
 			panel("How to call it", el("div.body.stack",
 				muted("Tell the agent something, and wait for nothing:"), codeLine(curl(about, "wake", '{"text":"The build is red"}'), "Copy the wake command"),
-				muted("Ask for a full turn, and wait for the reply:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
+				muted("Ask for a full turn, and wait for the answer:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
 	}
 
 	put(page.main, title, trouble, el("div.stack", steps, rows, hooks));
