@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,9 +43,9 @@ func (a *agent) answer(w http.ResponseWriter, r *http.Request) {
 	case a.busy.Load():
 		took = time.Hour
 	case turn.Hook == "invoices" && turn.Phase == "repair":
-		text, took = wrongAnswer, 1500*time.Millisecond+time.Duration(a.repairs.Add(1)%5)*170*time.Millisecond
+		text, took = wrongAnswer(turn.Message), 1500*time.Millisecond+time.Duration(a.repairs.Add(1)%5)*170*time.Millisecond
 	case turn.Hook == "invoices":
-		text, took = wrongAnswer, 5800*time.Millisecond
+		text, took = wrongAnswer(turn.Message), 5800*time.Millisecond
 	case turn.Hook == "alertmanager":
 		text = "Old logs fill the disk. I removed them: 41 % is free now."
 	case turn.Hook == "agent":
@@ -58,17 +61,24 @@ func (a *agent) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // wrongAnswer has the amount as a text, and no currency.
-const wrongAnswer = `{
-  "invoice": "in_20417",
-  "customer": "cus_318",
+func wrongAnswer(message string) string {
+	return fmt.Sprintf(`{
+  "invoice": %q,
+  "customer": %q,
   "amount": "49.90",
   "action": "send_receipt"
-}`
+}`, invoiceID.FindString(message), customerID.FindString(message))
+}
+
+var invoiceID, customerID = regexp.MustCompile(`in_\d+`), regexp.MustCompile(`cus_\d+`)
+
+// callbackAddress is one of this machine that others hardly use.
+const callbackAddress = "127.0.12.8"
 
 // startReceiver starts the receiver of callbacks. It has gone for invoices, and others have to try again later. Its name is one
 // that the resolver of this process knows.
 func startReceiver(ctx context.Context) (*webServer, error) {
-	if err := answerNames(ctx); err != nil {
+	if err := answerNames(ctx, netip.MustParseAddr(callbackAddress)); err != nil {
 		return nil, err
 	}
 	rc := new(webServer)
@@ -80,12 +90,13 @@ func startReceiver(ctx context.Context) (*webServer, error) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}
-	err := rc.serve(ctx, "127.0.0.1:8080", answer) // a usual port, for the picture
-	if err != nil {
-		err = rc.serve(ctx, "127.0.0.1:0", answer)
+	var err error
+	for _, port := range []string{"80", "8080", "0"} { // the usual ones look better, but they may be taken or forbidden
+		if err = rc.serve(ctx, net.JoinHostPort(callbackAddress, port), answer); err == nil {
+			break
+		}
 	}
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(rc.url, "http://"))
-	rc.url = "http://callbacks.example.com:" + port
+	rc.url = strings.TrimSuffix(strings.Replace(rc.url, callbackAddress, "callbacks.example.com", 1), ":80")
 	return rc, err
 }
 

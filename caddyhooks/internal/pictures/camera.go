@@ -35,6 +35,9 @@ type camera struct {
 	close func()
 }
 
+// fonts are about as wide as those of most people's systems. DejaVu, the usual one on a server, is wider.
+const fonts = `Inter, "Noto Sans", "Liberation Sans", system-ui, sans-serif`
+
 // newCamera starts chromium. It reaches nothing but this machine.
 func newCamera(ctx context.Context) (*camera, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"),
@@ -73,8 +76,9 @@ func (c *camera) take(base string, p page, file string) (size int, err error) {
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
 		chromedp.Navigate("about:blank"), // so that the page is loaded anew
 		chromedp.Navigate(base+p.fragment),
-		until(`!!document.querySelector('main h1') && !document.querySelector('[aria-busy]') && document.body.innerText.includes('Live')`),
+		until(`!!document.querySelector('main h1') && !document.querySelector('[aria-busy]') && /\d open\s[^]*\d dead\s[^]*Live/.test(document.body.innerText)`),
 		until(fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, shows)),
+		chromedp.Evaluate(`document.documentElement.style.setProperty('--sans', '`+fonts+`')`, nil),
 		chromedp.Evaluate(`document.documentElement.scrollHeight`, &height),
 		chromedp.ActionFunc(func(ctx context.Context) (err error) {
 			// In a window as high as the page, what sticks to an edge of the window is where it belongs.

@@ -21,10 +21,10 @@ type pastHook struct {
 }
 
 var pastHooks = []pastHook{
-	{name: "github-issues", aMinute: 9.6, median: 1900 * time.Millisecond, spread: 0.75, failed: []int{12, 44}, timedOut: []int{46}, callsBackWith: 0.35},
-	{name: "alertmanager", aMinute: 5.3, median: 2600 * time.Millisecond, spread: 0.75, failed: []int{43}, timedOut: []int{45}, callsBackWith: 0.4},
+	{name: "github-issues", aMinute: 9.6, median: 1900 * time.Millisecond, spread: 0.6, failed: []int{12, 44}, timedOut: []int{46}, callsBackWith: 0.35},
+	{name: "alertmanager", aMinute: 5.3, median: 2600 * time.Millisecond, spread: 0.6, failed: []int{43}, timedOut: []int{45}, callsBackWith: 0.4},
 	{name: "wake", aMinute: 4.4, median: 1200 * time.Millisecond, spread: 0.55},
-	{name: "invoices", aMinute: 0.7, median: 6 * time.Second, spread: 0.7, failed: []int{28, 41, 42, 42, 43}, callsBackWith: 1},
+	{name: "invoices", aMinute: 0.7, median: 5 * time.Second, spread: 0.35, failed: []int{28, 41, 42, 42, 43}, callsBackWith: 1},
 	{name: "agent", aMinute: 0.35, median: 3300 * time.Millisecond, spread: 0.8},
 	{name: "nightly-report", aMinute: 5, median: 12 * time.Second, spread: 0.1, only: []int{21}},
 }
@@ -42,7 +42,7 @@ func lastHour() []engine.Minute {
 		rate := 1 + 0.3*math.Sin(float64(i)/9) - 0.25*slow
 		length := time.Minute
 		if i == 59 {
-			length = now.Sub(m.At) // under way
+			length = now.Sub(m.At) / 3 // it is under way, and real requests follow
 		}
 		m.Hooks = make(map[string]engine.HookMinute)
 		for _, hook := range pastHooks {
@@ -83,7 +83,7 @@ func (h *pastHook) count(m *engine.Minute, minute int, rate, slow float64, lengt
 	}
 	counts := engine.HookMinute{Accepted: accepted, Failed: failed + timedOut, Last: m.At.Add(time.Duration(random.Float64() * float64(length)))}
 	for range accepted {
-		took := time.Duration(float64(h.median) * math.Exp(random.NormFloat64()*h.spread) * (1 + 1.5*slow*random.Float64()))
+		took := time.Duration(float64(h.median) * math.Exp(random.NormFloat64()*h.spread) * (1 + 1.3*slow))
 		bucket := bucketOf(took)
 		m.Durations[bucket]++
 		counts.Durations[bucket/2]++

@@ -26,7 +26,7 @@ func main() {
 	defer cancel()
 	if err := takePictures(ctx, *dir); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1) //nolint:gocritic // what was to be cleaned up is
+		os.Exit(1)
 	}
 }
 
@@ -41,7 +41,6 @@ func takePictures(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer a.stop()
 	rc, err := startReceiver(ctx)
 	if err != nil {
 		return err
@@ -49,7 +48,10 @@ func takePictures(ctx context.Context, dir string) (err error) {
 	defer rc.stop()
 
 	h := &house{data: data, agent: a.url, callbacks: rc.url}
-	defer h.stop()
+	defer func() {
+		a.stop() // Caddy would wait for turns that are under way
+		h.stop()
+	}()
 	if err := h.prepare(ctx); err != nil {
 		return fmt.Errorf("preparing the past: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 )
@@ -37,7 +36,7 @@ func (h *house) sendRequests(ctx context.Context, a *agent) (failed string, err 
 	if err != nil {
 		return "", err
 	}
-	err = h.until(ctx, "the failed run is found", "/hooks/runs?status=failed&q="+url.QueryEscape("in_20417 for"), func(answer map[string][]map[string]any) bool {
+	err = h.until(ctx, "the failed run is found", "/hooks/runs?status=failed&chatId=customer:cus_318", func(answer map[string][]map[string]any) bool {
 		for _, run := range answer["runs"] {
 			failed, _ = run["runId"].(string)
 		}
@@ -120,7 +119,7 @@ func (h *house) sendAlert(ctx context.Context, name, instance, summary string) e
 func (h *house) sendInvoice(ctx context.Context, number int, customer string) error {
 	return h.post(ctx, "invoices", map[string]any{"data": map[string]any{
 		"id": fmt.Sprintf("in_%d", number), "total": "49.90", "currency": "EUR", "customer": customer,
-	}}, http.StatusUnprocessableEntity, "X-Event-Id", fmt.Sprintf("evt_%d", number), "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	}}, http.StatusUnprocessableEntity, "X-Event-Id", fmt.Sprintf("evt_%d", number))
 }
 
 // post sends a request with the token.
