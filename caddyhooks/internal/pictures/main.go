@@ -37,6 +37,11 @@ func takePictures(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(data)
+	c, err := newCamera(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
 	a, err := startAgent(ctx)
 	if err != nil {
 		return err
@@ -49,7 +54,8 @@ func takePictures(ctx context.Context, dir string) (err error) {
 
 	h := &house{data: data, agent: a.url, callbacks: rc.url}
 	defer func() {
-		a.stop() // Caddy would wait for turns that are under way
+		c.close() // Caddy would wait for those who look, and for turns that are under way
+		a.stop()
 		h.stop()
 	}()
 	if err := h.prepare(ctx); err != nil {
@@ -62,12 +68,6 @@ func takePictures(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("making runs: %w", err)
 	}
-
-	c, err := newCamera(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.close()
 	for _, p := range []page{
 		{name: "overview", fragment: "#/overview", shows: "alertmanager"},
 		{name: "run", fragment: "#/runs/" + failed, shows: "410"},
