@@ -43,7 +43,7 @@ const (
 	githubSecret = "only-for-pictures-77d0b3a1"
 )
 
-//go:embed Caddyfile
+//go:embed template.caddyfile
 var caddyfile string
 
 // config is the configuration as JSON, with further channels.
