@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -214,7 +215,7 @@ func (s *Server) PostChunked(path, body string) Response {
 func (s *Server) AdminRequest(method, path, body string) Response {
 	s.T.Helper()
 	resp, err := TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
-	for tries := 1; errors.Is(err, io.EOF) && tries < 5; tries++ {
+	for tries := 1; (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && tries < 5; tries++ {
 		// After a reload, Caddy's previous admin server may take a connection, and close it unread, while it stops.
 		resp, err = TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
 	}
