@@ -58,7 +58,7 @@ type sampleJSON struct {
 	Payload     string     `json:"payload"`
 }
 
-// listSamples lists the last payloads of a hook, the newest first.
+// listSamples lists the last payloads of a hook, the newest first. There are none for whoever sees no texts in lists.
 func (in *instance) listSamples(w http.ResponseWriter, r *http.Request) error {
 	name := r.URL.Query().Get("hook")
 	active := in.active.Load()
@@ -68,7 +68,11 @@ func (in *instance) listSamples(w http.ResponseWriter, r *http.Request) error {
 	case name != "wake" && name != "agent" && active.hooks[name] == nil:
 		return in.noHookInForce(name, active)
 	}
-	shown := showAll(in.service.samples.of(name), func(s sample) sampleJSON {
+	var kept []sample
+	if !callerFrom(r).hideTexts {
+		kept = in.service.samples.of(name)
+	}
+	shown := showAll(kept, func(s sample) sampleJSON {
 		return sampleJSON{jsonTime(s.at), len(s.payload), s.contentType, string(s.payload)}
 	})
 	return writeAdminJSON(w, http.StatusOK, struct {
