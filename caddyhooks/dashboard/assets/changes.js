@@ -3,7 +3,7 @@
 import { attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
-const columns = [["When", "nowrap muted"], ["Who", "keep"], ["What", "keep"], ["Change", "line"]];
+const columns = [["When", "nowrap muted"], ["Who", "clip2"], ["What", "keep"], ["Change", "line"]];
 const fieldColumns = [["Field", "keep"], ["Before"], ["After"]];
 
 /** A value as text: strings without their quotes, all else as it stands. */
@@ -50,7 +50,7 @@ export async function show(page) {
 		return [...parts(parts(text).get("changes")).values()].map((part, i, all) => {
 			const { what, cut } = JSON.parse(part), raw = parts(part);
 			const hook = what.startsWith("mappings/") ? what.slice(9) : "";
-			return tr(columns, [time(at), el("span", { title: [via, address].filter(Boolean).join(", ") }, by || via),
+			return tr(columns, [time(at), el("span", { title: [by, via, address].filter(Boolean).join(", ") }, by || via),
 				hook && (raw.get("after") ?? "null") !== "null" ? el("a.mono", { href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
 				[described(what, raw.get("before"), raw.get("after")), cut && muted(" Shortened."), more > 0 && i === all.length - 1 && muted(` And ${more} more.`)]]);
 		});

@@ -120,7 +120,7 @@ export async function show(page) {
 		plots.hidden = true;
 		put(first, el("section.panel", about.on
 			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
-			: empty(badge("late", "webhooks are off"), about.offBecause, "Every hook answers 404 until they are switched on.", el("a.button.primary", { href: page.link("settings") }, "Settings"))));
+			: empty(badge("late", "webhooks are off"), capital(about.offBecause ?? ""), "Every hook answers 404 until they are switched on.", el("a.button.primary", { href: page.link("settings") }, "Settings"))));
 	}
 
 	// The figures of the moment come with the stream; the rest is fetched now and then.

@@ -1,7 +1,7 @@
 // @ts-check
 import { attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { askAgain, askCancel } from "./run.js";
-import { ago, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
+import { capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
 
 const pageSize = 50;
 const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
@@ -296,7 +296,7 @@ async function showRefused(page) {
 	const trouble = el("div"), place = el("section.panel");
 	page.title("Refused");
 	put(page.main, head("Runs"), tabs(page, true), trouble, el("div.filters", hookChoice(page, value => { page.setParams({ hook: value }, { push: true }); load(); }), muted("Requests that became no run, from memory: a restart forgets them.")), place);
-	const columns = [["Last", "nowrap muted"], ["Answer"], ["Times", "right"], ["Hook", "line keep"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
+	const columns = [["Last", "nowrap muted"], ["Answer"], ["Times", "right"], ["Hook", "line"], ["Why", "line"], ["From", "line keep"], ["Size", "right nowrap drop"]];
 	/** Those that are unfolded. */
 	const open = new Set();
 
@@ -315,7 +315,7 @@ async function showRefused(page) {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
 			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
-				[since(r.lastAt), ago(r.firstAt) !== ago(r.lastAt) && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
+				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				!r.hook ? muted("no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
 				[r.message, r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
