@@ -1,7 +1,7 @@
 // @ts-check
 import { ask, attempt, badge, button, checkbox, copyButton, el, facts, field, longText, mono, muted, note, panel, put, redraw, segment, since, spring, svg, table, tag, time, tr, unseen } from "./dom.js";
 import { indented, parts } from "./rawjson.js";
-import { bytesOf, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
+import { bytesOf, canRunAgain, capital, count, duration, isOpen, now, shortId, size, statusWord, took } from "./words.js";
 
 /** Asks, and hands over what cancels a run. @param {Page} page @param {number} n @param {(cancel: (run: Run) => Promise<any>) => unknown} go */
 export const askCancel = (page, n, go) => ask({
@@ -49,7 +49,7 @@ export async function show(page) {
 		const raw = parts(text), open = isOpen(run.status);
 		page.title(`${run.hook} ${shortId(id)}`);
 		part(top, [run.status, run.message == null], () => [el("h1", run.hook), badge(run.status), run.name && tag(run.name), run.test && tag("test"), spring(),
-			copyButton(() => text, "Copy as JSON", { class: "" }), open ? button("Cancel", cancel, { class: "danger", ...page.acting }) : button("Run again", again, { icon: "again", ...page.acting })]);
+			copyButton(() => text, "Copy as JSON", { class: "" }), open ? button("Cancel", cancel, { class: "danger", ...page.acting }) : canRunAgain(run.status) && button("Run again", again, { icon: "again", ...run.message == null || run.messageCut ? { disabled: true, title: "Its message is not kept." } : {}, ...page.acting })]);
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
 			? panel("Message", el("div.body.muted", "What the run was told is not kept any more, or never was (history)."))

@@ -1,7 +1,7 @@
 // @ts-check
 import { attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { askAgain, askCancel } from "./run.js";
-import { capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
+import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
 
 const pageSize = 50;
 const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
@@ -125,7 +125,7 @@ async function showRuns(page) {
 	}
 
 	function drawBar() {
-		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => !isOpen(run.status));
+		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => canRunAgain(run.status));
 		redraw(bar,
 			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
 			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended.length, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
@@ -316,7 +316,7 @@ async function showRefused(page) {
 			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
 				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
-				!r.hook ? muted("no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
+				!r.hook ? muted("no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
 				[r.message, r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
 		});

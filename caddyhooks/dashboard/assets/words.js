@@ -78,6 +78,8 @@ export function ago(iso = "") {
 const icons = { queued: "dots", running: "half", pending: "half", completed: "check", delivered: "check", ok: "check", failed: "x", dead: "x", bad: "x", timed_out: "clock", expired: "glass", late: "warn" };
 export const statusIcon = (status = "") => icons[status] ?? "dash";
 export const statusWord = (status = "") => status.replace("_", " ");
+/** Whether the server runs such a run again. */
+export const canRunAgain = (status = "") => ["failed", "timed_out", "expired"].includes(status);
 /** Runs that go on. */
 export const isOpen = (status = "") => status === "queued" || status === "running";
 
