@@ -128,3 +128,29 @@ func TestACallerIsToldThatItsRunWasNeverStarted(t *testing.T) {
 	s.Reload(hookstest.Hooks(rn, "workers 2"))
 	s.Post("/api/hooks/agent", `{"message":"hold","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "did not finish within 1 seconds")
 }
+
+func TestOperatorsAreToldAtOnceThatTheAgentIsAway(t *testing.T) {
+	s := hookstest.StartSite(t, awayHooks("store memory\nworkers 8"))
+	stream := openEvents(t, s, "?topics=runs", "")
+	stream.next("hello")
+	for range 6 { // of chats of their own, so that all are tried
+		s.Accept(`{"message":"hello"}`)
+	}
+	var overview string
+	hookstest.Eventually(t, "the overview tells", func() bool {
+		overview = s.AdminRequest("GET", "/hooks/overview", "").Body
+		return strings.Contains(overview, `"kind":"runner_away"`)
+	})
+	if !strings.Contains(overview, `"text":"the agent has been out of reach for`) || !strings.Contains(overview, `"detail":"reaching the runner: `) || strings.Contains(overview, "a-secret-path") {
+		t.Errorf("got %s", overview)
+	}
+	late := s.Accept(`{"message":"never tried"}`)
+	const why = `"waitingFor":"The agent cannot be reached.`
+	_, row, _ := strings.Cut(stream.runIs(late, "queued").data, late)
+	if row, _, _ = strings.Cut(row, `"runId"`); !strings.Contains(row, why) {
+		t.Errorf("the event tells %s", row)
+	}
+	if list := s.AdminRequest("GET", "/hooks/runs?limit=1", "").Body; !strings.Contains(list, why) {
+		t.Errorf("the list has %s", list)
+	}
+}

@@ -52,6 +52,7 @@ const (
 // needsQuestion is what is known already when it is asked what needs an operator.
 type needsQuestion struct {
 	active    *activeSettings
+	away      []engine.AwayRunner
 	backlog   engine.Backlog
 	dead      int
 	sum       *engine.Minute // of the range
@@ -72,7 +73,7 @@ func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]need{dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
+	for _, kind := range [][]need{in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
 		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -225,6 +226,25 @@ func offNeeds(active *activeSettings) []need {
 	}
 	return []need{{Kind: "off", Severity: late, Link: "#/settings", Text: "webhooks are off: " + active.offBecause,
 		Detail: "every request is answered 404"}}
+}
+
+// awayNeeds tells which agents take on no runs while runs wait. Without one that waits nobody tries whether they are back.
+func (in *instance) awayNeeds(q needsQuestion) (found []need) {
+	if q.backlog.Queued+q.backlog.Running == 0 {
+		return nil
+	}
+	for _, runner := range q.away {
+		agent, state, severity := "the agent", "out of reach", bad
+		if len(in.engineConfig.Runners) > 1 {
+			agent += " " + runner.Name
+		}
+		if runner.Busy {
+			state, severity = "busy", late
+		}
+		found = append(found, need{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),
+			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second), countOf(q.backlog.Queued, "run is", "runs are"))})
+	}
+	return found
 }
 
 // queueNeeds tells that runs wait for long.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ type awayRunner struct {
 	probing  uint64        // the probe that is under way, counted from 1
 	reopened chan struct{} // closed when a pause begins
 	reason   string        // for callers
+	busy     bool          // as the last failure has it: it answers, and has no time
 	cause    string        // of the last failure, for operators
 }
 
@@ -82,7 +84,7 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 		r.since = now
 	}
 	r.failures++
-	r.reason, r.cause = waitingFor(err), err.Error()
+	r.reason, r.busy, r.cause = waitingFor(err), err.Busy, err.Error()
 	if r.failures < failuresToOpen {
 		return false
 	}
@@ -152,6 +154,27 @@ func (a *awayRunners) openRunners() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// AwayRunner is a runner that does not take on runs.
+type AwayRunner struct {
+	Name  string
+	Since time.Time // when it did not take on the first one
+	Busy  bool      // it can be reached, and has no time
+	Cause string    // for operators
+}
+
+// away lists the runners whose runs are left alone.
+func (a *awayRunners) away() (away []AwayRunner) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, r := range a.known {
+		if r.open {
+			away = append(away, AwayRunner{Name: name, Since: r.since, Busy: r.busy, Cause: r.cause})
+		}
+	}
+	slices.SortFunc(away, func(x, y AwayRunner) int { return strings.Compare(x.Name, y.Name) })
+	return away
 }
 
 // wait is how long until a runner can be probed, negative if none is to be.
@@ -256,6 +279,10 @@ func waitingFor(err *UnavailableError) string {
 	}
 	return "The agent cannot be reached. The run starts as soon as the agent is back."
 }
+
+// AwayRunners lists the runners that do not take on runs, as far as this node knows. A runner that is away is tried again only
+// when there is a run for it.
+func (e *Engine) AwayRunners() []AwayRunner { return e.away.away() }
 
 // endProbe lets another run be the probe if this one has told nothing.
 func (e *Engine) endProbe(p probe) {
