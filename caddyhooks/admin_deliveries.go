@@ -32,6 +32,7 @@ type deliveryDetails struct {
 	CreatedAt     *time.Time    `json:"createdAt,omitempty"`
 	LastAttemptAt *time.Time    `json:"lastAttemptAt,omitempty"`
 	NextAttemptAt *time.Time    `json:"nextAttemptAt,omitempty"`
+	WaitsFor      string        `json:"waitsFor,omitempty"`
 	LastStatus    int           `json:"lastStatus,omitempty"`
 	LastAnswer    string        `json:"lastAnswer,omitempty"`
 	ContentType   string        `json:"contentType,omitempty"`
@@ -61,11 +62,40 @@ func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	if d.Channel != "" {
 		details.LastAnswer = d.LastAnswer
 	}
-	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
-	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // otherwise it waits for its chat or its host
-		details.NextAttemptAt = jsonTime(d.Due)
-	}
+	details.ID = engine.DeliveryID(d.RunID, d.Index) // deliveries of the first version have another id, by which they are not found
 	return details
+}
+
+// explainWaits tells of deliveries that are shown when they are tried next, and what they wait for.
+func (s *service) explainWaits(ctx context.Context, shown []deliveryDetails, deliveries []*engine.Delivery) error {
+	waits, err := s.engine.DeliveryWaits(ctx, deliveries)
+	if err != nil {
+		return err
+	}
+	for i, wait := range waits {
+		if shown[i].Status == engine.Pending {
+			shown[i].NextAttemptAt, shown[i].WaitsFor = jsonTime(wait.Until), waitsFor(wait.For, deliveries[i])
+		}
+	}
+	return nil
+}
+
+// waitsFor says what a delivery waits for besides its own schedule.
+func waitsFor(obstacle engine.Obstacle, d *engine.Delivery) string {
+	host := "host"
+	if d.Channel != "" {
+		host = "channel"
+	}
+	switch obstacle {
+	case engine.EarlierOne:
+		return "an earlier delivery to the same chat"
+	case engine.PauseOfHost:
+		return "the " + host + ", which is left alone until then"
+	case engine.OthersOfHost:
+		return "other deliveries to the same " + host
+	default:
+		return ""
+	}
 }
 
 // listDeliveries lists the deliveries that a query selects, those of the newest run first.
@@ -77,6 +107,10 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 	deliveries, next, err := in.service.engine.ListDeliveries(r.Context(), query)
 	if err != nil {
 		return listError(err)
+	}
+	shown := showAll(deliveries, newDeliverySummary)
+	if err := in.service.explainWaits(r.Context(), shown, deliveries); err != nil {
+		return err
 	}
 	var paused []pausedJSON
 	if query.Cursor == "" {
@@ -90,7 +124,7 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 		Deliveries []deliveryDetails `json:"deliveries"`
 		Cursor     string            `json:"cursor,omitempty"`
 		Paused     []pausedJSON      `json:"paused,omitempty"` // with the first page
-	}{showAll(deliveries, newDeliverySummary), next, paused})
+	}{shown, next, paused})
 }
 
 // pausedJSON is a host or a channel that is left alone until a time, since it cannot be reached or asked for a pause.
@@ -183,21 +217,25 @@ func checkNotEmpty(params url.Values) error {
 }
 
 func (in *instance) serveDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.service.engine.Delivery, newDeliveryDetails)
+	return in.answerDelivery(w, r, in.service.engine.Delivery, newDeliveryDetails)
 }
 
 func (in *instance) retryDelivery(w http.ResponseWriter, r *http.Request) error {
-	return answerDelivery(w, r, in.service.engine.RetryDelivery, newDeliverySummary)
+	return in.answerDelivery(w, r, in.service.engine.RetryDelivery, newDeliverySummary)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.
-func answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error),
+func (in *instance) answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error),
 	show func(*engine.Delivery) deliveryDetails) error {
 	d, err := get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return deliveryError(r, err)
 	}
-	return writeAdminJSON(w, http.StatusOK, show(d))
+	shown := []deliveryDetails{show(d)}
+	if err := in.service.explainWaits(r.Context(), shown, []*engine.Delivery{d}); err != nil {
+		return err
+	}
+	return writeAdminJSON(w, http.StatusOK, shown[0])
 }
 
 func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {

@@ -221,12 +221,14 @@ func (s serviceEvents) eventRows(ctx context.Context, ids []string, v view) []ru
 
 // eventDeliveries shows deliveries as lists do.
 func (s serviceEvents) eventDeliveries(ctx context.Context, ids []string) []deliveryDetails {
-	rows := []deliveryDetails{}
+	var found []*engine.Delivery
 	for _, id := range ids {
 		if d, err := s.engine.Delivery(ctx, id); err == nil {
-			rows = append(rows, newDeliverySummary(d))
+			found = append(found, d)
 		}
 	}
+	rows := showAll(found, newDeliverySummary)
+	_ = s.explainWaits(ctx, rows, found) // rows that lack it are better than none
 	return rows
 }
 

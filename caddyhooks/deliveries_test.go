@@ -414,3 +414,34 @@ func TestHostsThatAreLeftAloneAreTold(t *testing.T) {
 	}
 	hookstest.Eventually(t, "all go to it", func() bool { return len(s.Deliveries("host="+page.Paused[0].Host)) == 6 })
 }
+
+func TestOperatorsSeeWhatAPendingDeliveryWaitsFor(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	t.Cleanup(server.Close)
+	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText("hello")), chatChannels(t, server.URL)))
+	type row struct {
+		RunID         string    `json:"runId"`
+		Attempts      int       `json:"attempts"`
+		NextAttemptAt time.Time `json:"nextAttemptAt"`
+		WaitsFor      string    `json:"waitsFor"`
+	}
+	list := func() []row {
+		t.Helper()
+		var page struct{ Deliveries []row }
+		if err := json.Unmarshal([]byte(s.AdminRequest("GET", "/hooks/deliveries?status=pending", "").Body), &page); err != nil {
+			t.Fatal(err)
+		}
+		return page.Deliveries
+	}
+	first := s.Accept(`{"message":"a","deliver":true,"channel":"own","to":"anybody"}`)
+	hookstest.Eventually(t, "the first one is tried", func() bool {
+		rows := list()
+		return len(rows) == 1 && rows[0].Attempts > 0
+	})
+	s.Accept(`{"message":"b","deliver":true,"channel":"own","to":"anybody"}`)
+	hookstest.Eventually(t, "both wait", func() bool {
+		rows := list()
+		return len(rows) == 2 && rows[1].RunID == first && rows[1].NextAttemptAt.After(time.Now()) && rows[1].WaitsFor == "" &&
+			rows[0].WaitsFor == "an earlier delivery to the same chat" && rows[0].NextAttemptAt.IsZero()
+	})
+}

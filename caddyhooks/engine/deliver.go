@@ -244,7 +244,7 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		if d.Channel != "" && askedToWait(cause) > 0 {
 			log = config.Log.Debug // which happens all the time
 		}
-		log("delivery failed, will be tried again", append(fields, ErrorField(cause), zap.Time("due", d.Settled(pause, time.Now()).Due))...)
+		log("delivery failed, will be tried again", append(fields, ErrorField(cause), zap.Time("due", time.Now().Add(untilNext(d.Destination(), pause, throttles))))...)
 	}
 	settle := func(ctx context.Context) error {
 		signal(e.sendMore) // its place is free for another one, while it is being stored
@@ -259,6 +259,15 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		e.minutes.settled(d.Status)
 		e.events.Deliveries.publish(d.ID)
 	}
+}
+
+// untilNext is how long a delivery waits that has a pause of its own, after throttles of its host and of its chat.
+func untilNext(to Destination, own time.Duration, throttles []Throttle) time.Duration {
+	pauses := make(map[Destination]time.Duration)
+	for _, t := range throttles { // of two for the same, the last one counts
+		pauses[t.To] = t.Pause
+	}
+	return max(own, pauses[to], pauses[Destination{Host: to.Host}])
 }
 
 // lastError is what is told about an attempt that failed, "" if it did not.

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
@@ -825,4 +828,35 @@ func TestTheLastAttemptsAreRemembered(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTheLogTellsWhenADeliveryIsTriedAgain(t *testing.T) {
+	for name, address := range map[string]func(*engine.Run){
+		"a channel":  func(run *engine.Run) { run.Channel, run.To = "chats", "a" },
+		"a callback": func(run *engine.Run) { run.CallbackURL = "https://example.com" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core, logs := observer.New(zap.WarnLevel)
+				c := config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) { return engine.Reply{Text: "hello"}, nil }))
+				var tried []time.Time
+				sender := senderFunc(func(context.Context, *engine.Delivery) error {
+					tried = append(tried, time.Now())
+					return errors.New("the receiver answered 500")
+				})
+				c.Callbacks, c.Channels, c.Log = sender, map[string]engine.Channel{"chats": sender}, zap.New(core)
+				e := start(t, c)
+				run := newRun("chat", "hello")
+				address(run)
+				submit(t, e, run)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				for i, line := range logs.FilterMessage("delivery failed, will be tried again").All()[:len(tried)-1] {
+					if due, _ := line.ContextMap()["due"].(time.Time); !due.Equal(tried[i+1]) {
+						t.Errorf("attempt %d is due at %v, and was made at %v", i+2, due, tried[i+1])
+					}
+				}
+			})
+		})
+	}
 }

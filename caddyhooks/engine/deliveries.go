@@ -24,6 +24,15 @@ func (e *Engine) ListDeliveries(ctx context.Context, query DeliveryQuery) (page 
 	return page, next, err
 }
 
+// DeliveryWaits tells of each of some deliveries what it waits for.
+func (e *Engine) DeliveryWaits(ctx context.Context, of []*Delivery) ([]DeliveryWait, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	waits, err := e.store.Deliveries().Waits(ctx, of)
+	e.noteBroken(err)
+	return waits, err
+}
+
 // RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
 func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
 	ctx, stop := e.patience(ctx)

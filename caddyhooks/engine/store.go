@@ -153,6 +153,10 @@ type Deliveries interface {
 	// number, the one whose pause is over first before the others. Pauses of single chats do not count.
 	Paused(ctx context.Context, most int) ([]PausedHost, error)
 
+	// Waits tells of each of some deliveries what it waits for. The zero value is for one that does not wait: it is due, under
+	// way or not pending any more.
+	Waits(ctx context.Context, deliveries []*Delivery) ([]DeliveryWait, error)
+
 	// Count is how many deliveries are pending, and how many were given up. It takes no longer if there are many.
 	Count(ctx context.Context) (pending, dead int, err error)
 }
@@ -293,6 +297,22 @@ type PausedHost struct {
 	Host  string // as Destination has it
 	Until time.Time
 }
+
+// DeliveryWait is why a delivery is not handed out now.
+type DeliveryWait struct {
+	Until time.Time // it is not handed out before; zero if that depends on other deliveries
+	For   Obstacle
+}
+
+// Obstacle is what stands between a delivery and its next attempt.
+type Obstacle string
+
+const (
+	NoObstacle   Obstacle = ""     // but for its own schedule
+	EarlierOne   Obstacle = "chat" // an earlier delivery to the same chat
+	PauseOfHost  Obstacle = "host" // a throttle of its host, with a pause
+	OthersOfHost Obstacle = "room" // as many to its host are under way as may be
+)
 
 // Claim is the right to carry out a run.
 type Claim struct {

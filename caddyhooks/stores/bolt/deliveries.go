@@ -263,6 +263,10 @@ func (s deliveries) List(ctx context.Context, query engine.DeliveryQuery) ([]*en
 	return page, next, nil
 }
 
+func (s deliveries) Waits(_ context.Context, of []*engine.Delivery) ([]engine.DeliveryWait, error) {
+	return s.outbox.Waits(of, s.clock), nil
+}
+
 func (s deliveries) Paused(_ context.Context, most int) ([]engine.PausedHost, error) {
 	return s.outbox.Paused(most, s.clock), nil
 }

@@ -201,11 +201,7 @@ func (o *Outbox) reorder(c *chat) {
 
 func (o *Outbox) reorderHost(h *host) {
 	_, at, any := h.ready.first()
-	atOnce := h.atOnce
-	if atOnce == 0 {
-		atOnce = engine.PerHost
-	}
-	if any && h.underWay < atOnce {
+	if any && h.underWay < h.mostAtOnce() {
 		o.ready.set(h, later(at, h.until))
 	} else {
 		o.ready.remove(h)
@@ -213,6 +209,14 @@ func (o *Outbox) reorderHost(h *host) {
 	if len(h.chats) == 0 {
 		delete(o.hosts, h.name)
 	}
+}
+
+// mostAtOnce is how many deliveries to the host may be under way.
+func (h *host) mostAtOnce() int {
+	if h.atOnce == 0 {
+		return engine.PerHost
+	}
+	return h.atOnce
 }
 
 func later(a, b time.Time) time.Time {
@@ -496,4 +500,43 @@ func (o *Outbox) Paused(most int, clock *Clock) (paused []engine.PausedHost) {
 		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Host, b.Host))
 	})
 	return paused[:min(len(paused), most)]
+}
+
+// Waits tells of each of some deliveries what it waits for.
+func (o *Outbox) Waits(of []*engine.Delivery, clock *Clock) []engine.DeliveryWait {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, today := clock.Steady(), clock.Now()
+	o.expire(now)
+	waits := make([]engine.DeliveryWait, len(of))
+	for i, d := range of {
+		key, err := KeyOf(d)
+		p := o.pending[key]
+		if err != nil || p == nil || p.state != waiting {
+			continue
+		}
+		until, obstacle := p.wait(now)
+		waits[i].For = obstacle
+		if rest := until.Sub(now); rest > 0 {
+			waits[i].Until = today.Add(rest)
+		}
+	}
+	return waits
+}
+
+// wait is why the delivery is not handed out now, and until when at least, as far as that is a question of time.
+func (p *pending) wait(now time.Time) (until time.Time, obstacle engine.Obstacle) {
+	c, h := p.chat, p.chat.host
+	until = later(p.due, c.until)
+	first, _, _ := c.waiting.first()
+	switch {
+	case c.name != "" && !p.due.After(now) && (c.underWay > 0 || first != p):
+		return time.Time{}, engine.EarlierOne
+	case h.until.After(until) && h.until.After(now):
+		return h.until, engine.PauseOfHost
+	case !until.After(now) && h.underWay >= h.mostAtOnce():
+		return time.Time{}, engine.OthersOfHost
+	default:
+		return until, engine.NoObstacle
+	}
 }

@@ -199,6 +199,10 @@ func (s deliveries) List(_ context.Context, query engine.DeliveryQuery) (page []
 	return page, "", nil
 }
 
+func (s deliveries) Waits(_ context.Context, of []*engine.Delivery) ([]engine.DeliveryWait, error) {
+	return s.outbox.Waits(of, &s.clock), nil
+}
+
 func (s deliveries) Paused(_ context.Context, most int) ([]engine.PausedHost, error) {
 	return s.outbox.Paused(most, &s.clock), nil
 }

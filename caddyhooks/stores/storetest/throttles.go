@@ -21,6 +21,7 @@ var throttleChecks = []check{
 	{"a delivery that was put off is overdue from then on", overdueAfterPause},
 	{"overdue deliveries are those of the host alone", overdueOfTheHost},
 	{"hosts that wait are told, with the time", pausedHostsAreTold},
+	{"what deliveries wait for is told, with the time", waitsAreTold},
 }
 
 // throttle settles a delivery of its own, to bound what is handed out to others.
@@ -254,4 +255,46 @@ func pausedHostsAreTold(t *testing.T, s *store) {
 	if got := paused(10); len(got) > 0 {
 		t.Errorf("no host waits, and %v are told", got)
 	}
+}
+
+func waitsAreTold(t *testing.T, s *store) {
+	all := append(s.endTo(2, toHost), s.endTo(2, toChat)...)
+	_, calm := s.endWith(1)
+	all = append(all, calm...)
+	tells := func(want ...engine.DeliveryWait) (untils []time.Time) {
+		t.Helper()
+		got, err := s.Deliveries().Waits(t.Context(), all)
+		if err != nil || len(got) != len(all) {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		for i, w := range got {
+			if w.For != want[i].For || w.Until.IsZero() != want[i].Until.IsZero() {
+				t.Errorf("%d: got %+v, want %+v", i, w, want[i])
+			}
+			untils = append(untils, w.Until)
+		}
+		return untils
+	}
+	var none engine.DeliveryWait
+	behind, paused, scheduled := engine.DeliveryWait{For: engine.EarlierOne}, engine.DeliveryWait{For: engine.PauseOfHost, Until: time.Unix(1, 0)}, engine.DeliveryWait{Until: time.Unix(1, 0)}
+	tells(none, none, none, behind, none)
+	got := s.takes(slices.Delete(slices.Clone(all), 3, 4))
+	tells(none, none, none, behind, none) // the first of the chat is under way
+
+	host, chat := all[0].Destination(), all[2].Destination()
+	s.settle(got[2], engine.Pending, 0, "no", engine.Throttle{To: chat, Pause: time.Hour})
+	s.settle(got[3], engine.Pending, 2*time.Hour, "no")
+	s.settle(got[0], engine.Pending, 0, "no", engine.Throttle{To: host, AtOnce: 1, Pause: 3 * time.Hour})
+	s.settle(got[1], engine.Delivered, 0, "")
+	untils := tells(paused, none, scheduled, behind, scheduled)
+	if a, b := untils[4].Sub(untils[2]).Round(time.Minute), untils[0].Sub(untils[2]).Round(time.Minute); a != time.Hour || b != 2*time.Hour {
+		t.Errorf("the pauses are %v and %v longer than that of the chat, want 1h and 2h", a, b)
+	}
+	s.throttle(engine.Throttle{To: host, AtOnce: 1})
+	more := s.endTo(1, toHost)
+	all[1] = more[0]
+	if taken, _ := s.due(100); len(taken) != 1 || taken[0].ID != all[0].ID {
+		t.Fatalf("got %v, want the first one of the host", taken)
+	}
+	tells(none, engine.DeliveryWait{For: engine.OthersOfHost}, scheduled, behind, scheduled)
 }
