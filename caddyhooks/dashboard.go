@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -74,6 +75,7 @@ func (d *Dashboard) Provision(ctx caddy.Context) error {
 	if err := errors.Join(checkInstanceNames(d.Instances), checkDashboardHosts(d.Hosts), checkReadOnly(d.ReadOnly)); err != nil {
 		return err
 	}
+	d.noteUserHeader()
 	d.page = dashboard.Handler(dashboard.Door{
 		Name:  "hooks_dashboard",
 		Enter: d.enter,
@@ -84,6 +86,18 @@ func (d *Dashboard) Provision(ctx caddy.Context) error {
 		API:        apiHandler(d.callerOf, d.log),
 	})
 	return nil
+}
+
+// requestHeader matches a placeholder for a header of the request.
+var requestHeader = regexp.MustCompile(`\{http\.request\.header\.([^{}]+)\}`)
+
+// noteUserHeader logs that a request header names the operator. Whether forward_auth replaces what a client sends is not known
+// here.
+func (d *Dashboard) noteUserHeader() {
+	if header := requestHeader.FindStringSubmatch(d.User); header != nil {
+		d.log.Info("a request header names the operator of hooks_dashboard, so whoever can send the header can be anybody; "+
+			"with forward_auth, copy_headers must name it, and then it replaces what clients send", zap.String("header", header[1]))
+	}
 }
 
 func checkInstanceNames(names []string) error {
@@ -146,6 +160,9 @@ func (d *Dashboard) errNobody() error {
 	sentence := "Nobody is logged in here, so the dashboard is closed. Put basic_auth or another login before hooks_dashboard on this site, or let everybody in who reaches it by the line: user operator"
 	if d.User != defaultUser {
 		sentence = "Nobody is logged in here, so the dashboard is closed: the placeholder in the line user " + d.User + " of hooks_dashboard has no value for this request."
+		if header := requestHeader.FindStringSubmatch(d.User); header != nil {
+			sentence += " With forward_auth, add the line: copy_headers " + header[1]
+		}
 	}
 	return &dashboard.Refusal{Status: http.StatusForbidden, Sentence: sentence}
 }

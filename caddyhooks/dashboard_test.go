@@ -197,7 +197,7 @@ func TestDashboardBehindForwardAuth(t *testing.T) {
 	page.wantClosed(asset, 401, "")
 	page.with("Remote-User", "ops").wantClosed(asset, 401, "")
 	// Somebody whom the login lets through without a name, and who brings one along.
-	page.with("Cookie", "login=nobody", "Remote-User", "ops").wantClosed(asset, 403, "has no value for this request")
+	page.with("Cookie", "login=nobody", "Remote-User", "ops").wantClosed(asset, 403, "has no value for this request. With forward_auth, add the line: copy_headers Remote-User")
 	ops := page.with("Cookie", "login=ops@example.com", "Remote-User", "root")
 	ops.wantOpen()
 	ops.api("GET", "me", "").WantMembers(t, `{"user":"ops@example.com","readOnly":false}`)
