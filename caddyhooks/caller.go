@@ -25,22 +25,34 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
-// operatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it. It is no proof, and needs none:
+// operatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it, and so may scripts. It is no proof, and needs none:
 // whoever reaches the admin endpoint may do everything.
 const operatorHeader = "Hooks-Operator"
 
+// nobodyNamed stands for the operator of a call to the admin endpoint that names none.
+const nobodyNamed = "admin"
+
 // maxOperator bounds the name of an operator, which is kept and logged.
 const maxOperator = 128
+
+// doorHeader says by which door the operator came. Only `caddy hooks dashboard` sends it. It is no proof either.
+const doorHeader = "Hooks-Door"
+
+const (
+	adminDoor = "admin API"
+	localDoor = "caddy hooks dashboard"
+)
 
 // callerFrom is the caller of a request to the admin API.
 func callerFrom(r *http.Request) caller {
 	if c, ok := r.Context().Value(callerKey{}).(caller); ok {
 		return c
 	}
-	if operator := oneline.First(r.Header.Get(operatorHeader), maxOperator); operator != "" {
-		return caller{by: operator, via: "caddy hooks dashboard", address: adminAddress(r)}
+	c := caller{by: orDefault(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
+	if r.Header.Get(doorHeader) == localDoor {
+		c.via = localDoor
 	}
-	return caller{by: "admin", via: "admin API", address: adminAddress(r)}
+	return c
 }
 
 // maySee reports whether the caller may see an instance.
@@ -50,7 +62,7 @@ func (c caller) maySee(instance string) bool {
 
 // String says to operators who that is, in the log and in the record of a run.
 func (c caller) String() string {
-	if c.via == "admin API" {
+	if c.via == adminDoor && c.by == nobodyNamed {
 		return callerOf("the "+c.via, c.address)
 	}
 	return callerOf(c.by, c.address)

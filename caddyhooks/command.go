@@ -139,13 +139,14 @@ func operatorName() string {
 	return orDefault(oneline.First(name, maxOperator), "unknown")
 }
 
-// sign adds the headers that the admin endpoint wants, and the operator.
+// sign adds the headers that the admin endpoint wants, the operator and the door.
 func (c *adminClient) sign(r *http.Request) {
 	r.URL.Scheme, r.URL.Host, r.Host = "http", c.host, c.host
 	if c.origin != "" {
 		r.Header.Set("Origin", c.origin)
 	}
 	r.Header.Set(operatorHeader, c.operator)
+	r.Header.Set(doorHeader, localDoor)
 }
 
 // instances asks for the names of the instances.

@@ -157,7 +157,7 @@ type localPage struct {
 
 func (p *localPage) handler() http.Handler {
 	return p.links.Handler(dashboard.Handler(dashboard.Door{
-		Name: "caddy hooks dashboard",
+		Name: localDoor,
 		Enter: func(r *http.Request) (dashboard.Operator, error) {
 			return dashboard.Operator{User: p.client.operator}, p.links.Enter(r)
 		},
