@@ -98,9 +98,17 @@ type adminClient struct {
 func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	address, _ := cmd.Flags().GetString("address")
 	address = orDefault(address, caddy.DefaultAdminListen)
+	if rest, ok := strings.CutPrefix(address, "http://"); ok {
+		address = strings.TrimSuffix(rest, "/")
+	}
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return nil, &usageError{fmt.Sprintf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)}
+	}
 	const defaultPort = 2019
 	parsed, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", defaultPort)
-	if err != nil || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
+	// What stands before a slash would be taken for a network.
+	isNetwork := parsed.IsUnixNetwork() || strings.HasPrefix(parsed.Network, "tcp")
+	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
 	c := &adminClient{address: address, operator: operatorName()}

@@ -14,7 +14,7 @@ import (
 // localPage is the page of `caddy hooks dashboard`, for a browser that a link let in.
 func localPage(t *testing.T, s *hookstest.Server, flags ...string) (inside, outside deskPage) {
 	t.Helper()
-	page, newLink, err := caddyhooks.LocalPage(append(flags, "--address", strings.TrimPrefix(s.Admin, "http://"))...)
+	page, newLink, err := caddyhooks.LocalPage(append(flags, "--address", s.Admin)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +26,25 @@ func localPage(t *testing.T, s *hookstest.Server, flags ...string) (inside, outs
 		t.Fatal("the link does not work")
 	}
 	return outside.with("Cookie", cookie), outside
+}
+
+func TestAddressesOfTheAdminEndpoint(t *testing.T) {
+	for address, want := range map[string]string{
+		"http://localhost:2019":  "",
+		"http://localhost:2019/": "",
+		"localhost:2019":         "",
+		"localhost":              "",
+		"unix//run/caddy.sock":   "",
+		"https://localhost:2019": "begins with https://, and the admin endpoint speaks plain HTTP: use host:port or unix//path",
+		"localhost:2019/hooks":   "is no admin endpoint: use host:port or unix//path",
+		"http://localhost/hooks": "is no admin endpoint: use host:port or unix//path",
+		"off":                    "is no admin endpoint: use host:port or unix//path",
+	} {
+		_, _, err := caddyhooks.LocalPage("--address", address)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", address, err, want)
+		}
+	}
 }
 
 func TestLocalDashboardSetsAnInstanceUp(t *testing.T) {
