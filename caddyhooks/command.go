@@ -38,7 +38,7 @@ var verbs []func() *cobra.Command
 
 // hooksCommand makes the command `caddy hooks` of what its verbs have in common.
 func hooksCommand(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default "+caddy.DefaultAdminListen+")")
+	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default: $CADDY_ADMIN, or else localhost:2019)")
 	cmd.PersistentFlags().String("instance", "", "the hooks instance")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, &usageError{err.Error()}) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

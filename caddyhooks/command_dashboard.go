@@ -39,6 +39,9 @@ Serves the dashboard on this machine, and passes its requests on to the admin en
 The link that it prints lets one browser in. It works once, and for a minute; press Enter for a new one. The dashboard stays
 open while Caddy restarts. Ctrl-C ends it.
 
+The admin endpoint is that of --address, or of the environment variable CADDY_ADMIN. If it is a Unix socket, no browser is
+opened, since other users of this machine could read the link from the browser's arguments: open the link yourself.
+
 On a server without a browser, forward a port from your machine, and open the link there:
 
   ssh -t -L 8765:127.0.0.1:8765 server caddy hooks dashboard --port 8765`,

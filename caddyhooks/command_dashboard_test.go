@@ -178,3 +178,12 @@ func TestOperatorOfTheAdminEndpointIsOneShortLine(t *testing.T) {
 		}
 	}
 }
+
+func TestHelpOfTheDashboardNamesTheEndpointAndTheBrowser(t *testing.T) {
+	help := caddyhooks.HelpOf("dashboard")
+	for _, want := range []string{"environment variable CADDY_ADMIN", "$CADDY_ADMIN, or else localhost:2019", "If it is a Unix socket, no browser is\nopened"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("the help lacks %q:\n%s", want, help)
+		}
+	}
+}

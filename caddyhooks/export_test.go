@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,6 +88,18 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	instance, _ := cmd.Flags().GetString("instance")
 	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
 	return local.handler(), local.links.New, nil
+}
+
+// HelpOf is the help of a verb of `caddy hooks`.
+func HelpOf(verb string) string {
+	cmd, out := new(cobra.Command), new(strings.Builder)
+	hooksCommand(cmd)
+	cmd.SetOut(out)
+	cmd.SetArgs([]string{verb, "--help"})
+	if err := cmd.Execute(); err != nil {
+		return err.Error()
+	}
+	return out.String()
 }
 
 // AdminAPI is the admin API as a dashboard serves it to an operator who sees no texts in lists.
