@@ -38,7 +38,7 @@ const (
 	deadLookedAt = 1000
 	// reasonsLookedAt bounds the runs of a failing hook that are looked at.
 	reasonsLookedAt = 100
-	// A hook is failing if more than one in twenty of so many runs did not complete.
+	// A hook is failing if more than one in twenty of so many runs that ended did not complete.
 	fewestRuns = 10
 	failingOf  = 20
 	// longQueued is when a run has waited for long.
@@ -170,12 +170,11 @@ var notCompleted = []engine.Status{engine.Failed, engine.TimedOut, engine.Expire
 func (in *instance) failingNeeds(ctx context.Context, q needsQuestion) (found []need, err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
 		hook := q.sum.Hooks[name]
-		runs := max(hook.Accepted, hook.Failed) // some may have been accepted before
-		if name == "" || runs < fewestRuns || hook.Failed*failingOf <= runs || len(found) == maxNeeds {
+		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxNeeds {
 			continue
 		}
 		failing := need{Kind: "failing_hook", Severity: bad,
-			Text: fmt.Sprintf("%d of %d runs of %s did not complete", hook.Failed, runs, name),
+			Text: fmt.Sprintf("%d of %d runs of %s did not complete", hook.Failed, hook.Ended, name),
 			Link: "#/runs?" + url.Values{"hook": {name}, "status": {"failed,timed_out,expired"}, "since": {sinceParameter(q.rangeName)}}.Encode()}
 		if !q.hideTexts {
 			records, _, err := in.service.engine.List(ctx, engine.Query{Hooks: []string{name}, Statuses: notCompleted, Limit: reasonsLookedAt})

@@ -50,7 +50,7 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 	t.Parallel()
 	in := new(instance) // without an engine: no run is looked at
 	sum := &engine.Minute{Hooks: map[string]engine.HookMinute{
-		"failing": {Accepted: 10, Failed: 1}, "fine": {Accepted: 20, Failed: 1}, "rare": {Accepted: 9, Failed: 9}, "": {Accepted: 100, Failed: 100},
+		"failing": {Accepted: 40, Ended: 10, Failed: 1}, "fine": {Accepted: 10, Ended: 20, Failed: 1}, "rare": {Accepted: 40, Ended: 9, Failed: 9}, "": {Ended: 100, Failed: 100},
 	}}
 	needs, err := in.failingNeeds(context.Background(), needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
 	want := need{Kind: "failing_hook", Severity: bad, Text: "1 of 10 runs of failing did not complete",

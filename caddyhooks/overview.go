@@ -29,6 +29,7 @@ type figures struct {
 	Workers       int      `json:"workers"` // of this node
 	Queued        int      `json:"queued"`
 	OldestSeconds float64  `json:"oldestSeconds"`
+	Ended         int64    `json:"ended"` // completed, failed, timed out, expired and cancelled
 	Completed     int64    `json:"completed"`
 	Failed        int64    `json:"failed"`
 	TimedOut      int64    `json:"timedOut"`
@@ -70,7 +71,8 @@ type hookFigures struct {
 	Name          string        `json:"name"`
 	Action        engine.Action `json:"action,omitempty"` // none if the hook was deleted
 	Accepted      int64         `json:"accepted"`
-	Failed        int64         `json:"failed"` // timed out and expired ones too
+	Ended         int64         `json:"ended"`  // in whatever way
+	Failed        int64         `json:"failed"` // timed out and expired ones too, a share of those that ended
 	MedianSeconds *float64      `json:"medianSeconds"`
 	P95Seconds    *float64      `json:"p95Seconds"`
 	LastAt        *time.Time    `json:"lastAt,omitempty"`
@@ -123,7 +125,7 @@ func (in *instance) overview(ctx context.Context, r overviewRange, now time.Time
 		Range: r.name, StepSeconds: int(r.step.Seconds()), Now: jsonTime(now),
 		Figures: figures{
 			Accepted: sum.Accepted, Running: backlog.Running, Workers: in.engineConfig.Workers, Queued: backlog.Queued, OldestSeconds: inSeconds(backlog.Oldest),
-			Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired, Cancelled: sum.Cancelled,
+			Ended: sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired, Cancelled: sum.Cancelled,
 			MedianSeconds: quantileSeconds(sum.Quantile(0.5)), P95Seconds: quantileSeconds(sum.Quantile(0.95)),
 			Delivered: sum.Delivered, Pending: pending, Dead: dead,
 		},
@@ -195,11 +197,11 @@ const maxIdleHooks = 100
 func hooksIn(active *activeSettings, sum *engine.Minute) []hookFigures {
 	shown := []hookFigures{}
 	for name, counts := range sum.Hooks {
-		if name == "" && counts.Accepted == 0 && counts.Failed == 0 {
+		if name == "" && counts.Accepted == 0 && counts.Ended == 0 {
 			continue
 		}
 		shown = append(shown, hookFigures{
-			Name: name, Action: active.actionOf(name), Accepted: counts.Accepted, Failed: counts.Failed, LastAt: jsonTime(counts.Last),
+			Name: name, Action: active.actionOf(name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed, LastAt: jsonTime(counts.Last),
 			MedianSeconds: quantileSeconds(counts.Quantile(0.5)), P95Seconds: quantileSeconds(counts.Quantile(0.95)),
 		})
 	}

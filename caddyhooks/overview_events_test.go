@@ -229,7 +229,7 @@ type overviewView struct {
 	}
 	Hooks []struct {
 		Name, Action              string
-		Accepted, Failed          int
+		Accepted, Ended, Failed   int
 		MedianSeconds, P95Seconds *float64
 		LastAt                    time.Time
 		Points                    [][2]*float64
@@ -337,7 +337,7 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 
 	o := overviewOf(t, s, "?range=1h")
 	for name, want := range map[string]float64{
-		"accepted": 26, "completed": 8, "failed": 12, "timedOut": 1, "expired": 1, "cancelled": 1, "running": 2, "workers": 2, "queued": 1,
+		"accepted": 26, "ended": 23, "completed": 8, "failed": 12, "timedOut": 1, "expired": 1, "cancelled": 1, "running": 2, "workers": 2, "queued": 1,
 		"delivered": 1, "pending": 1, "dead": 3,
 	} {
 		if got := o.figure(name); got != want {
@@ -361,9 +361,9 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 	}
 	hooks := map[string]string{}
 	for _, hook := range o.Hooks {
-		hooks[hook.Name] = fmt.Sprint(hook.Action, hook.Accepted, hook.Failed, hook.LastAt.IsZero(), hook.MedianSeconds == nil, len(hook.Points))
+		hooks[hook.Name] = fmt.Sprint(hook.Action, hook.Accepted, hook.Ended, hook.Failed, hook.LastAt.IsZero(), hook.MedianSeconds == nil, len(hook.Points))
 	}
-	if got, want := fmt.Sprint(hooks), "map[agent:agent14 2false false60 failing:agent12 12false false60 idle:agent0 0true true60]"; strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+	if got, want := fmt.Sprint(hooks), "map[agent:agent14 11 2false false60 failing:agent12 12 12false false60 idle:agent0 0 0true true60]"; strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 		t.Errorf("the hooks are %s", got)
 	}
 

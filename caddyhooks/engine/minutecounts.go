@@ -45,10 +45,10 @@ type counts struct {
 }
 
 type hookCounts struct {
-	accepted, failed, last atomic.Int64
-	durations              [len(HookDurations{})]atomic.Int64
-	longest                longest
-	idle                   int // for how many minutes; under the lock of the minutes
+	accepted, ended, failed, last atomic.Int64
+	durations                     [len(HookDurations{})]atomic.Int64
+	longest                       longest
+	idle                          int // for how many minutes; under the lock of the minutes
 }
 
 // longest is the longest duration of the minute under way.
@@ -88,6 +88,7 @@ func (m *minutes) accepted(run *Run) {
 // ended counts a run that has ended. took is 0 if it was not started.
 func (m *minutes) ended(run *Run, status Status, took time.Duration) {
 	hook := m.counts.ofHook(run.Hook)
+	hook.ended.Add(1)
 	switch status {
 	case Completed:
 		m.counts.completed.Add(1)
@@ -142,7 +143,7 @@ func (c *counts) now() Minute {
 		m.Durations[i] = c.durations[i].Load()
 	}
 	c.eachHook(func(name string, hook *hookCounts) {
-		sum := HookMinute{Accepted: hook.accepted.Load(), Failed: hook.failed.Load(), Longest: time.Duration(hook.longest.Load())}
+		sum := HookMinute{Accepted: hook.accepted.Load(), Ended: hook.ended.Load(), Failed: hook.failed.Load(), Longest: time.Duration(hook.longest.Load())}
 		if last := hook.last.Load(); last > 0 {
 			sum.Last = time.Unix(last, 0)
 		}
@@ -185,6 +186,7 @@ func (m Minute) since(before *Minute) Minute {
 			hook.Last = time.Time{}
 		}
 		hook.Accepted -= was.Accepted
+		hook.Ended -= was.Ended
 		hook.Failed -= was.Failed
 		for i := range hook.Durations {
 			hook.Durations[i] -= was.Durations[i]

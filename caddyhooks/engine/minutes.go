@@ -45,6 +45,7 @@ type Minute struct {
 // HookMinute is what a Minute has of one hook. The hook "" stands for all those that are too many.
 type HookMinute struct {
 	Accepted  int64
+	Ended     int64     // in whatever way
 	Failed    int64     // timed out and expired ones too
 	Last      time.Time // when the last one was accepted
 	Durations HookDurations
@@ -56,6 +57,9 @@ func (m *Minute) IsZero() bool {
 	return m.Accepted|m.Completed|m.Failed|m.TimedOut|m.Cancelled|m.Expired|m.Answered2xx|m.Answered4xx|m.Answered5xx|
 		m.Delivered|m.Dead|m.Queued == 0 && len(m.Hooks) == 0
 }
+
+// Ended is how many runs ended, in whatever way.
+func (m *Minute) Ended() int64 { return m.Completed + m.Failed + m.TimedOut + m.Cancelled + m.Expired }
 
 // Add adds what another node counted, or what was counted in another minute. Of the queue the longer one counts.
 func (m *Minute) Add(other *Minute) {
@@ -82,6 +86,7 @@ func (m *Minute) Add(other *Minute) {
 	for name, hook := range other.Hooks {
 		sum := m.Hooks[name]
 		sum.Accepted += hook.Accepted
+		sum.Ended += hook.Ended
 		sum.Failed += hook.Failed
 		sum.Longest = max(sum.Longest, hook.Longest)
 		if hook.Last.After(sum.Last) {

@@ -87,7 +87,7 @@ func TestMinutesTellWhatHappenedInThem(t *testing.T) {
 		if sum.TimedOut != 1 || sum.Accepted != 4 {
 			t.Errorf("after two minutes %+v", sum)
 		}
-		if a := first.Hooks["a"]; a.Accepted != 2 || a.Failed != 1 || a.Last.Unix() != begin.Unix() {
+		if a := first.Hooks["a"]; a.Accepted != 2 || a.Ended != 2 || a.Failed != 1 || a.Last.Unix() != begin.Unix() {
 			t.Errorf("hook a has %+v", a)
 		}
 		time.Sleep(10 * time.Second)

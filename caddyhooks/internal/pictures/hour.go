@@ -81,7 +81,7 @@ func (h *pastHook) count(m *engine.Minute, minute int, rate, slow float64, lengt
 	if accepted == 0 {
 		return
 	}
-	counts := engine.HookMinute{Accepted: accepted, Failed: failed + timedOut, Last: m.At.Add(time.Duration(random.Float64() * float64(length)))}
+	counts := engine.HookMinute{Accepted: accepted, Ended: accepted, Failed: failed + timedOut, Last: m.At.Add(time.Duration(random.Float64() * float64(length)))}
 	for range accepted {
 		took := time.Duration(float64(h.median) * math.Exp(random.NormFloat64()*h.spread) * (1 + 1.3*slow))
 		bucket := bucketOf(took)

@@ -41,6 +41,7 @@ const (
 	hookLast
 	hookDurations
 	hookLongest
+	hookEnded
 )
 
 // minuteKey is the key of a minute. It begins with the number of the minute since 1970, so that minutes are in order.
@@ -76,6 +77,7 @@ func encodeMinute(key []byte, m *engine.Minute) []byte {
 		}
 		inner.counts(hookDurations, hook.Durations[:])
 		inner.number(hookLongest, int64(hook.Longest))
+		inner.number(hookEnded, hook.Ended)
 		e.bytes(minuteHook, inner.data)
 	}
 	return seal(key, e.data)
@@ -158,6 +160,8 @@ func decodeHookMinute(data []byte) (name string, hook engine.HookMinute) {
 			f.counts(hook.Durations[:])
 		case hookLongest:
 			hook.Longest = f.duration()
+		case hookEnded:
+			hook.Ended = int64(f.number)
 		}
 		return true
 	})

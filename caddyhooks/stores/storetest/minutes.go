@@ -41,7 +41,7 @@ func fullMinute() engine.Minute {
 	m.Answered2xx, m.Answered4xx, m.Answered5xx, m.Delivered, m.Dead = 7, 8, 9, 10, 11
 	m.Queued, m.Oldest, m.Longest = 12, 13*time.Second+14*time.Nanosecond, time.Hour
 	var hook engine.HookMinute
-	hook.Accepted, hook.Failed, hook.Last, hook.Longest = 15, 16, aMinute.Add(17*time.Second), 18*time.Second
+	hook.Accepted, hook.Ended, hook.Failed, hook.Last, hook.Longest = 15, 19, 16, aMinute.Add(17*time.Second), 18*time.Second
 	for i := range m.Durations {
 		m.Durations[i] = int64(i) * 1000
 	}
