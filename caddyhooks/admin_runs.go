@@ -101,17 +101,19 @@ func newRunSummaries(records []*engine.Record, hideTexts bool) []runSummary {
 	return showAll(records, func(r *engine.Record) runSummary { return newRunSummary(r, hideTexts) })
 }
 
-// previewOf is the first line of a message, for lists. A line that marks the rest as data from outside tells nothing.
+// previewOf is the first line of a message, for lists, or its beginning if that line has no word. Lines that mark the rest as
+// data from outside tell nothing.
 func previewOf(message string) string {
 	const most = 160 // characters
-	if untrusted.IsWrapped(message) {
-		_, message, _ = strings.Cut(message, "\n")
-	}
+	message = untrusted.Unwrapped(message)
 	var line string
 	for line = range strings.Lines(message) {
 		if line = strings.TrimSpace(line); line != "" {
 			break
 		}
+	}
+	if !strings.ContainsFunc(line, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }) {
+		line = collapsed(message) // such as a payload that begins with a brace
 	}
 	var preview strings.Builder
 	length := 0
@@ -126,6 +128,12 @@ func previewOf(message string) string {
 		length++
 	}
 	return preview.String()
+}
+
+// collapsed is the beginning of a text, on one line and without indents.
+func collapsed(text string) string {
+	const looksAt = 4096 // bytes
+	return strings.ToValidUTF8(strings.Join(strings.Fields(text[:min(len(text), looksAt)]), " "), "")
 }
 
 func (in *instance) serveRun(w http.ResponseWriter, r *http.Request) error {

@@ -157,6 +157,9 @@ func TestRowsTellWhatOperatorsLookFor(t *testing.T) {
 		{`{"message":"` + long + `"}`, "agent", strings.Repeat("ü", 159) + "…"},
 		{`{"message":"` + long[:320] + `"}`, "agent", strings.Repeat("ü", 160)},
 		{`{"text":"from outside\nand more"}`, "wake", "from outside"},
+		{`{"message":"{\n  \"a\": [\n    1\n  ]\n}"}`, "agent", `{ "a": [ 1 ] }`},
+		{`{"message":"---\n` + long + `"}`, "agent", "--- " + strings.Repeat("ü", 155) + "…"},
+		{`{"message":"!?"}`, "agent", "!?"},
 	} {
 		s.Post("/api/hooks/"+c.path, c.send)
 		if row := adminPage[runPage](s, "/hooks/runs?limit=1").Runs[0]; row.Preview != c.preview {

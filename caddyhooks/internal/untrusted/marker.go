@@ -76,3 +76,15 @@ func IsWrapped(text string) bool {
 	id, isMarker := strings.CutPrefix(line+"\n", blockStart)
 	return isMarker && len(id) == len(Marker{}.id)+len(blockNotice) && strings.HasSuffix(id, blockNotice)
 }
+
+// Unwrapped is a text without the marker lines of [Wrap], if it has them.
+func Unwrapped(text string) string {
+	if !IsWrapped(text) {
+		return text
+	}
+	_, text, _ = strings.Cut(text, "\n")
+	if end := len(text) - len(blockEnd) - len(Marker{}.id); end >= 0 && strings.HasPrefix(text[end:], blockEnd) {
+		text = text[:end]
+	}
+	return text
+}

@@ -66,3 +66,15 @@ func BenchmarkWrap(b *testing.B) {
 		Wrap(text)
 	}
 }
+
+func TestAWrappedTextIsUnwrapped(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "a", "a\nb\n", "[END EXTERNAL"} {
+		if got := Unwrapped(Wrap(text)); got != Clean(text) {
+			t.Errorf("%q: got %q", text, got)
+		}
+		if got := Unwrapped(text); got != text {
+			t.Errorf("%q was not wrapped: got %q", text, got)
+		}
+	}
+}
