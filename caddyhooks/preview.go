@@ -22,6 +22,7 @@ type preview struct {
 	Placeholders int           `json:"placeholders"`
 	Missing      int           `json:"missing"`
 	Problems     []problemJSON `json:"problems"`
+	Warnings     []string      `json:"warnings"` // as saving tells them
 }
 
 // segmentJSON is a part of a message.
@@ -42,12 +43,13 @@ const maxSegments = 10_000
 
 // preview shows what a mapping, as it was sent, would make of a payload. It changes nothing, and reads no secret.
 func (in *instance) preview(raw, payload []byte) *preview {
-	p := &preview{Message: []segmentJSON{}, Problems: []problemJSON{}}
+	p := &preview{Message: []segmentJSON{}, Problems: []problemJSON{}, Warnings: []string{}}
 	m, err := parseMapping(raw)
 	if err != nil {
 		p.addProblem("mapping", err)
 		return p
 	}
+	p.Warnings = append(p.Warnings, m.warnings(jsonWords)...)
 	h := &hook{Mapping: m}
 	h.Action = orDefault(h.Action, engine.Wake)
 	err = h.parseTemplates()

@@ -19,6 +19,7 @@ type previewView struct {
 	ChatID                string
 	Placeholders, Missing int
 	Problems              []struct{ Field, Message string }
+	Warnings              []string
 	Body                  string `json:"-"`
 }
 
@@ -208,4 +209,24 @@ func TestPreviewIsBounded(t *testing.T) {
 		}
 	}
 	t.Error("1000 previews, and none too many")
+}
+
+func TestAPreviewTellsTheWarningsOfSaving(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nstore memory\n}")
+	const mapping = `{"action":"agent","messageTemplate":"{{a}} and {issue.title","syncResponse":true,"responseJsonSchema":{"propertys":{}}}`
+	got := previewOf(s, mapping, `{"a":1}`).Warnings
+	s.PutMapping("first", mapping)
+	for _, warning := range got {
+		if saved := s.AdminRequest("GET", "/hooks/settings", "").Field(t, "warnings"); !strings.Contains(hookstest.AsJSON(t, saved), hookstest.AsJSON(t, "hook first: "+warning)) {
+			t.Errorf("saving tells %v, and not %s", saved, warning)
+		}
+	}
+	for i, want := range []string{"{{a}}", "has a brace without its end: {issue.title is not replaced; write {issue.title}", "propertys"} {
+		if len(got) != 3 || !strings.Contains(got[i], want) {
+			t.Fatalf("got %q", got)
+		}
+	}
+	if got := previewOf(s, `{"action":"agent","messageTemplate":"{a}"}`, `{"a":1}`); got.Warnings == nil || len(got.Warnings) > 0 {
+		t.Errorf("got %q", got.Warnings)
+	}
 }

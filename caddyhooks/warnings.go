@@ -84,6 +84,9 @@ func (m *Mapping) warnings(w words) []string {
 			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", w.of(field.name), braces,
 				orDefault(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
+		if open := template.UnclosedBrace(field.text); open != "" {
+			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", w.of(field.name), open, open))
+		}
 	}
 	for _, word := range misspeltKeywords(m.ResponseJSONSchema) {
 		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.of("responseJsonSchema"), word, misspelt[word]))
