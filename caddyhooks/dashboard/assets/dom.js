@@ -64,6 +64,8 @@ export const badge = (status, text) => el("span", { class: `status ${status}` },
 /** @param {string} name @returns {(...text: Child[]) => HTMLElement} */
 const span = name => (...text) => el("span", { class: name }, text);
 export const tag = span("tag"), mono = span("mono"), muted = span("muted small"), spring = span("spring");
+/** An IP address breaks nowhere. */
+export const address = span("mono nowrap");
 /** For screen readers only. */
 export const unseen = span("sr");
 

@@ -1,7 +1,7 @@
 // @ts-check
-import { attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
+import { address, attempt, badge, button, choice, copyButton, el, empty, exportButton, head, icon, messageOf, mono, muted, note, put, redraw, segment, since, spring, table, tag, time, tr, unseen } from "./dom.js";
 import { askAgain, askCancel } from "./run.js";
-import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took } from "./words.js";
+import { canRunAgain, capital, clock, count, duration, isOpen, number, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
 
 const pageSize = 50;
 const times = /** @type {[string, string][]} */ ([["", "Any time"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]]);
@@ -78,7 +78,7 @@ async function showRuns(page) {
 			...page.readOnly ? [] : [el("input", { type: "checkbox", "aria-label": `Select ${run.hook} ${shortId(run.runId)}`, checked: picked.has(run.runId), change: () => pick(run.runId) })],
 			badge(run.status),
 			[el("a.name", { "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span.wide-only", tag(run.name))], run.test && [" ", tag("test")]],
-			run.preview ?? el("span.muted", run.reason ?? run.errorMessage ?? ""),
+			[run.waitingFor && el("span.muted", waits(run), run.preview && " · "), run.preview ?? el("span.muted", run.reason ?? run.errorMessage ?? "")],
 			el("a.mono", { href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
 			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
 			tookCell(run),
@@ -300,13 +300,12 @@ async function showRefused(page) {
 	/** Those that are unfolded. */
 	const open = new Set();
 
-	/** Who was refused, and what they asked for. @param {Refused} r */
+	/** Who was refused. @param {Refused} r */
 	function from(r) {
 		const key = [r.hook, r.status, r.reason, r.firstAt].join(" "), clients = r.clients ?? [];
-		const more = [...clients.length > 1 ? clients.map(c => [mono(c.client), ` ${count(c.count, "time")}, last `, since(c.lastAt)]) : [], ...(r.asked ?? []).map(name => ["asked for ", mono(name)])];
-		if (!more.length) return mono(r.client);
+		if (clients.length < 2) return address(r.client);
 		/** @type {HTMLDetailsElement} */
-		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", mono(r.client), clients.length > 1 && ` and ${clients.length - 1} more`), el("ul.folds.small.muted", more.map(line => el("li", line))));
+		const node = el("details", { open: open.has(key), toggle: () => node.open ? open.add(key) : open.delete(key) }, el("summary", address(r.client), ` and ${clients.length - 1} more`), el("ul.folds.small.muted", clients.map(c => el("li", address(c.client), ` ${count(c.count, "time")}, last `, since(c.lastAt)))));
 		return node;
 	}
 
@@ -316,8 +315,8 @@ async function showRefused(page) {
 			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
 				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
-				!r.hook ? muted("no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
-				[r.message, r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
+				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
+				[capital(r.reason), r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller was told: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused.", "Wrong tokens, signatures, sizes and names would be listed here."));
 		});
 	}

@@ -3,7 +3,7 @@
 import { attempt, badge, button, el, empty, exportButton, head, icon, muted, put, redraw, since, spring, tag, time } from "./dom.js";
 import { list } from "./rawjson.js";
 import { askAgain, askCancel } from "./run.js";
-import { bytesOf, canRunAgain, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took } from "./words.js";
+import { bytesOf, canRunAgain, capital, count, day, duration, isOpen, shortChat, shortId, size, statusWord, took, waits } from "./words.js";
 
 /** @param {Page} page */
 export async function show(page) {
@@ -141,7 +141,7 @@ function conversation(page, into, chat) {
 		return el("div.run",
 			el("article.turn.in", { "aria-label": `Told by ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
 				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
-				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", "waits", run.waitingFor && ` for ${run.waitingFor}`),
+				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", waits(run)),
 					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),

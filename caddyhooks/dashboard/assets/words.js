@@ -83,6 +83,9 @@ export const canRunAgain = (status = "") => ["failed", "timed_out", "expired"].i
 /** Runs that go on. */
 export const isOpen = (status = "") => status === "queued" || status === "running";
 
+/** Why a run is not started yet: "waits: the agent cannot be reached". @param {{waitingFor?: string}} run */
+export const waits = ({ waitingFor = "" }) => `waits${waitingFor && ": "}${waitingFor.charAt(0).toLowerCase()}${waitingFor.slice(1).replace(/\..*/s, "")}`;
+
 /** Ids that begin with a time differ at their end. */
 export const shortId = (id = "") => id.length > 12 ? `…${id.slice(-6)}` : id;
 /** A chat that was made for one run is long and says little. */
