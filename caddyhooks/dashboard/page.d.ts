@@ -62,7 +62,7 @@ interface Events {
 	runs: { runs: Run[]; skipped: number; counts?: Record<string, number> };
 	deliveries: { deliveries: Delivery[]; skipped: number };
 	overview: Record<string, number>;
-	settings: unknown;
+	settings: { by?: string };
 	reset: unknown;
 	state: unknown;
 }

@@ -3,15 +3,15 @@
 import { ApiError } from "./api.js";
 import { ask, attempt, badge, button, codeLine, copyButton, el, errorNote, field, head, icon, longText, messageOf, mono, muted, note, panel, put, spring } from "./dom.js";
 import { indented, isObject, list, object, parts } from "./rawjson.js";
-import { ago, count, duration, isOpen, size, took } from "./words.js";
+import { ago, capital, clock, count, duration, isOpen, size, took } from "./words.js";
 
 /** @typedef {ReturnType<typeof makeField>} Field */
 
-/** Senders that sign the body alone: header, prefix, header with the id of a request. @type {Record<string, string[]>} */
+/** Senders that sign the body alone: header, prefix, header with the id of a request, and whether the secret is made there. @type {Record<string, string[]>} */
 const senders = {
-	GitHub: ["X-Hub-Signature-256", "sha256=", "X-GitHub-Delivery"], Grafana: ["X-Grafana-Alerting-Signature", "", ""],
-	PagerDuty: ["X-PagerDuty-Signature", "v1=", ""], Sentry: ["Sentry-Hook-Signature", "", "Request-ID"],
-	Shopify: ["X-Shopify-Hmac-SHA256", "", "X-Shopify-Webhook-Id"], "Another sender": ["X-Signature", "", ""],
+	Bitbucket: ["X-Hub-Signature", "sha256=", "X-Request-UUID"], GitHub: ["X-Hub-Signature-256", "sha256=", "X-GitHub-Delivery"], Grafana: ["X-Grafana-Alerting-Signature", "", ""],
+	Linear: ["Linear-Signature", "", "", "theirs"], PagerDuty: ["X-PagerDuty-Signature", "v1=", "", "theirs"], Sentry: ["Sentry-Hook-Signature", "", "Request-ID", "theirs"],
+	Shopify: ["X-Shopify-Hmac-SHA256", "", "X-Shopify-Webhook-Id", "theirs"], "Another sender": ["X-Signature", "", ""],
 };
 /** @type {Record<string, unknown>} */
 const examples = {
@@ -20,7 +20,8 @@ const examples = {
 	payment: { type: "payment.failed", data: { customer: "cus_77", amount: 4200, currency: "eur" } },
 };
 const json = { "Content-Type": "application/json" };
-let fresh = ""; // the secret that was just made, for the page of the hook that was just added
+// For the page of a hook that was just added: the secret that was just made, and what the server warned of.
+let fresh = "", advice = /** @type {string[]} */ ([]);
 
 export const pinnedWhy = "Set in Caddy's configuration, and changed only there.";
 
@@ -42,9 +43,9 @@ export const askDelete = (page, name, etag, done) => ask({
 	act: async () => { await page.api.request("DELETE", pathOf(name), { headers: { "If-Match": etag } }); await done(); },
 });
 
-/** Somebody else was quicker. @param {string} text @param {() => unknown} theirs @param {() => unknown} mine */
+/** Somebody else was quicker. @param {string} text times in it become those of the browser @param {() => unknown} theirs @param {() => unknown} mine */
 export function clash(text, theirs, mine) {
-	const box = note("late", text, el("div.acts", [theirs, mine].map(act => button(act === theirs ? "Load theirs" : "Keep mine", () => { box.remove(); act(); }, { class: "small" }))));
+	const box = note("late", text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, at => clock(at)), el("div.acts", [theirs, mine].map(act => button(act === theirs ? "Load theirs" : "Keep mine", () => { box.remove(); act(); }, { class: "small" }))));
 	return box;
 }
 
@@ -67,8 +68,11 @@ export async function show(page) {
 	const fields = makeFields(about, locked);
 	const of = (key = "") => /** @type {Field} */ (fields.get(key));
 	const value = (key = "") => of(key).value();
-	const trouble = el("div"), conflict = el("div"), made = el("div.stack"), url = el("div");
+	const trouble = el("div"), conflict = el("div"), made = el("div.stack"), warned = el("div.stack", { "aria-live": "polite" }), url = el("div");
 
+	/** A sentence of the server, with the labels of fields instead of their names in JSON. */
+	const worded = (text = "") => capital(text.replace(/^\w+|\b[a-z]+[A-Z]\w*/g, key => fields.get(key === "template" ? "messageTemplate" : key)?.label ?? key));
+	const warn = (texts = [""]) => put(warned, texts.map(text => el("div.says.late", icon("warn"), el("span", worded(text)))));
 	/** The mapping as JSON. */
 	function body() {
 		/** @type {Map<string, string | undefined>} */
@@ -103,35 +107,39 @@ export async function show(page) {
 	}, el("option", { value: "", disabled: true, selected: true }, "Choose to fill in the header"), Object.keys(senders).map(each => el("option", each)));
 	const secret = of("hmacSecret"), beside = el("div.with-button");
 	secret.control.replaceWith(beside);
-	const tell = (text = "") => put(made, text && [muted("Give this to the sender now. It is shown once."), codeLine(text, "Copy the secret")]);
-	beside.append(secret.control, button("Generate", () => {
-		tell(fresh = secret.control.value = randomSecret());
-		react();
-	}, { disabled: locked }));
+	const generate = button("Generate", () => { fresh = secret.control.value = randomSecret(); react(); }, { disabled: locked });
+	beside.append(secret.control, generate);
+	function drawSecret() {
+		const [header, prefix] = ["hmacHeader", "hmacPrefix"].map(value);
+		sender.value = header && (Object.keys(senders).find(each => senders[each][0].toLowerCase() === header.toLowerCase() && senders[each][1] === prefix) ?? "Another sender");
+		generate.hidden = Boolean(senders[sender.value]?.[3]);
+		put(made, generate.hidden ? muted(`Paste the secret that ${sender.value} shows you.`) : fresh && [muted("Give this to the sender now. It is shown once."), codeLine(fresh, "Copy the secret")]);
+	}
 	const signed = el("div.form", field("Sender", sender), el("div.row-21", of("hmacHeader").box, of("hmacPrefix").box), secret.box, made);
 	const fold = (label = "", names = [""], words = () => /** @type {(string | false)[]} */ ([])) => {
 		const sum = el("span.muted");
 		const node = el("details.more", el("summary", label, sum), el("div.form", names.map(key => of(key).box)));
 		return { node, used: () => names.some(value), draw: () => put(sum, words().filter(Boolean).join(" · ")) };
 	};
-	const span = (key = "", label = "") => value(key) && `${label} ${duration(Number(value(key)))}`;
+	const span = (key = "", label = "") => value(key) && !of(key).fault() && `${label} ${duration(Number(value(key)))}`;
 	const folds = [
 		fold("Model and memory", ["model", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
 		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : "202 and a run id"]),
 		fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
-		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("untrusted") === "wrap" ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
+		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("action") === "wake" ? "message marked" : value("untrusted") ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 	];
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
-	const undo = button("Undo", () => { put(trouble); tell(fresh = ""); reset(); }), state = muted();
+	const undo = button("Undo", () => { put(trouble); fresh = ""; reset(); }), state = muted();
 	const form = el("form.panel", { novalidate: true, input: () => react(), submit: (/** @type {Event} */ event) => { event.preventDefault(); save(); } },
 		el("div.body.form", el("div.field", el("span.label", "URL"), url), !name && of("name").box,
-			el("div.row-2", of("action").box, of("authMode").box), signed, of("messageTemplate").box, of("chatId").box, el("div", folds.map(one => one.node))),
+			el("div.row-2", of("action").box, of("authMode").box), signed, of("messageTemplate").box, of("chatId").box, el("div", folds.map(one => one.node)), warned),
 		el("div.save-bar", saveButton, undo, state));
 
 	/** Brings everything up to date that depends on the fields. */
 	function react() {
 		const dirty = changed(), called = name || value("name");
 		signed.hidden = value("authMode") !== "hmac";
+		drawSecret();
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
 		for (const key of ["responseJsonSchema", "responseValidationModelTier"]) of(key).box.hidden = !value("syncResponse") && !value(key);
 		for (const one of folds) one.draw();
@@ -185,12 +193,13 @@ export async function show(page) {
 		for (const { field: key, message } of list(data.problems)) {
 			const known = key === "template" ? "messageTemplate" : key;
 			if (!fields.has(known) || known === "name" && name) rest.push(message);
-			else if (!at.has(known)) at.set(known, message.replace(new RegExp(`^${known} `), ""));
+			else if (!at.has(known)) at.set(known, worded(message));
 		}
-		for (const [key, one] of fields) one.wrong(name || tried || one.control.value ? at.get(key) ?? one.fault() : "");
+		for (const [key, one] of fields) one.wrong(name || tried || one.control.value || key === "hmacHeader" ? at.get(key) ?? one.fault() : "");
 		const missing = new Set(pieces.filter(piece => piece.missing).map(piece => piece.placeholder));
 		put(told, data.missing ? [el("span.ins.missing", "<missing>"), ` ${data.missing} of ${count(n, "placeholder")} ${data.missing === 1 ? "is" : "are"} not in this payload: `, el("code", [...missing].join(", "))]
-			: n > 0 && `${n === 1 ? "The placeholder is" : `All ${n} placeholders are`} in this payload.`, rest.map(text => el("span.bad-text", ` ${text}`)));
+			: n > 0 && `${n === 1 ? "The placeholder is" : `All ${n} placeholders are`} in this payload.`, rest.map(text => el("span.bad-text", ` ${worded(text)}`)));
+		if (data.warnings) warn(data.warnings);
 	}
 
 	// Try it
@@ -232,15 +241,16 @@ export async function show(page) {
 		const key = name || value("name");
 		tried = true;
 		put(trouble);
-		if (!key) return of("name").refuse("must not be empty");
+		if (!key) return of("name").refuse("Name must not be empty");
 		for (const one of fields.values()) if (one.fault()) return one.refuse(one.fault());
 		saveButton.disabled = true;
 		try {
 			const done = await api.request("PUT", pathOf(key), { body: body(), headers: { ...json, [name ? "If-Match" : "If-None-Match"]: etag || "*" } });
 			gone = !name;
+			warn(advice = list(done.data.warnings));
 			if (gone) return void page.go(`settings/hooks/${encodeURIComponent(key)}`);
 			fill(done.text, done.etag);
-			put(trouble, note("ok", "Saved."), list(done.data.warnings).map(text => note("late", text)));
+			put(trouble, note("ok", "Saved."));
 			page.say("Saved");
 		} catch (error) {
 			refuse(error);
@@ -249,22 +259,28 @@ export async function show(page) {
 		}
 	}
 	function refuse(/** @type {any} */ error) {
-		const late = isClash(error), sentence = error.body?.error ?? "", [key, ...words] = sentence.split(" ");
-		if (late && !name) return of("name").refuse("is taken by another hook");
-		put(trouble, late ? clash(error.message, load, async () => { etag = (await api.request("GET", path)).etag; save(); }) : errorNote(sentence || error, "Not saved"));
-		trouble.scrollIntoView({ block: "nearest" });
-		if (!late) fields.get(key)?.refuse(words.join(" "));
+		const sentence = error.body?.error ?? "", about = fields.get(sentence.split(/\W/)[0]);
+		put(state, "Not saved.");
+		if (isClash(error)) {
+			if (!name) return of("name").refuse("Name is taken by another hook");
+			put(conflict, clash(error.message, load, async () => { etag = (await api.request("GET", path)).etag; save(); }));
+			conflict.scrollIntoView({ block: "nearest" });
+		} else if (about) about.refuse(worded(sentence));
+		else {
+			put(trouble, errorNote(worded(sentence) || error, "Not saved"));
+			trouble.scrollIntoView({ block: "nearest" });
+		}
 	}
-	page.on("settings", async () => {
+	page.on("settings", async ({ by }) => {
 		const now = name && !gone && await api.request("GET", path, { signal }).catch(() => null);
 		if (!now || now.etag === etag || saveButton.disabled && !locked) return;
-		if (changed()) put(conflict, clash("This hook was changed by somebody else.", load, () => { etag = now.etag; }));
+		if (changed()) put(conflict, clash(`This hook was changed by ${by || "somebody else"} at ${clock(Date.now())}.`, load, () => { etag = now.etag; }));
 		else fill(now.text, now.etag);
 	});
 	page.guard(changed);
 
 	put(page.main, el("div.crumbs", el("a", { href: page.link("settings") }, "Webhooks"), " / Hooks"),
-		head(name || "New hook", name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
+		el("div.head", el("h1", name || "New hook"), name && (about.on ? badge("ok", "in force") : badge("late", "webhooks are off")), spring(), name && [pinned && el("span.lock", icon("lock"), "Caddyfile"), !readOnly && el("a.button", { href: page.link("settings/hooks", { copy: name }) }, icon("copy"), "Copy"),
 			button("Delete", () => askDelete(page, name, etag, () => { gone = true; page.go("settings"); }), { class: "danger", disabled: locked, title: why || null })]),
 		why && note("late", why),
 		el("div.editor", el("div.stack", trouble, conflict, form), el("div.stack",
@@ -272,10 +288,10 @@ export async function show(page) {
 			panel("Payload", el("div.body", payload), source),
 			panel("Try it", el("div.body.stack", signature, result), test))));
 	fill(answer?.text, name && answer ? answer.etag : "");
-	tell(fresh);
 	take();
+	warn(advice);
 	if (!name) of("name").control.focus();
-	signal.addEventListener("abort", () => { if (name || !gone) fresh = ""; });
+	signal.addEventListener("abort", () => { if (name || !gone) [fresh, advice] = ["", []]; });
 }
 
 /**
@@ -293,7 +309,7 @@ function makeField(name, label, control, hint) {
 	let raw;
 	let first = "", refused = ["", ""]; // a value, and what the server said of it
 	const one = {
-		control, box,
+		control, box, label: label.replace(/[,(].*/, "").trim(),
 		value: () => check ? check.checked ? "true" : "" : control.value,
 		set: (/** @type {string | undefined} */ json) => {
 			const text = name === "hmacSecret" ? "" : json === undefined ? usual : kind === "json" ? indented(json) : String(JSON.parse(json));
@@ -313,7 +329,7 @@ function makeField(name, label, control, hint) {
 		/** What is wrong with it, as far as that needs no server. */
 		fault: () => {
 			const text = one.value().trim();
-			return text && kind === "json" && !isObject(text) ? "must be a JSON object" : text && kind === "seconds" && !/^(0|[1-9]\d{0,8})$/.test(text) ? "must be a whole number of seconds" : "";
+			return text && kind === "json" && !isObject(text) ? `${one.label} must be a JSON object` : text && kind === "seconds" && !/^(0|[1-9]\d{0,8})$/.test(text) ? `${one.label} must be a whole number of seconds` : "";
 		},
 		wrong: (text = "") => {
 			text ||= one.value() === refused[0] ? refused[1] : "";
@@ -326,7 +342,8 @@ function makeField(name, label, control, hint) {
 			one.wrong();
 			const fold = box.closest("details");
 			if (fold) fold.open = true;
-			control.focus();
+			box.scrollIntoView({ block: "center" });
+			control.focus({ preventScroll: true });
 		},
 	};
 	return one;
@@ -357,10 +374,10 @@ function makeFields(/** @type {any} */ about, locked = false) {
 	add("model", "Model tier", pick("", "the runner's own", tiers));
 	add("memoryPreset", "Memory", pick("", "as in the settings", list(about.memoryPresets).map(preset => [preset])));
 	add("timeoutSeconds", "Time limit of a run, in seconds", seconds(), `Blank: as in the settings. At most ${duration(about.maxTimeoutSeconds)}.`);
-	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank, and at most: ${duration(about.queueTimeSeconds)}.`);
+	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank: ${duration(about.queueTimeSeconds)}, which is the most.`);
 	add("idempotencyHeader", "Header with the sender's id of a request", text(), "A second request with the same id starts no run. Blank: Idempotency-Key or webhook-id.");
 	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]));
-	add("historySeconds", "Keep what a run was told, in seconds", seconds(), "0: not at all. Blank, and at most: as in the settings.");
+	add("historySeconds", "Keep what a run was told, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the most.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
 	add("syncResponse", "Wait for the run, and send its answer", box());
 	add("responseJsonSchema", "JSON Schema of the answer (Draft 2020-12)", area(8, "json"), "Blank: the answer is text.");

@@ -3,7 +3,7 @@
 import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
 import { askDelete, clash, curl, isClash, pinnedWhy, randomSecret } from "./hook.js";
 import { list } from "./rawjson.js";
-import { count, duration, number } from "./words.js";
+import { clock, count, duration, number } from "./words.js";
 
 const mask = "••••";
 
@@ -163,12 +163,12 @@ export async function show(page) {
 		lastHour = new Map(list(now.hooks).map(one => [one.name, one.accepted]));
 		if (!signal.aborted) drawHooks();
 	}).catch(() => {}); // the page is whole without it
-	const others = async () => {
+	const others = async ({ by = "" } = {}) => {
 		const now = await get().catch(() => null);
 		if (!now || now.etag === etag) return;
-		if (draft.size) put(trouble, clash("The settings were changed by somebody else.", load, () => { etag = now.etag; }));
+		if (draft.size) put(trouble, clash(`The settings were changed by ${by || "somebody else"} at ${clock(Date.now())}.`, load, () => { etag = now.etag; }));
 		else take(now);
 	};
 	page.on("settings", others);
-	page.on("reset", others);
+	page.on("reset", () => others());
 }
