@@ -181,9 +181,9 @@ interface Overview {
 	stepSeconds: number;
 	now: string;
 	figures: Record<string, number>;
-	needs: { text: string; detail?: string; link?: string; severity: string }[];
+	needs: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
 	series: { name: string; points: Point[] }[];
-	hooks: { name: string; action?: string; accepted: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt?: string; points: Point[] }[];
+	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt?: string; points: Point[] }[];
 }
 interface Refused {
 	hook: string;

@@ -211,11 +211,12 @@ export class Live {
 		}
 		const body = parse(data);
 		if (!body) return;
+		const anew = name === "hello" && (!lastId || this.#failures > 0); // pages may show what went wrong
 		if (name === "hello") {
 			this.#failures = 0;
 			this.#turn("live");
 		}
 		this.#emit(name, body);
-		if (name === "hello" && !lastId) this.#emit("reset", {});
+		if (anew) this.#emit("reset", {});
 	}
 }

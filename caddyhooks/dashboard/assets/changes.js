@@ -1,6 +1,6 @@
 // @ts-check
 // Who changed which live setting and when. Values are shown as the server wrote them.
-import { attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
+import { address, attempt, button, el, empty, head, longText, mono, muted, put, table, time, tr } from "./dom.js";
 import { parts } from "./rawjson.js";
 
 const columns = [["When", "nowrap muted"], ["Who", "clip2"], ["What", "keep"], ["Change", "line"]];
@@ -40,17 +40,16 @@ export async function show(page) {
 			if (!older) rows = [];
 			for (const text of parts(parts(answer.text).get("changes")).values()) rows.push(...rowsOf(text));
 			foot.hidden = !cursor;
-			put(trouble);
 			put(body, rows.length ? table({ caption: "Changes", class: "cards log", columns, rows }) : empty("No setting was changed yet.", "Every change of the live settings is listed here, with who made it."));
 		});
 	}
 	/** One change may be about several settings. */
 	function rowsOf(text = "") {
-		const { at, by, via, address, more } = JSON.parse(text);
+		const { at, by, via, address: from, more } = JSON.parse(text);
 		return [...parts(parts(text).get("changes")).values()].map((part, i, all) => {
 			const { what, cut } = JSON.parse(part), raw = parts(part);
 			const hook = what.startsWith("mappings/") ? what.slice(9) : "";
-			return tr(columns, [time(at), el("span", { title: [by, via, address].filter(Boolean).join(", ") }, by || via),
+			return tr(columns, [time(at), [by || via, el("div.muted.small", by && via, by && via && from && ", ", from && address(from))],
 				hook && (raw.get("after") ?? "null") !== "null" ? el("a.mono", { href: page.link(`settings/hooks/${encodeURIComponent(hook)}`) }, hook) : mono(hook || what),
 				[described(what, raw.get("before"), raw.get("after")), cut && muted(" Shortened."), more > 0 && i === all.length - 1 && muted(` And ${more} more.`)]]);
 		});

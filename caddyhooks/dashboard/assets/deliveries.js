@@ -1,6 +1,6 @@
 // @ts-check
 // What is sent out: dead and pending deliveries first, to send again or drop.
-import { ask, attempt, badge, button, choice, el, empty, exportButton, facts, head, icon, longText, muted, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
+import { ask, attempt, badge, button, choice, el, empty, exportButton, facts, head, icon, longText, muted, note, put, segment, since, spring, table, time, tr, unseen } from "./dom.js";
 import { list } from "./rawjson.js";
 import { capital, clock, count, duration, number, statusWord } from "./words.js";
 
@@ -37,7 +37,14 @@ export async function show(page) {
 	const one = (id = "") => `deliveries/${encodeURIComponent(id)}`;
 
 	const tabs = segment("Status", ["", "dead", "pending", "delivered"].map(value => [value, [capital(value || "open"), " ", el("span.n")]]), status(), value => { page.setParams({ status: value }); tabs.press(value); load(); });
-	page.on("overview", now => tabs.querySelectorAll(".n").forEach((node, i) => { if (i === 1 || i === 2) node.textContent = number(i === 1 ? now.dead : now.pending); }));
+	const drawCounts = (/** @type {Record<string, number>} */ now) => tabs.querySelectorAll(".n").forEach((node, i) => { if (i === 1 || i === 2) node.textContent = number(i === 1 ? now.dead : now.pending); });
+	page.on("overview", drawCounts);
+	/** Says what was done, and looks what is left. @param {number} n @param {"sent again" | "dropped"} word */
+	async function done(n, word) {
+		put(trouble, note("ok", `${number(n)} ${word}.`));
+		await load();
+		await api.get("overview", {}, signal).then(({ figures }) => drawCounts(figures), () => {});
+	}
 
 	/** Tells the number, and asks. */
 	async function all(method = "POST", path = "deliveries/retry") {
@@ -45,18 +52,23 @@ export async function show(page) {
 		put(trouble);
 		await attempt(trouble, async () => {
 			const { would } = (await api.request(method, path, { params: { ...which, dry: 1 } })).data, what = many(would, `${bulk()} `) + where();
-			const act = async () => { await api.request(method, path, { params: which }); await load(); };
+			const act = async () => {
+				const { retried, dropped } = (await api.request(method, path, { params: which })).data;
+				await done(retried ?? dropped, method === "POST" ? "sent again" : "dropped");
+			};
 			if (!would) put(trouble, el("p.muted", `There is no ${bulk()} delivery${where()}.`));
 			else ask(method === "POST" ? { title: `Send ${what} again?`, yes: `Send ${number(would)} again`, act } : { title: `Drop ${what}?`, yes: `Drop ${number(would)}`, danger: true, text: forGood, act });
 		});
 	}
-	const again = button("Send all again", () => all(), { icon: "again", class: "primary" }), drop = button("Drop all", () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
+	const againWords = el("span"), dropWords = el("span");
+	const again = button(againWords, () => all(), { icon: "again", class: "primary" }), drop = button(dropWords, () => all("DELETE", "deliveries"), { icon: "bin", class: "danger" });
 
 	const sendAgain = async (ids = [""]) => {
 		for (const id of ids) {
 			update(await api.post(`${one(id)}/retry`));
 			picked.delete(id);
 		}
+		if (ids.length > 1) return done(ids.length, "sent again");
 		drawBar();
 	};
 	const askDrop = (ids = [""]) => ask({
@@ -64,11 +76,8 @@ export async function show(page) {
 			for (const id of ids) {
 				await api.request("DELETE", one(id));
 				picked.delete(id);
-				shown.get(id)?.more?.remove();
-				shown.get(id)?.node.remove();
-				shown.delete(id);
 			}
-			drawBar();
+			await done(ids.length, "dropped");
 		},
 	});
 	function drawBar() {
@@ -84,7 +93,8 @@ export async function show(page) {
 		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
-			d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.attempts, d.status === "pending" && d.nextAttemptAt ? since(d.nextAttemptAt) : time(d.lastAttemptAt ?? d.createdAt),
+			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.waitsFor && el("div.small", capital(d.waitsFor))], d.attempts,
+			d.status !== "pending" ? time(d.lastAttemptAt ?? d.createdAt) : d.nextAttemptAt ? ["next ", since(d.nextAttemptAt, true)] : !d.waitsFor && "due now",
 			el("span.tools", open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); attempt(trouble, () => sendAgain([d.id]), "Not sent again"); }, { class: "small", ...page.acting }),
 				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", title: "Drop", ...page.acting })], fold)], { "data-row": true });
@@ -124,6 +134,8 @@ export async function show(page) {
 		drawBar();
 		again.disabled = drop.disabled = readOnly || status() === "delivered";
 		again.title = drop.title = page.readOnlyWhy;
+		put(againWords, bulk() === "dead" ? "Send all dead again" : "Send all pending now");
+		put(dropWords, `Drop all ${bulk()}`);
 		await attempt(trouble, async () => {
 			const found = await api.get("deliveries", { ...filter(), limit: 50, cursor: older ? cursor : "" }, signal);
 			if (mine !== turn) return;

@@ -75,13 +75,13 @@ export const button = (text, click, { icon: name, ...attributes } = {}) => el("b
 /** A time in the chosen zone, with the other one on hover. @param {string | undefined | null} iso @param {Parameters<typeof clock>[1]} [how] */
 export const time = (iso, how) => iso ? el("time", { datetime: iso, title: otherClock(iso) }, clock(iso, how)) : null;
 
-/** "4 s ago", kept right by the frame. @param {string | undefined | null} iso */
-export const since = iso => iso ? el("time", { datetime: iso, title: `${clock(iso)} · ${otherClock(iso)}`, class: "ago" }, ago(iso)) : null;
+/** "4 s ago", kept right by the frame. @param {string | undefined | null} iso @param {boolean} [due] a time to come, which does not pass */
+export const since = (iso, due) => iso ? el("time", { datetime: iso, title: `${clock(iso)} · ${otherClock(iso)}`, class: due ? "ago due" : "ago" }, ago(iso, due)) : null;
 
 /** Brings every "4 s ago" below root up to date. @param {ParentNode} root */
 export function tick(root) {
 	for (const node of root.querySelectorAll("time.ago")) {
-		const text = ago(node.getAttribute("datetime") ?? "");
+		const text = ago(node.getAttribute("datetime") ?? "", node.classList.contains("due"));
 		if (node.textContent !== text) node.textContent = text;
 	}
 }
@@ -130,14 +130,19 @@ export function note(kind, text, more) {
 export const errorNote = (error, doing) => note("bad", doing ? el("b", doing, ": ") : null, messageOf(error));
 
 /**
- * Does something, and shows in place what went wrong, unless nobody waits for it any more.
+ * Does something, and shows in place what went wrong, unless nobody waits for it any more. 
+ * What could not be fetched is forgotten once it can.
  * @param {Element} place @param {() => unknown} act @param {string} [doing] as above
  */
 export async function attempt(place, act, doing) {
 	try {
 		await act();
+		place.querySelector(":scope > .unfetched")?.remove();
 	} catch (error) {
-		if (!(error instanceof DOMException && error.name === "AbortError")) put(place, errorNote(error, doing));
+		if (error instanceof DOMException && error.name === "AbortError") return;
+		const told = errorNote(error, doing);
+		told.classList.toggle("unfetched", !doing);
+		put(place, told);
 	}
 }
 

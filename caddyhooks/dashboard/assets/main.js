@@ -45,6 +45,8 @@ let shown;
 let here = "";
 /** Whether leaving the page would lose something. */
 let dirty = () => false;
+/** Whether the page could not be shown. */
+let broken = false;
 /** Where the pages were scrolled to, by their address. @type {Map<string, number>} */
 const scrolled = new Map();
 
@@ -112,6 +114,7 @@ async function show() {
 	here = location.hash;
 	shown?.abort();
 	dirty = () => false;
+	broken = false;
 	const own = shown = new AbortController();
 	if ((instance || home()) !== api.instance) {
 		api = makeApi(instance || home());
@@ -165,6 +168,7 @@ async function show() {
 		if (!own.signal.aborted) scrollTo(0, scrolled.get(here) ?? 0);
 	} catch (error) {
 		if (own.signal.aborted) return;
+		broken = true;
 		// After an upgrade the modules of the old page are gone.
 		const stale = error instanceof TypeError && /module/i.test(error.message);
 		room.prepend(stale ? errorNote("This page could not be fetched: the server is away, or it was upgraded. Reload the page.") : errorNote(error));
@@ -249,7 +253,7 @@ main.addEventListener("click", event => {
 
 let afterG = 0;
 /** @type {Record<string, string>} */
-const goTo = { o: "overview", r: "runs", s: "sessions", d: "deliveries", w: "settings" };
+const goTo = { o: "overview", r: "runs", s: "sessions", d: "deliveries", w: "settings", c: "changes" };
 addEventListener("keydown", event => {
 	const target = event.target instanceof HTMLElement ? event.target : main;
 	const typing = target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
@@ -295,6 +299,10 @@ addEventListener("hashchange", async () => {
 });
 addEventListener("beforeunload", event => { if (dirty()) event.preventDefault(); });
 live.on("state", () => drawState());
+live.on("reset", () => {
+	about = undefined;
+	if (broken) show();
+});
 live.on("hello", hello => setClock(hello.now));
 live.on("overview", now => {
 	counter("open", now.running + now.queued);

@@ -34,7 +34,6 @@ export async function show(page) {
 			const found = await page.api.get("overview", { range }, page.signal);
 			if (mine !== turn) return;
 			data = found;
-			put(trouble);
 			draw();
 		});
 	}
@@ -42,13 +41,13 @@ export async function show(page) {
 	function draw() {
 		setClock(data.now);
 		drawTiles();
-		drawNeeds();
 		drawPlots();
 		drawHooks();
 		if (data.figures.accepted || data.hooks.some(hook => hook.lastAt)) {
 			put(first);
 			plots.hidden = false;
 		} else if (!looked) welcome();
+		drawNeeds();
 	}
 
 	function drawTiles() {
@@ -66,9 +65,9 @@ export async function show(page) {
 	}
 
 	function drawNeeds() {
-		const list = data.needs;
+		const list = data.needs.filter(need => need.kind !== "off" || !first.firstChild); // told above already
 		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
-			el("div", el("b", capital(need.text)), need.detail && el("div.muted.small", capital(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
+			el("div", el("b", spoken(need.text)), need.detail && el("div.muted.small", spoken(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}
 
 	/** A link of the server, for this instance. */
@@ -102,11 +101,12 @@ export async function show(page) {
 	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desk-only"], ["Last run", "right muted nowrap desk-only"]];
 	function drawHooks() {
 		columns[6][0] = ranges[range][1];
+		const ended = (/** @type {Overview["hooks"][0]} */ hook) => hook.ended ?? Math.max(hook.accepted, hook.failed);
 		redraw(hooks, data.hooks.length > 0 && panel("Hooks", table({ caption: "Hooks", columns, rows: data.hooks.map(hook => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link("runs", { hook: hook.name, since: range }) }, hook.name), " ", hook.action && tag(hook.action)],
 			number(hook.accepted),
 			hook.failed ? el("a", { href: page.link("runs", { hook: hook.name, status: troubled, since: range }) }, number(hook.failed)) : "0",
-			el("span", { class: hook.failed > .05 * hook.accepted ? "bad-text" : "muted" }, percent(hook.failed, hook.accepted)),
+			el("span", { class: hook.failed > .05 * ended(hook) ? "bad-text" : "muted" }, percent(hook.failed, ended(hook))),
 			duration(hook.medianSeconds), duration(hook.p95Seconds), spark(hook.points), since(hook.lastAt),
 		], { "data-row": hook.name })) }), el("a.small", { href: page.link("settings") }, "Settings")));
 	}
@@ -121,6 +121,7 @@ export async function show(page) {
 		put(first, el("section.panel", about.on
 			? empty("Nothing has come in yet.", "Send the first message:", codeLine(`curl ${url} -H "Authorization: Bearer $TOKEN" -d '{"text": "The backup is done"}'`, "Copy the command"))
 			: empty(badge("late", "webhooks are off"), capital(about.offBecause ?? ""), "Every hook answers 404 until they are switched on.", el("a.button.primary", { href: page.link("settings") }, "Settings"))));
+		drawNeeds();
 	}
 
 	// The figures of the moment come with the stream; the rest is fetched now and then.
@@ -133,6 +134,9 @@ export async function show(page) {
 	page.every(15e3, () => { if (page.live.state === "live" && (range === "1h" || ++ticks % 4 === 0)) load(); });
 	await load();
 }
+
+/** A sentence of the server: "3m2s" is "3 min 2 s" here. */
+const spoken = (text = "") => capital(text.replace(/\b(?:(\d+)h)?(?:(\d+)m)?(\d+(?:\.\d+)?)s\b/g, (_, h = 0, m = 0, s = 0) => duration(3600 * h + 60 * m + Number(s))));
 
 /** @param {Series} series */
 const total = series => series.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);

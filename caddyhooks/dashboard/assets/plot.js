@@ -8,6 +8,7 @@ const left = 42, right = 6, top = 8, bottom = 20, height = 150;
 /** The end of the axis: a number whose half is easy to read as well. */
 function nice(peak = 0, whole = false) {
 	if (whole && peak <= 2) return 2;
+	if (!whole && peak) peak = Math.max(peak, .01); // 10 ms
 	const power = 10 ** Math.floor(Math.log10(peak || 1));
 	return power * ([1, 2, 4, 6, 8].find(m => peak <= m * power) ?? 10);
 }

@@ -17,9 +17,11 @@ const tabs = (page, refused) => el("nav.tabs", { "aria-label": "Kinds" },
 /** A choice of all hooks, which are asked for when the page is there. @param {Page} page @param {(hook: string) => void} pick */
 function hookChoice(page, pick) {
 	const node = choice("Hook", [["", "All hooks"]], page.params.get("hook") ?? "", pick);
-	page.api.get("settings", {}, page.signal).then((/** @type {any} */ settings) => {
-		for (const name of ["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)]) if (name !== node.value) node.append(el("option", { value: name }, name));
+	const load = () => page.api.get("settings", {}, page.signal).then((/** @type {any} */ settings) => {
+		for (const name of ["wake", "agent", ...settings.mappings.map((/** @type {any} */ m) => m.name)]) if (![...node.options].some(option => option.value === name)) node.append(el("option", { value: name }, name));
 	}).catch(() => {}); // then there is what the address says
+	load();
+	page.on("reset", load);
 	return node;
 }
 
@@ -62,6 +64,7 @@ async function showRuns(page) {
 		load();
 	}
 
+	const failing = () => trouble.querySelector(".unfetched") !== null;
 	/** Whether somebody is busy with the rows, so that they must not move. */
 	const held = () => list.some(run => picked.has(run.runId)) || scrollY > 60 || rows.querySelector(".here") !== null;
 
@@ -138,8 +141,9 @@ async function showRuns(page) {
 		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
 			el("span.desk-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
 			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", more, { class: "small" }));
-		const filtered = Object.values(filters()).some(Boolean);
-		put(nothing, !busy && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
+		const filtered = Object.values(filters()).some(Boolean), failed = failing();
+		foot.hidden = failed && !list.length;
+		put(nothing, !busy && !failed && !list.length && !cursor && (filtered ? empty("No run matches.", button("Show all", () => page.go("runs"), { class: "small" })) : empty("No runs yet.", ["The ", el("a", { href: page.link("overview") }, "overview"), " says how to send the first."])));
 		rows.hidden = !list.length;
 	}
 
@@ -190,8 +194,10 @@ async function showRuns(page) {
 	}
 	/** Looks at the newest rows without moving those that are shown. */
 	async function refresh() {
-		if (fetching || get("q")) return;
-		try {
+		if (fetching) return;
+		if (failing() && !held()) return load();
+		if (get("q")) return;
+		await attempt(trouble, async () => {
 			const answer = await api.get("runs", { ...filters(), limit: pageSize }, page.signal);
 			const known = new Set(list.map(run => run.runId));
 			if (list.length && !answer.runs.some(run => known.has(run.runId))) {
@@ -200,7 +206,7 @@ async function showRuns(page) {
 			} else for (const run of answer.runs.reverse()) take(run);
 			drawBar();
 			drawFoot();
-		} catch { /* the state of the stream says that the server is away */ }
+		});
 	}
 
 	function showNewer() {
@@ -312,7 +318,6 @@ async function showRefused(page) {
 	async function load() {
 		await attempt(trouble, async () => {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
-			put(trouble);
 			redraw(place, refused.length ? table({ caption: "Requests that were refused, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
 				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),

@@ -18,7 +18,13 @@ export async function show(page) {
 	let turn = 0;
 	const search = el("input", {
 		type: "search", class: "full", placeholder: "Chat id   /", "aria-label": "Search for a chat", value: params.get("q") ?? "",
-		input: page.later(() => { page.setParams({ q: search.value.trim() }); load(); }, 300, true),
+		input: page.later(async () => {
+			page.setParams({ q: search.value.trim() });
+			await load();
+			if (chats.some(one => one.chatId === chat)) return;
+			page.setParams({ chatId: null });
+			openFirst();
+		}, 300, true),
 	});
 
 	async function load(more = false) {
@@ -28,7 +34,6 @@ export async function show(page) {
 			if (mine !== turn) return;
 			chats = more ? [...chats, ...list(found.sessions)] : list(found.sessions);
 			cursor = found.cursor ?? "";
-			put(trouble);
 			drawList();
 		});
 	}
@@ -44,7 +49,7 @@ export async function show(page) {
 			},
 		}, el("span.t", el("b.mono", { title: one.chatId }, shortChat(one.chatId)), el("span.muted.small", since(one.lastAt))),
 			el("span.p", one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
-		!chats.length && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
+		!chats.length && !trouble.firstChild && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
 		put(older, cursor && button("Older", () => load(true), { class: "small" }));
 		older.hidden = !cursor;
 	}
@@ -55,13 +60,14 @@ export async function show(page) {
 		pane.classList.toggle("one", Boolean(id));
 		page.title(id ? shortChat(id) : "Sessions");
 		if (id) conversation(part = page.part(), right, id);
-		else put(right, el("section.panel", empty("Choose a session.")));
+		else put(right, chats.length > 0 && el("section.panel", empty("Choose a session.")));
 	}
+	const openFirst = () => open(matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId : "");
 
 	put(pane, el("section.panel", { "aria-label": "Chats" }, el("header", search), items, older), right);
 	put(page.main, head("Sessions"), trouble, pane);
 	await load();
-	open(given || (matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId ?? "" : ""));
+	given ? open(given) : openFirst();
 	const soon = page.later(() => { if (chats.length <= 30) load(); }, 1500);
 	page.on("reset", soon);
 	page.on("runs", soon);

@@ -66,9 +66,10 @@ export function clock(at, how = {}) {
 /** The same time in the other zone and in full, for hovering. @param {string | number} at */
 export const otherClock = at => utc ? format(new Date(at), false, { dateStyle: "medium", timeStyle: "long" }) : new Date(at).toISOString().replace("T", " ").replace("Z", " UTC");
 
-/** "4 s ago", "in 18 s". */
-export function ago(iso = "") {
+/** "4 s ago", "in 18 s". Something due is never in the past. */
+export function ago(iso = "", due = false) {
 	const seconds = (now() - Date.parse(iso)) / 1000, far = Math.abs(seconds);
+	if (due && seconds > -1) return "due now";
 	if (far < 1) return "now";
 	const rough = far < 59.5 ? `${Math.round(far)} s` : far < 3570 ? `${Math.round(far / 60)} min` : far < 84600 ? `${Math.round(far / 3600)} h` : `${Math.round(far / 86400)} d`;
 	return seconds > 0 ? `${rough} ago` : `in ${rough}`;
