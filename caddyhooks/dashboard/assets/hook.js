@@ -95,6 +95,8 @@ export async function show(page) {
 		react();
 	}
 
+	const noHeader = () => value("authMode") === "hmac" && !value("hmacHeader") ? "Header must name the header that carries the signature" : "";
+
 	// The form
 	const sender = el("select", {
 		disabled: locked, change: () => {
@@ -195,6 +197,7 @@ export async function show(page) {
 			if (!fields.has(known) || known === "name" && name) rest.push(message);
 			else if (!at.has(known)) at.set(known, worded(message));
 		}
+		if (noHeader()) at.set("hmacHeader", noHeader()); // the server looks at the secret first
 		for (const [key, one] of fields) one.wrong(name || tried || one.control.value || key === "hmacHeader" ? at.get(key) ?? one.fault() : "");
 		const missing = new Set(pieces.filter(piece => piece.missing).map(piece => piece.placeholder));
 		put(told, data.missing ? [el("span.ins.missing", "<missing>"), ` ${data.missing} of ${count(n, "placeholder")} ${data.missing === 1 ? "is" : "are"} not in this payload: `, el("code", [...missing].join(", "))]
@@ -241,7 +244,9 @@ export async function show(page) {
 		const key = name || value("name");
 		tried = true;
 		put(trouble);
+		put(state, "Not saved.");
 		if (!key) return of("name").refuse("Name must not be empty");
+		if (noHeader()) return of("hmacHeader").refuse(noHeader());
 		for (const one of fields.values()) if (one.fault()) return one.refuse(one.fault());
 		saveButton.disabled = true;
 		try {
@@ -260,7 +265,6 @@ export async function show(page) {
 	}
 	function refuse(/** @type {any} */ error) {
 		const sentence = error.body?.error ?? "", about = fields.get(sentence.split(/\W/)[0]);
-		put(state, "Not saved.");
 		if (isClash(error)) {
 			if (!name) return of("name").refuse("Name is taken by another hook");
 			put(conflict, clash(error.message, load, async () => { etag = (await api.request("GET", path)).etag; save(); }));
