@@ -99,12 +99,11 @@ export async function show(page) {
 
 	// The form
 	const sender = el("select", {
-		disabled: locked, change: () => {
+		disabled: locked, input: () => { // before the form hears of it
 			const [header, prefix, id] = senders[sender.value];
 			of("hmacHeader").control.value = header;
 			of("hmacPrefix").control.value = prefix;
 			if (id) of("idempotencyHeader").control.value = id;
-			react();
 		},
 	}, el("option", { value: "", disabled: true, selected: true }, "Choose to fill in the header"), Object.keys(senders).map(each => el("option", each)));
 	const secret = of("hmacSecret"), beside = el("div.with-button");
