@@ -155,6 +155,8 @@ interface Delivery {
 	lastError?: string;
 	lastStatus?: number;
 	nextAttemptAt?: string;
+	/** Besides its time: "an earlier delivery to the same chat". */
+	waitsFor?: string;
 	runId: string;
 	chatId: string;
 	history?: { at: string; seconds: number; status?: number; error?: string }[];

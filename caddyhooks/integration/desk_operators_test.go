@@ -31,7 +31,8 @@ func TestSecondOperatorIsToldOfTheFirst(t *testing.T) {
 
 	// The stream may have told it before the server does.
 	tab.Click("button", "Save")
-	tab.WaitText("changed by")
+	tab.WaitText("changed by operator at ")
+	tab.Until("it is told once, in local time", `document.querySelectorAll('main .note').length === 1 && !/\dT\d/.test(document.querySelector('main .note').innerText)`)
 	if got := tab.Value("Message"); got != "Mine" {
 		t.Errorf("what was typed has become %q", got)
 	}

@@ -93,7 +93,7 @@ export async function show(page) {
 		const box = el("input", { type: "checkbox", "aria-label": `Select the delivery to ${d.target}`, checked: picked.has(d.id), disabled: readOnly || !open, change: () => { box.checked ? picked.add(d.id) : picked.delete(d.id); drawBar(); } });
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
-			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.waitsFor && el("div.small", capital(d.waitsFor))], d.attempts,
+			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.waitsFor && el("div.small", `Waits for ${d.waitsFor}`)], d.attempts,
 			d.status !== "pending" ? time(d.lastAttemptAt ?? d.createdAt) : d.nextAttemptAt ? [el("span.desk-only", "next "), since(d.nextAttemptAt, true)] : !d.waitsFor && "due now",
 			el("span.tools", open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); attempt(trouble, () => sendAgain([d.id]), "Not sent again"); }, { class: "small", ...page.acting }),

@@ -144,7 +144,7 @@ export async function show(page) {
 
 	/** @param {Delivery} d */
 	function attempts(d) {
-		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.nextAttemptAt && d.status === "pending" && [last && " · ", "next ", since(d.nextAttemptAt, true)];
+		const last = d.lastError || (d.lastStatus ? `answered ${d.lastStatus}` : ""), next = d.status === "pending" && [d.nextAttemptAt && [last && " · ", "next ", since(d.nextAttemptAt, true)], d.waitsFor && ` · waits for ${d.waitsFor}`];
 		if (!d.history?.length) return el("span.muted", last, next);
 		return el("details", el("summary", el("span.muted", last || count(d.history.length, "attempt"), next)), el("ul.folds.small.muted", d.history.map(a => el("li", time(a.at), ` · ${[a.error || (a.status && `answered ${a.status}`), duration(a.seconds)].filter(Boolean).join(" · ")}`))));
 	}
