@@ -93,9 +93,15 @@ func (tab *Tab) WantKeyboard() {
 
 func (tab *Tab) keyboardTroubles() (troubles []string) {
 	tab.t.Helper()
-	n := Eval[int](tab, keyboardStops)
-	// The body, and scrollable parts, are stops as well.
-	tab.run("walking by keyboard", chromedp.KeyEvent(strings.Repeat(kb.Tab, n+8)))
+	n := 0
+	for range 10 {
+		n = Eval[int](tab, keyboardStops)
+		// The body, and scrollable parts, are stops as well.
+		tab.run("walking by keyboard", chromedp.KeyEvent(strings.Repeat(kb.Tab, n+8)))
+		if Eval[bool](tab, `browsertestControls.every(e => e.isConnected)`) {
+			break // otherwise a live page has drawn some anew on the way: walk again
+		}
+	}
 	reached := make(map[int]bool)
 	for _, stop := range Eval[[]struct {
 		Index int    `json:"index"`
