@@ -62,7 +62,10 @@ func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	if d.Channel != "" {
 		details.LastAnswer = d.LastAnswer
 	}
-	details.ID = engine.DeliveryID(d.RunID, d.Index) // deliveries of the first version have another id, by which they are not found
+	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
+	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // its own schedule; explainWaits knows more
+		details.NextAttemptAt = jsonTime(d.Due)
+	}
 	return details
 }
 

@@ -176,9 +176,11 @@ func (in *instance) exportDeliveries(r *http.Request) (exportPages, bool, error)
 	return func(ctx context.Context, cursor string) ([]exportRow, string, error) {
 		query.Cursor = cursor
 		deliveries, next, err := in.service.engine.ListDeliveries(ctx, query)
-		return showAll(deliveries, func(d *engine.Delivery) exportRow {
-			row := newDeliverySummary(d)
-			return exportRow{row, deliveryColumns.cells(&row)}
-		}), next, err
+		if err != nil {
+			return nil, "", err
+		}
+		shown := showAll(deliveries, newDeliverySummary)
+		err = in.service.explainWaits(ctx, shown, deliveries)
+		return showAll(shown, func(row deliveryDetails) exportRow { return exportRow{row, deliveryColumns.cells(&row)} }), next, err
 	}, false, err
 }

@@ -89,6 +89,7 @@ var deliveryColumns = csvColumns[deliveryDetails]{
 	{"createdAt", func(d *deliveryDetails) string { return csvTime(d.CreatedAt) }},
 	{"lastAttemptAt", func(d *deliveryDetails) string { return csvTime(d.LastAttemptAt) }},
 	{"nextAttemptAt", func(d *deliveryDetails) string { return csvTime(d.NextAttemptAt) }},
+	{"waitsFor", func(d *deliveryDetails) string { return d.WaitsFor }},
 	{"lastStatus", func(d *deliveryDetails) string { return csvCount(d.LastStatus) }},
 	{"lastAnswer", func(d *deliveryDetails) string { return d.LastAnswer }},
 	{"contentType", func(d *deliveryDetails) string { return d.ContentType }},
