@@ -174,6 +174,7 @@ func TestRowsTellWhatOperatorsLookFor(t *testing.T) {
 	if !smart.Sync || smart.Tier != "smart" || smart.SentOut != nil || smart.Test {
 		t.Errorf("got %+v", smart)
 	}
+	hookstest.Eventually(t, "all runs have ended", func() bool { return len(adminPage[runPage](s, "/hooks/runs?status=queued,running").Runs) == 0 })
 	s.PatchSettings(`{"historySeconds":0}`)
 	hookstest.Eventually(t, "messages are forgotten", func() bool { return adminPage[runPage](s, "/hooks/runs?limit=1").Runs[0].Preview == "" })
 }

@@ -1,5 +1,6 @@
 // @ts-check
 // Requests to the API beside this page, and the stream of what happens.
+import { pointerUp } from "./dom.js";
 
 /** What the server refused, with its own sentence. */
 export class ApiError extends Error {
@@ -66,6 +67,7 @@ export function makeApi(instance) {
 		const plain = typeof body === "string" || body === undefined;
 		const answer = await ask(url(path, params), { method, signal, body: plain ? body : JSON.stringify(body), headers: { ...(!plain && { "Content-Type": "application/json" }), ...headers } });
 		const text = await answer.text();
+		await pointerUp();
 		return { data: parse(text), text, etag: answer.headers.get("ETag") ?? "", status: answer.status };
 	}
 

@@ -4,6 +4,18 @@ import { ago, bytesOf, clock, otherClock, size, statusIcon, statusWord } from ".
 
 const icons = new URL("icons.svg", import.meta.url).href;
 
+// What is drawn anew while somebody presses on it loses the click. So whatever comes by itself waits until the pointer is up; not
+// for long, since a pointer may come up elsewhere.
+/** @type {Promise<void>} */
+let up = Promise.resolve();
+addEventListener("pointerdown", () => {
+	up = new Promise(resolve => {
+		addEventListener("pointerup", () => setTimeout(resolve), { once: true, capture: true });
+		setTimeout(resolve, 1000);
+	});
+}, true);
+export const pointerUp = () => up;
+
 /** @param {Element} node @param {Attributes} attributes */
 function dress(node, attributes) {
 	for (const [name, value] of Object.entries(attributes)) {

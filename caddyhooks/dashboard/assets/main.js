@@ -1,7 +1,7 @@
 // @ts-check
 // The frame around the pages: routes, instance, keys, theme, and whether the page is live.
 import { Live, makeApi } from "./api.js";
-import { ask, button, checkbox, dialog, el, empty, errorNote, icon, put, redraw, segment, tick } from "./dom.js";
+import { ask, button, checkbox, dialog, el, empty, errorNote, icon, pointerUp, put, redraw, segment, tick } from "./dom.js";
 import { capital, number, setClock, useUTC, usesUTC } from "./words.js";
 
 /** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
@@ -88,9 +88,9 @@ const titleOf = (page = "") => page === "settings" ? "Webhooks" : capital(page);
 /** @param {AbortSignal} signal @returns {Scope} */
 const scope = signal => ({
 	signal,
-	on: (event, listener) => signal.addEventListener("abort", live.on(event, listener)),
+	on: (event, listener) => signal.addEventListener("abort", live.on(event, data => pointerUp().then(() => signal.aborted || listener(data)))),
 	every: (wait, act) => {
-		const timer = setInterval(act, wait);
+		const timer = setInterval(() => pointerUp().then(() => signal.aborted || act()), wait);
 		signal.addEventListener("abort", () => clearInterval(timer));
 	},
 	later: (act, wait, anew = false) => {
@@ -100,7 +100,7 @@ const scope = signal => ({
 			else if (timer) return;
 			timer = setTimeout(() => {
 				timer = 0;
-				if (!signal.aborted) act();
+				pointerUp().then(() => signal.aborted || act());
 			}, wait);
 		};
 	},
