@@ -76,7 +76,8 @@ func (s *service) explainWaits(ctx context.Context, shown []deliveryDetails, del
 		return err
 	}
 	for i, wait := range waits {
-		if shown[i].Status == engine.Pending {
+		// An attempt that was just stored may be under way for the outbox still: its own schedule is told already.
+		if ownSchedule := wait == (engine.DeliveryWait{}) && deliveries[i].Due.After(time.Now()); shown[i].Status == engine.Pending && !ownSchedule {
 			shown[i].NextAttemptAt, shown[i].WaitsFor = jsonTime(wait.Until), waitsFor(wait.For, deliveries[i])
 		}
 	}

@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -356,6 +357,8 @@ const spot = `function () {
 	const x = box.x + box.width / 2, y = box.y + box.height / 2;
 	const hit = document.elementFromPoint(x, y);
 	const reached = hit && (at.contains(hit) || this.contains(hit) || hit.closest('label')?.control === this);
+	globalThis.browsertestClicked = false;
+	document.addEventListener('click', e => { globalThis.browsertestClicked = at.contains(e.target) || this.contains(e.target); }, {capture: true, once: true});
 	return {x, y, why: reached ? '' : 'is covered by ' + (hit ? hit.outerHTML.slice(0, 200) : 'nothing')};
 }`
 
@@ -375,7 +378,15 @@ func (tab *Tab) Click(role, name string) {
 		if at.Why != "" {
 			return fmt.Errorf("it %s", at.Why)
 		}
-		return tab.try(chromedp.MouseClickXY(at.X, at.Y))
+		if err := tab.try(chromedp.MouseClickXY(at.X, at.Y)); err != nil {
+			return err
+		}
+		// What is above it may have grown just now. In another document there is nothing to be asked any more.
+		missed := false
+		if err := tab.try(chromedp.Evaluate(`globalThis.browsertestClicked === false`, &missed)); err == nil && missed {
+			return errors.New("the click went elsewhere")
+		}
+		return nil
 	})
 }
 
