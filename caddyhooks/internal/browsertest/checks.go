@@ -91,17 +91,22 @@ func (tab *Tab) WantKeyboard() {
 	}
 }
 
+// keyboardTroubles are those of every one of a few walks: a live page may draw itself anew on the way.
 func (tab *Tab) keyboardTroubles() (troubles []string) {
 	tab.t.Helper()
-	n := 0
-	for range 10 {
-		n = Eval[int](tab, keyboardStops)
-		// The body, and scrollable parts, are stops as well.
-		tab.run("walking by keyboard", chromedp.KeyEvent(strings.Repeat(kb.Tab, n+8)))
-		if Eval[bool](tab, `browsertestControls.every(e => e.isConnected)`) {
-			break // otherwise a live page has drawn some anew on the way: walk again
+	for range 4 {
+		if troubles = tab.walkByKeyboard(); len(troubles) == 0 {
+			break
 		}
 	}
+	return troubles
+}
+
+func (tab *Tab) walkByKeyboard() (troubles []string) {
+	tab.t.Helper()
+	n := Eval[int](tab, keyboardStops)
+	// The body, and scrollable parts, are stops as well.
+	tab.run("walking by keyboard", chromedp.KeyEvent(strings.Repeat(kb.Tab, n+8)))
 	reached := make(map[int]bool)
 	for _, stop := range Eval[[]struct {
 		Index int    `json:"index"`
