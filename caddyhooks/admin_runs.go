@@ -162,7 +162,6 @@ type runDetails struct {
 	TimeoutSeconds   float64           `json:"timeoutSeconds"`
 	QueueTimeSeconds float64           `json:"queueTimeSeconds,omitempty"`
 	TraceParent      string            `json:"traceParent,omitempty"`
-	Runner           string            `json:"runner,omitempty"` // by its name in the configuration
 	Steps            []stepJSON        `json:"steps"`
 	Deliveries       []deliveryDetails `json:"deliveries,omitempty"`
 }
@@ -174,8 +173,7 @@ func (in *instance) newRunDetails(r *engine.Record) runDetails {
 		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
 		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
 		TimeoutSeconds: jsonSeconds(r.Run.Timeout), QueueTimeSeconds: jsonSeconds(r.Run.QueueTime),
-		TraceParent: r.Run.TraceParent, Runner: r.Run.Runner,
-		Steps: showAll(r.Steps, newStepJSON),
+		TraceParent: r.Run.TraceParent, Steps: showAll(r.Steps, newStepJSON),
 	}
 	details.Reply, details.Reason = newRunJSON(r).Reply, account.Reason
 	for _, d := range r.Deliveries {

@@ -28,10 +28,15 @@ func init() {
 
 func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h := new(Handler)
-	return h, h.UnmarshalCaddyfile(helper.Dispenser)
+	return h, h.unmarshal(helper)
 }
 
-// UnmarshalCaddyfile parses:
+// UnmarshalCaddyfile does what parseCaddyfile does, without the site that the block stands in.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return h.unmarshal(httpcaddyfile.Helper{Dispenser: d})
+}
+
+// unmarshal parses:
 //
 //	hooks [<matcher>] [<name>] {
 //		enabled
@@ -44,7 +49,8 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		max_timeout     <duration>
 //		max_request     <size>
 //		max_memory      <size>
-//		runner          <module> [<args...>] { … }
+//		runner          [<name>] <module> [<args...>] { … }
+//		runner_for      <tier>... <name>
 //		store           <module> [<args...>] { … }
 //		workers         <n>
 //		queue_limit     <n>
@@ -58,7 +64,8 @@ func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //		callbacks       { … }
 //		hook            <name> { … }
 //	}
-func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (h *Handler) unmarshal(helper httpcaddyfile.Helper) error {
+	d := helper.Dispenser
 	d.Next()
 	if d.NextArg() {
 		h.Name = d.Val()
@@ -75,12 +82,14 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		directives = append(directives, places.note(e.caddyfileDirective(&h.Settings), e.jsonName()))
 	}
 	var hooks []*hookBlock
+	runners := runnerLines{handler: h, helper: helper}
 	directives = append(directives,
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
 		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxPayloadLimit>>20)),
 		places.note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
-		caddyconf.Set("runner", &h.RunnerRaw, caddyconf.Module("hooks.runners", "runner")),
+		caddyconf.Directive{Word: "runner", Read: runners.unmarshalRunner, Repeatable: true},
+		caddyconf.Directive{Word: "runner_for", Read: runners.unmarshalTiers, Repeatable: true},
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
 		caddyconf.Set("workers", &h.Workers, caddyconf.Number(1)),
 		caddyconf.Set("queue_limit", &h.QueueLimit, caddyconf.Number(1)),
@@ -99,6 +108,9 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}},
 	)
 	if err := caddyconf.ReadBlock(d, "hooks", directives...); err != nil {
+		return err
+	}
+	if err := runners.check(); err != nil {
 		return err
 	}
 	return h.checkBlock(d, places, hooks)
@@ -155,6 +167,9 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    make(map[string]engine.Channel),
+	}
+	if r.runners, err = h.runnerChoice(); err != nil {
+		return d.WrapErr(err)
 	}
 	for name := range h.ChannelsRaw {
 		r.channels[name] = nil
@@ -275,6 +290,7 @@ type hookBlock struct {
 //		queue_time           <duration>
 //		metadata             <key> <value>
 //		idempotency_header   <name>
+//		runner               <name>
 //		untrusted            pass|wrap
 //		history              <duration>|off
 //	}
@@ -327,6 +343,7 @@ func (h *hookBlock) directives() []hookDirective {
 		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},
 		{caddyconf.Directive{Word: "metadata", Repeatable: true, Read: h.unmarshalMetadata}, field("metadata")},
 		{caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), field("idempotencyHeader")},
+		{caddyconf.Set("runner", &h.Runner, caddyconf.Word), field("runner")},
 		{caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), field("untrusted")},
 		{caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), field("historySeconds")},
 	}

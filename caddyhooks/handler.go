@@ -42,8 +42,14 @@ type Handler struct {
 	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
 	MaxMemory Size `json:"max_memory,omitempty"`
 
-	// The runner, which carries out turns. Default: echo.
-	RunnerRaw json.RawMessage `json:"runner,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
+	// The runners, which carry out turns, by the names that mappings use. Default: echo, as "default".
+	RunnersRaw map[string]json.RawMessage `json:"runners,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
+
+	// The name of the runner for runs that no mapping and no tier sends to another one. Default: the only one, or "default".
+	DefaultRunner string `json:"default_runner,omitempty"`
+
+	// The names of the runners for some model tiers. A mapping that names a runner goes before.
+	RunnerFor map[string]string `json:"runner_for,omitempty"`
 
 	// The store of runs and live settings. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
@@ -127,8 +133,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.HistoryLimit = orDefault(h.HistoryLimit, 1<<30)
 	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
 	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
-	if h.RunnerRaw == nil {
-		h.RunnerRaw = json.RawMessage(`{"runner":"echo"}`)
+	if len(h.RunnersRaw) == 0 {
+		h.RunnersRaw = map[string]json.RawMessage{unnamedRunner: json.RawMessage(`{"runner":"echo"}`)}
 	}
 	if h.StoreRaw == nil {
 		h.StoreRaw = json.RawMessage(`{"store":"bolt"}`)

@@ -63,9 +63,17 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		streamEnd:  newStreamEnd(),
 	}
 	in.bodies.limit = int64(h.MaxMemory)
-	runner, err := ctx.LoadModule(h, "RunnerRaw")
+	choice, err := h.runnerChoice()
 	if err != nil {
-		return nil, fmt.Errorf("loading runner: %w", err)
+		return nil, err
+	}
+	loadedRunners, err := ctx.LoadModule(h, "RunnersRaw")
+	if err != nil {
+		return nil, fmt.Errorf("loading runners: %w", err)
+	}
+	runners := make(map[string]engine.Runner)
+	for name, runner := range loadedRunners.(map[string]any) {
+		runners[name] = runner.(engine.Runner)
 	}
 	opener, err := ctx.LoadModule(h, "StoreRaw")
 	if err != nil {
@@ -98,9 +106,10 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    channels,
+		runners:     choice,
 	}
 	in.engineConfig = engine.Config{
-		Runners: map[string]engine.Runner{"default": runner.(engine.Runner)}, DefaultRunner: "default",
+		Runners: runners, DefaultRunner: choice.fallback,
 		Channels:  channels,
 		Callbacks: callbackSender{in.client},
 		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },

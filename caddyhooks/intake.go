@@ -37,6 +37,10 @@ func (in *instance) intake(active *activeSettings, name string, custom *hook, bo
 		return nil, err
 	}
 	run.QueueTime = orDefault(run.QueueTime, in.rules.queueTime)
+	if custom != nil {
+		run.Runner = custom.Runner
+	}
+	run.Runner = orDefault(run.Runner, in.rules.runners.of(run.TurnTier()))
 	return run, nil
 }
 

@@ -50,6 +50,9 @@ type Mapping struct {
 	// start another run. Default: Idempotency-Key or webhook-id.
 	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
 
+	// The name of the runner in the configuration. Default: the one for the model tier, or the default one.
+	Runner string `json:"runner,omitempty"`
+
 	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. Default, and most:
 	// historySeconds of the settings.
 	HistorySeconds *int `json:"historySeconds,omitempty"`
@@ -105,6 +108,9 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	}
 	if err := h.parseTemplates(); err != nil {
 		return nil, err
+	}
+	if m.Runner != "" && !slices.Contains(r.runners.names, m.Runner) {
+		return nil, fieldErrorf("runner", "names no runner that is configured here; there %s", areListed(r.runners.names))
 	}
 	if m.HistorySeconds != nil {
 		if err := r.checkHistory(*m.HistorySeconds); err != nil {

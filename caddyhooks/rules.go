@@ -20,6 +20,7 @@ type rules struct {
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error
 	channels    map[string]engine.Channel // nil for a channel that is not loaded yet
+	runners     runnerChoice
 }
 
 // maxSeconds is the longest time that a run may take.

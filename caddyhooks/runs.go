@@ -18,6 +18,7 @@ type runJSON struct {
 	ChatID         string         `json:"chatId"`
 	Hook           string         `json:"hook"`
 	Action         engine.Action  `json:"action"`
+	Runner         string         `json:"runner,omitempty"` // by its name in the configuration
 	Name           string         `json:"name,omitempty"`
 	AcceptedAt     *time.Time     `json:"acceptedAt"`
 	StartedAt      *time.Time     `json:"startedAt,omitempty"`
@@ -32,7 +33,7 @@ type runJSON struct {
 
 func newRunJSON(r *engine.Record) runJSON {
 	shown := runJSON{
-		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Name: r.Run.Name,
+		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Runner: r.Run.Runner, Name: r.Run.Name,
 		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
 		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs,
 	}

@@ -2,9 +2,12 @@ package caddyhooks
 
 import (
 	"context"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // logStart tells in one line what was started: whether webhooks are on, and what they work with. queued is the number of runs
@@ -17,7 +20,7 @@ func (in *instance) logStart(reload bool, active *activeSettings, queued int) {
 	fields := append([]zap.Field{zap.String("path", in.path)}, active.onOrOff()...)
 	fields = append(fields,
 		zap.Int("hooks", len(active.hooks)),
-		zap.String("runner", in.describeRunner()),
+		zap.String("runner", in.describeRunners()),
 		zap.String("store", in.describeStore()))
 	if queued >= 0 {
 		fields = append(fields, zap.Int("queued", queued))
@@ -44,14 +47,28 @@ func (s *service) countQueued() int {
 	return n
 }
 
-// describeRunner names the runner as a Caddyfile does, with its address if it tells one.
-func (in *instance) describeRunner() string {
-	runner := in.engineConfig.Runners[in.engineConfig.DefaultRunner]
-	name := moduleName(runner)
-	if located, ok := runner.(interface{ Address() string }); ok {
-		name += " " + located.Address()
+// describeRunners names the runners as a Caddyfile does, the default one first, with the addresses of those that tell one.
+func (in *instance) describeRunners() string {
+	config := &in.engineConfig
+	described := []string{describeRunner(config.Runners[config.DefaultRunner])}
+	if len(config.Runners) == 1 {
+		return described[0]
 	}
-	return name
+	described[0] = config.DefaultRunner + " " + described[0]
+	for _, name := range in.rules.runners.names {
+		if name != config.DefaultRunner {
+			described = append(described, name+" "+describeRunner(config.Runners[name]))
+		}
+	}
+	return strings.Join(described, ", ")
+}
+
+func describeRunner(runner engine.Runner) string {
+	described := moduleName(runner)
+	if located, ok := runner.(interface{ Address() string }); ok {
+		described += " " + located.Address()
+	}
+	return described
 }
 
 // describeStore names the store as a Caddyfile does, with its file if it has one.

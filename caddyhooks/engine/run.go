@@ -124,16 +124,17 @@ func (o *Outcome) ForgetsKey() bool {
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.
 func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != "" }
 
-// turnTier and repairTier resolve tiers from the request alone; nothing of the chat's history plays a part.
-func (r *Run) turnTier() string {
+// TurnTier is the tier of the turn. Tiers come from the request alone; nothing of the chat's history plays a part.
+func (r *Run) TurnTier() string {
 	if r.Schema != nil && r.ValidationTier != "" {
 		return r.ValidationTier
 	}
 	return r.Tier
 }
 
+// repairTier is the tier of repairs.
 func (r *Run) repairTier() string {
-	if tier := r.turnTier(); tier != "" {
+	if tier := r.TurnTier(); tier != "" {
 		return tier
 	}
 	return "balanced"

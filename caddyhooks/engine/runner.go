@@ -42,6 +42,9 @@ type Turn struct {
 	Deadline       time.Time
 	TraceParent    string
 
+	// Chat is what the turn may know of its chat. It is nil if the turn has no memory: see Memory.
+	Chat Chat
+
 	// Sent tells that the turn is with the agent: from now on it is not known to be without effects, and its time counts. It
 	// may be nil. A runner in this process need not call it.
 	Sent func()
@@ -62,12 +65,32 @@ func (t *Turn) Isolated() bool { return t.Repair > 0 }
 // Memory reports whether the turn may recall notes and persist new ones.
 func (t *Turn) Memory() bool { return t.MemoryPreset != MemoryDisabled && !t.Isolated() }
 
+// Chat is what a turn may know of the chat that it belongs to.
+type Chat interface {
+	// Past returns the last completed turns of the chat that had a memory, the oldest first: at most so many, and with at most
+	// so many bytes of text together. Without a history there are none.
+	Past(ctx context.Context, turns, bytes int) ([]PastTurn, error)
+
+	// Session is what the last turn of this runner in the chat returned as Reply.Session, "" if there was none.
+	Session(ctx context.Context) (string, error)
+}
+
+// PastTurn is a message of a chat and the answer to it, as far as they are kept.
+type PastTurn struct {
+	Message string
+	Reply   string
+}
+
 // MemoryDisabled is the preset of a turn without memory.
 const MemoryDisabled = "disabled"
 
 // Reply is what the agent answered.
 type Reply struct {
 	Text string
+
+	// Session names the conversation on the side of the agent, if the agent chose the name. It is kept for the next turn of
+	// the chat on the same runner, also if Run returns an error with it. A turn without memory leaves it "".
+	Session string
 }
 
 // UnavailableError is returned by a Runner that could not take the turn on: it is busy, or cannot be reached. The turn
@@ -98,5 +121,5 @@ func (e *AwayError) Error() string { return "the runner is away" }
 type RunnerGoneError struct{ Name string }
 
 func (e *RunnerGoneError) Error() string {
-	return fmt.Sprintf("there is no runner %q any more", e.Name)
+	return fmt.Sprintf("runner %q is not configured any more", e.Name)
 }

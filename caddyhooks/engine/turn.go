@@ -27,7 +27,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 	var schema *contract.Schema
 	turn := Turn{
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
-		Message: run.Message, Tier: run.turnTier(), MemoryPreset: run.MemoryPreset,
+		Message: run.Message, Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
 	}
 	if config.Progress != nil {

@@ -333,7 +333,7 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
 	}
 	for _, optional := range []struct{ name, text string }{
-		{"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
+		{"runner", run.Runner}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {
 		if optional.text != "" {
 			fields = append(fields, zap.String(optional.name, optional.text))

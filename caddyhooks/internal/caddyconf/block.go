@@ -67,9 +67,6 @@ func listWords(directives []Directive) string {
 	if len(directives) == 0 {
 		return "none"
 	}
-	if len(directives) == 0 {
-		return "none"
-	}
 	words := make([]string, len(directives))
 	for i, directive := range directives {
 		words[i] = directive.Word

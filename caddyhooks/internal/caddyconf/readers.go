@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
@@ -228,26 +229,49 @@ func File(d *caddyfile.Dispenser) (string, error) {
 // Module returns a reader of `<module> [<args...>] { … }`, a guest module of the namespace. The module's JSON has its name
 // in the member inlineKey.
 func Module(namespace, inlineKey string) Reader[json.RawMessage] {
+	return ModuleWithRoutes(namespace, inlineKey, httpcaddyfile.Helper{})
+}
+
+// A RouteReader is a guest module whose block may hold directives of Caddy's HTTP server.
+type RouteReader interface {
+	// UnmarshalRoutes does what UnmarshalCaddyfile does for other guests. The helper's dispenser is that of the guest.
+	UnmarshalRoutes(helper httpcaddyfile.Helper) error
+}
+
+// ModuleWithRoutes is Module for a namespace of which some guests are RouteReaders. The helper is that of the directive in
+// which the guest stands.
+func ModuleWithRoutes(namespace, inlineKey string, helper httpcaddyfile.Helper) Reader[json.RawMessage] {
 	return func(d *caddyfile.Dispenser) (json.RawMessage, error) {
-		var known []string
-		for _, module := range caddy.GetModules(namespace) {
-			known = append(known, module.ID.Name())
-		}
-		there := "there are " + strings.Join(known, ", ")
+		there := "there are " + strings.Join(ModuleNames(namespace), ", ")
 		if !d.NextArg() {
 			return nil, d.Errf("the kind of %s is missing; %s%s", inlineKey, there, Unset)
 		}
 		name := d.Val()
-		if _, err := caddy.GetModule(namespace + "." + name); err != nil {
+		info, err := caddy.GetModule(namespace + "." + name)
+		if err != nil {
 			// The word is not quoted: if the name was left out, it may be a token.
 			return nil, d.Errf("there is no such %s; %s", inlineKey, there)
 		}
-		module, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
+		var module any = info.New()
+		if guest, ok := module.(RouteReader); ok {
+			helper.Dispenser = d.NewFromNextSegment()
+			err = guest.UnmarshalRoutes(helper)
+		} else {
+			module, err = caddyfile.UnmarshalModule(d, namespace+"."+name)
+		}
 		if err != nil {
 			return nil, err
 		}
 		return caddyconfig.JSONModuleObject(module, inlineKey, name, nil), nil
 	}
+}
+
+// ModuleNames are the names of the guest modules of a namespace.
+func ModuleNames(namespace string) (names []string) {
+	for _, module := range caddy.GetModules(namespace) {
+		names = append(names, module.ID.Name())
+	}
+	return names
 }
 
 // Checked returns a reader that refuses a value for which check returns an error.

@@ -1,0 +1,183 @@
+package caddyhooks
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"encoding/json"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+// runnerChoice says which runner carries out a run that no mapping sends to one.
+type runnerChoice struct {
+	names    []string // of all runners, sorted
+	byTier   map[string]string
+	fallback string
+}
+
+// of returns the name of the runner for a tier.
+func (c *runnerChoice) of(tier string) string {
+	if name, ok := c.byTier[tier]; ok {
+		return name
+	}
+	return c.fallback
+}
+
+// unnamedRunner is the name of a runner that was given none.
+const unnamedRunner = "default"
+
+// runnerChoice checks the names of the runners.
+func (h *Handler) runnerChoice() (runnerChoice, error) {
+	choice := runnerChoice{names: slices.Sorted(maps.Keys(h.RunnersRaw)), byTier: h.RunnerFor, fallback: h.DefaultRunner}
+	if len(choice.names) == 0 {
+		choice.names = []string{unnamedRunner} // echo, which is filled in later
+	}
+	for _, name := range choice.names {
+		if err := checkRunnerName(name); err != nil {
+			return choice, err
+		}
+	}
+	if choice.fallback == "" {
+		choice.fallback = choice.names[0]
+		if len(choice.names) > 1 {
+			choice.fallback = unnamedRunner
+		}
+	}
+	if !slices.Contains(choice.names, choice.fallback) {
+		if h.DefaultRunner == "" {
+			return choice, errors.New("with several runners, one must be called default, or default_runner must name one")
+		}
+		return choice, fmt.Errorf("default_runner names no runner that is configured here; there %s", areListed(choice.names))
+	}
+	for _, tier := range slices.Sorted(maps.Keys(h.RunnerFor)) {
+		if !slices.Contains(tiers, tier) {
+			return choice, fmt.Errorf("runner_for names an unknown tier; the tiers are %s", listWords(tiers))
+		}
+		if !slices.Contains(choice.names, h.RunnerFor[tier]) {
+			return choice, fmt.Errorf("runner_for %s names no runner that is configured here; there %s", tier, areListed(choice.names))
+		}
+	}
+	return choice, nil
+}
+
+// areListed ends an error about a name that is none of those.
+func areListed(names []string) string {
+	if len(names) == 1 {
+		return "is " + names[0]
+	}
+	return "are " + listWords(names)
+}
+
+func checkRunnerName(name string) error {
+	switch {
+	case !hookName.MatchString(name):
+		return errors.New("the name of a runner must be 1 to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
+	case slices.Contains(runnerModules(), name):
+		return fmt.Errorf("a runner must not be called %s, which is a kind of runner", name)
+	}
+	return nil
+}
+
+func runnerModules() []string { return caddyconf.ModuleNames("hooks.runners") }
+
+// runnerLines reads the lines of a hooks block that are about runners.
+type runnerLines struct {
+	handler *Handler
+	helper  httpcaddyfile.Helper
+	first   string // the name of the first one
+	tiers   []tierLine
+}
+
+// tierLine is a line that sends a tier to a runner.
+type tierLine struct {
+	runner string
+	place  caddyfile.Dispenser
+}
+
+// unmarshalRunner parses:
+//
+//	runner [<name>] <module> [<args...>] { … }
+func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
+	place := *d
+	name := unnamedRunner
+	// The first word is a name if the second one is a kind of runner, unless it is one itself.
+	ahead := *d
+	if words := ahead.RemainingArgs(); len(words) > 1 && !slices.Contains(runnerModules(), words[0]) && slices.Contains(runnerModules(), words[1]) {
+		d.NextArg()
+		name = d.Val()
+	}
+	if err := checkRunnerName(name); err != nil {
+		return place.WrapErr(err)
+	}
+	h := l.handler
+	if _, ok := h.RunnersRaw[name]; ok {
+		if name == unnamedRunner {
+			return place.Err("runner is set already; a second one needs a name, as in: runner big http …")
+		}
+		return place.Errf("runner %s is set already", name)
+	}
+	raw, err := caddyconf.ModuleWithRoutes("hooks.runners", "runner", l.helper)(d)
+	if err != nil {
+		return err
+	}
+	if h.RunnersRaw == nil {
+		h.RunnersRaw = make(map[string]json.RawMessage)
+		l.first = name
+	}
+	h.RunnersRaw[name] = raw
+	return nil
+}
+
+// unmarshalTiers parses:
+//
+//	runner_for <tier>... <name>
+func (l *runnerLines) unmarshalTiers(d *caddyfile.Dispenser) error {
+	place := *d
+	words, err := caddyconf.List(d)
+	if err != nil {
+		return err
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return place.Err("runner_for takes one or more tiers, and then the name of a runner")
+	}
+	for _, tier := range words[:last] {
+		if !slices.Contains(tiers, tier) {
+			return place.Errf("'%s' is not a tier; the tiers are %s", tier, strings.Join(tiers, ", "))
+		}
+		if _, ok := l.handler.RunnerFor[tier]; ok {
+			return place.Errf("runner_for %s is set already", tier)
+		}
+		if l.handler.RunnerFor == nil {
+			l.handler.RunnerFor = make(map[string]string)
+		}
+		l.handler.RunnerFor[tier] = words[last]
+	}
+	l.tiers = append(l.tiers, tierLine{words[last], place})
+	return nil
+}
+
+// check is called when all lines are read.
+func (l *runnerLines) check() error {
+	h := l.handler
+	names := slices.Sorted(maps.Keys(h.RunnersRaw))
+	if len(names) == 0 {
+		names = []string{unnamedRunner}
+	}
+	for _, line := range l.tiers {
+		if !slices.Contains(names, line.runner) {
+			return line.place.Errf("runner_for names no runner that is configured here; there %s", areListed(names))
+		}
+	}
+	if _, ok := h.RunnersRaw[unnamedRunner]; !ok && len(names) > 1 {
+		h.DefaultRunner = l.first
+	}
+	return nil
+}
