@@ -157,7 +157,7 @@ func (end *endOfRun) check(t *testing.T, s *hookstest.Server, rn *hookstest.Runn
 
 	line := lineOf(t, log, id)
 	want := map[string]any{"level": "warn", "logger": "http.handlers.hooks", "msg": "run finished", "instance": "default", "run_id": id, "hook": "agent", "name": "nightly", "chat": chat, "action": "agent",
-		"client": client, "key_header": keyHeader, "repairs": 0.0, "attempts": 1.0}
+		"runner": "default", "client": client, "key_header": keyHeader, "repairs": 0.0, "attempts": 1.0}
 	for field, value := range end.line {
 		want[field] = value
 	}

@@ -39,6 +39,7 @@ var runColumns = csvColumns[runSummary]{
 	{"chatId", func(r *runSummary) string { return r.ChatID }},
 	{"hook", func(r *runSummary) string { return r.Hook }},
 	{"action", func(r *runSummary) string { return string(r.Action) }},
+	{"runner", func(r *runSummary) string { return r.Runner }},
 	{"name", func(r *runSummary) string { return r.Name }},
 	{"acceptedAt", func(r *runSummary) string { return csvTime(r.AcceptedAt) }},
 	{"startedAt", func(r *runSummary) string { return csvTime(r.StartedAt) }},

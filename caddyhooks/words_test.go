@@ -67,6 +67,7 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 		"timeout":            "timeout 2h",
 		"queue_time":         "queue_time 48h",
 		"idempotency_header": "idempotency_header Host",
+		"runner":             "runner nobody",
 		"untrusted":          "untrusted maybe",
 		"history":            "history 9999h",
 	}

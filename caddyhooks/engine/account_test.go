@@ -78,7 +78,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 		"failed": {message: "status 500:\n\x1b[31m" + strings.Repeat("é", 1000), want: map[string]any{"status": "failed",
 			"reason": `status 500:\n\x1b[31m` + strings.Repeat("é", 244) + "…"}},
 		"without a runner": {message: "answer hello", change: func(run *engine.Run) { run.Runner = "old" },
-			want: map[string]any{"status": "failed", "reason": `there is no runner "old" any more`}},
+			want: map[string]any{"status": "failed", "reason": `runner "old" is not configured any more`, "runner": "old"}},
 		"refused": {message: "busy", change: func(run *engine.Run) { run.Sync = true },
 			want: map[string]any{"status": "failed", "reason": "the runner answered: go away", "last_answer": "go away\nor wait"}},
 		"failed with many words": {message: "wordy", want: map[string]any{"status": "failed", "reason": "reading: the runner answered: Traceback:",
@@ -156,7 +156,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 					list, _ := got["validation_errors"].([]any)
 					got["validation_errors"] = append(list, text)
 				}
-				for _, field := range []string{"run_id", "hook", "name", "chat", "action", "repairs", "took", "status", "test"} {
+				for _, field := range []string{"run_id", "hook", "name", "chat", "action", "runner", "repairs", "took", "status", "test"} {
 					delete(want, field)
 				}
 				if fmt.Sprint(got) != fmt.Sprint(want) {

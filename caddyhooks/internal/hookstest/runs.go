@@ -20,6 +20,7 @@ type RunView struct {
 	ChatID         string    `json:"chatId"`
 	Hook           string    `json:"hook"`
 	Action         string    `json:"action"`
+	Runner         string    `json:"runner"`
 	Name           string    `json:"name"`
 	AcceptedAt     time.Time `json:"acceptedAt"`
 	StartedAt      time.Time `json:"startedAt"`
@@ -107,7 +108,7 @@ func (s *Server) Accept(body string, headers ...string) string {
 // WantFields checks that a run shows what every run does, and the given fields, and no others.
 func (r RunView) WantFields(t testing.TB, more ...string) {
 	t.Helper()
-	want := append([]string{"acceptedAt", "action", "attempts", "chatId", "hook", "runId", "status"}, more...)
+	want := append([]string{"acceptedAt", "action", "attempts", "chatId", "hook", "runId", "runner", "status"}, more...)
 	slices.Sort(want)
 	if !slices.Equal(r.Fields, want) {
 		t.Errorf("a %s run has the fields %v, want %v", r.Status, r.Fields, want)
