@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Store keeps runs and their deliveries until they are pruned, idempotency keys, the live settings with their last changes,
-// and what was counted in the last minutes.
+// A Store keeps runs and their deliveries until they are pruned, idempotency keys, the sessions of chats, the live settings with
+// their last changes, and what was counted in the last minutes.
 //
 // Several nodes may work on the same data: each opens it and gets a Store of its own. Any node accepts runs, claims them,
 // ends them and sends deliveries; Watch tells a node about changes that other nodes made. All times are those of one
@@ -38,6 +38,7 @@ type Store interface {
 
 	Runs() Runs
 	Deliveries() Deliveries
+	Sessions() Sessions
 	Settings() Settings
 	Minutes() Minutes
 	Watch() Watch
@@ -45,7 +46,8 @@ type Store interface {
 	// Prune forgets ended runs and keys that are older than the limits allow, a bounded number of them, and reports whether
 	// there are more. Runs with pending deliveries stay, and runs with a delivery that was given up lately. What ended runs
 	// were told is forgotten when it is older than the limits or the run itself allow, and if there is too much of it, the
-	// oldest first. When two nodes prune at the same time, one of them may find nothing to do.
+	// oldest first. A session is forgotten when no run has named it for as long as ended runs are kept. When two nodes prune at
+	// the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
 	// Close ends this opening. Claims that it still has are lost when their lease is over.
@@ -74,7 +76,7 @@ type Runs interface {
 	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, cancelled []Cancellation, err error)
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
-	// to wait there. It stores the run's deliveries and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
+	// to wait there. It stores the run's deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
 	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
 	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; what it was told is kept for as long as its
@@ -159,6 +161,19 @@ type Deliveries interface {
 
 	// Count is how many deliveries are pending, and how many were given up. It takes no longer if there are many.
 	Count(ctx context.Context) (pending, dead int, err error)
+}
+
+// Sessions keeps which session each runner goes on with in each chat. Runs.End stores them: the last one that a runner has named
+// for a chat is in force. Nothing but a runner reads them, so a store that finds one damaged has none.
+type Sessions interface {
+	// Get returns the session of a runner in a chat, "" if there is none.
+	Get(ctx context.Context, runner, chat string) (id string, err error)
+}
+
+// Session is the conversation on the side of an agent that a turn was part of.
+type Session struct {
+	Runner string // the name of the runner, also if the run does not name one
+	ID     string // as the agent calls it, at most MaxSession bytes; "" is none
 }
 
 // Settings keeps the live settings, in whatever form their owner gives them. Each change makes a new revision; the first
@@ -344,6 +359,9 @@ type End struct {
 	Unstarted  bool   // the claim was not used: the run was not started again
 	Requeue    bool   // the run does not end, and this start does not count
 
+	// If it has an ID: the next turn of the runner in the chat of the run goes on with it.
+	Session Session
+
 	// With Requeue: the reason why the run is not handed out again before the pause is over, "" if it may be at once.
 	WaitingFor string
 	Pause      time.Duration
@@ -413,6 +431,7 @@ type Query struct {
 	Prefix   string    // the id of a run, or its beginning
 	Text     string    // words that all are in the texts of a run, whatever their case; see Words
 	Limit    int       // how many at most
+	Reads    int       // about how many bytes a page reads at most, whatever the limit; 0 is as many as the store likes
 	Cursor   string    // where an earlier query ended
 
 	// What the records have besides. Otherwise they are as Record.Listed makes them.

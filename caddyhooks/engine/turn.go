@@ -11,7 +11,7 @@ import (
 
 // attempt carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A panic, in
 // a runner or here, is the failure of this run alone.
-func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes) (outcome Outcome, err error) {
+func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes, chat *chatOfTurn) (outcome Outcome, err error) {
 	run := claim.Run
 	defer func() {
 		if p := recover(); p != nil {
@@ -29,6 +29,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
 		Message: run.Message, Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
+		Chat: chat.forTurn(),
 	}
 	if config.Progress != nil {
 		turn.Emit = func(update Progress) { config.Progress(run, update) }
@@ -56,7 +57,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		repair.System, repair.Message = prompt.System, prompt.Message
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
-		repair.Metadata, repair.Emit, repair.Sent = nil, nil, nil
+		repair.Metadata, repair.Chat, repair.Emit, repair.Sent = nil, nil, nil, nil
 		reply, err := e.turn(ctx, config, claim, repair, steps)
 		return reply.Text, err
 	})
@@ -132,6 +133,9 @@ func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Tu
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start := time.Now()
 		reply, err := e.call(ctx, name, runner, turn)
+		if chat, ok := turn.Chat.(*chatOfTurn); ok {
+			chat.name(reply.Session)
+		}
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) {

@@ -126,20 +126,22 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 
 	outcome, hopeless := e.hopelessOutcome(config, claim)
+	chat := e.chatOf(config, run)
 	var err error
 	if !hopeless {
-		outcome, err = e.attempt(ctx, config, claim, deadline, steps)
+		outcome, err = e.attempt(ctx, config, claim, deadline, steps, chat)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
 		return nil
 	}
 	if errors.Is(err, ErrStopping) && !e.onlyForCallerHere(run) {
-		e.putBack(claim)
+		e.putBack(claim, chat.session())
 		e.tell(run.ID, outcome)
 		return nil
 	}
 	if end, waits := waitForRunner(ctx, claim, outcome, err); waits {
+		end.Session = chat.session()
 		next, err := e.storeEnd(config, claim, end)
 		if err != nil && !errors.Is(err, ErrClaimLost) {
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
@@ -148,7 +150,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return next
 	}
 	end := e.newEnd(run, outcome)
-	end.Unstarted, end.Steps = hopeless, steps.soFar()
+	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
 	next, storeErr := e.storeEnd(config, claim, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
@@ -174,10 +176,10 @@ func (e *Engine) onlyForCallerHere(run *Run) bool {
 }
 
 // putBack lets another node, or the next start, carry out a run.
-func (e *Engine) putBack(claim *Claim) {
+func (e *Engine) putBack(claim *Claim, session Session) {
 	ctx, stop := e.storeContext()
 	defer stop()
-	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true}, Batch{}); err != nil {
+	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{}); err != nil {
 		e.storeFailed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
 	e.events.Runs.publish(claim.Run.ID)

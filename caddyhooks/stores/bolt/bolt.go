@@ -172,6 +172,7 @@ type store struct {
 type (
 	runs       struct{ *store }
 	deliveries struct{ *store }
+	sessions   struct{ *store }
 	settings   struct{ *store }
 	minutes    struct{ *store }
 )
@@ -179,6 +180,7 @@ type (
 func (s *store) Node() string                  { return s.node.Name() }
 func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
+func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }

@@ -46,6 +46,8 @@ var (
 	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
 	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
 		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
+	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
+	sessionAgesBucket = []byte("session_age")   // the keys of sessions, by when each was named or looked at
 	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id
 	versionKey        = []byte("version")
 	settingsKey       = []byte("settings")
@@ -390,6 +392,9 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 		if tx.Bucket(name) == nil {
 			return fmt.Errorf("%w: it has no %s", errDamaged, name)
 		}
+	}
+	if (tx.Bucket(sessionsBucket) == nil) != (tx.Bucket(sessionAgesBucket) == nil) {
+		return fmt.Errorf("%w: it has only one of %s and %s", errDamaged, sessionsBucket, sessionAgesBucket)
 	}
 	meta := tx.Bucket(metaBucket)
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))

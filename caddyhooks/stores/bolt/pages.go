@@ -72,6 +72,8 @@ var keySizes = map[string]int{
 
 	string(newRunsBucket):     8,
 	string(chatsByTimeBucket): len(uuid.UUID{}),
+	string(sessionsBucket):    len(sessionKey{}),
+	string(sessionAgesBucket): len(sessionAge{}),
 }
 
 // place is where a page is in a tree.

@@ -23,15 +23,17 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	var old []uuid.UUID
 	var next []byte
 	var told *oldTold
+	var oldSessions oldSessions
 	var more bool
 	// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		moreRuns, moreTold := false, false
+		moreRuns, moreTold, moreSessions := false, false, false
 		if limits.Retention > 0 {
 			old, next, moreRuns = oldRuns(tx, s.pruneFrom, now, now.Add(-limits.Retention))
+			oldSessions, moreSessions = findOldSessions(tx, now.Add(-limits.Retention))
 		}
 		told, moreTold = findOldTold(tx, now, limits)
-		more = moreRuns || moreTold
+		more = moreRuns || moreTold || moreSessions
 		return nil
 	})
 	if err != nil {
@@ -41,6 +43,7 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	err = s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		more = s.pruneKeys(t, now, limits) || more
 		told.forget(s.Database, t)
+		oldSessions.forget(t)
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
 				s.pruneRun(t, id)

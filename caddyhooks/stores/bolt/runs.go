@@ -128,17 +128,18 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 	ch := &change{claim: next, node: s.node}
 	if end.Requeue {
 		ch.apply = func(t *transaction) error { return s.requeue(t, claim, end) }
+		ch.size = len(end.Session.ID)
 	} else {
 		record := s.ended(claim, end)
 		var data []byte
 		if claim.Token != "" { // otherwise how often it was started is only known when it ends
 			data = encodeEnded(record, claim.Token)
 		}
-		ch.size = len(data)
+		ch.size = len(data) + len(end.Session.ID)
 		for _, d := range end.Deliveries {
 			ch.size += len(d.Body)
 		}
-		ch.apply = func(t *transaction) error { return s.end(t, claim, record, data) }
+		ch.apply = func(t *transaction) error { return s.end(t, claim, record, data, end.Session) }
 	}
 	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (s runs) ended(claim *engine.Claim, end engine.End) *engine.Record {
 }
 
 // end moves a run to the ended ones, and keeps what it was told.
-func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, data []byte) error {
+func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, data []byte, session engine.Session) error {
 	id, ok := s.queue.Holds(claim)
 	if !ok {
 		return s.repeated(t, id, claim)
@@ -190,6 +191,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
 	}
+	t.nameSession(record.Run.ChatID, session)
 	place.Run = record.Run
 	s.ending[id] = place
 	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
@@ -214,6 +216,7 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	} else {
 		t.delete(startsBucket, id[:])
 	}
+	t.nameSession(claim.Run.ChatID, end.Session)
 	t.undo = append(t.undo, s.queue.Requeue(id, end, t.steady))
 	if wait, waits := s.queue.WaitOf(id); waits && end.WaitingFor != "" {
 		wait.Due = t.now.Add(end.Pause)

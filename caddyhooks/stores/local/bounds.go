@@ -1,5 +1,7 @@
 package local
 
+import "github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+
 // Bounds of one call, so that it does not hold up others.
 const (
 	// ListLooksAt is how many runs or deliveries a query looks at before it leaves the rest to the next page.
@@ -9,3 +11,11 @@ const (
 	// PruneStep is how much Prune forgets at once.
 	PruneStep = 200
 )
+
+// ReadsOf is how many bytes a query reads before it leaves the rest to the next page.
+func ReadsOf(query *engine.Query) int {
+	if query.Reads > 0 {
+		return min(query.Reads, ListReads)
+	}
+	return ListReads
+}

@@ -65,6 +65,7 @@ type Data struct {
 	keys     map[[32]byte]*engine.Run // the parts of a run that a DuplicateError shows
 	keyOrder []*engine.Run            // the oldest first; some may have lost their key
 	history  history
+	sessions sessionList
 	bytes    int // of runs and deliveries
 	settings []byte
 	revision int64
@@ -101,6 +102,7 @@ type store struct {
 type (
 	runs       struct{ *store }
 	deliveries struct{ *store }
+	sessions   struct{ *store }
 	settings   struct{ *store }
 	minutes    struct{ *store }
 )
@@ -108,6 +110,7 @@ type (
 func (s *store) Node() string                  { return s.node.Name() }
 func (s *store) Runs() engine.Runs             { return runs{s} }
 func (s *store) Deliveries() engine.Deliveries { return deliveries{s} }
+func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
@@ -158,8 +161,8 @@ func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) erro
 		return err
 	}
 	record := &run{Record: engine.Record{Run: added, Status: engine.Queued}}
-	for s.bytes+record.size() > maxBytes {
-		if !s.forgetOldest(now) {
+	for s.bytes+s.sessions.bytes+record.size() > maxBytes {
+		if !s.forgetOldest(now) && !s.sessions.forgetOldest(s.clock.Steady()) {
 			return engine.ErrQueueFull
 		}
 	}
@@ -250,8 +253,10 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	switch {
 	case holds && end.Requeue && claim.Token != "":
 		s.queue.Requeue(id, end, s.clock.Steady())
+		s.nameSession(claim, end.Session)
 	case holds && !end.Requeue:
 		s.end(id, claim, end)
+		s.nameSession(claim, end.Session)
 	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:
 		// It was done before.
 	default:
@@ -358,7 +363,7 @@ func (s runs) Backlog(context.Context) (engine.Backlog, error) {
 	return s.queue.Backlog(s.clock.Steady()), nil
 }
 
-// Prune forgets old runs and keys, and what runs were told.
+// Prune forgets old runs, keys and sessions, and what runs were told.
 func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,11 +374,12 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 			s.forgetOldestKey()
 		}
 		oldRun := limits.Retention > 0 && s.forgetOldest(now.Add(-limits.Retention))
+		oldSession := limits.Retention > 0 && s.sessions.forgetOldest(s.clock.Steady().Add(-limits.Retention))
 		old := s.history.next(now, limits)
 		if old != nil {
 			s.forgetTold(s.runs[old.run])
 		}
-		if !oldKey && !oldRun && old == nil {
+		if !oldKey && !oldRun && !oldSession && old == nil {
 			return false, nil
 		}
 	}

@@ -63,6 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Pruning", pruneChecks},
 		{"History", historyChecks},
 		{"Again", againChecks},
+		{"Sessions", sessionChecks},
 		{"Settings", settingsChecks},
 		{"SettingsChanges", settingsChangeChecks},
 		{"Minutes", minuteChecks},
@@ -74,10 +75,11 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
 			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks},
-			concern{"DurableMinutes", durableMinuteChecks})
+			concern{"DurableMinutes", durableMinuteChecks}, concern{"DurableSessions", durableSessionChecks})
 	}
 	if options.SetClock != nil {
-		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks})
+		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks},
+			concern{"SetClockSessions", setClockSessionChecks})
 		if options.Reopen != nil {
 			concerns = append(concerns, concern{"DurableSetClock", durableSetClockChecks})
 		}
@@ -94,6 +96,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			concern{"NodeDeliveries", nodeDeliveryChecks},
 			concern{"NodeSettingsChanges", nodeSettingsChangeChecks},
 			concern{"NodeMinutes", nodeMinuteChecks},
+			concern{"NodeSessions", nodeSessionChecks},
 			concern{"NodeWatch", nodeWatchChecks},
 			concern{"NodeConcurrency", nodeConcurrencyChecks},
 		)
