@@ -54,6 +54,7 @@ type Engine struct {
 	leases     leases
 	minutes    minutes
 	events     Events
+	streams    streams
 	broken     chan struct{} // closed when the store is known to be broken
 	brokenOnce sync.Once
 
@@ -79,8 +80,7 @@ type Config struct {
 	MaxAttempts   int                  // how often a run is started, if the process dies while it is carried out; 0 is no limit
 	Lease         time.Duration        // how long a node keeps what it has claimed if it falls silent. Default: 12s.
 	DrainTimeout  time.Duration
-	Metrics       Metrics                         // nil if nobody counts
-	Progress      func(run *Run, update Progress) // told what runners say while they work; nil if nobody listens
+	Metrics       Metrics // nil if nobody counts
 	Log           *zap.Logger
 }
 
@@ -118,6 +118,7 @@ func New(store Store) *Engine {
 		pruneNow:   make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
 	}
+	e.streams.engine, e.streams.runs = e, make(map[string]*stream)
 	e.leases.renewedAt = time.Now()
 	e.minutes.began = time.Now().Truncate(time.Minute)
 	e.base, e.cut = context.WithCancelCause(context.Background())
@@ -227,6 +228,7 @@ func (e *Engine) Stop() {
 	closed := make(chan struct{})
 	go func() {
 		e.renewer.Wait()
+		e.streams.stop()
 		e.protect("saving the last minute", e.saveLastMinute)
 		if err := e.store.Close(); err != nil {
 			e.storeFailed("closing the store failed", err)

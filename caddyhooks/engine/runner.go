@@ -49,8 +49,8 @@ type Turn struct {
 	// may be nil. A runner in this process need not call it.
 	Sent func()
 
-	// Emit tells what the runner says while it works, as far as it is known before its reply. It is nil if nobody listens,
-	// does not block, and must not be called after Run has returned.
+	// Emit tells what the runner says while it works, as far as it is known before its reply. It is nil if nobody can
+	// listen, does not block, and must not be called after Run has returned.
 	Emit func(Progress)
 }
 

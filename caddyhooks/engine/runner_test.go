@@ -2,9 +2,7 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,43 +42,6 @@ func TestRunWhoseRunnerIsGoneFails(t *testing.T) {
 		synctest.Wait()
 		if turns, sent := r.counts(); turns != 0 || sent != 1 || r.sent[0].Body != errorBody(outcome.Message) {
 			t.Errorf("%d turns, sent %+v", turns, r.sent)
-		}
-	})
-}
-
-func TestProgressIsToldAsARunnerEmitsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var emits []bool // whether each call of the runner had somebody to talk to
-		runner := runnerFunc(func(_ context.Context, turn engine.Turn) (engine.Reply, error) {
-			emits = append(emits, turn.Emit != nil)
-			if turn.Repair > 0 {
-				return engine.Reply{Text: `{"a":1}`}, nil
-			}
-			if turn.Emit != nil {
-				turn.Emit(engine.Progress{Text: "Let me "})
-				turn.Emit(engine.Progress{Text: "think."})
-			}
-			return engine.Reply{Text: "Let me think."}, nil
-		})
-		c := config(runner)
-		var told []string
-		c.Progress = func(run *engine.Run, update engine.Progress) { told = append(told, run.Message+": "+update.Text) }
-		e := start(t, c)
-		run := syncRun("chat", "hello")
-		run.Schema = json.RawMessage(`{"type":"object"}`)
-		if outcome, err := e.Do(t.Context(), run, 0); err != nil || outcome.Status != engine.Completed {
-			t.Errorf("got %+v, %v", outcome, err)
-		}
-		if !slices.Equal(told, []string{"hello: Let me ", "hello: think."}) {
-			t.Errorf("told %q", told)
-		}
-		e.Attach(config(runner)) // now nobody listens
-		if _, err := e.Do(t.Context(), syncRun("chat", "hello"), 0); err != nil {
-			t.Error(err)
-		}
-		// Repairs are not for listeners.
-		if !slices.Equal(emits, []bool{true, false, false}) {
-			t.Errorf("calls with somebody who listens: %v", emits)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // attempt carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A panic, in
 // a runner or here, is the failure of this run alone.
-func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes, chat *chatOfTurn) (outcome Outcome, err error) {
+func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes, chat *chatOfTurn, voice *voice) (outcome Outcome, err error) {
 	run := claim.Run
 	defer func() {
 		if p := recover(); p != nil {
@@ -31,9 +31,6 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
 		Chat: chat.forTurn(),
 	}
-	if config.Progress != nil {
-		turn.Emit = func(update Progress) { config.Progress(run, update) }
-	}
 	turn.Deadline, turn.Sent = deadline.at, deadline.sent
 	if run.Schema != nil {
 		if schema, err = e.schemas.Compile(run.Schema); err != nil {
@@ -41,7 +38,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		}
 		turn.System = schema.Instructions()
 	}
-	reply, err := e.turn(ctx, config, claim, turn, steps)
+	reply, err := e.turn(ctx, config, claim, turn, steps, voice)
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -57,8 +54,8 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		repair.System, repair.Message = prompt.System, prompt.Message
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
-		repair.Metadata, repair.Chat, repair.Emit, repair.Sent = nil, nil, nil, nil
-		reply, err := e.turn(ctx, config, claim, repair, steps)
+		repair.Metadata, repair.Chat, repair.Sent = nil, nil, nil
+		reply, err := e.turn(ctx, config, claim, repair, steps, nil)
 		return reply.Text, err
 	})
 	outcome.Repairs = result.Repairs
@@ -120,8 +117,8 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 }
 
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
-// reached is not. A repair is tried again whatever the reason, since its turn has been carried out.
-func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn, steps *stepNotes) (reply Reply, err error) {
+// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; it has no voice.
+func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn, steps *stepNotes, voice *voice) (reply Reply, err error) {
 	run := claim.Run
 	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
@@ -132,7 +129,12 @@ func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Tu
 	defer func() { steps.end(len(reply.Text)) }()
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start := time.Now()
+		hush := func() {}
+		if voice != nil {
+			turn.Emit, hush = voice.speak()
+		}
 		reply, err := e.call(ctx, name, runner, turn)
+		hush()
 		if chat, ok := turn.Chat.(*chatOfTurn); ok {
 			chat.name(reply.Session)
 		}

@@ -129,7 +129,9 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	chat := e.chatOf(config, run)
 	var err error
 	if !hopeless {
-		outcome, err = e.attempt(ctx, config, claim, deadline, steps, chat)
+		voice := e.streams.begin(run)
+		defer voice.done()
+		outcome, err = e.attempt(ctx, config, claim, deadline, steps, chat, voice)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -305,6 +307,7 @@ type ending struct {
 // conclude notes how a run ended, after it was stored.
 func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.tell(run.ID, end.Outcome)
+	e.streams.end(run.ID)
 	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, how.took)
 	e.minutes.ended(run, end.Outcome.Status, how.took)

@@ -1,0 +1,503 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// Event is a piece of news of a run that has not ended.
+type Event struct {
+	// ID is a position in what the run says: whoever comes back with it goes on from there. Ids count up over all turns of the
+	// run, on whatever node. It is 0 for an event that has no position, after which the one before it still counts.
+	ID     int64
+	Kind   EventKind
+	Text   string // of a delta: more of the answer. Of a reset: what the answer begins with now.
+	Status Status // of a status: Queued or Running
+}
+
+// EventKind tells events apart.
+type EventKind string
+
+const (
+	EventStatus EventKind = "status"
+	EventDelta  EventKind = "delta"
+	EventReset  EventKind = "reset" // the text so far does not count any more
+)
+
+const (
+	// maxStreamText is how much of what a turn says can be followed. A runner that says more fails.
+	maxStreamText = 1 << 20
+	// maxEventText bounds the text of one event. More comes as several.
+	maxEventText = 32 << 10
+)
+
+// Pauses between two times that followers are told. They grow with the number of followers, since each has to be woken.
+const (
+	shortestBeat    = 20 * time.Millisecond
+	beatPerFollower = 500 * time.Microsecond
+	longestBeat     = 500 * time.Millisecond
+)
+
+// streams holds what is said in turns that are carried out here, and news of runs that somebody follows. Nothing of it is
+// stored.
+type streams struct {
+	engine    *Engine
+	followers atomic.Int64 // of all runs
+	pace      pacer
+
+	mu       sync.Mutex
+	runs     map[string]*stream
+	stopped  bool
+	watchers sync.WaitGroup
+}
+
+// stream is the news of one run. There is one while the run is carried out here, or is followed.
+//
+// A turn begins at a position. The status at its beginning counts one, that earlier texts do not count any more counts one,
+// and each byte of its text. Turns begin at the time since the acceptance of the run, so that positions count up wherever the
+// run is carried out.
+type stream struct {
+	streams *streams
+	id      string
+
+	// Under the lock of streams.
+	followers int
+	voices    int                // turns that are carried out here
+	unwatch   context.CancelFunc // while somebody follows
+
+	look chan struct{} // the run has to be looked at again
+
+	mu     sync.Mutex
+	status Status // "" if it is not known
+	voice  *voice // whose turn it is, if the run is carried out here
+	turn   int64  // where the present turn began, 0 if that is not known
+	last   int64  // the last position of all turns
+	text   strings.Builder
+	full   bool
+	told   int           // how much of the text followers may be told by now
+	over   error         // why there is nothing more: io.EOF after the end of the run
+	news   chan struct{} // closed when there is news; nil if nobody waits
+	noted  bool          // the pacer knows that there is news
+}
+
+// Follow tells news of a run until it has ended. after is the ID of the last event that is known, 0 to begin with. The
+// follower has to be closed.
+func (e *Engine) Follow(id string, after int64) *Follower {
+	all := &e.streams
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	s := all.get(id)
+	s.followers++
+	all.followers.Add(1)
+	f := &Follower{stream: s, after: after, clean: after == 0, closed: make(chan struct{})}
+	switch {
+	case all.stopped:
+		s.end(ErrStopping)
+	case s.unwatch == nil:
+		ctx, cancel := context.WithCancel(context.Background())
+		s.unwatch = cancel
+		all.watchers.Go(func() {
+			err := errors.New("the store panicked")
+			e.protect("following a run", func() { e.watchRun(ctx, s); err = nil })
+			if err != nil {
+				s.end(err)
+			}
+		})
+	}
+	return f
+}
+
+// get returns the stream of a run, which is made if there is none. It is called under the lock.
+func (all *streams) get(id string) *stream {
+	s := all.runs[id]
+	if s == nil {
+		s = &stream{streams: all, id: id, look: make(chan struct{}, 1)}
+		all.runs[id] = s
+	}
+	return s
+}
+
+// release forgets a stream that nobody needs. It is called under the lock.
+func (all *streams) release(s *stream) {
+	if s.followers == 0 && s.unwatch != nil {
+		s.unwatch()
+		s.unwatch = nil
+	}
+	if s.followers == 0 && s.voices == 0 && all.runs[s.id] == s {
+		delete(all.runs, s.id)
+	}
+}
+
+// end tells those who follow a run that it has ended.
+func (all *streams) end(id string) {
+	all.mu.Lock()
+	s := all.runs[id]
+	all.mu.Unlock()
+	if s != nil {
+		s.end(io.EOF)
+	}
+}
+
+// stop lets all followers go, and waits for what was started for them.
+func (all *streams) stop() {
+	all.mu.Lock()
+	all.stopped = true
+	for _, s := range all.runs {
+		s.end(ErrStopping)
+		if s.unwatch != nil {
+			s.unwatch()
+		}
+	}
+	all.mu.Unlock()
+	all.watchers.Wait()
+}
+
+// watchRun tells a stream how its run is, if that is not known here, and that it has ended.
+func (e *Engine) watchRun(ctx context.Context, s *stream) {
+	ended, unwatch := e.store.Watch().Ended(s.id)
+	defer unwatch()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	stopping := e.stopping
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			s.end(io.EOF)
+			return
+		case <-stopping:
+			stopping = nil
+		case <-s.look:
+		case <-again.C:
+		}
+		err := e.lookAt(ctx, s)
+		if err == nil && stopping == nil && !s.isHere() {
+			err = ErrStopping // a turn that is under way here has the drain time to end in
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrStopping), e.noteBroken(err):
+			s.end(err)
+			return
+		case ctx.Err() == nil:
+			again.Reset(time.Second)
+		}
+	}
+}
+
+// lookAt asks the store how a run is that is not carried out here.
+func (e *Engine) lookAt(ctx context.Context, s *stream) error {
+	if s.isHere() {
+		return nil
+	}
+	record, err := e.get(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	if record.Status.Ended() {
+		s.end(io.EOF)
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.voice == nil {
+		s.status = record.Status
+		s.changed()
+	}
+	return nil
+}
+
+func (s *stream) isHere() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.voice != nil
+}
+
+// voice is a turn of this engine that can be followed.
+type voice struct {
+	stream *stream
+	run    *Run
+}
+
+// begin lets a turn be followed until it is over.
+func (all *streams) begin(run *Run) *voice {
+	all.mu.Lock()
+	s := all.get(run.ID)
+	s.voices++
+	all.mu.Unlock()
+	v := &voice{stream: s, run: run}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.voice, s.status = v, Running
+	s.begin(s.next(run))
+	return v
+}
+
+// next is where the next turn of a run begins. Ids are exact in JavaScript for nine years.
+func (s *stream) next(run *Run) int64 {
+	const unit = 32 * time.Nanosecond // shorter than a runner takes for a byte
+	since := int64(min(time.Since(run.AcceptedAt)/unit, 1<<52))
+	return max(s.last+1, since, 1)
+}
+
+// begin is called under the lock.
+func (s *stream) begin(turn int64) {
+	s.turn, s.last = turn, turn+1
+	s.text.Reset()
+	s.full, s.told = false, 0
+	s.changed()
+}
+
+// speak returns what a runner calls with parts of its answer, and a function after which that has no effect. Another call
+// begins the turn again if something was said.
+func (v *voice) speak() (emit func(Progress), hush func()) {
+	s := v.stream
+	s.mu.Lock()
+	if s.voice == v && s.text.Len() > 0 {
+		s.begin(s.next(v.run))
+	}
+	s.mu.Unlock()
+	hushed := false // under the lock of the stream
+	emit = func(said Progress) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.voice == v && !hushed {
+			s.add(said.Text)
+		}
+	}
+	return emit, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		hushed = true
+	}
+}
+
+// add is called under the lock.
+func (s *stream) add(text string) {
+	if s.over != nil || s.full || text == "" {
+		return
+	}
+	if room := maxStreamText - s.text.Len(); len(text) > room {
+		text, s.full = text[:room], true
+	}
+	s.text.WriteString(text)
+	s.last = s.turn + 1 + int64(s.text.Len())
+	s.changed()
+}
+
+// done says that the turn is over. Unless its run has ended, the run will be carried out again, here or elsewhere.
+func (v *voice) done() {
+	s := v.stream
+	s.mu.Lock()
+	if s.voice == v {
+		s.voice = nil
+		if s.over == nil {
+			s.turn, s.status = 0, ""
+			s.text.Reset()
+			signal(s.look)
+		}
+	}
+	s.mu.Unlock()
+	all := s.streams
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	s.voices--
+	all.release(s)
+}
+
+// end says that there will be no more news, and why.
+func (s *stream) end(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.over = why
+		s.publish()
+	}
+}
+
+// changed has those who wait told in time. It is called under the lock.
+func (s *stream) changed() {
+	if s.news != nil && !s.noted {
+		s.noted = true
+		s.streams.pace.note(s, s.streams.followers.Load())
+	}
+}
+
+// publish lets followers have all there is. It is called under the lock.
+func (s *stream) publish() {
+	s.told, s.noted = s.text.Len(), false
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
+}
+
+// pacer wakes the followers of streams that have news, all at the same time and not too often.
+type pacer struct {
+	mu    sync.Mutex
+	noted []*stream
+	last  time.Time // when they were last woken
+}
+
+// note has the followers of a stream woken, at once if that was not done lately.
+func (p *pacer) note(s *stream, followers int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noted = append(p.noted, s)
+	if len(p.noted) > 1 {
+		return // it is planned
+	}
+	pause := min(max(shortestBeat, time.Duration(followers)*beatPerFollower), longestBeat)
+	time.AfterFunc(max(0, pause-time.Since(p.last)), p.beat)
+}
+
+func (p *pacer) beat() {
+	p.mu.Lock()
+	noted := p.noted
+	p.noted, p.last = nil, time.Now()
+	p.mu.Unlock()
+	for _, s := range noted {
+		s.mu.Lock()
+		s.publish()
+		s.mu.Unlock()
+	}
+}
+
+// Follower reads the news of a run at its own pace. What it has not read takes no memory of its own.
+type Follower struct {
+	stream *stream
+	closed chan struct{}
+	close  sync.Once
+
+	// Of Next.
+	after  int64  // a position that is not known to be one of the present turn
+	turn   int64  // that is being read
+	read   int    // of its text
+	clean  bool   // there is no text that a reset would have to take back
+	status Status // that was told last
+}
+
+// Next waits for news. Deltas that pile up come as one, at a pace that depends on the number of followers. io.EOF says that
+// the run has ended and all was told; other errors are ErrNotFound, ErrStopping, those of the store, and that of ctx. It is
+// for one goroutine.
+func (f *Follower) Next(ctx context.Context) ([]Event, error) {
+	s := f.stream
+	for {
+		s.mu.Lock()
+		if f.turn == 0 || s.over != nil {
+			s.told = s.text.Len() // a new follower need not wait
+		}
+		events := f.take()
+		if len(events) > 0 || s.over != nil {
+			over := s.over
+			s.mu.Unlock()
+			if len(events) > 0 {
+				return events, nil
+			}
+			return nil, over
+		}
+		if s.news == nil {
+			s.news = make(chan struct{})
+		}
+		news := s.news
+		if s.told < s.text.Len() {
+			s.changed()
+		}
+		s.mu.Unlock()
+		select {
+		case <-news:
+		case <-f.closed:
+			return nil, errFollowerClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+var errFollowerClosed = errors.New("the follower is closed")
+
+// take returns what the follower was not told yet. It is called under the lock.
+func (f *Follower) take() (events []Event) {
+	s := f.stream
+	if s.turn == 0 {
+		if s.status != "" && s.status != f.status {
+			f.status = s.status
+			events = append(events, Event{Kind: EventStatus, Status: s.status})
+		}
+		return events
+	}
+	resets := false
+	if f.turn != s.turn {
+		at := f.after - s.turn - 1
+		f.turn, f.read, f.status, f.after = s.turn, 0, Running, -1
+		if at >= 0 && at <= int64(s.told) && s.splits(int(at)) {
+			f.read, f.clean = int(at), at == 0
+		} else {
+			resets = !f.clean
+			events = append(events, Event{ID: s.turn, Kind: EventStatus, Status: Running})
+		}
+	}
+	piece := f.piece()
+	f.read += len(piece)
+	id := s.turn + 1 + int64(f.read)
+	switch {
+	case resets:
+		f.clean = piece == ""
+		events = append(events, Event{ID: id, Kind: EventReset, Text: piece})
+	case piece != "":
+		f.clean = false
+		events = append(events, Event{ID: id, Kind: EventDelta, Text: piece})
+	}
+	return events
+}
+
+// piece is the next part of the text, with whole characters.
+func (f *Follower) piece() string {
+	s := f.stream
+	text := s.text.String()[f.read:s.told]
+	if len(text) > maxEventText {
+		text = text[:maxEventText]
+	} else if s.over != nil {
+		return text
+	}
+	return text[:len(text)-unfinished(text)]
+}
+
+// splits reports whether a character begins at a place in the text, or the text ends there.
+func (s *stream) splits(at int) bool {
+	text := s.text.String()
+	return at == len(text) || utf8.RuneStart(text[at])
+}
+
+// unfinished is the length of a character at the end of a text of which more bytes are to come.
+func unfinished(text string) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
+			if utf8.FullRuneInString(rest) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// Close lets go of the run. It may be called more than once, and while Next waits.
+func (f *Follower) Close() {
+	f.close.Do(func() {
+		close(f.closed)
+		all := f.stream.streams
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.followers.Add(-1)
+		f.stream.followers--
+		all.release(f.stream)
+	})
+}
