@@ -78,8 +78,8 @@ type redactor struct {
 
 const redacted = "REDACTED"
 
-// newRedactor knows a token, and the user, the password and the query of a URL.
-func newRedactor(token, address string) redactor {
+// newRedactor knows a token, the user, the password and the query of a URL, and more secrets.
+func newRedactor(token, address string, more ...string) redactor {
 	const shortest = 8
 	var secrets []string
 	hide := func(secret string) {
@@ -88,6 +88,9 @@ func newRedactor(token, address string) redactor {
 		}
 	}
 	hide(token)
+	for _, secret := range more {
+		hide(secret)
+	}
 	if u, err := url.Parse(address); err == nil {
 		if password, ok := u.User.Password(); ok {
 			hide(u.User.String())

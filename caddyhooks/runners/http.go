@@ -7,16 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
-	"sync/atomic"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
@@ -28,17 +28,46 @@ func init() {
 	caddy.RegisterModule(HTTP{})
 }
 
-// HTTP is a runner that posts every turn as JSON to a URL. The response is the answer: plain text, JSON as {"text": …}, or a
-// stream of events. A page in HTML is none: it comes from a login or from a proxy. A script of a few lines can serve it.
+// HTTP is a runner that posts every turn as JSON to a URL, or to a path of its own that Caddy's HTTP handlers answer. The response
+// is the answer: plain text, JSON as {"text": …}, or a stream of events. A page in HTML is none: it comes from a login or from a
+// proxy. A script of a few lines can serve it.
 type HTTP struct {
 	// The URL that turns are posted to.
 	URL string `json:"url,omitempty"`
 
+	// The path that turns are posted to, instead of a URL. The routes see a request for it.
+	Path string `json:"path,omitempty"`
+
+	// The routes that answer the requests for the path: any HTTP handlers, such as reverse_proxy.
+	Routes caddyhttp.RouteList `json:"routes,omitempty"`
+
 	// A token to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced.
 	Token string `json:"token,omitempty"`
 
-	client   *http.Client
+	// More headers to send to the URL, by name. Placeholders in their values are replaced.
+	Headers map[string]string `json:"headers,omitempty"`
+
+	// How long the agent may be silent after a turn was sent, and between two parts of its answer. A turn of which nothing is
+	// heard for longer fails. Default: as long as the run has time.
+	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
+
+	// A PEM file with the certificates of the authorities to trust, instead of the system's.
+	TLSCA string `json:"tls_ca,omitempty"`
+
+	// PEM files with the certificate to show to the server, and its key.
+	TLSClientCert string `json:"tls_client_cert,omitempty"`
+	TLSClientKey  string `json:"tls_client_key,omitempty"`
+
+	// The name in the server's certificate, if it is not the one in the URL.
+	TLSServerName string `json:"tls_server_name,omitempty"`
+
+	// Whether any certificate of the server is accepted. Only for trying things out: the token is then anybody's.
+	TLSInsecureSkipVerify bool `json:"tls_insecure_skip_verify,omitempty"`
+
+	client   *http.Client // with a URL
+	routes   *routes      // with a path
 	token    string
+	headers  map[string]string
 	redactor redactor
 }
 
@@ -51,45 +80,79 @@ func (HTTP) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision sets up the runner.
-func (h *HTTP) Provision(caddy.Context) error {
+func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	if h.Token != "" {
-		var err error
 		if h.token, err = caddyconf.ResolveSecret(h.Token); err != nil {
 			return fmt.Errorf("runner http: the token %w", err)
 		}
 	}
-	h.URL = caddy.NewReplacer().ReplaceKnown(h.URL, "")
-	h.redactor = newRedactor(h.token, h.URL)
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
-	h.client = &http.Client{
-		Transport: &http.Transport{
-			DialContext:         dialer.DialContext,
-			MaxIdleConnsPerHost: 256,
-			// Shorter than the five seconds after which Node closes an idle connection: a turn sent into a connection that
-			// is being closed is a turn that failed.
-			IdleConnTimeout:     4 * time.Second,
-			TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2:   true,
-		},
-		// A redirect would turn the POST into a GET, or carry the token elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	if h.headers, err = resolveHeaders(h.Headers, checkHeaderName); err != nil {
+		return fmt.Errorf("runner http: %w", err)
 	}
-	return nil
+	repl := caddy.NewReplacer()
+	h.URL, h.Path = repl.ReplaceKnown(h.URL, ""), repl.ReplaceKnown(h.Path, "")
+	h.redactor = newRedactor(h.token, h.URL+h.Path, headerSecrets(h.headers)...)
+	if h.Path != "" {
+		h.routes, err = newRoutes(ctx, h.Routes)
+	} else {
+		h.client, err = h.newClient()
+	}
+	return err
 }
 
 // Validate checks the configuration.
-func (h *HTTP) Validate() error { return checkURL(h.URL) }
+func (h *HTTP) Validate() error {
+	switch {
+	case h.IdleTimeout < 0:
+		return errors.New("runner http: idle_timeout must not be negative")
+	case h.token != "" && h.headers["Authorization"] != "":
+		return errTwoAuthorizations
+	case h.Path == "" && len(h.Routes) > 0:
+		return errors.New("runner http: routes need a path")
+	case h.Path == "":
+		if err := checkURL(h.URL); err != nil {
+			return err
+		}
+		return h.checkTLS()
+	case h.URL != "":
+		return errors.New("runner http takes a URL or a path, not both")
+	case len(h.Headers) > 0 || h.hasTLSOptions():
+		return errors.New("runner http: headers and tls options go with a URL; with a path, the routes see to both")
+	case len(h.Routes) == 0:
+		return errNoRoutes
+	}
+	return checkPath(h.Path)
+}
+
+var (
+	errTwoAuthorizations = errors.New("runner http: token and header Authorization are the same header; use one of them")
+	errNoRoutes          = errors.New("runner http with a path needs a directive that answers, as in: reverse_proxy 127.0.0.1:9000")
+)
 
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host")
+		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host, or a path that starts with /")
 	}
 	return nil
 }
 
-// Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
+// checkTLS refuses options that have no effect.
+func (h *HTTP) checkTLS() error {
+	if !caddyconf.HasPlaceholder(h.URL) && !strings.HasPrefix(strings.ToLower(h.URL), "https:") && h.hasTLSOptions() {
+		return errors.New("runner http: tls options need a URL that starts with https://")
+	}
+	if h.TLSInsecureSkipVerify && h.TLSCA != "" {
+		return errors.New("runner http: tls_ca has no effect with tls_insecure_skip_verify")
+	}
+	return nil
+}
+
+// Address is the path, or the scheme and the host of the URL, for logs. The rest may be secret.
 func (h *HTTP) Address() string {
+	if path, _, _ := strings.Cut(h.Path, "?"); path != "" {
+		return path
+	}
 	u, err := url.Parse(h.URL)
 	if err != nil {
 		return ""
@@ -97,7 +160,8 @@ func (h *HTTP) Address() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// Cleanup closes connections that no turn uses. Turns that are under way go on.
+// Cleanup closes connections that no turn uses. Turns that are under way go on, also through routes: Caddy's handlers keep the
+// connections that are in use.
 func (h *HTTP) Cleanup() error {
 	if h.client != nil {
 		h.client.CloseIdleConnections()
@@ -105,17 +169,121 @@ func (h *HTTP) Cleanup() error {
 	return nil
 }
 
-// UnmarshalCaddyfile parses:
+// UnmarshalRoutes parses:
 //
 //	runner http <url> {
-//		token <secret>
+//		token                    <secret>
+//		header                   <name> <value>
+//		idle_timeout             <duration>
+//		tls_ca                   <file>
+//		tls_client_auth          <cert_file> <key_file>
+//		tls_server_name          <name>
+//		tls_insecure_skip_verify
 //	}
-func (h *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
+//	runner http <path> {
+//		token        <secret>
+//		idle_timeout <duration>
+//		<directives...>
+//	}
+//
+// The directives are those of a site, such as reverse_proxy, in Caddy's order.
+func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
+	d := helper.Dispenser
 	d.Next()
-	if h.URL, err = caddyconf.CheckedText(checkURL)(d); err != nil {
+	place := *d
+	where, err := caddyconf.Text(d)
+	if err != nil {
 		return err
 	}
-	return caddyconf.ReadBlock(d, "runner http", caddyconf.Set("token", &h.Token, caddyconf.Secret))
+	if strings.HasPrefix(where, "/") {
+		h.Path = where
+		if err := checkPath(where); err != nil && !caddyconf.HasPlaceholder(where) {
+			return place.WrapErr(err)
+		}
+		return h.unmarshalPath(helper, place)
+	}
+	h.URL = where
+	if err := checkURL(where); err != nil && !caddyconf.HasPlaceholder(where) {
+		return place.WrapErr(err)
+	}
+	err = caddyconf.ReadBlock(d, "runner http with a URL",
+		append(h.directives(),
+			headerDirective(&h.Headers, checkHeaderName),
+			caddyconf.Set("tls_ca", &h.TLSCA, caddyconf.Text),
+			caddyconf.Directive{Word: "tls_client_auth", Read: h.unmarshalClientAuth},
+			caddyconf.Set("tls_server_name", &h.TLSServerName, caddyconf.Word),
+			caddyconf.Set("tls_insecure_skip_verify", &h.TLSInsecureSkipVerify, caddyconf.Present))...)
+	if err != nil {
+		return err
+	}
+	if h.Token != "" && h.Headers["Authorization"] != "" {
+		return place.WrapErr(errTwoAuthorizations)
+	}
+	if err := h.checkTLS(); err != nil {
+		return place.WrapErr(err)
+	}
+	return nil
+}
+
+// directives are those of both forms.
+func (h *HTTP) directives() []caddyconf.Directive {
+	return []caddyconf.Directive{
+		caddyconf.Set("token", &h.Token, caddyconf.Secret),
+		caddyconf.Set("idle_timeout", &h.IdleTimeout, caddyconf.Duration(time.Second)),
+	}
+}
+
+func (h *HTTP) unmarshalClientAuth(d *caddyfile.Dispenser) error {
+	place := *d
+	files, err := caddyconf.List(d)
+	if err != nil {
+		return err
+	}
+	if len(files) != 2 {
+		return place.Err("tls_client_auth takes two PEM files: the certificate and its key")
+	}
+	h.TLSClientCert, h.TLSClientKey = files[0], files[1]
+	return nil
+}
+
+// unmarshalPath reads the block after a path. Caddy reads all of it but for our own directives.
+func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispenser) error {
+	d := helper.Dispenser
+	name := place.Token()
+	open, end := name, name
+	open.Text, end.Text = "{", "}"
+	own, others := []caddyfile.Token{name, open}, []caddyfile.Token{name, open}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		switch {
+		case word == "token" || word == "idle_timeout":
+			own = append(own, d.NextSegment()...)
+		case strings.HasPrefix(word, "tls_"):
+			return d.Errf("%s goes with a URL; with a path, see the transport of reverse_proxy", word)
+		default:
+			others = append(others, d.NextSegment()...)
+		}
+	}
+	end.Line, end.File = d.Token().Line, d.Token().File
+	ownBlock := caddyfile.NewDispenser(append(own, end))
+	ownBlock.Next()
+	if err := caddyconf.ReadBlock(ownBlock, "runner http", h.directives()...); err != nil {
+		return err
+	}
+	subroute, err := httpcaddyfile.ParseSegmentAsSubroute(helper.WithDispenser(caddyfile.NewDispenser(append(others, end))))
+	if err != nil && !strings.Contains(err.Error(), ", at "+place.File()+":") { // one about the order of directives
+		return place.WrapErr(err)
+	}
+	if err != nil {
+		return err
+	}
+	if routes, ok := subroute.(*caddyhttp.Subroute); ok {
+		h.Routes = routes.Routes
+	}
+	if len(h.Routes) == 0 {
+		return place.WrapErr(errNoRoutes)
+	}
+	return nil
 }
 
 // maxReply bounds the text of an answer.
@@ -155,44 +323,73 @@ func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	return engine.Reply{Text: text}, nil
 }
 
-// Redact hides the token, and the secrets in the URL.
+// Redact hides the token, the values of headers, and the secrets in the URL.
 func (h *HTTP) Redact(text string) string { return h.redactor.redact(text) }
 
 // call is Run with errors that may show a secret.
 func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
-	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
-		if info.Err == nil && !sent.Swap(true) && turn.Sent != nil {
-			turn.Sent()
-		}
-	}})
-	req, err := h.request(ctx, turn)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	quiet := &silence{limit: time.Duration(h.IdleTimeout), end: end}
+	defer quiet.stop()
+	way := &sending{arrived: turn.Sent, heard: quiet.heard}
+	if way.arrived == nil {
+		way.arrived = func() {}
+	}
+	defer way.end()
+	req, err := h.request(way.withTrace(ctx), turn, way)
 	if err != nil {
 		return "", err
 	}
-	resp, err := h.client.Do(req)
-	if err != nil {
-		// Its text would show the URL, which may hold a secret.
-		var urlErr *url.Error
-		if errors.As(err, &urlErr) {
-			err = urlErr.Err
-		}
-		if !sent.Load() { // whatever the reason, the runner cannot have begun
-			return "", &engine.UnavailableError{Err: fmt.Errorf("reaching the runner: %w", err)}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return "", errNoAnswer
-		}
-		return "", fmt.Errorf("calling the runner: %w", err)
+	var resp *http.Response
+	if h.routes != nil {
+		resp, err = h.routes.do(req, way)
+	} else {
+		resp, err = h.post(req, way)
 	}
-	defer resp.Body.Close()
+	var text string
+	if err == nil {
+		defer resp.Body.Close()
+		text, err = h.readAnswer(ctx, resp, quiet.listen(resp.Body), turn.Emit, way)
+	}
+	if err != nil {
+		if silent := wasSilent(ctx); silent != nil {
+			return "", silent
+		}
+		return "", err
+	}
+	if mediaType(resp.Header.Get("Content-Type")) == eventStream {
+		drain(resp.Body, end)
+	}
+	return text, nil
+}
+
+// drain reads what follows an answer, so that its connection can be used again. An agent that has sent its result and not ended
+// its stream is not waited for.
+func drain(body io.Reader, end context.CancelCauseFunc) {
+	const patience, most = 100 * time.Millisecond, 4 << 10
+	timer := time.AfterFunc(patience, func() { end(errTurnOver) })
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, body, most)
+}
+
+const eventStream = "text/event-stream"
+
+// readAnswer reads the text of an answer from its body.
+func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *sending) (text string, err error) {
 	form := mediaType(resp.Header.Get("Content-Type"))
 	refused := answerError{problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
 	if isPage(form) {
 		refused.problem += " with " + form
 	}
 	if resp.StatusCode != http.StatusOK {
+		if h.routes != nil && ctx.Err() != nil { // reverse_proxy answers 499 then
+			return "", callError(context.Cause(ctx), way.begun())
+		}
 		refused.answer, refused.hint = beginningOf(resp), statusHint(resp.StatusCode)
+		if h.routes != nil && !way.begun() && (resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout) {
+			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
+		}
 		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
 	if isPage(form) {
@@ -200,14 +397,13 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 		refused.hint = "it must answer text/plain, application/json or text/event-stream"
 		return "", &refused
 	}
-	var text string
 	switch form {
-	case "text/event-stream":
-		text, err = readEvents(resp.Body, turn.Emit)
+	case eventStream:
+		text, err = readEvents(body, emit)
 	case "application/json":
-		text, err = readJSONReply(resp.Body)
+		text, err = readJSONReply(body)
 	default:
-		text, err = readText(resp.Body)
+		text, err = readText(body)
 	}
 	if err != nil {
 		return "", readingError(err)
@@ -215,7 +411,7 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	return text, nil
 }
 
-func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, error) {
+func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*http.Request, error) {
 	body := turnRequest{
 		Version: 1, RunID: turn.RunID, ChatID: turn.ChatID, Phase: "turn", Action: turn.Action, Hook: turn.Hook,
 		Name: turn.Name, Message: turn.Message, System: turn.System, ResponseSchema: turn.ResponseSchema,
@@ -240,9 +436,13 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 	if err := enc.Encode(body); err != nil {
 		return nil, fmt.Errorf("encoding the turn: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, &buf)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+h.Path, &buf)
 	if err != nil {
 		return nil, err
+	}
+	if h.routes != nil { // as a server would see it
+		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
+		req.Body = &sentBody{&buf, way}
 	}
 	// With an Idempotency-Key, net/http would send the request again by itself when a connection breaks. Whether a
 	// turn is carried out a second time is for the engine to say.
@@ -251,6 +451,9 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn) (*http.Request, er
 	req.Header.Set("Accept", "text/plain, application/json, text/event-stream")
 	if h.token != "" {
 		req.Header.Set("Authorization", "Bearer "+h.token)
+	}
+	for name, value := range h.headers {
+		req.Header.Set(name, value)
 	}
 	req.Header.Set("Idempotency-Key", key)
 	req.Header.Set("X-Service-Run-Id", turn.RunID)
@@ -367,5 +570,5 @@ var (
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)
-	_ caddyfile.Unmarshaler = (*HTTP)(nil)
+	_ caddyconf.RouteReader = (*HTTP)(nil)
 )
