@@ -57,6 +57,7 @@ type awayRunner struct {
 	reopened chan struct{} // closed when a pause begins
 	reason   string        // for callers
 	busy     bool          // as the last failure has it: it answers, and has no time
+	tookOn   bool          // it took on the last turn
 	cause    string        // of the last failure, for operators
 }
 
@@ -84,6 +85,7 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 		r.since = now
 	}
 	r.failures++
+	r.tookOn = false
 	r.reason, r.busy, r.cause = waitingFor(err), err.Busy, err.Error()
 	if r.failures < failuresToOpen {
 		return false
@@ -107,7 +109,7 @@ func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
 	defer a.mu.Unlock()
 	r := a.get(name)
 	away, back = time.Since(r.since), r.open
-	*r = awayRunner{reopened: r.reopened}
+	*r = awayRunner{reopened: r.reopened, tookOn: true}
 	if back {
 		a.resume = append(a.resume, name)
 	}
@@ -231,12 +233,50 @@ func (a *awayRunners) causeFor(name string) string {
 	return ""
 }
 
-// reset forgets all that is known, since there are other runners now.
-func (a *awayRunners) reset() {
+// stateOf says whether a runner takes on turns.
+func (a *awayRunners) stateOf(name string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, r := range a.known {
-		*r = awayRunner{reopened: r.reopened}
+	switch r := a.known[name]; {
+	case r != nil && r.open:
+		return RunnerWaiting
+	case r != nil && r.tookOn:
+		return RunnerOK
+	default:
+		return RunnerUnknown
+	}
+}
+
+// doubt notes that a runner did not take on a try. That an operator tries it is no reason to leave its runs alone.
+func (a *awayRunners) doubt(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.get(name).tookOn = false
+}
+
+// gone notes that a run was found whose runner is not configured any more. Such runs wait for nothing.
+func (a *awayRunners) gone(name string) (waited bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.known[name]
+	if r == nil {
+		return false
+	}
+	waited = r.open
+	*r = awayRunner{reopened: r.reopened}
+	if waited {
+		a.resume = append(a.resume, name)
+	}
+	return waited
+}
+
+// reset forgets which runners are away, since there are other runners now. Those of a name that is configured still count as
+// taking on turns.
+func (a *awayRunners) reset(config *Config) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, r := range a.known {
+		*r = awayRunner{reopened: r.reopened, tookOn: r.tookOn && config.Runners[name] != nil}
 	}
 	a.anew = true
 }
@@ -317,8 +357,18 @@ func (e *Engine) runnerTookOn(name string) {
 	}
 }
 
-// runnerRefused notes that a runner did not take on a turn.
+// runnerGone notes that a run was found whose runner is not configured any more. The others need not wait for it either.
+func (e *Engine) runnerGone(name string) {
+	if e.away.gone(name) {
+		signal(e.workerFree)
+	}
+}
+
+// runnerRefused notes that a runner did not take on a turn. For a runner that is gone since a reload nobody waits.
 func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
+	if e.config.Load().Runners[name] == nil {
+		return
+	}
 	if e.away.failed(name, err, start) {
 		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
 	} else {

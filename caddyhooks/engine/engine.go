@@ -51,6 +51,7 @@ type Engine struct {
 	expireNow  chan struct{} // a run was accepted that has to be looked at earlier than planned
 	breakers   breakers
 	away       awayRunners
+	states     runnerStates
 	leases     leases
 	minutes    minutes
 	events     Events
@@ -152,7 +153,7 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		e.renewer.Add(1)
 		go e.keepLeases()
 	} else {
-		e.away.reset() // the runners may be others
+		e.runnersChanged()
 	}
 	signal(e.workerFree)
 	return func() {
@@ -166,11 +167,18 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		}
 		if n := len(e.configs); n > 0 {
 			if before := e.config.Swap(e.configs[n-1]); before == c {
-				e.away.reset()
+				e.runnersChanged()
 			}
 			signal(e.workerFree)
 		}
 	}
+}
+
+// runnersChanged is called when another config is in force: its runners may be others.
+func (e *Engine) runnersChanged() {
+	config := e.config.Load()
+	e.away.reset(config)
+	e.states.forget(config)
 }
 
 // Submit stores the run, which gets its id. settings is the revision of the live settings that its request was checked

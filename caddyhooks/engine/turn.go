@@ -93,12 +93,14 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 		reason.LastAnswer = answer.Answer()
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable):
+	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable) && !before.HasText:
 		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds())),
 			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err), LastAnswer: reason.LastAnswer}}
 	case errors.Is(cause, errTimedOut):
 		outcome = timedOut(run)
-		if before.Repairs > 0 {
+		if errors.As(err, &unavailable) { // of a repair
+			outcome.Account.Reason += ": " + reason.Reason
+		} else if before.Repairs > 0 {
 			outcome.Account.Reason += fmt.Sprintf(": repair attempt %d was under way", before.Repairs)
 		}
 	case errors.As(cause, &cancelled):
@@ -117,12 +119,14 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 }
 
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
-// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; it has no voice.
+// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; it has no voice. A caller
+// is not held for a runner that asks for more time than there is.
 func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn, steps *stepNotes, voice *voice) (reply Reply, err error) {
 	run := claim.Run
 	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
 	if !ok {
+		e.runnerGone(name)
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
 	steps.begin(turn)
@@ -149,7 +153,10 @@ func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Tu
 		if tries == 1 && turn.Repair == 0 {
 			e.runnerRefused(config, run, name, unavailable, start)
 		}
-		again := !claim.Awaited && turn.Repair > 0 || claim.Awaited && unavailable.Busy && unavailable.RetryAfter <= time.Until(turn.Deadline)
+		again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
+		if claim.Awaited && unavailable.RetryAfter > time.Until(turn.Deadline) {
+			again = false
+		}
 		if ctx.Err() != nil || !again {
 			return reply, err
 		}
@@ -166,10 +173,12 @@ func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Tu
 // call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
 // sent has been taken on, which is good to know while the runner counts as away.
 func (e *Engine) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
+	e.states.begin(name)
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError("the runner", p)
 		}
+		e.noteCall(ctx, name, runner, &turn, err)
 	}()
 	if sent := turn.Sent; sent != nil && e.away.failedLast(name) {
 		over, end := context.WithCancel(ctx)
