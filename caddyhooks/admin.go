@@ -23,8 +23,8 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin shows and changes live settings, tells how they were changed, and shows runs, chats, deliveries and refused requests,
-// on Caddy's admin endpoint. Dashboards and the command line have the same API:
+// Admin shows and changes live settings, tells how they were changed, and shows runs, chats, deliveries, refused requests and
+// runners, on Caddy's admin endpoint. Dashboards and the command line have the same API:
 //
 //	GET               /hooks/about
 //	GET               /hooks/overview
@@ -50,8 +50,8 @@ func init() {
 //	POST              /hooks/deliveries/<id>/retry
 //	GET               /hooks/export
 //	GET               /hooks/refused
-//	GET               /hooks/overview
-//	GET               /hooks/events
+//	GET               /hooks/runners
+//	POST              /hooks/runners/<name>/try
 //	GET               /hooks/instances
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
