@@ -319,16 +319,24 @@ func residentMemory(b *testing.B) (anonymous, file int64) {
 }
 
 func rawRequest(s *hookstest.Server, path, headers, body string) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s",
-		path, s.Port, headers, len(body), body)
+	return rawRequestTo("127.0.0.1:"+s.Port, path, headers, body)
+}
+
+func rawRequestTo(address, path, headers, body string) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s",
+		path, address, headers, len(body), body)
 }
 
 // hammer sends n requests over so many connections and checks the status of every answer. The client is as thin as can be,
 // since it takes its time from the same cores.
 func hammer(b *testing.B, s *hookstest.Server, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
+	return hammerAt(b, "127.0.0.1:"+s.Port, request, status, clients, n)
+}
+
+func hammerAt(b *testing.B, address string, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
 	conns := make([]net.Conn, clients)
 	for i := range conns {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+s.Port)
+		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			b.Fatal(err)
 		}

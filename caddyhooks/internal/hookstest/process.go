@@ -31,12 +31,15 @@ func RunTests(m *testing.M) int {
 	if !asked {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
 	}
-	defer func() {
-		if dir, err := SharedDir(); err == nil {
-			_ = os.RemoveAll(dir)
-		}
-	}()
+	defer RemoveShared()
 	return m.Run()
+}
+
+// RemoveShared removes what the tests of a package share, when they are over.
+func RemoveShared() {
+	if dir, err := SharedDir(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
 }
 
 // SharedDir is a directory for what is made once for all tests of a package.
@@ -72,7 +75,7 @@ type Binary struct {
 }
 
 // NewBinary is the program with directories that nobody has used yet.
-func NewBinary(t *testing.T) *Binary {
+func NewBinary(t testing.TB) *Binary {
 	t.Helper()
 	path, err := buildBinary()
 	if err != nil {
@@ -98,7 +101,7 @@ type Deployment struct {
 }
 
 // Deploy writes down a configuration with global options and one site that has the given directives.
-func (b *Binary) Deploy(t *testing.T, globals, directives string) *Deployment {
+func (b *Binary) Deploy(t testing.TB, globals, directives string) *Deployment {
 	t.Helper()
 	d := &Deployment{
 		Binary: b,
@@ -126,13 +129,13 @@ type Process struct {
 }
 
 // Serve starts the binary with global options and one site that has the given directives.
-func (b *Binary) Serve(t *testing.T, globals, directives string) *Process {
+func (b *Binary) Serve(t testing.TB, globals, directives string) *Process {
 	t.Helper()
 	return b.Deploy(t, globals, directives).Start(t)
 }
 
 // Start starts a process and waits until it serves.
-func (d *Deployment) Start(t *testing.T) *Process {
+func (d *Deployment) Start(t testing.TB) *Process {
 	t.Helper()
 	p := d.Launch(t)
 	p.WaitUntilServing(t)
@@ -140,7 +143,7 @@ func (d *Deployment) Start(t *testing.T) *Process {
 }
 
 // Launch starts a process.
-func (d *Deployment) Launch(t *testing.T) *Process {
+func (d *Deployment) Launch(t testing.TB) *Process {
 	t.Helper()
 	p := &Process{Deployment: d, Exited: make(chan struct{})}
 	p.Cmd = d.Command(d.Env, "run", "--adapter", "caddyfile", "--config", d.Config)
@@ -162,7 +165,7 @@ func (d *Deployment) Launch(t *testing.T) *Process {
 }
 
 // WaitUntilServing waits until the site answers.
-func (p *Process) WaitUntilServing(t *testing.T) {
+func (p *Process) WaitUntilServing(t testing.TB) {
 	t.Helper()
 	Within(t, time.Minute, "Caddy starts", func() bool {
 		select {
@@ -182,7 +185,7 @@ func (p *Process) Kill() {
 }
 
 // Signal sends a signal to the process.
-func (p *Process) Signal(t *testing.T, s syscall.Signal) {
+func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
 	if err := p.Cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
@@ -190,13 +193,13 @@ func (p *Process) Signal(t *testing.T, s syscall.Signal) {
 }
 
 // Terminate asks the process to end, as service managers do.
-func (p *Process) Terminate(t *testing.T) {
+func (p *Process) Terminate(t testing.TB) {
 	t.Helper()
 	p.Signal(t, syscall.SIGTERM)
 }
 
 // WantCleanExit waits until the process has exited, and checks that it did so without an error.
-func (p *Process) WantCleanExit(t *testing.T) {
+func (p *Process) WantCleanExit(t testing.TB) {
 	t.Helper()
 	select {
 	case <-p.Exited:
@@ -209,7 +212,7 @@ func (p *Process) WantCleanExit(t *testing.T) {
 }
 
 // WantNoCrash checks that the process has logged no panic.
-func (p *Process) WantNoCrash(t *testing.T) {
+func (p *Process) WantNoCrash(t testing.TB) {
 	t.Helper()
 	for _, sign := range SignsOfACrash {
 		if line, found := p.Log.Find(sign); found {
@@ -219,7 +222,7 @@ func (p *Process) WantNoCrash(t *testing.T) {
 }
 
 // WantQuietLog checks that the process has logged neither an error nor a panic.
-func (p *Process) WantQuietLog(t *testing.T) {
+func (p *Process) WantQuietLog(t testing.TB) {
 	t.Helper()
 	p.WantNoCrash(t)
 	if line, found := p.Log.Find(`"level":"error"`); found {
