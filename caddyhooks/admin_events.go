@@ -44,14 +44,9 @@ func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Accel-Buffering", "no") // a proxy in between must not keep events
 	out := newEventWriter(w, in.streamEnd)
 	defer out.close()
-	w.WriteHeader(http.StatusOK)
+	out.begin()
 	first := stream.hello(hello)
 	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
 		first = append(first, stream.resume(r.Context(), lastID)...)
@@ -110,8 +105,7 @@ type eventWriter struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
 	end        *streamEnd
-	over       chan struct{} // closed with the writer
-	watcher    sync.WaitGroup
+	unwatch    func()
 
 	mu sync.Mutex // of the deadline
 }
@@ -124,23 +118,25 @@ const (
 )
 
 func newEventWriter(w http.ResponseWriter, end *streamEnd) *eventWriter {
-	out := &eventWriter{w: w, controller: http.NewResponseController(w), end: end, over: make(chan struct{})}
+	out := &eventWriter{w: w, controller: http.NewResponseController(w), end: end}
 	// A server with a read timeout would take the stream for a request that does not arrive.
 	_ = out.controller.SetReadDeadline(time.Time{})
-	out.watcher.Go(func() {
-		select {
-		case <-end.over:
-			out.setDeadline()
-		case <-out.over:
-		}
-	})
+	out.unwatch = end.whenOver(out.setDeadline)
 	return out
 }
 
-func (out *eventWriter) close() {
-	close(out.over)
-	out.watcher.Wait()
+// begin sends the headers of a stream, and those that were set before.
+func (out *eventWriter) begin() {
+	h := out.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Accel-Buffering", "no") // a proxy in between must not keep events
+	out.w.WriteHeader(http.StatusOK)
 }
+
+// close ends the use of the writer.
+func (out *eventWriter) close() { out.unwatch() }
 
 // setDeadline bounds the time for the write that is under way or comes next.
 func (out *eventWriter) setDeadline() {
@@ -158,7 +154,11 @@ func (out *eventWriter) write(text []byte) error {
 	if _, err := out.w.Write(text); err != nil {
 		return err
 	}
-	return out.controller.Flush()
+	if err := out.controller.Flush(); err != nil {
+		return err
+	}
+	// HTTP/2 would end a stream that is silent at its deadline. HTTP/1 may have further requests on the connection.
+	return out.controller.SetWriteDeadline(time.Time{})
 }
 
 // endStreams ends the event streams of the instance.

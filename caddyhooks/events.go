@@ -443,18 +443,45 @@ func mergeFrames(frames []rememberedFrame, t topic) (ids []string, skipped int, 
 
 // streamEnd ends the streams of an instance, whose configuration is replaced or whose server shuts down.
 type streamEnd struct {
-	once   sync.Once
 	over   chan struct{}
-	reason string
+	reason string // once it is over
+
+	mu   sync.Mutex
+	tell map[*func()]struct{} // called at the end
 }
 
-func newStreamEnd() *streamEnd { return &streamEnd{over: make(chan struct{})} }
+func newStreamEnd() *streamEnd {
+	return &streamEnd{over: make(chan struct{}), tell: make(map[*func()]struct{})}
+}
 
 func (e *streamEnd) end(reason string) {
-	e.once.Do(func() {
-		e.reason = reason
-		close(e.over)
-	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isOver() {
+		return
+	}
+	e.reason = reason
+	close(e.over)
+	for f := range e.tell {
+		(*f)()
+	}
+}
+
+// whenOver calls f when the streams are to end, at once if that is now. f must not block. It is not called any more when stop
+// has returned.
+func (e *streamEnd) whenOver(f func()) (stop func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isOver() {
+		f()
+		return func() {}
+	}
+	e.tell[&f] = struct{}{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.tell, &f)
+	}
 }
 
 // isOver reports whether the streams are to end.
