@@ -516,8 +516,12 @@ func TestATurnThatLostItsRunNamesNoSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()
 		release, begun := make(chan struct{}), make(chan struct{})
+		var calls atomic.Int32
 		still := new(gate)
-		first := startOn(t, &tampered{Store: data.Store(), gate: still}, config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
+		first := startOn(t, &tampered{Store: data.Store(), gate: still}, config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+			if calls.Add(1) > 1 {
+				return sessionKeeper(ctx, turn)
+			}
 			close(begun)
 			<-release // it does not heed its context
 			return engine.Reply{Text: "late", Session: "late"}, nil

@@ -188,6 +188,9 @@ func someRun(random *rand.Rand, i int) *engine.Run {
 
 func someEnd(random *rand.Rand, run *engine.Run) engine.End {
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, HasText: true, Text: strings.Repeat("t", random.IntN(300))}}
+	if random.IntN(3) > 0 {
+		end.Session = engine.Session{Runner: "a runner", ID: strings.Repeat("s", 1+random.IntN(60))}
+	}
 	for index := range random.IntN(3) {
 		end.Deliveries = append(end.Deliveries, &engine.Delivery{
 			ID: fmt.Sprintf("msg_%s_%d", run.ID, index), RunID: run.ID, Index: index, ChatID: run.ChatID, Status: engine.Pending,
