@@ -223,7 +223,10 @@ func TestJSONOfHTTPThatIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := caddy.NewContext(base)
-		if err = h.Provision(ctx); err == nil {
+		adapting.Lock()
+		err = h.Provision(ctx)
+		adapting.Unlock()
+		if err == nil {
 			err = h.Validate()
 		}
 		if err == nil || err.Error() != want {

@@ -50,7 +50,10 @@ func tryRouted(t testing.TB, block string) (*HTTP, error) {
 	}
 	ctx, cancel := caddy.NewContext(base)
 	t.Cleanup(cancel)
-	if err := h.Provision(ctx); err != nil {
+	adapting.Lock() // Caddy provisions one thing at a time
+	err = h.Provision(ctx)
+	adapting.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	t.Cleanup(func() { _ = h.Cleanup() })
@@ -472,7 +475,7 @@ func TestAnswersOfAnySizeThroughRoutes(t *testing.T) {
 	gone := make(chan struct{}, 10)
 	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("X-Form"))
-		part := strings.Repeat("event: heartbeat\n\n", 1000)
+		part := "event: delta\ndata: " + strings.Repeat("x", 32<<10) + "\n\n"
 		for r.Context().Err() == nil {
 			if _, err := io.WriteString(w, part); err != nil {
 				break
