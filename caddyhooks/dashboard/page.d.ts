@@ -50,6 +50,7 @@ interface Api {
 	get(path: "overview", params: Params, signal: AbortSignal): Promise<Overview>;
 	get(path: "runs", params: Params, signal: AbortSignal): Promise<{ runs: Run[]; cursor?: string; searchedTo?: string }>;
 	get(path: "refused", params: Params, signal: AbortSignal): Promise<{ refused: Refused[] }>;
+	get(path: "runners", params: Params, signal: AbortSignal): Promise<Runner[]>;
 	get(path: string, params?: Params, signal?: AbortSignal): Promise<any>;
 	post(path: string, body?: unknown, params?: Params): Promise<any>;
 	/** Fetches a file: a link cannot send the header that the server asks for. */
@@ -137,6 +138,21 @@ interface Run {
 	test?: boolean;
 	sync?: boolean;
 	sentOut?: { delivered: number; pending: number; dead: number };
+}
+interface Runner {
+	name: string;
+	module: string;
+	address?: string;
+	default?: boolean;
+	/** That are sent to it. */
+	tiers?: string[];
+	/** A reload took it away, and turns of before are under way. */
+	gone?: boolean;
+	state: string;
+	inFlight: number;
+	lastError: string;
+	lastErrorAt: string | null;
+	lastOk: string | null;
 }
 interface Step {
 	phase: string;

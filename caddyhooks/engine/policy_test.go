@@ -106,6 +106,7 @@ func TestFailurePolicy(t *testing.T) {
 					submit(t, e, run)
 				}
 				time.Sleep(200 * time.Millisecond)
+				synctest.Wait()
 				then := map[engine.Status]string{engine.Running: again, engine.Queued: queued, engine.Failed: fails}[found(t, e, run).Status]
 				if then != tc.then {
 					t.Errorf("it %s, want: it %s", then, tc.then)
@@ -128,9 +129,8 @@ func TestFailurePolicy(t *testing.T) {
 				}
 				for i := range 5 {
 					another := one(i + 1)
-					another.Sync = false
 					if sync { // whether it is refused without a try is for another test
-						go func() { _, _ = e.Do(t.Context(), syncCopy(another), 0) }()
+						go func() { _, _ = e.Do(t.Context(), another, 0) }()
 					} else {
 						submit(t, e, another)
 					}
@@ -143,12 +143,6 @@ func TestFailurePolicy(t *testing.T) {
 			})
 		})
 	}
-}
-
-func syncCopy(run *engine.Run) *engine.Run {
-	waited := *run
-	waited.Sync = true
-	return &waited
 }
 
 // A dead runner holds no workers, so that the runs of others go on as if it was not there.

@@ -124,7 +124,7 @@ export async function show(page) {
 	};
 	const span = (key = "", label = "") => value(key) && !of(key).fault() && `${label} ${duration(Number(value(key)))}`;
 	const folds = [
-		fold("Model and memory", ["model", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
+		fold("Model and memory", ["model", "runner", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("runner") && `runner ${value("runner")}`, value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
 		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : "202 and a run id"]),
 		fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
 		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("action") === "wake" ? "message marked" : value("untrusted") ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
@@ -143,6 +143,7 @@ export async function show(page) {
 		drawSecret();
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
 		for (const key of ["responseJsonSchema", "responseValidationModelTier"]) of(key).box.hidden = !value("syncResponse") && !value(key);
+		of("runner").box.hidden = list(about.runners).length < 2 && !value("runner");
 		for (const one of folds) one.draw();
 		for (const one of folds.slice(1, 3)) one.node.hidden = value("action") === "wake" && !one.used(); // wake ignores them
 		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name."));
@@ -375,6 +376,7 @@ function makeFields(/** @type {any} */ about, locked = false) {
 	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{$.a.b}"), ". Blank: the body as it is."]);
 	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default, or a new chat for every agent run.");
 	add("model", "Model tier", pick("", "the runner's own", tiers));
+	add("runner", "Runner", pick("", "as configured", list(about.runners).map(one => [one.name, `${one.name} (${one.kind})`])), "As configured: the one for the model tier, or else the default one.");
 	add("memoryPreset", "Memory", pick("", "as in the settings", list(about.memoryPresets).map(preset => [preset])));
 	add("timeoutSeconds", "Time limit of a run, in seconds", seconds(), `Blank: as in the settings. At most ${duration(about.maxTimeoutSeconds)}.`);
 	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank: ${duration(about.queueTimeSeconds)}, which is the most.`);

@@ -1,8 +1,9 @@
 // @ts-check
-// Settings → Webhooks: the settings with their source, the token, and the hooks.
+// Settings → Webhooks: the settings with their source, the token, the hooks and the runners.
 import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
 import { askDelete, clash, curl, isClash, pinnedWhy, randomSecret } from "./hook.js";
 import { list } from "./rawjson.js";
+import { runnersPanel } from "./runners.js";
 import { clock, count, duration, number } from "./words.js";
 
 const mask = "••••";
@@ -156,7 +157,7 @@ export async function show(page) {
 				muted("Ask for a full turn, and wait for the answer:"), codeLine(curl(about, "agent", '{"message":"Summarise the last incident","syncResponse":true}'), "Copy the agent command"))));
 	}
 
-	put(page.main, title, trouble, el("div.stack", steps, rows, hooks));
+	put(page.main, title, trouble, el("div.stack", steps, rows, hooks, runnersPanel(page)));
 	page.guard(() => draft.size > 0);
 	await load();
 	api.get("overview", { range: "1h" }, signal).then(now => {
