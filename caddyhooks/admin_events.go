@@ -158,7 +158,8 @@ func (out *eventWriter) write(text []byte) error {
 		return err
 	}
 	// HTTP/2 would end a stream that is silent at its deadline. HTTP/1 may have further requests on the connection.
-	return out.controller.SetWriteDeadline(time.Time{})
+	_ = out.controller.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 // endStreams ends the event streams of the instance.

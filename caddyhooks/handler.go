@@ -230,7 +230,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	} else if err := h.serve(w, r, active, req); err != nil {
 		in.service.engine.NoteAnswer(req.refuse(w, r, err))
 	} else {
-		in.service.engine.NoteAnswer(http.StatusOK) // or the like
+		in.service.engine.NoteAnswer(orDefault(req.told, http.StatusOK)) // or the like
 	}
 	return nil
 }
@@ -287,6 +287,7 @@ type hookRequest struct {
 	body     *body
 	chat     string // that the run is for, once it is known
 	stored   bool   // it became a run, for which the caller waits
+	told     int    // the status in the error event that ended its stream, 0 if there was none
 }
 
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
@@ -356,6 +357,9 @@ func (q *hookRequest) release() {
 // submit gives a run to the engine, and answers.
 func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine.Run, revision int64) error {
 	h, name := q.handler, q.name
+	if run.Sync && wantsEvents(r.Header["Accept"]) {
+		return q.submitStreaming(w, r, run, revision)
+	}
 	var outcome engine.Outcome
 	var err error
 	if run.Sync {
@@ -370,7 +374,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine
 	var duplicate *engine.DuplicateError
 	switch {
 	case errors.As(err, &duplicate):
-		return h.replay(w, r, name, duplicate)
+		return h.replay(w, r, q, duplicate)
 	case err != nil:
 		return err
 	case run.Sync:

@@ -87,14 +87,14 @@ var errKeyReleased = &httpError{status: http.StatusConflict, retryAfter: time.Se
 const maxSubmits = 3
 
 // replay answers a request whose key was used before like the first request with that key.
-func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, duplicate *engine.DuplicateError) error {
+func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
 		return &httpError{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
 	}
 	first := duplicate.First
 	if !first.Sync {
 		w.Header().Set("Idempotent-Replayed", "true")
-		h.writeAccepted(w, r, name, first)
+		h.writeAccepted(w, r, q.name, first)
 		return nil
 	}
 	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)
@@ -104,13 +104,18 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, name string, du
 	if err != nil {
 		return err
 	}
-	if !record.Status.Ended() {
+	streams := wantsEvents(r.Header["Accept"])
+	if !record.Status.Ended() && !streams {
 		return &httpError{status: http.StatusConflict, retryAfter: time.Second,
 			message: "The first request with this idempotency key is still being carried out."}
 	}
-	if record.Outcome.ForgetsKey() {
+	if record.Status.Ended() && record.Outcome.ForgetsKey() {
 		return errKeyReleased
 	}
 	w.Header().Set("Idempotent-Replayed", "true")
+	if streams {
+		q.replayStreaming(w, r, record)
+		return nil
+	}
 	return writeOutcome(w, record.Run, record.Outcome)
 }

@@ -185,13 +185,17 @@ func jsonString(text string) []byte {
 	return append(append([]byte{'"'}, text...), '"')
 }
 
-// writeOutcome answers a waiting caller with the end of its run.
-func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome) error {
-	h := w.Header()
+// nameRun sets the headers that tell a waiting caller of its run.
+func nameRun(h http.Header, run *engine.Run) {
 	h.Set("X-Service-Run-Id", run.ID)
 	h.Set("X-Service-Chat-Id", outbound.HeaderValue(run.ChatID))
+}
+
+// writeOutcome answers a waiting caller with the end of its run.
+func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome) error {
+	nameRun(w.Header(), run)
 	if outcome.Checked {
-		h.Set("X-Service-Schema-Repair-Attempts", strconv.Itoa(outcome.Repairs))
+		w.Header().Set("X-Service-Schema-Repair-Attempts", strconv.Itoa(outcome.Repairs))
 	}
 	if outcome.Status == engine.Completed {
 		if outcome.Checked {
@@ -201,6 +205,11 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 		}
 		return nil
 	}
+	return outcomeError(outcome)
+}
+
+// outcomeError is the answer to a caller whose run did not complete.
+func outcomeError(outcome engine.Outcome) *httpError {
 	status := http.StatusBadGateway
 	switch {
 	case outcome.Status == engine.TimedOut, outcome.Status == engine.Expired:

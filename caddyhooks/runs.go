@@ -92,10 +92,14 @@ func (e *runEndedError) Error() string {
 	return "the run has ended already: it is " + string(e.status)
 }
 
-// serveRun serves the run API: GET <id> and POST <id>/cancel.
+// serveRun serves the run API: GET <id>, GET <id>/events and POST <id>/cancel.
 func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
 	in := h.instance
 	id, cancel := strings.CutSuffix(path, "/cancel")
+	events := false
+	if !cancel {
+		id, events = strings.CutSuffix(path, "/events")
+	}
 	if id == "" || strings.Contains(id, "/") {
 		return errNoRunPath
 	}
@@ -113,6 +117,9 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 	}
 	if err := active.bearer.authenticate(r.Header, nil); err != nil {
 		return err
+	}
+	if events {
+		return h.serveRunEvents(w, r, active, id)
 	}
 	status := http.StatusOK
 	var record *engine.Record

@@ -29,6 +29,8 @@ type service struct {
 	exports  slots
 	events   *eventHub
 
+	runStreams runStreams
+
 	mu        sync.Mutex
 	live      Settings
 	changed   map[string]int64 // the number of the last change of each part of the live settings; see etag
