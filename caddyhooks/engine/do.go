@@ -40,8 +40,10 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 		e.mu.Unlock()
 	}()
 	// It may have ended before anybody could watch for it.
-	if record, err := e.get(ctx, run.ID); err == nil && record.Status.Ended() {
-		return record.Outcome, nil
+	if !e.unfinished(ctx, run.ID) {
+		if record, err := e.get(ctx, run.ID); err == nil && record.Status.Ended() {
+			return record.Outcome, nil
+		}
 	}
 
 	grace := time.Second

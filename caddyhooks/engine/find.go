@@ -44,6 +44,15 @@ func (e *Engine) get(ctx context.Context, id string) (*Record, error) {
 	return record, err
 }
 
+// unfinished reports whether a run is known not to have ended.
+func (e *Engine) unfinished(ctx context.Context, id string) bool {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	unfinished, err := e.store.Runs().Unfinished(ctx, id)
+	e.noteBroken(err)
+	return err == nil && unfinished
+}
+
 // explainWait tells of a queued run that its runner is away, whether the run was tried or not.
 func (e *Engine) explainWait(record *Record) {
 	if record.Status == Queued && record.WaitingFor == "" {

@@ -98,6 +98,10 @@ type Runs interface {
 	// Get returns what is known about a run, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Record, error)
 
+	// Unfinished reports whether a run is queued or being carried out. It is asked for every caller that waits, so it should be
+	// quicker than Get.
+	Unfinished(ctx context.Context, id string) (bool, error)
+
 	// List returns runs, the newest first unless the query says otherwise, with as much of their texts as the query asks for.
 	// next is the Cursor of the query for the page after this one, "" if there is none. It has the form of a run id, and its time
 	// tells how far the query got. A page can be short or empty although there is more: a query looks at a bounded number of runs, and

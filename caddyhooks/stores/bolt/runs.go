@@ -313,6 +313,17 @@ func (d *Database) describe(id uuid.UUID, record *engine.Record) bool {
 	return true
 }
 
+func (s runs) Unfinished(_ context.Context, runID string) (bool, error) {
+	if err := s.whenBroken(); err != nil {
+		return false, err
+	}
+	id, ok := local.ParseID(runID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ending := s.ending[id]
+	return ok && (ending || s.queue.Has(id)), nil
+}
+
 func (s runs) Queued(context.Context) (int, error) {
 	if err := s.whenBroken(); err != nil {
 		return 0, err

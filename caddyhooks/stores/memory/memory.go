@@ -329,6 +329,13 @@ func (s runs) Get(_ context.Context, runID string) (*engine.Record, error) {
 	return s.whole(id), nil
 }
 
+func (s runs) Unfinished(_ context.Context, runID string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := local.ParseID(runID)
+	return ok && s.queue.Has(id), nil
+}
+
 // whole is a record with what the run was told.
 func (d *Data) whole(id uuid.UUID) *engine.Record {
 	record := d.show(id)

@@ -286,6 +286,7 @@ func (s *store) gone(id string) {
 	if record, err := s.Runs().Get(s.t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
 		s.t.Errorf("getting run %.80q: got %+v and %v, want ErrNotFound", id, record, err)
 	}
+	s.unfinished(id, false)
 }
 
 // status expects a run to have a status and a number of attempts.
@@ -293,6 +294,15 @@ func (s *store) status(run *engine.Run, status engine.Status, attempts int) {
 	s.t.Helper()
 	if record := s.get(run.ID); record.Status != status || record.Attempts != attempts {
 		s.t.Errorf("run %s is %s after %d attempts, want %s after %d", run.ID, record.Status, record.Attempts, status, attempts)
+	}
+	s.unfinished(run.ID, !status.Ended())
+}
+
+// unfinished expects that a run has not ended, or that it has, or is not known.
+func (s *store) unfinished(id string, want bool) {
+	s.t.Helper()
+	if got, err := s.Runs().Unfinished(s.t.Context(), id); err != nil || got != want {
+		s.t.Errorf("run %.80q is unfinished: got %v and %v, want %v", id, got, err, want)
 	}
 }
 
