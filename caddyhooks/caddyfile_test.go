@@ -29,7 +29,9 @@ func TestCaddyfileAdaptsAsInGoldenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("HOOKS_TEST_TOKEN", "token-from-the-environment")
+	for _, name := range []string{"HOOKS_TEST_TOKEN", "OPENAI_API_KEY", "OPENROUTER_API_KEY"} {
+		t.Setenv(name, "token-from-the-environment")
+	}
 	t.Chdir("testdata/caddyfile") // where the files are that the Caddyfiles refer to
 
 	for _, file := range files {
