@@ -39,6 +39,7 @@ func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 var (
 	startsCaddy  = regexp.MustCompile(`(?m)^go run \./xcaddy run --config (\S+)$`)
 	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
+	startsAgents = regexp.MustCompile(`(?m)^PORT=([0-9]+) (python3|node) (\S+) &$`)
 	startsAlerts = regexp.MustCompile(`(?m)^prometheus-alertmanager (.+) &$`)
 	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, a test below checks the other
 )
@@ -47,7 +48,7 @@ func runPage(t *testing.T, page string) {
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404") // and later with the page's configuration
 	runnerPort, alertsPort, deskPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
-	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
+	ports := strings.NewReplacer("127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
 		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))
 	commands := 0
 	for i, block := range blocks {
@@ -59,6 +60,10 @@ func runPage(t *testing.T, page string) {
 			startProcess(t, runnerPort, m[1], m[2])
 			script = startsRunner.ReplaceAllString(script, "")
 		}
+		for _, m := range startsAgents.FindAllStringSubmatch(script, -1) {
+			startProcess(t, strings.TrimPrefix(ports.Replace("127.0.0.1:"+m[1]), "127.0.0.1:"), m[2], m[3])
+		}
+		script = startsAgents.ReplaceAllString(script, "")
 		if m := startsAlerts.FindStringSubmatch(script); m != nil {
 			startAlertmanager(t, alertsPort, ports, strings.Fields(m[1])...)
 			script = startsAlerts.ReplaceAllString(script, "")
