@@ -91,7 +91,7 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	}
 	repl := caddy.NewReplacer()
 	h.URL, h.Path = repl.ReplaceKnown(h.URL, ""), repl.ReplaceKnown(h.Path, "")
-	h.redactor = newRedactor(h.token, h.URL+h.Path, headerSecrets(h.headers)...)
+	h.redactor = newRedactor(h.token, h.URL+h.Path, append(headerSecrets(h.headers), routeSecrets(h.Routes)...)...)
 	if h.Path != "" {
 		h.routes, err = newRoutes(ctx, h.Routes)
 	} else {
@@ -391,6 +391,9 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
 		}
 		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
+	}
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" { // net/http undoes what it asked for
+		return "", errors.New("the runner's answer has a Content-Encoding; it must have none")
 	}
 	if isPage(form) {
 		refused.answer = beginningOf(resp)

@@ -2,6 +2,7 @@ package runners
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
@@ -108,3 +111,53 @@ func headerSecrets(headers map[string]string) (secrets []string) {
 }
 
 var secretHeader = regexp.MustCompile(`(?i)auth|cookie|key|passw|secret|token`)
+
+// routeSecrets are the headerSecrets of headers that routes set in requests: in JSON, `set` and `add` in `request`.
+func routeSecrets(routes caddyhttp.RouteList) (secrets []string) {
+	data, err := json.Marshal(routes)
+	if err != nil {
+		return nil
+	}
+	var all any
+	if json.Unmarshal(data, &all) != nil {
+		return nil
+	}
+	repl := caddy.NewReplacer()
+	var walk func(value any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			if operations, ok := value["request"].(map[string]any); ok {
+				for _, kind := range []string{"set", "add"} {
+					headers, _ := operations[kind].(map[string]any)
+					secrets = append(secrets, headerSecrets(fixedHeaders(headers, repl))...)
+				}
+			}
+			for _, member := range value {
+				walk(member)
+			}
+		case []any:
+			for _, element := range value {
+				walk(element)
+			}
+		}
+	}
+	walk(all)
+	return secrets
+}
+
+// fixedHeaders are the headers of an operation whose values are the same for all requests.
+func fixedHeaders(headers map[string]any, repl *caddy.Replacer) map[string]string {
+	fixed := make(map[string]string)
+	for name, values := range headers {
+		list, _ := values.([]any)
+		for _, value := range list {
+			if text, ok := value.(string); ok {
+				if text = repl.ReplaceKnown(text, ""); !caddyconf.HasPlaceholder(text) {
+					fixed[http.CanonicalHeaderKey(name)] = text
+				}
+			}
+		}
+	}
+	return fixed
+}

@@ -2,6 +2,7 @@ package runners
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,6 +214,7 @@ func TestFailuresOfRoutes(t *testing.T) {
 		{"nobody answers", "header X-A b", "no directive of the runner answered; it needs one such as reverse_proxy for POST requests to its path", false, false},
 		{"no matcher matches", "respond /other hello", "no directive of the runner answered; ", false, false},
 		{"a connection that is cut", "abort", "the runner closed the connection without an answer", false, false},
+		{"too slow for the transport", "reverse_proxy " + upstream(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }).Listener.Addr().String() + " {\n transport http {\n response_header_timeout 10ms\n }\n}", "calling the runner: ", false, false},
 		{"a page", "respond <p>\nheader Content-Type text/html", "the runner answered 200 with text/html: <p>", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -588,5 +590,110 @@ func TestTurnThroughFastCGI(t *testing.T) {
 	turn.RunID = "short"
 	if reply, err := h.Run(t.Context(), turn); err == nil || err.Error() != "the runner's answer broke off" {
 		t.Errorf("got %q, %v", reply.Text, err)
+	}
+}
+
+// Secrets that Caddy's directives add are none of ours, and still must not come back in an error.
+func TestSecretsOfRoutesAreHidden(t *testing.T) {
+	t.Setenv("RUNNERS_TEST_KEY", "key-from-the-environment")
+	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(500)
+		_, _ = fmt.Fprint(w, r.Header["X-Api-Key"], r.Header["X-More"], r.Header["X-Team"])
+	})
+	h := newRouted(t, "http /turn {\n handle {\n request_header X-More \"Bearer more-of-them\"\n reverse_proxy "+server.Listener.Addr().String()+
+		" {\n header_up X-Api-Key {env.RUNNERS_TEST_KEY}\n header_up X-Team blue\n }\n }\n}")
+	if _, err := h.Run(t.Context(), exampleTurn()); err == nil || err.Error() != "the runner answered 500: [REDACTED] [REDACTED] [blue]" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestChatsStayWithTheirUpstream(t *testing.T) {
+	t.Parallel()
+	var upstreams []string
+	for i := range 4 {
+		server := upstream(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, i) })
+		upstreams = append(upstreams, server.Listener.Addr().String())
+	}
+	h := newRouted(t, "http /turn {\n reverse_proxy "+strings.Join(upstreams, " ")+" {\n lb_policy header X-Service-Chat-Id\n }\n}")
+	for chat := range 10 {
+		first := ""
+		for range 3 {
+			turn := exampleTurn()
+			turn.ChatID = fmt.Sprint("chat ", chat)
+			reply, err := h.Run(t.Context(), turn)
+			if err != nil || first != "" && reply.Text != first {
+				t.Errorf("%s went to %s, and then to %q, %v", turn.ChatID, first, reply.Text, err)
+			}
+			first = reply.Text
+		}
+	}
+}
+
+func TestCompressedAnswers(t *testing.T) {
+	t.Parallel()
+	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Encoding", "gzip")
+		zip := gzip.NewWriter(w)
+		_, _ = io.WriteString(zip, "hello from "+r.Header.Get("Accept-Encoding"))
+		_ = zip.Close()
+	})
+	for name, h := range bothForms(t, server, "") {
+		if reply, err := h.Run(t.Context(), exampleTurn()); err != nil || reply.Text != "hello from gzip" {
+			t.Errorf("%s: got %q, %v", name, reply.Text, err)
+		}
+	}
+	h := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+" {\n transport http {\n compression off\n }\n }\n}")
+	if _, err := h.Run(t.Context(), exampleTurn()); err == nil || err.Error() != "the runner's answer has a Content-Encoding; it must have none" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The stream of an agent that does not end it after its result is not waited for.
+func TestStreamsThatGoOnAfterTheResult(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: result\ndata: done\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+	})
+	for name, h := range bothForms(t, server, "") {
+		if reply, err := h.Run(t.Context(), exampleTurn()); err != nil || reply.Text != "done" {
+			t.Errorf("%s: got %q, %v", name, reply.Text, err)
+		}
+		<-gone
+	}
+}
+
+// An agent that ends its stream soon after its result keeps its connection.
+func TestConnectionsOfStreamsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: result\ndata: done\n\n")
+		_ = http.NewResponseController(w).Flush()
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	for name, h := range bothForms(t, server, "") {
+		connections.Store(0)
+		for range 10 {
+			if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n := connections.Load(); n > 5 {
+			t.Errorf("%s: 10 turns took %d connections", name, n)
+		}
 	}
 }
