@@ -55,8 +55,8 @@ func (h *HTTP) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: repl.ReplaceKnown(h.TLSServerName, ""),
-		//nolint:gosec // the operator says so
-		InsecureSkipVerify: h.TLSInsecureSkipVerify,
+
+		InsecureSkipVerify: h.TLSInsecureSkipVerify, //nolint:gosec // the operator says so
 	}
 	if h.TLSCA != "" {
 		file := repl.ReplaceKnown(h.TLSCA, "")

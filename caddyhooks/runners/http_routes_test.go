@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -694,6 +695,87 @@ func TestConnectionsOfStreamsAreUsedAgain(t *testing.T) {
 		}
 		if n := connections.Load(); n > 5 {
 			t.Errorf("%s: 10 turns took %d connections", name, n)
+		}
+	}
+}
+
+// After a switch of protocols, nobody but us closes the connection.
+func TestConnectionsThatSwitchProtocolsAreClosed(t *testing.T) {
+	t.Parallel()
+	for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
+		gone := make(chan error, 1)
+		server := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				gone <- err
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+upgrade+"\r\n")
+			_, err = conn.Read(make([]byte, 1))
+			gone <- err
+		})
+		_, err := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+"\n}").Run(t.Context(), exampleTurn())
+		if err == nil || err.Error() != "the runner answered 101; it must answer 200" {
+			t.Errorf("got %v", err)
+		}
+		if err := <-gone; !errors.Is(err, io.EOF) {
+			t.Errorf("the upstream got %v", err)
+		}
+	}
+}
+
+// A turn that nobody waits for any more leaves nothing behind.
+func TestTurnsThroughRoutesLeaveNoGoroutines(t *testing.T) {
+	hold := make(chan struct{})
+	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Service-Run-Id") {
+		case "hold":
+			select {
+			case <-r.Context().Done():
+			case <-hold:
+			}
+		case "cut":
+			_, _ = io.WriteString(w, "x")
+			panic(http.ErrAbortHandler)
+		case "large":
+			_, _ = io.WriteString(w, strings.Repeat("x", 2*maxReply))
+		}
+	})
+	defer close(hold)
+	h := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+"\n}")
+	for _, id := range []string{"hold", "cut", "large", "fine"} {
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			turn := exampleTurn()
+			turn.RunID = id
+			if id == "hold" {
+				turn.Sent = cancel
+			}
+			_, _ = h.Run(ctx, turn)
+			cancel()
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	for deadline := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+		if all := string(stacks[:runtime.Stack(stacks, true)]); !strings.Contains(all, "runners.(*routes).do.func") {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("handlers are left:\n%s", all)
+		}
+	}
+}
+
+func TestHintsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	server := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			w.WriteHeader(http.StatusProcessing)
+		}
+	})
+	for name, h := range bothForms(t, server, "idle_timeout 1m") {
+		if _, err := h.Run(t.Context(), exampleTurn()); err == nil || !strings.Contains(err.Error(), "the runner answered 1xx too often") {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }

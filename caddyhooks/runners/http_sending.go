@@ -26,6 +26,7 @@ type sending struct {
 	read      bool // the body, to its end
 	told      bool
 	over      bool
+	hints     int      // responses with a status of 100 to 199
 	conn      net.Conn // the last one of net/http
 }
 
@@ -41,7 +42,13 @@ func (s *sending) withTrace(ctx context.Context) context.Context {
 		},
 		GotFirstResponseByte: func() { s.note(func() { s.answered = true }) },
 		Got1xxResponse: func(int, textproto.MIMEHeader) error {
-			s.note(func() {})
+			// Without this function net/http would bound them.
+			const most = 1000
+			n := 0
+			s.note(func() { s.hints++; n = s.hints })
+			if n > most {
+				return errTooManyHints
+			}
 			return nil
 		},
 		ConnectStart: func(network, _ string) { s.note(func() { s.dialed = s.dialed || isStream(network) }) },
@@ -124,5 +131,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 }
 
 func (b *sentBody) Close() error { return nil }
+
+var errTooManyHints = errors.New("the runner answered 1xx too often")
 
 var errTurnOver = errors.New("the turn is over")
