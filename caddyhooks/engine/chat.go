@@ -39,15 +39,8 @@ func (c *chatOfTurn) forTurn() Chat {
 	return c
 }
 
-// The most that Past looks at, so that it costs no more in a long chat: this many pages, each of as many runs as were asked
-// for. Runs that failed, had no memory or are not kept any more are looked at and left out.
-const maxPastPages = 4
-
-// endedStatuses are those of runs that have ended. A query for some of them only would pass over any number of others.
-var endedStatuses = []Status{Completed, Failed, TimedOut, Cancelled, Expired}
-
-// Past goes back from the newest run of the chat that has ended. The first turn that does not fit ends it: what a runner is
-// told has no gap for the sake of size.
+// Past goes back from the newest turn of the chat. The first one that does not fit ends it: what a runner is told has no gap for
+// the sake of size.
 func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTurn, err error) {
 	limits := c.engine.config.Load().pruneLimits()
 	if turns <= 0 || bytes <= 0 || limits.History < 0 {
@@ -55,45 +48,23 @@ func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTur
 	}
 	ctx, stop := c.engine.patience(ctx)
 	defer stop()
-	query := Query{ChatID: c.run.ChatID, Statuses: endedStatuses, Limit: turns, Told: true, Replies: true, Reads: pastReads(bytes)}
-	for range maxPastPages {
-		page, next, err := c.engine.store.Runs().List(ctx, query)
-		if err != nil {
-			c.engine.noteBroken(err)
-			return nil, err
+	records, err := c.engine.store.Runs().Past(ctx, c.run.ChatID, turns, bytes)
+	if err != nil {
+		c.engine.noteBroken(err)
+		return nil, err
+	}
+	for _, record := range records {
+		if limits.HistoryOf(record.Run.History) <= 0 {
+			continue // it is there until it is pruned
 		}
-		for _, record := range page {
-			if !c.isPast(record, limits) {
-				continue
-			}
-			turn := PastTurn{Message: record.Run.Message, Reply: record.Outcome.Text}
-			if bytes -= len(turn.Message) + len(turn.Reply); bytes < 0 {
-				slices.Reverse(past)
-				return past, nil
-			}
-			past = append(past, turn)
-			if len(past) == turns {
-				next = ""
-				break
-			}
-		}
-		if next == "" {
+		turn := PastTurn{Message: record.Run.Message, Reply: record.Outcome.Text}
+		if bytes -= len(turn.Message) + len(turn.Reply); bytes < 0 {
 			break
 		}
-		query.Cursor, query.Reads = next, pastReads(bytes)
+		past = append(past, turn)
 	}
 	slices.Reverse(past)
 	return past, nil
-}
-
-// pastReads is how much a page reads at most to find so many bytes of text: there may be metadata and schemas with them.
-func pastReads(bytes int) int { return min(bytes, 4<<20)*2 + 4*MaxTold }
-
-// isPast reports whether later turns are told about a run that has ended. What is not to be kept any more may still be there
-// until it is pruned.
-func (c *chatOfTurn) isPast(record *Record, limits Limits) bool {
-	return record.Status == Completed && record.Run.MemoryPreset != MemoryDisabled && record.Run.ChatID == c.run.ChatID &&
-		record.Kept != KeptNothing && limits.HistoryOf(record.Run.History) > 0
 }
 
 // Session is the one that the runner named in this turn, if the turn is tried again, and otherwise the one that is stored.

@@ -52,6 +52,11 @@ func (r *Run) Kept() *Run {
 	return &kept
 }
 
+// IsRecalled reports whether later turns of the chat are told about the run if it ends like this, as long as its message is kept.
+func (r *Run) IsRecalled(status Status) bool {
+	return status == Completed && r.MemoryPreset != MemoryDisabled && r.History > 0
+}
+
 // Repeats is the error for a run whose key was first used by another one.
 func (r *Run) Repeats(first *Run) error {
 	return &DuplicateError{First: first, SameBody: first.Key.Body == r.Key.Body}

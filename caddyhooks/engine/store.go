@@ -112,6 +112,12 @@ type Runs interface {
 	// between two pages is on neither of them if it was to be on the second one: it belongs on the first now.
 	Chats(ctx context.Context, query ChatQuery) (page []*ChatSummary, next string, err error)
 
+	// Past returns the last runs of a chat that later turns are told about, as Run.IsRecalled says, the newest first, with what they
+	// were told and their answers: at most so many, and none after the one with which message and answer of all have more than so
+	// many bytes. Runs that do not keep their message any more are left out, and if there are many of them, what is before them. It
+	// takes no longer in a long chat, or in a large store.
+	Past(ctx context.Context, chat string, turns, bytes int) ([]*Record, error)
+
 	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
 	Queued(ctx context.Context) (int, error)
 
@@ -435,7 +441,6 @@ type Query struct {
 	Prefix   string    // the id of a run, or its beginning
 	Text     string    // words that all are in the texts of a run, whatever their case; see Words
 	Limit    int       // how many at most
-	Reads    int       // about how many bytes a page reads at most, whatever the limit; 0 is as many as the store likes
 	Cursor   string    // where an earlier query ended
 
 	// What the records have besides. Otherwise they are as Record.Listed makes them.

@@ -46,6 +46,7 @@ var (
 	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
 	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
 		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
+	turnsBucket       = []byte("turns")         // runs that later turns of their chat are told about, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
 	sessionAgesBucket = []byte("session_age")   // the keys of sessions, by when each was named or looked at
 	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id

@@ -32,7 +32,7 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 				return nil
 			}
 			id := uuid.UUID(runs.head())
-			if len(page) == query.Limit || plan.effort.spent() || size > local.ReadsOf(&query) {
+			if len(page) == query.Limit || plan.effort.spent() || size > local.ListReads {
 				next = plan.order.CursorAt(id)
 				return nil
 			}

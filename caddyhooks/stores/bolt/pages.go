@@ -72,6 +72,7 @@ var keySizes = map[string]int{
 
 	string(newRunsBucket):     8,
 	string(chatsByTimeBucket): len(uuid.UUID{}),
+	string(turnsBucket):       chatKeySize + len(uuid.UUID{}),
 	string(sessionsBucket):    len(sessionKey{}),
 	string(sessionAgesBucket): len(sessionAge{}),
 }

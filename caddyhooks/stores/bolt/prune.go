@@ -118,6 +118,7 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	if run, ok := readEnded(t.tx, id); ok {
 		t.unindex(&run)
+		t.removeTurn(run.chat, id)
 	}
 	t.delete(endedBucket, id[:])
 	d.forgetTold(t, id)

@@ -191,6 +191,9 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
 	}
+	if record.Run.IsRecalled(record.Outcome.Status) {
+		t.addTurn(record.Run.ChatID, id)
+	}
 	t.nameSession(record.Run.ChatID, session)
 	place.Run = record.Run
 	s.ending[id] = place

@@ -79,14 +79,8 @@ func (t *transaction) nameSession(chat string, session engine.Session) {
 	if session.ID == "" {
 		return
 	}
-	if t.bucket(sessionsBucket) == nil {
-		for _, name := range [][]byte{sessionsBucket, sessionAgesBucket} {
-			_, err := t.tx.CreateBucketIfNotExists(name)
-			t.note(err)
-		}
-		if t.failure != nil {
-			return
-		}
+	if !t.makeRoom(sessionsBucket, sessionAgesBucket) {
+		return
 	}
 	key := newSessionKey(session.Runner, chat)
 	if _, before, ok := readSession(t.tx, key); !ok || before.After(t.now) { // the clock was set back: pruning would not look soon enough
@@ -94,6 +88,17 @@ func (t *transaction) nameSession(chat string, session engine.Session) {
 		t.append(sessionAgesBucket, age[:], nil)
 	}
 	t.put(sessionsBucket, key[:], encodeSession(key, session.ID, t.now))
+}
+
+// makeRoom makes buckets that a file does not have from the beginning, unless they are there.
+func (t *transaction) makeRoom(buckets ...[]byte) bool {
+	for _, name := range buckets {
+		if t.bucket(name) == nil {
+			_, err := t.tx.CreateBucket(name)
+			t.note(err)
+		}
+	}
+	return t.failure == nil
 }
 
 func (s sessions) Get(ctx context.Context, runner, chat string) (string, error) {

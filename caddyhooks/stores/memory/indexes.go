@@ -25,7 +25,8 @@ type indexes struct {
 type chat struct {
 	id    string
 	runs  idList
-	named int // how many of them named it
+	turns idList // runs that later turns are told about
+	named int    // how many of them named it
 	place *list.Element
 }
 
@@ -55,7 +56,10 @@ func (x *indexes) add(id uuid.UUID, run *engine.Run) {
 }
 
 // end notes how a run ended.
-func (x *indexes) end(id uuid.UUID, status engine.Status) {
+func (x *indexes) end(id uuid.UUID, run *engine.Run, status engine.Status) {
+	if run.IsRecalled(status) {
+		x.chats[run.ChatID].turns.add(id)
+	}
 	if status != engine.Completed {
 		addTo(x.notable, status, id)
 	}
@@ -67,6 +71,7 @@ func (x *indexes) remove(id uuid.UUID, run *engine.Run, status engine.Status) {
 	removeFrom(x.notable, status, id)
 	c := x.chats[run.ChatID]
 	c.runs.remove(id)
+	c.turns.remove(id)
 	if local.IsNamed(run) {
 		c.named--
 	}

@@ -23,7 +23,7 @@ func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record
 	ids.start()
 	looked, size := 0, 0
 	for id, ok := ids.next(); ok; id, ok = ids.next() {
-		if len(page) == query.Limit || looked == local.ListLooksAt || size > local.ReadsOf(&query) {
+		if len(page) == query.Limit || looked == local.ListLooksAt || size > local.ListReads {
 			return page, order.CursorAt(id), nil
 		}
 		looked++

@@ -295,7 +295,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	ended.told = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
-	s.indexes.end(id, ended.Status)
+	s.indexes.end(id, before.Run, ended.Status)
 	s.noteOver(id)
 	s.nodes.TellEnded(before.Run.ID)
 	if len(end.Deliveries) > 0 {

@@ -63,6 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Pruning", pruneChecks},
 		{"History", historyChecks},
 		{"Again", againChecks},
+		{"Past", pastChecks},
 		{"Sessions", sessionChecks},
 		{"Settings", settingsChecks},
 		{"SettingsChanges", settingsChangeChecks},
@@ -75,7 +76,8 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		concerns = append(concerns, concern{"Durability", durabilityChecks}, concern{"DurableWaits", durableWaitChecks},
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
 			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks},
-			concern{"DurableMinutes", durableMinuteChecks}, concern{"DurableSessions", durableSessionChecks})
+			concern{"DurableMinutes", durableMinuteChecks}, concern{"DurableSessions", durableSessionChecks},
+			concern{"DurablePast", durablePastChecks})
 	}
 	if options.SetClock != nil {
 		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks},
@@ -97,6 +99,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			concern{"NodeSettingsChanges", nodeSettingsChangeChecks},
 			concern{"NodeMinutes", nodeMinuteChecks},
 			concern{"NodeSessions", nodeSessionChecks},
+			concern{"NodePast", nodePastChecks},
 			concern{"NodeWatch", nodeWatchChecks},
 			concern{"NodeConcurrency", nodeConcurrencyChecks},
 		)

@@ -1,0 +1,78 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// Runs that later turns are told about have an entry by chat that is written when they end. The index of all runs by chat would
+// lead to them as well, but a list looks at all runs that are not in it yet, and at all of its segments: too much for every turn.
+// Runs without a memory, which are most of all, cost nothing.
+//
+// The bucket comes with the first of them, as those of sessions do. Runs that ended before have no entry, and are not told.
+// An older version leaves the entries of runs that it forgets: they lead nowhere, and are passed over.
+
+// turnKey is the key of a run that later turns are told about.
+func turnKey(chat string, id uuid.UUID) []byte {
+	return append(append(make([]byte, 0, chatKeySize+len(id)), chatKey(chat)...), id[:]...)
+}
+
+// addTurn has later turns of the chat told about a run.
+func (t *transaction) addTurn(chat string, id uuid.UUID) {
+	if t.makeRoom(turnsBucket) {
+		t.put(turnsBucket, turnKey(chat, id), nil)
+	}
+}
+
+// removeTurn forgets the entry of a run, if it has one.
+func (t *transaction) removeTurn(chat string, id uuid.UUID) {
+	if t.bucket(turnsBucket) != nil {
+		t.delete(turnsBucket, turnKey(chat, id))
+	}
+}
+
+func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engine.Record, error) {
+	var past []*engine.Record
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
+		if tx.Bucket(turnsBucket) == nil {
+			return nil
+		}
+		walk := newWalk(tx, turnsBucket, chatKey(chat), &local.IDRange{Descending: true})
+		walk.seek(uuid.Max[:])
+		for misses, left := 0, bytes; walk.head() != nil && len(past) < turns && left >= 0 && misses <= local.PastMisses; walk.next() {
+			record, err := readPast(tx, uuid.UUID(walk.head()))
+			if err != nil || record.Kept == engine.KeptNothing || record.Run.ChatID != chat || !record.Run.IsRecalled(record.Status) {
+				misses++ // one that is damaged must not end the memory of its chat
+				continue
+			}
+			left -= len(record.Run.Message) + len(record.Outcome.Text)
+			past = append(past, local.PastQuery.Listed(record))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return past, nil
+}
+
+var errForgotten = errors.New("the run is forgotten, or what it was told")
+
+// readPast reads a run that has ended, with what it was told.
+func readPast(tx *bbolt.Tx, id uuid.UUID) (*engine.Record, error) {
+	data := tx.Bucket(endedBucket).Get(id[:])
+	if data == nil || tx.Bucket(toldBucket).Get(id[:]) == nil {
+		return nil, errForgotten
+	}
+	record, err := decodeRun(id, data)
+	if err == nil {
+		_, err = complete(tx, id, record, data, local.PastQuery)
+	}
+	return record, err
+}
