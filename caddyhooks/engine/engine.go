@@ -119,7 +119,7 @@ func New(store Store) *Engine {
 		pruneNow:   make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
 	}
-	e.streams.engine, e.streams.runs = e, make(map[string]*stream)
+	e.streams.engine, e.streams.runs, e.streams.bridges = e, make(map[string]*stream), make(map[string]*bridge)
 	e.leases.renewedAt = time.Now()
 	e.minutes.began = time.Now().Truncate(time.Minute)
 	e.base, e.cut = context.WithCancelCause(context.Background())
@@ -152,6 +152,7 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		go e.keepMinutes()
 		e.renewer.Add(1)
 		go e.keepLeases()
+		e.streams.watchers.Go(e.passOn)
 	} else {
 		e.runnersChanged()
 	}

@@ -1,12 +1,26 @@
 package engine
 
-// Remembered is how many things the engine has in mind: turns and callers, and deliveries that it has claimed. An engine
-// at rest remembers none.
+// Remembered is how many things the engine has in mind: turns and callers, deliveries that it has claimed, and streams. An
+// engine at rest remembers none.
 func (e *Engine) Remembered() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.running) + len(e.callers) + len(e.sending)
+	return len(e.running) + len(e.callers) + len(e.sending) + e.Streams()
 }
 
 // CancelWords is how often the store has left word that a run is to be cancelled.
 func (e *Engine) CancelWords() uint64 { return e.leases.cancelWords.Load() }
+
+// Streams is how many runs the engine has news of, and to how many other nodes send them.
+func (e *Engine) Streams() int {
+	e.streams.mu.Lock()
+	defer e.streams.mu.Unlock()
+	return len(e.streams.runs) + len(e.streams.bridges)
+}
+
+// Bridges is how many runs of this engine are followed on other nodes.
+func (e *Engine) Bridges() int {
+	e.streams.mu.Lock()
+	defer e.streams.mu.Unlock()
+	return len(e.streams.bridges)
+}

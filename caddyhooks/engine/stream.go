@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +16,7 @@ import (
 // Event is a piece of news of a run that has not ended.
 type Event struct {
 	// ID is a position in what the run says: whoever comes back with it goes on from there. Ids count up over all turns of the
-	// run, on whatever node. It is 0 for an event that has no position, after which the one before it still counts.
+	// run, on whatever node. It is 0 for the status Queued, which has no position: the one before it still counts.
 	ID     int64
 	Kind   EventKind
 	Text   string // of a delta: more of the answer. Of a reset: what the answer begins with now.
@@ -54,14 +56,16 @@ type streams struct {
 	mu       sync.Mutex
 	runs     map[string]*stream
 	stopped  bool
-	watchers sync.WaitGroup
+	wanted   map[string]uint64  // the runs that other nodes follow, see Streams
+	bridges  map[string]*bridge // to them, by run
+	watchers sync.WaitGroup     // all goroutines that are started for followers and other nodes
 }
 
 // stream is the news of one run. There is one while the run is carried out here, or is followed.
 //
 // A turn begins at a position. The status at its beginning counts one, that earlier texts do not count any more counts one,
-// and each byte of its text. Turns begin at the time since the acceptance of the run, so that positions count up wherever the
-// run is carried out.
+// and each byte of its text. Turns begin at the time since the acceptance of the run, by the clock of the store, so that
+// positions count up wherever the run is carried out.
 type stream struct {
 	streams *streams
 	id      string
@@ -74,12 +78,13 @@ type stream struct {
 	look chan struct{} // the run has to be looked at again
 
 	mu     sync.Mutex
-	status Status // "" if it is not known
+	queued bool   // it waits to be carried out
 	voice  *voice // whose turn it is, if the run is carried out here
 	turn   int64  // where the present turn began, 0 if that is not known
 	last   int64  // the last position of all turns
 	text   strings.Builder
 	full   bool
+	said   int           // how long the text was on another node, of which the rest is on its way
 	told   int           // how much of the text followers may be told by now
 	over   error         // why there is nothing more: io.EOF after the end of the run
 	news   chan struct{} // closed when there is news; nil if nobody waits
@@ -154,7 +159,15 @@ func (all *streams) stop() {
 			s.unwatch()
 		}
 	}
+	bridges := slices.Collect(maps.Values(all.bridges))
 	all.mu.Unlock()
+	// Those whose turn is over have a moment for what other nodes were not told yet.
+	cut := time.AfterFunc(bridgePatience, func() {
+		for _, b := range bridges {
+			b.cancel()
+		}
+	})
+	defer cut.Stop()
 	all.watchers.Wait()
 }
 
@@ -164,20 +177,49 @@ func (e *Engine) watchRun(ctx context.Context, s *stream) {
 	defer unwatch()
 	again := time.NewTimer(0)
 	defer again.Stop()
+	var feed Feed // from other nodes, unless the run is carried out here
+	var frames <-chan Frame
+	closeFeed := func() {
+		if feed != nil {
+			feed.Close()
+			feed, frames = nil, nil
+		}
+	}
+	defer closeFeed()
+	var asked time.Time
 	stopping := e.stopping
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ended:
+			s.receiveRest(ctx, frames)
 			s.end(io.EOF)
 			return
+		case frame := <-frames:
+			if s.receive(frame) && time.Since(asked) > bridgePatience {
+				feed.Ask()
+				asked = time.Now()
+			}
+			if !frame.Over {
+				continue
+			}
 		case <-stopping:
 			stopping = nil
 		case <-s.look:
 		case <-again.C:
 		}
-		err := e.lookAt(ctx, s)
+		here := s.isHere()
+		if here {
+			closeFeed()
+		} else if feed == nil {
+			feed = e.store.Streams().Follow(s.id)
+			frames = feed.Frames()
+		}
+		var err error
+		if !here {
+			err = e.lookAt(ctx, s)
+		}
 		if err == nil && stopping == nil && !s.isHere() {
 			err = ErrStopping // a turn that is under way here has the drain time to end in
 		}
@@ -192,11 +234,8 @@ func (e *Engine) watchRun(ctx context.Context, s *stream) {
 	}
 }
 
-// lookAt asks the store how a run is that is not carried out here.
+// lookAt asks the store how a run is.
 func (e *Engine) lookAt(ctx context.Context, s *stream) error {
-	if s.isHere() {
-		return nil
-	}
 	record, err := e.get(ctx, s.id)
 	if err != nil {
 		return err
@@ -207,8 +246,12 @@ func (e *Engine) lookAt(ctx context.Context, s *stream) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.voice == nil {
-		s.status = record.Status
+	if s.voice != nil || s.over != nil {
+		return nil
+	}
+	if record.Status == Queued { // otherwise the node that carries it out tells
+		s.forgetTurn()
+		s.queued = true
 		s.changed()
 	}
 	return nil
@@ -223,36 +266,49 @@ func (s *stream) isHere() bool {
 // voice is a turn of this engine that can be followed.
 type voice struct {
 	stream *stream
-	run    *Run
+	began  time.Time     // when it was claimed …
+	waited time.Duration // … and how long after its acceptance that was
 }
 
 // begin lets a turn be followed until it is over.
-func (all *streams) begin(run *Run) *voice {
+func (all *streams) begin(claim *Claim, claimedAt time.Time) *voice {
 	all.mu.Lock()
-	s := all.get(run.ID)
+	defer all.mu.Unlock()
+	s := all.get(claim.Run.ID)
 	s.voices++
-	all.mu.Unlock()
-	v := &voice{stream: s, run: run}
+	v := &voice{stream: s, began: claimedAt, waited: claim.Waited}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.voice, s.status = v, Running
-	s.begin(s.next(run))
+	s.voice = v
+	s.begin(v.next())
+	s.mu.Unlock()
+	if s.unwatch != nil {
+		signal(s.look) // other nodes need not tell any more
+	}
+	if asked, wanted := all.wanted[s.id]; wanted {
+		all.build(v, asked)
+	}
 	return v
 }
 
-// next is where the next turn of a run begins. Ids are exact in JavaScript for nine years.
-func (s *stream) next(run *Run) int64 {
+// next is where the next turn of the run begins. Ids are exact in JavaScript for nine years. It is called under the lock of the
+// stream.
+func (v *voice) next() int64 {
 	const unit = 32 * time.Nanosecond // shorter than a runner takes for a byte
-	since := int64(min(time.Since(run.AcceptedAt)/unit, 1<<52))
-	return max(s.last+1, since, 1)
+	since := int64((v.waited + time.Since(v.began)) / unit)
+	return min(max(v.stream.last+1, since, 1), 1<<52)
 }
 
 // begin is called under the lock.
 func (s *stream) begin(turn int64) {
+	s.forgetTurn()
 	s.turn, s.last = turn, turn+1
-	s.text.Reset()
-	s.full, s.told = false, 0
 	s.changed()
+}
+
+// forgetTurn is called under the lock.
+func (s *stream) forgetTurn() {
+	s.turn, s.told, s.said, s.full, s.queued = 0, 0, 0, false, false
+	s.text.Reset()
 }
 
 // speak returns what a runner calls with parts of its answer, and a function after which that has no effect. Another call
@@ -261,7 +317,7 @@ func (v *voice) speak() (emit func(Progress), hush func()) {
 	s := v.stream
 	s.mu.Lock()
 	if s.voice == v && s.text.Len() > 0 {
-		s.begin(s.next(v.run))
+		s.begin(v.next())
 	}
 	s.mu.Unlock()
 	hushed := false // under the lock of the stream
@@ -299,8 +355,8 @@ func (v *voice) done() {
 	if s.voice == v {
 		s.voice = nil
 		if s.over == nil {
-			s.turn, s.status = 0, ""
-			s.text.Reset()
+			s.forgetTurn()
+			s.wake() // bridges
 			signal(s.look)
 		}
 	}
@@ -333,10 +389,26 @@ func (s *stream) changed() {
 // publish lets followers have all there is. It is called under the lock.
 func (s *stream) publish() {
 	s.told, s.noted = s.text.Len(), false
+	s.wake()
+}
+
+// wake has those who wait look again. It is called under the lock.
+func (s *stream) wake() {
 	if s.news != nil {
 		close(s.news)
 		s.news = nil
 	}
+}
+
+// wait returns what is closed when there is news. It is called under the lock.
+func (s *stream) wait() <-chan struct{} {
+	if s.news == nil {
+		s.news = make(chan struct{})
+	}
+	if s.told < s.text.Len() {
+		s.changed()
+	}
+	return s.news
 }
 
 // pacer wakes the followers of streams that have news, all at the same time and not too often.
@@ -403,13 +475,7 @@ func (f *Follower) Next(ctx context.Context) ([]Event, error) {
 			}
 			return nil, over
 		}
-		if s.news == nil {
-			s.news = make(chan struct{})
-		}
-		news := s.news
-		if s.told < s.text.Len() {
-			s.changed()
-		}
+		news := s.wait()
 		s.mu.Unlock()
 		select {
 		case <-news:
@@ -427,16 +493,19 @@ var errFollowerClosed = errors.New("the follower is closed")
 func (f *Follower) take() (events []Event) {
 	s := f.stream
 	if s.turn == 0 {
-		if s.status != "" && s.status != f.status {
-			f.status = s.status
-			events = append(events, Event{Kind: EventStatus, Status: s.status})
+		if s.queued && f.status != Queued {
+			f.status = Queued
+			events = append(events, Event{Kind: EventStatus, Status: Queued})
 		}
 		return events
 	}
 	resets := false
 	if f.turn != s.turn {
+		if s.told < s.said && s.over == nil {
+			return nil // the place at which this follower goes on may be in the rest
+		}
 		at := f.after - s.turn - 1
-		f.turn, f.read, f.status, f.after = s.turn, 0, Running, -1
+		f.turn, f.read, f.after = s.turn, 0, -1
 		if at >= 0 && at <= int64(s.told) && s.splits(int(at)) {
 			f.read, f.clean = int(at), at == 0
 		} else {
@@ -444,6 +513,7 @@ func (f *Follower) take() (events []Event) {
 			events = append(events, Event{ID: s.turn, Kind: EventStatus, Status: Running})
 		}
 	}
+	f.status = Running
 	piece := f.piece()
 	f.read += len(piece)
 	id := s.turn + 1 + int64(f.read)

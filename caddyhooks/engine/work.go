@@ -129,7 +129,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	chat := e.chatOf(config, run)
 	var err error
 	if !hopeless {
-		voice := e.streams.begin(run)
+		voice := e.streams.begin(claim, start)
 		defer voice.done()
 		outcome, err = e.attempt(ctx, config, claim, deadline, steps, chat, voice)
 	}

@@ -184,6 +184,7 @@ func (s *store) Sessions() engine.Sessions     { return sessions{s} }
 func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
+func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }
 
 // Close takes this node out, and closes the file if it was the last one.
 func (s *store) Close() error {

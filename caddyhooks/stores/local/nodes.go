@@ -16,6 +16,8 @@ type Nodes struct {
 	mu       sync.Mutex
 	open     map[string]*Node
 	watchers map[string][]chan struct{} // of the end of runs, by run id
+	feeds    map[string][]*feed         // by run id
+	asks     uint64                     // how often somebody asked for a stream
 }
 
 // Node is one opening of a store. It implements engine.Watch.
@@ -29,6 +31,7 @@ type Node struct {
 	cancelled chan struct{}
 	due       chan struct{}
 	settings  chan struct{}
+	asked     chan struct{}
 }
 
 // firstLease is how long a node counts as alive before it has renewed anything.
@@ -41,14 +44,17 @@ func (n *Nodes) Join(now time.Time) *Node {
 	node := &Node{
 		name: base64.RawURLEncoding.EncodeToString(name[:]), nodes: n, alive: now.Add(firstLease),
 		claimable: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), due: make(chan struct{}, 1), settings: make(chan struct{}, 1),
+		asked: make(chan struct{}, 1),
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open == nil {
 		n.open = make(map[string]*Node)
 		n.watchers = make(map[string][]chan struct{})
+		n.feeds = make(map[string][]*feed)
 	}
 	n.open[node.name] = node
+	signal(node.asked) // others may follow runs
 	return node
 }
 
@@ -57,6 +63,7 @@ func (n *Nodes) Leave(node *Node) (last bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.open, node.name)
+	n.dropFeeds(node)
 	return len(n.open) == 0
 }
 
