@@ -70,6 +70,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Minutes", minuteChecks},
 		{"Backlog", backlogChecks},
 		{"Watch", watchChecks},
+		{"Streams", streamChecks},
 		{"Concurrency", concurrencyChecks},
 	}
 	if options.Reopen != nil {
@@ -101,6 +102,7 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			concern{"NodeSessions", nodeSessionChecks},
 			concern{"NodePast", nodePastChecks},
 			concern{"NodeWatch", nodeWatchChecks},
+			concern{"NodeStreams", nodeStreamChecks},
 			concern{"NodeConcurrency", nodeConcurrencyChecks},
 		)
 	}
