@@ -522,7 +522,7 @@ func TestShutdownDoesNotWaitForReaders(t *testing.T) {
 	again := followRun(t, s, id, "Last-Event-ID", rd.lastID)
 	sp.say(t, "all of it")
 	sp.finish(t)
-	if run := again.ended(); again.text != "all of it" || run.Reply != "all of it" || run.Attempts != 2 {
+	if run := again.ended(); again.text != "all of it" || run.Reply != "all of it" {
 		t.Errorf("after the restart: %q, %s", again.text, run.Body)
 	}
 }
@@ -585,12 +585,12 @@ func TestHostileHeadersOfReadersDoNoHarm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := unreadRequest(t, s, "GET "+hookstest.RunPath(id)+"/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer "+hookstest.Token+"\r\n"+header+"\r\n\r\n")
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			defer conn.Close()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // which would read on
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer resp.Body.Close()
-			if resp.StatusCode != 200 && resp.StatusCode != 400 {
+			if resp.StatusCode != 200 && resp.StatusCode != 400 && resp.StatusCode != 431 {
 				t.Errorf("got %d", resp.StatusCode)
 			}
 		})
@@ -604,7 +604,7 @@ func TestHostileHeadersOfReadersDoNoHarm(t *testing.T) {
 
 func TestCompressionHoldsNothingBack(t *testing.T) {
 	sp := startSpeaker(t)
-	s := hookstest.StartSite(t, "encode gzip\n"+hookstest.Hooks(sp.Runner, ""))
+	s := hookstest.StartSite(t, "route {\n encode gzip\n"+hookstest.Hooks(sp.Runner, "")+"\n}")
 	id := s.Accept(`{"message":"a"}`)
 	sp.Next()
 	rd := followRun(t, s, id, "Accept-Encoding", "gzip")
