@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -107,7 +108,10 @@ type eventWriter struct {
 	end        *streamEnd
 	unwatch    func()
 
-	mu sync.Mutex // of the deadline
+	mu      sync.Mutex
+	timer   *time.Timer // cuts off a write that takes too long; nil before the first one
+	writing bool
+	cut     bool
 }
 
 const (
@@ -121,7 +125,7 @@ func newEventWriter(w http.ResponseWriter, end *streamEnd) *eventWriter {
 	out := &eventWriter{w: w, controller: http.NewResponseController(w), end: end}
 	// A server with a read timeout would take the stream for a request that does not arrive.
 	_ = out.controller.SetReadDeadline(time.Time{})
-	out.unwatch = end.whenOver(out.setDeadline)
+	out.unwatch = end.whenOver(out.hurry)
 	return out
 }
 
@@ -138,28 +142,57 @@ func (out *eventWriter) begin() {
 // close ends the use of the writer.
 func (out *eventWriter) close() { out.unwatch() }
 
-// setDeadline bounds the time for the write that is under way or comes next.
-func (out *eventWriter) setDeadline() {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	patience := writePatience
+func (out *eventWriter) patience() time.Duration {
 	if out.end.isOver() {
-		patience = byePatience
+		return byePatience
 	}
-	_ = out.controller.SetWriteDeadline(time.Now().Add(patience)) // all servers of Caddy can
+	return writePatience
 }
 
+// hurry gives a write that is under way less time.
+func (out *eventWriter) hurry() {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if out.writing {
+		out.timer.Reset(out.patience())
+	}
+}
+
+// cutOff ends a write that takes too long. A deadline that is set before the write would not do: Caddy has one of its own for
+// each part of a write, of a minute.
+func (out *eventWriter) cutOff() {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if out.writing {
+		out.cut = true
+		_ = out.controller.SetWriteDeadline(time.Now()) // all servers of Caddy can
+		out.timer.Reset(out.patience())                 // if Caddy has just begun with the next part
+	}
+}
+
+var errCutOff = errors.New("the client does not read")
+
 func (out *eventWriter) write(text []byte) error {
-	out.setDeadline()
-	if _, err := out.w.Write(text); err != nil {
-		return err
+	out.mu.Lock()
+	out.writing = true
+	if out.timer == nil {
+		out.timer = time.AfterFunc(out.patience(), out.cutOff)
+	} else {
+		out.timer.Reset(out.patience())
 	}
-	if err := out.controller.Flush(); err != nil {
-		return err
+	out.mu.Unlock()
+	_, err := out.w.Write(text)
+	if err == nil {
+		err = out.controller.Flush()
 	}
-	// HTTP/2 would end a stream that is silent at its deadline. HTTP/1 may have further requests on the connection.
-	_ = out.controller.SetWriteDeadline(time.Time{})
-	return nil
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.writing = false
+	out.timer.Stop()
+	if out.cut {
+		return errCutOff
+	}
+	return err
 }
 
 // endStreams ends the event streams of the instance.
