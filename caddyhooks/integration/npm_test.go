@@ -1,0 +1,66 @@
+package integration
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// npmPackages are the packages of a folder below testdata, installed from its lock file once for all tests. They are kept in
+// the user's cache, so that the next run of the tests has them at hand. No script of a package is run.
+func npmPackages(name string) func() (dir string, err error) {
+	return sync.OnceValues(func() (string, error) {
+		from := filepath.Join("testdata", name)
+		lock, err := os.ReadFile(filepath.Join(from, "package-lock.json"))
+		if err != nil {
+			return "", err
+		}
+		cache, err := os.UserCacheDir()
+		if err != nil { // no home
+			cache, err = hookstest.SharedDir()
+		}
+		if err != nil {
+			return "", err
+		}
+		cache = filepath.Join(cache, "caddyhooks-tests")
+		kept := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sha256.Sum256(lock)))
+		if _, err := os.Stat(kept); err == nil {
+			return kept, nil
+		}
+		if err := os.MkdirAll(cache, 0o700); err != nil {
+			return "", err
+		}
+		dir, err := os.MkdirTemp(cache, name+"-")
+		if err != nil {
+			return "", err
+		}
+		defer os.RemoveAll(dir) // unless it was renamed
+		for _, file := range []string{"package.json", "package-lock.json"} {
+			data, err := os.ReadFile(filepath.Join(from, file))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), data, 0o600)
+			}
+			if err != nil {
+				return "", err
+			}
+		}
+		cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("installing %s: %w\n%s", name, err, bytes.TrimSpace(out))
+		}
+		if err := os.Rename(dir, kept); err != nil {
+			if _, missing := os.Stat(kept); missing != nil {
+				return "", err
+			}
+			// Another process was quicker.
+		}
+		return kept, nil
+	})
+}
