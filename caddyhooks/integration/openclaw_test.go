@@ -142,6 +142,7 @@ func TestOpenClaw(t *testing.T) {
 	for name, try := range map[string]func(*testing.T, *openclaw){
 		"answers a caller who waits, and one who does not": answersThroughOpenClaw,
 		"repairs an answer that does not match":            repairsThroughOpenClaw,
+		"streams":                                          streamsThroughOpenClaw,
 		"cancels":                                          cancelsThroughOpenClaw,
 		"times out":                                        timesOutThroughOpenClaw,
 		"keeps the session of a chat":                      keepsSessionsInOpenClaw,
@@ -213,6 +214,30 @@ func ended(s *hookstest.Server, id string) (r hookstest.RunView) {
 		return r.Status != "queued" && r.Status != "running"
 	})
 	return r
+}
+
+func streamsThroughOpenClaw(t *testing.T, gw *openclaw) {
+	s := gw.caddy(t, gw.hooks())
+	goOn := make(chan struct{})
+	gw.Model.answer("Tell me a story", modelStep{Text: "Once upon a time.", Wait: goOn})
+	id := s.Accept(`{"message":"Tell me a story."}`)
+	text, told := "", sync.OnceFunc(func() { close(goOn) })
+	defer told()
+	var last runEvent
+	for event := range follow(t, s, "GET", hookstest.RunPath(id)+"/events", "") {
+		switch last = event; event.name {
+		case "delta":
+			text += event.data["text"].(string)
+		case "reset":
+			text = event.data["text"].(string)
+		}
+		if strings.HasPrefix(text, "Once") { // while the model has more to say
+			told()
+		}
+	}
+	if text != "Once upon a time." || last.name != "result" || last.data["reply"] != text {
+		t.Errorf("the events told %q, and at last came %+v", text, last)
+	}
 }
 
 func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
@@ -307,7 +332,7 @@ func keepsNoSessionInOpenClaw(t *testing.T, gw *openclaw) {
 
 func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
-	chats := []string{"team", "Team", "team ", "team%20", "Équipe", "équipe", "cron:team", "a:b", strings.Repeat("long", 100), strings.Repeat("long", 100) + "er"}
+	chats := []string{"team", "Team", "team ", "team%20", "Équipe", "équipe", "cron:team", "a:b", strings.Repeat("long", 63), strings.Repeat("LONG", 63)}
 	var ids []string
 	for i, chat := range chats {
 		ids = append(ids, s.Accept(hookstest.AsJSON(t, map[string]any{"message": fmt.Sprintf("I am chat %d.", i), "chatId": chat, "memoryPreset": "coding_fast"})))
