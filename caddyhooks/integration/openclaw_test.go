@@ -150,6 +150,7 @@ func TestOpenClaw(t *testing.T) {
 		"keeps chats apart":                                keepsChatsApartInOpenClaw,
 		"is refused with a wrong token":                    isRefusedByOpenClaw,
 		"fails when the model does":                        failsWithTheModelOfOpenClaw,
+		"does what the example says":                       doesWhatTheExampleSays,
 		"is not slowed down much":                          isNotSlowedDown,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,17 +286,17 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 	witness := gw.witness(t)
 	config := strings.ReplaceAll(gw.hooks(), gw.URL, witness.URL)
 	s := gw.caddy(t, config)
-	for i, message := range []string{"My name is Ada.", "What is my name?"} {
+	for i, message := range []string{"My name is Bob.", "What is my name?"} {
 		if i > 0 {
 			s.Restart(config)
 		}
-		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "Ada's chat", "memoryPreset": "general_chat"})))
+		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "Bob's chat", "memoryPreset": "general_chat"})))
 		if r.Status != "completed" || r.Reply != "You said: "+message {
 			t.Errorf("got %s", r.Body)
 		}
 	}
 	call := gw.Model.waitFor(t, "What is my name?", 1)
-	want := []modelMessage{{"user", "My name is Ada."}, {"assistant", "You said: My name is Ada."}, {"user", "What is my name?"}}
+	want := []modelMessage{{"user", "My name is Bob."}, {"assistant", "You said: My name is Bob."}, {"user", "What is my name?"}}
 	if !slices.Equal(call.Messages, want) {
 		t.Errorf("the model was sent %+v", call.Messages)
 	}
@@ -304,7 +305,7 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 	if len(sent) != 2 || sent[0].session == "" || sent[0].session != sent[1].session {
 		t.Fatalf("Caddy sent %+v", sent)
 	}
-	for i, message := range []string{"My name is Ada.", "What is my name?"} {
+	for i, message := range []string{"My name is Bob.", "What is my name?"} {
 		if !slices.Equal(sent[i].messages, []modelMessage{{"user", message}}) {
 			t.Errorf("Caddy sent %+v", sent[i])
 		}
@@ -393,6 +394,18 @@ func failsWithTheModelOfOpenClaw(t *testing.T, gw *openclaw) {
 		if r.Status != "failed" || r.Reply != "" || reason == "" {
 			t.Errorf("got %s", r.Body)
 		}
+	}
+}
+
+const openclawPage = root + "/examples/openclaw/README.md"
+
+func doesWhatTheExampleSays(t *testing.T, gw *openclaw) {
+	gw.Model.answer("My name is Ada.", modelStep{Text: "Hello, Ada."})
+	gw.Model.answer("Which name did I tell you?", modelStep{Text: "You told me Ada."})
+	runPage(t, openclawPage, []string{"OPENCLAW_GATEWAY_TOKEN=" + gw.Token}, "http://127.0.0.1:18789/v1", gw.URL)
+	call := gw.Model.waitFor(t, "Which name did I tell you?", 1)
+	if want := []modelMessage{{"user", "My name is Ada."}, {"assistant", "Hello, Ada."}, {"user", "Which name did I tell you?"}}; !slices.Equal(call.Messages, want) {
+		t.Errorf("the model was sent %+v", call.Messages)
 	}
 }
 
