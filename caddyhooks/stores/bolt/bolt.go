@@ -107,6 +107,7 @@ type Database struct {
 	ids      local.IDs
 	queue    *local.Queue                // unfinished runs, with the changes that are just being written
 	ending   map[uuid.UUID]engine.Record // where runs are whose end is just being written
+	awaited  map[uuid.UUID]*engine.Run   // unfinished runs whose callers wait in this process: they need not be read
 	revision int64                       // of the settings, with the change that is just being written
 	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
 	dead     int                         // deliveries that were given up, likewise
@@ -144,7 +145,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 		return nil, err
 	}
 	d := &Database{
-		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record),
+		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
 		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize,
 	}
 	d.broken.done = make(chan struct{})

@@ -59,7 +59,10 @@ func decodeTold(id uuid.UUID, data []byte) (told engine.Told, err error) {
 }
 
 // storedRun is a run that has not ended as it is in the file, and what it is told if that is apart.
-type storedRun struct{ data, told []byte }
+type storedRun struct {
+	data, told []byte
+	run        *engine.Run // if it is in memory, and nothing else then
+}
 
 // copyRun copies a run, so that it can be read when the transaction is over. The committer has more to do than to read it.
 func copyRun(t *transaction, id uuid.UUID) (run storedRun) {
@@ -68,6 +71,17 @@ func copyRun(t *transaction, id uuid.UUID) (run storedRun) {
 		run.told = bytes.Clone(t.bucket(toldBucket).Get(id[:]))
 	}
 	return run
+}
+
+func (r storedRun) read(id uuid.UUID) (*engine.Run, error) {
+	if r.run != nil {
+		return r.run, nil
+	}
+	record, err := r.decode(id)
+	if err != nil {
+		return nil, err
+	}
+	return record.Run, nil
 }
 
 func (r storedRun) decode(id uuid.UUID) (*engine.Record, error) {

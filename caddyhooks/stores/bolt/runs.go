@@ -19,7 +19,6 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 	accepted := s.clock.Steady()
 	run := *added // the caller may have gone by the time it is written
 	data, told := encodeRun(&run)
-	var id uuid.UUID
 	err := s.committer.do(ctx, &change{size: len(data) + len(told), apply: func(t *transaction) (err error) {
 		if terms.Settings != s.revision {
 			return engine.ErrSettingsChanged
@@ -36,9 +35,11 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
 			return err
 		}
-		if id, err = s.ids.Next(later(t.now, run.AcceptedAt)); err != nil {
+		id, err := s.ids.Next(later(t.now, run.AcceptedAt))
+		if err != nil {
 			return err
 		}
+		run.ID = id.String()
 		s.noteAhead(t, id, run.AcceptedAt)
 		if first != nil {
 			t.put(againBucket, first, encodeAgain(first, id))
@@ -51,10 +52,14 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 			s.putKey(t, id, &run, terms.Limits)
 		}
 		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, &run, accepted)))
+		if run.Sync {
+			s.awaited[id] = &run
+			t.undo = append(t.undo, func() { delete(s.awaited, id) })
+		}
 		return nil
 	}})
 	if err == nil {
-		added.ID = id.String()
+		added.ID = run.ID
 	}
 	return err
 }
@@ -90,7 +95,11 @@ func (d *Database) claim(t *transaction, ch *change) {
 	t.undo = append(t.undo, undo)
 	for _, c := range claimed {
 		t.put(startsBucket, c.ID[:], encodeStarts(c.Attempt))
-		ch.claimed = append(ch.claimed, copyRun(t, c.ID))
+		if run := d.awaited[c.ID]; run != nil {
+			ch.claimed = append(ch.claimed, storedRun{run: run})
+		} else {
+			ch.claimed = append(ch.claimed, copyRun(t, c.ID))
+		}
 	}
 	ch.claims = claimed
 }
@@ -103,14 +112,14 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 	var claims []*engine.Claim
 	now := s.clock.Steady()
 	for i, c := range ch.claims {
-		record, err := ch.claimed[i].decode(c.ID)
+		run, err := ch.claimed[i].read(c.ID)
 		if err != nil {
 			s.mu.Lock()
 			s.queue.Unclaim(ch.claims)
 			s.mu.Unlock()
 			return nil, s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
 		}
-		claims = append(claims, c.Claim(record.Run, s.nodes.Awaits(record.Run, s.node, now)))
+		claims = append(claims, c.Claim(run, s.nodes.Awaits(run, s.node, now)))
 	}
 	return claims, nil
 }
@@ -200,6 +209,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
 	t.after = append(t.after, func() {
 		delete(s.ending, id)
+		delete(s.awaited, id)
 		s.nodes.TellEnded(record.Run.ID)
 		if len(record.Deliveries) > 0 {
 			s.nodes.TellDue()
