@@ -331,12 +331,12 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	if outcome.Failure == SchemaUnmet { // of other answers the reason has the first line
 		answer = oneline.Of(account.LastAnswer, maxLastAnswer)
 	}
-	fields := []zap.Field{
+	fields := append(make([]zap.Field, 0, 16), // room for all that most runs have
 		zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", oneline.Of(run.Name, maxLabel)),
 		zap.String("chat", oneline.Of(run.ChatID, maxLabel)),
 		zap.String("action", string(run.Action)), zap.String("client", run.Client), zap.String("status", string(outcome.Status)),
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
-	}
+	)
 	for _, optional := range []struct{ name, text string }{
 		{"runner", run.Runner}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {

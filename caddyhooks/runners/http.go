@@ -488,9 +488,9 @@ var (
 	errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
 )
 
-// readBounded reads an answer into memory that is at most twice what has arrived.
+// readBounded reads an answer into memory that is at most twice what has arrived, or 2 KiB, which is enough for most.
 func readBounded(r io.Reader, limit int) ([]byte, error) {
-	data := make([]byte, 0, 512)
+	data := make([]byte, 0, 2048)
 	for {
 		if len(data) == cap(data) {
 			data = append(make([]byte, 0, min(2*cap(data), limit+1)), data...)
