@@ -174,6 +174,9 @@ func fillStore(t *testing.T, s *store, random *rand.Rand, i int) {
 
 func someRun(random *rand.Rand, i int) *engine.Run {
 	run := testRun(fmt.Sprintf("chat %d", i%97), strings.Repeat("m", random.IntN(400)))
+	if random.IntN(2) == 0 {
+		run.History, run.MemoryPreset = time.Hour, "general_chat" // later turns are told about it
+	}
 	if random.IntN(30) == 0 {
 		run.Message = strings.Repeat("long", 2000)
 	}
@@ -460,6 +463,8 @@ func (c *corruption) work(s *store, steps int) {
 			_, _ = s.Prune(ctx, engine.Limits{Retention: time.Duration(1+c.random.IntN(1000)) * time.Millisecond})
 		case 9:
 			_, _, _ = s.Runs().List(ctx, engine.Query{Limit: 100})
+			_, _ = s.Runs().Past(ctx, "chat 1", 20, 1<<20)
+			_, _ = s.Sessions().Get(ctx, "a runner", "chat 1")
 			_, _, _ = s.Deliveries().List(ctx, engine.DeliveryQuery{Limit: 100})
 			_, _, _ = s.Settings().Load(ctx)
 			_, _, _ = s.Settings().Changes(ctx, 100, "")
