@@ -337,7 +337,7 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 		way.arrived = func() {}
 	}
 	defer way.end()
-	req, err := h.request(way.withTrace(ctx), turn, way)
+	req, err := h.request(way.withTrace(ctx, h.routes != nil, h.IdleTimeout > 0), turn, way)
 	if err != nil {
 		return "", err
 	}

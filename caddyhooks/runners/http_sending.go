@@ -30,34 +30,41 @@ type sending struct {
 	conn      net.Conn // the last one of net/http
 }
 
-// withTrace returns a context for the request.
-func (s *sending) withTrace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { s.note(func() { s.traced = true }) },
-		GotConn: func(info httptrace.GotConnInfo) { s.note(func() { s.conn = info.Conn }) },
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				s.note(func() { s.wrote = true })
-			}
-		},
-		GotFirstResponseByte: func() { s.note(func() { s.answered = true }) },
-		Got1xxResponse: func(int, textproto.MIMEHeader) error {
-			// Without this function net/http would bound them.
-			const most = 1000
-			n := 0
-			s.note(func() { s.hints++; n = s.hints })
-			if n > most {
-				return errTooManyHints
-			}
-			return nil
-		},
-		ConnectStart: func(network, _ string) { s.note(func() { s.dialed = s.dialed || isStream(network) }) },
-		ConnectDone: func(network, _ string, err error) {
+// withTrace returns a context for the request. A request that net/http gets without detours needs less of a trace, and less still
+// if nobody listens for silence.
+func (s *sending) withTrace(ctx context.Context, routed, listening bool) context.Context {
+	trace := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+		if info.Err == nil {
+			s.note(func() { s.wrote = true })
+		}
+	}}
+	if routed || listening {
+		trace.GotFirstResponseByte = func() { s.note(func() { s.answered = true }) }
+		trace.Got1xxResponse = s.gotHint
+	}
+	s.traced = !routed
+	if routed {
+		trace.GetConn = func(string) { s.note(func() { s.traced = true }) }
+		trace.GotConn = func(info httptrace.GotConnInfo) { s.note(func() { s.conn = info.Conn }) }
+		trace.ConnectStart = func(network, _ string) { s.note(func() { s.dialed = s.dialed || isStream(network) }) }
+		trace.ConnectDone = func(network, _ string, err error) {
 			if err == nil && isStream(network) {
 				s.note(func() { s.connected = true })
 			}
-		},
-	})
+		}
+	}
+	return httptrace.WithClientTrace(ctx, trace)
+}
+
+// gotHint bounds the responses with a status of 100 to 199. If nobody asked for them, net/http would do so.
+func (s *sending) gotHint(int, textproto.MIMEHeader) error {
+	const most = 1000
+	n := 0
+	s.note(func() { s.hints++; n = s.hints })
+	if n > most {
+		return errTooManyHints
+	}
+	return nil
 }
 
 // isStream tells the connections of upstreams from those of name servers.
