@@ -51,6 +51,13 @@ func (s *sharedStore) OpenStore(context.Context, string) (engine.Store, error) {
 // busy until the end of the test: so everything else is carried out by node b.
 func twoNodes(t *testing.T, settings string) (s *hookstest.Server, b *hookstest.Runner, gone chan string, release chan struct{}) {
 	t.Helper()
+	b, gone, release = hookstest.HeldRunner(t)
+	return nodeBeside(t, settings, b), b, gone, release
+}
+
+// nodeBeside is twoNodes with a runner for node b.
+func nodeBeside(t *testing.T, settings string, b *hookstest.Runner) (s *hookstest.Server) {
+	t.Helper()
 	busy := make(chan struct{})
 	t.Cleanup(func() { close(busy) })
 	a := hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
@@ -59,7 +66,6 @@ func twoNodes(t *testing.T, settings string) (s *hookstest.Server, b *hookstest.
 		case <-r.Context().Done():
 		}
 	})
-	b, gone, release = hookstest.HeldRunner(t)
 	data := uuid.NewString()
 	node := func(name string, rn *hookstest.Runner, more string) string {
 		return "hooks " + name + " {\n" + settings + "\nstore shared " + data + "\npath /" + name +
@@ -73,16 +79,19 @@ func twoNodes(t *testing.T, settings string) (s *hookstest.Server, b *hookstest.
 		}
 	}
 	for {
-		if resp := s.Post("/a/agent", `{"message":"keep one of you busy"}`); resp.Status != 202 {
+		if resp := s.Post("/a/agent", `{"message":"`+busyMessage+`"}`); resp.Status != 202 {
 			t.Fatalf("got %d %s", resp.Status, resp.Body)
 		}
 		select {
 		case <-a.Turns:
-			return s, b, gone, release
+			return s
 		case <-b.Turns:
 		}
 	}
 }
+
+// busyMessage is sent until it has come to node a. Node b has to answer it at once.
+const busyMessage = "keep one of you busy"
 
 const pinnedOn = "enabled\ntoken " + hookstest.Token
 

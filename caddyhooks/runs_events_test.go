@@ -29,6 +29,9 @@ type speaker struct {
 func startSpeaker(t testing.TB) *speaker {
 	sp := &speaker{words: make(chan string), gone: make(chan string, 100)}
 	sp.Runner = hookstest.StartRunner(t, func(w http.ResponseWriter, r *http.Request, turn hookstest.Turn) {
+		if turn.Text("message") == busyMessage {
+			return
+		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(200)
 		out := http.NewResponseController(w)
@@ -712,14 +715,39 @@ func TestAccessLogHasStreamsAndNoToken(t *testing.T) {
 }
 
 func TestARunOfAnotherNodeIsFollowed(t *testing.T) {
-	s, b, _, release := twoNodes(t, pinnedOn)
-	id, _ := s.Post("/a/agent", `{"message":"hold this"}`).Field(t, "runId").(string)
-	for b.Next().Text("runId") != id {
+	sp := startSpeaker(t)
+	s := nodeBeside(t, pinnedOn, sp.Runner)
+	accept := func(accepted hookstest.Response) string {
+		id, _ := accepted.Field(t, "runId").(string)
+		for sp.Next().Text("runId") != id {
+		}
+		return id
 	}
+	id := accept(s.Post("/a/agent", `{"message":"a"}`))
 	rd := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
 	rd.until("running", func() bool { return len(rd.status) > 0 && rd.status[len(rd.status)-1] == "running" })
-	close(release)
-	if run := rd.ended(); run.Reply != "hold this" {
-		t.Errorf("got %s", run.Body)
+	sp.say(t, "one ")
+	rd.untilText("one ")
+	late := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
+	late.untilText("one ")
+	again := readRun(t, http.DefaultClient, "GET", s.URL+"/b/runs/"+id+"/events", "", "Last-Event-ID", rd.lastID)
+	sp.say(t, "two")
+	sp.finish(t)
+	for _, reader := range []*runReader{rd, late, again} {
+		if run := reader.ended(); run.Reply != "one two" {
+			t.Errorf("got %s", run.Body)
+		}
+	}
+	if rd.text != "one two" || late.text != "one two" || again.text != "two" {
+		t.Errorf("the readers got %q, %q and %q", rd.text, late.text, again.text)
+	}
+
+	sync := readRun(t, http.DefaultClient, "POST", s.URL+"/a/agent", `{"message":"a","syncResponse":true}`, "Accept", "text/event-stream")
+	sp.Next()
+	sp.say(t, "three")
+	sync.untilText("three")
+	sp.finish(t)
+	if run := sync.ended(); run.Reply != "three" {
+		t.Errorf("a sync caller got %s", run.Body)
 	}
 }
