@@ -46,6 +46,7 @@ func TestASilentRunGivesASignOfLifeEvery15Seconds(t *testing.T) {
 		if err := e.Submit(t.Context(), run, 0); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // until it is running
 		w := httptest.NewRecorder()
 		stream := newRunStream(w, newStreamEnd())
 		defer stream.close()
