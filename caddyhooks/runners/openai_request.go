@@ -341,7 +341,7 @@ func (r *openAIRequest) post(turnCtx context.Context) (reply engine.Reply, again
 	defer quiet.stop()
 	way := &sending{arrived: r.arrived, heard: quiet.heard}
 	defer way.end()
-	req, err := r.encode(way.withTrace(ctx))
+	req, err := r.encode(way.withTrace(ctx, false, o.idle > 0))
 	if err != nil {
 		return reply, false, err
 	}
