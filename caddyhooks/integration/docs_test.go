@@ -51,10 +51,12 @@ var (
 func runPage(t *testing.T, page string, env []string, addresses ...string) {
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404", env...) // and later with the page's configuration
-	runnerPort, alertsPort, deskPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
-	ports := strings.NewReplacer(append(addresses, "127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t),
-		"127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort, "127.0.0.1:9000", "127.0.0.1:"+runnerPort,
-		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"))...)
+	runnerPort, alertsPort, deskPort, modelPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
+	ports := strings.NewReplacer(append(addresses,
+		"127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"),
+		"127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort,
+		"127.0.0.1:9000", "127.0.0.1:"+runnerPort, "127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t),
+		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort)...)
 	commands := 0
 	for i, block := range blocks {
 		if block.language != "sh" || notRun.MatchString(block.text) {
@@ -73,8 +75,12 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 			startAlertmanager(t, alertsPort, ports, strings.Fields(m[1])...)
 			script = startsAlerts.ReplaceAllString(script, "")
 		}
+		if startsModel.MatchString(script) {
+			startModels(t, modelPort)
+			script = startsModel.ReplaceAllString(script, "")
+		}
 		if m := startsCaddy.FindStringSubmatch(script); m != nil {
-			loadExample(t, s, filepath.Join(root, m[1]), ports.Replace)
+			loadExample(t, s, filepath.Join(root, m[1]), ports.Replace, ports.Replace)
 			script = startsCaddy.ReplaceAllString(script, "")
 		}
 		if strings.TrimSpace(script) == "" {
@@ -104,8 +110,9 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 	}
 }
 
-// loadExample loads an edited Caddyfile into a Caddy that is there already.
-func loadExample(t *testing.T, s *hookstest.Server, path string, edit func(string) string) {
+// loadExample loads an edited Caddyfile into a Caddy that is there already. The JSON that it becomes may be edited too: presets of
+// runners have addresses that do not stand in the Caddyfile.
+func loadExample(t *testing.T, s *hookstest.Server, path string, edit func(string) string, editJSON ...func(string) string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -115,6 +122,9 @@ func loadExample(t *testing.T, s *hookstest.Server, path string, edit func(strin
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(global+edit(string(text))), map[string]any{"filename": path})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, edit := range editJSON {
+		config = []byte(edit(string(config)))
 	}
 	s.LoadJSON(config)
 	s.Settle()
