@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -566,25 +567,31 @@ func TestSilentServerFailsTheTurn(t *testing.T) {
 	}
 }
 
-// Comments are a sign of life.
+// Comments are a sign of life, for as long as they come.
 func TestCommentsKeepATurnAlive(t *testing.T) {
 	t.Parallel()
-	const patience = 200 * time.Millisecond
-	model := newFakeModel(t, func(w http.ResponseWriter, r *http.Request, _ askedModel) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		tick := time.NewTicker(patience / 20)
-		defer tick.Stop()
-		for range 40 { // twice as long as the server may be silent
-			_, _ = io.WriteString(w, ": at work\n\n")
-			_ = http.NewResponseController(w).Flush()
-			<-tick.C
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		defer end(nil)
+		quiet := &silence{limit: time.Minute, end: end}
+		defer quiet.stop()
+		quiet.heard()
+		body, server := io.Pipe()
+		defer context.AfterFunc(ctx, func() { _ = body.CloseWithError(context.Cause(ctx)) })()
+		go func() {
+			for range 10 {
+				time.Sleep(40 * time.Second)
+				_, _ = io.WriteString(server, ": at work\n\n")
+			}
+			_, _ = io.WriteString(server, events(piece("Hello"), "[DONE]"))
+			_ = server.Close()
+		}()
+		text, err := readCompletion(quiet.listen(body), func() {}, nil)
+		if err != nil || text != "Hello" || ctx.Err() != nil {
+			t.Errorf("got %q, %v, %v", text, err, context.Cause(ctx))
 		}
-		_, _ = io.WriteString(w, events(piece("Hello"), "[DONE]"))
+		_ = body.Close()
 	})
-	o := newOpenAI(t, model.URL, func(o *OpenAI) { o.IdleTimeout = caddy.Duration(patience) })
-	if reply, err := o.Run(t.Context(), engine.Turn{}); err != nil || reply.Text != "Hello" {
-		t.Errorf("got %q, %v", reply.Text, err)
-	}
 }
 
 // A server that keeps the connection open after the answer holds up nobody.
