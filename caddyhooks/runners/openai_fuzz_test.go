@@ -46,18 +46,10 @@ func FuzzCompletion(f *testing.F) {
 		if slowText != text || slowEmitted != emitted || (slowErr == nil) != (err == nil) {
 			t.Errorf("got %q, %q, %v, and byte by byte %q, %q, %v", text, emitted, err, slowText, slowEmitted, slowErr)
 		}
-		if _, err := readingErrorOf(err); err != nil && strings.ContainsAny(err.Error(), "\r\n\x00\x1b") {
+		if err != nil && strings.ContainsAny(readingError(err).Error(), "\r\n\x00\x1b") {
 			t.Errorf("the error has several lines: %q", err)
 		}
 	})
-}
-
-func readingErrorOf(err error) (string, error) {
-	if err == nil {
-		return "", nil
-	}
-	err = readingError(err)
-	return err.Error(), err
 }
 
 // The members of an operator's body are sent as they are.
