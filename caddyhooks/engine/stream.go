@@ -510,7 +510,9 @@ func (f *Follower) take() (events []Event) {
 			f.read, f.clean = int(at), at == 0
 		} else {
 			resets = !f.clean
-			events = append(events, Event{ID: s.turn, Kind: EventStatus, Status: Running})
+			if at != -1 { // that place is behind the status, and before the reset
+				events = append(events, Event{ID: s.turn, Kind: EventStatus, Status: Running})
+			}
 		}
 	}
 	f.status = Running

@@ -243,7 +243,7 @@ func TestAFollowerGoesOnAtAnyPlaceOfTheTurn(t *testing.T) {
 			}
 			back.Close()
 		}
-		for _, after := range []int64{-1, 1, begin - 1, begin - 2, r.last + 1, 1<<53 - 1, math.MaxInt64, math.MinInt64, -begin} {
+		for _, after := range []int64{-1, 1, begin - 2, r.last + 1, 1<<53 - 1, math.MaxInt64, math.MinInt64, -begin} {
 			back := follow(t, e, run, after)
 			events, err := back.Next(t.Context())
 			if err != nil || len(events) != 2 || events[0].Status != engine.Running || events[1].Kind != engine.EventReset || events[1].Text != text || events[1].ID != r.last {
