@@ -240,7 +240,11 @@ func survivesChaos(t *testing.T, url string) {
 	began := time.Now()
 	var ids []string
 	for i := range runs {
-		ids = append(ids, s.Accept(fmt.Sprintf(`{"message":"run %d under chaos"}`, i)))
+		message := fmt.Sprintf(`{"message":"run %d under chaos"}`, i)
+		if i%10 == 0 { // a stream that is cut
+			message = `{"message":"hang up midway"}`
+		}
+		ids = append(ids, s.Accept(message))
 	}
 	tally := make(map[string]int)
 	for _, id := range ids {
