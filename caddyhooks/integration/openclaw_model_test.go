@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -38,8 +39,9 @@ type modelCall struct {
 	Messages []modelMessage // without the gateway's own
 	Asked    string         // the last message of the user
 	System   string
-	Schema   bool // a response format was asked for
-	Gone     chan struct{}
+	Schema   bool          // a response format was asked for
+	Gone     chan struct{} // is closed when the call is over
+	GoneAt   time.Time     // then
 }
 
 type modelMessage struct{ Role, Text string }
@@ -114,7 +116,10 @@ func (m *fakeModel) serve(w http.ResponseWriter, r *http.Request) {
 		call.Messages = append(call.Messages, modelMessage{message.Role, text})
 	}
 	step := m.next(call)
-	defer close(call.Gone)
+	defer func() {
+		call.GoneAt = time.Now()
+		close(call.Gone)
+	}()
 	if step.Status != 0 {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(step.Status)

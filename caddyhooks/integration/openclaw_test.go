@@ -250,7 +250,7 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	began := time.Now()
 	s.CancelRun(id)
 	hookstest.ReceiveWithin(t, "the call of the model ends", call.Gone)
-	t.Logf("the model's call was closed %v after the cancel began", time.Since(began).Round(time.Millisecond))
+	t.Logf("the model's call was closed %v after the cancel began", call.GoneAt.Sub(began).Round(time.Millisecond))
 	if r := ended(s, id); r.Status != "cancelled" || r.Reply != "" {
 		t.Errorf("got %s", r.Body)
 	}
@@ -277,7 +277,7 @@ func timesOutThroughOpenClaw(t *testing.T, gw *openclaw) {
 		}
 		if calls := gw.Model.callsFor("Wait for me"); len(calls) > 0 {
 			hookstest.ReceiveWithin(t, "the call of the model ends", calls[0].Gone)
-			t.Logf("the model's call was closed %v after the end of the run", time.Since(r.FinishedAt).Round(time.Millisecond))
+			t.Logf("the model's call was closed %v after the end of the run", calls[0].GoneAt.Sub(r.FinishedAt).Round(time.Millisecond))
 			return
 		}
 	}
