@@ -13,13 +13,13 @@ import (
 )
 
 // routedHooks is a hooks directive whose turns go through the given directives.
-func routedHooks(directives, more string) string {
-	return "hooks {\n\tenabled\n\ttoken " + hookstest.Token + "\n\trunner http /turn {\n" + directives + "\n}\n" + more + "\n}"
+func routedHooks(directives string) string {
+	return "hooks {\n\tenabled\n\ttoken " + hookstest.Token + "\n\trunner http /turn {\n" + directives + "\n}\n}"
 }
 
 func TestTurnsAreSpreadOverUpstreams(t *testing.T) {
 	one, two := hookstest.StartRunner(t, nil), hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(one)+" "+address(two)+" {\n lb_policy round_robin\n lb_try_duration 5s\n lb_try_interval 10ms\n fail_duration 1h\n}", ""))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(one)+" "+address(two)+" {\n lb_policy round_robin\n lb_try_duration 5s\n lb_try_interval 10ms\n fail_duration 1h\n}"))
 	for range 4 {
 		if resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`); resp.Status != 200 || resp.Body != "ok" {
 			t.Errorf("got %d %s", resp.Status, resp.Body)
@@ -66,7 +66,7 @@ func TestUpstreamsThatAreNotHealthyGetNoTurns(t *testing.T) {
 	}
 	ill.Store(true)
 	first, second := serve("first", func() bool { return !ill.Load() }), serve("second", func() bool { return true })
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+first+" "+second+" {\n lb_policy first\n health_uri /healthz\n health_interval 20ms\n}", ""))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+first+" "+second+" {\n lb_policy first\n health_uri /healthz\n health_interval 20ms\n}"))
 	ask := func() string { return s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`).Body }
 	hookstest.Eventually(t, "turns go to the second one", func() bool { return ask() == "second" })
 	ill.Store(false)
@@ -75,7 +75,7 @@ func TestUpstreamsThatAreNotHealthyGetNoTurns(t *testing.T) {
 
 func TestRunsWaitUntilAnUpstreamIsBack(t *testing.T) {
 	addr := "127.0.0.1:" + hookstest.FreePort(t)
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy 127.0.0.1:1 "+addr, ""))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy 127.0.0.1:1 "+addr))
 	id := s.Accept(`{"message":"hello"}`)
 	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
 	resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`)
@@ -122,12 +122,12 @@ func TestTurnsThroughRoutesSurviveAReload(t *testing.T) {
 		_, _ = io.WriteString(w, "whole")
 	})
 	other := hookstest.StartRunner(t, hookstest.ReplyText("other"))
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(rn), ""))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(rn)))
 	stream, whole := s.Accept(`{"message":"stream"}`), s.Accept(`{"message":"whole"}`)
 	<-begun
 	<-begun
-	s.Reload(routedHooks("reverse_proxy "+address(other), ""))
-	s.Reload(routedHooks("respond changed", ""))
+	s.Reload(routedHooks("reverse_proxy "+address(other)))
+	s.Reload(routedHooks("respond changed"))
 	if resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`); resp.Body != "changed" {
 		t.Errorf("after the reload: %d %s", resp.Status, resp.Body)
 	}
@@ -172,7 +172,7 @@ func TestAnswersThatBreakOffFailTheRun(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(rn), ""))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(rn)))
 	id := s.Accept(`{"message":"hello"}`)
 	if r := s.Ended(id); r.Status != "failed" || r.Attempts != 1 {
 		t.Errorf("the run is %s", r.Body)

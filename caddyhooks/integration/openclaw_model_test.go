@@ -73,13 +73,12 @@ func (m *fakeModel) callsFor(words string) (found []*modelCall) {
 	return found
 }
 
-// waitFor waits for the nth call whose last message holds the given words.
-func (m *fakeModel) waitFor(t testing.TB, words string, n int) (call *modelCall) {
+// waitFor waits for the first call whose last message holds the given words.
+func (m *fakeModel) waitFor(t testing.TB, words string) (call *modelCall) {
 	t.Helper()
-	hookstest.Within(t, slowly, fmt.Sprintf("call %d of the model with %q", n, words), func() bool {
-		calls := m.callsFor(words)
-		if len(calls) >= n {
-			call = calls[n-1]
+	hookstest.Within(t, slowly, fmt.Sprintf("a call of the model with %q", words), func() bool {
+		if calls := m.callsFor(words); len(calls) > 0 {
+			call = calls[0]
 		}
 		return call != nil
 	})

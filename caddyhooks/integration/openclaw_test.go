@@ -173,14 +173,14 @@ func answersThroughOpenClaw(t *testing.T, gw *openclaw) {
 	if resp := s.Post("/api/hooks/agent", `{"message":"Is anybody there?","syncResponse":true}`); resp.Status != 200 || resp.Body != "You said: Is anybody there?" {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
-	if call := gw.Model.waitFor(t, "Is anybody there?", 1); call.Model != "small" {
+	if call := gw.Model.waitFor(t, "Is anybody there?"); call.Model != "small" {
 		t.Errorf("the model was %s", call.Model)
 	}
 	// The tier's model.
 	if r := ended(s, s.Accept(`{"message":"Think hard.","model":"deep"}`)); r.Status != "completed" || r.Reply != "You said: Think hard." {
 		t.Errorf("got %s", r.Body)
 	}
-	if call := gw.Model.waitFor(t, "Think hard.", 1); call.Model != "large" {
+	if call := gw.Model.waitFor(t, "Think hard."); call.Model != "large" {
 		t.Errorf("the model was %s", call.Model)
 	}
 	// Words that are commands elsewhere.
@@ -200,11 +200,11 @@ func repairsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	if resp.Status != 200 || strings.TrimSpace(resp.Body) != `{"urgency":5}` || resp.Header.Get("X-Service-Schema-Repair-Attempts") != "1" {
 		t.Errorf("got %d %s %v", resp.Status, resp.Body, resp.Header)
 	}
-	if call := gw.Model.waitFor(t, "How urgent is the fire?", 1); !call.Schema || !strings.Contains(call.System, "urgency") {
+	if call := gw.Model.waitFor(t, "How urgent is the fire?"); !call.Schema || !strings.Contains(call.System, "urgency") {
 		t.Errorf("the model was not told of the schema: %v", call.Schema)
 	}
 	// A repair has a session of its own.
-	if call := gw.Model.waitFor(t, "fire number 4711", 1); len(call.Messages) != 1 {
+	if call := gw.Model.waitFor(t, "fire number 4711"); len(call.Messages) != 1 {
 		t.Errorf("the repair was sent with %+v", call.Messages)
 	}
 }
@@ -247,7 +247,7 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
 	gw.Model.answer("Count to a million", modelStep{Text: "One, two", Hang: true})
 	id := s.Accept(`{"message":"Count to a million.","memoryPreset":"general_chat","chatId":"numbers"}`)
-	call := gw.Model.waitFor(t, "Count to a million", 1)
+	call := gw.Model.waitFor(t, "Count to a million")
 	began := time.Now()
 	s.CancelRun(id)
 	hookstest.ReceiveWithin(t, "the call of the model ends", call.Gone)
@@ -260,7 +260,7 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	if r := ended(s, s.Accept(`{"message":"Count to three.","memoryPreset":"general_chat","chatId":"numbers"}`)); r.Status != "completed" || r.Reply != "One, two, three." {
 		t.Errorf("got %s", r.Body)
 	}
-	if next := gw.Model.waitFor(t, "Count to three", 1); len(next.Messages) != 1 || !strings.Contains(next.Asked, "Count to a million") {
+	if next := gw.Model.waitFor(t, "Count to three"); len(next.Messages) != 1 || !strings.Contains(next.Asked, "Count to a million") {
 		t.Errorf("the next turn was sent with %+v", next.Messages)
 	}
 	if r := s.Run(id); r.Status != "cancelled" {
@@ -297,7 +297,7 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 			t.Errorf("got %s", r.Body)
 		}
 	}
-	call := gw.Model.waitFor(t, "What is my name?", 1)
+	call := gw.Model.waitFor(t, "What is my name?")
 	want := []modelMessage{{"user", "My name is Bob."}, {"assistant", "You said: My name is Bob."}, {"user", "What is my name?"}}
 	if !slices.Equal(call.Messages, want) {
 		t.Errorf("the model was sent %+v", call.Messages)
@@ -322,7 +322,7 @@ func keepsNoSessionInOpenClaw(t *testing.T, gw *openclaw) {
 		if r.Status != "completed" {
 			t.Errorf("got %s", r.Body)
 		}
-		if call := gw.Model.waitFor(t, message, 1); !slices.Equal(call.Messages, []modelMessage{{"user", message}}) {
+		if call := gw.Model.waitFor(t, message); !slices.Equal(call.Messages, []modelMessage{{"user", message}}) {
 			t.Errorf("the model was sent %+v", call.Messages)
 		}
 	}
@@ -353,7 +353,7 @@ func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 		if r := ended(s, id); r.Status != "completed" {
 			t.Errorf("chat %q: %s", chats[i], r.Body)
 		}
-		call := gw.Model.waitFor(t, fmt.Sprintf("Which one is chat %d?", i), 1)
+		call := gw.Model.waitFor(t, fmt.Sprintf("Which one is chat %d?", i))
 		if len(call.Messages) != 3 || call.Messages[0].Text != fmt.Sprintf("I am chat %d.", i) {
 			t.Errorf("the model was sent %+v", call.Messages)
 		}
@@ -405,7 +405,7 @@ func doesWhatTheExampleSays(t *testing.T, gw *openclaw) {
 	gw.Model.answer("My name is Ada.", modelStep{Text: "Hello, Ada."})
 	gw.Model.answer("Which name did I tell you?", modelStep{Text: "You told me Ada."})
 	runPage(t, openclawPage, []string{"OPENCLAW_GATEWAY_TOKEN=" + gw.Token}, "http://127.0.0.1:18789/v1", gw.URL)
-	call := gw.Model.waitFor(t, "Which name did I tell you?", 1)
+	call := gw.Model.waitFor(t, "Which name did I tell you?")
 	if want := []modelMessage{{"user", "My name is Ada."}, {"assistant", "Hello, Ada."}, {"user", "Which name did I tell you?"}}; !slices.Equal(call.Messages, want) {
 		t.Errorf("the model was sent %+v", call.Messages)
 	}
