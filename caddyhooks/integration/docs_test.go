@@ -57,6 +57,7 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 		"127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort,
 		"127.0.0.1:9000", "127.0.0.1:"+runnerPort, "127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t),
 		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort)...)
+	models := strings.NewReplacer("127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort) // of presets
 	commands := 0
 	for i, block := range blocks {
 		if block.language != "sh" || notRun.MatchString(block.text) {
@@ -80,7 +81,7 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 			script = startsModel.ReplaceAllString(script, "")
 		}
 		if m := startsCaddy.FindStringSubmatch(script); m != nil {
-			loadExample(t, s, filepath.Join(root, m[1]), ports.Replace, ports.Replace)
+			loadExample(t, s, filepath.Join(root, m[1]), ports.Replace, models.Replace)
 			script = startsCaddy.ReplaceAllString(script, "")
 		}
 		if strings.TrimSpace(script) == "" {
@@ -162,7 +163,7 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN"} {
+	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY"} {
 		t.Setenv(name, "x")
 	}
 	t.Setenv("OPS_HASH", "$2a$14$vCOBxyd1nfAZJYjPgoQL6OnzlUYdxJDIMOmFQ6BRxpNvWfRgjVjAK") // of any password
