@@ -107,6 +107,10 @@ func TestARunStaysWithItsRunnerOverAReload(t *testing.T) {
 	if got := second.Next().Text("message"); got != "last of all" {
 		t.Errorf("the new runner was given %q", got)
 	}
+	again := s.AdminRequest("POST", "/hooks/runs/"+orphan+"/again", "{}").Field(t, "runId").(string)
+	if run := s.Ended(again); run.Status != "completed" || run.Runner != "new" {
+		t.Errorf("run again, it is %s on %q", run.Status, run.Runner)
+	}
 }
 
 func TestRunnersInJSONAreChecked(t *testing.T) {

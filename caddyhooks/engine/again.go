@@ -74,6 +74,9 @@ func (r *Run) again(how Again) *Run {
 
 // submitAgain stores a run under whatever settings are in force: it was checked when it was first accepted.
 func (e *Engine) submitAgain(ctx context.Context, run *Run, once bool) error {
+	if config := e.config.Load(); config.Runners[config.runnerOf(run)] == nil {
+		run.Runner = config.DefaultRunner // whoever runs it again knows that its runner is gone
+	}
 	for tries := 1; ; tries++ {
 		revision, err := e.store.Settings().Revision(ctx)
 		if err == nil {

@@ -9,10 +9,20 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
-// attempt carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A panic, in
-// a runner or here, is the failure of this run alone.
-func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, deadline *deadline, steps *stepNotes, chat *chatOfTurn, voice *voice) (outcome Outcome, err error) {
-	run := claim.Run
+// attempt is one start of a run, and what belongs to it.
+type attempt struct {
+	config   *Config
+	claim    *Claim
+	deadline *deadline
+	steps    *stepNotes
+	chat     *chatOfTurn // nil without memory
+	voice    *voice      // tells what the runner says; repairs have none
+}
+
+// carryOutTurn carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A
+// panic, in a runner or here, is the failure of this run alone.
+func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome, err error) {
+	run, steps := a.claim.Run, a.steps
 	defer func() {
 		if p := recover(); p != nil {
 			outcome, err = failed(ctx, run, outcome, newPanicError("the turn", p))
@@ -29,16 +39,15 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
 		Message: run.Message, Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
-		Chat: chat.forTurn(),
+		Chat: a.chat.forTurn(), Deadline: a.deadline.at, Sent: a.deadline.sent,
 	}
-	turn.Deadline, turn.Sent = deadline.at, deadline.sent
 	if run.Schema != nil {
 		if schema, err = e.schemas.Compile(run.Schema); err != nil {
 			return Outcome{Status: Failed, Failure: SchemaUnmet, Message: err.Error(), Account: Account{Reason: err.Error()}}, err
 		}
 		turn.System = schema.Instructions()
 	}
-	reply, err := e.turn(ctx, config, claim, turn, steps, voice)
+	reply, err := e.turn(ctx, a, turn)
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -55,7 +64,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
 		repair.Metadata, repair.Chat, repair.Sent = nil, nil, nil
-		reply, err := e.turn(ctx, config, claim, repair, steps, nil)
+		reply, err := e.turn(ctx, a, repair)
 		return reply.Text, err
 	})
 	outcome.Repairs = result.Repairs
@@ -69,7 +78,7 @@ func (e *Engine) attempt(ctx context.Context, config *Config, claim *Claim, dead
 		outcome.Status, outcome.Failure = Failed, SchemaUnmet
 		outcome.Message = fmt.Sprintf("The agent's answer did not match responseJsonSchema (%d repair attempts were made).", result.Repairs)
 		outcome.Account = Account{Reason: err.Error(), LastAnswer: result.LastAnswer, ValidationErrors: result.Failures}
-		if redactor, ok := config.Runners[config.runnerOf(run)].(Redactor); ok {
+		if redactor, ok := a.config.Runners[a.config.runnerOf(run)].(Redactor); ok {
 			outcome.Account.redact(redactor)
 		}
 		return outcome, nil
@@ -119,28 +128,28 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 }
 
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
-// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; it has no voice. A caller
-// is not held for a runner that asks for more time than there is.
-func (e *Engine) turn(ctx context.Context, config *Config, claim *Claim, turn Turn, steps *stepNotes, voice *voice) (reply Reply, err error) {
-	run := claim.Run
+// reached is not. A repair is tried again whatever the reason, since its turn has been carried out. A caller is not held for a
+// runner that asks for more time than there is.
+func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
+	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
 	if !ok {
 		e.runnerGone(name)
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
-	steps.begin(turn)
-	defer func() { steps.end(len(reply.Text)) }()
+	a.steps.begin(turn)
+	defer func() { a.steps.end(len(reply.Text)) }()
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start := time.Now()
 		hush := func() {}
-		if voice != nil {
-			turn.Emit, hush = voice.speak()
+		if turn.Repair == 0 {
+			turn.Emit, hush = a.voice.speak()
 		}
 		reply, err := e.call(ctx, name, runner, turn)
 		hush()
-		if chat, ok := turn.Chat.(*chatOfTurn); ok {
-			chat.name(reply.Session)
+		if turn.Repair == 0 {
+			a.chat.name(reply.Session)
 		}
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError

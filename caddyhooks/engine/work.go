@@ -131,7 +131,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	if !hopeless {
 		voice := e.streams.begin(claim, start)
 		defer voice.done()
-		outcome, err = e.attempt(ctx, config, claim, deadline, steps, chat, voice)
+		outcome, err = e.carryOutTurn(ctx, &attempt{config, claim, deadline, steps, chat, voice})
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))

@@ -54,9 +54,11 @@ type HTTP struct {
 	// A PEM file with the certificates of the authorities to trust, instead of the system's.
 	TLSCA string `json:"tls_ca,omitempty"`
 
-	// PEM files with the certificate to show to the server, and its key.
+	// A PEM file with the certificate to show to the server.
 	TLSClientCert string `json:"tls_client_cert,omitempty"`
-	TLSClientKey  string `json:"tls_client_key,omitempty"`
+
+	// A PEM file with the key of that certificate.
+	TLSClientKey string `json:"tls_client_key,omitempty"`
 
 	// The name in the server's certificate, if it is not the one in the URL.
 	TLSServerName string `json:"tls_server_name,omitempty"`
