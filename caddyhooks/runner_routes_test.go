@@ -126,7 +126,7 @@ func TestTurnsThroughRoutesSurviveAReload(t *testing.T) {
 	stream, whole := s.Accept(`{"message":"stream"}`), s.Accept(`{"message":"whole"}`)
 	<-begun
 	<-begun
-	s.Reload(routedHooks("reverse_proxy "+address(other)))
+	s.Reload(routedHooks("reverse_proxy " + address(other)))
 	s.Reload(routedHooks("respond changed"))
 	if resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`); resp.Body != "changed" {
 		t.Errorf("after the reload: %d %s", resp.Status, resp.Body)
