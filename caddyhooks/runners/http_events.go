@@ -1,11 +1,9 @@
 package runners
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,30 +20,11 @@ import (
 // A stream that stops without result or error has been cut off, and is no answer. emit is told the deltas; it may be nil.
 func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
-	bounded := &io.LimitedReader{R: r, N: 16 * maxReply}
-	lines := bufio.NewScanner(bounded)
-	const maxLine = 6*maxReply + 1024
-	lines.Buffer(make([]byte, 0, 4096), maxLine)
+	events := newEventReader(r, 16*maxReply, 6*maxReply+1024)
 	var text strings.Builder
-	var event string
-	var data []byte // each of its lines with a line break
-	for lines.Scan() {
-		if line := lines.Bytes(); len(line) > 0 {
-			field, value, _ := bytes.Cut(line, []byte(":"))
-			value = bytes.TrimPrefix(value, []byte(" "))
-			switch string(field) {
-			case "event":
-				event = string(value)
-			case "data":
-				if len(data)+len(value) > maxLine {
-					return "", errReplyTooLarge
-				}
-				data = append(append(slices.Grow(data, len(value)+1), value...), '\n')
-			}
-			continue
-		}
-		chunk, has := eventText(bytes.TrimSuffix(data, []byte("\n")))
-		switch event {
+	for events.next() {
+		chunk, has := eventText(bytes.TrimSuffix(events.data, []byte("\n")))
+		switch events.name {
 		case "delta":
 			text.WriteString(chunk)
 			if emit != nil && chunk != "" {
@@ -69,13 +48,9 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 		if text.Len() > maxReply {
 			return "", errReplyTooLarge
 		}
-		event, data = "", data[:0]
 	}
-	if err := lines.Err(); err != nil {
+	if err := events.err(); err != nil {
 		return "", err
-	}
-	if bounded.N == 0 {
-		return "", errReplyTooLarge
 	}
 	return "", errors.New("the stream of events ended without a result")
 }
