@@ -2,10 +2,11 @@
 //
 // The [Handler] gets a request. While webhooks are off it answers 404, as for every path that is no hook. Otherwise it
 // checks the token or the signature, and reads the body up to a limit. intake parses the body once and makes a run of it; the
-// message of a custom hook is rendered from its template. The engine stores the run. Now the run is accepted, and the
-// caller of wake or agent gets an answer. A worker claims the run, the configured runner carries out the turn, the reply is
-// checked against the schema if there is one, and the run ends. Callers that wait for the run are answered, and
-// callbacks and channel deliveries are sent. A request that becomes no run is noted among the refusals.
+// message of a custom hook is rendered from its template, and the runner is chosen. The engine stores the run. Now the run is
+// accepted, and the caller of wake or agent gets an answer. A worker claims the run, and its runner carries out the turn; what
+// the agent says meanwhile can be followed. The reply is checked against the schema if there is one, and the run ends. Callers
+// that wait for the run are answered, and callbacks and channel deliveries are sent. A request that becomes no run is noted
+// among the refusals.
 //
 // The configuration of a handler makes an instance. The [App] starts and stops all instances of a configuration. The
 // [Admin] API changes live settings of an instance while Caddy runs. A service, with the engine, its store and the live
