@@ -21,6 +21,8 @@ const (
 	longestRetryAfter = time.Hour
 	// takenOnAfter is how long after it was sent a turn counts as taken on. A runner that is busy says so sooner.
 	takenOnAfter = time.Second
+	// reachedWithin is how long it takes at most to reach a runner that is there.
+	reachedWithin = 2 * time.Second
 )
 
 // pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number

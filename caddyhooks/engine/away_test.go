@@ -621,3 +621,30 @@ func TestACallerOfABusyRunnerCountsOnce(t *testing.T) {
 		}
 	})
 }
+
+// A turn that is broken off before it could reach the runner says nothing about the runner, unless that took long.
+func TestTurnsThatAreBrokenOffDoNotCountAgainstARunner(t *testing.T) {
+	for _, test := range []struct {
+		after time.Duration
+		state string
+	}{{50 * time.Millisecond, engine.RunnerUnknown}, {10 * time.Second, engine.RunnerWaiting}} {
+		synctest.Test(t, func(t *testing.T) {
+			runner := &absent{takes: time.Hour, then: echo} // as one whose connection takes long
+			e := start(t, config(runner))
+			for range 5 {
+				caller, hangUp := context.WithTimeout(t.Context(), test.after)
+				_, _ = e.Do(caller, syncRun("a", "hello"), 0)
+				hangUp()
+			}
+			for range 5 {
+				run := syncRun("b", "hello")
+				run.Timeout = test.after
+				_, _ = e.Do(t.Context(), run, 0)
+			}
+			synctest.Wait()
+			if states := e.RunnerStates(); states[0].State != test.state {
+				t.Errorf("after turns of %v the runner is %s, want %s", test.after, states[0].State, test.state)
+			}
+		})
+	}
+}

@@ -159,7 +159,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 			}
 			return reply, err
 		}
-		if tries == 1 && turn.Repair == 0 {
+		// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
+		brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
+		if tries == 1 && turn.Repair == 0 && !brokenOff {
 			e.runnerRefused(config, run, name, unavailable, start)
 		}
 		again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
