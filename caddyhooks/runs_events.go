@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -39,6 +40,7 @@ func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active 
 	defer in.service.runStreams.close(readers)
 	stream := newRunStream(w, in.streamEnd)
 	defer stream.close()
+	stream.readers = readers
 	if stream.begin() != nil {
 		return nil // the client is gone, and cannot be told
 	}
@@ -115,10 +117,56 @@ type runStreams struct {
 // runReaders are the streams of one run. They share its result: a thousand of them would have a thousand copies of it.
 type runReaders struct {
 	id    string
-	count int // under the lock of runStreams
+	count atomic.Int32 // changed under the lock of runStreams
 
 	mu   sync.Mutex
 	last []byte // their last frame, nil until one of them needs it
+
+	framing sync.Mutex
+	frames  [2]sharedFrame // those that were made last
+	oldest  int            // of them
+}
+
+// sharedFrame is a frame that is sent to many.
+type sharedFrame struct {
+	name frameName
+	text []byte
+}
+
+// frameName tells apart the frames of a run: an event is known by its kind, its place, and the length of its text.
+type frameName struct {
+	events      int
+	first, last struct {
+		id     int64
+		kind   engine.EventKind
+		status engine.Status
+		length int
+	}
+}
+
+func nameFrame(events []engine.Event) (name frameName) {
+	name.events = len(events)
+	first, last := &events[0], &events[len(events)-1]
+	name.first.id, name.first.kind, name.first.status, name.first.length = first.ID, first.Kind, first.Status, len(first.Text)
+	name.last.id, name.last.kind, name.last.status, name.last.length = last.ID, last.Kind, last.Status, len(last.Text)
+	return name
+}
+
+// frame returns events as they are sent. Readers that are at the same place share it.
+func (r *runReaders) frame(events []engine.Event) []byte {
+	name := nameFrame(events)
+	r.framing.Lock()
+	defer r.framing.Unlock()
+	for i := range r.frames {
+		if shared := &r.frames[i]; shared.name == name {
+			return shared.text
+		}
+	}
+	var text bytes.Buffer
+	writeEvents(&text, events)
+	r.frames[r.oldest] = sharedFrame{name, text.Bytes()}
+	r.oldest = (r.oldest + 1) % len(r.frames)
+	return text.Bytes()
 }
 
 // open counts one more stream of a run. It returns nil if there are too many.
@@ -137,7 +185,7 @@ func (s *runStreams) open(id string) *runReaders {
 		}
 		s.readers[id] = readers
 	}
-	readers.count++
+	readers.count.Add(1)
 	return readers
 }
 
@@ -145,8 +193,7 @@ func (s *runStreams) close(readers *runReaders) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count--
-	readers.count--
-	if readers.count == 0 {
+	if readers.count.Add(-1) == 0 {
 		delete(s.readers, readers.id)
 	}
 }
@@ -166,6 +213,9 @@ func (r *runReaders) result(show func() ([]byte, error)) ([]byte, error) {
 // runStream writes the events of a run to a client.
 type runStream struct {
 	out *eventWriter
+
+	// readers are all streams of the run. It is nil for a caller of its own.
+	readers *runReaders
 
 	// check is asked before anything is written whether the client may still have it. It may be nil.
 	check func() error
@@ -193,16 +243,12 @@ func (s *runStream) follow(ctx context.Context, e *engine.Engine, id string, aft
 	events := e.Follow(id, after)
 	defer events.Close()
 	for {
-		wait, stop := context.WithTimeout(ctx, pingEvery)
-		news, err := events.Next(wait)
-		stop()
+		news, err := events.NextWithin(ctx, pingEvery)
 		switch {
 		case errors.Is(err, io.EOF):
 			return s.allow()
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded):
-			news = nil
 		case err != nil:
 			return err
 		}
@@ -228,28 +274,36 @@ func (s *runStream) send(events []engine.Event) error {
 	if len(events) == 0 {
 		return s.comment("ping")
 	}
+	if s.readers != nil && s.readers.count.Load() > 1 {
+		return s.out.write(s.readers.frame(events))
+	}
 	frames := framePool.Get().(*bytes.Buffer)
 	defer func() {
 		frames.Reset()
 		framePool.Put(frames)
 	}()
-	for i := range events {
-		event := &events[i]
-		if event.Kind == engine.EventStatus {
-			writeEvent(frames, string(event.Kind), event.ID, struct {
-				Status engine.Status `json:"status"`
-			}{event.Status})
-		} else {
-			writeEvent(frames, string(event.Kind), event.ID, struct {
-				Text string `json:"text"`
-			}{event.Text})
-		}
-	}
+	writeEvents(frames, events)
 	return s.out.write(frames.Bytes())
 }
 
 // framePool has buffers for frames. The engine bounds the text of an event.
 var framePool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// writeEvents adds events of a run.
+func writeEvents(to *bytes.Buffer, events []engine.Event) {
+	for i := range events {
+		event := &events[i]
+		if event.Kind == engine.EventStatus {
+			writeEvent(to, string(event.Kind), event.ID, struct {
+				Status engine.Status `json:"status"`
+			}{event.Status})
+		} else {
+			writeEvent(to, string(event.Kind), event.ID, struct {
+				Text string `json:"text"`
+			}{event.Text})
+		}
+	}
+}
 
 // writeEvent adds an event whose data always encodes. It has no id if that is 0.
 func writeEvent(to *bytes.Buffer, name string, id int64, data any) {

@@ -42,8 +42,8 @@ const (
 // Pauses between two times that followers are told. They grow with the number of followers, since each has to be woken.
 const (
 	shortestBeat    = 20 * time.Millisecond
-	beatPerFollower = 500 * time.Microsecond
-	longestBeat     = 500 * time.Millisecond
+	beatPerFollower = time.Millisecond
+	longestBeat     = time.Second
 )
 
 // streams holds what is said in turns that are carried out here, and news of runs that somebody follows. Nothing of it is
@@ -454,12 +454,29 @@ type Follower struct {
 	read   int    // of its text
 	clean  bool   // there is no text that a reset would have to take back
 	status Status // that was told last
+	events []Event
+	timer  *time.Timer // of NextWithin, nil before its first call
 }
 
 // Next waits for news. Deltas that pile up come as one, at a pace that depends on the number of followers. io.EOF says that
 // the run has ended and all was told; other errors are ErrNotFound, ErrStopping, those of the store, and that of ctx. It is
-// for one goroutine.
+// for one goroutine, which has the events until it calls Next again.
 func (f *Follower) Next(ctx context.Context) ([]Event, error) {
+	return f.next(ctx, nil)
+}
+
+// NextWithin is Next that returns no events after a time without news.
+func (f *Follower) NextWithin(ctx context.Context, patience time.Duration) ([]Event, error) {
+	if f.timer == nil {
+		f.timer = time.NewTimer(patience)
+	} else {
+		f.timer.Reset(patience)
+	}
+	defer f.timer.Stop()
+	return f.next(ctx, f.timer.C)
+}
+
+func (f *Follower) next(ctx context.Context, late <-chan time.Time) ([]Event, error) {
 	s := f.stream
 	for {
 		s.mu.Lock()
@@ -479,6 +496,8 @@ func (f *Follower) Next(ctx context.Context) ([]Event, error) {
 		s.mu.Unlock()
 		select {
 		case <-news:
+		case <-late:
+			return nil, nil
 		case <-f.closed:
 			return nil, errFollowerClosed
 		case <-ctx.Done():
@@ -490,8 +509,10 @@ func (f *Follower) Next(ctx context.Context) ([]Event, error) {
 var errFollowerClosed = errors.New("the follower is closed")
 
 // take returns what the follower was not told yet. It is called under the lock.
-func (f *Follower) take() (events []Event) {
+func (f *Follower) take() []Event {
 	s := f.stream
+	events := f.events[:0]
+	defer func() { f.events = events }()
 	if s.turn == 0 {
 		if s.queued && f.status != Queued {
 			f.status = Queued

@@ -309,7 +309,7 @@ func TestNoMoreThanAMegabyteIsTold(t *testing.T) {
 
 // The pace depends on the number of all followers, also of other runs. What a runner says is merged meanwhile.
 func TestFollowersArePaced(t *testing.T) {
-	for followers, beat := range map[int]time.Duration{1: 20 * time.Millisecond, 100: 50 * time.Millisecond, 5000: 500 * time.Millisecond} {
+	for followers, beat := range map[int]time.Duration{1: 20 * time.Millisecond, 100: 100 * time.Millisecond, 5000: time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			says := make(speaker)
 			e := start(t, config(says))
