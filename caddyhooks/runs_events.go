@@ -44,7 +44,7 @@ func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active 
 	if stream.begin() != nil {
 		return nil // the client is gone, and cannot be told
 	}
-	if record.Status.Ended() {
+	if record.Status.Ended() && after == 0 {
 		_ = stream.out.write(resultFrame(record))
 		return nil
 	}

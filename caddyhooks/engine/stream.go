@@ -46,6 +46,13 @@ const (
 	longestBeat     = time.Second
 )
 
+// What was said in a run that has ended is kept for a moment, for followers that are away just then.
+const (
+	keepSaid      = 10 * time.Second // after the end, and for those who followed it so long before it was let go
+	maxKept       = 256              // streams
+	maxKeptMemory = 8 << 20          // of their texts
+)
+
 // streams holds what is said in turns that are carried out here, and news of runs that somebody follows. Nothing of it is
 // stored.
 type streams struct {
@@ -55,13 +62,16 @@ type streams struct {
 
 	mu       sync.Mutex
 	runs     map[string]*stream
+	kept     []*stream   // of runs that have ended, the oldest first
+	keptMem  int         // of their texts
+	sweeper  *time.Timer // forgets them; nil before the first one
 	stopped  bool
 	wanted   map[string]uint64  // the runs that other nodes follow, see Streams
 	bridges  map[string]*bridge // to them, by run
 	watchers sync.WaitGroup     // all goroutines that are started for followers and other nodes
 }
 
-// stream is the news of one run. There is one while the run is carried out here, or is followed.
+// stream is the news of one run. There is one while the run is carried out here, or is followed, or was a moment ago.
 //
 // A turn begins at a position. The status at its beginning counts one, that earlier texts do not count any more counts one,
 // and each byte of its text. Turns begin at the time since the acceptance of the run, by the clock of the store, so that
@@ -74,6 +84,8 @@ type stream struct {
 	followers int
 	voices    int                // turns that are carried out here
 	unwatch   context.CancelFunc // while somebody follows
+	followed  time.Time          // when the last follower went, zero if there was none
+	keptUntil time.Time          // zero if it is not kept
 
 	look chan struct{} // the run has to be looked at again
 
@@ -91,8 +103,8 @@ type stream struct {
 	noted  bool          // the pacer knows that there is news
 }
 
-// Follow tells news of a run until it has ended. after is the ID of the last event that is known, 0 to begin with. The
-// follower has to be closed.
+// Follow tells news of a run until it has ended. after is the ID of the last event that is known, 0 to begin with. A follower
+// that comes back a moment after the end is told what it missed, if that is still known. It has to be closed.
 func (e *Engine) Follow(id string, after int64) *Follower {
 	all := &e.streams
 	all.mu.Lock()
@@ -104,7 +116,7 @@ func (e *Engine) Follow(id string, after int64) *Follower {
 	switch {
 	case all.stopped:
 		s.end(ErrStopping)
-	case s.unwatch == nil:
+	case s.unwatch == nil && !s.isOver():
 		ctx, cancel := context.WithCancel(context.Background())
 		s.unwatch = cancel
 		all.watchers.Go(func() {
@@ -134,8 +146,62 @@ func (all *streams) release(s *stream) {
 		s.unwatch()
 		s.unwatch = nil
 	}
-	if s.followers == 0 && s.voices == 0 && all.runs[s.id] == s {
+	if s.followers == 0 && s.voices == 0 && all.runs[s.id] == s && !all.keep(s) {
 		delete(all.runs, s.id)
+	}
+}
+
+// keep reports whether a stream that nobody needs may still be asked for: its run has ended, and somebody who followed it
+// lately may not have got all that was said. It is called under the lock.
+func (all *streams) keep(s *stream) bool {
+	if !s.keptUntil.IsZero() {
+		return true // the sweeper forgets it
+	}
+	s.mu.Lock()
+	memory := s.text.Cap()
+	ended := errors.Is(s.over, io.EOF) && s.text.Len() > 0
+	s.mu.Unlock()
+	if !ended || all.stopped || s.followed.IsZero() || time.Since(s.followed) > keepSaid {
+		return false
+	}
+	s.keptUntil = time.Now().Add(keepSaid)
+	all.kept = append(all.kept, s)
+	all.keptMem += memory
+	for len(all.kept) > maxKept || all.keptMem > maxKeptMemory {
+		all.forgetOldest()
+	}
+	switch {
+	case all.sweeper == nil:
+		all.sweeper = time.AfterFunc(keepSaid, all.sweep)
+	case len(all.kept) == 1:
+		all.sweeper.Reset(keepSaid)
+	}
+	return true
+}
+
+// forgetOldest lets go of the stream that was kept for longest. It is called under the lock.
+func (all *streams) forgetOldest() {
+	s := all.kept[0]
+	all.kept[0] = nil
+	all.kept = all.kept[1:]
+	s.mu.Lock()
+	all.keptMem -= s.text.Cap()
+	s.mu.Unlock()
+	if all.runs[s.id] == s {
+		delete(all.runs, s.id) // those who follow it still have it
+	}
+}
+
+// sweep forgets streams that were kept long enough.
+func (all *streams) sweep() {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for len(all.kept) > 0 {
+		if rest := time.Until(all.kept[0].keptUntil); rest > 0 {
+			all.sweeper.Reset(rest)
+			return
+		}
+		all.forgetOldest()
 	}
 }
 
@@ -153,6 +219,12 @@ func (all *streams) end(id string) {
 func (all *streams) stop() {
 	all.mu.Lock()
 	all.stopped = true
+	for len(all.kept) > 0 {
+		all.forgetOldest()
+	}
+	if all.sweeper != nil {
+		all.sweeper.Stop()
+	}
 	for _, s := range all.runs {
 		s.end(ErrStopping)
 		if s.unwatch != nil {
@@ -261,6 +333,12 @@ func (s *stream) isHere() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.voice != nil
+}
+
+func (s *stream) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over != nil
 }
 
 // voice is a turn of this engine that can be followed.
@@ -531,8 +609,12 @@ func (f *Follower) take() []Event {
 			f.read, f.clean = int(at), at == 0
 		} else {
 			resets = !f.clean
+			status := Event{ID: s.turn, Kind: EventStatus, Status: Running}
+			if !resets {
+				status.ID++ // who comes back with it needs no reset either
+			}
 			if at != -1 { // that place is behind the status, and before the reset
-				events = append(events, Event{ID: s.turn, Kind: EventStatus, Status: Running})
+				events = append(events, status)
 			}
 		}
 	}
@@ -591,6 +673,7 @@ func (f *Follower) Close() {
 		defer all.mu.Unlock()
 		all.followers.Add(-1)
 		f.stream.followers--
+		f.stream.followed = time.Now()
 		all.release(f.stream)
 	})
 }

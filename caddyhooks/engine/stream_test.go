@@ -153,7 +153,6 @@ func TestWhatARunnerSaysIsToldToThoseWhoFollow(t *testing.T) {
 			r.Close()
 			r.Close()
 		}
-		follow(t, e, second, 0).next("EOF")
 		follow(t, e, second, r.last).next("EOF")
 		if record := found(t, e, second); record.Status != engine.Completed || record.Outcome.Repairs != 1 {
 			t.Errorf("got %+v", record)
@@ -452,6 +451,98 @@ func TestStreamsAreForgotten(t *testing.T) {
 			e.Follow(fmt.Sprint("no run ", i), 0).Close()
 		}
 		atRest(t, e)
+	})
+}
+
+// Followers that are away when a run ends are told the rest when they come back, if that is soon.
+func TestWhatWasSaidIsKeptForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := make(speaker)
+		e := start(t, config(says))
+		run, unfollowed, long := newRun("chat", ""), newRun("chat", ""), newRun("chat", "")
+		submit(t, e, run)
+		says <- "one "
+		r := follow(t, e, run, 0)
+		r.next("running", "+one ")
+		r.Close()
+		says <- "two "
+		says <- sayNoMore
+		synctest.Wait()
+		for range 2 {
+			back := follow(t, e, run, r.last)
+			back.next("+two ")
+			back.next("EOF")
+			back.Close()
+			time.Sleep(9 * time.Second / 2)
+		}
+		late := follow(t, e, run, r.last)
+		time.Sleep(1001 * time.Millisecond) // coming back keeps nothing for longer
+		follow(t, e, run, r.last).next("EOF")
+		late.next("+two ")
+		late.Close()
+		submit(t, e, unfollowed)
+		says <- "three"
+		says <- sayNoMore
+		submit(t, e, long)
+		says <- "four"
+		follow(t, e, long, 0).Close()
+		time.Sleep(10*time.Second + 1)
+		says <- sayNoMore
+		synctest.Wait()
+		if n := e.Streams(); n != 1 { // that of the follower which got its EOF
+			t.Errorf("there are %d streams that nobody followed lately", n)
+		}
+	})
+}
+
+func TestLittleIsKeptOfRunsThatHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := make(speaker)
+		e := start(t, config(says))
+		said := func(text string) {
+			run := newRun("chat", "")
+			submit(t, e, run)
+			says <- text
+			f := e.Follow(run.ID, 0)
+			says <- sayNoMore
+			synctest.Wait()
+			f.Close()
+		}
+		for range 300 {
+			said("word")
+		}
+		if n := e.Streams(); n != 256 {
+			t.Errorf("%d streams are kept", n)
+		}
+		for range 20 {
+			said(strings.Repeat("0123456789abcdef", 1<<16))
+		}
+		if n := e.Streams(); n > 8 {
+			t.Errorf("%d large streams are kept", n)
+		}
+		atRest(t, e)
+	})
+}
+
+// A follower that got no more than the status of the first turn needs no reset.
+func TestAFollowerThatHasNoTextGetsNoReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := make(speaker)
+		e := start(t, config(says))
+		run := newRun("chat", "")
+		submit(t, e, run)
+		synctest.Wait()
+		r := follow(t, e, run, 0)
+		r.next("running")
+		says <- "one "
+		back := follow(t, e, run, r.last)
+		back.next("+one ")
+		says <- sayBusy
+		back.next("queued")
+		back.next("running", "=")
+		says <- "two "
+		back.next("+two ")
+		says <- sayNoMore
 	})
 }
 
