@@ -343,7 +343,7 @@ func (h *hookBlock) directives() []hookDirective {
 		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},
 		{caddyconf.Directive{Word: "metadata", Repeatable: true, Read: h.unmarshalMetadata}, field("metadata")},
 		{caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), field("idempotencyHeader")},
-		{caddyconf.Set("runner", &h.Runner, caddyconf.Word), field("runner")},
+		{caddyconf.Set("runner", &h.Runner, readRunnerName), field("runner")},
 		{caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), field("untrusted")},
 		{caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), field("historySeconds")},
 	}

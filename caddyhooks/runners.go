@@ -135,6 +135,15 @@ func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
 	return nil
 }
 
+// readRunnerName reads the name of a runner in a hook.
+func readRunnerName(d *caddyfile.Dispenser) (string, error) {
+	ahead := *d
+	if len(ahead.RemainingArgs()) > 1 {
+		return "", d.Err("runner in a hook takes the name of a runner, as in: runner big; the runner itself is set beside the hook, as in: runner big http …")
+	}
+	return caddyconf.Word(d)
+}
+
 // unmarshalTiers parses:
 //
 //	runner_for <tier>... <name>

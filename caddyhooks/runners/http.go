@@ -193,6 +193,13 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 	d := helper.Dispenser
 	d.Next()
 	place := *d
+	ahead := *d
+	switch words := ahead.RemainingArgs(); {
+	case len(words) == 0:
+		return place.Err("runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn" + caddyconf.Unset)
+	case len(words) > 1:
+		return place.Err("runner http takes a URL or a path, and the rest in its block; a name stands before the kind, as in: runner big http …")
+	}
 	where, err := caddyconf.Text(d)
 	if err != nil {
 		return err
@@ -208,7 +215,7 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 	if err := checkURL(where); err != nil && !caddyconf.HasPlaceholder(where) {
 		return place.WrapErr(err)
 	}
-	err = caddyconf.ReadBlock(d, "runner http with a URL",
+	err = caddyconf.ReadBlock(d, "directives of Caddy go with a path, as in: runner http /turn; runner http with a URL",
 		append(h.directives(),
 			headerDirective(&h.Headers, checkHeaderName),
 			caddyconf.Set("tls_ca", &h.TLSCA, caddyconf.Text),

@@ -389,6 +389,10 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	var preset openAIPreset
 	place := *d
+	ahead := *d
+	if len(ahead.RemainingArgs()) > 1 {
+		return place.Err("runner openai takes a preset or a URL, and the rest in its block; a name stands before the kind, as in: runner big openai …")
+	}
 	if d.NextArg() {
 		first := shorthand.Undo(d.Val())
 		if strings.Contains(first, "://") || caddyconf.HasPlaceholder(first) {
@@ -402,9 +406,6 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			if preset, ok = openAIPresets[first]; !ok {
 				return d.Errf("there is no such preset; there are %s; a URL starts with http:// or https://", strings.Join(openAIPresetNames(), ", "))
 			}
-		}
-		if d.NextArg() {
-			return d.Err("runner openai takes a preset or a URL, and the rest in its block")
 		}
 	}
 	systemFile := caddyconf.Set("system_file", &o.SystemFile, readPath)
@@ -580,6 +581,10 @@ func (o *OpenAI) readSessionHeader(d *caddyfile.Dispenser) error {
 }
 
 func (o *OpenAI) readBody(d *caddyfile.Dispenser) error {
+	ahead := *d
+	if len(ahead.RemainingArgs()) > 1 {
+		return d.Err("body takes one JSON object, which stands in backquotes, as in: body `{\"temperature\": 0.2}`")
+	}
 	text, err := caddyconf.Text(d)
 	if err != nil {
 		return err

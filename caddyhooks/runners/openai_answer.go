@@ -410,7 +410,7 @@ func refusedAnswer(resp *http.Response, key bool) *answerError {
 	}
 	switch status := resp.StatusCode; {
 	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && key:
-		e.hint = "see to key, which the server does not accept"
+		e.hint = "check the line key: the server does not accept it"
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		e.hint = "key is not set"
 	case (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && err != nil:

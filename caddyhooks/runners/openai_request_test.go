@@ -488,7 +488,7 @@ func TestSecretsOfOpenAIAreInNoError(t *testing.T) {
 				t.Errorf("%d: the error has %s: %s", status, secret, all)
 			}
 		}
-		if status == 401 && !strings.HasSuffix(err.Error(), "; see to key, which the server does not accept") {
+		if status == 401 && !strings.HasSuffix(err.Error(), "; check the line key: the server does not accept it") {
 			t.Errorf("got %v", err)
 		}
 		var unavailable *engine.UnavailableError
