@@ -401,8 +401,8 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 		}
 		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
-	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" { // net/http undoes what it asked for
-		return "", errors.New("the runner's answer has a Content-Encoding; it must have none")
+	if isEncoded(resp.Header) {
+		return "", errEncoded
 	}
 	if isPage(form) {
 		refused.answer = beginningOf(resp)
@@ -421,6 +421,12 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 		return "", readingError(err)
 	}
 	return text, nil
+}
+
+// isEncoded reports whether an answer is compressed, though nobody asked for it: net/http undoes what it asked for.
+func isEncoded(header http.Header) bool {
+	encoding := header.Get("Content-Encoding")
+	return encoding != "" && !strings.EqualFold(encoding, "identity")
 }
 
 func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*http.Request, error) {
@@ -493,6 +499,7 @@ func readingError(err error) error {
 
 var (
 	errNoAnswer      = errors.New("the runner closed the connection without an answer")
+	errEncoded       = errors.New("the runner's answer has a Content-Encoding; it must have none")
 	errCutAnswer     = errors.New("the runner's answer broke off")
 	errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
 )

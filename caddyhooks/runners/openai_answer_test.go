@@ -1,6 +1,7 @@
 package runners
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
@@ -218,5 +219,22 @@ func TestBusyServersAreAskedLater(t *testing.T) {
 			err.Error() != "the runner answered "+strconv.Itoa(status)+": slow down" {
 			t.Errorf("%d: got %+v, %v", status, unavailable, err)
 		}
+	}
+}
+
+func TestCompressedCompletionIsRefused(t *testing.T) {
+	t.Parallel()
+	model := newFakeModel(t, func(w http.ResponseWriter, r *http.Request, _ askedModel) {
+		if asked := r.Header.Get("Accept-Encoding"); asked != "" {
+			t.Errorf("the model was asked for %s", asked)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		zipped := gzip.NewWriter(w)
+		_, _ = io.WriteString(zipped, saysHello)
+		_ = zipped.Close()
+	})
+	reply, err := newOpenAI(t, model.URL, nil).Run(t.Context(), engine.Turn{Message: "hi"})
+	if !errors.Is(err, errEncoded) || reply.Text != "" {
+		t.Errorf("got %q, %v", reply.Text, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -205,7 +206,7 @@ func parseMembers(body []byte) (members requestMembers, err error) {
 	}
 	for _, member := range object.Members {
 		to := &members.others
-		switch member.Key {
+		switch strings.ToLower(member.Key) { // servers in Go take any spelling, and the last one
 		case "model", "messages", "stream":
 			return members, errors.New("body must not set model, messages or stream")
 		case "response_format":
@@ -386,6 +387,9 @@ func (r *openAIRequest) read(resp *http.Response, body io.Reader, end context.Ca
 	if form := mediaType(resp.Header.Get("Content-Type")); isPage(form) {
 		return reply, false, &answerError{problem: "the runner answered 200 with " + form, answer: beginningOf(resp), hint: hintURL}
 	}
+	if isEncoded(resp.Header) {
+		return reply, false, errEncoded
+	}
 	var last *time.Timer
 	defer func() {
 		if last != nil {
@@ -498,11 +502,15 @@ func (w *watchedText) update() error {
 	if !info.Mode().IsRegular() { // to open a pipe would wait for its writer
 		return fmt.Errorf("%s is not a file", w.path)
 	}
-	f, err := os.Open(w.path)
+	// Nor does it wait if there is a pipe by now.
+	f, err := os.OpenFile(w.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
 	defer f.Close()
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", w.path)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
 	case err != nil:

@@ -510,7 +510,7 @@ func TestOpenAIConfigurationsThatAreRefused(t *testing.T) {
 		"runner openai: the value of header X-A is blank, or has characters in it that cannot be sent":      func(o *OpenAI) { o.Headers = map[string]string{"X-A": "a\nb"} },
 		"runner openai needs a URL that starts with http:// or https:// and names a host":                   func(o *OpenAI) { o.URL = "" },
 		"runner openai: a model is missing, as in: model llama3.2":                                          func(o *OpenAI) { o.Model = "" },
-		"runner openai: body must not set model, messages or stream":                                        func(o *OpenAI) { o.Body = json.RawMessage(`{"model":"x"}`) },
+		"runner openai: body must not set model, messages or stream":                                        func(o *OpenAI) { o.Body = json.RawMessage(`{"Mod\u0065l":"x"}`) },
 		"runner openai: history must not be negative":                                                       func(o *OpenAI) { o.History = new(-1) },
 		"runner openai: idle_timeout must not be negative":                                                  func(o *OpenAI) { o.IdleTimeout = -1 },
 		"runner openai: session_prefix needs session_header":                                                func(o *OpenAI) { o.SessionPrefix = "a" },
