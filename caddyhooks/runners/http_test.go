@@ -147,6 +147,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		{"an error event of another kind", "text/event-stream", "event: error\ndata: {\"message\":\"no credit\"}\n\n", reading + `the runner sent an error event: {"message":"no credit"}`},
 		{"an error event that says nothing", "text/event-stream", "event: error\n\n", reading + "the runner sent an error event"},
 		{"deltas that are too large", "text/event-stream", strings.Repeat("event: delta\ndata: "+strings.Repeat("x", 1<<16)+"\n\n", 20), reading + "the answer is larger than 1048576 bytes"},
+		{"a line without end", "text/event-stream", "data: " + strings.Repeat("x", 7*maxReply), reading + "the answer is larger than 1048576 bytes"},
 		{"heartbeats without end", "text/event-stream", strings.Repeat("event: heartbeat\n\n", 1<<20), reading + "the answer is larger than 1048576 bytes"},
 		{"a page", "text/html; charset=utf-8", "\r\n<title>Please log in</title>\r\n<form>", "the runner answered 200 with text/html: <title>Please log in</title>" + mustAnswer},
 		{"a page with odd parameters", "Text/HTML ;charset=utf-8; charset=utf-8", "<html>", "the runner answered 200 with text/html: <html>" + mustAnswer},
