@@ -25,8 +25,8 @@ import (
 // second, for which all processes and the clients share the machine's cores. Both are medians over rounds in which each is
 // measured, one after the other. Before that there are two runs without requests: readers-ms is by how much more of Caddy's
 // processor time the one with readers takes in a second, heap-KB and rss-KB how much memory Caddy takes from the first quarter to
-// the end of it. Requests are stored in memory, since disks are slower at one time than at another. Run it with -benchtime 3x for
-// three rounds of 20 seconds.
+// the end of it. Requests are stored in memory, since disks are slower at one time than at another. Run it with -benchtime 1x:
+// that is three rounds of 20 seconds.
 func BenchmarkRunReaders(b *testing.B) {
 	for _, length := range []int{24, 100} {
 		b.Run(fmt.Sprint(length, "-bytes"), func(b *testing.B) { benchmarkRunReaders(b, length) })
@@ -35,7 +35,7 @@ func BenchmarkRunReaders(b *testing.B) {
 
 func benchmarkRunReaders(b *testing.B, length int) {
 	const readers, notReading, words, perBeat = 1000, 50, 10_000, 10
-	const clients = 64
+	const rounds, clients = 3, 64
 	type spoken struct{ begun, speak, quarter, said, end chan struct{} }
 	var now spoken
 	runner := hookstest.StartRunner(b, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
@@ -119,7 +119,7 @@ func benchmarkRunReaders(b *testing.B, length int) {
 	quiet, silent := turn(true, false), turn(false, false)
 	turn(false, true) // the first one is slower
 	var alone, followed []measured
-	for round := range b.N {
+	for round := range rounds {
 		for i := range 2 { // each is the first in every other round
 			if (round+i)%2 == 0 {
 				alone = append(alone, turn(false, true))
@@ -130,7 +130,7 @@ func benchmarkRunReaders(b *testing.B, length int) {
 	}
 	median := func(of func(i int) float64) float64 {
 		var all []float64
-		for i := range b.N {
+		for i := range rounds {
 			all = append(all, of(i))
 		}
 		slices.Sort(all)
