@@ -481,7 +481,9 @@ func TestAReloadLosesNothing(t *testing.T) {
 					t.Errorf("a second status: %s", status)
 				}
 				got.text += rd.text
-				lastID = rd.lastID
+				if rd.lastID != "" { // the server may close before it has sent an event
+					lastID = rd.lastID
+				}
 				if rd.result != "" {
 					_ = json.Unmarshal([]byte(rd.result), &got.run)
 				}
@@ -503,9 +505,7 @@ func TestAReloadLosesNothing(t *testing.T) {
 			s.Load(hookstest.Hooks(sp.Runner, fmt.Sprintf("workers %d", i)))
 		}
 	}
-	// All have to be back before the end: after that, the result alone is told.
-	hookstest.Eventually(t, "all readers are back", func() bool { return hookstest.GoroutinesIn(s, "serveRunEvents(") == readers })
-	sp.finish(t)
+	sp.finish(t) // some may still be away
 	for range readers {
 		got := hookstest.ReceiveWithin(t, "a reader is done", all)
 		if got.text != want.String() || got.run.Reply != want.String() || got.run.Status != "completed" {
