@@ -41,6 +41,10 @@ func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active 
 	stream := newRunStream(w, in.streamEnd)
 	defer stream.close()
 	stream.readers = readers
+	if r.ProtoMajor == 1 {
+		// Without chunks, which would take three writes for a long frame. The connection is closed after the last event.
+		w.Header().Set("Transfer-Encoding", "identity")
+	}
 	if stream.begin() != nil {
 		return nil // the client is gone, and cannot be told
 	}

@@ -393,8 +393,7 @@ func TestFollowersSeeHowARunEnds(t *testing.T) {
 		words      string
 	}{
 		{"an error of the runner", `{"message":"a"}`, func(t *testing.T, _ *hookstest.Server, sp *speaker, _ string) {
-			sp.send(t, "error", "out of ideas")
-			sp.frame(t, "end")
+			sp.send(t, "error", "out of ideas") // after which nobody listens
 		}, "failed", "failed to answer"},
 		{"a stream that breaks off", `{"message":"a"}`, func(t *testing.T, _ *hookstest.Server, sp *speaker, _ string) { sp.frame(t, "cut") }, "failed", "failed to answer"},
 		{"a stream without a result", `{"message":"a"}`, func(t *testing.T, _ *hookstest.Server, sp *speaker, _ string) { sp.frame(t, "end") }, "failed", "failed to answer"},
@@ -732,6 +731,7 @@ func TestARunOfAnotherNodeIsFollowed(t *testing.T) {
 	late.untilText("one ")
 	again := readRun(t, http.DefaultClient, "GET", s.URL+"/b/runs/"+id+"/events", "", "Last-Event-ID", rd.lastID)
 	sp.say(t, "two")
+	again.untilText("two") // it may have come after the word, and must not come after the end
 	sp.finish(t)
 	for _, reader := range []*runReader{rd, late, again} {
 		if run := reader.ended(); run.Reply != "one two" {
