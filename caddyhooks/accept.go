@@ -1,26 +1,25 @@
 package caddyhooks
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // wantsEvents reports whether a request asks for server-sent events: its Accept headers list text/event-stream, and do not
 // prefer text/plain. Ranges such as */* say how welcome plain text is, and do not ask for events.
 func wantsEvents(accept []string) bool {
 	const unlisted = -1
 	events, plain, text, anything := unlisted, unlisted, unlisted, unlisted
-	for _, header := range accept {
-		for rest := header; rest != ""; {
-			var r mediaRange
-			r, rest = nextRange(rest)
-			switch {
-			case strings.EqualFold(r.name, "text/event-stream"):
-				events = max(events, r.quality)
-			case strings.EqualFold(r.name, "text/plain"):
-				plain = max(plain, r.quality)
-			case strings.EqualFold(r.name, "text/*"):
-				text = max(text, r.quality)
-			case r.name == "*/*":
-				anything = max(anything, r.quality)
-			}
+	for r := range mediaRanges(accept) {
+		switch {
+		case strings.EqualFold(r.name, "text/event-stream"):
+			events = max(events, r.quality)
+		case strings.EqualFold(r.name, "text/plain"):
+			plain = max(plain, r.quality)
+		case strings.EqualFold(r.name, "text/*"):
+			text = max(text, r.quality)
+		case r.name == "*/*":
+			anything = max(anything, r.quality)
 		}
 	}
 	for _, wider := range [...]int{text, anything} { // the closest range counts
@@ -35,6 +34,20 @@ func wantsEvents(accept []string) bool {
 type mediaRange struct {
 	name    string
 	quality int // in thousandths; 0 is unwelcome
+}
+
+// mediaRanges are the elements of the Accept headers of a request.
+func mediaRanges(accept []string) iter.Seq[mediaRange] {
+	return func(yield func(mediaRange) bool) {
+		for _, rest := range accept {
+			for rest != "" {
+				var r mediaRange
+				if r, rest = nextRange(rest); !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // nextRange reads the first element of an Accept header (RFC 9110, section 12.5.1). One whose quality is malformed counts as

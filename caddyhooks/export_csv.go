@@ -2,7 +2,6 @@ package caddyhooks
 
 import (
 	"encoding/csv"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -167,23 +166,13 @@ func orEmpty(text *string) string {
 
 // wantsCSV reports whether the Accept headers of a request name CSV, and do not like lines of JSON better.
 func wantsCSV(accept []string) bool {
-	var forCSV, forJSON float64
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		kind, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		quality := 1.0
-		if text, ok := params["q"]; ok {
-			if quality, err = strconv.ParseFloat(text, 64); err != nil || !(quality >= 0 && quality <= 1) {
-				continue
-			}
-		}
-		switch kind {
+	forCSV, forJSON := 0, 0
+	for r := range mediaRanges(accept) {
+		switch strings.ToLower(r.name) {
 		case "text/csv":
-			forCSV = max(forCSV, quality)
+			forCSV = max(forCSV, r.quality)
 		case "application/x-ndjson", "application/jsonl", "application/json":
-			forJSON = max(forJSON, quality)
+			forJSON = max(forJSON, r.quality)
 		}
 	}
 	return forCSV > 0 && forCSV >= forJSON
