@@ -52,8 +52,7 @@ type AgentFields struct {
 }
 
 var (
-	tiers = []string{"balanced", "smart", "coding", "deep",
-		"special1", "special2", "special3", "special4", "special5"}
+	tiers         = engine.Tiers
 	memoryPresets = []string{engine.MemoryDisabled,
 		"coding_balanced", "coding_fast", "coding_deep", "general_chat", "research_analyst", "ops_support"}
 )

@@ -129,6 +129,9 @@ func (o *Outcome) ForgetsKey() bool {
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.
 func (r *Run) hasDeliveries() bool { return r.CallbackURL != "" || r.Channel != "" }
 
+// Tiers are the model tiers that a run may ask for.
+var Tiers = []string{"balanced", "smart", "coding", "deep", "special1", "special2", "special3", "special4", "special5"}
+
 // TurnTier is the tier of the turn. Tiers come from the request alone; nothing of the chat's history plays a part.
 func (r *Run) TurnTier() string {
 	if r.Schema != nil && r.ValidationTier != "" {
