@@ -300,9 +300,6 @@ func TestTemplateBearsHostileBodies(t *testing.T) {
 			if testing.Verbose() && took > 200*time.Millisecond {
 				t.Logf("%s with %.60q: %v, %d bytes", name, template, took, len(got))
 			}
-			if took > 4*time.Second {
-				t.Errorf("%s with %.60q took %v", name, template, took)
-			}
 			if len(got) > eighth.values+100*len(tooLarge) {
 				t.Errorf("%s with %.60q gave %d bytes", name, template, len(got))
 			}
@@ -312,10 +309,9 @@ func TestTemplateBearsHostileBodies(t *testing.T) {
 
 func TestTemplateStopsALongSearch(t *testing.T) {
 	t.Parallel()
-	start := time.Now()
 	got := rendered(t, "{$"+strings.Repeat("[0,0,0,0,0,0,0,0,0,0]", 40)+"}", strings.Repeat("[", 50)+strings.Repeat("]", 50))
-	if took := time.Since(start); got != tooLarge || took > 30*time.Second {
-		t.Errorf("got %.50q after %v", got, took)
+	if got != tooLarge {
+		t.Errorf("got %.50q", got)
 	}
 }
 
