@@ -68,6 +68,7 @@ type HTTP struct {
 
 	client   *http.Client // with a URL
 	routes   *routes      // with a path
+	blank    *http.Request
 	token    string
 	headers  map[string]string
 	redactor redactor
@@ -99,7 +100,13 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	} else {
 		h.client, err = h.newClient()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if h.blank, err = http.NewRequest(http.MethodPost, h.URL+h.Path, nil); err != nil {
+		h.blank = nil // and Validate says what is wrong
+	}
+	return nil
 }
 
 // Validate checks the configuration.
@@ -413,9 +420,9 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 	case eventStream:
 		text, err = readEvents(body, emit)
 	case "application/json":
-		text, err = readJSONReply(body)
+		text, err = readJSONReply(body, resp.ContentLength)
 	default:
-		text, err = readText(body)
+		text, err = readText(body, resp.ContentLength)
 	}
 	if err != nil {
 		return "", readingError(err)
@@ -449,26 +456,32 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 		body.Metadata = json.RawMessage(`{}`)
 	}
 	var buf bytes.Buffer
+	buf.Grow(512 + len(turn.Message)*9/8 + len(turn.System) + len(turn.ResponseSchema) + len(turn.Metadata))
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(body); err != nil {
+	if err := enc.Encode(&body); err != nil {
 		return nil, fmt.Errorf("encoding the turn: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+h.Path, &buf)
-	if err != nil {
-		return nil, err
-	}
-	if h.routes != nil { // as a server would see it
+	// It has no GetBody: with an Idempotency-Key, net/http would send the request again by itself when a connection breaks.
+	// Whether a turn is carried out a second time is for the engine to say.
+	req := h.blank.WithContext(ctx)
+	req.Header = make(http.Header, 16)
+	req.ContentLength = int64(buf.Len())
+	if h.routes != nil { // as a server would see it; handlers may change the URL
+		path := *h.blank.URL
+		req.URL = &path
 		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
 		req.Body = &sentBody{&buf, way}
+	} else {
+		req.Body = io.NopCloser(&buf)
 	}
-	// With an Idempotency-Key, net/http would send the request again by itself when a connection breaks. Whether a
-	// turn is carried out a second time is for the engine to say.
-	req.GetBody = nil
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/plain, application/json, text/event-stream")
-	if h.token != "" {
+	if user := h.blank.URL.User; h.token != "" {
 		req.Header.Set("Authorization", "Bearer "+h.token)
+	} else if user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
 	}
 	for name, value := range h.headers {
 		req.Header.Set(name, value)
@@ -504,9 +517,14 @@ var (
 	errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
 )
 
-// readBounded reads an answer into memory that is at most twice what has arrived, or 2 KiB, which is enough for most.
-func readBounded(r io.Reader, limit int) ([]byte, error) {
-	data := make([]byte, 0, 2048)
+// readBounded reads an answer into memory that is at most twice what has arrived, or 2 KiB, which is enough for most. length is
+// how long the answer says it is, if positive.
+func readBounded(r io.Reader, length int64, limit int) ([]byte, error) {
+	first := int64(2047)
+	if length > 0 {
+		first = min(length, first)
+	}
+	data := make([]byte, 0, first+1) // one more, to see the end
 	for {
 		if len(data) == cap(data) {
 			data = append(make([]byte, 0, min(2*cap(data), limit+1)), data...)
@@ -524,8 +542,8 @@ func readBounded(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-func readText(r io.Reader) (string, error) {
-	data, err := readBounded(r, maxReply)
+func readText(r io.Reader, length int64) (string, error) {
+	data, err := readBounded(r, length, maxReply)
 	if err == nil && !utf8.Valid(data) {
 		err = errors.New("the text is not valid UTF-8")
 	}
@@ -533,8 +551,8 @@ func readText(r io.Reader) (string, error) {
 }
 
 // readJSONReply reads {"text": …}. Escapes can make the JSON a good deal longer than the text.
-func readJSONReply(r io.Reader) (string, error) {
-	data, err := readBounded(r, 6*maxReply+1024)
+func readJSONReply(r io.Reader, length int64) (string, error) {
+	data, err := readBounded(r, length, 6*maxReply+1024)
 	if err != nil {
 		return "", err
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -100,16 +99,12 @@ func clientCertificate(certFile, keyFile string) (tls.Certificate, error) {
 
 // post sends the request of a turn to the URL.
 func (h *HTTP) post(req *http.Request, way *sending) (*http.Response, error) {
-	resp, err := h.client.Do(req)
-	if err == nil {
-		return resp, nil
+	// Redirects are not followed and there are no cookies, so a client would add nothing but work.
+	resp, err := h.client.Transport.RoundTrip(req)
+	if err != nil {
+		return nil, callError(err, way.begun())
 	}
-	// Its text would show the URL, which may hold a secret.
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
-		err = urlErr.Err
-	}
-	return nil, callError(err, way.begun())
+	return resp, nil
 }
 
 // callError is the error of a turn that has no answer.

@@ -492,7 +492,7 @@ func FuzzReadJSONReply(f *testing.F) {
 	f.Add(`{"text":"a"}`)
 	f.Add(`{"text":1}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		text, err := readJSONReply(strings.NewReader(body))
+		text, err := readJSONReply(strings.NewReader(body), -1)
 		if err != nil {
 			return
 		}
@@ -562,9 +562,9 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 		answer string
 		read   func(io.Reader) (string, error)
 	}{
-		"text":                    {fill("", "x", "", maxReply), readText},
-		"JSON with other members": {fill(`{"text":"x","a":[`, `{},`, `0]}`, most), readJSONReply},
-		"JSON with long text":     {fill(`{"text":"`, `\u0061`, `"}`, most), readJSONReply},
+		"text":                    {fill("", "x", "", maxReply), ofUnknownLength(readText)},
+		"JSON with other members": {fill(`{"text":"x","a":[`, `{},`, `0]}`, most), ofUnknownLength(readJSONReply)},
+		"JSON with long text":     {fill(`{"text":"`, `\u0061`, `"}`, most), ofUnknownLength(readJSONReply)},
 		"event of one line":       {fill(`data:{"text":"x","a":[`, `{},`, "0]}\nevent: result\n\n", most), readEventsSilently},
 		"event of many lines":     {fill(`event: result`+"\n", "data:\n", "\n", most), readEventsSilently},
 		"event without end":       {fill("event: result\n", "data:\n", "", 16*maxReply), readEventsSilently},
@@ -582,3 +582,7 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 }
 
 func readEventsSilently(r io.Reader) (string, error) { return readEvents(r, nil) }
+
+func ofUnknownLength(read func(io.Reader, int64) (string, error)) func(io.Reader) (string, error) {
+	return func(r io.Reader) (string, error) { return read(r, -1) }
+}

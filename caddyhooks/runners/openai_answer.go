@@ -74,7 +74,7 @@ func startsWhole(r *bufio.Reader) (bool, error) {
 const maxDocument = 16 * maxReply
 
 func (c *completion) readWhole(r io.Reader) error {
-	data, err := readBounded(r, maxDocument)
+	data, err := readBounded(r, -1, maxDocument)
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,7 @@ type transaction struct {
 	after    []func() // when it is in effect …
 	reported []func() // … and when it is reported so: after a failure callers will ask again
 
+	scratch       [][]byte // records to recycle when they were written
 	told          *toldChanges
 	ended         []uuid.UUID // runs
 	writeFreelist bool
@@ -254,6 +255,11 @@ func (c *committer) commit(changes []*change) {
 	}
 	if broken := c.database.whenBroken(); broken != nil {
 		err = broken // whatever was written: the file may be refused when it is opened again
+	}
+	if err == nil {
+		for _, record := range t.scratch {
+			recycle(record)
+		}
 	}
 	c.report(changes, err)
 	if err == nil || c.database.whenBroken() != nil {

@@ -33,7 +33,7 @@ const (
 
 // encodeTold writes down what a run is told.
 func encodeTold(told engine.Told) []byte {
-	e := newEncoder(32 + told.Size())
+	e := newScratchEncoder(32 + told.Size())
 	e.text(toldMessage, told.Message)
 	e.bytes(toldMetadata, told.Metadata)
 	e.bytes(toldSchema, told.Schema)
@@ -127,6 +127,7 @@ func (d *Database) keepTold(t *transaction, id uuid.UUID, run *engine.Run) {
 	if told := run.Told(); told.Cut || data == nil {
 		data = encodeTold(told)
 		t.append(toldBucket, id[:], seal(id[:], data))
+		t.scratch = append(t.scratch, data)
 	}
 	d.countTold(t, toldSize(data))
 	if t.told.added == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,6 +137,26 @@ type encoder struct{ data []byte }
 
 func newEncoder(size int) *encoder { return &encoder{data: make([]byte, 4, 4+size)} }
 
+// scratch has the memory of records that were written. Most records of a run are of a similar size.
+var scratch = sync.Pool{New: func() any { return new([scratchSize]byte) }}
+
+const scratchSize = 2048
+
+// newScratchEncoder is newEncoder for a record that recycle is called for.
+func newScratchEncoder(size int) *encoder {
+	if 4+size > scratchSize {
+		return newEncoder(size)
+	}
+	return &encoder{data: scratch.Get().(*[scratchSize]byte)[:4]}
+}
+
+// recycle takes the memory of a record that nobody reads any more.
+func recycle(record []byte) {
+	if cap(record) == scratchSize {
+		scratch.Put((*[scratchSize]byte)(record[:scratchSize]))
+	}
+}
+
 func (e *encoder) text(n protowire.Number, s string) {
 	if s != "" {
 		e.data = protowire.AppendString(protowire.AppendTag(e.data, n, protowire.BytesType), s)
@@ -235,12 +256,12 @@ func eachField(data []byte, each func(n protowire.Number, f field) bool) error {
 func encodeRun(run *engine.Run) (data, told []byte) {
 	all := engine.Told{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema}
 	if all.Size() >= toldApartFrom {
-		e := newEncoder(256)
+		e := newScratchEncoder(256)
 		e.flag(runToldApart, true)
 		e.runBase(run)
 		return e.data, encodeTold(all)
 	}
-	e := newEncoder(256 + all.Size())
+	e := newScratchEncoder(256 + all.Size())
 	e.runBase(run)
 	e.text(runMessage, run.Message)
 	e.bytes(runMetadata, run.Metadata)
@@ -287,7 +308,7 @@ func (e *encoder) runBase(run *engine.Run) {
 func encodeEnded(record *engine.Record, token string) []byte {
 	outcome := &record.Outcome
 	account := &outcome.Account
-	e := newEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
+	e := newScratchEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
 	e.runBase(record.Run)
 	e.text(endStatus, string(outcome.Status))
 	e.text(endText, outcome.Text)

@@ -45,6 +45,7 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 			t.put(againBucket, first, encodeAgain(first, id))
 		}
 		t.append(runsBucket, id[:], seal(id[:], data))
+		t.scratch = append(t.scratch, data)
 		if told != nil {
 			t.append(toldBucket, id[:], seal(id[:], told))
 		}
@@ -188,6 +189,7 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		t.delete(waitsBucket, id[:])
 	}
 	t.append(endedBucket, id[:], seal(id[:], data))
+	t.scratch = append(t.scratch, data)
 	if !s.withoutIndexes {
 		s.index(t, id)
 	}
