@@ -26,7 +26,7 @@ import (
 // measured, one after the other. Before that there are two runs without requests: readers-ms is by how much more of Caddy's
 // processor time the one with readers takes in a second, heap-KB and rss-KB how much memory Caddy takes from the first quarter to
 // the end of it. Requests are stored in memory, since disks are slower at one time than at another. Run it with -benchtime 1x:
-// that is three rounds of 20 seconds.
+// that is seven rounds of 20 seconds.
 func BenchmarkRunReaders(b *testing.B) {
 	for _, length := range []int{24, 100} {
 		b.Run(fmt.Sprint(length, "-bytes"), func(b *testing.B) { benchmarkRunReaders(b, length) })
@@ -35,7 +35,7 @@ func BenchmarkRunReaders(b *testing.B) {
 
 func benchmarkRunReaders(b *testing.B, length int) {
 	const readers, notReading, words, perBeat = 1000, 50, 10_000, 10
-	const rounds, clients = 3, 64
+	const rounds, clients = 7, 64
 	type spoken struct{ begun, speak, quarter, said, end chan struct{} }
 	var now spoken
 	runner := hookstest.StartRunner(b, func(w http.ResponseWriter, r *http.Request, _ hookstest.Turn) {
