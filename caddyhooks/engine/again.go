@@ -80,7 +80,7 @@ func (e *Engine) submitAgain(ctx context.Context, run *Run, once bool) error {
 	for tries := 1; ; tries++ {
 		revision, err := e.store.Settings().Revision(ctx)
 		if err == nil {
-			err = e.submit(ctx, run, Terms{Settings: revision, Once: once})
+			err = e.submit(ctx, []*Run{run}, Terms{Settings: revision, Once: once})
 		}
 		if !errors.Is(err, ErrSettingsChanged) || tries == maxTries {
 			return err

@@ -55,11 +55,11 @@ func (s *breakable) Prune(ctx context.Context, limits engine.Limits) (bool, erro
 
 func (s *breakable) Close() error { return errors.Join(s.Store.Close(), s.check()) }
 
-func (s breakableRuns) Add(ctx context.Context, run *engine.Run, terms engine.Terms) error {
+func (s breakableRuns) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Terms) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	return s.Runs.Add(ctx, run, terms)
+	return s.Runs.AddAll(ctx, runs, terms)
 }
 
 func (s breakableRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.Claim, time.Duration, error) {

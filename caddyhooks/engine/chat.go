@@ -57,7 +57,7 @@ func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTur
 		if limits.HistoryOf(record.Run.History) <= 0 {
 			continue // it is there until it is pruned
 		}
-		turn := PastTurn{Message: record.Run.Message, Reply: record.Outcome.Text}
+		turn := PastTurn{Message: record.foldedMessage(), Reply: record.Outcome.Text}
 		if bytes -= len(turn.Message) + len(turn.Reply); bytes < 0 {
 			break
 		}

@@ -12,6 +12,7 @@ type freshClaim struct {
 	askedAt     time.Time
 	cancelWords uint64
 	probe       *probe // if this run is to find out whether its runner is back
+	left        bool   // its hook has room for another turn
 }
 
 // claiming is a question for claims, with what the engine knows before it asks.
@@ -20,10 +21,12 @@ type claiming struct {
 	batch       Batch
 	askedAt     time.Time
 	cancelWords uint64
-	probes      []probe // for each of which one run may be claimed
+	probes      []probe        // for each of which one run may be claimed
+	rooms       map[string]int // that are held for runs of hooks with a limit
 }
 
-// claiming prepares a claim of up to n runs, without those of runners that are away. The answer must be told to got.
+// claiming prepares a claim of up to n runs, without those of runners that are away and of hooks that have as many under way as they
+// may. The answer must be told to got.
 func (e *Engine) claiming(n int) *claiming {
 	c := &claiming{engine: e, askedAt: time.Now(), cancelWords: e.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: e.lease()}}
 	if n == 0 {
@@ -38,11 +41,17 @@ func (e *Engine) claiming(n int) *claiming {
 		}
 		c.batch.Bounds = append(c.batch.Bounds, bound)
 	}
+	var bounds []Bound
+	c.rooms, bounds = e.hookWorkers.hold(n)
+	c.batch.Bounds = append(c.batch.Bounds, bounds...)
 	return c
 }
 
-// got makes fresh claims of the answer. A runner of which no run came is not being probed.
+// got makes fresh claims of the answer. A runner of which no run came is not being probed, and a hook has room for other runs.
 func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
+	if c.engine.hookWorkers.settle(c.batch.Max, c.rooms, claims) {
+		signal(c.engine.workerFree)
+	}
 	for _, claim := range claims {
 		fresh = append(fresh, &freshClaim{Claim: claim, askedAt: c.askedAt, cancelWords: c.cancelWords})
 	}
@@ -89,4 +98,12 @@ func (e *Engine) another() int {
 		return 0
 	}
 	return 1
+}
+
+// leave lets another turn of the hook begin. The turn of the claim is over; its end need not be stored yet.
+func (e *Engine) leave(claim *freshClaim) {
+	if !claim.left {
+		claim.left = true
+		e.hookWorkers.leave(claim.Run.Hook)
+	}
 }

@@ -30,7 +30,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	told := make(chan Outcome, 1)
 	e.mu.Lock()
 	e.callers[run.ID] = told
-	if turn := e.running[run.ID]; turn != nil && turn.answer != nil {
+	if turn := e.turnOf(run.ID); turn != nil && turn.answer != nil {
 		told <- *turn.answer
 	}
 	e.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 // turn of this engine that was cancelled need not be the one that ended the run.
 func (e *Engine) outcomeOf(run *Run, told <-chan Outcome) (Outcome, error) {
 	e.mu.Lock()
-	turn := e.running[run.ID]
+	turn := e.turnOf(run.ID)
 	e.mu.Unlock()
 	if turn != nil {
 		select {
@@ -142,13 +142,13 @@ func (e *Engine) tell(id string, outcome Outcome) {
 		case told <- outcome:
 		default:
 		}
-	} else if turn := e.running[id]; turn != nil {
+	} else if turn := e.turnOf(id); turn != nil {
 		turn.answer = &outcome
 	}
 }
 
 // cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node, by whom the outcome
-// says.
+// says. All runs of that turn end with it.
 func (e *Engine) cancel(run *Run, outcome Outcome) error {
 	by := outcome.Account.CancelledBy
 	for range 3 {
@@ -157,7 +157,7 @@ func (e *Engine) cancel(run *Run, outcome Outcome) error {
 			return err
 		}
 		e.mu.Lock()
-		for turn := e.running[run.ID]; turn != nil; turn = turn.earlier {
+		for _, turn := range e.running[run.ID] {
 			turn.cancel(&cancelledError{by})
 		}
 		e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *Engine) cancel(run *Run, outcome Outcome) error {
 
 // withdraw ends a run that is queued. ErrClaimLost says that it is not.
 func (e *Engine) withdraw(run *Run, outcome Outcome) error {
-	end := e.newEnd(run, outcome)
+	end := e.newEnd([]*Run{run}, outcome)
 	ctx, stop := e.storeContext()
 	defer stop()
 	_, err := e.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})

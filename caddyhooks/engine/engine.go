@@ -35,29 +35,30 @@ type Engine struct {
 	configs []*Config // all that are attached, the one in force last; under mu
 
 	mu      sync.Mutex
-	active  int                      // workers that have a run, or are about to get one
-	running map[string]*turnUnderWay // by run
-	callers map[string]chan Outcome  // of Do, by run: for an outcome that cannot be read from the store
-	sending map[*attempting]struct{} // deliveries that this node has claimed
+	active  int                        // workers that have a run, or are about to get one
+	running map[string][]*turnUnderWay // by run, the newest last; a turn may be for several runs
+	callers map[string]chan Outcome    // of Do, by run: for an outcome that cannot be read from the store
+	sending map[*attempting]struct{}   // deliveries that this node has claimed
 
 	expireAt atomic.Pointer[time.Time] // when it is planned to look for runs that waited too long
 
-	workerFree chan struct{} // a worker has gone, or there may be work for a new one
-	sendMore   chan struct{} // there may be deliveries to send, or room to send more
-	renewNow   chan struct{} // leases are to be renewed before their time
-	pruneNow   chan struct{} // likewise for pruning
-	toldSince  atomic.Int64  // about how many bytes were added to the history since pruning was last asked for
-	attempts   atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
-	expireNow  chan struct{} // a run was accepted that has to be looked at earlier than planned
-	breakers   breakers
-	away       awayRunners
-	states     runnerStates
-	leases     leases
-	minutes    minutes
-	events     Events
-	streams    streams
-	broken     chan struct{} // closed when the store is known to be broken
-	brokenOnce sync.Once
+	workerFree  chan struct{} // a worker has gone, or there may be work for a new one
+	sendMore    chan struct{} // there may be deliveries to send, or room to send more
+	renewNow    chan struct{} // leases are to be renewed before their time
+	pruneNow    chan struct{} // likewise for pruning
+	toldSince   atomic.Int64  // about how many bytes were added to the history since pruning was last asked for
+	attempts    atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
+	expireNow   chan struct{} // a run was accepted that has to be looked at earlier than planned
+	hookWorkers hookWorkers
+	breakers    breakers
+	away        awayRunners
+	states      runnerStates
+	leases      leases
+	minutes     minutes
+	events      Events
+	streams     streams
+	broken      chan struct{} // closed when the store is known to be broken
+	brokenOnce  sync.Once
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -108,7 +109,7 @@ func (c *Config) namesOf(runners ...string) (names []string) {
 func New(store Store) *Engine {
 	e := &Engine{
 		store:      store,
-		running:    make(map[string]*turnUnderWay),
+		running:    make(map[string][]*turnUnderWay),
 		callers:    make(map[string]chan Outcome),
 		sending:    make(map[*attempting]struct{}),
 		workerFree: make(chan struct{}, 1),
@@ -185,11 +186,16 @@ func (e *Engine) runnersChanged() {
 // Submit stores the run, which gets its id. settings is the revision of the live settings that its request was checked
 // against. When Submit returns nil the run has been accepted and will be carried out.
 func (e *Engine) Submit(ctx context.Context, run *Run, settings int64) error {
-	return e.submit(ctx, run, Terms{Settings: settings})
+	return e.SubmitAll(ctx, []*Run{run}, settings)
 }
 
-// submit stores a run under the limits in force.
-func (e *Engine) submit(ctx context.Context, run *Run, terms Terms) error {
+// SubmitAll is Submit for the runs of one request. All of them are accepted in one step, or none is.
+func (e *Engine) SubmitAll(ctx context.Context, runs []*Run, settings int64) error {
+	return e.submit(ctx, runs, Terms{Settings: settings})
+}
+
+// submit stores runs under the limits in force.
+func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 	if e.isStopping() {
 		return ErrStopping
 	}
@@ -197,14 +203,21 @@ func (e *Engine) submit(ctx context.Context, run *Run, terms Terms) error {
 	ctx, stop := e.patience(context.WithoutCancel(ctx))
 	defer stop()
 	terms.Limits = e.config.Load().Limits
-	err := e.store.Runs().Add(ctx, run, terms)
+	for _, run := range runs {
+		if run.Fold.IsSet() {
+			run.Fold.Alike = run.alike()
+		}
+	}
+	err := e.store.Runs().AddAll(ctx, runs, terms)
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
-		e.metrics().RunAccepted(run)
-		e.minutes.accepted(run)
-		e.events.Runs.publish(run.ID)
-		e.expectExpiry(run)
+		for _, run := range runs {
+			e.metrics().RunAccepted(run)
+			e.minutes.accepted(run)
+			e.events.Runs.publish(run.ID)
+			e.expectExpiry(run)
+		}
 		return nil
 	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate),
 		errors.Is(err, ErrRunAgain), errors.Is(err, ErrNotFound):

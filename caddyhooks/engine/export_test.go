@@ -5,7 +5,9 @@ package engine
 func (e *Engine) Remembered() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.running) + len(e.callers) + len(e.sending) + e.Streams()
+	e.hookWorkers.mu.Lock()
+	defer e.hookWorkers.mu.Unlock()
+	return len(e.running) + len(e.callers) + len(e.sending) + len(e.hookWorkers.underWay) + len(e.hookWorkers.held) + e.Streams()
 }
 
 // CancelWords is how often the store has left word that a run is to be cancelled.

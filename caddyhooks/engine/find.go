@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -53,10 +54,15 @@ func (e *Engine) unfinished(ctx context.Context, id string) bool {
 	return err == nil && unfinished
 }
 
-// explainWait tells of a queued run that its runner is away, whether the run was tried or not.
+// explainWait tells of a queued run that its runner is away, whether the run was tried or not, or that it waits for others.
 func (e *Engine) explainWait(record *Record) {
-	if record.Status == Queued && record.WaitingFor == "" {
-		record.WaitingFor = e.away.reasonFor(e.config.Load().runnerOf(record.Run))
+	if record.Status != Queued || record.WaitingFor != "" {
+		return
+	}
+	run := record.Run
+	record.WaitingFor = e.away.reasonFor(e.config.Load().runnerOf(run))
+	if record.WaitingFor == "" && record.Attempts == 0 && run.Fold.IsSet() && time.Since(run.AcceptedAt) < run.Fold.Window {
+		record.WaitingFor = fmt.Sprintf("more runs of its hook and chat, for up to %s (fold)", run.Fold.Window)
 	}
 }
 

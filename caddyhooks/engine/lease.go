@@ -93,10 +93,12 @@ func (e *Engine) renewAll() error {
 	e.mu.Lock()
 	claims := make([]*Claim, 0, len(e.running))
 	turns := make(map[*Claim]*turnUnderWay, len(e.running))
-	for _, turn := range e.running {
-		for ; turn != nil; turn = turn.earlier {
-			claims = append(claims, turn.claim)
-			turns[turn.claim] = turn
+	for id, all := range e.running {
+		for _, turn := range all {
+			if turn.claim.Run.ID == id { // once for all runs of a turn
+				claims = append(claims, turn.claim)
+				turns[turn.claim] = turn
+			}
 		}
 	}
 	held := make([]*Delivery, 0, len(e.sending))

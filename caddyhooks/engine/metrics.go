@@ -16,6 +16,12 @@ type Metrics interface {
 
 	// DeliveryAttempted is called for each attempt at a delivery.
 	DeliveryAttempted(d *Delivery, took time.Duration, err error)
+
+	// RequestIgnored is called for each request that the named hook leaves out.
+	RequestIgnored(hook string)
+
+	// ChallengeAnswered is called for each request with which a sender tried out whether the named hook is there.
+	ChallengeAnswered(hook string)
 }
 
 // NoMetrics counts nothing.
@@ -32,3 +38,9 @@ func (NoMetrics) TurnEnded(*Run, string, int, time.Duration, error) {}
 
 // DeliveryAttempted does nothing.
 func (NoMetrics) DeliveryAttempted(*Delivery, time.Duration, error) {}
+
+// RequestIgnored does nothing.
+func (NoMetrics) RequestIgnored(string) {}
+
+// ChallengeAnswered does nothing.
+func (NoMetrics) ChallengeAnswered(string) {}

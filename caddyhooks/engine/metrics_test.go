@@ -40,6 +40,9 @@ func (c *counted) DeliveryAttempted(d *engine.Delivery, took time.Duration, err 
 	c.add("attempt %d at %s after %s, failed %t", d.Attempt, d.Callback, took, err != nil)
 }
 
+func (c *counted) RequestIgnored(hook string)    { c.add("ignored by %s", hook) }
+func (c *counted) ChallengeAnswered(hook string) { c.add("challenge of %s", hook) }
+
 // take returns what was counted since the last time.
 func (c *counted) take() []string {
 	synctest.Wait()

@@ -35,6 +35,7 @@ const (
 type counts struct {
 	accepted, completed, failed, timedOut, cancelled, expired atomic.Int64
 	answered                                                  [6]atomic.Int64 // by the first digit of the status
+	ignored, challenges                                       atomic.Int64
 	delivered, dead                                           atomic.Int64
 	durations                                                 [len(Durations{})]atomic.Int64
 	longest                                                   longest
@@ -130,12 +131,25 @@ func (e *Engine) NoteAnswer(status int) {
 	}
 }
 
+// NoteIgnored counts a request that a hook leaves out. NoteAnswer counts it too.
+func (e *Engine) NoteIgnored(hook string) {
+	e.minutes.counts.ignored.Add(1)
+	e.metrics().RequestIgnored(hook)
+}
+
+// NoteChallenge counts a request with which a sender tried out whether a hook is there. NoteAnswer counts it too.
+func (e *Engine) NoteChallenge(hook string) {
+	e.minutes.counts.challenges.Add(1)
+	e.metrics().ChallengeAnswered(hook)
+}
+
 // now is what was counted so far.
 func (c *counts) now() Minute {
 	m := Minute{
 		Accepted: c.accepted.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), TimedOut: c.timedOut.Load(),
 		Cancelled: c.cancelled.Load(), Expired: c.expired.Load(),
 		Answered2xx: c.answered[2].Load(), Answered4xx: c.answered[4].Load(), Answered5xx: c.answered[5].Load(),
+		Ignored: c.ignored.Load(), Challenges: c.challenges.Load(),
 		Delivered: c.delivered.Load(), Dead: c.dead.Load(),
 		Longest: time.Duration(c.longest.Load()), Hooks: make(map[string]HookMinute),
 	}
@@ -174,6 +188,8 @@ func (m Minute) since(before *Minute) Minute {
 	m.Answered2xx -= before.Answered2xx
 	m.Answered4xx -= before.Answered4xx
 	m.Answered5xx -= before.Answered5xx
+	m.Ignored -= before.Ignored
+	m.Challenges -= before.Challenges
 	m.Delivered -= before.Delivered
 	m.Dead -= before.Dead
 	for i := range m.Durations {

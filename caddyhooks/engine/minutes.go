@@ -30,6 +30,7 @@ type Minute struct {
 	Accepted, Completed, Failed, TimedOut, Cancelled, Expired int64 // runs
 
 	Answered2xx, Answered4xx, Answered5xx int64 // requests
+	Ignored, Challenges                   int64 // of them
 
 	Delivered, Dead int64 // deliveries
 
@@ -72,6 +73,8 @@ func (m *Minute) Add(other *Minute) {
 	m.Answered2xx += other.Answered2xx
 	m.Answered4xx += other.Answered4xx
 	m.Answered5xx += other.Answered5xx
+	m.Ignored += other.Ignored
+	m.Challenges += other.Challenges
 	m.Delivered += other.Delivered
 	m.Dead += other.Dead
 	m.Queued = max(m.Queued, other.Queued)

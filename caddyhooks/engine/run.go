@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"hash/fnv"
+	"strings"
 	"time"
 )
 
@@ -37,12 +40,53 @@ type Run struct {
 	Test        bool   // an operator tries out a hook
 
 	Runner string // the name of the runner that carries it out, "" for the default one
+	Fold   Fold   // the turn waits for more runs of the hook in the chat; the zero value is none
 	Key    *Key   // if the caller marked the request as one that it may repeat
+	Replay *Key   // of the signature, if it has a time: a request that repeats it is a repeated one, whatever its Key
 	Owner  string // the node of the caller that waits
+
+	// Hole stands in Message and ChatID for the id of the run, which nobody knows yet. Add puts the id in its place. It is
+	// random, so that no text from outside can hold it; "" is none.
+	Hole string
+
+	// Together are all runs of a request that became several, of the first of them, which is included. Add fills it in. A request
+	// that could have become several has one element here before that.
+	Together []Sibling
 
 	// For operators alone: neither callers nor runners are told.
 	Client    string // the address of the caller, "" if it is unknown
 	KeyHeader string // the name of the header that held the key
+}
+
+// Fold has runs of a hook that stand together in a chat carried out in one turn.
+type Fold struct {
+	Window time.Duration // how long after its acceptance the first run waits for others
+	Max    int           // so many runs do not wait for more, and no turn has more
+	Alike  uint32        // a digest of what the runs of a turn have in common; the engine sets it
+}
+
+// IsSet reports whether runs are folded at all.
+func (f Fold) IsSet() bool { return f.Max > 1 }
+
+// alike is a digest of what a turn takes from its first run alone. Only runs that agree in it are carried out together.
+func (r *Run) alike() uint32 {
+	digest := fnv.New32a()
+	for _, part := range [...]string{r.Timeout.String(), r.Tier, r.ValidationTier, r.MemoryPreset, string(r.Metadata), string(r.Schema)} {
+		_, _ = digest.Write(binary.AppendUvarint(nil, uint64(len(part))))
+		_, _ = digest.Write([]byte(part))
+	}
+	return digest.Sum32()
+}
+
+// Sibling is a run of a request that became several.
+type Sibling struct{ ID, ChatID string }
+
+// FillHole puts the id of a run where Hole stands for it.
+func (r *Run) FillHole() {
+	if r.Hole != "" {
+		r.Message, r.ChatID = strings.ReplaceAll(r.Message, r.Hole, r.ID), strings.ReplaceAll(r.ChatID, r.Hole, r.ID)
+		r.Hole = ""
+	}
 }
 
 // Kept is the part of a run that is kept with its end, and that lists show. For the rest see Told.
@@ -59,13 +103,14 @@ func (r *Run) IsRecalled(status Status) bool {
 
 // Repeats is the error for a run whose key was first used by another one.
 func (r *Run) Repeats(first *Run) error {
-	return &DuplicateError{First: first, SameBody: first.Key.Body == r.Key.Body}
+	return &DuplicateError{First: first, SameBody: r.Key.AnyBody || first.Key.Body == r.Key.Body}
 }
 
 // Key is how requests are recognised that a caller sends again, by digests of what the caller chose and of the body.
 type Key struct {
-	ID   [32]byte
-	Body [32]byte
+	ID      [32]byte
+	Body    [32]byte
+	AnyBody bool // a repeated request is one whatever its body
 }
 
 // Action says what the caller of a run gets back.

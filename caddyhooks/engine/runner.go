@@ -42,6 +42,10 @@ type Turn struct {
 	Deadline       time.Time
 	TraceParent    string
 
+	// Folded are the runs that the turn carries out, if they are several: in order, and RunID is the first of them. Their messages
+	// are all in Message, and all get the same reply.
+	Folded []FoldedRun
+
 	// Chat is what the turn may know of its chat. It is nil if the turn has no memory: see Memory.
 	Chat Chat
 

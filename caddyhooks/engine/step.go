@@ -117,7 +117,7 @@ func (n *stepNotes) soFar() []Step {
 func (e *Engine) completeSteps(record *Record) {
 	if record.Status == Running {
 		e.mu.Lock()
-		turn := e.running[record.Run.ID]
+		turn := e.turnOf(record.Run.ID)
 		e.mu.Unlock()
 		if turn != nil && turn.claim.Attempt == record.Attempts {
 			record.Steps = turn.steps.soFar()

@@ -66,9 +66,21 @@ type Runs interface {
 	// terms.Once the new run is not stored if the other one is marked already (ErrRunAgain) or is not there (ErrNotFound).
 	Add(ctx context.Context, run *Run, terms Terms) error
 
-	// Claim hands out runs to be carried out now. A chat has at most one claimed run, and its runs are handed out in the
+	// AddAll is Add for the runs of one request, in one step: all of them are stored or none is, in their order. Key, Replay
+	// and AgainOf are those of the first, whose Together then names all of them, also in a *DuplicateError. The limits are for
+	// all of them together.
+	AddAll(ctx context.Context, runs []*Run, terms Terms) error
+
+	// Claim hands out runs to be carried out now. A chat has at most one claim, and its runs are handed out in the
 	// order in which they were added. A claim that is not renewed within its lease can be given to another node. wait is how
 	// long until a run that waits is due, negative if there is none; leases of others do not count.
+	//
+	// A run with a Fold is handed out when its window is over, counted from its acceptance, or when Max runs of it stand
+	// together: runs of the same hook and runner, with a Fold and as often started as the first, one after the other in the
+	// chat, which nobody waits for and which are no other run again. Those that stand behind it, up to Max and as long as their
+	// messages have no more than MaxFoldMessage bytes, come along as Claim.Folded, and count as one run for the batch. Nor does a
+	// run wait when the next one would be too much. The window
+	// of a run that waits counts for wait, and Watch tells when one is opened that is over before all others.
 	Claim(ctx context.Context, batch Batch) (claims []*Claim, wait time.Duration, err error)
 
 	// Renew lets claims hold for another lease, and says that this node is alive, also if it holds none. A claim whose lease
@@ -82,6 +94,9 @@ type Runs interface {
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
 	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; what it was told is kept for as long as its
 	// History says. The next batch may hold the run that was requeued.
+	//
+	// The runs that are folded into a claim end with it, in the same step and with the same outcome, or go back with it in
+	// their order, to be folded again. Only the first is a past turn of the chat.
 	End(ctx context.Context, claim *Claim, end End, next Batch) (claims []*Claim, err error)
 
 	// Resume makes the queued runs of some runners due that wait, those of all runners if none is named, and lets them start
@@ -93,7 +108,8 @@ type Runs interface {
 	Overdue(ctx context.Context, most int) (runs []*Run, wait time.Duration, err error)
 
 	// Cancel asks the node that carries out a run to cancel it. Watch and Renew tell that node, until its claim is over, and
-	// by whom it was asked first. ErrNotFound says that nobody carries it out.
+	// by whom it was asked first. The run may be one that was folded into a claim: then the node has to decide what becomes of
+	// the others. ErrNotFound says that nobody carries it out.
 	Cancel(ctx context.Context, id, by string) error
 
 	// Get returns what is known about a run, or ErrNotFound.
@@ -116,7 +132,8 @@ type Runs interface {
 	// Past returns the last runs of a chat that later turns are told about, as Run.IsRecalled says, the newest first, with what they
 	// were told and their answers: at most so many, and none after the one with which message and answer of all have more than so
 	// many bytes. Runs that do not keep their message any more are left out, and if there are many of them, what is before them. It
-	// takes no longer in a long chat, or in a large store.
+	// takes no longer in a long chat, or in a large store. A turn that several runs were folded into is one of them, the record is
+	// that of the first, and Followers are the others.
 	Past(ctx context.Context, chat string, turns, bytes int) ([]*Record, error)
 
 	// Queued is how many runs wait to be carried out, on whatever node. It takes no longer if there are many.
@@ -289,6 +306,9 @@ type Terms struct {
 	Limits   Limits
 	Settings int64 // the revision of the live settings that the request was checked against
 	Once     bool  // of a run that is another one again: not if that was run again before
+
+	// If it is set, nothing is stored: this is the error, unless the request is a repeated one.
+	Refuse error
 }
 
 // Limits bound what a store holds; 0 is no limit.
@@ -328,9 +348,11 @@ type Batch struct {
 	Lease  time.Duration
 }
 
-// Bound is how many runs of some runners a batch may have, those together. Runners go by the names that runs have.
+// Bound is how many runs of some runners, or of some hooks, a batch may have, those together. Runners go by the names that
+// runs have. Runs that are folded into one turn count as one.
 type Bound struct {
 	Runners []string
+	Hooks   []string
 	AtMost  int
 }
 
@@ -391,11 +413,13 @@ type Claim struct {
 	Waited    time.Duration // since the run was accepted
 	Waits     int           // how often in a row it was put back to wait
 	Awaited   bool          // a caller waits for the answer, and its node is alive
+	Folded    []*Run        // that this turn carries out too, in their order; Attempt and the rest hold for them as well, but for Waited
 }
 
 // Cancellation is somebody's wish that a claimed run be cancelled.
 type Cancellation struct {
 	Claim *Claim
+	RunID string // that of the claim, or of one that is folded into it
 	By    string // as Runs.Cancel was told
 }
 
@@ -407,10 +431,10 @@ func (c *Claim) overdue() bool {
 // End is how a run ends, or goes back to the queue.
 type End struct {
 	Outcome    Outcome
-	Deliveries []*Delivery
-	Steps      []Step // the turns of the last attempt
-	Unstarted  bool   // the claim was not used: the run was not started again
-	Requeue    bool   // the run does not end, and this start does not count
+	Deliveries []*Delivery // of the run and of those that are folded into the claim, as their RunID tells
+	Steps      []Step      // the turns of the last attempt
+	Unstarted  bool        // the claim was not used: the run was not started again
+	Requeue    bool        // the run does not end, and this start does not count
 
 	// If it has an ID: the next turn of the runner in the chat of the run goes on with it.
 	Session Session
@@ -428,6 +452,34 @@ func (e *End) Started(claim *Claim) (attempts int, startedAt time.Time) {
 	return claim.Attempt, claim.StartedAt
 }
 
+// NoteFold fills in whether a run that ends under a claim was carried out together with others.
+func (c *Claim) NoteFold(record *Record) {
+	switch {
+	case len(c.Folded) == 0:
+	case record.Run.ID == c.Run.ID:
+		record.Folded = 1 + len(c.Folded)
+	default:
+		record.FoldedInto = c.Run.ID
+	}
+}
+
+// DeliveriesOf are the deliveries of a run that ends like this under a claim. Those that name no other run are of the first.
+func (e *End) DeliveriesOf(claim *Claim, run *Run) []*Delivery {
+	if len(claim.Folded) == 0 {
+		return e.Deliveries
+	}
+	isFolded := func(id string) bool {
+		return slices.ContainsFunc(claim.Folded, func(folded *Run) bool { return folded.ID == id })
+	}
+	var own []*Delivery
+	for _, d := range e.Deliveries {
+		if d.RunID == run.ID || run.ID == claim.Run.ID && !isFolded(d.RunID) {
+			own = append(own, d)
+		}
+	}
+	return own
+}
+
 // Record is what a store knows about a run. Once it has ended, its Run has message, metadata and schema as far as Kept says.
 type Record struct {
 	Run        *Run
@@ -441,6 +493,14 @@ type Record struct {
 	Steps      []Step      // once it has ended: as End had them
 	AgainAs    string      // the id of the run that was last started as this one again, "" if none was
 	Deliveries []*Delivery // without their bodies
+
+	// Once it has ended, of a run that was folded into the turn of another one: the id of that one, whose Outcome and Steps
+	// are its own.
+	FoldedInto string
+	// Of that other one: how many runs its turn had, itself included. It is 0 for a run that was alone.
+	Folded int
+	// Of a past turn (see Runs.Past): the runs besides the first, in their order. Message is "" where it is not kept any more.
+	Followers []*Run
 }
 
 // HasPending reports whether a delivery of the run is still pending.
@@ -452,6 +512,10 @@ func (r *Record) HasPending() bool {
 	}
 	return false
 }
+
+// IsPastTurn reports whether later turns of the chat are told about a run that has ended, as long as its message is kept. Of runs
+// that were folded the first stands for all.
+func (r *Record) IsPastTurn() bool { return r.FoldedInto == "" && r.Run.IsRecalled(r.Status) }
 
 // OverSince is when a run was over: it had ended, and its last delivery that failed was given up. Retention counts from
 // then on.
@@ -570,7 +634,7 @@ func (q *DeliveryQuery) Selects(d *Delivery) bool {
 
 // DuplicateError says that a run with the same key was accepted before.
 type DuplicateError struct {
-	First    *Run // its ID, ChatID, Action and Sync
+	First    *Run // its ID, ChatID, Action, Sync and Together
 	SameBody bool
 }
 

@@ -105,6 +105,9 @@ func (e *Engine) Follow(id string, after int64) *Follower {
 	s.followers++
 	all.followers.Add(1)
 	f := &Follower{stream: s, after: after, clean: after == 0, closed: make(chan struct{})}
+	if v := s.speaker(); v != nil {
+		v.listen()
+	}
 	switch {
 	case all.stopped:
 		s.end(ErrStopping)
@@ -321,10 +324,13 @@ func (e *Engine) lookAt(ctx context.Context, s *stream) error {
 	return nil
 }
 
-func (s *stream) isHere() bool {
+func (s *stream) isHere() bool { return s.speaker() != nil }
+
+// speaker is the voice of the turn that is carried out here, if there is one.
+func (s *stream) speaker() *voice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.voice != nil
+	return s.voice
 }
 
 func (s *stream) isOver() bool {
@@ -338,15 +344,34 @@ type voice struct {
 	stream *stream
 	began  time.Time     // when it was claimed …
 	waited time.Duration // … and how long after its acceptance that was
+
+	// A turn for several runs has a voice for each, with positions of its own. That of the first has the others. Those have no text
+	// before somebody listens to them.
+	first     *voice
+	others    []*voice
+	listened  bool         // of one of the others; under the lock of its stream
+	listeners atomic.Int32 // of the first: to how many others somebody listens
 }
 
 // begin lets a turn be followed until it is over.
 func (all *streams) begin(claim *Claim, claimedAt time.Time) *voice {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	s := all.get(claim.Run.ID)
+	v := &voice{began: claimedAt, waited: claim.Waited}
+	all.give(v, claim.Run.ID)
+	for _, run := range claim.Folded {
+		other := &voice{began: claimedAt, waited: claim.waitedOf(run), first: v}
+		all.give(other, run.ID)
+		v.others = append(v.others, other)
+	}
+	return v
+}
+
+// give gives a run a voice. It is called under the lock.
+func (all *streams) give(v *voice, id string) {
+	s := all.get(id)
+	v.stream = s
 	s.voices++
-	v := &voice{stream: s, began: claimedAt, waited: claim.Waited}
 	s.mu.Lock()
 	s.voice = v
 	s.begin(v.next())
@@ -354,10 +379,50 @@ func (all *streams) begin(claim *Claim, claimedAt time.Time) *voice {
 	if s.unwatch != nil {
 		signal(s.look) // other nodes need not tell any more
 	}
+	if s.followers > 0 {
+		v.listen()
+	}
 	if asked, wanted := all.wanted[s.id]; wanted {
 		all.build(v, asked)
 	}
-	return v
+}
+
+// listen has a voice say what the first one of its turn has said so far, and then what it says.
+func (v *voice) listen() {
+	if v.first == nil {
+		return
+	}
+	said, s := v.first.stream, v.stream
+	said.mu.Lock() // always before that of the others
+	defer said.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if said.voice == v.first && s.voice == v && !v.listened {
+		v.listened = true
+		v.first.listeners.Add(1)
+		s.add(said.text.String())
+	}
+}
+
+// pass has the others do something to whom somebody listens. It is called under the lock of the first one's stream.
+func (v *voice) pass(do func(other *voice)) {
+	if v.listeners.Load() == 0 {
+		return
+	}
+	for _, other := range v.others {
+		other.stream.mu.Lock()
+		if other.listened && other.stream.voice == other {
+			do(other)
+		}
+		other.stream.mu.Unlock()
+	}
+}
+
+// again begins the turn again if something was said. It is called under the lock of the stream.
+func (v *voice) again() {
+	if v.stream.text.Len() > 0 {
+		v.stream.begin(v.next())
+	}
 }
 
 // next is where the next turn of the run begins. Ids are exact in JavaScript for nine years. It is called under the lock of the
@@ -386,8 +451,9 @@ func (s *stream) forgetTurn() {
 func (v *voice) speak() (emit func(Progress), hush func()) {
 	s := v.stream
 	s.mu.Lock()
-	if s.voice == v && s.text.Len() > 0 {
-		s.begin(v.next())
+	if s.voice == v {
+		v.again()
+		v.pass((*voice).again)
 	}
 	s.mu.Unlock()
 	hushed := false // under the lock of the stream
@@ -396,6 +462,7 @@ func (v *voice) speak() (emit func(Progress), hush func()) {
 		defer s.mu.Unlock()
 		if s.voice == v && !hushed {
 			s.add(said.Text)
+			v.pass(func(other *voice) { other.stream.add(said.Text) })
 		}
 	}
 	return emit, func() {
@@ -418,8 +485,15 @@ func (s *stream) add(text string) {
 	s.changed()
 }
 
-// done says that the turn is over. Unless its run has ended, the run will be carried out again, here or elsewhere.
+// done says that the turn is over. Unless its runs have ended, they will be carried out again, here or elsewhere.
 func (v *voice) done() {
+	v.fallSilent()
+	for _, other := range v.others {
+		other.fallSilent()
+	}
+}
+
+func (v *voice) fallSilent() {
 	s := v.stream
 	s.mu.Lock()
 	if s.voice == v {

@@ -56,10 +56,7 @@ func (all *streams) want(wanted map[string]uint64) {
 			continue
 		}
 		if s := all.runs[id]; s != nil {
-			s.mu.Lock()
-			v := s.voice
-			s.mu.Unlock()
-			if v != nil {
+			if v := s.speaker(); v != nil {
 				all.build(v, asked)
 			}
 		}
@@ -71,6 +68,7 @@ func (all *streams) build(v *voice, asked uint64) {
 	if all.stopped {
 		return
 	}
+	v.listen()
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bridge{voice: v, cancel: cancel, asked: asked, again: make(chan struct{}, 1)}
 	all.bridges[v.stream.id] = b // one for an earlier turn ends by itself

@@ -61,11 +61,11 @@ func (s *tampered) Prune(ctx context.Context, limits engine.Limits) (bool, error
 	return s.Store.Prune(ctx, limits)
 }
 
-func (s tamperedRuns) Add(ctx context.Context, run *engine.Run, terms engine.Terms) error {
+func (s tamperedRuns) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Terms) error {
 	if err := s.before(ctx); err != nil {
 		return err
 	}
-	return s.Runs.Add(ctx, run, terms)
+	return s.Runs.AddAll(ctx, runs, terms)
 }
 
 func (s tamperedRuns) Claim(ctx context.Context, batch engine.Batch) ([]*engine.Claim, time.Duration, error) {

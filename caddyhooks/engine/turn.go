@@ -37,7 +37,7 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 	var schema *contract.Schema
 	turn := Turn{
 		RunID: run.ID, ChatID: run.ChatID, Action: run.Action, Hook: run.Hook, Name: run.Name,
-		Message: run.Message, Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
+		Message: FoldMessage(a.claim.runs()), Folded: a.claim.forTurn(), Tier: run.TurnTier(), MemoryPreset: run.MemoryPreset,
 		ResponseSchema: run.Schema, Metadata: run.Metadata, Timeout: run.Timeout, TraceParent: run.TraceParent,
 		Chat: a.chat.forTurn(), Deadline: a.deadline.at, Sent: a.deadline.sent,
 	}
@@ -63,7 +63,7 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 		repair.System, repair.Message = prompt.System, prompt.Message
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
-		repair.Metadata, repair.Chat, repair.Sent = nil, nil, nil
+		repair.Metadata, repair.Chat, repair.Sent, repair.Folded = nil, nil, nil, nil
 		reply, err := e.turn(ctx, a, repair)
 		return reply.Text, err
 	})

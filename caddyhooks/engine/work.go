@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -89,15 +90,14 @@ func (e *Engine) protect(what string, f func()) {
 	f()
 }
 
-// turnUnderWay is a run that is being carried out.
+// turnUnderWay is a run that is being carried out, or several that are folded.
 type turnUnderWay struct {
 	claim     *Claim
 	steps     *stepNotes
 	cancel    context.CancelCauseFunc
 	cancelled <-chan struct{}
 	over      chan struct{} // closed when its end has been stored, or given up
-	earlier   *turnUnderWay // one of the same run that is not over yet; under the engine's lock
-	answer    *Outcome      // for a caller that was not known yet; likewise
+	answer    *Outcome      // for a caller that was not known yet; under the engine's lock
 }
 
 // carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
@@ -108,12 +108,13 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	defer cancel(nil)
 	deadline := newDeadline(claim, start, cancel)
 	defer deadline.stop()
+	defer e.leave(fresh)
 	if fresh.probe != nil {
 		defer e.endProbe(*fresh.probe)
 	}
 	steps := newStepNotes(claim, start, config.Runners[config.runnerOf(run)])
 	turn, alone := e.begin(ctx, claim, steps, cancel)
-	e.events.Runs.publish(run.ID)
+	e.publishRuns(claim)
 	defer e.finish(turn)
 	if !alone || time.Since(fresh.askedAt) > e.lease()/3 || e.leases.cancelWords.Load() != fresh.cancelWords {
 		// There is an earlier turn of the run, the process stood still, or word of a cancelled run came before the turn was
@@ -125,6 +126,9 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return nil
 	}
 
+	if e.expireFolded(claim) {
+		return nil
+	}
 	outcome, hopeless := e.hopelessOutcome(config, claim)
 	chat := e.chatOf(config, run)
 	var err error
@@ -144,16 +148,16 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	if end, waits := waitForRunner(ctx, claim, outcome, err); waits {
 		end.Session = chat.session()
-		next, err := e.storeEnd(config, claim, end)
+		next, err := e.storeEnd(config, fresh, end)
 		if err != nil && !errors.Is(err, ErrClaimLost) {
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
-		e.events.Runs.publish(run.ID)
+		e.publishRuns(claim)
 		return next
 	}
-	end := e.newEnd(run, outcome)
+	end := e.newEnd(claim.runs(), outcome)
 	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
-	next, storeErr := e.storeEnd(config, claim, end)
+	next, storeErr := e.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
 		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
 		return nil
@@ -168,8 +172,15 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		took = 0
 	}
 	attempts, _ := end.Started(claim)
-	e.conclude(run, end, ending{took: took, attempts: attempts, err: err})
+	e.concludeAll(claim, end, ending{took: took, attempts: attempts, err: err})
 	return next
+}
+
+// publishRuns tells that the runs of a claim have changed.
+func (e *Engine) publishRuns(claim *Claim) {
+	for _, run := range claim.runs() {
+		e.events.Runs.publish(run.ID)
+	}
 }
 
 // onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
@@ -184,27 +195,49 @@ func (e *Engine) putBack(claim *Claim, session Session) {
 	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{}); err != nil {
 		e.storeFailed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
-	e.events.Runs.publish(claim.Run.ID)
+	e.publishRuns(claim)
 }
 
-// begin makes a turn known, and reports whether it is the only one of its run. There are two if this engine lost its claim
-// on the run and then got it again.
+// begin makes a turn known, and reports whether it is the only one of its runs. There are two of a run if this engine lost its
+// claim on it and then got it again.
 func (e *Engine) begin(ctx context.Context, claim *Claim, steps *stepNotes, cancel context.CancelCauseFunc) (turn *turnUnderWay, alone bool) {
 	turn = &turnUnderWay{claim: claim, steps: steps, cancel: cancel, cancelled: ctx.Done(), over: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	turn.earlier = e.running[claim.Run.ID]
-	e.running[claim.Run.ID] = turn
-	return turn, turn.earlier == nil
+	alone = true
+	for _, run := range claim.runs() {
+		earlier := e.running[run.ID]
+		alone = alone && len(earlier) == 0
+		e.running[run.ID] = append(earlier, turn)
+	}
+	return turn, alone
 }
 
-// awaitEarlierTurns waits until a turn is the only one of its run, or ctx is done. Both have their leases renewed, and the
+// turnOf is the newest turn of a run that is under way here, nil if there is none. It is called under the lock.
+func (e *Engine) turnOf(id string) *turnUnderWay {
+	if turns := e.running[id]; len(turns) > 0 {
+		return turns[len(turns)-1]
+	}
+	return nil
+}
+
+// earlierTurn is a turn of one of the same runs that is not over yet, nil if there is none.
+func (e *Engine) earlierTurn(turn *turnUnderWay) *turnUnderWay {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, run := range turn.claim.runs() {
+		if first := e.running[run.ID][0]; first != turn {
+			return first
+		}
+	}
+	return nil
+}
+
+// awaitEarlierTurns waits until a turn is the oldest one of its runs, or ctx is done. Both have their leases renewed, and the
 // store tells which of them is to be cancelled.
 func (e *Engine) awaitEarlierTurns(ctx context.Context, turn *turnUnderWay) {
 	for {
-		e.mu.Lock()
-		earlier := turn.earlier
-		e.mu.Unlock()
+		earlier := e.earlierTurn(turn)
 		if earlier == nil {
 			return
 		}
@@ -219,17 +252,13 @@ func (e *Engine) awaitEarlierTurns(ctx context.Context, turn *turnUnderWay) {
 func (e *Engine) finish(turn *turnUnderWay) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	id := turn.claim.Run.ID
-	switch newest := e.running[id]; {
-	case newest != turn:
-		for newest.earlier != turn {
-			newest = newest.earlier
+	for _, run := range turn.claim.runs() {
+		turns := e.running[run.ID]
+		if len(turns) == 1 {
+			delete(e.running, run.ID)
+		} else {
+			e.running[run.ID] = slices.DeleteFunc(turns, func(other *turnUnderWay) bool { return other == turn })
 		}
-		newest.earlier = turn.earlier
-	case turn.earlier != nil:
-		e.running[id] = turn.earlier
-	default:
-		delete(e.running, id)
 	}
 	close(turn.over)
 }
@@ -251,8 +280,10 @@ func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome,
 	return Outcome{}, false
 }
 
-// storeEnd stores the end of a run, and claims another one.
-func (e *Engine) storeEnd(config *Config, claim *Claim, end End) (next *freshClaim, err error) {
+// storeEnd stores the end of a turn, and claims another run.
+func (e *Engine) storeEnd(config *Config, ended *freshClaim, end End) (next *freshClaim, err error) {
+	claim := ended.Claim
+	e.leave(ended)
 	err = e.insist(config, "storing the end of a run", claim.Run.ID, func(ctx context.Context) error {
 		asked := e.claiming(e.another())
 		var claims []*Claim
@@ -292,9 +323,10 @@ func (e *Engine) insist(config *Config, what, runID string, do func(context.Cont
 	}
 }
 
-func (e *Engine) newEnd(run *Run, outcome Outcome) End {
+// newEnd is the end of runs that share an outcome.
+func (e *Engine) newEnd(runs []*Run, outcome Outcome) End {
 	outcome.Account = outcome.Account.bounded()
-	return End{Outcome: outcome, Deliveries: e.config.Load().deliveriesOf(run, outcome)}
+	return End{Outcome: outcome, Deliveries: e.config.Load().deliveriesOfAll(runs, outcome)}
 }
 
 // ending is what an engine knows about an end that is not part of it.
@@ -302,6 +334,22 @@ type ending struct {
 	took     time.Duration // 0 of a run that was not started
 	attempts int           // how often it was started
 	err      error         // why it failed, if it was carried out
+
+	folded     int    // how many runs its turn had, if it led them
+	foldedInto string // the run that led its turn, if that is another one
+}
+
+// concludeAll is conclude for all runs of a turn.
+func (e *Engine) concludeAll(claim *Claim, end End, how ending) {
+	if len(claim.Folded) > 0 {
+		how.folded = 1 + len(claim.Folded)
+	}
+	e.conclude(claim.Run, end, how)
+	end.Deliveries = nil // they have been told about
+	how.folded, how.foldedInto = 0, claim.Run.ID
+	for _, run := range claim.Folded {
+		e.conclude(run, end, how)
+	}
 }
 
 // conclude notes how a run ended, after it was stored.
@@ -338,11 +386,14 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
 	)
 	for _, optional := range []struct{ name, text string }{
-		{"runner", run.Runner}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
+		{"runner", run.Runner}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"folded_into", how.foldedInto}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {
 		if optional.text != "" {
 			fields = append(fields, zap.String(optional.name, optional.text))
 		}
+	}
+	if how.folded > 0 {
+		fields = append(fields, zap.Int("folded", how.folded))
 	}
 	if run.Test {
 		fields = append(fields, zap.Bool("test", true))

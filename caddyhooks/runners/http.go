@@ -103,7 +103,7 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if h.blank, err = http.NewRequest(http.MethodPost, h.URL+h.Path, nil); err != nil {
+	if h.blank, err = http.NewRequestWithContext(ctx, http.MethodPost, h.URL+h.Path, nil); err != nil {
 		h.blank = nil // and Validate says what is wrong
 	}
 	return nil
@@ -305,7 +305,7 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 // maxReply bounds the text of an answer.
 const maxReply = 1 << 20
 
-// turnRequest is the body of a request. All fields are always present, which keeps scripts simple.
+// turnRequest is the body of a request. All fields but folded are always present, which keeps scripts simple.
 type turnRequest struct {
 	Version        int             `json:"version"`
 	RunID          string          `json:"runId"`
@@ -322,6 +322,12 @@ type turnRequest struct {
 	Metadata       json.RawMessage `json:"metadata"`
 	TimeoutSeconds int             `json:"timeoutSeconds"`
 	Isolated       bool            `json:"isolated"`
+	Folded         []foldedRun     `json:"folded,omitempty"` // of a turn for several runs
+}
+
+type foldedRun struct {
+	RunID      string    `json:"runId"`
+	AcceptedAt time.Time `json:"acceptedAt"`
 }
 
 type turnMemory struct {
@@ -451,6 +457,9 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 	}
 	if turn.Tier != "" {
 		body.Tier = &turn.Tier
+	}
+	for _, run := range turn.Folded {
+		body.Folded = append(body.Folded, foldedRun{RunID: run.RunID, AcceptedAt: run.AcceptedAt.UTC()})
 	}
 	if body.Metadata == nil {
 		body.Metadata = json.RawMessage(`{}`)

@@ -85,6 +85,21 @@ func TestTurnOnTheWire(t *testing.T) {
 		t.Errorf("got the smallest body\n%s\nwant\n%s", body, want)
 	}
 
+	folded := engine.Turn{RunID: "run", ChatID: "c", Action: engine.Wake, Hook: "wake", Message: "m", MemoryPreset: engine.MemoryDisabled, Folded: []engine.FoldedRun{
+		{RunID: "run", AcceptedAt: time.Date(2026, 1, 2, 3, 4, 5, 67e6, time.FixedZone("CET", 3600))},
+		{RunID: "later", AcceptedAt: time.Date(2026, 1, 2, 2, 4, 6, 0, time.UTC)},
+	}}
+	if _, err := h.Run(t.Context(), folded); err != nil {
+		t.Fatal(err)
+	}
+	want = strings.TrimSuffix(want, "}\n") + `,"folded":[{"runId":"run","acceptedAt":"2026-01-02T02:04:05.067Z"},{"runId":"later","acceptedAt":"2026-01-02T02:04:06Z"}]}` + "\n"
+	if body != want {
+		t.Errorf("got the body of a fold\n%s\nwant\n%s", body, want)
+	}
+	if got := header.Get("Idempotency-Key"); got != "run:turn" {
+		t.Errorf("a fold has the key %q", got)
+	}
+
 	repair := exampleTurn()
 	repair.Repair, repair.Tier, repair.MemoryPreset = 2, "", engine.MemoryDisabled
 	if _, err := h.Run(t.Context(), repair); err != nil {

@@ -433,7 +433,13 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 		if toldApart {
 			told := tx.Bucket(toldBucket).Get(key)
 			size += len(told)
-			if fieldsOf(key, told, func(protowire.Number, field) bool { return false }) != nil {
+			err := fieldsOf(key, told, func(n protowire.Number, f field) bool {
+				if n == toldMessage {
+					entry.Size = len(f.bytes)
+				}
+				return false // the message is the first, if there is one
+			})
+			if err != nil {
 				return nil, fmt.Errorf("what run %s is told: %w", entry.ID, errDamaged)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
+const keySize = len(engine.Key{}.ID)
+
 // firstWithKey returns the run that a key was sent with, or nil.
 func firstWithKey(t *transaction, key [32]byte) *engine.Run {
 	value := t.bucket(keysBucket).Get(key[:])
@@ -26,39 +28,73 @@ func firstWithKey(t *transaction, key [32]byte) *engine.Run {
 	return record.Run
 }
 
-// putKey notes the key of a run, and forgets the oldest if there are too many. What a repeated request is answered with is
-// noted with it, since the run may be pruned earlier.
-func (d *Database) putKey(t *transaction, id uuid.UUID, run *engine.Run, limits engine.Limits) {
+// repeats is the error for a run whose request was accepted before.
+func repeats(t *transaction, run *engine.Run, limits engine.Limits) error {
+	if run.Replay != nil {
+		if first := firstWithKey(t, run.Replay.ID); first != nil && !limits.KeyExpired(first.AcceptedAt, t.now) {
+			return &engine.DuplicateError{First: first, SameBody: true}
+		}
+	}
+	if run.Key != nil {
+		if first := firstWithKey(t, run.Key.ID); first != nil && !limits.KeyExpired(first.AcceptedAt, t.now) {
+			return run.Repeats(first)
+		}
+	}
+	return nil
+}
+
+// putKeys notes the keys of a run, and forgets the oldest if there are too many. What a repeated request is answered with is
+// noted with each, since the run may be pruned earlier.
+func (d *Database) putKeys(t *transaction, id uuid.UUID, run *engine.Run, limits engine.Limits) {
+	var keys []byte // a run has one or two
+	if run.Key != nil {
+		d.putKey(t, id, run, run.Key)
+		keys = run.Key.ID[:]
+	}
+	if run.Replay != nil && (run.Key == nil || run.Key.ID != run.Replay.ID) {
+		d.putKey(t, id, run, run.Replay)
+		keys = slices.Concat(keys, run.Replay.ID[:])
+	}
+	if keys == nil {
+		return
+	}
+	t.append(keyRunsBucket, id[:], keys)
+	d.countKeys(t, len(keys)/keySize)
+	for limits.Keys > 0 && d.keyCount > limits.Keys {
+		oldest, _ := t.bucket(keyRunsBucket).Cursor().First()
+		if oldest == nil {
+			break // the number in the file was wrong
+		}
+		d.deleteKeys(t, uuid.UUID(oldest))
+	}
+}
+
+// putKey notes a key of a run.
+func (d *Database) putKey(t *transaction, id uuid.UUID, run *engine.Run, key *engine.Key) {
 	e := newEncoder(128)
 	e.text(runChat, run.ChatID)
 	e.text(runAction, string(run.Action))
 	e.flag(runSync, run.Sync)
 	e.time(runAcceptedAt, run.AcceptedAt)
-	e.bytes(runKeyBody, run.Key.Body[:])
-	if old := t.bucket(keysBucket).Get(run.Key.ID[:]); len(old) >= len(id) {
-		d.deleteKey(t, uuid.UUID(old[:len(id)]), run.Key.ID[:])
+	e.bytes(runKeyBody, key.Body[:])
+	e.siblings(run.Together)
+	if old := t.bucket(keysBucket).Get(key.ID[:]); len(old) >= len(id) {
+		d.deleteKeys(t, uuid.UUID(old[:len(id)]))
 	}
-	t.put(keysBucket, run.Key.ID[:], append(id[:len(id):len(id)], seal(run.Key.ID[:], e.data)...))
-	t.append(keyRunsBucket, id[:], run.Key.ID[:])
-	d.countKeys(t, 1)
-	for limits.Keys > 0 && d.keyCount > limits.Keys {
-		oldest, key := t.bucket(keyRunsBucket).Cursor().First()
-		if oldest == nil {
-			break // the number in the file was wrong
-		}
-		d.deleteKey(t, uuid.UUID(oldest), key)
-	}
+	t.put(keysBucket, key.ID[:], append(id[:len(id):len(id)], seal(key.ID[:], e.data)...))
 }
 
-// deleteKey forgets the key of a run, if it is still the run's.
-func (d *Database) deleteKey(t *transaction, id uuid.UUID, key []byte) {
-	if t.bucket(keyRunsBucket).Get(id[:]) == nil {
+// deleteKeys forgets the keys of a run, if it still has them.
+func (d *Database) deleteKeys(t *transaction, id uuid.UUID) {
+	keys := slices.Clone(t.bucket(keyRunsBucket).Get(id[:]))
+	if keys == nil {
 		return
 	}
-	key = slices.Clone(key)
 	t.delete(keyRunsBucket, id[:])
-	t.delete(keysBucket, key)
-	d.countKeys(t, -1)
+	for key := range slices.Chunk(keys, keySize) {
+		t.delete(keysBucket, key)
+		d.countKeys(t, -1)
+	}
 }
 
 func (d *Database) countKeys(t *transaction, n int) {
@@ -80,7 +116,7 @@ func (d *Database) pruneKeys(t *transaction, now time.Time, limits engine.Limits
 		if first := firstWithKey(t, [32]byte(key)); first != nil && !limits.KeyExpired(first.AcceptedAt, now) {
 			return false
 		}
-		d.deleteKey(t, uuid.UUID(id), key)
+		d.deleteKeys(t, uuid.UUID(id))
 	}
 	return true
 }

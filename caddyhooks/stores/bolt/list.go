@@ -255,6 +255,9 @@ func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, qu
 		}
 		size = len(record.Run.Message) + len(record.Run.Metadata) + len(record.Run.Schema)
 	}
+	if record.FoldedInto != "" && (query.Replies || query.Text != "") {
+		size += readAnswer(tx, record)
+	}
 	if query.Replies && ended && err == nil {
 		record.AgainAs, err = againAs(tx, id)
 	}
@@ -262,6 +265,22 @@ func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, qu
 		record.Deliveries, err = deliveriesOf(tx, id)
 	}
 	return size, err
+}
+
+// readAnswer completes the record of a run that was folded into another one with the texts of that one's end, and returns how many
+// bytes these have. When that one is forgotten or damaged, there is no answer any more.
+func readAnswer(tx *bbolt.Tx, record *engine.Record) (size int) {
+	first, _ := local.ParseID(record.FoldedInto)
+	data := tx.Bucket(endedBucket).Get(first[:])
+	leader, err := decodeRun(first, data)
+	if err != nil {
+		record.Outcome.HasText = false
+		return 0
+	}
+	outcome, account := &record.Outcome, &leader.Outcome.Account
+	outcome.Text, outcome.JSON, record.Steps = leader.Outcome.Text, leader.Outcome.JSON, leader.Steps
+	outcome.Account.LastAnswer, outcome.Account.ValidationErrors = account.LastAnswer, account.ValidationErrors
+	return len(data)
 }
 
 // newestFirst walks over what is in some buckets, from the greatest key that is less than cursor, if there is one.

@@ -31,6 +31,8 @@ const (
 	minuteDurations
 	minuteLongest
 	minuteHook // once for each, with fields of its own
+	minuteIgnored
+	minuteChallenges
 )
 
 // The fields of a hook in a minute.
@@ -63,6 +65,8 @@ func encodeMinute(key []byte, m *engine.Minute) []byte {
 	for i, count := range countsOf(m) {
 		e.number(minuteAccepted+protowire.Number(i), *count)
 	}
+	e.number(minuteIgnored, m.Ignored)
+	e.number(minuteChallenges, m.Challenges)
 	e.number(minuteOldest, int64(m.Oldest))
 	e.counts(minuteDurations, m.Durations[:])
 	e.number(minuteLongest, int64(m.Longest))
@@ -126,6 +130,10 @@ func decodeMinute(key, data []byte) (m engine.Minute, err error) {
 		switch {
 		case n >= minuteAccepted && int(n-minuteAccepted) < len(counts):
 			*counts[n-minuteAccepted] = int64(f.number)
+		case n == minuteIgnored:
+			m.Ignored = int64(f.number)
+		case n == minuteChallenges:
+			m.Challenges = int64(f.number)
 		case n == minuteOldest:
 			m.Oldest = f.duration()
 		case n == minuteDurations:

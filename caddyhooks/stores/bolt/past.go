@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -52,7 +53,12 @@ func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engin
 				continue
 			}
 			left -= len(record.Run.Message) + len(record.Outcome.Text)
-			past = append(past, local.PastQuery.Listed(record))
+			turn := local.PastQuery.Listed(record)
+			turn.Followers = followersOf(tx, uuid.UUID(walk.head()))
+			for _, follower := range turn.Followers {
+				left -= len(follower.Message)
+			}
+			past = append(past, turn)
 		}
 		return nil
 	})
@@ -60,6 +66,23 @@ func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engin
 		return nil, err
 	}
 	return past, nil
+}
+
+// followersOf reads the runs that were folded into a run that has ended, with what they were told. Those that are forgotten or
+// damaged are passed over.
+func followersOf(tx *bbolt.Tx, leader uuid.UUID) (followers []*engine.Run) {
+	ended := tx.Bucket(endedBucket)
+	_ = uncheckedFieldsOf(ended.Get(leader[:]), func(n protowire.Number, f field) bool {
+		if n != endFollower || len(f.bytes) != len(uuid.UUID{}) {
+			return true
+		}
+		id := uuid.UUID(f.bytes)
+		if record, err := decodeRun(id, ended.Get(id[:])); err == nil && readTold(tx, id, record) == nil {
+			followers = append(followers, record.Run)
+		}
+		return true
+	})
+	return followers
 }
 
 var errForgotten = errors.New("the run is forgotten, or what it was told")

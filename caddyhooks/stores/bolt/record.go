@@ -72,6 +72,16 @@ const (
 	runNewChat
 	runTest
 	endStep // once for each
+	runFoldWindow
+	runFoldMax
+	runKeyAnyBody
+	runReplay
+	runReplayBody
+	runReplayAnyBody
+	runSibling    // once for each
+	endFoldedInto // of a run whose answer is that of another one; comes instead of the texts of its end
+	endFollower   // once for each run whose answer is this one's
+	runFoldAlike
 )
 
 // The fields of a delivery.
@@ -292,6 +302,7 @@ func (e *encoder) runBase(run *engine.Run) {
 	if run.Key != nil {
 		e.bytes(runKey, run.Key.ID[:])
 		e.bytes(runKeyBody, run.Key.Body[:])
+		e.flag(runKeyAnyBody, run.Key.AnyBody)
 	}
 	e.text(runOwner, run.Owner)
 	e.text(runRunner, run.Runner)
@@ -302,10 +313,32 @@ func (e *encoder) runBase(run *engine.Run) {
 	e.text(runKeyHeader, run.KeyHeader)
 	e.flag(runNewChat, run.NewChat)
 	e.flag(runTest, run.Test)
+	e.number(runFoldWindow, int64(run.Fold.Window))
+	e.number(runFoldMax, int64(run.Fold.Max))
+	e.number(runFoldAlike, int64(run.Fold.Alike))
+	if run.Replay != nil {
+		e.bytes(runReplay, run.Replay.ID[:])
+		e.bytes(runReplayBody, run.Replay.Body[:])
+		e.flag(runReplayAnyBody, run.Replay.AnyBody)
+	}
+	e.siblings(run.Together)
 }
 
-// encodeEnded writes down a run that has ended, and the token of the claim under which it did.
-func encodeEnded(record *engine.Record, token string) []byte {
+// siblings writes the runs of a request that became several: the id of each, and then its chat.
+func (e *encoder) siblings(together []engine.Sibling) {
+	for _, sibling := range together {
+		id, _ := local.ParseID(sibling.ID)
+		e.bytes(runSibling, append(id[:], sibling.ChatID...))
+	}
+}
+
+// encodeEnded writes down a run that has ended, the token of the claim under which it did, and which other runs ended with it. A
+// run that ended with another one has no texts of its own: they are read from the record of that one, so that they are written
+// once however many runs were folded.
+func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) []byte {
+	if record.FoldedInto != "" {
+		return encodeFolded(record)
+	}
 	outcome := &record.Outcome
 	account := &outcome.Account
 	e := newScratchEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
@@ -332,6 +365,32 @@ func encodeEnded(record *engine.Record, token string) []byte {
 	for i := range record.Steps {
 		e.bytes(endStep, encodeStep(&record.Steps[i], record.Run))
 	}
+	for _, follower := range followers {
+		id, _ := local.ParseID(follower.ID)
+		e.bytes(endFollower, id[:])
+	}
+	return e.data
+}
+
+// encodeFolded writes down a run that has ended with another one.
+func encodeFolded(record *engine.Record) []byte {
+	outcome := &record.Outcome
+	e := newScratchEncoder(256 + len(outcome.Message) + len(outcome.Account.Reason))
+	e.runBase(record.Run)
+	e.text(endStatus, string(outcome.Status))
+	e.flag(endHasText, outcome.HasText)
+	e.number(endRepairs, int64(outcome.Repairs))
+	e.flag(endChecked, outcome.Checked)
+	e.text(endFailure, string(outcome.Failure))
+	e.text(endMessage, outcome.Message)
+	e.number(endRetryAfter, int64(outcome.RetryAfter))
+	e.number(endAttempts, int64(record.Attempts))
+	e.time(endStartedAt, record.StartedAt)
+	e.time(endFinishedAt, record.FinishedAt)
+	e.text(endCancelledBy, outcome.Account.CancelledBy)
+	e.text(endReason, outcome.Account.Reason)
+	id, _ := local.ParseID(record.FoldedInto)
+	e.bytes(endFoldedInto, id[:])
 	return e.data
 }
 
@@ -384,11 +443,11 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 	run := &engine.Run{ID: id}
 	record := &engine.Record{Run: run}
 	outcome := &record.Outcome
-	idempotency := func() *engine.Key {
-		if run.Key == nil {
-			run.Key = new(engine.Key)
+	made := func(key **engine.Key) *engine.Key {
+		if *key == nil {
+			*key = new(engine.Key)
 		}
-		return run.Key
+		return *key
 	}
 	var stepErr error
 	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
@@ -428,9 +487,27 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 		case runTraceParent:
 			run.TraceParent = f.text()
 		case runKey:
-			copy(idempotency().ID[:], f.bytes)
+			copy(made(&run.Key).ID[:], f.bytes)
 		case runKeyBody:
-			copy(idempotency().Body[:], f.bytes)
+			copy(made(&run.Key).Body[:], f.bytes)
+		case runKeyAnyBody:
+			made(&run.Key).AnyBody = f.flag()
+		case runReplay:
+			copy(made(&run.Replay).ID[:], f.bytes)
+		case runReplayBody:
+			copy(made(&run.Replay).Body[:], f.bytes)
+		case runReplayAnyBody:
+			made(&run.Replay).AnyBody = f.flag()
+		case runSibling:
+			if sibling, ok := siblingOf(f.bytes); ok {
+				run.Together = append(run.Together, sibling)
+			}
+		case runFoldWindow:
+			run.Fold.Window = f.duration()
+		case runFoldMax:
+			run.Fold.Max = f.int()
+		case runFoldAlike:
+			run.Fold.Alike = uint32(f.number)
 		case runOwner:
 			run.Owner = f.text()
 		case runRunner:
@@ -486,16 +563,32 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			var step engine.Step
 			step, stepErr = decodeStep(f.bytes, run)
 			record.Steps = append(record.Steps, step)
+		case endFoldedInto:
+			if len(f.bytes) == len(uuid.UUID{}) {
+				record.FoldedInto = uuid.UUID(f.bytes).String()
+			}
+		case endFollower:
+			record.Folded = max(record.Folded, 1) + 1
 		}
 		return stepErr == nil
 	})
 	return record, errors.Join(err, stepErr)
 }
 
+// siblingOf reads what encoder.siblings wrote of a run.
+func siblingOf(data []byte) (sibling engine.Sibling, ok bool) {
+	size := len(uuid.UUID{})
+	if len(data) < size {
+		return sibling, false
+	}
+	return engine.Sibling{ID: uuid.UUID(data[:size]).String(), ChatID: string(data[size:])}, true
+}
+
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether what it is told
 // is apart.
 func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, toldApart bool, err error) {
 	var run engine.Run
+	size := 0
 	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
 		switch n {
 		case runToldApart:
@@ -508,10 +601,26 @@ func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, 
 			run.QueueTime = f.duration()
 		case runAcceptedAt:
 			run.AcceptedAt = f.time()
+		case runHook:
+			run.Hook = f.text()
+		case runSync:
+			run.Sync = f.flag()
+		case runAgainOf:
+			run.AgainOf = f.text()
+		case runFoldWindow:
+			run.Fold.Window = f.duration()
+		case runFoldMax:
+			run.Fold.Max = f.int()
+		case runFoldAlike:
+			run.Fold.Alike = uint32(f.number)
+		case runMessage:
+			size = len(f.bytes)
 		}
 		return true
 	})
-	return local.EntryOf(id, &run, clock.Past(run.AcceptedAt)), toldApart, err
+	entry = local.EntryOf(id, &run, clock.Past(run.AcceptedAt))
+	entry.Size = size
+	return entry, toldApart, err
 }
 
 func encodeWait(wait local.Wait) []byte {

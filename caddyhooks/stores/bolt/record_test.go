@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,14 @@ func FuzzDecodeRecord(f *testing.F) {
 		Key: &engine.Key{ID: [32]byte{1}}, Client: "192.0.2.7", KeyHeader: "Webhook-Id", NewChat: true, Test: true}
 	data, _ := encodeRun(run)
 	f.Add(data)
+	run.Fold, run.Replay = engine.Fold{Window: time.Minute, Max: 50}, &engine.Key{ID: [32]byte{2}, AnyBody: true}
+	run.Together = []engine.Sibling{{ID: id.String(), ChatID: "chat"}, {ID: uuid.Max.String()}}
+	data, _ = encodeRun(run)
+	f.Add(data)
+	ended := &engine.Record{Run: run, FinishedAt: time.Now(), Outcome: engine.Outcome{Status: engine.Completed, HasText: true}}
+	f.Add(encodeEnded(ended, "token", run, run))
+	ended.FoldedInto = uuid.Max.String()
+	f.Add(encodeEnded(ended, "token"))
 	run.Schema = bytes.Repeat([]byte(" "), toldApartFrom)
 	data, told := encodeRun(run)
 	f.Add(data)
@@ -38,7 +47,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			before := bytes.Clone(data)
 			record, err := decodeRun(id, data)
 			entry, _, entryErr := entryOf(id, data, new(local.Clock))
-			if err == nil && (entryErr != nil || entry.Chat != record.Run.ChatID || entry.Runner != record.Run.Runner) {
+			if err == nil && (entryErr != nil || entry.Chat != record.Run.ChatID || entry.Runner != record.Run.Runner || entry.Hook != record.Run.Hook) {
 				t.Errorf("the record can be read, but its entry is %+v, %v", entry, entryErr)
 			}
 			_, _ = decodeWait(id[:], data)
@@ -46,7 +55,8 @@ func FuzzDecodeRecord(f *testing.F) {
 				// What was understood can be written and read again.
 				data, _ := encodeRun(record.Run)
 				again, err := decodeRun(id, seal(id[:], data))
-				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Hook != record.Run.Hook {
+				if err != nil || again.Run.ChatID != record.Run.ChatID || again.Run.Hook != record.Run.Hook ||
+					again.Run.Fold != record.Run.Fold || !slices.Equal(again.Run.Together, record.Run.Together) {
 					t.Errorf("got %+v, %v, want %+v", again.Run, err, record.Run)
 				}
 			}

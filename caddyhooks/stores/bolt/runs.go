@@ -15,54 +15,120 @@ import (
 )
 
 func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) error {
-	added.AcceptedAt = s.clock.Now()
-	accepted := s.clock.Steady()
-	run := *added // the caller may have gone by the time it is written
-	data, told := encodeRun(&run)
-	err := s.committer.do(ctx, &change{size: len(data) + len(told), apply: func(t *transaction) (err error) {
-		if terms.Settings != s.revision {
-			return engine.ErrSettingsChanged
-		}
-		if run.Key != nil {
-			if first := firstWithKey(t, run.Key.ID); first != nil && !terms.Limits.KeyExpired(first.AcceptedAt, t.now) {
-				return run.Repeats(first)
-			}
-		}
-		first, err := s.firstOf(t, &run, terms)
-		if err != nil {
-			return err
-		}
-		if err := s.queue.Admit(run.ChatID, terms.Limits); err != nil {
-			return err
-		}
-		id, err := s.ids.Next(later(t.now, run.AcceptedAt))
-		if err != nil {
-			return err
-		}
-		run.ID = id.String()
-		s.noteAhead(t, id, run.AcceptedAt)
-		if first != nil {
-			t.put(againBucket, first, encodeAgain(first, id))
-		}
-		t.append(runsBucket, id[:], seal(id[:], data))
-		t.scratch = append(t.scratch, data)
-		if told != nil {
-			t.append(toldBucket, id[:], seal(id[:], told))
-		}
-		if run.Key != nil {
-			s.putKey(t, id, &run, terms.Limits)
-		}
-		t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, &run, accepted)))
-		if run.Sync {
-			s.awaited[id] = &run
-			t.undo = append(t.undo, func() { delete(s.awaited, id) })
-		}
+	return s.AddAll(ctx, []*engine.Run{added}, terms)
+}
+
+func (s runs) AddAll(ctx context.Context, added []*engine.Run, terms engine.Terms) error {
+	if len(added) == 0 {
 		return nil
-	}})
+	}
+	a := newAddition(len(added))
+	a.accepted = s.clock.Steady()
+	now, size := s.clock.Now(), 0
+	for i := range added {
+		run := *added[i] // the caller may have gone by the time it is written
+		run.AcceptedAt = now
+		a.runs[i] = &run
+		if isWhole(&run) {
+			a.encoded[i].data, a.encoded[i].told = encodeRun(&run)
+			size += len(a.encoded[i].data) + len(a.encoded[i].told)
+		} else {
+			size += scratchSize + len(run.Message)
+		}
+	}
+	err := s.committer.do(ctx, &change{size: size, apply: func(t *transaction) error { return s.add(t, a, terms) }})
 	if err == nil {
-		added.ID = run.ID
+		for i := range added {
+			*added[i] = *a.runs[i]
+		}
 	}
 	return err
+}
+
+// addition is runs of one request that are to be stored.
+type addition struct {
+	runs     []*engine.Run
+	encoded  []encodedRun
+	ids      []uuid.UUID
+	accepted time.Time // by Clock.Steady
+
+	// Most requests are for one run.
+	one struct {
+		run     [1]*engine.Run
+		encoded [1]encodedRun
+		id      [1]uuid.UUID
+	}
+}
+
+func newAddition(n int) *addition {
+	a := new(addition)
+	if n == 1 {
+		a.runs, a.encoded, a.ids = a.one.run[:], a.one.encoded[:], a.one.id[:]
+	} else {
+		a.runs, a.encoded, a.ids = make([]*engine.Run, n), make([]encodedRun, n), make([]uuid.UUID, n)
+	}
+	return a
+}
+
+// encodedRun is a run as encodeRun writes it, and nothing if it has to wait for its id.
+type encodedRun struct{ data, told []byte }
+
+// isWhole reports whether a run can be written down before it has its id. Most can, and the committer has enough to do.
+func isWhole(run *engine.Run) bool { return run.Hole == "" && run.Together == nil }
+
+// add stores runs, all or none.
+func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
+	if terms.Settings != s.revision {
+		return engine.ErrSettingsChanged
+	}
+	if err := repeats(t, a.runs[0], terms.Limits); err != nil {
+		return err
+	}
+	if terms.Refuse != nil {
+		return terms.Refuse
+	}
+	again, err := s.firstOf(t, a.runs[0], terms)
+	if err != nil {
+		return err
+	}
+	ids := a.ids
+	for i, run := range a.runs {
+		if ids[i], err = s.ids.Next(later(t.now, run.AcceptedAt)); err != nil {
+			return err
+		}
+		run.ID = ids[i].String()
+		run.FillHole()
+	}
+	if err := s.queue.Admit(a.runs, terms.Limits); err != nil {
+		return err
+	}
+	local.JoinSiblings(a.runs)
+	if again != nil {
+		t.put(againBucket, again, encodeAgain(again, ids[0]))
+	}
+	for i, run := range a.runs {
+		s.addOne(t, ids[i], run, a.encoded[i], a.accepted)
+	}
+	s.putKeys(t, ids[0], a.runs[0], terms.Limits)
+	return nil
+}
+
+// addOne stores a run.
+func (s runs) addOne(t *transaction, id uuid.UUID, run *engine.Run, encoded encodedRun, accepted time.Time) {
+	if encoded.data == nil || run.Together != nil {
+		encoded.data, encoded.told = encodeRun(run)
+	}
+	s.noteAhead(t, id, run.AcceptedAt)
+	t.append(runsBucket, id[:], seal(id[:], encoded.data))
+	t.scratch = append(t.scratch, encoded.data)
+	if encoded.told != nil {
+		t.append(toldBucket, id[:], seal(id[:], encoded.told))
+	}
+	t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, run, accepted)))
+	if run.Sync {
+		s.awaited[id] = run
+		t.undo = append(t.undo, func() { delete(s.awaited, id) })
+	}
 }
 
 // later is the later of two times. The id of a run is not older than its time of acceptance, also if somebody sets the clock
@@ -95,11 +161,13 @@ func (d *Database) claim(t *transaction, ch *change) {
 	claimed, undo := d.queue.Claim(ch.node, ch.claim, t.steady, t.now)
 	t.undo = append(t.undo, undo)
 	for _, c := range claimed {
-		t.put(startsBucket, c.ID[:], encodeStarts(c.Attempt))
-		if run := d.awaited[c.ID]; run != nil {
-			ch.claimed = append(ch.claimed, storedRun{run: run})
-		} else {
-			ch.claimed = append(ch.claimed, copyRun(t, c.ID))
+		for id := range c.Runs {
+			t.put(startsBucket, id[:], encodeStarts(c.Attempt))
+			if run := d.awaited[id]; run != nil {
+				ch.claimed = append(ch.claimed, storedRun{run: run})
+			} else {
+				ch.claimed = append(ch.claimed, copyRun(t, id))
+			}
 		}
 	}
 	ch.claims = claimed
@@ -112,15 +180,25 @@ func encodeStarts(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 	var claims []*engine.Claim
 	now := s.clock.Steady()
-	for i, c := range ch.claims {
-		run, err := ch.claimed[i].read(c.ID)
-		if err != nil {
-			s.mu.Lock()
-			s.queue.Unclaim(ch.claims)
-			s.mu.Unlock()
-			return nil, s.breakDown(fmt.Errorf("reading run %s: %w", c.ID, err), nil)
+	stored := ch.claimed
+	for _, c := range ch.claims {
+		var claim *engine.Claim
+		for id := range c.Runs {
+			run, err := stored[0].read(id)
+			stored = stored[1:]
+			if err != nil {
+				s.mu.Lock()
+				s.queue.Unclaim(ch.claims)
+				s.mu.Unlock()
+				return nil, s.breakDown(fmt.Errorf("reading run %s: %w", id, err), nil)
+			}
+			if claim == nil {
+				claim = c.Claim(run, s.nodes.Awaits(run, s.node, now))
+			} else {
+				claim.Folded = append(claim.Folded, run)
+			}
 		}
-		claims = append(claims, c.Claim(run, s.nodes.Awaits(run, s.node, now)))
+		claims = append(claims, claim)
 	}
 	return claims, nil
 }
@@ -140,16 +218,18 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 		ch.apply = func(t *transaction) error { return s.requeue(t, claim, end) }
 		ch.size = len(end.Session.ID)
 	} else {
-		record := s.ended(claim, end)
-		var data []byte
-		if claim.Token != "" { // otherwise how often it was started is only known when it ends
-			data = encodeEnded(record, claim.Token)
+		ends := []ending{s.ended(claim, claim.Run, end)}
+		for _, run := range claim.Folded {
+			ends = append(ends, s.ended(claim, run, end))
 		}
-		ch.size = len(data) + len(end.Session.ID)
+		ch.size = len(end.Session.ID)
+		for i := range ends {
+			ch.size += len(ends[i].data)
+		}
 		for _, d := range end.Deliveries {
 			ch.size += len(d.Body)
 		}
-		ch.apply = func(t *transaction) error { return s.end(t, claim, record, data, end.Session) }
+		ch.apply = func(t *transaction) error { return s.endAll(t, claim, ends, end.Session) }
 	}
 	if err := s.committer.do(ctx, ch); err != nil {
 		return nil, err
@@ -158,25 +238,43 @@ func (s runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next
 	return claims, nil
 }
 
-// ended is the record of a run that ends now.
-func (s runs) ended(claim *engine.Claim, end engine.End) *engine.Record {
-	now := s.clock.Now()
-	record := &engine.Record{Run: claim.Run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps}
-	if claim.Token != "" {
-		record.Attempts, record.StartedAt = end.Started(claim)
-	}
-	for _, d := range end.Deliveries {
-		record.Deliveries = append(record.Deliveries, d.Created(now))
-	}
-	return record
+// ending is the record of a run that ends, and the same as it is in the file.
+type ending struct {
+	*engine.Record
+	data []byte
 }
 
-// end moves a run to the ended ones, and keeps what it was told.
-func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, data []byte, session engine.Session) error {
+// ended is the record of a run that ends now, that of the claim or one that is folded into it.
+func (s runs) ended(claim *engine.Claim, run *engine.Run, end engine.End) ending {
+	now := s.clock.Now()
+	record := &engine.Record{Run: run, Status: end.Outcome.Status, FinishedAt: now, Outcome: end.Outcome, Steps: end.Steps}
+	claim.NoteFold(record)
+	for _, d := range end.DeliveriesOf(claim, run) {
+		record.Deliveries = append(record.Deliveries, d.Created(now))
+	}
+	if claim.Token == "" {
+		return ending{Record: record} // how often it was started is only known when it ends
+	}
+	record.Attempts, record.StartedAt = end.Started(claim)
+	return ending{record, encodeEnded(record, claim.Token, claim.Folded...)}
+}
+
+// endAll ends the run of a claim and those that are folded into it.
+func (s runs) endAll(t *transaction, claim *engine.Claim, ends []ending, session engine.Session) error {
 	id, ok := s.queue.Holds(claim)
 	if !ok {
 		return s.repeated(t, id, claim)
 	}
+	for _, end := range ends {
+		id, _ := local.ParseID(end.Run.ID)
+		s.end(t, id, end.Record, end.data)
+	}
+	t.nameSession(claim.Run.ChatID, session)
+	return nil
+}
+
+// end moves a run to the ended ones, and keeps what it was told.
+func (s runs) end(t *transaction, id uuid.UUID, record *engine.Record, data []byte) {
 	var place engine.Record
 	s.queue.Describe(id, &place)
 	if data == nil {
@@ -194,18 +292,17 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 		s.index(t, id)
 	}
 	s.keepTold(t, id, record.Run)
-	if key := record.Run.Key; key != nil && record.Outcome.ForgetsKey() {
-		s.deleteKey(t, id, key.ID[:])
+	if record.Outcome.ForgetsKey() && len(record.Run.Together) < 2 { // a request that became several runs has an answer
+		s.deleteKeys(t, id)
 	}
 	for _, d := range record.Deliveries {
 		key := local.NewDeliveryKey(id, d.Index)
 		t.append(outboxBucket, key[:], seal(key[:], encodeDelivery(d)))
 		t.after = append(t.after, func() { s.outbox.Add(d.Destination(), key, t.steady) })
 	}
-	if record.Run.IsRecalled(record.Outcome.Status) {
+	if record.IsPastTurn() {
 		t.addTurn(record.Run.ChatID, id)
 	}
-	t.nameSession(record.Run.ChatID, session)
 	place.Run = record.Run
 	s.ending[id] = place
 	t.undo = append(t.undo, s.queue.Remove(id), func() { delete(s.ending, id) })
@@ -217,7 +314,6 @@ func (s runs) end(t *transaction, claim *engine.Claim, record *engine.Record, da
 			s.nodes.TellDue()
 		}
 	})
-	return nil
 }
 
 // requeue puts a run back to the head of its chat.
@@ -226,10 +322,10 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	if !ok || claim.Token == "" {
 		return s.repeated(t, id, claim)
 	}
-	if claim.Attempt > 1 {
-		t.put(startsBucket, id[:], encodeStarts(claim.Attempt-1))
-	} else {
-		t.delete(startsBucket, id[:])
+	s.takeBackStart(t, id, claim.Attempt)
+	for _, run := range claim.Folded {
+		folded, _ := local.ParseID(run.ID)
+		s.takeBackStart(t, folded, claim.Attempt)
 	}
 	t.nameSession(claim.Run.ChatID, end.Session)
 	t.undo = append(t.undo, s.queue.Requeue(id, end, t.steady))
@@ -238,6 +334,15 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 		t.put(waitsBucket, id[:], seal(id[:], encodeWait(wait)))
 	}
 	return nil
+}
+
+// takeBackStart writes down that a start does not count.
+func (s runs) takeBackStart(t *transaction, id uuid.UUID, attempt int) {
+	if attempt > 1 {
+		t.put(startsBucket, id[:], encodeStarts(attempt-1))
+	} else {
+		t.delete(startsBucket, id[:])
+	}
 }
 
 func (s runs) Resume(ctx context.Context, runners ...string) error {

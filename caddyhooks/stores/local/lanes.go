@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
 // first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
-// memory share it. It takes about 180 bytes a run, in memory that the garbage collector need not look into. All operations
+// memory share it. It takes about 200 bytes a run, in memory that the garbage collector need not look into. All operations
 // but Undo take the logarithm of the number of queued runs at most. It is not safe for concurrent use.
-//
-// Lanes that are ready are listed by the runner of their first run, since a runner that is away must not be in the way of
-// others. There are few runners.
 //
 // A lane goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
 type Lanes struct {
@@ -25,9 +24,12 @@ type Lanes struct {
 	place  slab[place]
 	queued int
 
-	runners []string    // by number
-	ready   []readyList // by number of the runner
-	offers  uint64      // how often a lane became ready
+	kinds       []kind // by number
+	kindNumbers map[kindOf]uint32
+	unusedKinds []uint32
+	active      []uint32 // kinds that have ready lanes, in any order
+	offers      uint64   // how often a lane became ready
+	sooner      bool     // a window was opened that is over before all others
 
 	heaps [queuedOrders][]timedPlace // of queued runs
 }
@@ -41,10 +43,13 @@ type lane struct {
 	first, last uint32 // places
 	prev, next  uint32 // in the list of ready lanes
 	queued      uint32
-	runner      uint16 // by whose list it is ready
-	held        bool   // its first run has been popped, and is not over
-	ready       bool
+	held        uint32 // how many runs were popped, and are not over
+	foldEnd     uint32 // the last of the first runs that can be folded together, as far as they are counted …
+	together    uint32 // … how many these are …
+	foldSize    uint32 // … and how large
+	kind        uint32 // in whose list it is ready
 	since       uint64 // the count of offers when it became ready
+	ready       bool
 }
 
 type place struct {
@@ -54,9 +59,13 @@ type place struct {
 	lane       uint32
 	prev, next uint32
 	in         [queuedOrders]uint32 // where it is in the heaps, counted from 1
-	runner     uint16
-	queued     bool // popped otherwise
-	waiting    bool // not to be popped yet
+	kind       uint32
+	size       uint32 // of an Entry
+	alike      uint32 // of its Fold
+	starts     uint16 // how often it was started before it was put back
+	queued     bool   // popped otherwise
+	waiting    bool   // not to be popped yet
+	over       bool   // its window is
 }
 
 // Entry is a run for a lane.
@@ -64,6 +73,9 @@ type Entry struct {
 	ID     uuid.UUID
 	Chat   string
 	Runner string // that is to carry it out
+	Hook   string
+	Fold   engine.Fold
+	Size   int // of the message; matters for runs with a Fold alone
 
 	// Accepted is when the run was accepted, in nanoseconds since 1970 by Clock.Steady.
 	Accepted int64
@@ -108,7 +120,7 @@ func (l *Lanes) lastIn(chat string) (id uuid.UUID, queued int) {
 // isHeld reports whether a run of chat has been popped, and is not over.
 func (l *Lanes) isHeld(chat string) bool {
 	li := l.laneFor(chat)
-	return li != 0 && l.lane.at(li).held
+	return li != 0 && l.lane.at(li).held > 0
 }
 
 // isIn reports whether a run is of chat.
@@ -126,19 +138,15 @@ func (l *Lanes) laneFor(chat string) uint32 {
 }
 
 // Ready reports whether there is a run that can be popped.
-func (l *Lanes) Ready() bool { return l.next(nil) >= 0 }
+func (l *Lanes) Ready() bool { return len(l.active) > 0 }
 
-// next is the number of the runner whose list has the lane that has been ready longest, without those that are skipped; -1
-// if there is none.
-func (l *Lanes) next(skip func(runner string) bool) int {
-	next := -1
-	for n := range l.ready {
-		first := l.ready[n].first
-		if first == 0 || skip != nil && skip(l.runners[n]) {
-			continue
-		}
-		if next < 0 || l.lane.at(first).since < l.lane.at(l.ready[next].first).since {
-			next = n
+// next is the kind whose list has the lane that has been ready longest, of those that there is room for.
+func (l *Lanes) next(room *room) (next *kind) {
+	var longest uint64
+	for _, n := range l.active {
+		k := &l.kinds[n]
+		if since := l.lane.at(k.ready.first).since; (next == nil || since < longest) && room.has(&k.kindOf) {
+			next, longest = k, since
 		}
 	}
 	return next
@@ -159,20 +167,9 @@ func (l *Lanes) Push(e Entry) (ready bool) {
 		l.init()
 	}
 	li := l.laneOf(l.hash(e.Chat))
-	l.insert(place{id: e.ID, lane: li, runner: l.runnerNumber(e.Runner), accepted: e.Accepted, deadline: e.Deadline}, 0)
+	l.insert(place{id: e.ID, lane: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)), alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
 	l.expect(e.ID)
 	return l.offer(li)
-}
-
-func (l *Lanes) runnerNumber(name string) uint16 {
-	for n, known := range l.runners {
-		if known == name {
-			return uint16(n)
-		}
-	}
-	l.runners = append(l.runners, name)
-	l.ready = append(l.ready, readyList{})
-	return uint16(len(l.runners) - 1)
 }
 
 func (l *Lanes) init() {
@@ -181,6 +178,9 @@ func (l *Lanes) init() {
 	}
 	l.lanes = make(map[uint64]uint32)
 	l.places = make(map[uuid.UUID]uint32)
+	if l.kindNumbers == nil {
+		l.kindNumbers = make(map[kindOf]uint32)
+	}
 }
 
 func (l *Lanes) hash(chat string) uint64 { return maphash.String(l.seed, chat) }
@@ -208,6 +208,7 @@ func (l *Lanes) link(pi, before uint32) {
 	if before != 0 {
 		p.prev = l.place.at(before).prev
 		l.place.at(before).prev = pi
+		ln.forgetFold()
 	} else {
 		ln.last = pi
 	}
@@ -224,6 +225,7 @@ func (l *Lanes) link(pi, before uint32) {
 func (l *Lanes) unlink(pi uint32) {
 	p := l.place.at(pi)
 	ln := l.lane.at(p.lane)
+	l.leaveFold(ln, pi, p)
 	if p.prev == 0 {
 		ln.first = p.next
 	} else {
@@ -238,30 +240,47 @@ func (l *Lanes) unlink(pi uint32) {
 	ln.queued--
 	l.queued--
 	l.leave(byAge, pi)
+	l.leave(byWindow, pi)
 }
 
-// Pop takes the first run of the lane that has been ready longest, and holds the lane until Done or Return. Runs of the
-// runners to be skipped stay where they are; skip may be nil.
-func (l *Lanes) Pop(skip func(runner string) bool) (id uuid.UUID, runner string, ok bool) {
-	n := l.next(skip)
-	if n < 0 {
-		return id, "", false
-	}
-	pi := l.lane.at(l.ready[n].first).first
-	l.hold(pi)
-	return l.place.at(pi).id, l.runners[n], true
+// Popped are runs that are carried out in one turn.
+type Popped struct {
+	ID           uuid.UUID
+	Folded       []uuid.UUID // the others, in their order
+	Runner, Hook string
 }
 
-// Hold is Pop for a certain run. It reports false unless that is the first one of a lane that is not held.
-func (l *Lanes) Hold(id uuid.UUID) bool {
-	pi := l.places[id]
-	if pi == 0 {
-		return false
+// Pop takes the first run of the lane that has been ready longest, with those that are folded with it, and holds the lane until
+// Done or Return was called for all of them. Runs that there is no room for stay where they are.
+func (l *Lanes) Pop(room *room) (popped Popped, ok bool) {
+	k := l.next(room)
+	if k == nil {
+		return popped, false
 	}
-	if ln := l.lane.at(l.place.at(pi).lane); ln.held || ln.first != pi {
-		return false
-	}
+	pi := l.lane.at(k.ready.first).first
 	l.hold(pi)
+	return Popped{l.place.at(pi).id, l.takeFold(pi), k.runner, k.hook}, true
+}
+
+// Hold is Pop for certain runs. It reports false unless they are the first ones of a lane that is not held, in this order.
+func (l *Lanes) Hold(id uuid.UUID, folded ...uuid.UUID) bool {
+	first := l.places[id]
+	if first == 0 {
+		return false
+	}
+	if ln := l.lane.at(l.place.at(first).lane); ln.held > 0 || ln.first != first {
+		return false
+	}
+	pi := first
+	for _, id := range folded {
+		if pi = l.place.at(pi).next; pi == 0 || l.place.at(pi).id != id {
+			return false
+		}
+	}
+	l.hold(first)
+	for _, id := range folded {
+		l.hold(l.places[id])
+	}
 	return true
 }
 
@@ -270,13 +289,14 @@ func (l *Lanes) hold(pi uint32) {
 	l.unlink(pi)
 	l.place.at(pi).waiting = false
 	l.forgetDeadline(pi)
-	l.lane.at(li).held = true
+	l.lane.at(li).held++
 	l.withdraw(li)
 }
 
 // Removed is a run that Done took out, for Undo.
 type Removed struct {
 	place
+	kind     kindOf
 	chat     uint64
 	expected bool // its deadline counted
 }
@@ -287,17 +307,18 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 	p := l.place.at(pi)
 	li := p.lane
 	ln := l.lane.at(li)
-	removed := Removed{place: *p, chat: ln.chat, expected: p.in[byDeadline] != 0}
+	removed := Removed{place: *p, kind: l.kinds[p.kind].kindOf, chat: ln.chat, expected: p.in[byDeadline] != 0}
 	l.forgetDeadline(pi)
 	if p.queued {
 		l.unlink(pi)
 	} else {
-		ln.held = false
+		ln.held--
 	}
 	l.offer(li)
 	delete(l.places, id)
+	l.releaseKind(p.kind)
 	l.place.free(pi)
-	if ln.first == 0 && !ln.held {
+	if ln.first == 0 && ln.held == 0 {
 		delete(l.lanes, ln.chat)
 		l.lane.free(li)
 	}
@@ -311,10 +332,11 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 // empty, would keep it for ever: neither maps nor slabs become smaller.
 func (l *Lanes) compact() {
 	before := *l
-	*l = Lanes{seed: l.seed, runners: l.runners, ready: make([]readyList, len(l.runners)), queued: l.queued, offers: l.offers}
+	*l = Lanes{seed: l.seed, queued: l.queued, offers: l.offers, sooner: l.sooner}
 	if len(before.places) == 0 {
 		return
 	}
+	l.kinds, l.kindNumbers, l.unusedKinds, l.active = before.kinds, before.kindNumbers, before.unusedKinds, before.active
 	l.lanes = make(map[uint64]uint32, len(before.lanes))
 	l.places = make(map[uuid.UUID]uint32, len(before.places))
 	lanes, places := map[uint32]uint32{0: 0}, map[uint32]uint32{0: 0} // the new index by the old one
@@ -329,13 +351,15 @@ func (l *Lanes) compact() {
 	for _, li := range l.lanes {
 		ln := l.lane.at(li)
 		ln.first, ln.last, ln.prev, ln.next = places[ln.first], places[ln.last], lanes[ln.prev], lanes[ln.next]
+		ln.foldEnd = places[ln.foldEnd]
 	}
 	for _, pi := range l.places {
 		p := l.place.at(pi)
 		p.lane, p.prev, p.next = lanes[p.lane], places[p.prev], places[p.next]
 	}
-	for n, list := range before.ready {
-		l.ready[n] = readyList{lanes[list.first], lanes[list.last]}
+	for n := range l.kinds {
+		k := &l.kinds[n]
+		k.ready = readyList{lanes[k.ready.first], lanes[k.ready.last]}
 	}
 	for by, heap := range before.heaps {
 		for _, t := range heap {
@@ -351,10 +375,11 @@ func (l *Lanes) Undo(removed Removed) {
 		l.init()
 	}
 	li := l.laneOf(removed.chat)
-	p := place{id: removed.id, lane: li, runner: removed.runner, accepted: removed.accepted, deadline: removed.deadline, waiting: removed.waiting}
+	p := place{id: removed.id, lane: li, kind: l.kindNumber(removed.kind), accepted: removed.accepted, deadline: removed.deadline,
+		size: removed.size, starts: removed.starts, waiting: removed.waiting, over: removed.over}
 	if !removed.queued {
 		l.places[removed.id] = l.place.add(p)
-		l.lane.at(li).held = true
+		l.lane.at(li).held++
 		l.withdraw(li)
 		return
 	}
@@ -369,14 +394,15 @@ func (l *Lanes) Undo(removed Removed) {
 	l.offer(li)
 }
 
-// Return puts a popped run back to the head of its lane. A run that waits is not popped before Wake.
+// Return puts a popped run back to the head of its lane. A run that waits is not popped before Wake. Of runs that were folded the
+// last is put back first.
 func (l *Lanes) Return(id uuid.UUID, waits bool) {
 	pi := l.places[id]
 	p := l.place.at(pi)
 	ln := l.lane.at(p.lane)
 	l.link(pi, ln.first)
 	p.waiting = waits
-	ln.held = false
+	ln.held--
 	l.offer(p.lane)
 }
 
@@ -408,31 +434,32 @@ func (l *Lanes) accepted(id uuid.UUID) time.Time {
 }
 
 // RunnerOf is the runner of a run that is here.
-func (l *Lanes) RunnerOf(id uuid.UUID) string { return l.runners[l.place.at(l.places[id]).runner] }
+func (l *Lanes) RunnerOf(id uuid.UUID) string { return l.kinds[l.place.at(l.places[id]).kind].runner }
 
 // offer puts a lane in the right list of ready ones, or in none, and reports whether it became ready.
 func (l *Lanes) offer(li uint32) bool {
 	ln := l.lane.at(li)
-	if ln.held || ln.first == 0 || l.place.at(ln.first).waiting {
+	if ln.held > 0 || ln.first == 0 || l.place.at(ln.first).waiting || l.gathers(ln) {
 		l.withdraw(li)
 		return false
 	}
-	runner := l.place.at(ln.first).runner
+	n := l.place.at(ln.first).kind
 	if ln.ready {
-		if ln.runner == runner {
+		if ln.kind == n {
 			return false
 		}
 		l.withdraw(li)
 	}
-	list := &l.ready[runner]
+	list := &l.kinds[n].ready
 	l.offers++
-	ln.ready, ln.runner, ln.since, ln.prev = true, runner, l.offers, list.last
+	ln.ready, ln.kind, ln.since, ln.prev = true, n, l.offers, list.last
 	if ln.prev == 0 {
 		list.first = li
 	} else {
 		l.lane.at(ln.prev).next = li
 	}
 	list.last = li
+	l.activate(n)
 	return true
 }
 
@@ -441,7 +468,7 @@ func (l *Lanes) withdraw(li uint32) {
 	if !ln.ready {
 		return
 	}
-	list := &l.ready[ln.runner]
+	list := &l.kinds[ln.kind].ready
 	if ln.prev == 0 {
 		list.first = ln.next
 	} else {
@@ -453,6 +480,7 @@ func (l *Lanes) withdraw(li uint32) {
 		l.lane.at(ln.next).prev = ln.prev
 	}
 	ln.ready, ln.prev, ln.next = false, 0, 0
+	l.activate(ln.kind)
 }
 
 // slab holds values in large pieces that never move, and uses freed places again. Index 0 is never given out.

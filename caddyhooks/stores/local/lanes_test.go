@@ -90,7 +90,8 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				model.chats[chat] = runs[1:]
 			}
 		case op < pushes+2:
-			id, _, ok := lanes.Pop(nil)
+			popped, ok := lanes.Pop(nil)
+			id := popped.ID
 			if ok != (len(model.ready) > 0) {
 				t.Fatalf("step %d: popped %v, the model has %d ready", step, ok, len(model.ready))
 			}
@@ -167,9 +168,9 @@ func TestABusyChatDoesNotStarveTheOthers(t *testing.T) {
 		push("busy")
 	}
 	quiet := push("quiet")
-	first, _, _ := lanes.Pop(nil)
-	lanes.Done(first)
-	if second, _, ok := lanes.Pop(nil); !ok || second != quiet {
+	first, _ := lanes.Pop(nil)
+	lanes.Done(first.ID)
+	if second, ok := lanes.Pop(nil); !ok || second.ID != quiet {
 		t.Error("the quiet chat is not next")
 	}
 }
@@ -210,8 +211,8 @@ func TestLanesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
 		lanes.Push(Entry{ID: id, Chat: fmt.Sprint("chat ", i%(60*slabPiece)), Deadline: int64(i + 1)})
 		all = append(all, id)
 	}
-	popped, _, _ := lanes.Pop(nil)
-	if popped != all[0] {
+	popped, _ := lanes.Pop(nil)
+	if popped.ID != all[0] {
 		t.Fatal("the first run is not the first one")
 	}
 	for _, id := range all[3 : len(all)-3] {
@@ -221,12 +222,12 @@ func TestLanesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
 		t.Errorf("%d places are kept for %d runs", lanes.place.used, len(lanes.places))
 	}
 	for _, id := range append(all[1:3], all[len(all)-3:]...) {
-		if next, _, ok := lanes.Pop(nil); !ok || next != id {
+		if next, ok := lanes.Pop(nil); !ok || next.ID != id {
 			t.Errorf("the next run is %v, want %v", next, id)
 		}
 		lanes.Done(id)
 	}
-	lanes.Done(popped)
+	lanes.Done(popped.ID)
 }
 
 func TestIDsAreInOrderEvenIfTheClockIsNot(t *testing.T) {

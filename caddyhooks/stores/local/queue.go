@@ -27,23 +27,41 @@ type Queue struct {
 	expiry   time.Time              // no lease is over before
 }
 
-// holding is a claimed run.
+// holding is a claimed run, with those that are folded into the claim.
 type holding struct {
 	Claimed
-	node     *Node
-	expires  time.Time
-	cancel   bool   // somebody wants it to be cancelled …
-	cancelBy string // … and this is who asked first
+	node    *Node
+	expires time.Time
+	cancels []cancelWish // the first for each of the runs
+}
+
+// cancelWish is somebody's wish that a run be cancelled.
+type cancelWish struct {
+	id uuid.UUID
+	by string
 }
 
 // Claimed is a run that was handed out.
 type Claimed struct {
 	ID        uuid.UUID
+	Folded    []uuid.UUID // runs that were handed out with it, in their order
 	Token     string
 	Attempt   int
 	StartedAt time.Time     // the time of day
 	Waited    time.Duration // since the run was accepted
 	Waits     int
+}
+
+// Runs goes over all runs that were handed out together.
+func (c *Claimed) Runs(yield func(uuid.UUID) bool) {
+	if !yield(c.ID) {
+		return
+	}
+	for _, id := range c.Folded {
+		if !yield(id) {
+			return
+		}
+	}
 }
 
 // Claim is the claim on a run.
@@ -54,7 +72,10 @@ func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
 
 // EntryOf is the entry of a run in the lanes, which was accepted at a steady time.
 func EntryOf(id uuid.UUID, run *engine.Run, accepted time.Time) Entry {
-	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner, Accepted: accepted.UnixNano()}
+	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner, Hook: run.Hook, Size: len(run.Message), Accepted: accepted.UnixNano()}
+	if !run.Sync && run.AgainOf == "" {
+		e.Fold = run.Fold
+	}
 	const forEver = 100 * 365 * 24 * time.Hour // its end could not be told in nanoseconds
 	if run.QueueTime > 0 && run.QueueTime < forEver {
 		e.Deadline = accepted.Add(run.QueueTime).UnixNano()
@@ -113,8 +134,8 @@ func (q *Queue) ClaimedIDs() []uuid.UUID {
 // InChat are the unfinished runs of a chat, in any order. In rare cases there are some of another chat among them.
 func (q *Queue) InChat(chat string) []uuid.UUID {
 	ids := q.lanes.in(chat)
-	if id, claimed := q.claimedIn(chat); claimed {
-		ids = append(ids, id)
+	if h := q.claimedIn(chat); h != nil {
+		ids = slices.AppendSeq(ids, h.Runs)
 	}
 	return ids
 }
@@ -122,24 +143,26 @@ func (q *Queue) InChat(chat string) []uuid.UUID {
 // NewestIn is the newest unfinished run of a chat, and how many it has.
 func (q *Queue) NewestIn(chat string) (newest uuid.UUID, runs int) {
 	newest, runs = q.lanes.lastIn(chat)
-	if id, claimed := q.claimedIn(chat); claimed {
-		runs++
-		if compareIDs(id, newest) > 0 {
-			newest = id
+	if h := q.claimedIn(chat); h != nil {
+		for id := range h.Runs {
+			runs++
+			if compareIDs(id, newest) > 0 {
+				newest = id
+			}
 		}
 	}
 	return newest, runs
 }
 
-func (q *Queue) claimedIn(chat string) (id uuid.UUID, claimed bool) {
+func (q *Queue) claimedIn(chat string) *holding {
 	if q.lanes.isHeld(chat) {
-		for id := range q.claimed {
+		for id, h := range q.claimed {
 			if q.lanes.isIn(id, chat) {
-				return id, true
+				return h
 			}
 		}
 	}
-	return id, false
+	return nil
 }
 
 // Ready reports whether there is a run to claim, now that leases and waits may be over.
@@ -151,31 +174,28 @@ func (q *Queue) Ready(now time.Time) bool {
 // ReadyFor reports whether a batch could have a run.
 func (q *Queue) ReadyFor(batch engine.Batch, now time.Time) bool {
 	q.expire(now)
-	return batch.Max > 0 && q.lanes.next(skipFull(batch, make([]int, len(batch.Bounds)))) >= 0
+	return batch.Max > 0 && q.lanes.next(newRoom(batch.Bounds)) != nil
 }
 
-// skipFull reports for each runner whether a batch has as many of its runs as it may have. taken counts by bound.
-func skipFull(batch engine.Batch, taken []int) func(runner string) bool {
-	if len(batch.Bounds) == 0 {
-		return nil
-	}
-	return func(runner string) bool {
-		for i, bound := range batch.Bounds {
-			if taken[i] >= bound.AtMost && slices.Contains(bound.Runners, runner) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// Admit reports whether there is room for another run of a chat.
-func (q *Queue) Admit(chat string, limits engine.Limits) error {
-	if limits.Queue > 0 && q.lanes.Queued() >= limits.Queue {
+// Admit reports whether there is room for more runs, all of them.
+func (q *Queue) Admit(runs []*engine.Run, limits engine.Limits) error {
+	if limits.Queue > 0 && q.lanes.Queued()+len(runs) > limits.Queue {
 		return engine.ErrQueueFull
 	}
-	if limits.Chat > 0 && q.lanes.QueuedIn(chat) >= limits.Chat {
-		return engine.ErrChatFull
+	if limits.Chat == 0 {
+		return nil
+	}
+	if len(runs) == 1 {
+		if q.lanes.QueuedIn(runs[0].ChatID) >= limits.Chat {
+			return engine.ErrChatFull
+		}
+		return nil
+	}
+	more := make(map[string]int)
+	for _, run := range runs {
+		if more[run.ChatID]++; q.lanes.QueuedIn(run.ChatID)+more[run.ChatID] > limits.Chat {
+			return engine.ErrChatFull
+		}
 	}
 	return nil
 }
@@ -185,7 +205,16 @@ func (q *Queue) Push(e Entry) (undo func()) {
 	if q.lanes.Push(e) {
 		q.nodes.TellClaimable()
 	}
+	q.tellSooner()
 	return func() { q.lanes.Done(e.ID) }
+}
+
+// tellSooner tells the nodes if a window was opened that is over before those that they know of.
+func (q *Queue) tellSooner() {
+	if q.lanes.sooner {
+		q.lanes.sooner = false
+		q.nodes.TellClaimable()
+	}
 }
 
 // SetStarts notes how often a queued run has been started before.
@@ -193,43 +222,52 @@ func (q *Queue) SetStarts(id uuid.UUID, starts int) {
 	if starts > 0 {
 		q.starts[id] = starts
 	}
+	q.lanes.setStarts(id, starts)
 	q.setDeadline(id)
 }
 
 // Claim hands out runs to a node. They are started at a time of day.
 func (q *Queue) Claim(node *Node, batch engine.Batch, now, startedAt time.Time) (claims []Claimed, undo func()) {
 	q.expire(now)
-	taken := make([]int, len(batch.Bounds))
-	skip := skipFull(batch, taken)
+	room := newRoom(batch.Bounds)
 	for len(claims) < batch.Max {
-		id, runner, ok := q.lanes.Pop(skip)
+		popped, ok := q.lanes.Pop(room)
 		if !ok {
 			break
 		}
-		for i, bound := range batch.Bounds {
-			if slices.Contains(bound.Runners, runner) {
-				taken[i]++
-			}
-		}
+		room.take(popped.Runner, popped.Hook)
+		id := popped.ID
 		h := &holding{
-			Claimed: Claimed{ID: id, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: startedAt,
+			Claimed: Claimed{ID: id, Folded: popped.Folded, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: startedAt,
 				Waited: now.Sub(q.lanes.accepted(id)), Waits: q.waits[id].count()},
 			node: node, expires: now.Add(batch.Lease),
 		}
-		delete(q.starts, id)
-		delete(q.requeued, id)
-		delete(q.expired, id)
-		q.claimed[id] = h
-		q.expectExpiry(h.expires)
+		q.hold(h)
 		claims = append(claims, h.Claimed)
 	}
 	return claims, func() {
 		for i := len(claims) - 1; i >= 0; i-- {
 			if h := q.claimed[claims[i].ID]; h != nil { // unless the lease was over before the attempt to write it down
-				q.putBack(h.ID, h.Attempt-1)
+				q.putBack(h, h.Attempt-1)
 			}
 		}
 	}
+}
+
+// hold notes that runs are claimed.
+func (q *Queue) hold(h *holding) {
+	q.holdOne(h.ID, h)
+	for _, id := range h.Folded {
+		q.holdOne(id, h)
+	}
+	q.expectExpiry(h.expires)
+}
+
+func (q *Queue) holdOne(id uuid.UUID, h *holding) {
+	delete(q.starts, id)
+	delete(q.requeued, id)
+	delete(q.expired, id)
+	q.claimed[id] = h
 }
 
 func (q *Queue) expectExpiry(at time.Time) {
@@ -245,12 +283,12 @@ func (q *Queue) expire(now time.Time) {
 		return
 	}
 	q.expiry = time.Time{}
-	for id, h := range q.claimed {
+	for _, h := range q.claimed {
 		if now.Before(h.expires) {
 			q.expectExpiry(h.expires)
 		} else {
-			q.putBack(id, h.Attempt)
-			q.expired[id] = h
+			q.putBack(h, h.Attempt)
+			q.expired[h.ID] = h
 			q.nodes.TellClaimable()
 		}
 	}
@@ -259,24 +297,34 @@ func (q *Queue) expire(now time.Time) {
 // takeBack lets a claim hold again whose lease was over, if nobody has claimed the run since.
 func (q *Queue) takeBack(id uuid.UUID, token string) *holding {
 	h := q.expired[id]
-	if h == nil || h.Token != token || !q.lanes.Hold(id) {
+	if h == nil || h.Token != token || !q.lanes.Hold(id, h.Folded...) {
 		return nil
 	}
-	delete(q.expired, id)
-	delete(q.starts, id)
-	q.claimed[id] = h
-	q.expectExpiry(h.expires)
+	q.hold(h)
 	return h
 }
 
-func (q *Queue) putBack(id uuid.UUID, starts int) {
-	delete(q.claimed, id)
-	q.lanes.Return(id, false)
-	q.SetStarts(id, starts)
+// putBack puts runs back that were claimed together, in their order.
+func (q *Queue) putBack(h *holding, starts int) {
+	q.lanes.setStarts(h.ID, starts) // before they are in the queue, where those that were started as often are folded
+	for _, id := range h.Folded {
+		q.lanes.setStarts(id, starts)
+	}
+	for i := len(h.Folded); i >= 0; i-- {
+		id := h.ID
+		if i > 0 {
+			id = h.Folded[i-1]
+		}
+		delete(q.claimed, id)
+		q.lanes.Return(id, false)
+		q.SetStarts(id, starts)
+	}
+	q.tellSooner()
 }
 
 // Holds reports whether a claim is in force, and returns the id of its run. A claim whose lease is over is in force until
-// somebody else claims the run. A claim without a token is in force as long as the run is queued.
+// somebody else claims the run. A claim without a token is in force as long as the run is queued. A claim that others are folded
+// into has all of them.
 func (q *Queue) Holds(claim *engine.Claim) (uuid.UUID, bool) {
 	id, ok := ParseID(claim.Run.ID)
 	if !ok {
@@ -290,7 +338,7 @@ func (q *Queue) Holds(claim *engine.Claim) (uuid.UUID, bool) {
 	if h == nil {
 		h = q.takeBack(id, claim.Token)
 	}
-	return id, h != nil && h.Token == claim.Token
+	return id, h != nil && h.Token == claim.Token && h.ID == id && len(h.Folded) == len(claim.Folded)
 }
 
 // WasRequeued reports whether the run of a claim is queued because it was requeued under this very claim.
@@ -310,8 +358,8 @@ func (q *Queue) Renew(claims []*engine.Claim, expires time.Time) (lost []*engine
 		}
 		h.expires = expires
 		q.expectExpiry(expires)
-		if h.cancel {
-			cancelled = append(cancelled, engine.Cancellation{Claim: claim, By: h.cancelBy})
+		for _, wish := range h.cancels {
+			cancelled = append(cancelled, engine.Cancellation{Claim: claim, RunID: wish.id.String(), By: wish.by})
 		}
 	}
 	return lost, cancelled
@@ -323,19 +371,19 @@ func (q *Queue) Cancel(id uuid.UUID, by string) bool {
 	if h == nil {
 		return false
 	}
-	if !h.cancel {
-		h.cancel, h.cancelBy = true, by
+	if !slices.ContainsFunc(h.cancels, func(wish cancelWish) bool { return wish.id == id }) {
+		h.cancels = append(h.cancels, cancelWish{id, by})
 	}
 	signal(h.node.cancelled)
 	return true
 }
 
-// Requeue puts a claimed run back as if it had not been started. If end has a reason for it to wait, it is not handed out
+// Requeue puts a claimed run back as if it had not been started, with those that are folded into the claim. If end has a reason for it to wait, it is not handed out
 // before its pause is over.
 func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func()) {
 	h := q.claimed[id]
 	q.requeued[id] = h.Token
-	q.putBack(id, h.Attempt-1)
+	q.putBack(h, h.Attempt-1)
 	before := q.waits[id]
 	if end.WaitingFor != "" {
 		q.SetWait(id, Wait{Due: now.Add(end.Pause), Times: before.count() + 1, For: end.WaitingFor})
@@ -348,11 +396,8 @@ func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func(
 				q.waits[id] = before
 			}
 		}
-		if q.lanes.Hold(id) {
-			delete(q.requeued, id)
-			delete(q.starts, id)
-			q.claimed[id] = h
-			q.expectExpiry(h.expires)
+		if q.lanes.Hold(id, h.Folded...) {
+			q.hold(h)
 		}
 	}
 }
@@ -361,7 +406,7 @@ func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func(
 func (q *Queue) Unclaim(claims []Claimed) {
 	for _, c := range claims {
 		if h := q.claimed[c.ID]; h != nil && h.Token == c.Token {
-			q.putBack(c.ID, c.Attempt-1)
+			q.putBack(h, c.Attempt-1)
 		}
 	}
 }
@@ -371,6 +416,7 @@ func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 	h, expired, starts, requeued, waits := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id], q.waits[id]
 	removed := q.lanes.Done(id)
 	q.dropWait(id)
+	q.tellSooner()
 	delete(q.claimed, id)
 	delete(q.expired, id)
 	delete(q.starts, id)

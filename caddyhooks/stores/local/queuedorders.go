@@ -8,6 +8,7 @@ type queuedBy int
 const (
 	byDeadline queuedBy = iota // those that count, the earliest first
 	byAge                      // the run that was accepted first comes first
+	byWindow                   // of first runs that wait for others to be folded with, the window that is over first comes first
 	queuedOrders
 )
 

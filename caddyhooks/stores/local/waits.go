@@ -75,6 +75,7 @@ func (q *Queue) setDeadline(id uuid.UUID) {
 
 // wakeDue lets runs be claimed that have waited long enough.
 func (q *Queue) wakeDue(now time.Time) {
+	q.lanes.openWindows(now.UnixNano())
 	for {
 		w, due, ok := q.waiting.first()
 		if !ok || now.Before(due) {
@@ -88,6 +89,9 @@ func (q *Queue) wakeDue(now time.Time) {
 // UntilDue is how long until another wait is over, negative if nothing waits.
 func (q *Queue) UntilDue(now time.Time) time.Duration {
 	_, due, ok := q.waiting.first()
+	if at, any := q.lanes.first(byWindow); any && (!ok || at < due.UnixNano()) {
+		due, ok = time.Unix(0, at), true
+	}
 	if !ok {
 		return -1
 	}

@@ -56,12 +56,12 @@ func (x *indexes) add(id uuid.UUID, run *engine.Run) {
 }
 
 // end notes how a run ended.
-func (x *indexes) end(id uuid.UUID, run *engine.Run, status engine.Status) {
-	if run.IsRecalled(status) {
-		x.chats[run.ChatID].turns.add(id)
+func (x *indexes) end(id uuid.UUID, record *engine.Record) {
+	if record.IsPastTurn() {
+		x.chats[record.Run.ChatID].turns.add(id)
 	}
-	if status != engine.Completed {
-		addTo(x.notable, status, id)
+	if record.Status != engine.Completed {
+		addTo(x.notable, record.Status, id)
 	}
 }
 

@@ -79,6 +79,8 @@ type run struct {
 	engine.Record
 	endedBy string
 	told    *told // of a run that has ended, if it is kept
+
+	followers []uuid.UUID // of a run that has ended, those that were folded with it
 }
 
 // New makes empty data.
@@ -126,9 +128,12 @@ const maxBytes = 512 << 20
 
 // size is about what a run takes in memory, with its deliveries.
 func (r *run) size() int {
-	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + len(r.Outcome.Text) + len(r.Outcome.JSON) + r.Outcome.Account.Size()
-	for i := range r.Steps {
-		n += r.Steps[i].Size()
+	n := 1024 + len(r.Run.Message) + len(r.Run.Metadata) + len(r.Run.Schema) + 64*len(r.followers)
+	if r.FoldedInto == "" { // otherwise the texts are those of another run
+		n += len(r.Outcome.Text) + len(r.Outcome.JSON) + r.Outcome.Account.Size()
+		for i := range r.Steps {
+			n += r.Steps[i].Size()
+		}
 	}
 	for _, d := range r.Deliveries {
 		n += 512 + len(d.Body) + len(d.LastAnswer)
@@ -142,56 +147,114 @@ func (r *run) size() int {
 	return n
 }
 
-func (s runs) Add(_ context.Context, added *engine.Run, terms engine.Terms) error {
+func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) error {
+	return s.AddAll(ctx, []*engine.Run{added}, terms)
+}
+
+func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms) error {
+	if len(added) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	if terms.Settings != s.revision {
 		return engine.ErrSettingsChanged
 	}
-	if added.Key != nil {
-		if first := s.keys[added.Key.ID]; first != nil && !terms.Limits.KeyExpired(first.AcceptedAt, now) {
-			return added.Repeats(first)
-		}
+	if err := s.repeats(added[0], terms.Limits, now); err != nil {
+		return err
 	}
-	first, err := s.firstOf(added, terms)
+	if terms.Refuse != nil {
+		return terms.Refuse
+	}
+	first, err := s.firstOf(added[0], terms)
 	if err != nil {
 		return err
 	}
-	if err := s.queue.Admit(added.ChatID, terms.Limits); err != nil {
+	// Nothing of the runs is changed before they are accepted.
+	size := 0
+	ids, filled, records := make([]uuid.UUID, len(added)), make([]*engine.Run, len(added)), make([]*run, len(added))
+	for i := range added {
+		if ids[i], err = s.ids.Next(now); err != nil {
+			return err
+		}
+		run := *added[i]
+		run.ID, run.AcceptedAt = ids[i].String(), now
+		run.FillHole()
+		filled[i] = &run
+		records[i] = newRun(&run)
+		size += records[i].size()
+	}
+	if err := s.queue.Admit(filled, terms.Limits); err != nil {
 		return err
 	}
-	record := &run{Record: engine.Record{Run: added, Status: engine.Queued}}
-	for s.bytes+s.sessions.bytes+record.size() > maxBytes {
+	for s.bytes+s.sessions.bytes+size > maxBytes {
 		if !s.forgetOldest(now) && !s.sessions.forgetOldest(s.clock.Steady()) {
 			return engine.ErrQueueFull
 		}
 	}
-	id, err := s.ids.Next(now)
-	if err != nil {
-		return err
+	local.JoinSiblings(filled)
+	for i, id := range ids {
+		*added[i] = *filled[i]
+		records[i].Run = added[i]
+		s.runs[id] = records[i]
+		s.order.add(id)
+		s.indexes.add(id, added[i])
+		s.bytes += records[i].size()
+		s.queue.Push(local.EntryOf(id, added[i], s.clock.Steady()))
 	}
-	added.ID, added.AcceptedAt = id.String(), now
 	if first != nil {
-		first.AgainAs = added.ID
+		first.AgainAs = added[0].ID
 	}
-	s.runs[id] = record
-	s.order.add(id)
-	s.indexes.add(id, added)
-	s.bytes += record.size()
-	if added.Key != nil {
-		s.addKey(added, terms.Limits)
-	}
-	s.queue.Push(local.EntryOf(id, added, s.clock.Steady()))
+	s.addKeys(added[0], terms.Limits)
 	return nil
 }
 
-func (d *Data) addKey(run *engine.Run, limits engine.Limits) {
-	first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: run.Key}
-	d.keys[run.Key.ID] = first
-	d.keyOrder = append(d.keyOrder, first)
+// newRun is the record of a run that is queued.
+func newRun(of *engine.Run) *run {
+	return &run{Record: engine.Record{Run: of, Status: engine.Queued}}
+}
+
+// repeats is the error for a run whose request was accepted before.
+func (d *Data) repeats(added *engine.Run, limits engine.Limits, now time.Time) error {
+	if added.Replay != nil {
+		if first := d.keys[added.Replay.ID]; first != nil && !limits.KeyExpired(first.AcceptedAt, now) {
+			return &engine.DuplicateError{First: first, SameBody: true}
+		}
+	}
+	if added.Key != nil {
+		if first := d.keys[added.Key.ID]; first != nil && !limits.KeyExpired(first.AcceptedAt, now) {
+			return added.Repeats(first)
+		}
+	}
+	return nil
+}
+
+// addKeys keeps what a repeated request is answered with.
+func (d *Data) addKeys(run *engine.Run, limits engine.Limits) {
+	for _, key := range []*engine.Key{run.Key, run.Replay} {
+		if key == nil {
+			continue
+		}
+		first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: key, Together: run.Together}
+		d.keys[key.ID] = first
+		d.keyOrder = append(d.keyOrder, first)
+	}
 	for limits.Keys > 0 && len(d.keyOrder) > limits.Keys {
 		d.forgetOldestKey()
+	}
+}
+
+// forgetKeys forgets the keys of a run that has ended. A request that became several runs has an answer, whatever became of the
+// first.
+func (d *Data) forgetKeys(run *engine.Run) {
+	for _, key := range []*engine.Key{run.Key, run.Replay} {
+		if key == nil {
+			continue
+		}
+		if first := d.keys[key.ID]; first != nil && first.ID == run.ID && len(first.Together) < 2 {
+			delete(d.keys, key.ID)
+		}
 	}
 }
 
@@ -232,7 +295,11 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 	claimed, _ := s.queue.Claim(s.node, batch, now, s.clock.Now())
 	for _, c := range claimed {
 		run := s.runs[c.ID].Run
-		claims = append(claims, c.Claim(run, s.nodes.Awaits(run, s.node, now)))
+		claim := c.Claim(run, s.nodes.Awaits(run, s.node, now))
+		for _, id := range c.Folded {
+			claim.Folded = append(claim.Folded, s.runs[id].Run)
+		}
+		claims = append(claims, claim)
 	}
 	return claims
 }
@@ -257,6 +324,10 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 		s.nameSession(claim, end.Session)
 	case holds && !end.Requeue:
 		s.end(id, claim, end)
+		for _, run := range claim.Folded {
+			id, _ := local.ParseID(run.ID)
+			s.end(id, claim, end)
+		}
 		s.nameSession(claim, end.Session)
 	case s.queue.WasRequeued(claim) || ended != nil && claim.Token != "" && ended.endedBy == claim.Token:
 		// It was done before.
@@ -270,15 +341,14 @@ func (s runs) End(_ context.Context, claim *engine.Claim, end engine.End, next e
 	return claims, nil
 }
 
+// end ends a run, that of the claim or one that is folded into it.
 func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	now := s.clock.Now()
 	before := s.runs[id]
 	s.queue.Describe(id, &before.Record)
 	s.queue.Remove(id)
-	if key := before.Run.Key; key != nil && end.Outcome.ForgetsKey() {
-		if first := s.keys[key.ID]; first != nil && first.ID == before.Run.ID {
-			delete(s.keys, key.ID)
-		}
+	if end.Outcome.ForgetsKey() {
+		s.forgetKeys(before.Run)
 	}
 	// Whoever submitted the run may still look at it, so it is not changed.
 	ended := &run{endedBy: claim.Token, Record: engine.Record{
@@ -288,7 +358,14 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	if claim.Token != "" {
 		ended.Attempts, ended.StartedAt = end.Started(claim)
 	}
-	for _, d := range end.Deliveries {
+	claim.NoteFold(&ended.Record)
+	if ended.Folded > 0 {
+		for _, folded := range claim.Folded {
+			follower, _ := local.ParseID(folded.ID)
+			ended.followers = append(ended.followers, follower)
+		}
+	}
+	for _, d := range end.DeliveriesOf(claim, before.Run) {
 		d = d.Created(now)
 		ended.Deliveries = append(ended.Deliveries, d)
 		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), s.clock.Steady())
@@ -296,10 +373,10 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 	ended.told = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
-	s.indexes.end(id, before.Run, ended.Status)
+	s.indexes.end(id, &ended.Record)
 	s.noteOver(id)
 	s.nodes.TellEnded(before.Run.ID)
-	if len(end.Deliveries) > 0 {
+	if len(ended.Deliveries) > 0 {
 		s.nodes.TellDue()
 	}
 }

@@ -22,7 +22,16 @@ func (s runs) Past(_ context.Context, chatID string, turns, bytes int) (past []*
 		}
 		record := s.whole(c.turns[i])
 		bytes -= len(record.Run.Message) + len(record.Outcome.Text)
-		past = append(past, local.PastQuery.Listed(record))
+		turn := local.PastQuery.Listed(record)
+		for _, id := range s.runs[c.turns[i]].followers {
+			if s.runs[id] == nil {
+				continue
+			}
+			follower := s.whole(id).Run
+			bytes -= len(follower.Message)
+			turn.Followers = append(turn.Followers, follower)
+		}
+		past = append(past, turn)
 	}
 	return past, nil
 }

@@ -39,6 +39,7 @@ func fullMinute() engine.Minute {
 	m := minuteAt(0)
 	m.Completed, m.Failed, m.TimedOut, m.Cancelled, m.Expired = 1<<40, 3, 4, 5, 6
 	m.Answered2xx, m.Answered4xx, m.Answered5xx, m.Delivered, m.Dead = 7, 8, 9, 10, 11
+	m.Ignored, m.Challenges = 20, 21
 	m.Queued, m.Oldest, m.Longest = 12, 13*time.Second+14*time.Nanosecond, time.Hour
 	var hook engine.HookMinute
 	hook.Accepted, hook.Ended, hook.Failed, hook.Last, hook.Longest = 15, 19, 16, aMinute.Add(17*time.Second), 18*time.Second

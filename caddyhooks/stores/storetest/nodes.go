@@ -53,7 +53,8 @@ func carriedOutElsewhere(t *testing.T, a *store) {
 	run := fullRun(t, "a")
 	original := *run
 	a.add(run)
-	original.ID, original.AcceptedAt = run.ID, run.AcceptedAt
+	original.ID, original.AcceptedAt, original.Together = run.ID, run.AcceptedAt, []engine.Sibling{{ID: run.ID, ChatID: run.ChatID}}
+	original.FillHole()
 	a.advance(time.Hour)
 	claim := b.claimFirst(run)
 	same(t, "the claimed run", claim.Run, &original)

@@ -22,14 +22,17 @@ func fullRun(t *testing.T, chat string) *engine.Run {
 	run := &engine.Run{
 		ID:     "not the store's",
 		ChatID: chat, Hook: "github", Action: engine.Agent, Name: "a label",
-		Message: "line one\nline two", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
+		Message: "line one\nline two of run <the id>", Hole: "<the id>", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
 		Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte("{\"type\":\t\"object\"}"),
 		Sync: true, CallbackURL: "https://example.com/callback?a=b", Channel: "log", To: "somebody",
 		Timeout: 90*time.Second + 7*time.Millisecond, QueueTime: 3*time.Hour + 1, History: 5*time.Hour + 1, AcceptedAt: time.Now().Add(-1000 * time.Hour),
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Runner:      "a runner", Key: newKey(), Owner: "a node", AgainOf: "01890a5d-ac96-774b-bcce-b302099a8057",
 		Client: "2001:db8::1", KeyHeader: "X-Github-Delivery", NewChat: true, Test: true,
+		Fold:   engine.Fold{Window: 7*time.Second + 1, Max: 1}, // which folds nothing
+		Replay: newKey(), Together: []engine.Sibling{{ID: "not", ChatID: "the store's"}},
 	}
+	run.Replay.AnyBody = true
 	allSet(t, run)
 	return run
 }

@@ -50,6 +50,8 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		{"Waits", waitChecks},
 		{"Overdue", overdueChecks},
 		{"Ends", endChecks},
+		{"Folds", foldChecks},
+		{"Several", severalChecks},
 		{"Cancel", cancelChecks},
 		{"Records", recordChecks},
 		{"List", listChecks},
@@ -78,13 +80,14 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 			concern{"DurableHistory", durableHistoryChecks}, concern{"DurableAgain", durableAgainChecks},
 			concern{"DurableSettingsChanges", durableSettingsChangeChecks}, concern{"DurableFilters", durableFilterChecks},
 			concern{"DurableMinutes", durableMinuteChecks}, concern{"DurableSessions", durableSessionChecks},
-			concern{"DurablePast", durablePastChecks})
+			concern{"DurablePast", durablePastChecks}, concern{"DurableFolds", durableFoldChecks},
+			concern{"DurableSeveral", durableSeveralChecks})
 	}
 	if options.SetClock != nil {
 		concerns = append(concerns, concern{"SetClock", setClockChecks}, concern{"SetClockFilters", setClockFilterChecks},
-			concern{"SetClockSessions", setClockSessionChecks})
+			concern{"SetClockSessions", setClockSessionChecks}, concern{"SetClockFolds", setClockFoldChecks})
 		if options.Reopen != nil {
-			concerns = append(concerns, concern{"DurableSetClock", durableSetClockChecks})
+			concerns = append(concerns, concern{"DurableSetClock", durableSetClockChecks}, concern{"DurableSetClockFolds", durableSetClockFoldChecks})
 		}
 	}
 	if options.IDsAscend {

@@ -1,0 +1,51 @@
+package local
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// BenchmarkQueue is what it takes to queue a run, to claim it and to end it while many others are queued, each in a chat of its
+// own. In the last case these are of a hook that has all its workers, and must not be in the way.
+func BenchmarkQueue(b *testing.B) {
+	for _, bench := range []struct {
+		name   string
+		others int
+		bounds []engine.Bound
+	}{
+		{"alone", 0, nil},
+		{"among-100000", 100_000, nil},
+		{"beside-100000-of-a-full-runner", 100_000, []engine.Bound{{Runners: []string{"storm"}}}},
+		{"beside-100000-of-a-full-hook", 100_000, []engine.Bound{{Hooks: []string{"storm"}}}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var nodes Nodes
+			var ids IDs
+			now := time.Now()
+			q, node := NewQueue(&nodes), nodes.Join(now)
+			push := func(chat, hook string) uuid.UUID {
+				id, err := ids.Next(now)
+				if err != nil {
+					b.Fatal(err)
+				}
+				q.Push(EntryOf(id, &engine.Run{ChatID: chat, Hook: hook, Runner: hook, QueueTime: time.Hour}, now))
+				return id
+			}
+			for i := range bench.others {
+				push(fmt.Sprint("chat ", i), "storm")
+			}
+			batch := engine.Batch{Max: 1, Lease: time.Minute, Bounds: bench.bounds}
+			b.ReportAllocs()
+			for b.Loop() {
+				push("a chat", "calm")
+				claims, _ := q.Claim(node, batch, now, now)
+				q.Remove(claims[0].ID)
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package local
+
+import (
+	"slices"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// room is what a batch has room for. It is nil if there is room for all.
+type room struct {
+	bounds []engine.Bound
+	taken  []int // by bound
+
+	// Of which there is no room for more, by name, if there are many bounds.
+	runners, hooks map[string]struct{}
+}
+
+// fewBounds is up to how many bounds are looked through for every kind.
+const fewBounds = 8
+
+func newRoom(bounds []engine.Bound) *room {
+	if len(bounds) == 0 {
+		return nil
+	}
+	r := &room{bounds: bounds, taken: make([]int, len(bounds))}
+	if len(bounds) > fewBounds {
+		r.runners, r.hooks = make(map[string]struct{}), make(map[string]struct{})
+		for i := range bounds {
+			r.note(i)
+		}
+	}
+	return r
+}
+
+// take counts a run.
+func (r *room) take(runner, hook string) {
+	if r == nil {
+		return
+	}
+	for i := range r.bounds {
+		if isFor(&r.bounds[i], runner, hook) {
+			r.taken[i]++
+			r.note(i)
+		}
+	}
+}
+
+// isFor reports whether a bound is for runs of a runner and a hook.
+func isFor(bound *engine.Bound, runner, hook string) bool {
+	return slices.Contains(bound.Runners, runner) || slices.Contains(bound.Hooks, hook)
+}
+
+// note leaves no room for those of a bound that is reached.
+func (r *room) note(i int) {
+	if r.runners == nil || r.taken[i] < r.bounds[i].AtMost {
+		return
+	}
+	for _, name := range r.bounds[i].Runners {
+		r.runners[name] = struct{}{}
+	}
+	for _, name := range r.bounds[i].Hooks {
+		r.hooks[name] = struct{}{}
+	}
+}
+
+// has reports whether there is room for a run of a kind.
+func (r *room) has(k *kindOf) bool {
+	if r == nil {
+		return true
+	}
+	if r.runners != nil {
+		_, fullRunner := r.runners[k.runner]
+		_, fullHook := r.hooks[k.hook]
+		return !fullRunner && !fullHook
+	}
+	for i := range r.bounds {
+		if r.taken[i] >= r.bounds[i].AtMost && isFor(&r.bounds[i], k.runner, k.hook) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,253 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+var severalChecks = []check{
+	{"several runs are added in their order", severalInOrder},
+	{"several runs are added or none is", severalOrNone},
+	{"a repeated request is told about all its runs", severalRepeated},
+	{"the key of several runs stays, whatever becomes of the first", severalKeepTheirKey},
+	{"a repeated signature is a repeated request", repeatedSignature},
+	{"a repeated signature is forgotten like a key", forgottenSignature},
+	{"a key may be for any body", keyForAnyBody},
+	{"a refused request is stored only if it never is", refusedUnlessRepeated},
+	{"the id of a run is put where it is to stand", filledHoles},
+}
+
+var durableSeveralChecks = []check{
+	{"what a repeated request is told outlives the process", durableSeveral},
+}
+
+// tryAddAll adds several runs.
+func (s *store) tryAddAll(terms engine.Terms, runs ...*engine.Run) error {
+	return s.Runs().AddAll(s.t.Context(), runs, terms)
+}
+
+// addAll adds several runs that must be taken.
+func (s *store) addAll(runs ...*engine.Run) {
+	s.t.Helper()
+	if err := s.tryAddAll(engine.Terms{}, runs...); err != nil {
+		s.t.Fatalf("adding %d runs: %v", len(runs), err)
+	}
+	for _, run := range runs {
+		s.isNow("AcceptedAt", run.AcceptedAt)
+	}
+}
+
+// siblings are some runs as the first of them names them.
+func siblings(runs ...*engine.Run) (together []engine.Sibling) {
+	for _, run := range runs {
+		together = append(together, engine.Sibling{ID: run.ID, ChatID: run.ChatID})
+	}
+	return together
+}
+
+// repeated expects a run to be refused since it repeats another one, whose siblings are these.
+func (s *store) repeated(limits engine.Limits, first, run *engine.Run, sameBody bool, together ...engine.Sibling) {
+	s.t.Helper()
+	var duplicate *engine.DuplicateError
+	if err := s.tryAdd(run, limits); !errors.As(err, &duplicate) {
+		s.t.Fatalf("a repeated request: got %v, want a DuplicateError", err)
+	}
+	if duplicate.First.ID != first.ID || duplicate.SameBody != sameBody || !slices.Equal(duplicate.First.Together, together) {
+		s.t.Errorf("it repeats %s with %v, the same body: %v, want %s with %v, %v",
+			duplicate.First.ID, duplicate.First.Together, duplicate.SameBody, first.ID, together, sameBody)
+	}
+}
+
+func severalInOrder(t *testing.T, s *store) {
+	runs := []*engine.Run{newRun("a"), newRun("b"), newRun("a"), newRun("a")}
+	s.addAll(runs...)
+	same(t, "the siblings", runs[0].Together, siblings(runs...))
+	for _, run := range runs {
+		same(t, "the run", s.get(run.ID).Run, run)
+	}
+	s.lists(engine.Query{}, runs...)
+	for _, claim := range s.claimAll(runs[0], runs[1]) {
+		s.end(claim, ended())
+	}
+	s.claimThrough(runs[2], runs[3])
+	s.addAll()
+	alone, list := newRun("c"), newRun("d")
+	list.Together = make([]engine.Sibling, 1) // one of a list is a list
+	s.addAll(alone)
+	s.addAll(list)
+	same(t, "the siblings of one run", alone.Together, nil)
+	same(t, "the siblings of a list of one", list.Together, siblings(list))
+}
+
+func severalOrNone(t *testing.T, s *store) {
+	first := s.addTo("a")[0]
+	runs := []*engine.Run{keyed("a", newKey()), newRun("b"), newRun("a")}
+	for _, c := range []struct {
+		terms engine.Terms
+		want  error
+	}{
+		{engine.Terms{Limits: engine.Limits{Queue: 3}}, engine.ErrQueueFull},
+		{engine.Terms{Limits: engine.Limits{Chat: 2}}, engine.ErrChatFull},
+		{engine.Terms{Settings: 7}, engine.ErrSettingsChanged},
+	} {
+		if err := s.tryAddAll(c.terms, runs...); !errors.Is(err, c.want) {
+			t.Errorf("adding with %+v: got %v, want %v", c.terms, err, c.want)
+		}
+	}
+	s.lists(engine.Query{}, first)
+	s.backlogIs(engine.Backlog{Queued: 1})
+	if err := s.tryAddAll(engine.Terms{Limits: engine.Limits{Queue: 4, Chat: 3}}, runs...); err != nil {
+		t.Fatal(err)
+	}
+	s.lists(engine.Query{}, append([]*engine.Run{first}, runs...)...)
+}
+
+func severalRepeated(t *testing.T, s *store) {
+	runs := []*engine.Run{keyed("a", newKey()), newRun("b"), newRun("c")}
+	s.addAll(runs...)
+	for range 2 {
+		s.repeated(engine.Limits{}, runs[0], keyed("d", runs[0].Key), true, siblings(runs...)...)
+		s.repeated(engine.Limits{}, runs[0], keyed("d", another(runs[0].Key)), false, siblings(runs...)...)
+	}
+	again := []*engine.Run{keyed("a", runs[0].Key), newRun("b")}
+	var duplicate *engine.DuplicateError
+	if err := s.tryAddAll(engine.Terms{}, again...); !errors.As(err, &duplicate) || again[0].ID != "" {
+		t.Errorf("adding the request again: %v", err)
+	}
+	s.lists(engine.Query{}, runs...)
+}
+
+func severalKeepTheirKey(_ *testing.T, s *store) {
+	runs := []*engine.Run{keyed("a", newKey()), newRun("b")}
+	s.addAll(runs...)
+	s.endQueued(runs[0], endedAs(engine.Cancelled, ""))
+	s.repeated(engine.Limits{}, runs[0], keyed("a", runs[0].Key), true, siblings(runs...)...)
+	alone := keyed("c", newKey())
+	alone.Together = make([]engine.Sibling, 1)
+	s.addAll(alone)
+	s.endQueued(alone, endedAs(engine.Cancelled, ""))
+	s.add(keyed("c", alone.Key))
+}
+
+// signed makes a run with a key, and one of its signature.
+func signed(key, replay *engine.Key) *engine.Run {
+	run := keyed("a", key)
+	run.Replay = replay
+	return run
+}
+
+func repeatedSignature(t *testing.T, s *store) {
+	first := signed(newKey(), newKey())
+	s.add(first)
+	s.repeated(engine.Limits{}, first, signed(newKey(), first.Replay), true)
+	s.repeated(engine.Limits{}, first, signed(nil, first.Replay), true)
+	s.repeated(engine.Limits{}, first, signed(first.Key, newKey()), true)
+	s.repeated(engine.Limits{}, first, signed(another(first.Key), newKey()), false)
+	s.repeated(engine.Limits{}, first, signed(another(first.Key), first.Replay), true)
+	unkeyed := signed(nil, newKey())
+	s.add(unkeyed)
+	s.repeated(engine.Limits{}, unkeyed, signed(newKey(), unkeyed.Replay), true)
+	s.repeated(engine.Limits{}, unkeyed, signed(first.Key, unkeyed.Replay), true)
+	same(t, "the run", s.get(first.ID).Run, first)
+}
+
+func forgottenSignature(_ *testing.T, s *store) {
+	limits := engine.Limits{KeyAge: time.Hour}
+	first := signed(newKey(), newKey())
+	s.add(first)
+	s.endQueued(first, endedAs(engine.Cancelled, ""))
+	second := signed(newKey(), first.Replay)
+	s.add(second)
+	s.add(signed(first.Key, newKey()))
+	s.advance(time.Hour - time.Minute)
+	s.repeated(limits, second, signed(nil, second.Replay), true)
+	s.advance(2 * time.Minute)
+	third := signed(second.Key, second.Replay)
+	s.addWithin(limits, third)
+	s.repeated(limits, third, signed(nil, second.Replay), true)
+	s.endQueued(second, endedAs(engine.Cancelled, "")) // they are not its own any more
+	s.repeated(limits, third, signed(nil, second.Replay), true)
+	s.repeated(limits, third, signed(second.Key, nil), true)
+	s.advance(2 * time.Hour)
+	s.prune(limits)
+	fourth := signed(nil, second.Replay)
+	s.add(fourth)
+	for range 5 { // both make room for newer ones
+		s.addWithin(engine.Limits{Keys: 2}, signed(newKey(), newKey()))
+	}
+	s.add(signed(nil, fourth.Replay))
+}
+
+func keyForAnyBody(_ *testing.T, s *store) {
+	first := keyed("a", newKey())
+	first.Key.AnyBody = true
+	s.add(first)
+	other := another(first.Key)
+	s.repeated(engine.Limits{}, first, keyed("a", other), true)
+	other.AnyBody = false
+	s.repeated(engine.Limits{}, first, keyed("a", other), false)
+}
+
+func refusedUnlessRepeated(t *testing.T, s *store) {
+	first := keyed("a", newKey())
+	s.add(first)
+	refuse := errors.New("too many")
+	if err := s.tryAddAll(engine.Terms{Refuse: refuse}, newRun("a"), newRun("b")); !errors.Is(err, refuse) {
+		t.Errorf("got %v, want the error of the terms", err)
+	}
+	var duplicate *engine.DuplicateError
+	if err := s.tryAddAll(engine.Terms{Refuse: refuse}, keyed("a", first.Key)); !errors.As(err, &duplicate) {
+		t.Errorf("got %v, want a DuplicateError", err)
+	}
+	s.lists(engine.Query{}, first)
+}
+
+func filledHoles(t *testing.T, s *store) {
+	const hole = "9b2f6f0e-0000-4000-8000-5a1d0c6c2f11"
+	var runs []*engine.Run
+	for _, size := range []int{0, 10_000} { // what is long is kept apart
+		run := newRun("run " + hole)
+		run.Hole, run.History, run.Message = hole, time.Hour, hole+" and "+hole+strings.Repeat("x", size)
+		runs = append(runs, run)
+	}
+	refused := *runs[0]
+	if err := s.tryAddAll(engine.Terms{Refuse: errors.New("no")}, &refused); err == nil || refused.Hole != hole || refused.ChatID != runs[0].ChatID {
+		t.Errorf("a refused run is %+v, %v", refused, err)
+	}
+	s.addAll(runs...)
+	for i, run := range runs {
+		want := run.ID + " and " + run.ID + strings.Repeat("x", i*10_000)
+		if run.ChatID != "run "+run.ID || run.Message != want || run.Hole != "" || runs[0].Together[i].ChatID != run.ChatID {
+			t.Fatalf("the run is %.200q", run.ChatID+" "+run.Message)
+		}
+		same(t, "the run", s.get(run.ID).Run, run)
+		s.lists(engine.Query{ChatID: run.ChatID}, run)
+	}
+	for _, claim := range s.claimAll(runs...) {
+		same(t, "the run", claim.Run, s.get(claim.Run.ID).Run)
+		s.end(claim, ended())
+	}
+	same(t, "the run at its end", s.get(runs[1].ID).Run, runs[1])
+}
+
+func durableSeveral(t *testing.T, s *store) {
+	runs := []*engine.Run{signed(newKey(), newKey()), newRun("b")}
+	runs[0].Key.AnyBody = true
+	s.addAll(runs...)
+	for _, claim := range s.claimAll(runs...) {
+		s.end(claim, endedAs(engine.Failed, engine.Interrupted))
+	}
+	s.reopen()
+	for range 2 {
+		other := another(runs[0].Key)
+		s.repeated(engine.Limits{}, runs[0], signed(other, nil), true, siblings(runs...)...)
+		s.repeated(engine.Limits{}, runs[0], signed(nil, runs[0].Replay), true, siblings(runs...)...)
+		s.reopen()
+	}
+	same(t, "the siblings", s.get(runs[0].ID).Run.Together, siblings(runs...))
+}
