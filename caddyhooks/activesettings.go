@@ -62,6 +62,8 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		active.offBecause = in.offBecause(active, &live)
 	}
 	active.warnings = append(in.warnings(&active.settings), in.warningsAboutHidden(&live)...)
+	active.warnings = append(active.warnings, in.warningsAboutChats(active)...)
+	active.warnings = append(active.warnings, in.warningsAboutWorkers(active)...)
 	return active, nil
 }
 
@@ -95,6 +97,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 		// Senders go on signing for a while after their hook is gone.
 		active.secretHeaders = maps.Clone(before.secretHeaders)
 	}
+	active.secretHeaders.add(senderHeaders()...)
 	active.secretHeaders.add(bearerScheme.secretHeaders(nil)...)
 	var tokens []string
 	for _, s := range settings.Token {
@@ -108,7 +111,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 	secrets = hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
 	active.on = *settings.Enabled && !secrets.tokens.Empty()
 	active.tokens = secrets.tokens
-	active.bearer = authentication{bearerScheme, secrets.tokens}
+	active.bearer = authentication{scheme: bearerScheme, verifier: secrets.tokens}
 	return active, secrets, part{}, nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 func init() {
@@ -15,23 +17,52 @@ func init() {
 
 // aboutJSON is what a page has to know about an instance, and what no setting tells.
 type aboutJSON struct {
-	Instance          string      `json:"instance"`
-	Path              string      `json:"path"`
-	URLs              []string    `json:"urls"` // as far as they are known
-	On                bool        `json:"on"`
-	OffBecause        string      `json:"offBecause"`
-	Channels          []guestJSON `json:"channels"`
-	Runner            string      `json:"runner"` // the kind of the default one
-	Runners           []guestJSON `json:"runners"`
-	Store             string      `json:"store"`
-	Tiers             []string    `json:"tiers"`
-	MemoryPresets     []string    `json:"memoryPresets"`
-	MaxTimeoutSeconds int         `json:"maxTimeoutSeconds"`
-	QueueTimeSeconds  int         `json:"queueTimeSeconds"`
-	RetentionSeconds  int         `json:"retentionSeconds"`
-	Workers           int         `json:"workers"`
-	Now               *time.Time  `json:"now"`
+	Instance          string       `json:"instance"`
+	Path              string       `json:"path"`
+	URLs              []string     `json:"urls"` // as far as they are known
+	On                bool         `json:"on"`
+	OffBecause        string       `json:"offBecause"`
+	Channels          []guestJSON  `json:"channels"`
+	Runner            string       `json:"runner"` // the kind of the default one
+	Runners           []guestJSON  `json:"runners"`
+	Store             string       `json:"store"`
+	Tiers             []string     `json:"tiers"`
+	MemoryPresets     []string     `json:"memoryPresets"`
+	MaxTimeoutSeconds int          `json:"maxTimeoutSeconds"`
+	QueueTimeSeconds  int          `json:"queueTimeSeconds"`
+	RetentionSeconds  int          `json:"retentionSeconds"`
+	Workers           int          `json:"workers"`
+	Schemes           []schemeJSON `json:"schemes"`
+	Now               *time.Time   `json:"now"`
 }
+
+// schemeJSON is a way to authenticate that a custom hook can choose.
+type schemeJSON struct {
+	Name             string   `json:"name"`  // the value of authMode
+	Title            string   `json:"title"` // a sender's name begins with a capital letter
+	Fields           []string `json:"fields"`
+	Theirs           bool     `json:"theirs"` // the sender makes the secret
+	Signs            bool     `json:"signs"`  // a payload can be signed for a try-out
+	ToleranceSeconds int      `json:"toleranceSeconds"`
+}
+
+// showSchemes lists all schemes.
+func showSchemes() []schemeJSON {
+	return showAll(schemes, func(s *scheme) schemeJSON {
+		return schemeJSON{s.name, orDefault(s.title, s.name), append([]string{}, s.fields...), s.secretTheirs, s.signs(), int(s.tolerance / time.Second)}
+	})
+}
+
+// signs reports whether a payload can be signed by an operator, with the secret of a hook.
+func (s *scheme) signs() bool {
+	m := Mapping{AuthMode: s.name, HMACHeader: "X-Signature", HMACSecret: Secrets{exampleSecret}, AuthSecret: Secrets{exampleSecret}}
+	verifier, err := s.compile(&m, hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }})
+	_, ok := verifier.(auth.Signer)
+	return err == nil && ok
+}
+
+// exampleSecret is one that every scheme takes.
+const exampleSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=" //nolint:gosec // nobody has it
 
 // guestJSON is a channel or a runner.
 type guestJSON struct {
@@ -46,7 +77,7 @@ func (in *instance) serveAbout(w http.ResponseWriter, _ *http.Request) error {
 		Runner: kindOf(in.engineConfig.Runners[in.engineConfig.DefaultRunner]), Store: kindOf(in.opener),
 		Tiers: tiers, MemoryPresets: memoryPresets,
 		MaxTimeoutSeconds: in.rules.maxSeconds(), QueueTimeSeconds: in.rules.maxQueueSeconds(), RetentionSeconds: in.rules.retentionSeconds(),
-		Workers: in.engineConfig.Workers, Now: jsonTime(time.Now()),
+		Workers: in.engineConfig.Workers, Schemes: showSchemes(), Now: jsonTime(time.Now()),
 	}
 	for _, name := range in.rules.runners.names {
 		about.Runners = append(about.Runners, guestJSON{name, kindOf(in.engineConfig.Runners[name])})

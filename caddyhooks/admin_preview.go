@@ -1,7 +1,9 @@
 package caddyhooks
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -24,38 +26,62 @@ func (in *instance) servePreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	mapping, payload, err := parsePreview(body)
+	asked, err := parsePreview(body)
 	if err != nil {
 		return changeError(err)
 	}
-	return writeAdminJSON(w, http.StatusOK, in.preview(mapping, payload))
+	asked.samples = !callerFrom(r).hideTexts
+	return writeAdminJSON(w, http.StatusOK, in.preview(asked))
 }
 
-var previewFields = strictjson.Members("mapping", "payload")
+// previewRequest asks what a mapping would make of a request.
+type previewRequest struct {
+	mapping []byte // as it was sent
+	header  http.Header
+	query   url.Values
+	payload []byte
+	samples bool // what it would make of the last requests is asked for, too
+}
 
-// parsePreview reads {"mapping": {…}, "payload": "…"}. The mapping is as it was sent.
-func parsePreview(body []byte) (mapping, payload []byte, err error) {
+var previewFields = strictjson.Members("mapping", "payload", "headers", "query")
+
+// parsePreview reads {"mapping": {…}, "payload": "…", "headers": {"Name": ["…"]}, "query": "a=b"}. The last two may be missing.
+func parsePreview(body []byte) (asked previewRequest, err error) {
 	obj, err := strictjson.ParseObject(body, previewFields)
 	if err != nil {
-		return nil, nil, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+		return asked, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return nil, nil, fieldErrorf(abridge(*obj.Other), "is unknown here; use mapping and payload")
+		return asked, fieldErrorf(abridge(*obj.Other), "is unknown here; use mapping, payload, headers and query")
 	}
 	f := requestFields{members: obj.Members, selected: previewFields}
-	mapping, payload = f.object("mapping"), []byte(f.text("payload"))
-	if mapping == nil {
+	asked.mapping, asked.payload = f.object("mapping"), []byte(f.text("payload"))
+	if asked.mapping == nil {
 		f.wrong("mapping", "an object")
 	}
-	return mapping, payload, f.err
+	asked.query, _ = url.ParseQuery(f.text("query")) // what cannot be read is left out, as in requests
+	asked.header = make(http.Header)
+	if headers := f.object("headers"); headers != nil {
+		var named map[string][]string
+		if json.Unmarshal(headers, &named) != nil {
+			f.wrong("headers", "an object of lists of strings")
+		}
+		for name, values := range named {
+			name = http.CanonicalHeaderKey(name)
+			asked.header[name] = append(asked.header[name], values...)
+		}
+	}
+	return asked, f.err
 }
 
-// sampleJSON is a payload of a hook as operators see it.
+// sampleJSON is a request to a hook as operators see it.
 type sampleJSON struct {
-	At          *time.Time `json:"at"`
-	Bytes       int        `json:"bytes"`
-	ContentType string     `json:"contentType"`
-	Payload     string     `json:"payload"`
+	At          *time.Time  `json:"at"`
+	Bytes       int         `json:"bytes"`
+	ContentType string      `json:"contentType"`
+	Headers     http.Header `json:"headers"` // those that carry no secret
+	Query       string      `json:"query"`   // likewise
+	Payload     string      `json:"payload"`
 }
 
 // listSamples lists the last payloads of a hook, the newest first. There are none for whoever sees no texts in lists.
@@ -73,7 +99,7 @@ func (in *instance) listSamples(w http.ResponseWriter, r *http.Request) error {
 		kept = in.service.samples.of(name)
 	}
 	shown := showAll(kept, func(s sample) sampleJSON {
-		return sampleJSON{jsonTime(s.at), len(s.payload), s.contentType, string(s.payload)}
+		return sampleJSON{jsonTime(s.at), len(s.payload), s.contentType, s.header, s.query.Encode(), string(s.payload)}
 	})
 	return writeAdminJSON(w, http.StatusOK, struct {
 		Samples []sampleJSON `json:"samples"`

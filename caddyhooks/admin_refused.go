@@ -9,11 +9,12 @@ func init() {
 	instanceEndpoints.handle("GET /refused", (*instance).listRefused, "hook", "limit")
 }
 
-// refusedJSON is a kind of refused requests as the admin API shows it. Message, error, chat, client and size are those of the
+// refusedJSON is a kind of refused or ignored requests as the admin API shows it. Message, error, chat, client and size are those of the
 // last request.
 type refusedJSON struct {
 	Hook    string     `json:"hook"` // empty for names that no hook has
 	Status  int        `json:"status"`
+	Ignored bool       `json:"ignored,omitempty"` // it was not refused; the condition of the hook tells why it became no run
 	Reason  string     `json:"reason"`
 	Message string     `json:"message"` // to the caller
 	Count   int64      `json:"count"`
@@ -23,6 +24,8 @@ type refusedJSON struct {
 	Chat    string     `json:"chat,omitempty"`
 	Client  string     `json:"client"`
 	Size    int64      `json:"size"`
+
+	Condition string `json:"condition,omitempty"` // of an ignored request
 
 	Clients []refusedClientJSON `json:"clients"`         // the last ones, the latest first
 	Asked   []string            `json:"asked,omitempty"` // names that no hook has, likewise
@@ -36,13 +39,17 @@ type refusedClientJSON struct {
 }
 
 func newRefusedJSON(r refusedRequests) refusedJSON {
-	return refusedJSON{
-		Hook: r.last.hook, Status: r.last.status, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause, Chat: r.last.chat,
+	shown := refusedJSON{
+		Hook: r.last.hook, Status: r.last.status, Ignored: r.last.ignored, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause, Chat: r.last.chat,
 		Count: r.count, FirstAt: jsonTime(r.firstAt), LastAt: jsonTime(r.lastAt), Client: r.last.client, Size: r.last.size, Asked: r.asked,
 		Clients: showAll(r.clients, func(c refusedClient) refusedClientJSON {
 			return refusedClientJSON{c.address, c.count, jsonTime(c.lastAt)}
 		}),
 	}
+	if shown.Ignored {
+		shown.Condition = shown.Reason
+	}
+	return shown
 }
 
 // listRefused lists the kinds of requests that became no run, the last seen first. An empty hook is the one of names that no

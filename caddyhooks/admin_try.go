@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,7 +16,7 @@ import (
 
 func init() {
 	instanceEndpoints.handle("POST /mappings/{name}/sign", (*instance).signPayload)
-	instanceEndpoints.handle("POST /mappings/{name}/test", (*instance).testHook)
+	instanceEndpoints.handle("POST /mappings/{name}/test", (*instance).testHook, "headers", "query")
 }
 
 // hookInForce finds a custom hook.
@@ -40,22 +42,41 @@ func (in *instance) signPayload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	signer, ok := h.auth.verifier.(auth.Signer)
-	if !ok {
+	if !ok && !h.auth.signs() {
 		return conflictf("requests to the hook %s are not signed: its authMode is %s", h.Name, h.auth.name)
 	}
 	payload, err := readAdminBody(r)
 	if err != nil {
 		return err
 	}
-	header, value := signer.Sign(payload, time.Now())
-	return writeAdminJSON(w, http.StatusOK, struct {
-		Header string `json:"header"`
-		Value  string `json:"value"`
-	}{header, value})
+	called := ""
+	if len(in.urls) > 0 {
+		called = in.urls[0] + "/" + h.Name
+	}
+	signed := signatureJSON{Headers: []auth.Header{}}
+	var headers []auth.Header
+	var address string
+	if ok {
+		headers, address = signer.Sign(&auth.Request{Body: payload, URL: func() string { return called }, Now: time.Now()})
+	}
+	if len(headers) > 0 {
+		last := headers[len(headers)-1]
+		signed = signatureJSON{headers, address, last.Name, last.Value}
+	}
+	return writeAdminJSON(w, http.StatusOK, signed)
 }
 
-// testHook starts a run of a hook as a request with this payload would, in a chat of its own, and sends nothing out. It works
-// while webhooks are off, since it comes from the operator.
+// signatureJSON has the headers of a signed request. There are none if the payload cannot be signed here, as where the hook takes
+// a token of the sender, or where the sender signs a URL that is not known.
+type signatureJSON struct {
+	Headers []auth.Header `json:"headers"`
+	URL     string        `json:"url"`    // that is called; "" if it is not known here
+	Header  string        `json:"header"` // the last one, which has the signature
+	Value   string        `json:"value"`
+}
+
+// testHook starts a run of a hook as a request with this payload would, in a chat of its own, and sends nothing out. Headers, a
+// line "Name: value" for each, and query are those of the request. It works while webhooks are off, since it comes from the operator.
 func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if _, err := in.hookInForce(r.PathValue("name"), in.active.Load()); err != nil {
 		return err
@@ -64,7 +85,11 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	run, err := in.submitTest(r.Context(), r.PathValue("name"), payload)
+	req, err := testRequest(r.URL.Query(), payload)
+	if err != nil {
+		return err
+	}
+	run, err := in.submitTest(r.Context(), r.PathValue("name"), req)
 	if err != nil {
 		return testError(w, err)
 	}
@@ -75,15 +100,29 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	}{run.ID, run.ChatID})
 }
 
+// testRequest is the request that a test stands for.
+func testRequest(parameters url.Values, payload []byte) (*incoming, error) {
+	header := make(http.Header)
+	for line := range strings.Lines(parameters.Get("headers")) {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, apiError(http.StatusBadRequest, "headers must be lines as in X-GitHub-Event: issues")
+		}
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	query, _ := url.ParseQuery(parameters.Get("query")) // what cannot be read is left out, as in requests
+	return &incoming{header: header, query: func() url.Values { return query }, body: payload}, nil
+}
+
 // submitTest starts a run under the settings in force, whoever changes them meanwhile.
-func (in *instance) submitTest(ctx context.Context, name string, payload []byte) (*engine.Run, error) {
+func (in *instance) submitTest(ctx context.Context, name string, req *incoming) (*engine.Run, error) {
 	active := in.active.Load()
 	for checks := 1; ; checks++ {
 		h, err := in.hookInForce(name, active)
 		if err != nil {
 			return nil, err
 		}
-		run, err := in.newTest(active, h, payload)
+		run, err := in.newTest(active, h, req)
 		if err == nil {
 			err = in.service.engine.Submit(ctx, run, active.revision)
 		}
@@ -95,14 +134,15 @@ func (in *instance) submitTest(ctx context.Context, name string, payload []byte)
 }
 
 // newTest makes the run of a test.
-func (in *instance) newTest(active *activeSettings, h *hook, payload []byte) (*engine.Run, error) {
-	if int64(len(payload)) > active.maxPayload {
-		return nil, apiError(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", active.maxPayload)
+func (in *instance) newTest(active *activeSettings, h *hook, req *incoming) (*engine.Run, error) {
+	if most := h.maxPayload(active); int64(len(req.body)) > most {
+		return nil, apiError(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
 	}
-	run, err := in.intake(active, h.Name, h, payload)
+	runs, err := in.intake(active, h.Name, h, req)
 	if err != nil {
 		return nil, err
 	}
+	run := runs[0]
 	run.Test = true
 	run.ChatID, run.NewChat = "test:"+h.Name, false
 	run.Sync, run.CallbackURL, run.Channel, run.To = false, "", "", ""
@@ -113,8 +153,15 @@ func (in *instance) newTest(active *activeSettings, h *hook, payload []byte) (*e
 // testError is the answer to a test that became no run.
 func testError(w http.ResponseWriter, err error) error {
 	var refused *httpError
-	if errors.As(err, &refused) {
+	var ignored *ignoredError
+	var challenge *challengeError
+	switch {
+	case errors.As(err, &refused):
 		return apiError(refused.status, "%s", refused.message)
+	case errors.As(err, &ignored):
+		return conflictf("the hook ignores this payload: %s", ignored.condition)
+	case errors.As(err, &challenge):
+		return conflictf("with this payload the sender tries out whether the hook is there, and no run comes of it")
 	}
 	return againError(w, "", changeError(err))
 }

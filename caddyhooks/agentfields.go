@@ -57,8 +57,16 @@ var (
 		"coding_balanced", "coding_fast", "coding_deep", "general_chat", "research_analyst", "ops_support"}
 )
 
-// check returns a fieldError for the first field that is refused.
+// check returns a fieldError for the first field of a request that is refused.
 func (f *AgentFields) check(r *rules) error {
+	if err := f.checkInHook(r); err != nil {
+		return err
+	}
+	return f.checkAllowed(r)
+}
+
+// checkInHook is check for the fields of a mapping.
+func (f *AgentFields) checkInHook(r *rules) error {
 	if err := checkChatID(f.ChatID); err != nil {
 		return err
 	}

@@ -32,6 +32,8 @@ import (
 // run, with clients that keep their connections. The two are measured in turns, so that whatever else the machine does
 // falls on both; ratio, the median of those turns, is what to look at. Clients and server share the machine's cores.
 //
+// hmac-20KB and ignored-20KB take the same events; the latter leave all of them out.
+//
 // Runs are stored on disk before they are answered. In the cases that are called held all workers are busy, so that the
 // queue grows; otherwise an echo runner works it off at the same time, and runs/s is how many were over per second from
 // the first request until the queue was empty.
@@ -60,6 +62,8 @@ func BenchmarkIngress(b *testing.B) {
 		{"agent", 64, "agent", bearer, agent, "202", "runner echo"},
 		{"agent", 256, "agent", bearer, agent, "202", "runner echo"},
 		{"hmac-20KB", 64, "github", signature, large, "202", "runner echo"},
+		{"ignored-20KB", 64, "closed", signature, large, "200", "runner echo"},
+		{"ignored-by-header-20KB", 64, "pings", signature, large, "200", "runner echo"},
 		{"wake-memory", 64, "wake", bearer, wake, "200", "runner echo\nstore memory"},
 	} {
 		b.Run(fmt.Sprintf("%s/%d", bench.name, bench.clients), func(b *testing.B) {
@@ -75,11 +79,23 @@ func BenchmarkIngress(b *testing.B) {
 					auth hmac X-Hub-Signature-256 secret sha256=
 					template "{repository.full_name}: {action} by {sender.login}, { $.issue.title }, {issue.labels[0].name}"
 				}
+				hook closed {
+					action agent
+					auth hmac X-Hub-Signature-256 secret sha256=
+					template "{repository.full_name}: {action} by {sender.login}, { $.issue.title }, {issue.labels[0].name}"
+					only `+"`$.action == 'closed' && $.issue.labels[?@.name == 'bug']`"+`
+				}
+				hook pings {
+					action agent
+					auth hmac X-Hub-Signature-256 secret sha256=
+					template "{repository.full_name}: {action} by {sender.login}, { $.issue.title }, {issue.labels[0].name}"
+					only header X-GitHub-Event ping
+				}
 				`+bench.config+`
 			}`)
 			request := rawRequest(s, "/api/hooks/"+bench.hook, bench.headers, bench.body)
-			bare := rawRequest(s, "/bare", bench.headers, bench.body) // which it does not read
-			held := strings.HasSuffix(bench.name, "held")
+			bare := rawRequest(s, "/bare", bench.headers, bench.body)                                 // which it does not read
+			held := strings.HasSuffix(bench.name, "held") || strings.HasPrefix(bench.name, "ignored") // no run is carried out
 			const rounds = 10
 			var bareTime, hookTime, workTime time.Duration
 			var ratios []float64

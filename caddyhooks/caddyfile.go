@@ -293,6 +293,16 @@ type hookBlock struct {
 //		runner               <name>
 //		untrusted            pass|wrap
 //		history              <duration>|off
+//		from                 <cidr...>
+//		body                 json|form|auto
+//		only                 <condition>
+//		skip                 <condition>
+//		each                 <jsonpath>
+//		fold                 <window> [<max>]
+//		rate                 <n>/<duration>
+//		respond              <status> [<body>]
+//		workers              <n>
+//		max_payload          <size>
 //	}
 func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
 	h := &hookBlock{places: make(settingPlaces), metadata: make(map[string]string)}
@@ -325,7 +335,7 @@ func (h *hookBlock) directives() []hookDirective {
 	schemaFile := caddyconf.Set("response_schema_file", &h.ResponseJSONSchema, schemaFrom(caddyconf.File))
 	schemaFile.InsteadOf = "response_schema"
 	field := func(jsonName string) []string { return []string{jsonName} }
-	return []hookDirective{
+	return append([]hookDirective{
 		{caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), field("action")},
 		{caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()},
 		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), field("messageTemplate")},
@@ -346,7 +356,7 @@ func (h *hookBlock) directives() []hookDirective {
 		{caddyconf.Set("runner", &h.Runner, readRunnerName), field("runner")},
 		{caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), field("untrusted")},
 		{caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), field("historySeconds")},
-	}
+	}, h.senderDirectives()...)
 }
 
 // readTemplateFile reads a file without the line break at its end.

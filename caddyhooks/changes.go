@@ -158,7 +158,7 @@ func (f mappingField) change(before, after *Mapping) (was, is any) {
 		if value == nil {
 			return nil
 		}
-		return Secrets{value.(string)}
+		return value.(Secrets)
 	}
 	return changedSecrets(secretOf(was), secretOf(is))
 }

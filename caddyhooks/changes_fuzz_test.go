@@ -26,7 +26,7 @@ func FuzzDescribeChange(f *testing.F) {
 		old, changed := Settings{Token: Secrets{secret}}, Settings{Token: Secrets{secret, secret + "2"}}
 		for i := range n {
 			was.Name, is.Name = fmt.Sprintf("hook-%d%s", i, strings.Repeat("x", 50)), fmt.Sprintf("hook-%d%s", i, strings.Repeat("x", 50+i%3/2))
-			was.HMACSecret, is.HMACSecret = secret, secret+"2"
+			was.HMACSecret, is.HMACSecret = Secrets{secret}, Secrets{secret + "2"}
 			old.Mappings, changed.Mappings = append(old.Mappings, was), append(changed.Mappings, is)
 		}
 		description := describeChange(origin{Via: "admin API", Address: "127.0.0.1"}, &old, &changed).encode()

@@ -47,6 +47,8 @@ var runColumns = csvColumns[runSummary]{
 	{"waitingFor", func(r *runSummary) string { return r.WaitingFor }},
 	{"errorMessage", func(r *runSummary) string { return r.ErrorMessage }},
 	{"repairAttempts", func(r *runSummary) string { return csvCount(r.RepairAttempts) }},
+	{"foldedInto", func(r *runSummary) string { return r.FoldedInto }},
+	{"folded", func(r *runSummary) string { return csvCount(r.Folded) }},
 	{"client", func(r *runSummary) string { return r.Client }},
 	{"cancelledBy", func(r *runSummary) string { return r.CancelledBy }},
 	{"reason", func(r *runSummary) string { return r.Reason }},

@@ -270,8 +270,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 		}
 	}
 	var refused *refusedCredential
-	if errors.As(err, &refused) {
+	var ignored *ignoredError
+	var challenge *challengeError
+	switch {
+	case errors.As(err, &refused):
 		return in.unauthorized(r, refused)
+	case errors.As(err, &ignored):
+		req.ignore(w, ignored.condition)
+		return nil
+	case errors.As(err, &challenge):
+		in.service.engine.NoteChallenge(req.name)
+		challenge.answer.write(w)
+		return nil
 	}
 	return err
 }
@@ -284,8 +294,11 @@ type hookRequest struct {
 	handler  *Handler
 	name     string // the part of its path that names the hook
 	received countedBody
+	incoming incoming
+	custom   *hook // nil for wake and agent
 	body     *body
 	chat     string // that the run is for, once it is known
+	taken    room   // that the rate of the hook has for runs which are not stored yet
 	stored   bool   // it became a run, for which the caller waits
 	told     int    // the status in the error event that ended its stream, 0 if there was none
 }
@@ -308,68 +321,93 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
-	limit, auth := in.maxRequest, active.bearer
-	if custom != nil {
-		limit, auth = active.maxPayload, custom.auth
+	req := &q.incoming
+	if req.header == nil {
+		*req = newIncoming(r)
 	}
-	if auth.headersOnly {
-		if err := auth.authenticate(r.Header, nil); err != nil {
+	limit, scheme := in.maxRequest, active.bearer
+	if q.custom = custom; custom != nil {
+		limit, scheme = custom.maxPayload(active), custom.auth
+		if !custom.admits(req.client) {
+			return errNotFrom
+		}
+	}
+	now := time.Now()
+	if scheme.headersOnly {
+		if err := scheme.authenticate(req.credential(now)); err != nil {
 			return err
 		}
 	}
-	var err error
-	if q.body == nil {
-		if q.body, err = readBody(w, r, limit, &in.bodies); err != nil {
-			return err
-		}
+	if err := q.readBody(w, r, limit); err != nil {
+		return err
 	}
-	body := q.body.bytes
-	if !auth.headersOnly {
-		if err := auth.authenticate(r.Header, body); err != nil {
+	credential := req.credential(now)
+	if !scheme.headersOnly {
+		if err := scheme.authenticate(credential); err != nil {
 			return err
 		}
 	}
 	if custom != nil && active.historyOf(custom) > 0 {
-		in.service.samples.note(q.name, r.Header, body)
+		in.service.samples.note(q.name, r.Header, req.query, req.body)
 	}
-	run, err := in.intake(active, q.name, custom, body)
+	runs, err := in.intake(active, q.name, custom, req)
 	if err != nil {
 		return err
 	}
-	run.TraceParent = traceParent(r.Header)
-	run.History = active.historyOf(custom)
-	run.Client = clientAddress(r)
-	q.chat = run.ChatID
-	if run.Key, run.KeyHeader, err = idempotencyKey(r.Header, auth, run, custom, body); err != nil {
+	trace, history, fold := traceParent(r.Header), active.historyOf(custom), active.foldOf(q.name, custom)
+	for _, run := range runs {
+		run.TraceParent, run.History, run.Client = trace, history, req.client
+		if !run.NewChat { // where nobody else would come
+			run.Fold = fold
+		}
+	}
+	first := runs[0]
+	q.chat = first.ChatID
+	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.body, req.doc); err != nil {
 		return err
 	}
-	return q.submit(w, r, run, active.revision)
+	first.Replay = scheme.replayKey(first.Hook, credential)
+	return q.submit(w, r, runs, active.revision)
+}
+
+// readBody reads the body, unless that was done under earlier settings.
+func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int64) (err error) {
+	if q.body == nil {
+		if q.body, err = readBody(w, r, limit, &q.handler.instance.bodies); err != nil {
+			return err
+		}
+		q.incoming.body = q.body.bytes
+	}
+	if int64(len(q.incoming.body)) > limit {
+		return tooLarge(limit)
+	}
+	return nil
 }
 
 // release ends the use of the body.
 func (q *hookRequest) release() {
 	if q.body != nil {
 		q.body.release()
-		q.body = nil
+		q.body, q.incoming.body, q.incoming.doc = nil, nil, nil
 	}
 }
 
-// submit gives a run to the engine, and answers.
-func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine.Run, revision int64) error {
-	h, name := q.handler, q.name
-	if run.Sync && wantsEvents(r.Header["Accept"]) {
-		return q.submitStreaming(w, r, run, revision)
-	}
+// submit gives runs to the engine, and answers.
+func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*engine.Run, revision int64) error {
+	h, run := q.handler, runs[0]
+	s := h.instance.service
 	var outcome engine.Outcome
 	var err error
-	if run.Sync {
-		// The run may take an hour. Its body is not needed again when it is stored.
-		outcome, err = h.instance.service.engine.Do(r.Context(), run, revision, func() {
-			q.stored = true
-			q.release()
-		})
-	} else {
-		err = h.instance.service.engine.Submit(r.Context(), run, revision)
+	if q.taken, err = s.admit(r.Context(), q.custom, runs, revision); err == nil {
+		defer func() { q.taken.giveBack() }()
+		switch {
+		case run.Sync && wantsEvents(r.Header["Accept"]):
+			return q.submitStreaming(w, r, run, revision)
+		case run.Sync:
+			outcome, err = s.engine.Do(r.Context(), run, revision, q.noteStored)
+		default:
+			err = s.engine.SubmitAll(r.Context(), runs, revision)
+		}
 	}
 	var duplicate *engine.DuplicateError
 	switch {
@@ -380,9 +418,16 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, run *engine
 	case run.Sync:
 		return writeOutcome(w, run, outcome)
 	default:
-		h.writeAccepted(w, r, name, run)
+		q.taken = room{}
+		q.writeAccepted(w, r, run)
 		return nil
 	}
+}
+
+// noteStored is called when the run is stored for which the caller waits. That may take an hour, and the body is not needed again.
+func (q *hookRequest) noteStored() {
+	q.stored, q.taken = true, room{}
+	q.release()
 }
 
 // unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"hash"
 	"net/http"
 	"strings"
 	"time"
@@ -21,12 +22,15 @@ const (
 const maxKeyLength = 256
 
 // idempotencyKey returns the idempotency key of a request and the name of the header that held it, nil if it has none. Keys of
-// different endpoints and of callers with different credentials are different.
-func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte) (idempotency *engine.Key, name string, err error) {
+// different endpoints and of callers with different credentials are different. If the hook names no header, the id counts that its
+// sender gives a delivery; doc is the body, where that may be.
+func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte, doc any) (idempotency *engine.Key, name string, err error) {
 	var values []string
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
 		values = header[name]
+	} else if id, name := caller.deliveryID(header, doc); id != "" {
+		return &engine.Key{ID: keyID("delivery", run.Hook, id), Body: sha256.Sum256(body), AnyBody: true}, name, nil
 	}
 	for _, standard := range [...]string{"Idempotency-Key", "Webhook-Id"} {
 		if len(values) == 0 {
@@ -42,17 +46,29 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
 	}
 	scope := sha256.New()
-	for _, part := range [...]string{run.Hook, key} {
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		scope.Write(length[:])
-		scope.Write([]byte(part))
-	}
+	writeParts(scope, run.Hook, key)
 	if several, ok := caller.verifier.(auth.Identifier); ok {
 		credential := several.Credential(header)
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, name, nil
+}
+
+// keyID is the digest of some texts.
+func keyID(parts ...string) [32]byte {
+	scope := sha256.New()
+	writeParts(scope, parts...)
+	return [32]byte(scope.Sum(nil))
+}
+
+// writeParts writes texts so that different lists of texts are different.
+func writeParts(scope hash.Hash, parts ...string) {
+	for _, part := range parts {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		scope.Write(length[:])
+		scope.Write([]byte(part))
+	}
 }
 
 // unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.
@@ -94,7 +110,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 	first := duplicate.First
 	if !first.Sync {
 		w.Header().Set("Idempotent-Replayed", "true")
-		h.writeAccepted(w, r, q.name, first)
+		q.writeAccepted(w, r, first)
 		return nil
 	}
 	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)

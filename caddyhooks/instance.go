@@ -80,7 +80,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		return nil, fmt.Errorf("loading store: %w", err)
 	}
 	in.opener = opener.(engine.StoreOpener)
-	channels := make(map[string]engine.Channel)
+	channels, limited := make(map[string]engine.Channel), make(map[string]engine.Channel)
 	if h.ChannelsRaw != nil {
 		loaded, err := ctx.LoadModule(h, "ChannelsRaw")
 		if err != nil {
@@ -88,6 +88,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		}
 		for name, channel := range loaded.(map[string]any) {
 			channels[name] = channel.(engine.Channel)
+			limited[name] = in.limited(channels[name])
 		}
 	}
 	guard, err := h.Callbacks.guard()
@@ -102,6 +103,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		queueTime:   time.Duration(h.QueueTime),
 		maxMemory:   h.MaxMemory,
 		retention:   time.Duration(h.Retention),
+		workers:     h.Workers,
 		history:     h.Settings.HistorySeconds,
 		guard:       guard,
 		checkSchema: checkSchema,
@@ -110,7 +112,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	}
 	in.engineConfig = engine.Config{
 		Runners: runners, DefaultRunner: choice.fallback,
-		Channels:  channels,
+		Channels:  limited,
 		Callbacks: callbackSender{in.client},
 		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },
 		Workers:   h.Workers,
@@ -175,8 +177,8 @@ func (in *instance) start(grace time.Duration) error {
 	in.service = s
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
+	s.followSettings(active)
 	in.detach = s.engine.Attach(in.engineConfig)
-	s.samples.follow(active)
 	in.active.Store(active)
 	in.refused.logTo(in.log)
 	close(in.started)
@@ -194,7 +196,7 @@ func (in *instance) stop() {
 	in.service.mu.Lock()
 	in.stopped = true
 	if newest := in.service.newest(); newest != nil { // which is the one of before, if a reload failed
-		in.service.samples.follow(newest.active.Load())
+		in.service.followSettings(newest.active.Load())
 	}
 	in.service.mu.Unlock()
 	in.detach()

@@ -17,36 +17,47 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
-// intake makes a run of the body of a request to the named hook. Errors are for the caller.
-func (in *instance) intake(active *activeSettings, name string, custom *hook, body []byte) (*engine.Run, error) {
-	var run *engine.Run
+// intake makes runs of a request to the named hook: one or, with each, several. Errors are for the caller, and an *ignoredError
+// or a *challengeError says that there is none.
+func (in *instance) intake(active *activeSettings, name string, custom *hook, req *incoming) ([]*engine.Run, error) {
+	var runs []*engine.Run
 	var err error
-	switch {
-	case custom != nil:
-		run, err = in.intakeCustom(active, custom, body)
-	case name == "wake":
-		run, err = in.intakeWake(active, body)
-	default:
-		run, err = in.intakeAgent(active, body)
+	if custom != nil {
+		runs, err = in.intakeCustom(active, custom, req)
+	} else {
+		var run *engine.Run
+		if name == "wake" {
+			run, err = in.intakeWake(active, req.body)
+		} else {
+			run, err = in.intakeAgent(active, req.body)
+		}
+		runs = []*engine.Run{run}
 	}
 	if err != nil {
 		return nil, err
 	}
-	run.QueueTime = orDefault(run.QueueTime, in.rules.queueTime)
-	if custom != nil {
-		run.Runner = custom.Runner
+	for _, run := range runs {
+		run.QueueTime = orDefault(run.QueueTime, in.rules.queueTime)
+		if custom != nil {
+			run.Runner = custom.Runner
+		}
+		run.Runner = orDefault(run.Runner, in.rules.runners.of(run.TurnTier()))
 	}
-	run.Runner = orDefault(run.Runner, in.rules.runners.of(run.TurnTier()))
-	return run, nil
+	return runs, nil
 }
 
-// malformed is the answer to a body that is not JSON. err tells where.
-func malformed(body []byte, err error) error {
-	if looksLikeForm(body) {
+// malformed is the answer to a body that is not JSON. err tells where, and ofForm is told instead if the body is a form.
+func malformed(body []byte, err, ofForm error) error {
+	switch {
+	case beginsAsForm.Match(body):
+		err = ofForm
+	case formPart.Match(body):
 		err = errFormBody
 	}
 	return &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The body is not the JSON that is expected here: %v.", err),
@@ -54,17 +65,12 @@ func malformed(body []byte, err error) error {
 }
 
 var (
-	errFormBody = errors.New("it looks like a form, as in name=value; choose application/json as the content type in the settings of the sender")
+	errFormBody    = errors.New("it looks like a form, as in name=value; choose application/json as the content type in the settings of the sender")
+	errFormForHook = fmt.Errorf("%w, or let the hook take forms, with 'body form'", errFormBody)
 
 	beginsAsForm = regexp.MustCompile(`^\s*[\w.%+*-][\w.%+*\[\]-]{0,99}=[^=\s]`)
 	formPart     = regexp.MustCompile(`(?i)^--[^\r\n]{1,80}\r?\ncontent-disposition: *form-data`)
 )
-
-// looksLikeForm reports whether a body that is not JSON is a form, as GitHub sends it unless it is told otherwise. The
-// Content-Type does not tell: that of curl -d '{…}' is also that of a form.
-func looksLikeForm(body []byte) bool {
-	return beginsAsForm.Match(body) || formPart.Match(body)
-}
 
 // The fields of requests. Other members are checked, and take no memory.
 var (
@@ -78,7 +84,7 @@ var (
 func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
 	f, err := readFields(body, wakeFields)
 	if err != nil {
-		return nil, malformed(body, err)
+		return nil, malformed(body, err, errFormBody)
 	}
 	text := f.text("text")
 	chatID := f.text("chatId")
@@ -113,7 +119,7 @@ func newChat(run *engine.Run) {
 func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
 	f, err := readFields(body, agentFields)
 	if err != nil {
-		return nil, malformed(body, err)
+		return nil, malformed(body, err, errFormBody)
 	}
 	message := f.text("message")
 	name := f.text("name")
@@ -187,41 +193,155 @@ func (f *AgentFields) queueTime() time.Duration {
 	return time.Duration(f.QueueTimeSeconds) * time.Second
 }
 
-// intakeCustom renders the message of a custom hook from any JSON.
-func (in *instance) intakeCustom(active *activeSettings, h *hook, body []byte) (*engine.Run, error) {
-	doc, err := strictjson.ParseSelected(body, h.selected)
+// intakeCustom renders the messages of a custom hook from any JSON, or from a form.
+func (in *instance) intakeCustom(active *activeSettings, h *hook, req *incoming) ([]*engine.Run, error) {
+	body, err := in.filter(h, req)
 	if err != nil {
-		return nil, malformed(body, err)
+		return nil, err
 	}
-	var message string
+	hole := ""
+	if h.namesRun {
+		hole = uuid.NewString()
+	}
+	inputs, err := h.inputs(req, body, hole)
+	if err != nil {
+		return nil, err
+	}
+	runs := make([]*engine.Run, len(inputs))
+	size := 0
+	for i, input := range inputs {
+		message, err := h.messageOf(input, body)
+		if err != nil && input.Each {
+			return nil, &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The message that item %d of this body gives is blank.", i+1),
+				reason: "the message that a match of each gives is blank"}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if size += len(message); i > 0 && size > maxMessages {
+			return nil, errMessagesTooLarge
+		}
+		runs[i] = h.newRun(active, message, h.chatOf(input))
+		runs[i].Hole = hole
+	}
+	return runs, nil
+}
+
+const (
+	// maxMatches bounds the runs of one request.
+	maxMatches = 100
+
+	// maxMessages bounds the messages of the runs of one request together.
+	maxMessages = 16 << 20
+)
+
+var (
+	errTooManyMatches = &httpError{status: http.StatusRequestEntityTooLarge,
+		message: fmt.Sprintf("The body has more than %d of the items that become runs, which is the most that one request may have.", maxMatches),
+		reason:  fmt.Sprintf("each has more than %d matches", maxMatches)}
+	errMatchesUndecided = &httpError{status: http.StatusRequestEntityTooLarge,
+		message: "The items that become runs take too long to find in this body.", reason: "the matches of each take too long to find"}
+	errMessagesTooLarge = &httpError{status: http.StatusRequestEntityTooLarge,
+		message: fmt.Sprintf("The messages that this body gives are larger than %d MB together.", maxMessages>>20),
+		reason:  fmt.Sprintf("the messages of all matches of each are larger than %d MB together", maxMessages>>20)}
+)
+
+// filter parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out whether
+// the hook is there. A body that is malformed is an error in any case: its sender should know.
+func (in *instance) filter(h *hook, req *incoming) (payload, error) {
+	f := h.filtering(req)
+	selected := h.selected
+	condition := f.ignoredBy(h.filters[:h.ofBody])
+	if condition != "" {
+		selected = h.checked // nobody will look at more
+	}
+	body, err := h.parseBody(req, selected)
+	if err != nil {
+		return payload{}, err
+	}
+	req.doc = body.doc
+	if h.auth.scheme != nil { // which a preview does without
+		if answer := h.auth.challenge(body.doc); answer != nil {
+			return payload{}, &challengeError{answer}
+		}
+	}
+	if condition == "" {
+		f.input.Body = body.doc
+		condition = f.ignoredBy(h.filters[h.ofBody:])
+	}
+	if f.undecided != "" {
+		h.noteUndecided(in.log, f.undecided)
+	}
+	if condition != "" {
+		return payload{}, &ignoredError{condition}
+	}
+	return body, nil
+}
+
+// challengeError says that the sender tries out whether the hook is there, and how it is answered. It is no error to the sender.
+type challengeError struct{ answer *schemeAnswer }
+
+func (*challengeError) Error() string { return "the sender tries the hook out" }
+
+// inputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
+func (h *hook) inputs(req *incoming, body payload, hole string) ([]template.Input, error) {
+	input := template.Input{Body: body.doc, Source: h.sources(req, hole, time.Now().UTC().Format(time.RFC3339))}
+	if h.each == nil {
+		return []template.Input{input}, nil
+	}
+	matches, more, decided := h.each.Find(body.doc, maxMatches)
 	switch {
+	case !decided:
+		return nil, errMatchesUndecided
+	case more:
+		return nil, errTooManyMatches
+	case len(matches) == 0:
+		return nil, &ignoredError{oneline.Of("each "+h.Each, maxFilterText)}
+	}
+	inputs := make([]template.Input, len(matches))
+	for i, match := range matches {
+		inputs[i] = input
+		inputs[i].Body, inputs[i].Root, inputs[i].Each = match, body.doc, true
+	}
+	return inputs, nil
+}
+
+// messageOf renders the message of a run.
+func (h *hook) messageOf(input template.Input, body payload) (message string, err error) {
+	switch {
+	case h.template.Blank() && body.json != nil && !input.Each:
+		message = string(body.json)
 	case h.template.Blank():
-		message = string(body)
+		message = wholeBody.Render(input)
 	case h.marksValues():
-		message = h.template.RenderMarked(doc, untrusted.NewMarker().WrapValue)
+		message = h.template.RenderMarked(input, untrusted.NewMarker().WrapValue)
 	default:
-		message = h.template.Render(doc)
+		message = h.template.Render(input)
 	}
 	if strings.TrimSpace(message) == "" {
-		return nil, &httpError{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
+		return "", &httpError{status: http.StatusBadRequest, message: "The message that this body gives is blank."}
 	}
 	if h.marksWhole() {
 		message = untrusted.Wrap(message)
 	}
-	chatID := h.chatOf(doc)
+	return message, nil
+}
+
+// newRun makes a run of a message for a chat, which is a new one if it is "".
+func (h *hook) newRun(active *activeSettings, message, chatID string) *engine.Run {
 	if h.Action == engine.Wake {
 		return &engine.Run{
 			Hook: h.Name, Action: engine.Wake, ChatID: chatID,
 			Message: message, Metadata: h.Metadata,
 			MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout, QueueTime: h.queueTime(),
-		}, nil
+		}
 	}
 	run := h.AgentFields.run(active)
 	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
 	if chatID == "" {
 		newChat(run)
 	}
-	return run, nil
+	return run
 }
 
 // marksValues reports whether each value that the template inserts is marked as data from outside.
@@ -234,11 +354,11 @@ func (h *hook) marksWhole() bool {
 	return h.Action == engine.Wake || h.Untrusted == "wrap" && h.template.Blank()
 }
 
-// chatOf is the chat that a payload is for, "" for a new one.
-func (h *hook) chatOf(doc any) string {
+// chatOf is the chat that a run is for, "" for a new one.
+func (h *hook) chatOf(input template.Input) string {
 	chatID := ""
 	if !h.chatID.Blank() {
-		chatID = fitChatID(h.chatID.Render(doc))
+		chatID = fitChatID(h.chatID.Render(input))
 	}
 	if h.Action == engine.Wake {
 		return orDefault(chatID, defaultWakeChat)

@@ -10,13 +10,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
 // fuzzInstance is an instance as far as intake needs one.
 func fuzzInstance(f testing.TB) (*instance, *activeSettings) {
-	in := &instance{rules: rules{
+	in := &instance{log: zap.NewNop(), rules: rules{
 		maxTimeout:  time.Hour,
 		guard:       outbound.NewGuard(nil, nil, false),
 		checkSchema: checkSchema,
@@ -25,6 +27,8 @@ func fuzzInstance(f testing.TB) (*instance, *activeSettings) {
 	in.pinned.Mappings = []Mapping{
 		{Name: "raw"},
 		{Name: "paths", MessageTemplate: "{message} {b[0].c} {b[-1].c}"},
+		{Name: "form", Action: engine.Agent, Body: "form", MessageTemplate: "{a} {b[1]} {@body}"},
+		{Name: "each", Each: "$..d[*]", Only: []string{"$.a || $.d", "not header X-Test"}, Skip: []string{"$.skip == true"}, MessageTemplate: "{c} {@root.a} {@run}"},
 		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
 	}
 	active, err := in.compile(Settings{}, nil)
@@ -41,17 +45,19 @@ func FuzzIntake(f *testing.F) {
 		`{"text":"x","chatId":"c","metadata":{"a":1}}`, `{"message":"x","syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
 		`{"message":"x","callbackUrl":"https://example.com","timeoutSeconds":5,"deliver":true,"channel":"notes","to":"y"}`,
 		`{"a":"\ud83d\ude00","b":[{"c":1.10}],"x":{"d":null}}`, `null`, `[]`, ``, `{"message":1}`, `{"text":" "}`, `{"message":"x","model":""}`,
+		`{"a":1,"d":[{"c":"x"},2]}`, `{"d":[],"skip":true}`, `a=1&b=2&b=3`, `a=%zz`,
 		`payload=%7B%22text%22%3A1%7D`, "--x\r\nContent-Disposition: form-data; name=\"payload\"\r\n\r\n{}\r\n--x--",
 	} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		for _, name := range []string{"wake", "agent", "raw", "full"} {
-			run, err := in.intake(active, name, active.hooks[name], []byte(body))
+		for _, name := range []string{"wake", "agent", "raw", "full", "form", "each"} {
+			runs, err := in.intake(active, name, active.hooks[name], &incoming{body: []byte(body)})
 			if err != nil {
 				var a *httpError
 				var field *fieldError
-				if !errors.As(err, &a) && !errors.As(err, &field) {
+				var ignored *ignoredError
+				if !errors.As(err, &a) && !errors.As(err, &field) && !errors.As(err, &ignored) {
 					t.Errorf("%s: an error without an answer: %v", name, err)
 				}
 				if !utf8.ValidString(err.Error()) || len(err.Error()) > 2000 {
@@ -59,7 +65,13 @@ func FuzzIntake(f *testing.F) {
 				}
 				continue
 			}
+			if len(runs) > maxMatches {
+				t.Errorf("%s: %d runs", name, len(runs))
+			}
+			run := runs[len(runs)-1]
 			switch {
+			case !utf8.ValidString(run.Message):
+				t.Errorf("%s: the message is no text: %q", name, run.Message)
 			case strings.TrimSpace(run.Message) == "" || run.ChatID == "" || run.Timeout <= 0 || run.Timeout > time.Hour:
 				t.Errorf("%s: incomplete run %+v", name, run)
 			case checkChatID(run.ChatID) != nil || !utf8.ValidString(run.ChatID):
@@ -100,7 +112,7 @@ func TestHostileBodiesTakeLittleMemory(t *testing.T) {
 			var before, after runtime.MemStats
 			data := []byte(body)
 			runtime.ReadMemStats(&before)
-			_, err := in.intake(active, hook, active.hooks[hook], data)
+			_, err := in.intake(active, hook, active.hooks[hook], &incoming{body: data})
 			runtime.ReadMemStats(&after)
 			if took := int(after.TotalAlloc - before.TotalAlloc); took > 4*len(body) {
 				t.Errorf("%s, %s (%v): %d bytes for a body of %d, %.1f times its size", hook, name, err, took, len(body), float64(took)/float64(len(body)))

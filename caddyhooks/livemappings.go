@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -19,9 +20,8 @@ type mappingJSON struct {
 
 func newMappingJSON(m Mapping, pinned bool) mappingJSON {
 	for _, field := range secretFields {
-		if secret := field.in(&m); *secret != "" {
-			*secret = mask
-		}
+		secrets := field.in(&m)
+		*secrets = secrets.masked()
 	}
 	m.CallbackURL = maskedQuery(m.CallbackURL)
 	return mappingJSON{Mapping: m, Pinned: pinned}
@@ -75,14 +75,19 @@ func admitMapping(m, pinned, live *Mapping) error {
 		inForce = pinned
 	}
 	for _, field := range secretFields {
-		secret := field.in(m)
-		if *secret != mask {
+		secrets := field.in(m)
+		if !slices.Contains(*secrets, mask) {
 			continue
 		}
-		if inForce == nil || *field.in(inForce) == "" {
-			return fieldErrorf(field.name, "must be the secret itself: there is none yet that a mask could stand for")
+		var known Secrets
+		if inForce != nil {
+			known = *field.in(inForce)
 		}
-		*secret = *field.in(inForce)
+		unmasked, err := unmaskSecrets(*secrets, known)
+		if err != nil {
+			return fieldErrorf(field.name, "%v", err)
+		}
+		*secrets = unmasked
 	}
 	if url, masked := strings.CutSuffix(m.CallbackURL, "?"+mask); masked {
 		// To another URL the query would be a secret that is given away.
@@ -126,11 +131,19 @@ func parseMapping(raw []byte) (Mapping, error) {
 		return Mapping{}, fieldErrorf("mapping", "is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return Mapping{}, fieldErrorf(abridge(*obj.Other), "is unknown; the fields of a mapping are %s", strings.Join(mappingFields, ", "))
+		known := jsonFields(reflect.TypeFor[Mapping]())
+		hint := "the"
+		if meant := meantField(*obj.Other, known); meant != "" {
+			hint = "did you mean " + meant + "? The"
+		}
+		return Mapping{}, fieldErrorf(abridge(*obj.Other), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
 	}
 	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
 			return Mapping{}, fieldErrorf("timeoutSeconds", "must be at least 1")
+		}
+		if member.Key == "maxPayloadSize" && member.Value != nil && json.Unmarshal(member.Raw, new(Size)) != nil {
+			return Mapping{}, fieldErrorf("maxPayloadSize", `must be a number of bytes or as in "64KB"`)
 		}
 	}
 	var m mappingJSON
@@ -138,15 +151,37 @@ func parseMapping(raw []byte) (Mapping, error) {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
-		return Mapping{}, fieldErrorf(field, "must be %s", wantedKind(wrong.Type.Kind()))
+		wanted := wrong.Type
+		if i := slices.IndexFunc(describedFields, func(f mappingField) bool { return f.name == field }); i >= 0 {
+			if whole := reflect.TypeFor[Mapping]().FieldByIndex(describedFields[i].index).Type; whole.Kind() == reflect.Slice {
+				wanted = whole // wrong may be about one item
+			}
+		}
+		return Mapping{}, fieldErrorf(field, "must be %s", wantedJSON(wanted))
 	}
 	m.normalize()
 	return m.Mapping, err
 }
 
-// wantedKind describes a kind in the words of JSON.
-func wantedKind(kind reflect.Kind) string {
-	switch kind {
+// meantField returns the field that was probably meant: one that is called so in a Caddyfile, or nearly so in JSON.
+func meantField(written string, known []string) string {
+	if written == "secret" {
+		return "authSecret"
+	}
+	for _, directive := range new(hookBlock).directives() {
+		if directive.Word == written {
+			return directive.fields[0]
+		}
+	}
+	return nearest(strings.ReplaceAll(written, "_", ""), known)
+}
+
+// wantedJSON describes a type in the words of JSON.
+func wantedJSON(wanted reflect.Type) string {
+	if wanted == reflect.TypeFor[Secrets]() {
+		return "a string or an array of strings"
+	}
+	switch wanted.Kind() {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int:

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -24,17 +26,69 @@ type Mapping struct {
 	// The kind of run: "wake" answers with an acknowledgement only, "agent" is a full run. Default: "wake".
 	Action engine.Action `json:"action,omitempty"`
 
-	// How callers authenticate: with the token ("bearer") or with a signature ("hmac"). Default: "bearer".
+	// How callers authenticate: with the token ("bearer"), with a signature ("hmac"), or in the way of a sender, such as "github".
+	// Default: "bearer".
 	AuthMode string `json:"authMode,omitempty"`
 
-	// The header that carries the HMAC-SHA256 signature of the body.
+	// The secret of a scheme other than bearer and hmac, or a list of secrets while one replaces another.
+	AuthSecret Secrets `json:"authSecret,omitempty" secret:"true"`
+
+	// How old a signed timestamp may be, or lie ahead, in seconds. Default: that of the scheme.
+	AuthTolerance int `json:"authTolerance,omitempty"`
+
+	// The header that carries the HMAC signature.
 	HMACHeader string `json:"hmacHeader,omitempty"`
 
-	// The secret that callers sign with.
-	HMACSecret string `json:"hmacSecret,omitempty" secret:"true"`
+	// The secret that callers sign with, or a list of secrets while one replaces another.
+	HMACSecret Secrets `json:"hmacSecret,omitempty" secret:"true"`
 
 	// A prefix of the signature in its header, such as "sha256=".
 	HMACPrefix string `json:"hmacPrefix,omitempty"`
+
+	// The hash of the signature: "sha256", "sha512" or "sha1". Default: "sha256".
+	Algorithm string `json:"algorithm,omitempty"`
+
+	// What is signed, with placeholders such as {@header.X-Timestamp}. Default: {@body}.
+	Signed string `json:"signed,omitempty"`
+
+	// The header with the time of the signature, in seconds since 1970. Requests that are too old are refused.
+	TimestampHeader string `json:"timestampHeader,omitempty"`
+
+	// The address ranges that callers come from. Others are refused. Default: any.
+	From []string `json:"from,omitempty"`
+
+	// The form of the body: "json", "form", or "auto" to go by the Content-Type. Default: "json".
+	Body string `json:"body,omitempty"`
+
+	// Conditions that must all hold for a request to become a run.
+	Only []string `json:"only,omitempty"`
+
+	// Conditions of which none may hold.
+	Skip []string `json:"skip,omitempty"`
+
+	// A JSONPath expression. Each of its matches in the body becomes a run.
+	Each string `json:"each,omitempty"`
+
+	// How long the first run of the hook in a chat waits for others, which are then carried out in the same turn.
+	FoldSeconds int `json:"foldSeconds,omitempty"`
+
+	// How many runs one turn carries out at most. Default: 100.
+	FoldMax int `json:"foldMax,omitempty"`
+
+	// How many runs are accepted in a time, as in "60/1h". Requests beyond that are answered 429.
+	Rate string `json:"rate,omitempty"`
+
+	// The status of the answer to a request that is accepted or ignored, from 200 to 299.
+	RespondStatus int `json:"respondStatus,omitempty"`
+
+	// The body of that answer.
+	RespondBody string `json:"respondBody,omitempty"`
+
+	// How many runs of the hook are carried out at once. Default: as many as the instance has workers.
+	Workers int `json:"workers,omitempty"`
+
+	// The largest body, in bytes or as in "64KB". Default: maxPayloadSize of the settings.
+	MaxPayloadSize *Size `json:"maxPayloadSize,omitempty"`
 
 	// The message for the agent, with placeholders such as {issue.title}. If blank, the message is the body.
 	MessageTemplate string `json:"messageTemplate,omitempty"`
@@ -70,9 +124,20 @@ type hook struct {
 	Mapping
 	template *template.Template
 	chatID   *template.Template
-	selected *strictjson.Selection // parts of a body that the templates read
+	namesRun bool           // a template has the id of the run
+	each     *template.Each // nil: a request is one run
+	filters  []filter
+	ofBody   int                   // where the filters begin that look at the body
+	selected *strictjson.Selection // parts of a body that the templates and filters read
+	checked  *strictjson.Selection // parts of it that the scheme reads
+	hidden   headerNames           // that templates and filters do not read
+	answer   *givenAnswer          // to callers that do not wait; nil for the usual one
 	auth     authentication
+	from     []netip.Prefix // that callers come from; nil is any
+	rate     hookRate
 	pinned   bool
+
+	undecidedAt atomic.Int64 // when a filter that was not decided was last logged, in nanoseconds since 1970
 }
 
 // compile checks the mapping and makes a hook of it.
@@ -98,6 +163,9 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	if h.auth, err = m.authentication(secrets); err != nil {
 		return nil, err
 	}
+	if h.from, err = parseFrom(m.From); err != nil {
+		return nil, err
+	}
 	if m.IdempotencyHeader != "" {
 		if !httpguts.ValidHeaderFieldName(m.IdempotencyHeader) || strings.Contains(m.IdempotencyHeader, "_") {
 			return nil, fieldErrorf("idempotencyHeader", "must be the name of a header, without underscores")
@@ -109,8 +177,22 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	if err := h.parseTemplates(); err != nil {
 		return nil, err
 	}
+	if err := h.checkIntake(r); err != nil {
+		return nil, err
+	}
 	if m.Runner != "" && !slices.Contains(r.runners.names, m.Runner) {
 		return nil, fieldErrorf("runner", "names no runner that is configured here; there %s", areListed(r.runners.names))
+	}
+	if err := h.checkFold(r); err != nil {
+		return nil, err
+	}
+	if m.Rate != "" {
+		if h.rate, err = parseRate(m.Rate); err != nil {
+			return nil, fieldErrorf("rate", "%v", err)
+		}
+	}
+	if m.Workers < 0 {
+		return nil, fieldErrorf("workers", "must be at least 1")
 	}
 	if m.HistorySeconds != nil {
 		if err := r.checkHistory(*m.HistorySeconds); err != nil {
@@ -120,10 +202,10 @@ func (m Mapping) compile(r *rules, secrets hookSecrets) (*hook, error) {
 	if m.Metadata != nil && !isJSONObject(m.Metadata) {
 		return nil, fieldErrorf("metadata", "must be an object")
 	}
-	return h, h.AgentFields.check(r)
+	return h, h.AgentFields.checkInHook(r)
 }
 
-// parseTemplates reads the templates of the mapping.
+// parseTemplates reads the templates of the mapping, its conditions and each.
 func (h *hook) parseTemplates() (err error) {
 	if h.template, err = template.Parse(h.MessageTemplate); err != nil {
 		return fieldErrorf("messageTemplate", "is refused: %v", err)
@@ -131,10 +213,55 @@ func (h *hook) parseTemplates() (err error) {
 	if h.chatID, err = template.Parse(h.ChatID); err != nil {
 		return fieldErrorf("chatId", "is refused: %v", err)
 	}
+	if h.Each != "" {
+		if h.each, err = template.ParseEach(h.Each); err != nil {
+			return fieldErrorf("each", "is refused: %v", err)
+		}
+	}
+	if err := h.parseFilters(); err != nil {
+		return err
+	}
 	h.selected = new(strictjson.Selection)
-	h.template.Select(h.selected)
-	h.chatID.Select(h.selected)
+	if h.each != nil {
+		h.each.Select(h.selected)
+	}
+	for _, t := range []*template.Template{h.template, h.chatID} {
+		t.Select(h.selected)
+		h.namesRun = h.namesRun || slices.Contains(t.Sources(), template.Source{Kind: "run"})
+	}
+	h.selectFiltered(h.selected)
+	h.checked = new(strictjson.Selection)
+	if h.auth.scheme != nil { // which a preview does without
+		h.auth.selectParts(h.selected)
+		h.auth.selectParts(h.checked)
+	}
+	h.hidden = h.hiddenHeaders()
 	return nil
+}
+
+// checkIntake checks what decides which requests become runs, and how they are answered.
+func (h *hook) checkIntake(r *rules) (err error) {
+	if err := oneOf("body", h.Body, bodyForms); err != nil {
+		return err
+	}
+	if h.Each != "" && h.SyncResponse {
+		return fieldErrorf("each", "must not be used with %v: a caller cannot wait for several runs", byWords{"syncResponse", "sync"})
+	}
+	if h.MaxPayloadSize != nil {
+		if err := checkPayloadSize(*h.MaxPayloadSize, r); err != nil {
+			return fieldErrorf("maxPayloadSize", "%v", err)
+		}
+	}
+	h.answer, err = h.givenAnswer()
+	return err
+}
+
+// maxPayload is the largest body that the hook takes.
+func (h *hook) maxPayload(active *activeSettings) int64 {
+	if h.MaxPayloadSize != nil {
+		return int64(*h.MaxPayloadSize)
+	}
+	return active.maxPayload
 }
 
 func isJSONObject(raw json.RawMessage) bool {
@@ -195,9 +322,9 @@ var secretFields = func() (all []secretField) {
 	return all
 }()
 
-// in returns the secret of a mapping.
-func (f secretField) in(m *Mapping) *string {
-	return reflect.ValueOf(m).Elem().FieldByIndex(f.index).Addr().Interface().(*string)
+// in returns the secrets of a mapping.
+func (f secretField) in(m *Mapping) *Secrets {
+	return reflect.ValueOf(m).Elem().FieldByIndex(f.index).Addr().Interface().(*Secrets)
 }
 
 // mappingField is a field of a mapping in JSON.
@@ -222,7 +349,7 @@ func (f mappingField) same(a, b *Mapping) bool {
 	x, y := reflect.ValueOf(a).Elem().FieldByIndex(f.index), reflect.ValueOf(b).Elem().FieldByIndex(f.index)
 	switch {
 	case f.secret:
-		return sameSecrets(Secrets{x.String()}, Secrets{y.String()})
+		return sameSecrets(x.Interface().(Secrets), y.Interface().(Secrets))
 	case x.Type() == reflect.TypeFor[json.RawMessage]():
 		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(compactJSON(x.Bytes()), compactJSON(y.Bytes()))
 	default:

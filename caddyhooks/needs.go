@@ -258,7 +258,7 @@ func (in *instance) queueNeeds(q needsQuestion) []need {
 
 // refusedNeeds tells which requests were refused again and again.
 func (in *instance) refusedNeeds(q needsQuestion) (found []need) {
-	for _, kind := range in.refused.list(func(refusedKind) bool { return true }, maxRefusedKinds) {
+	for _, kind := range in.refused.list(func(kind refusedKind) bool { return !kind.ignored }, maxRefusedKinds) {
 		count := kind.lately.at(q.now)
 		if count < burstOfRefused {
 			continue

@@ -169,6 +169,8 @@ var overviewLines = []struct {
 	{"queue.oldest", "seconds", func(m *engine.Minute) *float64 { oldest := inSeconds(m.Oldest); return &oldest }},
 	{"requests.2xx", "requests", counting(func(m *engine.Minute) int64 { return m.Answered2xx })},
 	{"requests.4xx", "requests", counting(func(m *engine.Minute) int64 { return m.Answered4xx })},
+	{"requests.ignored", "requests", counting(func(m *engine.Minute) int64 { return m.Ignored })},
+	{"requests.challenges", "requests", counting(func(m *engine.Minute) int64 { return m.Challenges })},
 	{"requests.5xx", "requests", counting(func(m *engine.Minute) int64 { return m.Answered5xx })},
 }
 

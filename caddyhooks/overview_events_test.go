@@ -356,7 +356,7 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 	if o.sum(t, "requests.2xx") < 25 {
 		t.Errorf("%v requests were answered well", o.sum(t, "requests.2xx"))
 	}
-	if len(o.Series) != 13 || len(o.Series[0].Points) != 60 || *o.Series[0].Points[59][0] > float64(o.Now.Unix()) || *o.Series[0].Points[59][0] < float64(o.Now.Unix()-60) {
+	if len(o.Series) != 15 || len(o.Series[0].Points) != 60 || *o.Series[0].Points[59][0] > float64(o.Now.Unix()) || *o.Series[0].Points[59][0] < float64(o.Now.Unix()-60) {
 		t.Errorf("there are %d series of %d points, now is %v", len(o.Series), len(o.Series[0].Points), o.Now)
 	}
 	hooks := map[string]string{}

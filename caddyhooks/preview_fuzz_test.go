@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
 var markID = regexp.MustCompile(`id=[0-9a-f]{8}`)
@@ -29,27 +28,30 @@ func FuzzPreview(f *testing.F) {
 		if h.parseTemplates() != nil {
 			return
 		}
-		doc, err := strictjson.ParseSelected([]byte(payload), h.selected)
+		h.auth.scheme = bearerScheme
+		req := &incoming{body: []byte(payload)}
+		body, err := h.parseBody(req, h.selected)
 		if err != nil {
 			return
 		}
 		p := new(preview)
-		p.show(h, h.segments(doc, []byte(payload)))
+		p.show(h, req, body)
 		var message strings.Builder
 		for _, s := range p.Message {
 			message.WriteString(s.Text)
 		}
-		run, err := new(instance).intakeCustom(new(activeSettings), h, []byte(payload))
+		runs, err := new(instance).intakeCustom(new(activeSettings), h, req)
 		if err != nil {
 			if len(p.Problems) != 1 || p.Problems[0].Field != "payload" {
 				t.Errorf("a request is refused, %v, and the preview has the problems %v", err, p.Problems)
 			}
 			return
 		}
+		run := runs[0]
 		if got, want := markID.ReplaceAllString(message.String(), ""), markID.ReplaceAllString(run.Message, ""); got != want || len(p.Problems) > 0 {
 			t.Errorf("the preview is %q with the problems %v, the message %q", got, p.Problems, want)
 		}
-		if got := h.chatOf(doc); got != run.ChatID && !run.NewChat || run.NewChat && got != "" {
+		if got := p.ChatID; got != run.ChatID && !run.NewChat || run.NewChat && got != "" {
 			t.Errorf("the preview has the chat %q, the run %q", got, run.ChatID)
 		}
 	})
@@ -58,14 +60,15 @@ func FuzzPreview(f *testing.F) {
 func FuzzParsePreview(f *testing.F) {
 	f.Add([]byte(`{"mapping":{"name":"a","messageTemplate":"{a}"},"payload":"{\"a\":1}"}`))
 	f.Add([]byte(`{"mapping":null,"payload":""}`))
+	f.Add([]byte(`{"mapping":{},"payload":"","headers":{"x-a":["b"],"X-A":["c"]},"query":"a=b&%zz"}`))
 	f.Add([]byte(`{"payload":7,"mapping":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		mapping, _, err := parsePreview(body)
-		if err == nil && !isJSONObject(mapping) {
-			t.Errorf("the mapping is %q", mapping)
+		asked, err := parsePreview(body)
+		if err == nil && !isJSONObject(asked.mapping) {
+			t.Errorf("the mapping is %q", asked.mapping)
 		}
 		if err == nil {
-			_, _ = parseMapping(mapping)
+			_, _ = parseMapping(asked.mapping)
 		}
 	})
 }

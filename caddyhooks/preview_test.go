@@ -18,9 +18,20 @@ type previewView struct {
 	}
 	ChatID                string
 	Placeholders, Missing int
-	Problems              []struct{ Field, Message string }
-	Warnings              []string
-	Body                  string `json:"-"`
+	Runs                  int
+	Ignored, Folded       string
+	Conditions            []struct {
+		Field, Text, Error string
+		Holds              *bool
+	}
+	Samples []struct {
+		At               string
+		Runs             int
+		Ignored, Problem string
+	}
+	Problems []struct{ Field, Message string }
+	Warnings []string
+	Body     string `json:"-"`
 }
 
 // text is the message as one text.
@@ -228,5 +239,86 @@ func TestAPreviewTellsTheWarningsOfSaving(t *testing.T) {
 	}
 	if got := previewOf(s, `{"action":"agent","messageTemplate":"{a}"}`, `{"a":1}`); got.Warnings == nil || len(got.Warnings) > 0 {
 		t.Errorf("got %q", got.Warnings)
+	}
+}
+
+// previewAs asks for a preview of a request with headers and a query.
+func previewAs(s *hookstest.Server, mapping, payload, header, value, query string) (p previewView) {
+	s.T.Helper()
+	caddyhooks.ForgetPreviews()
+	resp := s.AdminRequest("POST", "/hooks/preview", hookstest.AsJSON(s.T, map[string]any{
+		"mapping": json.RawMessage(mapping), "payload": payload, "headers": map[string][]string{header: {value}}, "query": query,
+	}))
+	if err := json.Unmarshal([]byte(resp.Body), &p); err != nil || resp.Status != 200 {
+		s.T.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	p.Body = resp.Body
+	return p
+}
+
+func TestPreviewTellsWhatConditionsDecide(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	const mapping = `{"name":"new","action":"agent","messageTemplate":"{@header.X-Event} {@query.team | default \"nobody\"} {a | truncate 3} {@header.Authorization}",
+		"only":["header X-Event issues","$.a == 'open","$.a"],"skip":["query team b"]}`
+	p := previewAs(s, mapping, `{"a":"opened"}`, "x-event", "issues", "team=a")
+	if p.text() != "issues a op… <missing>" || p.Ignored != "" || p.Runs != 1 || p.fields() != "only" || len(p.Conditions) != 4 {
+		t.Fatalf("got %s", p.Body)
+	}
+	if c := p.Conditions; !*c[0].Holds || c[1].Holds != nil || c[1].Error == "" || !*c[2].Holds || *c[3].Holds || c[3].Field != "skip" || c[3].Text != "query team b" {
+		t.Errorf("got %s", p.Body)
+	}
+	p = previewAs(s, mapping, `{"a":"opened"}`, "x-event", "push", "")
+	if p.Ignored != "only header X-Event issues" || p.Runs != 0 || *p.Conditions[0].Holds {
+		t.Errorf("got %s", p.Body)
+	}
+	if p = previewAs(s, mapping, `{"a":"opened"}`, "X-Event", "issues", "team=b"); p.Ignored != "skip query team b" {
+		t.Errorf("got %s", p.Body)
+	}
+
+	// The secret of a scheme is shown to nobody, and a form is read where the hook takes one.
+	p = previewAs(s, `{"name":"new","action":"agent","authMode":"github","authSecret":"`+secretsOfHooks+`","messageTemplate":"{@header.X-Hub-Signature-256}"}`, `{}`, "X-Hub-Signature-256", "sha256=1", "")
+	if p.text() != "<missing>" {
+		t.Errorf("got %s", p.Body)
+	}
+	if p = previewOf(s, `{"name":"new","action":"agent","body":"form","messageTemplate":"{a} {b[1]}"}`, `a=1&b=2&b=3`); p.text() != "1 3" || p.fields() != "" {
+		t.Errorf("got %s", p.Body)
+	}
+}
+
+func TestPreviewShowsTheFirstOfSeveralRuns(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	const mapping = `{"name":"new","action":"agent","messageTemplate":"{name} of {@root.team}, {@run}","each":"$.alerts[?@.firing]","foldSeconds":30}`
+	p := previewOf(s, mapping, `{"team":"a","alerts":[{"name":"x"},{"name":"y","firing":true},{"name":"z","firing":true}]}`)
+	if p.text() != "y of a, <run id>" || p.Runs != 2 || p.fields() != "" || !strings.Contains(p.Folded, "[2 of 2, accepted ") || !strings.Contains(p.Folded, "z of a") {
+		t.Errorf("got %s", p.Body)
+	}
+	if p = previewOf(s, mapping, `{"alerts":[]}`); p.Runs != 0 || !strings.HasPrefix(p.Ignored, "each ") || p.fields() != "" {
+		t.Errorf("no match: got %s", p.Body)
+	}
+	if p = previewOf(s, mapping, `{"alerts":[`+strings.Repeat(`{"firing":1},`, 100)+`{"firing":1}]}`); p.Runs != 0 || p.fields() != "payload" {
+		t.Errorf("too many matches: got %s", p.Body)
+	}
+	if p = previewOf(s, `{"name":"new","action":"agent","messageTemplate":"x {a}","foldSeconds":30}`, `{"a":1}`); strings.Count(p.Folded, "x 1") != 2 {
+		t.Errorf("two requests in one turn: got %s", p.Body)
+	}
+}
+
+func TestPreviewTellsWhatWouldHaveBecomeOfTheLastRequests(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	s.PutMapping("live", `{"action":"agent","messageTemplate":"x","skip":["$.bot"]}`)
+	for _, payload := range []string{`{"a":1}`, `{"a":2,"bot":true}`, `{"a":2}`} {
+		caddyhooks.SampleNext()
+		s.Request("POST", "/api/hooks/live?team=a&token=hidden", payload, "Authorization", "Bearer "+hookstest.Token, "X-Event", "issues")
+	}
+	p := previewOf(s, `{"name":"live","action":"agent","messageTemplate":"x","only":["$.a == 2","header X-Event issues","query team a"]}`, `{}`)
+	if len(p.Samples) != 3 || p.Samples[0].Runs != 1 || p.Samples[1].Runs != 1 || p.Samples[2].Ignored != "only $.a == 2" {
+		t.Errorf("got %s", p.Body)
+	}
+	p = previewOf(s, `{"name":"live","action":"agent","messageTemplate":"{none}","each":"$.none","body":"form"}`, `a=1`)
+	if len(p.Samples) != 3 || p.Samples[0].Problem == "" {
+		t.Errorf("got %s", p.Body)
+	}
+	if body := s.AdminRequest("GET", "/hooks/samples?hook=live", "").Body; strings.Contains(body, "hidden") || strings.Contains(body, hookstest.Token) || !strings.Contains(body, "team=a") {
+		t.Errorf("the samples are %s", body)
 	}
 }

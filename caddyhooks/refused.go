@@ -16,7 +16,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
-// refusals remembers the requests that became no run, by their kind. The first of a kind is logged at once, and then how many
+// refusals remembers the requests that became no run, by their kind: those that were refused, and those that were ignored. The first of a kind is logged at once, and then how many
 // more there were, each minute. It outlives reloads. A nil value has nothing to list or to report.
 type refusals struct {
 	mu     sync.Mutex // one is enough: it is held for a fraction of a microsecond, and never while a line is written
@@ -35,7 +35,9 @@ type refusals struct {
 type refusedKind struct {
 	hook   string // "" for all names that no hook has
 	status int
-	reason string // for operators
+	reason string // for operators; of an ignored request its condition
+
+	ignored bool // it was not refused: the hook leaves such requests out
 }
 
 // refusedRequest is a request that became no run.
@@ -117,7 +119,7 @@ func (r *refusals) Destruct() error {
 // note remembers a refused request, and logs it if it is the first of its kind.
 func (r *refusals) note(log *zap.Logger, request refusedRequest) {
 	if r.add(log, request) {
-		log.Log(request.level(), "request refused", request.fields()...)
+		log.Log(request.level(), "request "+request.fate(), request.fields()...)
 	}
 }
 
@@ -248,17 +250,25 @@ func (r *refusals) report() {
 	r.mu.Unlock()
 
 	for _, kind := range more {
-		log.Log(kind.last.level(), "requests refused", append(kind.fields(), zap.Int64("count", kind.unlogged))...)
+		log.Log(kind.last.level(), "requests "+kind.last.fate(), append(kind.fields(), zap.Int64("count", kind.unlogged))...)
 	}
 	if others > 0 {
 		log.Warn("requests of many other kinds refused", zap.Int64("count", others))
 	}
 }
 
+// fate is what became of requests of the kind.
+func (k refusedKind) fate() string {
+	if k.ignored {
+		return "ignored"
+	}
+	return "refused"
+}
+
 // fields are the facts of a request for the log.
 func (q *refusedRequest) fields() []zap.Field {
 	fields := []zap.Field{zap.String("hook", q.hook), zap.Int("status", q.status), zap.String("reason", q.reason)}
-	if q.message != q.reason {
+	if q.message != q.reason && q.message != "" {
 		fields = append(fields, zap.String("message", q.message))
 	}
 	if q.cause != "" {
@@ -273,12 +283,16 @@ func (q *refusedRequest) fields() []zap.Field {
 	return append(fields, zap.String("client", q.client), zap.Int64("size", q.size))
 }
 
-// level is that of an error if something went wrong inside.
+// level is that of an error if something went wrong inside, and of a fact if nothing went wrong at all.
 func (q *refusedRequest) level() zapcore.Level {
-	if q.cause != "" {
+	switch {
+	case q.ignored:
+		return zapcore.InfoLevel
+	case q.cause != "":
 		return zapcore.ErrorLevel
+	default:
+		return zapcore.WarnLevel
 	}
-	return zapcore.WarnLevel
 }
 
 // fields are the facts of the last request for the log, with the last clients and names.
@@ -333,7 +347,7 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 	}
 	active := in.active.Load() // nil before the start
 	refused := refusedRequest{
-		refusedKind: refusedKind{active.hookNamed(q.name), answer.status, orDefault(answer.reason, answer.message)},
+		refusedKind: refusedKind{hook: active.hookNamed(q.name), status: answer.status, reason: orDefault(answer.reason, answer.message)},
 		message:     oneline.Of(answer.message, maxRefusedMessage),
 		client:      clientAddress(r),
 		size:        int64(q.received.read),
@@ -351,6 +365,18 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 		refused.asked = active.showName(q.name)
 	}
 	in.refused.note(in.log, refused)
+}
+
+// noteIgnored notes a request that a condition of its hook leaves out.
+func (in *instance) noteIgnored(q *hookRequest, status int, condition string) {
+	if in.refused == nil {
+		return
+	}
+	in.refused.note(in.log, refusedRequest{
+		refusedKind: refusedKind{hook: q.name, status: status, reason: condition, ignored: true},
+		client:      q.incoming.client,
+		size:        int64(q.received.read),
+	})
 }
 
 // hookNamed returns the name of a hook, of which there are as many as are configured, or were. It is "" for a name that no hook

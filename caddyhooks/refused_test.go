@@ -22,7 +22,7 @@ import (
 
 // refusedOf is a request of a kind of its own for every hook.
 func refusedOf(hook, client string) refusedRequest {
-	return refusedRequest{refusedKind: refusedKind{hook, 401, "no token was sent"}, message: "No token was sent.", client: client, size: 7}
+	return refusedRequest{refusedKind: refusedKind{hook: hook, status: 401, reason: "no token was sent"}, message: "No token was sent.", client: client, size: 7}
 }
 
 // linesOf are lines of a log, without their fixed parts.
@@ -223,7 +223,7 @@ func TestErrorsOfTheServiceAreRefusalsWithTheirReason(t *testing.T) {
 		q := &hookRequest{handler: &Handler{instance: in}, name: "wake"}
 		q.refuse(w, r, c.err)
 		all := in.refused.list(func(refusedKind) bool { return true }, 10)
-		want := refusedKind{"wake", c.status, c.reason}
+		want := refusedKind{hook: "wake", status: c.status, reason: c.reason}
 		if w.Code != c.status || len(all) != 1 || all[0].last.refusedKind != want || all[0].last.size != 5 {
 			t.Errorf("%v: got %d and %+v", c.err, w.Code, all)
 		}
@@ -271,7 +271,7 @@ func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 		t.Errorf("got %d, %v", w.Code, err)
 	}
 	all := in.refused.list(func(refusedKind) bool { return true }, 10)
-	if len(all) != 1 || all[0].last.refusedKind != (refusedKind{"", 503, "the service is starting"}) || all[0].last.asked != "(6 bytes)" {
+	if len(all) != 1 || all[0].last.refusedKind != (refusedKind{status: 503, reason: "the service is starting"}) || all[0].last.asked != "(6 bytes)" {
 		t.Errorf("noted %+v", all)
 	}
 	_ = in.refused.Destruct()
@@ -335,7 +335,7 @@ func BenchmarkRefuse(b *testing.B) {
 	for name, recorder := range map[string]*refusals{"noted": newRefusals(), "not noted": nil} {
 		b.Run(name, func(b *testing.B) {
 			in := &instance{refused: recorder, log: zap.NewNop()}
-			in.active.Store(&activeSettings{bearer: authentication{bearerScheme, auth.NewTokens("s3cret")}})
+			in.active.Store(&activeSettings{bearer: authentication{scheme: bearerScheme, verifier: auth.NewTokens("s3cret")}})
 			h := &Handler{instance: in}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

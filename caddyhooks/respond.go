@@ -146,21 +146,127 @@ func retryAfterSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }
 
-// writeAccepted acknowledges a run in the background. name is the name of the hook in the URL.
-func (h *Handler) writeAccepted(w http.ResponseWriter, r *http.Request, name string, run *engine.Run) {
-	body := append(make([]byte, 0, 128), `{"status":"accepted"`...)
+// writeAccepted acknowledges the runs of a request, which are in the background. run is the first of them.
+func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run *engine.Run) {
+	if q.writeGiven(w) {
+		return
+	}
 	status := http.StatusOK
 	if run.Action == engine.Agent {
 		status = http.StatusAccepted
-		w.Header()["Location"] = []string{h.publicPath(r, name) + "runs/" + run.ID}
-		body = append(body, `,"runId":"`...)
-		body = append(body, run.ID...)
-		body = append(body, '"')
 	}
-	body = append(body, `,"chatId":`...)
-	body = append(body, jsonString(run.ChatID)...)
-	body = append(body, '}')
-	writeBody(w, status, "application/json", body)
+	body := append(make([]byte, 0, 128), `{"status":"accepted",`...)
+	switch together := q.together(run); {
+	case together != nil && run.Action == engine.Agent:
+		body = appendList(append(body, `"runs":`...), together, func(body []byte, s engine.Sibling) []byte {
+			return append(appendRun(append(body, '{'), s.ID, s.ChatID), '}')
+		})
+	case together != nil:
+		body = appendList(append(body, `"chatIds":`...), together, func(body []byte, s engine.Sibling) []byte {
+			return append(body, jsonString(s.ChatID)...)
+		})
+	case run.Action == engine.Agent:
+		w.Header()["Location"] = []string{q.handler.publicPath(r, q.name) + "runs/" + run.ID}
+		body = appendRun(body, run.ID, run.ChatID)
+	default:
+		body = append(append(body, `"chatId":`...), jsonString(run.ChatID)...)
+	}
+	writeBody(w, status, "application/json", append(body, '}'))
+}
+
+// together are the runs that a request became, if it is one that can become several; otherwise it is nil.
+func (q *hookRequest) together(first *engine.Run) []engine.Sibling {
+	if len(first.Together) == 0 && q.custom != nil && q.custom.each != nil {
+		return []engine.Sibling{{ID: first.ID, ChatID: first.ChatID}}
+	}
+	return first.Together
+}
+
+func appendRun(body []byte, id, chatID string) []byte {
+	body = append(append(append(body, `"runId":"`...), id...), `","chatId":`...)
+	return append(body, jsonString(chatID)...)
+}
+
+func appendList[T any](body []byte, items []T, add func([]byte, T) []byte) []byte {
+	body = append(body, '[')
+	for i, item := range items {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = add(body, item)
+	}
+	return append(body, ']')
+}
+
+// givenAnswer is the answer that a mapping gives to callers that do not wait for a reply.
+type givenAnswer struct {
+	status      int
+	contentType string // "" without a body
+	body        []byte
+}
+
+// givenAnswer checks the answer of the mapping. It is nil if there is none.
+func (m *Mapping) givenAnswer() (*givenAnswer, error) {
+	switch {
+	case m.RespondStatus == 0 && m.RespondBody == "":
+		return nil, nil
+	case m.RespondStatus == 0:
+		return nil, fieldErrorf("respondBody", "needs respondStatus")
+	case m.RespondStatus < 200 || m.RespondStatus > 299:
+		return nil, fieldErrorf("respondStatus", "must be from 200 to 299: senders take others for a failure")
+	case m.RespondBody != "" && (m.RespondStatus == http.StatusNoContent || m.RespondStatus == http.StatusResetContent):
+		return nil, fieldErrorf("respondBody", "%v: an answer with the status %d has none", byWords{"must be empty", "must have no body"}, m.RespondStatus)
+	case m.RespondBody == "":
+		return &givenAnswer{status: m.RespondStatus}, nil
+	}
+	contentType := "text/plain; charset=utf-8"
+	if json.Valid([]byte(m.RespondBody)) {
+		contentType = "application/json"
+	}
+	return &givenAnswer{m.RespondStatus, contentType, []byte(m.RespondBody)}, nil
+}
+
+// writeGiven writes the answer that the mapping gives, if it gives one and the caller does not wait for a reply.
+func (q *hookRequest) writeGiven(w http.ResponseWriter) bool {
+	if q.custom == nil || q.custom.answer == nil || q.custom.waits() {
+		return false
+	}
+	given := q.custom.answer
+	writeAny(w, given.status, given.contentType, given.body)
+	return true
+}
+
+// waits reports whether callers of the hook wait for a reply.
+func (h *hook) waits() bool { return h.Action == engine.Agent && h.SyncResponse }
+
+var ignoredBody = []byte(`{"status":"ignored"}`)
+
+// ignore answers a request that a condition leaves out, counts it and notes it beside the refused ones.
+func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
+	in := q.handler.instance
+	status := http.StatusOK
+	if q.custom.answer != nil && !q.custom.waits() {
+		status = q.custom.answer.status
+	}
+	in.service.engine.NoteIgnored(q.name)
+	in.noteIgnored(q, status, condition)
+	if !q.writeGiven(w) {
+		writeBody(w, status, "application/json", ignoredBody)
+	}
+}
+
+// write answers the sender that tries out a hook.
+func (a *schemeAnswer) write(w http.ResponseWriter) {
+	writeAny(w, a.status, a.contentType, []byte(a.body))
+}
+
+// writeAny answers with a body, or without one.
+func writeAny(w http.ResponseWriter, status int, contentType string, body []byte) {
+	if len(body) == 0 {
+		w.WriteHeader(status)
+		return
+	}
+	writeBody(w, status, contentType, body)
 }
 
 // publicPath is the path of the hooks as the caller sees it. A handle_path around this handler may have removed its beginning.

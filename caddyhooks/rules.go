@@ -16,6 +16,7 @@ type rules struct {
 	queueTime   time.Duration
 	maxMemory   Size // 0 if it is not known
 	retention   time.Duration
+	workers     int  // 0 if it is not known
 	history     *int // in seconds, if the configuration sets it: no hook may set more
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error

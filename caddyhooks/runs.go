@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 // runJSON is a run as the run API and the admin API show it.
@@ -28,6 +29,8 @@ type runJSON struct {
 	Reply          *string        `json:"reply,omitempty"`
 	ErrorMessage   string         `json:"errorMessage,omitempty"`
 	RepairAttempts int            `json:"repairAttempts,omitempty"`
+	FoldedInto     string         `json:"foldedInto,omitempty"` // the run that led its turn, if that is another one
+	Folded         int            `json:"folded,omitempty"`     // how many runs its turn had, if it led them
 	Deliveries     []deliveryJSON `json:"deliveries,omitempty"`
 }
 
@@ -36,6 +39,10 @@ func newRunJSON(r *engine.Record) runJSON {
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Runner: r.Run.Runner, Name: r.Run.Name,
 		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
 		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs,
+		FoldedInto: r.FoldedInto,
+	}
+	if r.Folded > 1 {
+		shown.Folded = r.Folded
 	}
 	switch {
 	case r.Status == engine.Completed:
@@ -115,7 +122,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		// A token that was revoked on another node must not cancel anything.
 		active = in.upToDate(r.Context(), active)
 	}
-	if err := active.bearer.authenticate(r.Header, nil); err != nil {
+	if err := active.bearer.authenticate(&auth.Request{Header: r.Header, Now: time.Now()}); err != nil {
 		return err
 	}
 	if events {

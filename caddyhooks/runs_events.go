@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 // serveRunEvents answers GET runs/<id>/events with server-sent events: all that the run says, and its result in the end.
@@ -64,7 +65,7 @@ func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active 
 		if !active.on {
 			return errUnknownHook
 		}
-		return active.bearer.authenticate(r.Header, nil)
+		return active.bearer.authenticate(&auth.Request{Header: r.Header, Now: time.Now()})
 	}
 	err = stream.follow(ctx, in.service.engine, id, after)
 	var result []byte

@@ -4,18 +4,22 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
 
-// samples has the last payloads of custom hooks, for previews. They are of requests with a good credential, and are kept in memory
-// alone, as long as the messages of the hook's runs are kept at all. They outlive reloads.
+// samples has the last requests to custom hooks, for previews. They had a good credential; some were ignored because of a condition.
+// They are kept without their secrets and in memory alone, as long as the messages of the hook's runs are kept at all. They
+// outlive reloads.
 //
-// Most requests cost a look at a map and at the time: no more than one payload a second is kept of a hook.
+// Most requests cost a look at a map and at the time: no more than one request a second is kept of a hook.
 type samples struct {
 	byHook   atomic.Pointer[map[string]*hookSamples] // replaced as a whole, under mu
 	replaced atomic.Int64                            // when a hook last took the place of another one, in nanoseconds since 1970
@@ -24,33 +28,38 @@ type samples struct {
 	inForce *activeSettings // of the newest configuration
 }
 
-// hookSamples are the last payloads of one hook.
+// hookSamples are the last requests to one hook.
 type hookSamples struct {
 	lastAt atomic.Int64 // when one was kept, in nanoseconds since 1970
 	last   []sample     // the newest first; under mu of samples
 }
 
-// sample is a payload as it was received.
+// sample is a request as it was received, but for its secrets.
 type sample struct {
 	at          time.Time
 	contentType string
+	header      http.Header
+	query       url.Values
 	payload     []byte
+	bytes       int // that it takes of sampleBytes
 }
 
 const (
-	samplesOfHook  = 3
-	maxSample      = 64 << 10
-	sampledHooks   = 64 // those that were sampled last
-	sampleInterval = time.Second
-	maxContentType = 128
+	samplesOfHook   = 10
+	sampleBytes     = 192 << 10 // of all samples of a hook together
+	maxSample       = 64 << 10
+	maxSampleFields = 8 << 10 // of the headers and the query of one; more are left out
+	sampledHooks    = 64      // those that were sampled last
+	sampleInterval  = time.Second
+	maxContentType  = 128
 )
 
-// note keeps a payload, unless it is large or another one came just before it.
-func (s *samples) note(hook string, header http.Header, payload []byte) {
-	s.noteAt(time.Now(), hook, header, payload)
+// note keeps a request, unless it is large or another one came just before it. query may be nil.
+func (s *samples) note(hook string, header http.Header, query func() url.Values, payload []byte) {
+	s.noteAt(time.Now(), hook, header, query, payload)
 }
 
-func (s *samples) noteAt(now time.Time, hook string, header http.Header, payload []byte) {
+func (s *samples) noteAt(now time.Time, hook string, header http.Header, query func() url.Values, payload []byte) {
 	if len(payload) > maxSample || !s.wants(hook, now.UnixNano()) {
 		return
 	}
@@ -61,9 +70,70 @@ func (s *samples) noteAt(now time.Time, hook string, header http.Header, payload
 	}
 	of := s.named(hook, now)
 	of.lastAt.Store(now.UnixNano())
-	kept := of.last[:min(len(of.last), samplesOfHook-1)]
-	of.last = append([]sample{{now, oneline.Of(header.Get("Content-Type"), maxContentType), bytes.Clone(payload)}}, kept...)
+	of.keep(s.inForce.hooks[hook].sampleOf(now, header, query, payload))
 }
+
+// keep adds a sample, and forgets the oldest ones for which there is no room any more.
+func (of *hookSamples) keep(newest sample) {
+	kept, room := []sample{newest}, sampleBytes-newest.bytes
+	for _, older := range of.last {
+		if room -= older.bytes; room < 0 || len(kept) == samplesOfHook {
+			break
+		}
+		kept = append(kept, older)
+	}
+	of.last = kept
+}
+
+// sampleOf copies what may be kept of a request.
+func (h *hook) sampleOf(at time.Time, header http.Header, query func() url.Values, payload []byte) sample {
+	made := sample{
+		at: at, contentType: oneline.Of(header.Get("Content-Type"), maxContentType),
+		header: make(http.Header), query: make(url.Values), payload: bytes.Clone(payload),
+	}
+	room := maxSampleFields
+	keep := func(from, to map[string][]string, kept func(name string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			size := len(name)
+			for _, value := range from[name] {
+				size += len(value)
+			}
+			if size > room || !kept(name) {
+				continue
+			}
+			room -= size
+			for _, value := range from[name] {
+				to[strings.Clone(name)] = append(to[name], strings.Clone(value))
+			}
+		}
+	}
+	keep(header, made.header, func(name string) bool { return !h.hidesHeader(name) && (h.reads("header", name) || tellsKind(name)) })
+	if query != nil {
+		keep(query(), made.query, func(name string) bool { return h.reads("query", name) || tellsKind(name) })
+	}
+	made.bytes = len(made.payload) + maxSampleFields - room
+	return made
+}
+
+// reads reports whether a template or a condition of the hook reads a header or a query parameter.
+func (h *hook) reads(kind, name string) bool {
+	is := func(s template.Source) bool { return s.Kind == kind && strings.EqualFold(s.Name, name) }
+	return slices.ContainsFunc(h.template.Sources(), is) || slices.ContainsFunc(h.chatID.Sources(), is) ||
+		slices.ContainsFunc(h.filters, func(f filter) bool { return is(f.Source()) })
+}
+
+// tellsKind reports whether the name of a header or of a query parameter reads as if its value told requests of a sender apart. All
+// others may carry a secret, which nobody but the sender knows.
+func tellsKind(name string) bool {
+	name = strings.ToLower(name)
+	has := func(word string) bool { return strings.Contains(name, word) }
+	return slices.ContainsFunc(kindWords, has) && !slices.ContainsFunc(secretWords, has)
+}
+
+var (
+	kindWords   = []string{"action", "content-type", "event", "kind", "resource", "source", "team", "topic", "trigger", "user-agent"}
+	secretWords = []string{"auth", "cookie", "credential", "hmac", "jwt", "key", "passw", "pwd", "secret", "session", "sig", "token"}
+)
 
 // wants reports whether a payload of a hook would be kept now.
 func (s *samples) wants(hook string, now int64) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,11 @@ import (
 func keepsAll(hooks ...string) *activeSettings {
 	active := &activeSettings{history: time.Hour, hooks: make(map[string]*hook)}
 	for _, name := range hooks {
-		active.hooks[name] = &hook{Mapping: Mapping{Name: name}}
+		h := &hook{Mapping: Mapping{Name: name, Only: []string{"header X-Many", "header X-Small", "header X-Large"}}}
+		if err := h.parseTemplates(); err != nil {
+			panic(err)
+		}
+		active.hooks[name] = h
 	}
 	return active
 }
@@ -32,27 +37,73 @@ func TestTheLastPayloadsAreSampled(t *testing.T) {
 	s.follow(keepsAll("a"))
 	header := http.Header{"Content-Type": {"application/json" + strings.Repeat("x", 1000)}}
 	now := time.Now()
-	for i := range 5 {
+	for i := range 12 {
 		payload := []byte(fmt.Sprint(i))
-		s.noteAt(now, "a", header, payload)
+		s.noteAt(now, "a", header, nil, payload)
 		payload[0] = 'x' // which belongs to the request
-		s.noteAt(now.Add(999*time.Millisecond), "a", header, []byte("too soon"))
+		s.noteAt(now.Add(999*time.Millisecond), "a", header, nil, []byte("too soon"))
 		now = now.Add(time.Second)
 	}
-	if got := samplePayloads(&s, "a"); got != "4 3 2" {
+	if got := samplePayloads(&s, "a"); got != "11 10 9 8 7 6 5 4 3 2" {
 		t.Errorf("the samples are %s", got)
 	}
-	s.noteAt(now, "a", header, bytes.Repeat([]byte("x"), maxSample+1))
-	s.noteAt(now, "unknown", header, []byte("x"))
-	if got := samplePayloads(&s, "a") + samplePayloads(&s, "unknown"); got != "4 3 2" {
+	s.noteAt(now, "a", header, nil, bytes.Repeat([]byte("x"), maxSample+1))
+	s.noteAt(now, "unknown", header, nil, []byte("x"))
+	if got := samplePayloads(&s, "a") + samplePayloads(&s, "unknown"); got != "11 10 9 8 7 6 5 4 3 2" {
 		t.Errorf("the samples are %.100s", got)
 	}
-	s.noteAt(now, "a", header, bytes.Repeat([]byte("x"), maxSample))
-	s.noteAt(now.Add(-time.Hour), "a", header, []byte("the clock was set back"))
-	s.noteAt(now.Add(-time.Hour), "a", header, []byte("too soon"))
+	s.noteAt(now, "a", header, nil, bytes.Repeat([]byte("x"), maxSample))
+	s.noteAt(now.Add(-time.Hour), "a", header, nil, []byte("the clock was set back"))
+	s.noteAt(now.Add(-time.Hour), "a", header, nil, []byte("too soon"))
 	all := s.of("a")
 	if string(all[0].payload) != "the clock was set back" || len(all[1].payload) != maxSample || len(all[0].contentType) > maxContentType {
 		t.Errorf("the samples are %.200s", samplePayloads(&s, "a"))
+	}
+}
+
+// However large the payloads are, the samples of a hook take no more than sampleBytes.
+func TestSamplesOfAHookAreBounded(t *testing.T) {
+	t.Parallel()
+	var s samples
+	s.follow(keepsAll("a"))
+	now := time.Now()
+	header := http.Header{"X-Large": {strings.Repeat("x", maxSampleFields)}, "X-Middle": {strings.Repeat("x", maxSampleFields/2)}, "X-Small": {"x"}}
+	for range 12 {
+		s.noteAt(now, "a", header, nil, bytes.Repeat([]byte("x"), maxSample/2))
+		now = now.Add(time.Second)
+	}
+	all, total := s.of("a"), 0
+	for _, one := range all {
+		total += len(one.payload)
+		for name, values := range one.header {
+			total += len(name) + len(values[0])
+		}
+	}
+	if len(all) != 5 || total > sampleBytes || all[0].header.Get("X-Large") != "" || all[0].header.Get("X-Small") != "x" {
+		t.Errorf("%d samples have %d bytes, with the headers %.200v", len(all), total, all[0].header)
+	}
+}
+
+func TestSamplesHaveNoSecrets(t *testing.T) {
+	t.Parallel()
+	active := keepsAll("a")
+	h := active.hooks["a"]
+	h.AuthMode, h.HMACHeader = "hmac", "X-Proof"
+	h.hidden = h.hiddenHeaders()
+	var s samples
+	s.follow(active)
+	header := http.Header{"X-Github-Event": {"issues"}, "X-Many": {"1", "2"}}
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Proof", "X-Gitlab-Token", "X-Hub-Signature-256", "X-Api-Key", "Idempotency-Key", "X-Other", "X-Event-Token"} {
+		header.Set(name, "s3cret")
+	}
+	query := url.Values{"team": {"a", "b"}, "access_token": {"s3cret"}, "sig": {"s3cret"}, "secret": {"s3cret"}, "apikey": {"s3cret"}}
+	s.note("a", header, func() url.Values { return query }, []byte("{}"))
+	kept := s.of("a")[0]
+	if strings.Contains(fmt.Sprint(kept.header, kept.query), "s3cret") {
+		t.Errorf("kept are %v and %v", kept.header, kept.query)
+	}
+	if len(kept.header) != 2 || len(kept.header["X-Many"]) != 2 || kept.query.Encode() != "team=a&team=b" {
+		t.Errorf("kept are %v and %v", kept.header, kept.query)
 	}
 }
 
@@ -62,7 +113,7 @@ func TestSamplesAreForgottenWithTheHistory(t *testing.T) {
 	fill := func() {
 		s.follow(keepsAll("a", "b", "c"))
 		for _, name := range []string{"a", "b", "c"} {
-			s.note(name, http.Header{}, []byte(name))
+			s.note(name, http.Header{}, nil, []byte(name))
 		}
 	}
 	shown := func() string {
@@ -79,7 +130,7 @@ func TestSamplesAreForgottenWithTheHistory(t *testing.T) {
 	if got := shown(); got != "b c" {
 		t.Errorf("with the history of one hook off there are samples of %s", got)
 	}
-	s.note("a", http.Header{}, []byte("of a request that was under way"))
+	s.note("a", http.Header{}, nil, []byte("of a request that was under way"))
 	if got := shown(); got != "b c" {
 		t.Errorf("with the history of one hook off there are samples of %s", got)
 	}
@@ -91,7 +142,7 @@ func TestSamplesAreForgottenWithTheHistory(t *testing.T) {
 	off = keepsAll("a", "b", "c")
 	off.history = 0
 	s.follow(off)
-	s.note("c", http.Header{}, []byte("of a request that was under way"))
+	s.note("c", http.Header{}, nil, []byte("of a request that was under way"))
 	if got := shown(); got != "" {
 		t.Errorf("with the history off there are samples of %s", got)
 	}
@@ -107,7 +158,7 @@ func TestSamplesOfManyHooksAreBounded(t *testing.T) {
 	s.follow(keepsAll(names...))
 	now := time.Now()
 	for _, name := range names {
-		s.noteAt(now, name, nil, []byte(name))
+		s.noteAt(now, name, nil, nil, []byte(name))
 		now = now.Add(time.Second)
 	}
 	if n := len(*s.byHook.Load()); n != sampledHooks {
@@ -118,7 +169,7 @@ func TestSamplesOfManyHooksAreBounded(t *testing.T) {
 	}
 	// However many hooks there are, no more than one a second takes the place of another one.
 	for _, name := range names[:100] {
-		s.noteAt(now, name, nil, []byte(name))
+		s.noteAt(now, name, nil, nil, []byte(name))
 	}
 	kept := 0
 	for _, name := range names[:100] {
@@ -135,8 +186,8 @@ func TestARequestThatIsNotSampledCostsNoMemory(t *testing.T) {
 	s.follow(keepsAll("a"))
 	header, payload := http.Header{"Content-Type": {"application/json"}}, []byte(`{"a":1}`)
 	now := time.Now()
-	s.noteAt(now, "a", header, payload)
-	if n := testing.AllocsPerRun(1000, func() { s.noteAt(now, "a", header, payload) }); n != 0 {
+	s.noteAt(now, "a", header, nil, payload)
+	if n := testing.AllocsPerRun(1000, func() { s.noteAt(now, "a", header, nil, payload) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -146,11 +197,11 @@ func BenchmarkRequestThatIsNotSampled(b *testing.B) {
 	s.follow(keepsAll("a"))
 	header, payload := http.Header{"Content-Type": {"application/json"}}, []byte(`{"a":1}`)
 	later := time.Now().Add(time.Hour)
-	s.noteAt(later, "a", header, payload)
+	s.noteAt(later, "a", header, nil, payload)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			s.noteAt(later, "a", header, payload)
+			s.noteAt(later, "a", header, nil, payload)
 			_ = time.Now() // which note asks for
 		}
 	})

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,16 +10,18 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
 // scheme is a way for the callers of a custom hook to authenticate. To add one, write a file scheme_<name>.go that registers
 // it in init, and holds an auth.Verifier of its own if none of package auth fits. No other file knows the names of schemes.
 type scheme struct {
-	// The value of authMode, and the first argument of auth in a Caddyfile.
-	name string
+	// The value of authMode, and the first argument of auth in a Caddyfile; and how people call it.
+	name, title string
 
 	// The further arguments of auth, as errors show them, and how many there may be.
 	arguments        string
@@ -28,28 +31,78 @@ type scheme struct {
 	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping) error
 
 	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of
-	// auth. hmacHeader, hmacSecret and hmacPrefix are for all schemes; a field of a scheme alone goes into Mapping.
+	// auth. These are all fields that the scheme reads; others are for other schemes, and a hook that has them is warned about.
 	fields []string
 
 	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
 	// auth.Signer, so that operators can try a hook out.
 	compile func(m *Mapping, secrets hookSecrets) (auth.Verifier, error)
 
+	// The time by which a signed timestamp may be off, if the mapping sets none. 0: the scheme has no timestamp.
+	tolerance time.Duration
+
+	// Whether the sender makes the secret, rather than the operator.
+	secretTheirs bool
+
 	// Whether the verifier looks at headers alone. Then the body of a refused request is not read.
 	headersOnly bool
 
-	// secretHeaders returns the names of the headers that are kept out of access logs.
+	// secretHeaders returns the names of the headers that are kept out of access logs and templates.
 	secretHeaders func(m *Mapping) []string
+
+	// What the sender calls a delivery: headers, of which the first that is there counts, or a path of members in the body. A
+	// delivery that comes again has the same id, whatever its body.
+	idHeaders []string
+	idPath    []string
+
+	// answerTo returns the answer to a body with which the sender tries the hook out, and nil for all others. doc has the
+	// members in challengeParts, as far as they are there. Nil: the sender does not do that.
+	answerTo       func(doc map[string]any) *schemeAnswer
+	challengeParts []string
 
 	// The answer to a refused caller: the WWW-Authenticate header, and a sentence for one that sent no credential and for one
 	// that sent a wrong one. A caller is told no more.
-	challenge, missing, wrong string
+	wwwAuthenticate, missing, wrong string
 }
 
 // hookSecrets are the secrets that a verifier can be made of.
 type hookSecrets struct {
 	tokens  auth.Tokens                  // shared by all hooks
 	resolve func(string) (string, error) // turns a secret as it was configured into the secret itself
+}
+
+// maxAuthSecrets bounds the secrets of a hook.
+const maxAuthSecrets = 8
+
+// list turns the secrets of a field into the secrets themselves. There is at least one.
+func (s hookSecrets) list(field string, configured Secrets) ([]string, error) {
+	if len(configured) == 0 {
+		return nil, fieldErrorf(field, "is missing")
+	}
+	if len(configured) > maxAuthSecrets {
+		return nil, fieldErrorf(field, "must not have more than %d secrets", maxAuthSecrets)
+	}
+	secrets := make([]string, len(configured))
+	for i, text := range configured {
+		secret, err := s.resolve(text)
+		if err != nil {
+			return nil, fieldErrorf(field, "%v", err)
+		}
+		if strings.TrimSpace(secret) == "" {
+			return nil, fieldErrorf(field, "has a secret that is blank")
+		}
+		secrets[i] = secret
+	}
+	return secrets, nil
+}
+
+// tolerance is how far a timestamp may be off.
+func (m *Mapping) tolerance(usual time.Duration) (time.Duration, error) {
+	const most = int(maxTolerance / time.Second)
+	if m.AuthTolerance < 0 || m.AuthTolerance > most {
+		return 0, fieldErrorf("authTolerance", "must be from %v to %v", seconds(1), seconds(most))
+	}
+	return orDefault(time.Duration(m.AuthTolerance)*time.Second, usual), nil
 }
 
 // schemes has all schemes, sorted by name.
@@ -70,10 +123,119 @@ func findScheme(name string) *scheme {
 	return nil
 }
 
-// authentication is how the callers of one hook authenticate.
+// authentication is how the callers of one hook authenticate. A preview may have none, and then nothing is special about a body.
 type authentication struct {
 	*scheme
 	verifier auth.Verifier
+	hidden   headerNames // of headers that carry a secret of the scheme
+}
+
+// schemeAnswer is the answer to a request with which a sender tries a hook out. No run comes of it.
+type schemeAnswer struct {
+	status      int
+	contentType string
+	body        string
+}
+
+// selectParts selects the parts of a body that challenge and deliveryID look at.
+func (a authentication) selectParts(selection *strictjson.Selection) {
+	if a.scheme == nil {
+		return
+	}
+	for _, name := range a.challengeParts {
+		selection.Member(name)
+	}
+	if len(a.idPath) > 0 {
+		for _, name := range a.idPath {
+			selection = selection.Member(name)
+		}
+	}
+}
+
+// challenge returns the answer to a request with which the sender tries the hook out, nil if it is none. The request is
+// authenticated already. doc is its body.
+func (a authentication) challenge(doc any) *schemeAnswer {
+	object, ok := doc.(map[string]any)
+	if a.scheme == nil || a.answerTo == nil || !ok {
+		return nil
+	}
+	return a.answerTo(object)
+}
+
+// deliveryID returns the sender's id of a request, and the name of the header or the path in the body that has it. Both are
+// empty if there is none. A request with the same id is a repeated one, whatever its body.
+func (a authentication) deliveryID(header http.Header, doc any) (id, name string) {
+	if a.scheme == nil {
+		return "", ""
+	}
+	for _, name := range a.idHeaders {
+		if values := header[name]; len(values) > 0 && values[0] != "" {
+			return values[0], name
+		}
+	}
+	if len(a.idPath) == 0 {
+		return "", ""
+	}
+	for _, member := range a.idPath {
+		object, _ := doc.(map[string]any)
+		doc = object[member]
+	}
+	switch value := doc.(type) {
+	case string:
+		id = value
+	case json.Number:
+		id = value.String()
+	}
+	if id == "" {
+		return "", ""
+	}
+	return id, strings.Join(a.idPath, ".")
+}
+
+// replayKey returns the key by which a request is known again that was recorded and is sent once more, nil if the scheme has
+// no timestamp. The request is authenticated already.
+func (a authentication) replayKey(hook string, req *auth.Request) *engine.Key {
+	timed, ok := a.verifier.(auth.Timed)
+	if !ok {
+		return nil
+	}
+	content, ok := timed.Content(req)
+	if !ok {
+		return nil
+	}
+	return &engine.Key{ID: keyID("signed", hook, string(content[:])), AnyBody: true}
+}
+
+// hidesHeader reports whether a header carries a secret of the scheme, so that templates must not show it.
+func (a authentication) hidesHeader(name string) bool { return a.hidden.has(name) }
+
+func schemeNames() (names []string) {
+	for _, s := range schemes {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// checkSecretField refuses secrets that stand in the field of other schemes alone. A Caddyfile cannot do that.
+func (m *Mapping) checkSecretField(s *scheme) error {
+	var read, other string
+	for _, field := range secretFields {
+		isSet := len(*field.in(m)) > 0
+		switch {
+		case !slices.Contains(s.fields, field.name):
+			if isSet {
+				other = field.name
+			}
+		case isSet:
+			return nil
+		default:
+			read = field.name
+		}
+	}
+	if read == "" || other == "" {
+		return nil
+	}
+	return fieldErrorf(read, "is missing: %s is for other schemes, and %q reads %s", other, s.name, read)
 }
 
 // authentication makes the scheme of a mapping ready for requests.
@@ -83,29 +245,37 @@ func (m *Mapping) authentication(secrets hookSecrets) (authentication, error) {
 		s = findScheme(m.AuthMode)
 	}
 	if s == nil {
-		var names []string
-		for _, s := range schemes {
-			names = append(names, s.name)
+		names := schemeNames()
+		if meant := nearest(m.AuthMode, names); meant != "" {
+			return authentication{}, fieldErrorf("authMode", "must be one of %s; did you mean %s?", strings.Join(names, ", "), meant)
 		}
 		return authentication{}, oneOf("authMode", m.AuthMode, names)
 	}
+	if err := m.checkSecretField(s); err != nil {
+		return authentication{}, err
+	}
 	verifier, err := s.compile(m, secrets)
-	return authentication{s, verifier}, err
+	if err != nil {
+		return authentication{}, err
+	}
+	a := authentication{s, verifier, make(headerNames)}
+	a.hidden.add(s.secretHeaders(m)...)
+	return a, nil
 }
 
 // authenticate returns a *refusedCredential for a request that is refused. The body is nil if the scheme looks at headers
 // alone.
-func (a authentication) authenticate(header http.Header, body []byte) error {
-	verdict := a.verifier.Verify(auth.Request{Header: header, Body: body, Now: time.Now()})
+func (a authentication) authenticate(req *auth.Request) error {
+	verdict := a.verifier.Verify(req)
 	if verdict.OK {
 		return nil
 	}
-	return &refusedCredential{a.scheme, verdict}
+	return &refusedCredential{a, verdict}
 }
 
 // refusedCredential says that a credential is missing or wrong. The reason in the verdict is not for callers.
 type refusedCredential struct {
-	*scheme
+	authentication
 	verdict auth.Verdict
 }
 
@@ -119,13 +289,19 @@ func (e *refusedCredential) answer() *httpError {
 	if e.verdict.Missing {
 		message = e.missing
 	}
-	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", e.challenge}, message: message,
+	scheme := e.wwwAuthenticate
+	if named, ok := e.verifier.(interface{ Name() string }); ok {
+		scheme = named.Name()
+	}
+	return &httpError{status: http.StatusUnauthorized, header: [2]string{"WWW-Authenticate", scheme}, message: message,
 		reason: string(e.verdict.Reason)}
 }
 
 // unmarshalAuth parses:
 //
-//	auth <scheme> [<args...>]
+//	auth <scheme> [<args...>] {
+//		<subdirectives of the scheme>
+//	}
 //
 // Its errors quote no argument: each may be a secret.
 func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
@@ -133,8 +309,14 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		s = findScheme(d.Val())
 	}
-	if s == nil {
+	if s == nil && d.Val() == "auth" {
 		return d.Err("auth takes " + listSchemes())
+	}
+	if s == nil {
+		if meant := nearest(d.Val(), schemeNames()); meant != "" {
+			return d.Errf("auth has no such scheme: did you mean %s? It takes %s", meant, listSchemes())
+		}
+		return d.Errf("auth has no such scheme: %s. It takes %s", whenToUseTokens, listSchemes())
 	}
 	args := d.RemainingArgs()
 	if len(args) < s.minArgs || len(args) > s.maxArgs {
@@ -145,17 +327,20 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
 		return d.Errf("auth %s takes %s%s", s.name, orDefault(s.arguments, "no arguments"), unset)
 	}
 	for i, arg := range args {
-		if arg == "" && i < s.minArgs {
+		if arg == "" && (i < s.minArgs || s.takesSecrets()) {
 			return d.Errf("an argument of auth %s is empty%s", s.name, caddyconf.Unset)
 		}
 		args[i] = shorthand.Undo(arg)
 	}
 	m.AuthMode = s.name
 	if s.unmarshal == nil {
-		return nil
+		return caddyconf.ReadBlock(d, "auth "+s.name)
 	}
 	return s.unmarshal(d, args, m)
 }
+
+// takesSecrets reports whether the arguments are a list of secrets.
+func (s *scheme) takesSecrets() bool { return s.arguments == "<secret>..." }
 
 // listSchemes lists the schemes with their arguments, for errors.
 func listSchemes() string {

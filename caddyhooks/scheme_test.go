@@ -18,7 +18,7 @@ func TestSchemesAreComplete(t *testing.T) {
 		if findScheme(s.name) != s {
 			t.Errorf("%s: the name is taken by another scheme", s.name)
 		}
-		if s.compile == nil || s.secretHeaders == nil || s.challenge == "" || s.missing == "" || s.wrong == "" || (s.maxArgs == 0) != (s.arguments == "") {
+		if s.compile == nil || s.secretHeaders == nil || s.title == "" || s.wwwAuthenticate == "" || s.missing == "" || s.wrong == "" || (s.maxArgs == 0) != (s.arguments == "") {
 			t.Errorf("%s: something is missing in %+v", s.name, s)
 		}
 	}
@@ -27,7 +27,7 @@ func TestSchemesAreComplete(t *testing.T) {
 // knock accepts requests that carry a word in a header.
 type knock struct{ header, word string }
 
-func (k knock) Verify(req auth.Request) auth.Verdict {
+func (k knock) Verify(req *auth.Request) auth.Verdict {
 	if req.Header.Get(k.header) != k.word {
 		return auth.Verdict{Reason: "no knock"}
 	}
@@ -41,7 +41,7 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	registerScheme(&scheme{
 		name: "knock", arguments: "<word>", minArgs: 1, maxArgs: 1,
 		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping) error {
-			m.HMACSecret = args[0]
+			m.HMACSecret = Secrets{args[0]}
 			return caddyconf.ReadBlock(d, "auth knock", caddyconf.Set("header", &m.HMACHeader, caddyconf.Word))
 		},
 		fields: []string{"knockHeader"},
@@ -49,11 +49,11 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 			if m.HMACHeader == "" {
 				return nil, fieldErrorf("knockHeader", "must be set")
 			}
-			word, err := secrets.resolve(m.HMACSecret)
+			word, err := secrets.resolve(m.HMACSecret[0])
 			return knock{m.HMACHeader, word}, err
 		},
-		secretHeaders: func(m *Mapping) []string { return []string{m.HMACHeader} },
-		challenge:     "Knock", missing: "Knock first.", wrong: "Knock again.",
+		secretHeaders:   func(m *Mapping) []string { return []string{m.HMACHeader} },
+		wwwAuthenticate: "Knock", missing: "Knock first.", wrong: "Knock again.",
 	})
 
 	d := caddyfile.NewTestDispenser("hook door {\nauth knock rat-tat {\nheader X-Knock\n}\n}")
@@ -68,7 +68,7 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	for word, want := range map[string]bool{"RAT-TAT": true, "rat-tat": false} {
-		if got := compiled.auth.verifier.Verify(auth.Request{Header: http.Header{"X-Knock": {word}}}); got.OK != want {
+		if got := compiled.auth.verifier.Verify(&auth.Request{Header: http.Header{"X-Knock": {word}}}); got.OK != want {
 			t.Errorf("%s: got %+v", word, got)
 		}
 	}
@@ -77,14 +77,19 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	}
 
 	m := Mapping{Name: "door", AuthMode: "konck"}
-	if _, err := m.compile(new(rules), secrets); err == nil || !strings.HasPrefix(err.Error(), "authMode must be one of ") || !strings.Contains(err.Error(), "knock") {
+	if _, err := m.compile(new(rules), secrets); err == nil || !strings.HasPrefix(err.Error(), "authMode must be one of ") || !strings.HasSuffix(err.Error(), "; did you mean knock?") {
 		t.Errorf("a wrong authMode: got %v", err)
 	}
 	d = caddyfile.NewTestDispenser("auth s3cret")
 	d.Next()
 	if err := m.unmarshalAuth(d); err == nil || strings.Contains(err.Error(), "s3cret") ||
-		!strings.HasPrefix(err.Error(), "auth takes "+listSchemes()+", at ") || !strings.Contains(err.Error(), "'knock <word>'") {
+		!strings.Contains(err.Error(), "'auth token <secret>' stands. It takes "+listSchemes()+", at ") || !strings.Contains(err.Error(), "'knock <word>'") {
 		t.Errorf("a wrong scheme in a Caddyfile: got %v", err)
+	}
+	d = caddyfile.NewTestDispenser("auth nkock s3cret")
+	d.Next()
+	if err := m.unmarshalAuth(d); err == nil || !strings.HasPrefix(err.Error(), "auth has no such scheme: did you mean knock? It takes '") {
+		t.Errorf("a misspelt scheme in a Caddyfile: got %v", err)
 	}
 }
 

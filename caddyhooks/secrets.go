@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -33,7 +34,7 @@ func (s *Secrets) UnmarshalJSON(data []byte) error {
 	}
 	var all []string
 	if json.Unmarshal(data, &all) != nil {
-		return errors.New("a secret must be a string or an array of strings")
+		return &json.UnmarshalTypeError{Value: "value", Type: reflect.TypeFor[Secrets]()} // encoding/json adds the field
 	}
 	*s = all
 	return nil
@@ -71,6 +72,28 @@ func unmaskTokens(sent, inForce Secrets) (tokens Secrets, err error) {
 		}
 	}
 	return tokens, nil
+}
+
+// unmaskSecrets puts the secrets in force in the places of masks, by their position. Among masks, an empty text takes out the
+// secret in its place.
+func unmaskSecrets(sent, inForce Secrets) (Secrets, error) {
+	masked := slices.Contains(sent, mask)
+	if masked && len(sent) < len(inForce) {
+		return nil, fmt.Errorf("is ambiguous: there are %d secrets now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce))
+	}
+	var secrets Secrets
+	for i, secret := range sent {
+		switch {
+		case secret == mask && i < len(inForce):
+			secrets = append(secrets, inForce[i])
+		case secret == mask:
+			return nil, errors.New("must be the secret itself: there is none yet that a mask could stand for")
+		case secret == "" && masked && i < len(inForce):
+		default:
+			secrets = append(secrets, secret)
+		}
+	}
+	return secrets, nil
 }
 
 // sameSecrets compares in constant time, but for the number of secrets.

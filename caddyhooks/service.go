@@ -24,6 +24,7 @@ type service struct {
 	settings engine.Settings       // where the live settings are kept
 	throttle func() *auth.Throttle // made when it is first needed
 	samples  samples
+	rates    rates
 	previews previewLimiter
 	searches slots
 	exports  slots
@@ -152,11 +153,18 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 		s.use(in, compiled[i])
 	}
 	if newest := s.newest(); newest != nil {
-		s.samples.follow(newest.active.Load())
+		s.followSettings(newest.active.Load())
 	}
 	if s.history() < history { // what is too old now goes at once
 		s.engine.Prune()
 	}
+}
+
+// followSettings tells the parts of the service of the settings of the newest instance that is running.
+func (s *service) followSettings(active *activeSettings) {
+	s.samples.follow(active)
+	s.rates.follow(active)
+	s.engine.LimitHooks(active.hookWorkers())
 }
 
 // history is how long the newest instance keeps messages of finished runs.
@@ -249,6 +257,9 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 	}
 	compiled := make([]*activeSettings, len(s.instances))
 	unchanged := sameParts(&s.live, &live)
+	if err := newest.checkAllowed(&live, unchanged); err != nil {
+		return nil, err
+	}
 	for i, in := range s.instances {
 		active, err := in.compile(live, func(p part, err error) bool {
 			// A part that was left out before, for the same reason, does not prevent changes of others.
@@ -280,11 +291,13 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 }
 
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
-// them only if the request was refused because of the settings.
+// them only if the request was refused, or ignored, because of the settings.
 func (in *instance) newerSettings(ctx context.Context, active *activeSettings, err error) *activeSettings {
 	var nothing *noWebhookError
 	var refused *refusedCredential
-	if !errors.As(err, &nothing) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) {
+	var ignored *ignoredError
+	if !errors.As(err, &nothing) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) &&
+		!errors.As(err, &ignored) && !errors.Is(err, errNotFrom) {
 		return nil
 	}
 	if newer := in.upToDate(ctx, active); newer != active {

@@ -38,6 +38,10 @@ type Settings struct {
 	// is the default.
 	HistorySeconds *int `json:"historySeconds,omitempty"`
 
+	// How runs of the built-in wake are folded: runs that come within a time of each other are carried out in one turn. Default:
+	// not at all.
+	WakeFold *WakeFold `json:"wakeFold,omitempty"`
+
 	// The custom hooks, at most 10000.
 	Mappings []Mapping `json:"mappings,omitempty"`
 }
@@ -83,15 +87,7 @@ var allSettings = []setting{
 		read:     caddyconf.Pointer(caddyconf.Bytes(maxPayloadLimit >> 20)),
 		jsonType: `a number of bytes or as in "64KB"`,
 		fallback: func(*rules) *Size { return new(Size(64 << 10)) },
-		check: func(size *Size, r *rules) error {
-			if *size < 1 || *size > maxPayloadLimit {
-				return fmt.Errorf("must be from 1 byte to %s", humanize.IBytes(maxPayloadLimit))
-			}
-			if r.maxMemory > 0 && *size > r.maxMemory {
-				return fmt.Errorf("must not be larger than max_memory, which is %s", humanize.IBytes(uint64(r.maxMemory)))
-			}
-			return nil
-		},
+		check:    func(size *Size, r *rules) error { return checkPayloadSize(*size, r) },
 	},
 	settingOf[*string]{
 		name: "memoryPreset", directive: "memory_preset",
@@ -114,6 +110,30 @@ var allSettings = []setting{
 		fallback: func(r *rules) *int { return new(r.retentionSeconds()) },
 		check:    func(seconds *int, r *rules) error { return checkHistory(*seconds, r.retentionSeconds(), "retention") },
 	},
+	settingOf[*WakeFold]{
+		name: "wakeFold", directive: "wake_fold",
+		field:    func(s *Settings) **WakeFold { return &s.WakeFold },
+		read:     caddyconf.Pointer(readFold),
+		jsonType: `an object as in {"seconds": 5, "max": 50}`,
+		check:    (*WakeFold).check,
+		show: func(fold *WakeFold) any {
+			if fold == nil {
+				return nil
+			}
+			return fold
+		},
+	},
+}
+
+// checkPayloadSize checks the largest body of all custom hooks, or of one.
+func checkPayloadSize(size Size, r *rules) error {
+	if size < 1 || size > maxPayloadLimit {
+		return fmt.Errorf("must be from 1 byte to %s", humanize.IBytes(maxPayloadLimit))
+	}
+	if r.maxMemory > 0 && size > r.maxMemory {
+		return fmt.Errorf("must not be larger than max_memory, which is %s", humanize.IBytes(uint64(r.maxMemory)))
+	}
+	return nil
 }
 
 // maxPayloadLimit is the largest max_payload and max_request, since bodies are read into memory.

@@ -31,8 +31,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	var follower sync.WaitGroup
 	said := make(chan struct{}) // closed when the caller has all that the run says
 	outcome, err := e.Do(ctx, run, revision, func() {
-		q.stored = true
-		q.release()
+		q.noteStored()
 		stream = newRunStream(w, newStreamEnd())
 		follower.Go(func() {
 			defer close(said)

@@ -35,6 +35,85 @@ func TestPayloadsAreSignedAsTheirSendersDo(t *testing.T) {
 	s.AdminRequest("POST", "/hooks/mappings/signed/sign", strings.Repeat(" ", 4<<20+1)).WantAdminError(t, 413, "larger")
 }
 
+func TestATryOutHasHeaders(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	s.PutMapping("live", `{"action":"agent","messageTemplate":"{@query.team}","only":["header X-Event issues"]}`)
+	s.AdminRequest("POST", "/hooks/mappings/live/test", `{}`).WantAdminError(t, 409, "ignores", "header X-Event issues")
+	s.AdminRequest("POST", "/hooks/mappings/live/test?headers=nonsense", `{}`).WantAdminError(t, 400, "headers")
+	resp := s.AdminRequest("POST", "/hooks/mappings/live/test?headers=Accept%3A+x%0Ax-event%3A+issues&query=team%3Dblue", `{}`)
+	if resp.Status != 202 {
+		t.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	if run := s.Ended(resp.Field(t, "runId").(string)); !strings.Contains(run.Reply, "blue") {
+		t.Errorf("it ended as %s", run.Body)
+	}
+}
+
+func TestEverySchemeThatSignsIsTriedOut(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	var about struct {
+		Schemes []struct {
+			Name, Title string
+			Fields      []string
+			Signs       bool
+		}
+	}
+	if err := json.Unmarshal([]byte(s.AdminRequest("GET", "/hooks/about", "").Body), &about); err != nil || len(about.Schemes) < 15 {
+		t.Fatalf("%d schemes, %v", len(about.Schemes), err)
+	}
+	for _, scheme := range about.Schemes {
+		secret := "whsec_" + strings.Repeat("MDEy", 12)
+		mapping := map[string]any{"action": "agent", "authMode": scheme.Name, "from": []string{"127.0.0.0/8"}}
+		for _, field := range scheme.Fields {
+			if field == "hmacSecret" || field == "authSecret" {
+				mapping[field] = secret
+			}
+		}
+		if slices.Contains(scheme.Fields, "hmacHeader") {
+			mapping["hmacHeader"] = "X-Signature"
+		}
+		if scheme.Name == "discord" {
+			mapping["authSecret"] = strings.Repeat("d7", 32)
+		}
+		s.PutMapping(scheme.Name, hookstest.AsJSON(t, mapping))
+		if !scheme.Signs {
+			continue
+		}
+		const payload = `{"webhookTimestamp":1}`
+		resp := s.AdminRequest("POST", "/hooks/mappings/"+scheme.Name+"/sign", payload)
+		var signed struct {
+			Headers []struct{ Name, Value string }
+			URL     string
+		}
+		if err := json.Unmarshal([]byte(resp.Body), &signed); err != nil || resp.Status != 200 || strings.Contains(resp.Body, secret) {
+			t.Fatalf("%s: %d %s", scheme.Name, resp.Status, resp.Body)
+		}
+		var headers []string
+		for _, header := range signed.Headers {
+			headers = append(headers, header.Name, header.Value)
+		}
+		path := "/api/hooks/" + scheme.Name
+		if _, rest, ok := strings.Cut(signed.URL, path); ok {
+			path += rest
+		}
+		if got := s.Request("POST", path, payload, headers...); scheme.Name != "linear" && got.Status != 202 {
+			t.Errorf("%s: a request with %v is answered %d %s", scheme.Name, headers, got.Status, got.Body)
+		}
+	}
+}
+
+// GitLab signs with some secrets, and sends others as they are.
+func TestATokenIsNotSigned(t *testing.T) {
+	s := hookstest.StartSite(t, signedSite)
+	s.PutMapping("classic", `{"authMode":"gitlab","authSecret":"`+secretsOfHooks+`"}`)
+	resp := s.AdminRequest("POST", "/hooks/mappings/classic/sign", `{}`)
+	if resp.Status != 200 || strings.TrimSpace(resp.Body) != `{"headers":[],"url":"","header":"","value":""}` {
+		t.Errorf("got %d %s", resp.Status, resp.Body)
+	}
+	s.PutMapping("own", `{"authMode":"token","authSecret":"`+secretsOfHooks+`"}`)
+	s.AdminRequest("POST", "/hooks/mappings/own/sign", `{}`).WantAdminError(t, 409, "own", "not signed", "token")
+}
+
 func TestAHookIsTriedOut(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {

@@ -87,38 +87,27 @@ func (m *Mapping) warnings(w words) []string {
 		if open := template.UnclosedBrace(field.text); open != "" {
 			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", w.of(field.name), open, open))
 		}
+		if parsed, err := template.Parse(field.text); err == nil {
+			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
+				found = append(found, w.of(field.name)+": "+warning)
+			}
+		}
+	}
+	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
+		if parsed, err := template.Parse(field.text); err == nil && parsed.FirstPlaceholder() != "" {
+			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: it is the same for all requests", w.of(field.name), parsed.FirstPlaceholder()))
+		}
 	}
 	for _, word := range misspeltKeywords(m.ResponseJSONSchema) {
 		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.of("responseJsonSchema"), word, misspelt[word]))
 	}
-	if ignored := m.ignoredWithoutHMAC(); len(ignored) > 0 {
-		found = append(found, fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`,
-			isOrAre(ignored), itOrThem(ignored)))
+	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
+		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", w.of("respondStatus"), w.of("syncResponse")))
 	}
-	if m.AuthMode == "hmac" {
-		found = append(found, m.warningsAboutHMAC(w)...)
-	}
-	return found
+	found = append(found, m.warningsAboutIntake()...)
+	found = append(found, m.warningsAboutAuth(w)...)
+	return append(found, m.warningsAboutFold(w)...)
 }
-
-// warningsAboutHMAC looks for mistakes in the fields of auth hmac. It quotes no secret.
-func (m *Mapping) warningsAboutHMAC(w words) (found []string) {
-	secret := byWords{"hmacSecret", "the secret of auth hmac"}.in(w)
-	switch {
-	case likeShellVariable.MatchString(m.HMACSecret):
-		found = append(found, secret+" "+takenAsWritten)
-	case likePrefix.MatchString(m.HMACSecret):
-		found = append(found, secret+" reads like a prefix, such as sha256=: secret and prefix may be swapped")
-	}
-	if otherAlgorithm.MatchString(m.HMACPrefix) {
-		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-SHA256, so use the header of those, "+
-			"such as X-Hub-Signature-256 with the prefix sha256=", byWords{"hmacPrefix", "the prefix of auth hmac"}.in(w), m.HMACPrefix))
-	}
-	return found
-}
-
-// otherAlgorithm matches prefixes that name an algorithm other than SHA-256.
-var otherAlgorithm = regexp.MustCompile(`(?i)^(hmac[_-]?)?(sha[_-]?(1|224|384|512|3)|md[_-]?[0-9]|blake|ripemd)[\w-]{0,8}[=: ]?$`)
 
 // usedByWake are the fields of agent requests that wake hooks use, too.
 var usedByWake = []string{"chatId", "queueTimeSeconds", "metadata"}
@@ -157,22 +146,6 @@ func (m *Mapping) ignoredWithoutDeliver() (names []string) {
 	}
 	if m.To != "" {
 		names = append(names, "to")
-	}
-	return names
-}
-
-// ignoredWithoutHMAC returns the names of fields that have no effect, since callers do not sign. A Caddyfile cannot set them
-// without authMode.
-func (m *Mapping) ignoredWithoutHMAC() (names []string) {
-	if m.AuthMode == "hmac" {
-		return nil
-	}
-	for _, field := range []struct{ name, value string }{
-		{"hmacHeader", m.HMACHeader}, {"hmacSecret", m.HMACSecret}, {"hmacPrefix", m.HMACPrefix},
-	} {
-		if field.value != "" {
-			names = append(names, field.name)
-		}
 	}
 	return names
 }

@@ -97,6 +97,64 @@ func TestWarnings(t *testing.T) {
 		},
 
 		{
+			name: "pipes and sources", settings: hook(Mapping{MessageTemplate: "{a | json} {@hook} {a || b}", AgentFields: AgentFields{ChatID: "{@header.X | default 'c'}"}}),
+		},
+		{
+			name: "pipes and sources that are none", settings: hook(Mapping{MessageTemplate: "{a | upper}", AgentFields: AgentFields{ChatID: "{@body.x}"}}),
+			live: []string{
+				"hook a: messageTemplate: {a | upper} is not replaced: there is no pipe upper; there are truncate, default, join, json and indent",
+				"hook a: chatId: {@body.x} is not replaced: @body has no parts; a key of that name is written as $['@body']",
+			},
+			caddyfile: []string{
+				"hook a: template: {a | upper} is not replaced: there is no pipe upper; there are truncate, default, join, json and indent",
+				"hook a: chat_id: {@body.x} is not replaced: @body has no parts; a key of that name is written as $['@body']",
+			},
+		},
+
+		{
+			name: "conditions, each and sources",
+			settings: hook(Mapping{AuthMode: "github", Each: "$.alerts[*]", Only: []string{"header X-GitHub-Event issues push", "header X ~ ^a", "query token"},
+				MessageTemplate: "{@root.a} {@header.X-GitHub-Event}"}),
+		},
+		{
+			name: "conditions on headers with secrets",
+			settings: hook(Mapping{AuthMode: "github", Only: []string{"header X-Hub-Signature-256", "query a"}, Skip: []string{`not header authorization "Bearer abc"`},
+				MessageTemplate: "{@header.Cookie} {@root.a}"}),
+			live: []string{
+				"hook a: messageTemplate: {@header.Cookie} is always missing: the header may carry a secret",
+				"hook a: messageTemplate: @root is for hooks with each: without it, {a} is a key of the body, and {@root.a} is missing",
+				"hook a: only: the header X-Hub-Signature-256 may carry a secret, so it is always missing in conditions: auth checks callers",
+				"hook a: skip: the header Authorization may carry a secret, so it is always missing in conditions: auth checks callers",
+			},
+			caddyfile: []string{
+				"hook a: template: {@header.Cookie} is always missing: the header may carry a secret",
+				"hook a: template: @root is for hooks with each: without it, {a} is a key of the body, and {@root.a} is missing",
+				"hook a: only: the header X-Hub-Signature-256 may carry a secret, so it is always missing in conditions: auth checks callers",
+				"hook a: skip: the header Authorization may carry a secret, so it is always missing in conditions: auth checks callers",
+			},
+		},
+		{
+			name:     "conditions with values that are none",
+			settings: hook(Mapping{Only: []string{"header X-Event issues, push", "header X-Event ~issues", "query a == b", "header X ,"}}),
+			live: []string{
+				"hook a: only header X-Event: a value ends with a comma: values stand with spaces between them",
+				"hook a: only header X-Event: a value begins with ~: before a regular expression stands ~ and a space",
+				"hook a: only query a: the values stand after the name without ==",
+			},
+		},
+		{
+			name: "each of one place", settings: hook(Mapping{Each: "$.alerts"}),
+			live: []string{"hook a: each $.alerts leads to one place, so a request is one run: write $.alerts[*] for a run of each item"},
+		},
+		{
+			name: "a timestamp that is not signed", settings: hook(Mapping{AuthMode: "hmac", TimestampHeader: "x-time"}),
+			live: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed, " +
+				"as in {@header.X-Time}.{@body}"},
+			caddyfile: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed of auth hmac, " +
+				"as in {@header.X-Time}.{@body}"},
+		},
+
+		{
 			name: "a schema with words of its own",
 			settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"type":"object","properties":{"item":{"enum":["typ"],"default":{"min":1}},"types":true},
 				"required":["item"],"items":true,"x-note":"require"}`)}),
@@ -124,18 +182,23 @@ func TestWarnings(t *testing.T) {
 			live: []string{`hook a: hmacPrefix is ignored without "authMode": "hmac", so callers send the token: set authMode, or leave it out`},
 		},
 		{
-			name: "a header and a secret with bearer", settings: hook(Mapping{AuthMode: "bearer", HMACHeader: "X-Sig", HMACSecret: "$SECRET"}),
+			name: "a header and a secret with bearer", settings: hook(Mapping{AuthMode: "bearer", HMACHeader: "X-Sig", HMACSecret: Secrets{"$SECRET"}}),
 			live: []string{`hook a: hmacHeader and hmacSecret are ignored without "authMode": "hmac", so callers send the token: set authMode, or leave them out`},
 		},
 		{
-			name: "a secret that is the name of a variable to a shell", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: "${SECRET}"}),
+			name: "a secret that is the name of a variable to a shell", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: Secrets{"${SECRET}"}}),
 			live:      []string{"hook a: hmacSecret begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
 			caddyfile: []string{"hook a: the secret of auth hmac begins with $ and is taken as it is written: write {env.NAME} for an environment variable"},
 		},
 		{
-			name: "secret and prefix are swapped", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: "sha256=", HMACPrefix: "a-secret"}),
+			name: "secret and prefix are swapped", settings: hook(Mapping{AuthMode: "hmac", HMACSecret: Secrets{"sha256="}, HMACPrefix: "a-secret"}),
 			live:      []string{"hook a: hmacSecret reads like a prefix, such as sha256=: secret and prefix may be swapped"},
 			caddyfile: []string{"hook a: the secret of auth hmac reads like a prefix, such as sha256=: secret and prefix may be swapped"},
+		},
+		{
+			name: "a timestamp that is not signed", settings: hook(Mapping{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: Secrets{"a-secret"}, TimestampHeader: "X-Time"}),
+			live:      []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed, as in {@header.X-Time}.{@body}"},
+			caddyfile: []string{"hook a: the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in signed of auth hmac, as in {@header.X-Time}.{@body}"},
 		},
 		{
 			name: "the prefix of SHA-1", settings: hook(Mapping{AuthMode: "hmac", HMACPrefix: "sha1="}),

@@ -70,8 +70,17 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 		"runner":             "runner nobody",
 		"untrusted":          "untrusted maybe",
 		"history":            "history 9999h",
+		"fold":               "action agent\nsync\nfold 30s",
+		"rate":               "rate 60",
+		"from":               "from somewhere",
+		"body":               "body xml",
+		"only":               "only opened",
+		"skip":               "skip header",
+		"each":               "each alerts",
+		"respond":            "respond 302",
 	}
-	neverRefused := []string{"sync", "metadata", "template_file", "response_schema_file"} // the files are as the texts
+	neverRefused := []string{"sync", "metadata", "template_file", "response_schema_file", "workers", // the files are as the texts
+		"max_payload"} // but with max_memory, see below
 	forbidden := jsonNames()
 	check := func(directive, block string) {
 		t.Helper()
@@ -91,11 +100,15 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 			check(directive.Word, "hook a {\n"+line+"\n}")
 		}
 	}
+	check("max_payload", "max_memory 1MB\nhook a {\nmax_payload 2MB\n}")
 	check("hook", "hook .a")
 	check("hook", "hook a\nhook a")
 	check("default_timeout", "default_timeout 2h")
 	check("memory_preset", "memory_preset all")
 	check("history", "history 9999h")
+	check("wake_fold", "wake_fold 2h")
+	check("wake_fold", "queue_time 1m\nwake_fold 1m")
+	check("wake_fold", "wake_fold 5s 1001")
 }
 
 func TestErrorsOfJSONUseItsWords(t *testing.T) {

@@ -37,13 +37,19 @@ type API struct {
 	// How long one request may take. Default: 15s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
+	Recipients
+
 	url, token string   // the same, placeholders replaced
 	secrets    []string // texts to mask in answers of the service
 	transport  *http.Transport
 }
 
-// provision replaces placeholders and makes the transport. name is that of the channel, and check judges the URL.
-func (a *API) provision(name, defaultURL string, check func(string) error) error {
+// provision replaces placeholders and makes the transport. name is that of the channel, check judges the URL, and validTo is the
+// ValidTo of the channel.
+func (a *API) provision(name, defaultURL string, check, validTo func(string) error) error {
+	if err := a.provisionRecipients(name, validTo); err != nil {
+		return err
+	}
 	if a.Token != "" {
 		var err error
 		if a.token, err = caddyconf.ResolveToken(a.Token); err != nil {
@@ -107,17 +113,19 @@ func (a *API) Cleanup() error {
 // unmarshalBot parses the configuration of channel name, whose service is known and wants a token:
 //
 //	channel … <name> <token> {
-//		url     <url>
-//		timeout <duration>
+//		url      <url>
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
-func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string) (err error) {
+func (a *API) unmarshalBot(d *caddyfile.Dispenser, name string, validTo func(to string) error) (err error) {
 	d.Next()
 	if a.Token, err = caddyconf.Word(d); err != nil {
 		// err would quote a token that is followed by another.
 		return d.Errf("channel %s takes one secret, the token of the bot, which must not be blank%s", name, caddyconf.Unset)
 	}
 	return caddyconf.ReadBlock(d, "channel "+name,
-		caddyconf.Set("url", &a.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&a.Timeout))
+		caddyconf.Set("url", &a.URL, caddyconf.CheckedText(checkBaseURL)), timeoutDirective(&a.Timeout),
+		a.allowDirective(validTo))
 }
 
 func timeoutDirective(timeout *caddy.Duration) caddyconf.Directive {

@@ -673,7 +673,7 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 		"telegram hush hush2":            "channel telegram takes one secret",
 		`slack ""`:                       "must not be blank",
 		`slack " "`:                      "must not be blank",
-		"discord hush {\n token hush\n}": "channel discord takes url and timeout",
+		"discord hush {\n token hush\n}": "channel discord takes url, timeout and allow_to",
 		"discord hush {\n url http://x\n url y\n}": "url is set already",
 		"slack hush {\n url\n}":                    "url takes an argument, and there is none",
 		"slack hush {\n url http://a b\n}":         "url takes one argument",
@@ -694,11 +694,12 @@ func TestChannelsFromACaddyfile(t *testing.T) {
 		`matrix http://x ""`:                       "must not be blank",
 		"matrix x hush":                            "must start with http",
 		"matrix http://x hush {\n url http://y\n}": "channel matrix takes timeout",
-		"webhook":                                                  "takes one URL",
-		"webhook http://x?hush http://y":                           "takes one URL",
-		"webhook x":                                                "must start with http",
-		"webhook http://u:hush@x":                                  "user name or password",
-		"webhook http://x {\n url http://y\n}":                     "channel webhook takes token, secret and timeout",
+		"webhook":                              "takes one URL",
+		"webhook http://x?hush http://y":       "takes one URL",
+		"webhook x":                            "must start with http",
+		"webhook http://u:hush@x":              "user name or password",
+		"webhook http://x {\n url http://y\n}": "channel webhook takes token, secret, timeout and allow_to",
+		"webhook http://x {\n allow_to {env.CHANNEL_NOT_SET}\n}":   "channel webhook: allow_to '{env.CHANNEL_NOT_SET}' is refused",
 		"webhook http://x {\n token\n}":                            "token takes one secret",
 		"webhook http://x {\n token hush hush\n}":                  "token takes one secret",
 		"webhook http://x {\n token a\n token b\n}":                "token is set already",
@@ -780,7 +781,7 @@ func TestMessagesAreSentOnce(t *testing.T) {
 func TestChannelsAskTheEnvironmentForAProxy(t *testing.T) {
 	t.Parallel()
 	var a API
-	if err := a.provision("test", "https://example.com", checkURL); err != nil {
+	if err := a.provision("test", "https://example.com", checkURL, checkChatName); err != nil {
 		t.Fatal(err)
 	}
 	if a.transport.Proxy == nil || reflect.ValueOf(a.transport.Proxy).Pointer() != reflect.ValueOf(http.ProxyFromEnvironment).Pointer() {

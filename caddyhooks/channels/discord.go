@@ -44,17 +44,18 @@ func (c *Discord) Provision(caddy.Context) error {
 	if c.Token == "" {
 		return errors.New("channel discord needs the token of a bot")
 	}
-	return c.provision("discord", "https://discord.com/api/v10", checkBaseURL)
+	return c.provision("discord", "https://discord.com/api/v10", checkBaseURL, c.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
 //
 //	channel <name> discord <token> {
-//		url     <url>
-//		timeout <duration>
+//		url      <url>
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (c *Discord) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return c.unmarshalBot(d, "discord")
+	return c.unmarshalBot(d, "discord", c.ValidTo)
 }
 
 var snowflake = regexp.MustCompile(`^[0-9]{15,20}$`)

@@ -63,6 +63,8 @@ type Email struct {
 	// How long one attempt may take, from looking up the server to its last word. Default: 30s.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
+	Recipients
+
 	username  string
 	password  string
 	from      mail.Address
@@ -106,7 +108,7 @@ func (e *Email) Provision(caddy.Context) error {
 	if err := e.setUp(repl); err != nil {
 		return fmt.Errorf("channel email: %w", err)
 	}
-	return nil
+	return e.provisionRecipients("email", e.ValidTo)
 }
 
 // setUp checks the configuration, in which placeholders are replaced, and prepares it for Send.
@@ -249,6 +251,7 @@ func greetingName() string {
 //		root_ca  <file...>
 //		helo     <name>
 //		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 	d.Next()
@@ -264,7 +267,8 @@ func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		caddyconf.Set("subject", &e.Subject, caddyconf.Checked(caddyconf.Text, checkMailSubject)),
 		caddyconf.Set("root_ca", &e.RootCA, readRootCA),
 		caddyconf.Set("helo", &e.Helo, caddyconf.CheckedText(checkHelo)),
-		timeoutDirective(&e.Timeout))
+		timeoutDirective(&e.Timeout),
+		e.allowDirective(e.ValidTo))
 	if err != nil {
 		return err
 	}

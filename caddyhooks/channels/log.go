@@ -18,6 +18,8 @@ func init() {
 // Log is a channel that writes answers to Caddy's log, as the logger hooks.channels.log. A chat is any name
 // that can be printed.
 type Log struct {
+	Recipients
+
 	log *zap.Logger
 }
 
@@ -32,18 +34,20 @@ func (Log) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the channel.
 func (l *Log) Provision(ctx caddy.Context) error {
 	l.log = ctx.Logger()
-	return nil
+	return l.provisionRecipients("log", l.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
 //
-//	channel <name> log
-func (*Log) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+//	channel <name> log {
+//		allow_to <to>...
+//	}
+func (l *Log) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return caddyconf.ReadBlock(d, "the log channel")
+	return caddyconf.ReadBlock(d, "the log channel", l.allowDirective(l.ValidTo))
 }
 
 // ValidTo takes any name that can be printed.

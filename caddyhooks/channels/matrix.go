@@ -49,13 +49,14 @@ func (m *Matrix) Provision(caddy.Context) error {
 		return errors.New("channel matrix needs an access token")
 	}
 	m.aliases = &aliases{rooms: make(map[string]resolvedAlias)}
-	return m.provision("matrix", "", checkBaseURL)
+	return m.provision("matrix", "", checkBaseURL, m.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
 //
 //	channel <name> matrix <url> <token> {
-//		timeout <duration>
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
@@ -67,7 +68,7 @@ func (m *Matrix) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := checkBaseURL(m.URL); err != nil && !caddyconf.HasPlaceholder(m.URL) {
 		return d.WrapErr(err)
 	}
-	return caddyconf.ReadBlock(d, "channel matrix", timeoutDirective(&m.Timeout))
+	return caddyconf.ReadBlock(d, "channel matrix", timeoutDirective(&m.Timeout), m.allowDirective(m.ValidTo))
 }
 
 var matrixServer = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[:.]*[0-9A-Fa-f][0-9A-Fa-f:.]*\])(?::[0-9]{1,5})?$`)

@@ -40,17 +40,18 @@ func (s *Slack) Provision(caddy.Context) error {
 	if s.Token == "" {
 		return errors.New("channel slack needs the token of a bot")
 	}
-	return s.provision("slack", "https://slack.com/api", checkBaseURL)
+	return s.provision("slack", "https://slack.com/api", checkBaseURL, s.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
 //
 //	channel <name> slack <token> {
-//		url     <url>
-//		timeout <duration>
+//		url      <url>
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (s *Slack) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return s.unmarshalBot(d, "slack")
+	return s.unmarshalBot(d, "slack", s.ValidTo)
 }
 
 var slackChat = regexp.MustCompile(`^(?:[CGDUW][A-Z0-9]{1,40}|#[\p{Ll}\p{Lo}\p{Lm}\p{M}\p{N}_.-]{1,80})$`)

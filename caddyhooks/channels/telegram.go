@@ -45,17 +45,18 @@ func (t *Telegram) Provision(caddy.Context) error {
 	if t.Token == "" {
 		return errors.New("channel telegram needs the token of a bot")
 	}
-	return t.provision("telegram", "https://api.telegram.org", checkBaseURL)
+	return t.provision("telegram", "https://api.telegram.org", checkBaseURL, t.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
 //
 //	channel <name> telegram <token> {
-//		url     <url>
-//		timeout <duration>
+//		url      <url>
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (t *Telegram) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return t.unmarshalBot(d, "telegram")
+	return t.unmarshalBot(d, "telegram", t.ValidTo)
 }
 
 // ValidTo takes ids and names of chats, and topics in them.

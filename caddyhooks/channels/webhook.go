@@ -45,7 +45,7 @@ func (Webhook) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (w *Webhook) Provision(caddy.Context) error {
-	if err := w.provision("webhook", "", checkURL); err != nil {
+	if err := w.provision("webhook", "", checkURL, w.ValidTo); err != nil {
 		return err
 	}
 	secrets, err := caddyconf.ResolveSecrets(w.Secret)
@@ -81,9 +81,10 @@ func secretsInURL(raw string) (secrets []string) {
 // UnmarshalCaddyfile parses:
 //
 //	channel <name> webhook <url> {
-//		token   <secret>
-//		secret  <whsec>...
-//		timeout <duration>
+//		token    <secret>
+//		secret   <whsec>...
+//		timeout  <duration>
+//		allow_to <to>...
 //	}
 func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
@@ -99,7 +100,8 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return caddyconf.ReadBlock(d, "channel webhook",
 		caddyconf.Set("token", &w.Token, caddyconf.Secret),
 		caddyconf.Set("secret", &w.Secret, caddyconf.Checked(caddyconf.Secrets, outbound.CheckSecrets)),
-		timeoutDirective(&w.Timeout))
+		timeoutDirective(&w.Timeout),
+		w.allowDirective(w.ValidTo))
 }
 
 // ValidTo takes any name that can be printed.

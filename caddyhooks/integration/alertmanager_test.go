@@ -125,12 +125,18 @@ func startAlertmanager(t *testing.T, port string, ports *strings.Replacer, args 
 // post tells Alertmanager about an alert that is over after the given time.
 func (am *alertmanager) post(t *testing.T, name string, lasts time.Duration) {
 	t.Helper()
-	body := hookstest.AsJSON(t, []any{map[string]any{
+	am.postAll(t, []any{map[string]any{
 		"labels":      map[string]string{"alertname": name, "instance": "web-3"},
 		"annotations": map[string]string{"summary": "The disk of web-3 is full"},
 		"startsAt":    time.Now().Add(-time.Minute), "endsAt": time.Now().Add(lasts),
 	}})
-	hookstest.Eventually(t, "Alertmanager takes the alert", func() bool {
+}
+
+// postAll tells Alertmanager about several alerts at once.
+func (am *alertmanager) postAll(t *testing.T, alerts []any) {
+	t.Helper()
+	body := hookstest.AsJSON(t, alerts)
+	hookstest.Eventually(t, "Alertmanager takes the alerts", func() bool {
 		resp, err := hookstest.TryRequest("POST", am.url+"/api/v2/alerts", body, "Content-Type", "application/json")
 		return err == nil && resp.Status == 200
 	})

@@ -28,7 +28,7 @@ const root = "../.."
 func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
-		if page == openclawPage { // TestOpenClaw has a gateway for it
+		if page == openclawPage || strings.Contains(page, "/examples/senders/") { // TestOpenClaw and TestRecipes… run them
 			continue
 		}
 		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
@@ -87,27 +87,33 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 		if strings.TrimSpace(script) == "" {
 			continue
 		}
-		if i+1 == len(blocks) || blocks[i+1].language != "output" {
-			t.Errorf("line %d: the page does not say what this prints:\n%s", block.line, script)
-			continue
-		}
 		commands++
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", ports.Replace(script))
-		cmd.Dir = root
-		out, err := cmd.Output()
-		cancel()
-		if err != nil {
-			t.Errorf("line %d: %v", block.line, err)
-		}
-		got, want := tidy(string(out)), tidy(blocks[i+1].text)
-		pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", `[^\n]*?`)
-		if ok, err := regexp.MatchString("^"+pattern+"$", got); err != nil || !ok {
-			t.Errorf("line %d: the page says\n%s\nand this was printed:\n%s", block.line, want, got)
-		}
+		wantOutput(t, blocks, i, ports.Replace(script))
 	}
 	if commands == 0 {
 		t.Error("the page has no command")
+	}
+}
+
+// wantOutput runs the commands of a block, and compares what they print with the block that follows.
+func wantOutput(t *testing.T, blocks []fence, i int, script string) {
+	t.Helper()
+	if i+1 == len(blocks) || blocks[i+1].language != "output" {
+		t.Errorf("line %d: the page does not say what this prints:\n%s", blocks[i].line, script)
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("line %d: %v", blocks[i].line, err)
+	}
+	got, want := tidy(string(out)), tidy(blocks[i+1].text)
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", `[^\n]*?`)
+	if ok, err := regexp.MatchString("^"+pattern+"$", got); err != nil || !ok {
+		t.Errorf("line %d: the page says\n%s\nand this was printed:\n%s", blocks[i].line, want, got)
 	}
 }
 

@@ -106,7 +106,11 @@ func pages(t *testing.T) []string {
 	if err != nil || len(found) < 4 {
 		t.Fatalf("found the examples %v, %v", found, err)
 	}
-	return append(found, filepath.Join(root, "README.md"))
+	senders, err := filepath.Glob(filepath.Join(root, "examples", "senders", "*", "README.md"))
+	if err != nil || len(senders) < 17 {
+		t.Fatalf("found the senders %v, %v", senders, err)
+	}
+	return append(append(found, senders...), filepath.Join(root, "README.md"))
 }
 
 // unsafeToCopy returns what is wrong with a Caddyfile that people may copy: it is for one machine and listens on other

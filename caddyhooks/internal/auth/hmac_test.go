@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 const (
@@ -25,7 +24,7 @@ func TestHMACAcceptsTheVectorGitHubDocuments(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	h.Set("X-Hub-Signature-256", "sha256="+testHex)
-	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(Request{Header: h, Body: []byte(testBody)}).OK {
+	if !newHMAC(t, "x-hub-signature-256", testSecret, "sha256=").Verify(&Request{Header: h, Body: []byte(testBody)}).OK {
 		t.Error("refused")
 	}
 }
@@ -99,7 +98,7 @@ func TestHMACVerify(t *testing.T) {
 			for _, v := range c.lines {
 				h.Add("X-Signature", v)
 			}
-			got := m.Verify(Request{Header: h, Body: []byte(testBody)})
+			got := m.Verify(&Request{Header: h, Body: []byte(testBody)})
 			if got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == SignatureMissing("X-Signature")) {
 				t.Errorf("Verify(%q) = %+v, want %q", c.lines, got, c.want)
 			}
@@ -119,13 +118,13 @@ func TestDecodeSignatureKnowsOneAlphabetAtATime(t *testing.T) {
 	std, url := base64.StdEncoding.EncodeToString(want[:]), base64.URLEncoding.EncodeToString(want[:])
 	for _, s := range []string{std, url} {
 		var got [sha256.Size]byte
-		if !decodeSignature(&got, s) || got != want {
+		if !decodeSignature(got[:], s, AnyEncoding) || got != want {
 			t.Errorf("%s: %x", s, got)
 		}
 	}
 	for _, mixed := range []string{std[:20] + url[20:], url[:20] + std[20:]} {
 		var got [sha256.Size]byte
-		if decodeSignature(&got, mixed) {
+		if decodeSignature(got[:], mixed, AnyEncoding) {
 			t.Errorf("%s: decoded", mixed)
 		}
 	}
@@ -139,7 +138,7 @@ func TestHMACRefusesEveryFlippedBit(t *testing.T) {
 
 	good := http.Header{"X-Signature": {"sha256=" + testHex}}
 	for i := range len(body) * 8 {
-		if m.Verify(Request{Header: good, Body: flipBit(body, i)}).OK {
+		if m.Verify(&Request{Header: good, Body: flipBit(body, i)}).OK {
 			t.Errorf("bit %d of the body flipped: passed", i)
 		}
 	}
@@ -153,14 +152,14 @@ func TestHMACRefusesEveryFlippedBit(t *testing.T) {
 		base64.RawURLEncoding.EncodeToString(sum),
 	} {
 		value := "sha256=" + signature
-		if !m.Verify(Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK {
+		if !m.Verify(&Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK {
 			t.Fatalf("%s: refused as it is", value)
 		}
 		for i := range len(value) * 8 {
 			flipped := string(flipBit([]byte(value), i))
 			// Hex is read in any case, and one bit is the difference between a and A.
 			sameHex := len(signature) == 64 && strings.HasPrefix(flipped, "sha256=") && strings.EqualFold(flipped, value)
-			if got := m.Verify(Request{Header: http.Header{"X-Signature": {flipped}}, Body: body}).OK; got != sameHex {
+			if got := m.Verify(&Request{Header: http.Header{"X-Signature": {flipped}}, Body: body}).OK; got != sameHex {
 				t.Errorf("bit %d flipped, %q: Verify = %v", i, flipped, got)
 			}
 		}
@@ -175,12 +174,12 @@ func TestHMACIsSpecificToItsSecretAndHeader(t *testing.T) {
 		"other header": newHMAC(t, "X-Signature-2", testSecret, ""),
 		"zero value":   {},
 	} {
-		if m.Verify(Request{Header: h, Body: []byte(testBody)}).OK {
+		if m.Verify(&Request{Header: h, Body: []byte(testBody)}).OK {
 			t.Errorf("%s: passed", name)
 		}
 	}
 	empty := http.Header{"X-Signature": {hex.EncodeToString(sign("", ""))}, "": {hex.EncodeToString(sign("", ""))}}
-	if new(HMAC).Verify(Request{Header: empty}).OK {
+	if new(HMAC).Verify(&Request{Header: empty}).OK {
 		t.Error("the zero value accepts a signature made with no key")
 	}
 }
@@ -198,7 +197,7 @@ func TestNewHMACRefusesWhatCanNeverVerify(t *testing.T) {
 		{"underscore in header", "X_Signature", "s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := NewHMAC(c.header, c.secret, ""); err == nil {
+			if _, err := NewHMAC(Signature{Header: c.header}, []byte(c.secret)); err == nil {
 				t.Error("accepted")
 			}
 		})
@@ -215,7 +214,7 @@ func TestHMACServesManyGoroutines(t *testing.T) {
 			good := http.Header{"X-Signature": {hex.EncodeToString(sign(testSecret, string(body)))}}
 			bad := http.Header{"X-Signature": {testHex}}
 			for range 200 {
-				if !m.Verify(Request{Header: good, Body: body}).OK || m.Verify(Request{Header: bad, Body: body}).OK {
+				if !m.Verify(&Request{Header: good, Body: body}).OK || m.Verify(&Request{Header: bad, Body: body}).OK {
 					t.Error("wrong verdict")
 					return
 				}
@@ -235,7 +234,7 @@ func FuzzVerify(f *testing.F) {
 		f.Add(v, "", []byte(testBody))
 	}
 	f.Fuzz(func(t *testing.T, value, prefix string, body []byte) {
-		m, err := NewHMAC("X-Signature", testSecret, prefix)
+		m, err := NewHMAC(Signature{Header: "X-Signature", Prefix: prefix}, []byte(testSecret))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,16 +250,16 @@ func FuzzVerify(f *testing.F) {
 		for _, s := range spellings[2:] {
 			correct = correct || strings.Contains(value, s)
 		}
-		if m.Verify(Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK && (!correct || !strings.Contains(value, prefix)) {
+		if m.Verify(&Request{Header: http.Header{"X-Signature": {value}}, Body: body}).OK && (!correct || !strings.Contains(value, prefix)) {
 			t.Errorf("%q passed", value)
 		}
 
 		for _, s := range spellings {
 			// Whatever stands in other lines cannot spoil a good one, unless it uses up the tries.
-			if !m.Verify(Request{Header: http.Header{"X-Signature": {prefix + s, value}}, Body: body}).OK {
+			if !m.Verify(&Request{Header: http.Header{"X-Signature": {prefix + s, value}}, Body: body}).OK {
 				t.Errorf("%q before %q refused", prefix+s, value)
 			}
-			if strings.Count(value, ",") < maxSignatures-1 && !m.Verify(Request{Header: http.Header{"X-Signature": {value, prefix + s}}, Body: body}).OK {
+			if strings.Count(value, ",") < maxSignatures-1 && !m.Verify(&Request{Header: http.Header{"X-Signature": {value, prefix + s}}, Body: body}).OK {
 				t.Errorf("%q after %q refused", prefix+s, value)
 			}
 		}
@@ -271,7 +270,7 @@ func BenchmarkHMACVerify(b *testing.B) {
 	for name, size := range map[string]int{"100B": 100, "20KB": 20 << 10} {
 		b.Run(name, func(b *testing.B) {
 			body := bytes.Repeat([]byte("x"), size)
-			m, err := NewHMAC("X-Hub-Signature-256", testSecret, "sha256=")
+			m, err := NewHMAC(Signature{Header: "X-Hub-Signature-256", Prefix: "sha256="}, []byte(testSecret))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -279,7 +278,7 @@ func BenchmarkHMACVerify(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if !m.Verify(Request{Header: h, Body: body}).OK {
+				if !m.Verify(&Request{Header: h, Body: body}).OK {
 					b.Fatal("refused")
 				}
 			}
@@ -298,7 +297,7 @@ func BenchmarkSHA256(b *testing.B) {
 
 func newHMAC(t *testing.T, header, secret, prefix string) *HMAC {
 	t.Helper()
-	m, err := NewHMAC(header, secret, prefix)
+	m, err := NewHMAC(Signature{Header: header, Prefix: prefix}, []byte(secret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,22 +320,26 @@ func flipBit(b []byte, bit int) []byte {
 func TestHMACSignsWhatItAccepts(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "sha256=", "v0, "} {
-		m, err := NewHMAC("x-signature", "s3cret", prefix)
+		m, err := NewHMAC(Signature{Header: "x-signature", Prefix: prefix}, []byte("s3cret"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, body := range []string{"", "{}", "{\"a\": 1}\n"} {
-			name, value := m.Sign([]byte(body), time.Now())
+			headers, _ := m.Sign(&Request{Body: []byte(body)})
+			if len(headers) != 1 {
+				t.Fatalf("got %v", headers)
+			}
+			name, value := headers[0].Name, headers[0].Value
 			header := http.Header{name: {value}}
-			if name != "X-Signature" || !strings.HasPrefix(value, strings.TrimSpace(prefix)) || !m.Verify(Request{Header: header, Body: []byte(body)}).OK {
+			if name != "X-Signature" || !strings.HasPrefix(value, strings.TrimSpace(prefix)) || !m.Verify(&Request{Header: header, Body: []byte(body)}).OK {
 				t.Errorf("prefix %q, body %q: %s: %s is refused", prefix, body, name, value)
 			}
-			if m.Verify(Request{Header: header, Body: []byte(body + " ")}).OK {
+			if m.Verify(&Request{Header: header, Body: []byte(body + " ")}).OK {
 				t.Errorf("prefix %q: the signature of %q is good for another body", prefix, body)
 			}
 		}
 	}
-	if name, value := new(HMAC).Sign(nil, time.Now()); name != "" || value != "" {
-		t.Errorf("the zero value signs: %s: %s", name, value)
+	if headers, _ := new(HMAC).Sign(new(Request)); headers != nil {
+		t.Errorf("the zero value signs: %v", headers)
 	}
 }

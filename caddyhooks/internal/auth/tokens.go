@@ -37,7 +37,7 @@ func (t Tokens) Empty() bool { return len(t.digests) == 0 }
 // `X-Service-Token: <token>`. One good header is enough: a wrong token or another scheme beside it does no harm, since
 // proxies are known to add an Authorization of their own. A repeated header counts as several tries, of which the
 // first four are looked at. The body is not looked at.
-func (t Tokens) Verify(req Request) Verdict {
+func (t Tokens) Verify(req *Request) Verdict {
 	matched, sent := t.search(req.Header)
 	switch {
 	case matched:

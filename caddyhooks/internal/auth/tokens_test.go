@@ -53,7 +53,7 @@ func TestTokensVerify(t *testing.T) {
 			for _, v := range c.own {
 				h.Add("X-Service-Token", v)
 			}
-			if got := tokens.Verify(Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == TokenMissing || c.want == TokenNotBearer) {
+			if got := tokens.Verify(&Request{Header: h}); got.OK != (c.want == "") || got.Reason != c.want || got.Missing != (c.want == TokenMissing || c.want == TokenNotBearer) {
 				t.Errorf("Verify(%v) = %+v, want %q", h, got, c.want)
 			}
 		})
@@ -67,7 +67,7 @@ func TestTokensWithoutTokenAcceptNothing(t *testing.T) {
 		if !tokens.Empty() {
 			t.Error("not empty")
 		}
-		if tokens.Verify(Request{Header: h}).OK {
+		if tokens.Verify(&Request{Header: h}).OK {
 			t.Error("an empty set let a blank token in")
 		}
 	}
@@ -82,10 +82,10 @@ func TestTokensRefuseEveryFlippedBit(t *testing.T) {
 	tokens := NewTokens(token)
 	for i := range len(token) * 8 {
 		flipped := flipBit([]byte(token), i)
-		if tokens.Verify(Request{Header: http.Header{"Authorization": {"Bearer " + string(flipped)}}}).OK {
+		if tokens.Verify(&Request{Header: http.Header{"Authorization": {"Bearer " + string(flipped)}}}).OK {
 			t.Errorf("bit %d flipped in bearer: passed", i)
 		}
-		if tokens.Verify(Request{Header: http.Header{"X-Service-Token": {string(flipped)}}}).OK {
+		if tokens.Verify(&Request{Header: http.Header{"X-Service-Token": {string(flipped)}}}).OK {
 			t.Errorf("bit %d flipped in X-Service-Token: passed", i)
 		}
 	}
@@ -99,7 +99,7 @@ func FuzzTokensVerify(f *testing.F) {
 		f.Add("", v)
 	}
 	f.Fuzz(func(t *testing.T, authorization, own string) {
-		got := tokens.Verify(Request{Header: http.Header{"Authorization": {authorization}, "X-Service-Token": {own}}}).OK
+		got := tokens.Verify(&Request{Header: http.Header{"Authorization": {authorization}, "X-Service-Token": {own}}}).OK
 		carries := func(s string) bool { s = strings.Trim(s, " \t"); return s == token || s == "other" }
 		want := carries(own)
 		if a := strings.TrimLeft(authorization, " \t"); len(a) > 7 && strings.EqualFold(a[:7], "bearer ") {
@@ -118,7 +118,7 @@ func BenchmarkTokensVerify(b *testing.B) {
 			h := http.Header{"Authorization": {"Bearer " + token}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if !tokens.Verify(Request{Header: h}).OK {
+				if !tokens.Verify(&Request{Header: h}).OK {
 					b.Fatal("refused")
 				}
 			}

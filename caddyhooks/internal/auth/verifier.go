@@ -4,20 +4,23 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 )
 
 // Verifier decides whether a request comes from a caller that knows a secret. Its methods are safe for concurrent use, and
 // compare secrets in constant time.
 type Verifier interface {
-	Verify(req Request) Verdict
+	Verify(req *Request) Verdict
 }
 
 // Request has the parts of an HTTP request that verifiers look at.
 type Request struct {
 	Header http.Header
-	Body   []byte    // as it was received
-	Now    time.Time // when it was received
+	URL    func() string     // the whole URL that the caller used; nil if nobody needs it
+	Query  func() url.Values // of that URL; nil likewise
+	Body   []byte            // as it was received
+	Now    time.Time         // when it was received
 }
 
 // Verdict is the decision on a request. The zero value refuses.
@@ -31,6 +34,14 @@ type Verdict struct {
 // caller sent, and callers are not told.
 type Reason string
 
+// calledURL is "" if nobody knows.
+func (r *Request) calledURL() string {
+	if r.URL == nil {
+		return ""
+	}
+	return r.URL()
+}
+
 // The reasons of the verifiers in this package.
 const (
 	SignatureMalformed Reason = "no signature is well-formed hex or base64"
@@ -38,7 +49,22 @@ const (
 	TokenMissing       Reason = "no token was sent"                            //nolint:gosec // a reason, and no token
 	TokenNotBearer     Reason = "the header Authorization has no Bearer token" //nolint:gosec // likewise
 	TokenUnknown       Reason = "the token is not one of the accepted tokens"
+
+	TimestampMissing        Reason = "the signature has no timestamp"
+	TimestampRepeated       Reason = "there is more than one timestamp"
+	TimestampMalformed      Reason = "the timestamp is not a whole number of seconds since 1970"
+	TimestampInMilliseconds Reason = "the timestamp is in milliseconds, and must be in seconds"
+
+	TwilioSignatureWrong Reason = "the signature does not match the URL, the body and the secret; behind a proxy, trusted_proxies must name it"
+	URLUnknown           Reason = "the URL that was called cannot be read"
+	BodyHashWrong        Reason = "bodySHA256 in the URL is not the hash of the body"
+	FormMalformed        Reason = "the URL has no bodySHA256, and the body is not a form of at most 1000 fields"
 )
+
+// SignedMissing is the reason if something that is signed was not sent, or was sent more than once.
+func SignedMissing(header string) Reason {
+	return Reason(fmt.Sprintf("the header %s, which is signed, is missing or repeated", header))
+}
 
 // SignatureMissing is the reason if no signature was sent.
 func SignatureMissing(header string) Reason {
@@ -67,17 +93,29 @@ type Identifier interface {
 	Credential(h http.Header) [sha256.Size]byte
 }
 
+// Timed is a Verifier of signatures that have a timestamp.
+type Timed interface {
+	Verifier
+
+	// Content returns a digest of what is signed in a request that Verify accepted: within the tolerance, the same again is a
+	// replay. ok is false if there is no timestamp.
+	Content(req *Request) (digest [sha256.Size]byte, ok bool)
+}
+
 // Signer is a Verifier of signatures that can make one itself.
 type Signer interface {
 	Verifier
 
-	// Sign returns a header, and a value for it with which Verify accepts the body at that time.
-	Sign(body []byte, now time.Time) (header, value string)
+	// Sign returns the headers with which Verify accepts a request of this URL and body at this time. The signature is the last
+	// of them. The URL to be called is that of the request, unless the scheme adds to it. There are none if it cannot sign.
+	Sign(req *Request) (headers []Header, url string)
+}
+
+// Header is a header of a request.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Interface guards
-var (
-	_ Verifier   = (*HMAC)(nil)
-	_ Signer     = (*HMAC)(nil)
-	_ Identifier = Tokens{}
-)
+var _ Identifier = Tokens{}

@@ -30,6 +30,8 @@ type RunView struct {
 	Reply          string    `json:"reply"`
 	ErrorMessage   string    `json:"errorMessage"`
 	RepairAttempts int       `json:"repairAttempts"`
+	FoldedInto     string    `json:"foldedInto"`
+	Folded         int       `json:"folded"`
 	Deliveries     []struct {
 		ID        string `json:"id"`
 		Kind      string `json:"kind"`

@@ -39,7 +39,7 @@ func DoubleBraces(text string) (found, meant string) {
 	}
 	// {{ .Status }} is how the templates of Go name a value.
 	meant = "{" + strings.TrimPrefix(strings.Trim(match[1], spaces), ".") + "}"
-	if _, length, err := parsePlaceholder(meant); err != nil || length != len(meant) {
+	if _, length, _, err := parsePlaceholder(meant); err != nil || length != len(meant) {
 		meant = ""
 	}
 	return match[0], meant

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"regexp"
 	"regexp/syntax"
@@ -22,8 +23,10 @@ type filter struct {
 	left, right *filter
 
 	path        path           // of fromHere and fromRoot
+	query       *query         // of fromHere and fromRoot, instead of path: it may match several values
 	literal     any            // of constant: string, bool, nil, decimal, or an []any of these
-	pattern     *regexp.Regexp // of =~
+	pattern     *regexp.Regexp // of =~; nil if it is the value of right
+	whole       bool           // of =~: the value of right must match the whole text
 	patternCost int            // of a look at one byte, in tenths of a step
 }
 
@@ -33,6 +36,8 @@ const (
 	fromRoot = "$"
 	constant = "constant"
 	length   = "length"
+	count    = "count"
+	valueOf  = "value"
 )
 
 // filterParser reads a filter:
@@ -64,7 +69,7 @@ func parseFilter(text string) (*filter, error) {
 
 // isCondition reports whether f is true or false of a value.
 func (f *filter) isCondition() bool {
-	return f.operator != constant && f.operator != length
+	return f.operator != constant && f.operator != length && f.operator != count && f.operator != valueOf
 }
 
 func (p *filterParser) skipSpaces() string {
@@ -83,7 +88,25 @@ func (p *filterParser) unexpected() error {
 	if p.skipSpaces() == "" {
 		return errors.New("it ends too early")
 	}
-	return fmt.Errorf("unexpected %q", abridged(p.rest))
+	return fmt.Errorf("unexpected %q%s", abridged(p.rest), operatorHint(p.rest))
+}
+
+// operatorHint says how an operator is written here, if text begins with that of another language.
+func operatorHint(text string) string {
+	word := strings.ToLower(text[:nameLength(text)])
+	if word == "" && text[0] == '=' {
+		word = "="
+	}
+	if meant := otherOperators[word]; meant != "" {
+		return ": write " + meant
+	}
+	return ""
+}
+
+// otherOperators are those of other languages, with ours.
+var otherOperators = map[string]string{
+	"=": "==", "is": "==", "eq": "==", "and": "&&", "or": "||", "not": "!",
+	"contains": "$.labels[?@ == 'bug'] for an item of a list, search($.title, 'bug') for a part of a text",
 }
 
 func (p *filterParser) or() (*filter, error) {
@@ -130,20 +153,25 @@ func (p *filterParser) comparison() (*filter, error) {
 		}
 	}
 	if p.accept("=~") || p.accept("~=") {
-		f := &filter{operator: "=~", left: left}
-		p.skipSpaces()
-		n := -1
-		if strings.HasPrefix(p.rest, "/") {
-			n = delimitedLength(p.rest)
-		}
-		if n < 0 {
-			return nil, errors.New("=~ needs a regular expression such as /^a.*b$/")
-		}
-		pattern := strings.ReplaceAll(p.rest[1:n-1], `\/`, "/")
-		p.rest = p.rest[n:]
-		return f, f.setPattern(pattern)
+		return p.pattern(left)
 	}
 	return left, nil
+}
+
+// pattern reads the regular expression of =~.
+func (p *filterParser) pattern(left *filter) (*filter, error) {
+	f := &filter{operator: "=~", left: left}
+	p.skipSpaces()
+	n := -1
+	if strings.HasPrefix(p.rest, "/") {
+		n = delimitedLength(p.rest)
+	}
+	if n < 0 {
+		return nil, errors.New("=~ needs a regular expression such as /^a.*b$/")
+	}
+	pattern := strings.ReplaceAll(p.rest[1:n-1], `\/`, "/")
+	p.rest = p.rest[n:]
+	return f, f.setPattern(pattern)
 }
 
 func (p *filterParser) operand() (*filter, error) {
@@ -163,7 +191,7 @@ func (p *filterParser) operand() (*filter, error) {
 	case strings.HasPrefix(text, "length("), strings.HasPrefix(text, "match("), strings.HasPrefix(text, "search("):
 		return p.function()
 	case p.accept("["):
-		return p.list()
+		return p.list(p.literal)
 	}
 	value, err := p.literal()
 	return &filter{operator: constant, literal: value}, err
@@ -200,13 +228,13 @@ func (p *filterParser) function() (*filter, error) {
 	return f, nil
 }
 
-func (p *filterParser) list() (*filter, error) {
+func (p *filterParser) list(literal func() (any, error)) (*filter, error) {
 	list := []any{}
 	for !p.accept("]") {
 		if len(list) > 0 && !p.accept(",") {
 			return nil, p.unexpected()
 		}
-		item, err := p.literal()
+		item, err := literal()
 		if err != nil {
 			return nil, err
 		}
@@ -299,6 +327,49 @@ func (f *filter) matchCost(text string) int {
 	return 5 + (len(text)+1)*f.patternCost/10
 }
 
+// maxPatternLength bounds a regular expression that stands in a body, in bytes.
+const maxPatternLength = 1024
+
+// patternOf makes a filter of the regular expression that is the value of f.right. It returns nil if there is none, and the filter
+// is then true of nothing.
+func (s *search) patternOf(f *filter, here any) *filter {
+	text, ok := s.evaluate(f.right, here).(string)
+	if !ok || len(text) > maxPatternLength {
+		return nil
+	}
+	if s.pattern != nil && s.pattern.right == f && s.pattern.literal == text {
+		return s.pattern
+	}
+	if !s.spend(1000 + 50*len(text)) {
+		return nil
+	}
+	pattern := interoperable(text, f.whole)
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil || !s.spend(10*min(patternSize(parsed), maxPatternSize)) || patternSize(parsed) > maxPatternSize {
+		return nil
+	}
+	made := &filter{operator: "=~", right: f, literal: text}
+	if made.setPattern(pattern) != nil {
+		return nil
+	}
+	s.pattern = made
+	return made
+}
+
+// patternSize is about how many instructions a regular expression is compiled to. It stops to count where that is too many.
+func patternSize(r *syntax.Regexp) int {
+	size := 1 + len(r.Rune)
+	for _, sub := range r.Sub {
+		if size += patternSize(sub); size > maxPatternSize {
+			return size
+		}
+	}
+	if r.Op == syntax.OpRepeat {
+		size *= max(1, r.Min, r.Max)
+	}
+	return size
+}
+
 // matches reports whether f is true of here. The answer counts only while the search has steps left.
 func (s *search) matches(f *filter, here any) bool {
 	if !s.spend(1) {
@@ -306,6 +377,9 @@ func (s *search) matches(f *filter, here any) bool {
 	}
 	switch f.operator {
 	case fromHere, fromRoot:
+		if f.query != nil {
+			return s.tallied(f, here, 1).count > 0
+		}
 		return s.evaluate(f, here) != absentValue{}
 	case "!":
 		return !s.matches(f.left, here)
@@ -315,6 +389,11 @@ func (s *search) matches(f *filter, here any) bool {
 		return s.matches(f.left, here) || s.matches(f.right, here)
 	case "=~":
 		text, ok := s.evaluate(f.left, here).(string)
+		if ok && f.pattern == nil {
+			if f = s.patternOf(f, here); f == nil {
+				return false
+			}
+		}
 		return ok && s.spend(f.matchCost(text)) && f.pattern.MatchString(text)
 	}
 	left, right := s.evaluate(f.left, here), s.evaluate(f.right, here)
@@ -326,11 +405,11 @@ func (s *search) matches(f *filter, here any) bool {
 	case "<":
 		return s.order(left, right, -1, -1)
 	case "<=":
-		return s.order(left, right, -1, 0)
+		return s.order(left, right, -1, 0) || s.standard && s.equal(left, right)
 	case ">":
 		return s.order(left, right, 1, 1)
 	case ">=":
-		return s.order(left, right, 0, 1)
+		return s.order(left, right, 0, 1) || s.standard && s.equal(left, right)
 	}
 	list, _ := right.([]any) // in
 	for _, item := range list {
@@ -358,6 +437,22 @@ func (s *search) evaluate(f *filter, here any) any {
 			return absentValue{}
 		}
 		return s.comparable(value)
+	case count:
+		if f.left.query != nil {
+			return intDecimal(s.tallied(f.left, here, math.MaxInt).count)
+		}
+		if (s.evaluate(f.left, here) == absentValue{}) {
+			return intDecimal(0)
+		}
+		return intDecimal(1)
+	case valueOf:
+		if f.left.query == nil {
+			return s.evaluate(f.left, here)
+		}
+		if found := s.tallied(f.left, here, 2); found.count == 1 {
+			return s.comparable(found.first)
+		}
+		return absentValue{}
 	case length:
 		switch value := s.evaluate(f.left, here).(type) {
 		case string:
@@ -388,8 +483,11 @@ func (s *search) comparable(value any) any {
 const bytesPerStep = 64
 
 // equal reports whether a and b are the same string, number, bool or null, or both absent. Objects and arrays are
-// never the same.
+// never the same in templates.
 func (s *search) equal(a, b any) bool {
+	if s.standard {
+		return s.sameValue(a, b)
+	}
 	switch a := a.(type) {
 	case map[string]any, []any:
 		return false
@@ -405,6 +503,47 @@ func (s *search) equal(a, b any) bool {
 		return false
 	}
 	return a == b
+}
+
+// sameValue is equal by RFC 9535, for which objects and arrays are the same if all in them is.
+func (s *search) sameValue(a, b any) bool {
+	switch a := s.comparable(a).(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for key, member := range a {
+			other, ok := b[key]
+			if !ok || !s.spend(2+len(key)/bytesPerStep) || !s.sameValue(member, other) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for i := range a {
+			if !s.spend(1) || !s.sameValue(a[i], b[i]) {
+				return false
+			}
+		}
+		return true
+	case string:
+		b, ok := b.(string)
+		return ok && len(a) == len(b) && s.spend(len(a)/bytesPerStep) && a == b
+	case decimal:
+		b, ok := s.comparable(b).(decimal)
+		return ok && s.spend(len(a.digits)/bytesPerStep) && a == b
+	default:
+		switch b.(type) {
+		case map[string]any, []any:
+			return false
+		}
+		return a == b
+	}
 }
 
 // order reports whether the comparison of two numbers or two strings gives from, to, or a result between them.

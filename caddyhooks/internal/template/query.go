@@ -14,10 +14,11 @@ type query struct {
 	selectors []selector
 }
 
-// A selector picks children of a value: by a fragment of the expression or, if there is one, by a filter.
+// A selector picks children of a value: by a fragment of the expression or, if there is one, by a filter, or by each of a union.
 type selector struct {
 	frag   jp.Frag
 	filter *filter
+	union  [][]selector // a selector, and those that follow after the union
 }
 
 // maxExpression bounds an expression, in bytes, and with it the work for each value that is looked at.
@@ -108,11 +109,11 @@ func cutFilter(text string) (before, condition, after string, found bool) {
 }
 
 // expressionLength returns how far it is from the start of a JSONPath expression to the brace that closes its
-// placeholder, or -1.
+// placeholder or to its first pipe, or -1.
 func expressionLength(text string) int {
 	scan := scanner{}
 	for i := 0; i < len(text); i += scan.next(text[i:]) {
-		if text[i] == '}' {
+		if text[i] == '}' || text[i] == '|' && scan.depth == 0 {
 			return i
 		}
 	}
@@ -172,21 +173,55 @@ func unquotedKey(text string) string {
 // memberCost is the steps for a look at one member of an object, with its part of sorting the keys.
 const memberCost = 10
 
-// A search evaluates the queries of one message.
+// A search evaluates the queries of one message, or of conditions.
 type search struct {
-	body  any
-	steps int // that may still be taken
+	body     any
+	steps    int     // that may still be taken
+	standard bool    // values are compared as by RFC 9535
+	pattern  *filter // the last one of a regular expression that stood in the body
+	tally            // of the query under way
+}
 
-	// The query under way.
+// A tally has the matches of a query. A template writes them, and others count or collect them.
+type tally struct {
 	out   []byte
 	limit int // of the length of out
 	count int
 	first any
+
+	stopAt   int // matches, if they are not written
+	collects bool
+	found    []any
+}
+
+// tallied looks for matches of the query of f, and stops at so many.
+func (s *search) tallied(f *filter, here any, stopAt int) tally {
+	if f.operator == fromRoot {
+		here = s.body
+	}
+	under := s.tally
+	s.tally = tally{stopAt: stopAt}
+	s.walk(here, f.query.selectors)
+	found := s.tally
+	s.tally = under
+	return found
+}
+
+// collected returns the matches of q, at most so many. There are others if more says so.
+func (s *search) collected(q *query, most int) (matches []any, more bool) {
+	s.tally = tally{stopAt: most + 1, collects: true}
+	s.walk(s.body, q.selectors)
+	matches = s.found
+	if more = len(matches) > most; more {
+		matches = matches[:most]
+	}
+	s.tally = tally{}
+	return matches, more
 }
 
 // appendMatches appends the text of all matches of q, unless out would grow beyond limit bytes.
 func (s *search) appendMatches(out []byte, q *query, limit int) ([]byte, outcome) {
-	s.out, s.limit, s.count, s.first = out, limit, 0, nil
+	s.out, s.limit, s.count, s.first = out, limit, 0, nil // the rest of tally is as it was made
 	ok := s.walk(s.body, q.selectors)
 	switch {
 	case s.steps < 0:
@@ -227,6 +262,11 @@ func (s *search) walk(value any, selectors []selector) bool {
 		return s.each(value, func(child any) bool { return s.walk(child, rest) })
 	case jp.Descent:
 		return s.descend(value, rest)
+	}
+	for _, one := range selectors[0].union {
+		if !s.walk(value, one) {
+			return false
+		}
 	}
 	return true
 }
@@ -339,6 +379,14 @@ func (s *search) add(value any) bool {
 	s.count++
 	if s.count == 1 {
 		s.first = value
+	}
+	if s.stopAt > 0 {
+		if s.collects {
+			s.found = append(s.found, value)
+		}
+		return s.count < s.stopAt
+	}
+	if s.count == 1 {
 		return true
 	}
 	var ok bool

@@ -26,6 +26,24 @@
 //
 // All other braces are text: {"a": 1}, {not a path}, {a:b}, {} and all double braces, such as {{x}}.
 //
+// # Sources
+//
+// A placeholder that begins with one of these names is not looked up in the body:
+//
+//	{@header.X-GitHub-Event}  {@query.source}  {@query['a b']}  {@body}  {@hook}  {@run}  {@time}
+//
+// With each, a path after @root, as in {@root.group.name}, is one of the whole body, and other paths are those of the match. Other
+// names after @ are keys. {$['@header']} is a key of the body.
+//
+// # Pipes
+//
+// A value passes through the pipes that follow it, from left to right:
+//
+//	{issue.body | truncate 2000}  {user.name | default "nobody"}  {$.labels[*].name | join ", "}  {title | json}  {log | indent 2}
+//
+// A text in single or double quotes has \n and \t for a line break and a tab, and \ before a quote or a \ of its own. A missing value
+// stays missing but for default. Braces with a pipe that is none are text, and Warnings tells of them.
+//
 // # Values
 //
 // A string is inserted raw, a number as it is written in the body, an object or array as compact JSON with sorted keys.
@@ -35,12 +53,18 @@
 //
 // # Limits
 //
-// The values in one message have at most 4 MiB together, and its JSONPath expressions share a number of steps that take
+// The values in one message have at most 4 MiB together, and its JSONPath expressions and pipes share a number of steps that take
 // about half a second at most. Values beyond these limits become <too large>.
+//
+// # Conditions
+//
+// The package also has what is asked of a request before there is a message: a [Condition], and [Each]. Their JSONPath is that of RFC
+// 9535, with "in" and =~ besides.
 package template
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -49,16 +73,25 @@ import (
 
 // A Template is a parsed message template. It never changes, and may be rendered by many goroutines at once.
 type Template struct {
-	source string
-	parts  []part
+	source   string
+	parts    []part
+	warnings []string
 }
 
-// A part of a template is text, or a placeholder with either a path or a query.
+// A part of a template is text, or a placeholder with a path, a query or a source.
 type part struct {
 	text        string
 	placeholder string // as it is written
 	path        path
 	query       *query
+	extra       *extra // nil for most
+}
+
+// An extra is what a placeholder has beside a path or a query.
+type extra struct {
+	source *Source // instead of a path or a query
+	root   bool    // the path begins with @root
+	pipes  []pipe
 }
 
 // Parse reads a template. The only error is a placeholder that begins with $ and holds no JSONPath expression that
@@ -76,9 +109,12 @@ func Parse(text string) (*Template, error) {
 			i += len(text[i:]) - len(strings.TrimLeft(text[i:], "{"))
 			continue
 		}
-		found, length, err := parsePlaceholder(text[i:])
+		found, length, mistake, err := parsePlaceholder(text[i:])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", position(text, i), err)
+		}
+		if mistake != "" {
+			t.warn(text[i:], mistake)
 		}
 		if length == 0 {
 			i++
@@ -88,6 +124,9 @@ func Parse(text string) (*Template, error) {
 			t.parts = append(t.parts, part{text: text[written:i]})
 		}
 		found.placeholder = text[i : i+length]
+		if meant := found.meantSource(); meant != "" {
+			t.addWarning(meant)
+		}
 		t.parts = append(t.parts, found)
 		i += length
 		written = i
@@ -99,30 +138,79 @@ func Parse(text string) (*Template, error) {
 }
 
 // parsePlaceholder reads the placeholder that text, which begins with a brace, begins with. Its length is 0 if there is
-// none.
-func parsePlaceholder(text string) (found part, length int, err error) {
+// none, and mistake says why not if a person may have meant one.
+func parsePlaceholder(text string) (found part, length int, mistake string, err error) {
 	inner := strings.TrimLeft(text[1:], spaces)
-	begin := len(text) - len(inner)
-	if !strings.HasPrefix(inner, "$") {
-		path, n := parsePath(inner)
-		rest := strings.TrimLeft(inner[n:], spaces)
-		if n == 0 || !strings.HasPrefix(rest, "}") {
-			return part{}, 0, nil
+	var rest string // from the end of the path on
+	if strings.HasPrefix(inner, "$") {
+		n := expressionLength(inner)
+		if n < 0 {
+			line, _, _ := strings.Cut(text, "\n")
+			return part{}, 0, "", fmt.Errorf("placeholder %s has no closing brace", abridged(line))
 		}
-		return part{path: path}, len(text) - len(rest) + 1, nil
+		expression := strings.TrimRight(inner[:n], spaces)
+		if found.path, found.query, err = parseExpression(expression); err != nil {
+			return part{}, 0, "", fmt.Errorf("placeholder {%s}: %w", abridged(expression), err)
+		}
+		rest = inner[n:]
+	} else {
+		source, n, mistake := parseSource(inner)
+		switch {
+		case mistake != "":
+			return part{}, 0, mistake, nil
+		case n > 0:
+			found.extra = &extra{source: &source}
+		default:
+			found.path, n = parsePath(inner)
+		}
+		if n == 0 {
+			return part{}, 0, "", nil
+		}
+		if strings.HasPrefix(inner, rootKey) && found.path[0].key == rootKey {
+			found.extra = &extra{root: true}
+		}
+		rest = strings.TrimLeft(inner[n:], spaces)
 	}
+	if strings.HasPrefix(rest, "|") {
+		pipes, n, mistake := parsePipes(rest)
+		if found.extra != nil && found.extra.source != nil && found.extra.source.Kind == "run" && slices.ContainsFunc(pipes, pipe.shortens) {
+			n, mistake = 0, "the id of a run is not known yet when the template is rendered, and cannot be truncated"
+		}
+		if n == 0 {
+			if strings.HasPrefix(inner, "$") && (mistake == "" || !strings.Contains(rest, "}")) {
+				line, _, _ := strings.Cut(text, "\n")
+				return part{}, 0, "", fmt.Errorf("placeholder %s: after the JSONPath expression comes a brace or a pipe such as | json", abridged(line))
+			}
+			return part{}, 0, mistake, nil
+		}
+		if found.extra == nil {
+			found.extra = new(extra)
+		}
+		found.extra.pipes = pipes
+		return found, len(text) - len(rest) + n, "", nil
+	}
+	if !strings.HasPrefix(rest, "}") {
+		return part{}, 0, "", nil
+	}
+	return found, len(text) - len(rest) + 1, "", nil
+}
 
-	n := expressionLength(inner)
-	if n < 0 {
-		line, _, _ := strings.Cut(text, "\n")
-		return part{}, 0, fmt.Errorf("placeholder %s has no closing brace", abridged(line))
+// maxWarnings bounds the warnings about a template.
+const maxWarnings = 5
+
+// warn adds a warning about the placeholder that text begins with.
+func (t *Template) warn(text, mistake string) {
+	line, _, _ := strings.Cut(text, "\n")
+	if end := strings.IndexByte(line, '}'); end >= 0 {
+		line = line[:end+1]
 	}
-	expression := strings.TrimRight(inner[:n], spaces)
-	path, query, err := parseExpression(expression)
-	if err != nil {
-		return part{}, 0, fmt.Errorf("placeholder {%s}: %w", abridged(expression), err)
+	t.addWarning(fmt.Sprintf("%s is not replaced: %s", abridged(line), mistake))
+}
+
+func (t *Template) addWarning(warning string) {
+	if len(t.warnings) < maxWarnings && !slices.Contains(t.warnings, warning) {
+		t.warnings = append(t.warnings, warning)
 	}
-	return part{path: path, query: query}, begin + n + 1, nil
 }
 
 const spaces = " \t\r\n"
@@ -147,6 +235,16 @@ func (t *Template) String() string {
 	return t.source
 }
 
+// FirstPlaceholder returns the first placeholder as it is written, "" if there is none.
+func (t *Template) FirstPlaceholder() string {
+	for i := range t.parts {
+		if t.parts[i].text == "" {
+			return t.parts[i].placeholder
+		}
+	}
+	return ""
+}
+
 // Blank reports whether the template is nothing but white space.
 func (t *Template) Blank() bool {
 	return strings.TrimSpace(t.source) == ""
@@ -156,14 +254,18 @@ func (t *Template) Blank() bool {
 func (t *Template) Select(selection *strictjson.Selection) {
 	for _, p := range t.parts {
 		switch {
-		case p.text != "":
-		case p.query != nil:
+		case p.text != "" || p.extra != nil && p.extra.source != nil:
+		case p.query != nil || p.extra != nil && p.extra.root:
 			selection.SelectAll()
 		default:
 			p.path.addTo(selection)
 		}
 	}
 }
+
+// Warnings returns what look like mistakes in the template: braces that are text, because of a pipe or a source that is none, and keys
+// that are nearly the name of a source.
+func (t *Template) Warnings() []string { return t.warnings }
 
 const (
 	missing  = "<missing>"
@@ -179,22 +281,22 @@ type limits struct {
 // messageLimits allow far more text than a model can read.
 var messageLimits = limits{values: 4 << 20, steps: 4 << 20}
 
-// Render returns the message for a body, which is made of map[string]any, []any, string, json.Number, bool and nil.
-func (t *Template) Render(body any) string {
-	return t.render(body, nil, messageLimits)
+// Render returns the message.
+func (t *Template) Render(in Input) string {
+	return t.render(&in, nil, messageLimits)
 }
 
 // RenderMarked is like Render and passes the text of every inserted value through mark. The words for values that are
 // missing or too large do not pass.
-func (t *Template) RenderMarked(body any, mark func(value string) string) string {
-	return t.render(body, mark, messageLimits)
+func (t *Template) RenderMarked(in Input, mark func(value string) string) string {
+	return t.render(&in, mark, messageLimits)
 }
 
-func (t *Template) render(body any, mark func(string) string, allowed limits) string {
+func (t *Template) render(in *Input, mark func(string) string, allowed limits) string {
 	if len(t.parts) == 1 && t.parts[0].text != "" {
 		return t.source
 	}
-	return string(t.fill(body, mark, allowed, nil))
+	return string(t.fill(in, mark, allowed, nil))
 }
 
 // A Segment is a part of a message: text of the template, or the value in the place of a placeholder.
@@ -206,10 +308,10 @@ type Segment struct {
 
 // Segments is the message of Render, or with mark that of RenderMarked, in its parts: one for each placeholder of the template
 // and for each text between them. mark may be nil.
-func (t *Template) Segments(body any, mark func(value string) string) []Segment {
+func (t *Template) Segments(in Input, mark func(value string) string) []Segment {
 	segments := make([]Segment, 0, len(t.parts))
 	ends := make([]int, 0, len(t.parts))
-	message := string(t.fill(body, mark, messageLimits, func(p *part, end int, result outcome) {
+	message := string(t.fill(&in, mark, messageLimits, func(p *part, end int, result outcome) {
 		segments = append(segments, Segment{Placeholder: p.placeholder, Missing: result == absent})
 		ends = append(ends, end)
 	}))
@@ -222,21 +324,24 @@ func (t *Template) Segments(body any, mark func(value string) string) []Segment 
 }
 
 // fill writes the message. It calls each after every part, with the length of the message up to there; each may be nil.
-func (t *Template) fill(body any, mark func(string) string, allowed limits, each func(p *part, end int, result outcome)) []byte {
+func (t *Template) fill(in *Input, mark func(string) string, allowed limits, each func(p *part, end int, result outcome)) []byte {
 	out := make([]byte, 0, len(t.source)+512)
-	search := search{body: body, steps: allowed.steps}
+	search := search{body: in.Body, steps: allowed.steps}
 	room := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
 		start := len(out)
 		var result outcome
+		own := false // the text is not the caller's
 		switch {
 		case p.text != "":
 			out, result = append(out, p.text...), written
+		case p.extra != nil:
+			out, result, own = search.appendExtra(out, in, p, start+room)
 		case p.query != nil:
 			out, result = search.appendMatches(out, p.query, start+room)
 		default:
-			out, result = appendPath(out, p.path, body, start+room)
+			out, result = appendPath(out, p.path, in.Body, start+room)
 		}
 		switch result {
 		case absent:
@@ -247,7 +352,7 @@ func (t *Template) fill(body any, mark func(string) string, allowed limits, each
 			out = append(out[:start], tooLarge...)
 			room = 0 // so that not every placeholder tries to fill it
 		case inserted:
-			if mark != nil {
+			if mark != nil && !own {
 				out = append(out[:start], mark(string(out[start:]))...)
 			}
 			room = max(0, room-(len(out)-start))

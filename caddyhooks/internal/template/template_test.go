@@ -27,7 +27,7 @@ func rendered(t testing.TB, template, body string) string {
 	if err != nil {
 		t.Fatalf("Parse(%q): %v", template, err)
 	}
-	return parsed.Render(decoded(t, body))
+	return parsed.Render(Input{Body: decoded(t, body)})
 }
 
 type renderTest struct{ template, body, want string }
@@ -218,7 +218,7 @@ func TestTemplateMarksInsertedValuesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := decoded(t, `{"x":"<x>","y":1,"z":{"y":null}}`)
-	got := parsed.RenderMarked(body, func(value string) string { return "«" + value + "»" })
+	got := parsed.RenderMarked(Input{Body: body}, func(value string) string { return "«" + value + "»" })
 	if want := `a «<x>» <missing> «[1,null]» «{"y":null}» {{x}}`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -295,7 +295,7 @@ func TestTemplateBearsHostileBodies(t *testing.T) {
 				t.Fatalf("Parse(%.100q): %v", template, err)
 			}
 			start := time.Now()
-			got := parsed.render(body, nil, eighth)
+			got := parsed.render(&Input{Body: body}, nil, eighth)
 			took := time.Since(start)
 			if testing.Verbose() && took > 200*time.Millisecond {
 				t.Logf("%s with %.60q: %v, %d bytes", name, template, took, len(got))
@@ -323,6 +323,7 @@ func BenchmarkRender(b *testing.B) {
 		"JSONPath": "{$..login}",
 		"filter":   "{$.pull_request.labels[?(@.name == 'bug')].name}",
 		"20 KB":    "{filler}",
+		"pipes":    "{pull_request.title | truncate 8} {$.pull_request.labels[*].name | join ', '} {nope | default 'none'}",
 	} {
 		parsed, err := Parse(template)
 		if err != nil {
@@ -331,7 +332,7 @@ func BenchmarkRender(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				parsed.Render(body)
+				parsed.Render(Input{Body: body})
 			}
 		})
 	}
@@ -389,7 +390,7 @@ func BenchmarkDearestRegularExpressions(b *testing.B) {
 			}
 			text := strings.Repeat("a", messageLimits.steps*10/parsed.parts[0].query.selectors[0].filter.patternCost-100)
 			for b.Loop() {
-				if got := parsed.Render([]any{text}); got != missing {
+				if got := parsed.Render(Input{Body: []any{text}}); got != missing {
 					b.Fatal(got)
 				}
 			}
@@ -404,7 +405,7 @@ func TestSegmentsNameTheirPlaceholders(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := decoded(t, `{"issue":{"number":1207},"labels":[{"name":"<b>"}],"nobody":null}`)
-	got := parsed.Segments(body, strings.ToUpper)
+	got := parsed.Segments(Input{Body: body}, strings.ToUpper)
 	want := []Segment{
 		{Text: "Issue "}, {Text: "1207", Placeholder: "{ issue.number }"}, {Text: ": {{x}} "}, {Text: "<B>", Placeholder: "{$.labels[*].name}"}, {Text: " "},
 		{Text: "NULL", Placeholder: "{nobody}"}, {Text: "<missing>", Placeholder: "{no.body[0]}", Missing: true}, {Text: "!"},
@@ -414,12 +415,12 @@ func TestSegmentsNameTheirPlaceholders(t *testing.T) {
 	}
 	for text, want := range map[string]int{"": 0, "plain": 1, "{a}{b}{c}": 3} {
 		parsed, _ := Parse(text)
-		if got := parsed.Segments(nil, nil); len(got) != want {
+		if got := parsed.Segments(Input{}, nil); len(got) != want {
 			t.Errorf("%q has the segments %+v", text, got)
 		}
 	}
 	parsed, _ = Parse("{$}{$}")
-	large := parsed.Segments(strings.Repeat("x", 3<<20), nil)
+	large := parsed.Segments(Input{Body: strings.Repeat("x", 3<<20)}, nil)
 	if len(large[0].Text) != 3<<20 || large[1].Text != tooLarge || large[1].Missing {
 		t.Errorf("values that are too large: %d bytes, and then %.100s", len(large[0].Text), large[1].Text)
 	}

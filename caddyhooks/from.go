@@ -1,0 +1,64 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// parseFrom reads the address ranges of a mapping. A single address is a range of one. IPv4 addresses written as IPv6 are IPv4.
+func parseFrom(texts []string) ([]netip.Prefix, error) {
+	var ranges []netip.Prefix
+	for _, text := range texts {
+		prefix, err := parseRange(text)
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, prefix)
+	}
+	return ranges, nil
+}
+
+func parseRange(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || addr.Zone() != "" {
+			return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", abridge(text))
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err == nil && prefix.Addr().Is4In6() {
+		if prefix.Bits() < 96 {
+			return netip.Prefix{}, fieldErrorf("from", "must not hold %q: it has more than the IPv4 addresses", abridge(text))
+		}
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	if err != nil {
+		return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", abridge(text))
+	}
+	return prefix.Masked(), nil
+}
+
+// admits reports whether callers of the hook come from an address, as clientAddress tells it.
+func (h *hook) admits(client string) bool {
+	if h.from == nil {
+		return true
+	}
+	addr, err := netip.ParseAddr(client)
+	if err != nil {
+		return false
+	}
+	addr = addr.WithZone("").Unmap()
+	for _, prefix := range h.from {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// errNotFrom is the answer to a caller from another address.
+var errNotFrom = &httpError{status: http.StatusForbidden, message: "This hook is not open to callers from this address.",
+	reason: "the caller's address is in no range of from"}

@@ -1,0 +1,100 @@
+package caddyhooks
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+)
+
+// incoming is what a request brings: all that schemes, conditions and templates may look at. It is made once.
+type incoming struct {
+	header http.Header
+	host   string
+	client string            // the address of the caller, "" if it is unknown
+	url    func() string     // that the caller used
+	query  func() url.Values // of it; a part that cannot be read is left out
+	body   []byte            // as it was received
+	doc    any               // the body of a custom hook's request, once it is parsed
+}
+
+func newIncoming(r *http.Request) incoming {
+	return incoming{
+		header: r.Header, host: r.Host, client: clientAddress(r),
+		url:   func() string { return calledURL(r) },
+		query: sync.OnceValue(r.URL.Query),
+	}
+}
+
+// sources are what a template of the hook may read of a request beside the values of its body. hole stands for the id of the run,
+// which is not known yet; without one the id is missing. Templates ask again and again, so the body is made a text only once.
+func (h *hook) sources(req *incoming, hole, now string) func(template.Source) (text string, ok bool) {
+	body := ""
+	return func(s template.Source) (text string, ok bool) {
+		switch s.Kind {
+		case "header":
+			text, ok = h.readHeader(req, s.Name)
+		case "query":
+			text, ok = readQuery(req, s.Name)
+		case "body":
+			if body == "" {
+				body = asUTF8(string(req.body))
+			}
+			return body, true
+		case "hook":
+			return h.Name, true
+		case "run":
+			return hole, hole != ""
+		case "time":
+			return now, now != ""
+		}
+		return asUTF8(text), ok
+	}
+}
+
+// asUTF8 replaces bytes that are no text. A JSON body has none.
+func asUTF8(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// readHeader returns the values of a header. Those that carry a secret are missing.
+func (h *hook) readHeader(req *incoming, name string) (string, bool) {
+	name = http.CanonicalHeaderKey(name)
+	if h.hidesHeader(name) {
+		return "", false
+	}
+	if name == "Host" { // which net/http takes out of the headers
+		return req.host, req.host != ""
+	}
+	values := req.header[name]
+	return strings.Join(values, ", "), len(values) > 0
+}
+
+func readQuery(req *incoming, name string) (string, bool) {
+	if req.query == nil {
+		return "", false
+	}
+	values := req.query()[name]
+	return strings.Join(values, ", "), len(values) > 0
+}
+
+// credential is what verifiers look at.
+func (req *incoming) credential(now time.Time) *auth.Request {
+	return &auth.Request{Header: req.header, URL: req.url, Query: req.query, Body: req.body, Now: now}
+}
+
+// hidesHeader reports whether a header carries a secret, which neither templates nor conditions get to see.
+func (h *hook) hidesHeader(name string) bool { return h.hidden.has(name) }
+
+// hiddenHeaders are those that carry a secret.
+func (h *hook) hiddenHeaders() headerNames {
+	hidden := make(headerNames)
+	hidden.add("Authorization", "Proxy-Authorization", "Cookie")
+	hidden.add(bearerScheme.secretHeaders(nil)...)
+	if scheme := findScheme(h.AuthMode); scheme != nil && scheme.secretHeaders != nil {
+		hidden.add(scheme.secretHeaders(&h.Mapping)...)
+	}
+	return hidden
+}

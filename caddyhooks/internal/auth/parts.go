@@ -1,0 +1,115 @@
+package auth
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"maps"
+	"net/http"
+)
+
+// Part is a piece of what is signed.
+type Part struct {
+	literal string
+	header  string
+	kind    partKind
+	source  func(dst []byte, req *Request) (_ []byte, missing string)
+}
+
+type partKind int
+
+const (
+	literalPart partKind = iota
+	bodyPart
+	timePart
+	headerPart
+	sourcePart
+)
+
+// Body is the body as it was received, and Time the timestamp as it was sent.
+var (
+	Body = Part{kind: bodyPart}
+	Time = Part{kind: timePart}
+)
+
+// Literal is a text.
+func Literal(text string) Part { return Part{literal: text} }
+
+// HeaderOf is the value of a header, which must be sent once. Its name is in canonical form.
+func HeaderOf(name string) Part { return Part{kind: headerPart, header: name} }
+
+// SourceOf is what a function appends. It returns the name of a header or parameter that is missing.
+func SourceOf(source func(dst []byte, req *Request) (_ []byte, missing string)) Part {
+	return Part{kind: sourcePart, source: source}
+}
+
+func (p *Part) isBody() bool { return p.kind == bodyPart }
+
+// appendParts appends what is signed.
+func appendParts(dst []byte, parts []Part, req *Request, timestamp string) (_ []byte, missing Reason) {
+	for i := range parts {
+		switch part := &parts[i]; part.kind {
+		case literalPart:
+			dst = append(dst, part.literal...)
+		case bodyPart:
+			dst = append(dst, req.Body...)
+		case timePart:
+			dst = append(dst, timestamp...)
+		case headerPart:
+			values := req.Header[part.header]
+			if len(values) != 1 || values[0] == "" {
+				return dst, SignedMissing(part.header)
+			}
+			dst = append(dst, values[0]...)
+		case sourcePart:
+			var absent string
+			if dst, absent = part.source(dst, req); absent != "" {
+				return dst, SignedMissing(absent)
+			}
+		}
+	}
+	return dst, ""
+}
+
+// completed returns the request with the headers that are signed and that it lacks, and these headers. The timestamp is one of
+// them if it is in a header of its own.
+func completed(req *Request, parts []Part, at Timestamp, timestamp string) (*Request, []Header) {
+	complete := *req
+	complete.Header = maps.Clone(req.Header)
+	if complete.Header == nil {
+		complete.Header = make(http.Header)
+	}
+	var headers []Header
+	set := func(name, value string) {
+		complete.Header[name] = []string{value}
+		headers = append(headers, Header{name, value})
+	}
+	if at.Header != "" {
+		set(at.Header, timestamp)
+	}
+	for _, part := range parts {
+		switch part.kind {
+		case headerPart:
+			if len(complete.Header[part.header]) == 0 {
+				set(part.header, "msg_"+randomText())
+			}
+		case sourcePart:
+			for range maxSources {
+				_, missing := part.source(nil, &complete)
+				if missing == "" || len(complete.Header[missing]) > 0 {
+					break
+				}
+				set(missing, randomText())
+			}
+		}
+	}
+	return &complete, headers
+}
+
+// maxSources bounds the headers that are made up for a signature.
+const maxSources = 16
+
+func randomText() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:])
+	return hex.EncodeToString(random[:])
+}

@@ -1,0 +1,39 @@
+package auth
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"time"
+)
+
+// StandardPrefix begins the secrets of Standard Webhooks.
+const StandardPrefix = "whsec_"
+
+// NewStandard returns a verifier of requests that are signed as Standard Webhooks say. They have three headers, whose names
+// begin with the prefix of a family: "Webhook-", or "Svix-" for those of Svix.
+func NewStandard(family string, tolerance time.Duration, secrets ...string) (*HMAC, error) {
+	var keys [][]byte
+	for _, secret := range secrets {
+		key, err := decodeStandard(secret)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return NewHMAC(Signature{
+		Header: family + "Signature", Prefix: "v1,", Separator: " ", Encoding: Base64,
+		Signed: []Part{HeaderOf(family + "Id"), Literal("."), Time, Literal("."), Body},
+		Time:   Timestamp{Header: family + "Timestamp", Tolerance: tolerance},
+	}, keys...)
+}
+
+// decodeStandard returns the key that a secret stands for. Its errors do not quote the secret.
+func decodeStandard(secret string) ([]byte, error) {
+	encoded := strings.TrimPrefix(strings.TrimSpace(secret), StandardPrefix)
+	key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
+	if err != nil || len(key) == 0 {
+		return nil, errors.New("has a secret that is not base64 after whsec_")
+	}
+	return key, nil
+}

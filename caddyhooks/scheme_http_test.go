@@ -1,0 +1,182 @@
+package caddyhooks_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha1" //nolint:gosec // Twilio's
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+func hexSum(secret, text string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func stripeSignature(secret, body string, at time.Time) string {
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hexSum(secret, fmt.Sprintf("%d.%s", at.Unix(), body)))
+}
+
+func slackHeaders(secret, body string, at time.Time) []string {
+	return []string{"X-Slack-Request-Timestamp", fmt.Sprint(at.Unix()), "X-Slack-Signature", "v0=" + hexSum(secret, fmt.Sprintf("v0:%d:%s", at.Unix(), body))}
+}
+
+const sendersSite = `
+	workers 1
+	hook github {
+		action agent
+		auth github ` + loudSecret + `
+		template "{a} {@header.X-Hub-Signature-256} {@header.X-Hub-Signature} {@header.X-GitHub-Event}"
+	}
+	hook stripe {
+		action agent
+		auth stripe old-` + loudSecret + ` ` + loudSecret + `
+	}
+	hook slack {
+		action agent
+		auth slack ` + loudSecret + `
+	}
+	hook own {
+		action agent
+		auth token ` + loudSecret + `
+	}
+	hook open {
+		action agent
+		auth none
+		from 127.0.0.1 ::1
+	}
+	hook elsewhere {
+		action agent
+		from 192.0.2.0/24
+	}
+	hook twilio {
+		action agent
+		auth twilio ` + loudSecret + `
+		body form
+	}`
+
+func acceptedRun(t *testing.T, resp hookstest.Response) string {
+	t.Helper()
+	if resp.Status != 202 {
+		t.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	id, _ := resp.Field(t, "runId").(string)
+	return id
+}
+
+func TestSendersCallTheirHooks(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, sendersSite))
+	now := time.Now()
+	const body = `{"a":"1","id":"evt_1"}`
+
+	t.Run("the same delivery is one run, whatever its body", func(t *testing.T) {
+		post := func(body, delivery string) string {
+			return acceptedRun(t, s.Request("POST", "/api/hooks/github", body, "X-Hub-Signature-256", "sha256="+hexSum(loudSecret, body), "X-GitHub-Delivery", delivery))
+		}
+		first := post(body, "d1")
+		if again := post(`{"a":"2"}`, "d1"); again != first {
+			t.Error("a second run")
+		}
+		if other := post(body, "d2"); other == first {
+			t.Error("another delivery is the same run")
+		}
+	})
+	t.Run("an altered body and a wrong secret are refused", func(t *testing.T) {
+		s.Request("POST", "/api/hooks/github", body+" ", "X-Hub-Signature-256", "sha256="+hexSum(loudSecret, body)).WantError(t, 401, "The signature is wrong.")
+		s.Request("POST", "/api/hooks/github", body, "X-Hub-Signature-256", "sha256="+hexSum("other", body)).WantError(t, 401, "The signature is wrong.")
+		s.Request("POST", "/api/hooks/github", body).WantError(t, 401, "missing")
+		s.Request("POST", "/api/hooks/github", body, "Authorization", "Bearer "+hookstest.Token).WantError(t, 401, "missing")
+	})
+	t.Run("both secrets are good while one is replaced, and an old request is not", func(t *testing.T) {
+		for i, secret := range []string{"old-" + loudSecret, loudSecret} {
+			body := fmt.Sprintf(`{"id":"evt_r%d"}`, i)
+			acceptedRun(t, s.Request("POST", "/api/hooks/stripe", body, "Stripe-Signature", stripeSignature(secret, body, now)))
+		}
+		s.Request("POST", "/api/hooks/stripe", body, "Stripe-Signature", stripeSignature(loudSecret, body, now.Add(-time.Hour))).WantError(t, 401, "The signature is wrong.")
+		refused := s.AdminRequest("GET", "/hooks/refused", "").Body
+		if !strings.Contains(refused, "the timestamp is older than 5m0s") {
+			t.Errorf("operators are told %s", refused)
+		}
+		wantNoSecrets(t, "the list of refused requests", refused)
+	})
+	t.Run("a request that is recorded and sent again is the same run", func(t *testing.T) {
+		const body = `{"no":"id"}`
+		headers := slackHeaders(loudSecret, body, now)
+		first := acceptedRun(t, s.Request("POST", "/api/hooks/slack", body, headers...))
+		resp := s.Request("POST", "/api/hooks/slack", body, headers...)
+		if again := acceptedRun(t, resp); again != first || resp.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("got the run %s, %v", again, resp.Header)
+		}
+		if other := acceptedRun(t, s.Request("POST", "/api/hooks/slack", body, slackHeaders(loudSecret, body, now.Add(-time.Second))...)); other == first {
+			t.Error("a request of another time is the same run")
+		}
+	})
+	t.Run("a challenge is answered when it is signed", func(t *testing.T) {
+		const body = `{"type":"url_verification","challenge":"abc"}`
+		resp := s.Request("POST", "/api/hooks/slack", body, slackHeaders(loudSecret, body, now)...)
+		if resp.Status != 200 || resp.Body != "abc" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("got %d %q %v", resp.Status, resp.Body, resp.Header)
+		}
+		s.Request("POST", "/api/hooks/slack", body, slackHeaders("other", body, now)...).WantError(t, 401)
+	})
+	t.Run("a token of its own opens one hook, and the shared one does not", func(t *testing.T) {
+		acceptedRun(t, s.Request("POST", "/api/hooks/own", body, "Authorization", "Bearer "+loudSecret))
+		acceptedRun(t, s.Request("POST", "/api/hooks/own", body, "X-Service-Token", loudSecret))
+		s.Request("POST", "/api/hooks/own", body, "Authorization", "Bearer "+hookstest.Token).WantError(t, 401)
+		s.Request("POST", "/api/hooks/agent", `{"message":"a"}`, "Authorization", "Bearer "+loudSecret).WantError(t, 401)
+		s.Request("GET", "/api/hooks/runs/x", "", "Authorization", "Bearer "+loudSecret).WantError(t, 401)
+	})
+	t.Run("addresses", func(t *testing.T) {
+		acceptedRun(t, s.Request("POST", "/api/hooks/open", body))
+		s.Request("POST", "/api/hooks/elsewhere", body, "Authorization", "Bearer "+hookstest.Token).WantError(t, 403)
+		s.Request("POST", "/api/hooks/elsewhere", body).WantError(t, 403)
+	})
+	t.Run("Twilio signs the URL that it called", func(t *testing.T) {
+		mac := hmac.New(sha1.New, []byte(loudSecret))
+		mac.Write([]byte(s.URL + "/api/hooks/twilio?x=1" + "BodyhiFrom+1"))
+		signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		form := []string{"Content-Type", "application/x-www-form-urlencoded", "X-Twilio-Signature", signature}
+		acceptedRun(t, s.Request("POST", "/api/hooks/twilio?x=1", "From=%2B1&Body=hi", form...))
+		s.Request("POST", "/api/hooks/twilio?x=2", "From=%2B1&Body=hi", form...).WantError(t, 401)
+		s.Request("POST", "/api/hooks/twilio?x=1", "From=%2B1&Body=ho", form...).WantError(t, 401)
+	})
+	t.Run("templates do not see signatures", func(t *testing.T) {
+		body := `{"a":"seen"}`
+		id := acceptedRun(t, s.Request("POST", "/api/hooks/github", body, "X-Hub-Signature-256", "sha256="+hexSum(loudSecret, body), "X-Hub-Signature", "sha1=0", "X-GitHub-Event", "push"))
+		message := s.AdminRequest("GET", "/hooks/runs/"+id, "").Field(t, "message")
+		if message != "seen <missing> <missing> push" {
+			t.Errorf("the message is %q", message)
+		}
+	})
+}
+
+func readLog(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestSignaturesOfSendersAreNotLogged(t *testing.T) {
+	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n token "+loudToken+
+		"\n hook a {\n auth github s3cret-of-github\n }\n hook b {\n auth standard whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==\n }\n hook c {\n auth telegram s3cret-of-telegram\n }\n}")
+	for _, hook := range []string{"a", "b", "c"} {
+		s.Request("POST", "/other/"+hook, `{}`, "X-Hub-Signature-256", "sha256=loud-signature", "X-Hub-Signature", "loud-signature", "Webhook-Signature", "v1,loud-signature",
+			"Svix-Signature", "loud-signature", "X-Telegram-Bot-Api-Secret-Token", "loud-signature").WantError(t, 401)
+	}
+	hookstest.Eventually(t, "requests are logged", func() bool { return strings.Count(readLog(t, accessLog), "/other/") >= 3 })
+	wantNoSecrets(t, "the access log", readLog(t, accessLog), "loud-signature")
+}

@@ -1,0 +1,321 @@
+package caddyhooks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+// sender describes how a sender of webhooks signs its requests. To add one, add a row to senders.
+type sender struct {
+	name, title string
+
+	// The headers with signatures or tokens.
+	headers []string
+
+	// verifier makes the verifier of its secrets, of which there are 1 to 8. Errors are about authSecret, and are made to follow
+	// its name.
+	verifier func(m *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error)
+
+	// Whether the verifier looks at headers alone, and carries a token rather than a signature.
+	token bool
+
+	// How far a timestamp may be off. 0: there is none.
+	tolerance time.Duration
+
+	// Whether a mapping may name a header with the timestamp.
+	ownTimestamp bool
+
+	// What the sender calls a delivery, and how it tries a hook out; see scheme.
+	idHeaders      []string
+	idPath         []string
+	answerTo       func(doc map[string]any) *schemeAnswer
+	challengeParts []string
+
+	// Whether the sender makes the secret, rather than the operator.
+	secretTheirs bool
+
+	// The name of its signatures in WWW-Authenticate. Default: HMAC-SHA256.
+	wwwAuthenticate string
+}
+
+const (
+	usualTolerance  = 5 * time.Minute
+	linearTolerance = time.Minute
+
+	// maxTolerance is as long as keys are remembered, by which a replay is known.
+	maxTolerance = keyAge
+)
+
+var senders = []sender{
+	{
+		name: "github", title: "GitHub", headers: []string{"X-Hub-Signature-256", "X-Hub-Signature"},
+		verifier:  signedAs(auth.Signature{Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: auth.Hex}),
+		idHeaders: []string{"X-Github-Delivery"},
+	},
+	{
+		name: "bitbucket", title: "Bitbucket", headers: []string{"X-Hub-Signature", "X-Hub-Signature-256"},
+		verifier:  signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha256=", Encoding: auth.Hex}),
+		idHeaders: []string{"X-Request-Uuid", "X-Request-Id"},
+	},
+	{
+		name: "gitlab", title: "GitLab", headers: []string{"X-Gitlab-Token", "Webhook-Signature"},
+		verifier: gitlabVerifier, tolerance: usualTolerance,
+		idHeaders:       []string{"Webhook-Id", "Idempotency-Key"},
+		wwwAuthenticate: "Token",
+	},
+	{
+		name: "stripe", title: "Stripe", headers: []string{"Stripe-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "Stripe-Signature", Prefix: "v1=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Time, auth.Literal("."), auth.Body}, Time: auth.Timestamp{Entry: "t="},
+		}),
+		idPath: []string{"id"},
+	},
+	{
+		name: "slack", title: "Slack", headers: []string{"X-Slack-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Slack-Signature", Prefix: "v0=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body}, Time: auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
+		}),
+		idPath:   []string{"event_id"},
+		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
+	},
+	{
+		name: "shopify", title: "Shopify", headers: []string{"X-Shopify-Hmac-Sha256"}, secretTheirs: true,
+		verifier:  signedAs(auth.Signature{Header: "X-Shopify-Hmac-Sha256", Encoding: auth.Base64}),
+		idHeaders: []string{"X-Shopify-Webhook-Id", "X-Shopify-Event-Id"},
+	},
+	{
+		name: "linear", title: "Linear", headers: []string{"Linear-Signature"}, secretTheirs: true, tolerance: linearTolerance,
+		verifier:  signedAs(auth.Signature{Header: "Linear-Signature", Encoding: auth.Hex, Time: auth.Timestamp{Member: "webhookTimestamp"}}),
+		idHeaders: []string{"Linear-Delivery"},
+	},
+	{
+		name: "sentry", title: "Sentry", headers: []string{"Sentry-Hook-Signature"}, secretTheirs: true,
+		verifier:  signedAs(auth.Signature{Header: "Sentry-Hook-Signature", Encoding: auth.Hex}),
+		idHeaders: []string{"Request-Id"},
+	},
+	{
+		name: "pagerduty", title: "PagerDuty", headers: []string{"X-Pagerduty-Signature"}, secretTheirs: true,
+		verifier: signedAs(auth.Signature{Header: "X-Pagerduty-Signature", Prefix: "v1=", Encoding: auth.Hex}),
+		idPath:   []string{"event", "id"},
+	},
+	{
+		name: "grafana", title: "Grafana", headers: []string{"X-Grafana-Alerting-Signature"},
+		verifier: grafanaVerifier, tolerance: usualTolerance, ownTimestamp: true,
+	},
+	{
+		name: "discord", title: "Discord", headers: []string{"X-Signature-Ed25519"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
+			return auth.NewEd25519("X-Signature-Ed25519", auth.Timestamp{Header: "X-Signature-Timestamp", Tolerance: tolerance}, keys...)
+		},
+		idPath:   []string{"id"},
+		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
+		wwwAuthenticate: "Ed25519",
+	},
+	{
+		name: "telegram", title: "Telegram", headers: []string{"X-Telegram-Bot-Api-Secret-Token"}, token: true,
+		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
+			return auth.NewHeaderToken("X-Telegram-Bot-Api-Secret-Token", secrets...), nil
+		},
+		idPath:          []string{"update_id"},
+		wwwAuthenticate: "Token",
+	},
+	{
+		name: "twilio", title: "Twilio", headers: []string{"X-Twilio-Signature"}, secretTheirs: true,
+		verifier: func(_ *Mapping, _ time.Duration, tokens []string) (auth.Verifier, error) {
+			return auth.NewTwilio(tokens...)
+		},
+		wwwAuthenticate: "HMAC-SHA1",
+	},
+	{
+		name: "standard", title: "Standard Webhooks, Svix", headers: []string{"Webhook-Signature", "Svix-Signature"}, secretTheirs: true,
+		verifier: standardVerifier, tolerance: usualTolerance,
+		idHeaders: []string{"Webhook-Id", "Svix-Id"},
+	},
+}
+
+func init() {
+	for i := range senders {
+		registerScheme(senders[i].scheme())
+	}
+}
+
+// senderHeaders are the headers with signatures or tokens of all senders. They are secret whether a hook takes them or not.
+func senderHeaders() (names []string) {
+	for i := range senders {
+		names = append(names, senders[i].headers...)
+	}
+	return names
+}
+
+// scheme makes the scheme of a row.
+func (s *sender) scheme() *scheme {
+	missing, wrong := "signature", "signature"
+	if s.token {
+		missing, wrong = "secret", "secret"
+	}
+	made := &scheme{
+		name: s.name, title: s.title, arguments: "<secret>...", minArgs: 1, maxArgs: maxAuthSecrets,
+		unmarshal: s.unmarshal, fields: []string{"authSecret"},
+		compile: s.compile, tolerance: s.tolerance, secretTheirs: s.secretTheirs, headersOnly: s.token,
+		secretHeaders: func(*Mapping) []string { return s.headers },
+		idHeaders:     s.idHeaders, idPath: s.idPath, answerTo: s.answerTo, challengeParts: s.challengeParts,
+		wwwAuthenticate: orDefault(s.wwwAuthenticate, "HMAC-SHA256"),
+		missing:         fmt.Sprintf("The %s is missing, or something that belongs to it. This hook is for requests of %s, and takes no token.", missing, s.title),
+		wrong:           fmt.Sprintf("The %s is wrong.", wrong),
+	}
+	if s.tolerance > 0 {
+		made.fields = append(made.fields, "authTolerance")
+	}
+	if s.ownTimestamp {
+		made.fields = append(made.fields, "timestampHeader")
+	}
+	return made
+}
+
+// unmarshal parses:
+//
+//	auth <sender> <secret>... {
+//		tolerance <duration>
+//		timestamp <header> [<duration>]
+//	}
+//
+// A sender without a timestamp has no tolerance. Only that of Grafana is in a header that the operator names.
+func (s *sender) unmarshal(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+	m.AuthSecret = args
+	var directives []caddyconf.Directive
+	switch {
+	case s.ownTimestamp:
+		directives = append(directives, readTimestamp(m))
+	case s.tolerance > 0:
+		directives = append(directives, caddyconf.Set("tolerance", &m.AuthTolerance, caddyconf.Seconds))
+	}
+	return caddyconf.ReadBlock(d, "auth "+s.name, directives...)
+}
+
+func (s *sender) compile(m *Mapping, secrets hookSecrets) (auth.Verifier, error) {
+	resolved, err := secrets.list("authSecret", m.AuthSecret)
+	if err != nil {
+		return nil, err
+	}
+	tolerance, err := m.tolerance(s.tolerance)
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := s.verifier(m, tolerance, resolved)
+	if err != nil && secretsUnread(m.AuthSecret, resolved) {
+		return auth.Tokens{}, nil
+	}
+	if err != nil && !errors.As(err, new(*fieldError)) {
+		return nil, fieldErrorf("authSecret", "%v", err)
+	}
+	return verifier, err
+}
+
+// secretsUnread reports whether a secret is known by its placeholder alone, as when a Caddyfile is adapted: then nothing can be
+// said about its form. A verifier made of such secrets accepts nothing.
+func secretsUnread(configured Secrets, resolved []string) bool {
+	for i, secret := range resolved {
+		if i < len(configured) && secret == configured[i] && caddyconf.HasPlaceholder(secret) {
+			return true
+		}
+	}
+	return false
+}
+
+// signedAs makes verifiers of signatures of this form.
+func signedAs(signature auth.Signature) func(*Mapping, time.Duration, []string) (auth.Verifier, error) {
+	return func(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+		signature := signature
+		signature.Time.Tolerance = tolerance
+		return auth.NewHMAC(signature, asBytes(secrets)...)
+	}
+}
+
+func asBytes(secrets []string) (keys [][]byte) {
+	for _, secret := range secrets {
+		keys = append(keys, []byte(secret))
+	}
+	return keys
+}
+
+// standardVerifier takes the headers of Standard Webhooks, and if there are none those of Svix.
+func standardVerifier(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	webhook, err := auth.NewStandard("Webhook-", tolerance, secrets...)
+	if err != nil {
+		return nil, err
+	}
+	svix, err := auth.NewStandard("Svix-", tolerance, secrets...)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewFirstSent(webhook, svix), nil
+}
+
+// gitlabVerifier takes signatures for secrets that begin with whsec_, and tokens for all others. A bad signature is refused
+// whatever the token is.
+func gitlabVerifier(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	var signing, tokens []string
+	for _, secret := range secrets {
+		if strings.HasPrefix(secret, auth.StandardPrefix) {
+			signing = append(signing, secret)
+		} else {
+			tokens = append(tokens, secret)
+		}
+	}
+	token := auth.NewHeaderToken("X-Gitlab-Token", tokens...)
+	if signing == nil {
+		return token, nil
+	}
+	signature, err := auth.NewStandard("Webhook-", tolerance, signing...)
+	if err != nil || tokens == nil {
+		return signature, err
+	}
+	return auth.NewFirstSent(signature, token), nil
+}
+
+// grafanaVerifier takes signatures of the body or, if a header for the timestamp is set, of the timestamp and the body.
+func grafanaVerifier(m *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	signature := auth.Signature{Header: "X-Grafana-Alerting-Signature", Encoding: auth.Hex}
+	if m.TimestampHeader != "" {
+		header, err := checkHeader("timestampHeader", m.TimestampHeader)
+		if err != nil {
+			return nil, err
+		}
+		signature.Signed = []auth.Part{auth.Time, auth.Literal(":"), auth.Body}
+		signature.Time = auth.Timestamp{Header: header, Tolerance: tolerance}
+	}
+	return auth.NewHMAC(signature, asBytes(secrets)...)
+}
+
+// answerSlack sends back the challenge with which Slack tries a URL out.
+func answerSlack(doc map[string]any) *schemeAnswer {
+	challenge, ok := doc["challenge"].(string)
+	if doc["type"] != "url_verification" || !ok {
+		return nil
+	}
+	return &schemeAnswer{http.StatusOK, "text/plain; charset=utf-8", challenge}
+}
+
+// answerDiscord answers the pings of Discord: those of interactions have type 1 and no event, those of events type 0.
+func answerDiscord(doc map[string]any) *schemeAnswer {
+	_, isEvent := doc["event"]
+	switch {
+	case doc["type"] == json.Number("0"):
+		return &schemeAnswer{status: http.StatusNoContent}
+	case doc["type"] == json.Number("1") && !isEvent:
+		return &schemeAnswer{http.StatusOK, "application/json", `{"type":1}`}
+	default:
+		return nil
+	}
+}
