@@ -133,6 +133,9 @@ interface Run {
 	repairAttempts?: number;
 	client?: string;
 	againOf?: string;
+	/** The run in whose turn it was carried out, and of that run how many the turn had. */
+	foldedInto?: string;
+	folded?: number;
 	preview?: string;
 	tier?: string;
 	test?: boolean;
@@ -206,6 +209,9 @@ interface Overview {
 interface Refused {
 	hook: string;
 	status: number;
+	/** It was left out by the condition, and not refused. */
+	ignored?: boolean;
+	condition?: string;
 	reason: string;
 	message: string;
 	count: number;

@@ -17,13 +17,13 @@ func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
 	d.look(tab, "#/settings/hooks")
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "shop")
-	tab.Choose("Callers prove themselves by", "signature (HMAC-SHA256)")
+	tab.Choose("Callers prove themselves by", "a signature (HMAC)")
 	tab.WaitText("Header must name the header that carries the signature") // while it is written
 	tab.Click("button", "Add the hook")
 	tab.WaitText("Not saved.")
 	tab.Until("the field has the focus", `document.activeElement?.id === 'field-hmacHeader' && document.activeElement.getAttribute('aria-invalid') === 'true'`)
 
-	tab.Choose("Sender", "Shopify")
+	tab.Choose("Callers prove themselves by", "Shopify")
 	tab.WaitText("Paste the secret that Shopify shows you.")
 	tab.WaitNoText("Generate")
 	tab.Fill("Secret", "0123456789abcdef0123456789abcdef")
@@ -32,7 +32,7 @@ func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
 	tab.Wait("heading", "shop")
 	tab.WaitText("in force")
 	tab.WaitText("which is not replaced: write {id}") // the answer's warning
-	if got := tab.Value("Sender"); got != "Shopify" {
+	if got := tab.Value("Callers prove themselves by"); got != "shopify" {
 		t.Errorf("the sender has become %q", got)
 	}
 	tab.Forgive("400")

@@ -158,6 +158,7 @@ export async function show(page) {
 			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Tier", run.tier], ["Checked by", run.validationTier], ["Memory", run.memoryPreset],
 			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["In the queue", run.queueTimeSeconds && `at most ${duration(run.queueTimeSeconds)}`],
 			["Repeat key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
+			["Folded into", run.foldedInto !== run.runId && link(run.foldedInto)], ["Folded", (run.folded ?? 0) > 1 && el("a", { href: page.link("sessions", { chatId: run.chatId }) }, `one turn for ${count(run.folded ?? 0, "run")}`)],
 			["Again of", link(run.againOf)], ["Run again as", link(run.againAs)],
 		]);
 	}

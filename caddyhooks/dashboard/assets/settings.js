@@ -1,15 +1,13 @@
 // @ts-check
 // Settings → Webhooks: the settings with their source, the token, the hooks and the runners.
 import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon, mono, muted, panel, put, spring, table, tag, tr, unseen } from "./dom.js";
-import { askDelete, clash, curl, isClash, pinnedWhy, randomSecret } from "./hook.js";
+import { randomSecret } from "./fields.js";
+import { askDelete, clash, curl, isClash, pinnedWhy } from "./hook.js";
 import { list } from "./rawjson.js";
 import { runnersPanel } from "./runners.js";
-import { clock, count, duration, number } from "./words.js";
+import { clock, count, duration, exactSize, number } from "./words.js";
 
 const mask = "••••";
-
-/** A size that the server reads as the same number. */
-const exactSize = (bytes = 0) => bytes % 1024 ? String(bytes) : bytes % (1 << 20) ? `${bytes / 1024} KB` : `${bytes / (1 << 20)} MB`;
 
 /** @param {Page} page */
 export async function show(page) {
@@ -144,7 +142,7 @@ export async function show(page) {
 		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", title: "Delete", ...page.acting });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
-			tag(one.action ?? "wake"), one.authMode === "hmac" ? "signature" : "token", one.chatId, lastHour.has(one.name) && number(lastHour.get(one.name)),
+			tag(one.action ?? "wake"), list(about.schemes).find(scheme => scheme.name === (one.authMode ?? "bearer"))?.title ?? one.authMode, one.chatId, lastHour.has(one.name) && number(lastHour.get(one.name)),
 			el("span.tools", one.pinned && el("span.lock", { title: pinnedWhy }, icon("lock"), el("span.desk-only", "Caddyfile")),
 				!readOnly && el("a.button.plain", { href: page.link("settings/hooks", { copy: one.name }), title: "Copy" }, icon("copy", `Copy ${one.name}`)), !one.pinned && remove(one.name))], { "data-row": true }));
 		for (const text of list(data.problems)) {

@@ -42,6 +42,9 @@ export function size(bytes = 0) {
 	return `${Number(n.toFixed(n < 100 ? 1 : 0))} ${["", "KB", "MB", "GB"][power]}`;
 }
 
+/** A size that the server reads as the same number. */
+export const exactSize = (bytes = 0) => bytes % 1024 ? String(bytes) : bytes % (1 << 20) ? `${bytes / 1024} KB` : `${bytes / (1 << 20)} MB`;
+
 /** @param {Date} at @param {boolean} inUTC @param {Intl.DateTimeFormatOptions} options */
 const format = (at, inUTC, options) => new Intl.DateTimeFormat("en-GB", { ...options, hourCycle: "h23", timeZone: inUTC ? "UTC" : undefined }).format(at);
 

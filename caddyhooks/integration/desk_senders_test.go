@@ -1,0 +1,180 @@
+package integration
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// unfold opens a part of the form of a hook.
+func unfold(tab *browsertest.Tab, title string) {
+	tab.Until("the part "+title+" is open", fmt.Sprintf(
+		`(() => { const fold = [...document.querySelectorAll('details')].find(d => d.querySelector('summary').innerText.startsWith(%q)); if (fold) fold.open = true; return !!fold })()`, title))
+}
+
+// fromGitHub sends a request as GitHub does.
+func fromGitHub(d *desk, secret, payload string) hookstest.Response {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(payload))
+	return d.Request("POST", "/api/hooks/issues", payload, "Content-Type", "application/json", "X-GitHub-Event", "issues",
+		"X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+}
+
+// A sender is chosen by its name; a condition tells while it is written what it would have ignored; a secret is replaced without
+// a request being refused.
+func TestDeskSetsUpASender(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d.look(tab, "#/settings/hooks")
+	tab.Wait("heading", "New hook")
+	tab.Fill("Name", "issues")
+	tab.Choose("Action", "agent, a full turn")
+	tab.Choose("Callers prove themselves by", "GitHub")
+	tab.WaitNoText("Prefix")
+	tab.Click("button", "Generate")
+	tab.WaitText("It is shown once")
+	first := aSecret.FindString(tab.Text())
+	tab.Fill("Message", "Issue {n} was {action}, told as {@header.X-GitHub-Event}")
+	tab.Click("button", "Add the hook")
+	tab.Wait("heading", "issues")
+	tab.WaitText(first) // for the last time
+
+	// Requests that GitHub signed become samples, at most one a second.
+	sent, samples := 0, func() int {
+		return strings.Count(d.AdminRequest("GET", "/hooks/samples?hook=issues", "").Body, `"payload"`)
+	}
+	hookstest.Eventually(t, "there are samples", func() bool {
+		sent++
+		action := []string{"opened", "closed"}[samples()%2]
+		if resp := fromGitHub(d, first, fmt.Sprintf(`{"action":%q,"n":%d}`, action, sent)); resp.Status != http.StatusAccepted {
+			t.Fatalf("GitHub is answered %d %s", resp.Status, resp.Body)
+		}
+		return samples() == 3
+	})
+	d.look(tab, "#/overview")
+	tab.Wait("heading", "Overview")
+	d.look(tab, "#/settings/hooks/issues")
+	tab.WaitText("told as issues")
+	unfold(tab, "Which requests count")
+	tab.Fill("Only if", "$.action == 'closed")
+	tab.Until("the line is told to be wrong", `document.querySelector('#field-only-0-said .wrong') !== null && document.querySelector('#field-only-0').getAttribute('aria-invalid') === 'true'`)
+	tab.Fill("Only if", "$.action == 'closed'")
+	tab.WaitText("Would have ignored 2 of the last 3")
+	tab.WaitText("does not hold for this payload")
+	tab.Fill("Only if, line 2", "header X-GitHub-Event issues")
+	tab.WaitText("holds for this payload")
+	unfold(tab, "Would have ignored")
+	tab.Picture("conditions")
+	tab.WantAccessible()
+	tab.WantNames()
+	tab.Click("button", "Show request 2")
+	tab.WaitText("was closed")
+	tab.Click("button", "Save")
+	tab.WaitText("Saved.")
+	if resp := fromGitHub(d, first, `{"action":"labeled"}`); resp.Status != http.StatusOK || !strings.Contains(resp.Body, "ignored") {
+		t.Errorf("another action is answered %d %s", resp.Status, resp.Body)
+	}
+
+	// A second secret works beside the first, until that one is taken out.
+	tab.Click("button", "Generate")
+	tab.WaitText("It is shown once")
+	second := aSecret.FindString(tab.Text())
+	save := func() {
+		tab.Click("button", "Close")
+		tab.Click("button", "Save")
+		tab.WaitText("Saved.")
+	}
+	save()
+	answers := func(secret string) int { return fromGitHub(d, secret, `{"action":"closed","n":"`+secret+`"}`).Status }
+	if one, two := answers(first), answers(second); one != http.StatusAccepted || two != http.StatusAccepted {
+		t.Errorf("with both secrets the answers are %d and %d", one, two)
+	}
+	tab.Click("button", "Take out secret 1")
+	tab.WaitText("goes when you save")
+	save()
+	tab.WaitNoText("secret 2")
+	if one, two := answers(first), answers(second); one != http.StatusUnauthorized || two != http.StatusAccepted {
+		t.Errorf("with the second secret alone the answers are %d and %d", one, two)
+	}
+
+	d.look(tab, "#/runs/refused")
+	tab.WaitText("ignored")
+	tab.WaitText("only $.action == 'closed'")
+	tab.Picture("ignored")
+	tab.WantNoComplaint()
+}
+
+// A part of the form that is folded says what it holds, and all of it is saved.
+func TestDeskSavesWhatSendersNeed(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d.look(tab, "#/settings/hooks")
+	tab.Wait("heading", "New hook")
+	tab.Fill("Name", "alerts")
+	tab.Choose("Action", "agent, a full turn")
+	tab.Fill("Message", "{labels.alertname}")
+	for _, part := range []string{"Which requests count", "Who may call", "Storms", "Answer to the caller"} {
+		unfold(tab, part)
+	}
+	tab.Fill("A run for each match of", "$.alerts[*]")
+	tab.Choose("Form of the body", "either, by the Content-Type")
+	tab.Fill("Largest body", "64 KB")
+	tab.Fill("Addresses of callers", "127.0.0.0/8, ::1")
+	tab.Fill("Wait for more, in seconds", "30")
+	tab.Fill("Runs in one turn, at most", "50")
+	tab.Fill("Rate", "many")
+	tab.Until("the rate is told to be wrong", `document.querySelector('#field-rate').getAttribute('aria-invalid') === 'true'`)
+	tab.Fill("Rate", "60/1h")
+	tab.Fill("Runs at once", "2")
+	tab.Fill("Status of the answer", "204")
+	tab.Fill("Payload", `{"alerts":[{"labels":{"alertname":"DiskFull"}},{"labels":{"alertname":"Down"}}]}`)
+	tab.WaitText("2 runs, the first is shown")
+	unfold(tab, "Several of them in one turn")
+	tab.WaitText("[2 of 2, accepted")
+	tab.Picture("storms")
+	tab.WantAccessible()
+	tab.Click("button", "Add the hook")
+	tab.Wait("heading", "alerts")
+	tab.WaitText("folded for 30 s · at most 60/1h · 2 at once")
+	d.AdminRequest("GET", "/hooks/mappings/alerts", "").WantMembers(t, `{"each":"$.alerts[*]","body":"auto","maxPayloadSize":65536,"from":["127.0.0.0/8","::1"],
+		"foldSeconds":30,"foldMax":50,"rate":"60/1h","workers":2,"respondStatus":204}`)
+
+	// What is taken out of the form is taken out of the hook.
+	unfold(tab, "Storms")
+	tab.Fill("Rate", "")
+	tab.Click("button", "Save")
+	tab.WaitText("Saved.")
+	if body := d.AdminRequest("GET", "/hooks/mappings/alerts", "").Body; strings.Contains(body, `"rate"`) || !strings.Contains(body, `"foldMax":50`) {
+		t.Errorf("the hook is %s", body)
+	}
+	tab.WantNoComplaint()
+}
+
+// A run that was told together with another one leads to it.
+func TestDeskLeadsFromAFoldedRunToItsTurn(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d.PutMapping("storm", `{"action":"agent","messageTemplate":"Event {n}","chatId":"storm","foldSeconds":60,"foldMax":2}`)
+	var ids []string
+	for _, payload := range []string{`{"n":1}`, `{"n":2}`} {
+		ids = append(ids, d.Post("/api/hooks/storm", payload).Field(t, "runId").(string))
+	}
+	d.look(tab, "#/runs/"+ids[1]) // which is live
+	tab.WaitText("Folded into")
+	tab.Click("link", ids[0])
+	tab.WaitText("one turn for 2 runs")
+	tab.WantNoComplaint()
+}
