@@ -1,94 +1,102 @@
 package integration
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
-	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// What each sender of the README's table sends with a body. Senders that the table has no lines for send the token.
-var senders = map[string]struct {
-	credential func(mac []byte) (header, value string)
-	id         string // the header that names the request, if it is the same when the request is sent again
-}{
-	"Zapier, Make, n8n":    {serviceToken, ""},
-	"Alertmanager":         {bearerToken, ""},
-	"Grafana":              {bearerToken, ""},
-	"Grafana 11.6, signed": {hexOf("X-Grafana-Alerting-Signature", ""), ""},
-	"GitHub":               {hexOf("X-Hub-Signature-256", "sha256="), "X-GitHub-Delivery"},
-	"GitLab 17.1":          {serviceToken, "Idempotency-Key"},
-	"Bitbucket":            {hexOf("X-Hub-Signature", "sha256="), "X-Request-UUID"},
-	"Sentry":               {hexOf("Sentry-Hook-Signature", ""), "Request-ID"},
-	"Linear":               {hexOf("Linear-Signature", ""), ""},
-	"Shopify": {func(mac []byte) (string, string) {
-		return "X-Shopify-Hmac-SHA256", base64.StdEncoding.EncodeToString(mac)
-	}, "X-Shopify-Webhook-Id"},
-	"PagerDuty": {func(mac []byte) (string, string) {
-		return "X-PagerDuty-Signature", "v1=" + strings.Repeat("0", 64) + ",v1=" + hex.EncodeToString(mac)
-	}, ""},
+// readmeSenders are those of the README's table, as sign.mjs calls them.
+var readmeSenders = map[string]string{
+	"GitHub": "github", "GitLab": "gitlab-signed", "Bitbucket": "bitbucket", "Linear": "linear", "Sentry": "sentry", "PagerDuty": "pagerduty",
+	"Grafana 11.6": "grafana", "Alertmanager": "token", "Slack": "slack", "Discord": "discord", "Telegram": "telegram", "Twilio": "twilio",
+	"Stripe": "stripe", "Shopify": "shopify", "Standard Webhooks, Svix": "standard", "cron, CI": "token", "Zapier, Make, n8n": "token",
+	"a program of yours": "github", // which signs the body alone, as that line has it
 }
 
-func bearerToken([]byte) (header, value string)  { return "Authorization", "Bearer " + hookstest.Token }
-func serviceToken([]byte) (header, value string) { return "X-Service-Token", hookstest.Token }
+var (
+	codeSpan   = regexp.MustCompile("`([^`]+)`")
+	recipeLink = regexp.MustCompile(`\]\(examples/senders/([^)/]+)\)`)
+)
 
-func hexOf(header, prefix string) func([]byte) (string, string) {
-	return func(mac []byte) (string, string) { return header, prefix + hex.EncodeToString(mac) }
-}
-
-var codeSpan = regexp.MustCompile("`([^`]+)`")
-
-// A hook with the lines of the README's table accepts what the sender sends, once, and nothing else.
+// A hook with the lines of the README's table accepts what the sender sends, and nothing else. The table leads to every recipe.
 func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 	t.Parallel()
-	const secret = "a-secret-of-the-tests"
-	directives := "hooks {\nenabled\ntoken " + hookstest.Token + "\nstore memory\n"
-	names := make(map[string]string)
-	for i, row := range tableRows(t, "Senders") {
-		if strings.HasPrefix(row[1], "no hook") {
-			continue
-		}
-		if _, ok := senders[row[0]]; !ok {
+	signer := startSigner(t)
+	var linked []string
+	rows := make(map[string]string) // the lines of the hook, by sender
+	for _, row := range tableRows(t, "Senders") {
+		if _, known := readmeSenders[row[0]]; !known {
 			t.Errorf("nothing is known about %s", row[0])
 			continue
 		}
-		names[row[0]] = fmt.Sprintf("sender-%d", i)
-		directives += "hook " + names[row[0]] + " {\naction agent\n"
 		for _, line := range codeSpan.FindAllStringSubmatch(row[1], -1) {
-			directives += line[1] + "\n"
+			rows[row[0]] += line[1] + "\n"
 		}
-		directives += "}\n"
+		if link := recipeLink.FindStringSubmatch(row[2]); link != nil {
+			linked = append(linked, link[1])
+		}
 	}
-	s := hookstest.StartProcess(t, directives+"}", "SECRET="+secret)
-	for sender, sends := range senders {
-		if names[sender] == "" {
+	dirs, err := os.ReadDir(filepath.Join(root, "examples", "senders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		if !slices.Contains(linked, dir.Name()) {
+			t.Errorf("the table does not lead to the recipe for %s", dir.Name())
+		}
+	}
+	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nrunner echo\nstore memory\n"
+	s := hookstest.StartProcess(t, "respond 404", "SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "PUBLIC_KEY="+discordKey)
+	for sender, lines := range rows {
+		lines = strings.Replace(lines, "X-Signature", "X-Hub-Signature-256", 1) // of a program that is GitHub here
+		site += "hook " + hookOf(sender) + " {\naction agent\n" + lines + "}\n"
+	}
+	s.Load(site + "}")
+	for sender, name := range readmeSenders {
+		if rows[sender] == "" {
 			t.Errorf("the table does not have %s", sender)
 			continue
 		}
-		body := `{"from":"` + sender + `"}`
-		mac := hmac.New(sha256.New, []byte(secret))
-		mac.Write([]byte(body))
-		header, value := sends.credential(mac.Sum(nil))
-		headers := []string{header, value}
-		if sends.id != "" {
-			headers = append(headers, sends.id, "the-id")
+		c := schemeTests[slices.IndexFunc(schemeTests, func(c schemeTest) bool { return c.sender == name })]
+		body := `{"n":1}`
+		if c.body != nil {
+			body = c.body("1", time.Now())
 		}
-		first := s.Request("POST", "/api/hooks/"+names[sender], body, headers...)
-		if first.Status != 202 {
-			t.Errorf("%s is answered %d %s", sender, first.Status, first.Body)
+		if strings.Contains(rows[sender], "body form") {
+			body = "n=1"
 		}
-		if sends.id != "" {
-			s.Request("POST", "/api/hooks/"+names[sender], body, headers...).WantReplay(t, first)
+		q := question{Sender: name, Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", URL: s.URL + "/api/hooks/" + hookOf(sender), Body: body, Time: time.Now().Unix(), ID: "1"}
+		wrong := q
+		wrong.Secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+		if name == "discord" {
+			q.Secret, wrong.Secret = discordSeed, strings.Repeat("00", 32)
 		}
-		headers[1] = strings.Repeat("0", len(value))
-		if resp := s.Request("POST", "/api/hooks/"+names[sender], body, headers...); resp.Status != 401 {
-			t.Errorf("%s with a wrong credential is answered %d %s", sender, resp.Status, resp.Body)
+		for _, test := range []struct {
+			question
+			want int
+		}{{wrong, 401}, {q, 202}} {
+			resp, err := signer.sign(t, test.question).send()
+			if err != nil || resp.Status != test.want {
+				t.Errorf("%s is answered %d %s %v, want %d", sender, resp.Status, resp.Body, err, test.want)
+			}
 		}
 	}
+}
+
+// The key pair of the recipe for Discord.
+const (
+	discordSeed = "6f6e6c792d666f722d747279696e672d69742d6f75742d63616464792d686f6f"
+	discordKey  = "a5d717089d414674b1613d7677f22810ca4c249d9ef15ff79439b869303f894e"
+)
+
+// hookOf is a name for the hook of a sender.
+func hookOf(sender string) string {
+	return regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(sender, "-")
 }

@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// recipes are the senders in examples/senders: who signs, with which secret, and the headers that come with it.
+var recipes = map[string]struct {
+	sender, secret string
+	headers        []string
+}{
+	"alertmanager":    {sender: "token", secret: "a-token-for-trying-it-out"},
+	"another-program": {sender: "hmac", headers: []string{"X-Program", "reports"}},
+	"bitbucket":       {headers: []string{"X-Event-Key", "pullrequest:created"}},
+	"cron":            {sender: "token", secret: "a-token-for-trying-it-out", headers: []string{"Content-Type", "application/x-www-form-urlencoded"}},
+	"discord":         {secret: discordSeed},
+	"github":          {headers: []string{"X-GitHub-Event", "issues"}},
+	"gitlab":          {headers: []string{"X-Gitlab-Event", "Merge Request Hook"}},
+	"grafana":         {},
+	"linear":          {},
+	"pagerduty":       {},
+	"sentry":          {headers: []string{"Sentry-Hook-Resource", "event_alert"}},
+	"shopify":         {}, // the signer sends the topic
+	"slack":           {},
+	"standard":        {secret: "whsec_Zm9yLXRyeWluZy1pdC1vdXQtb25seQ=="},
+	"stripe":          {secret: "whsec_a-secret-for-trying-it-out"},
+	"telegram":        {},
+	"twilio":          {},
+}
+
+var (
+	hookOfRecipe = regexp.MustCompile(`(?m)^\t\thook (\S+) \{$`)
+	foldOfRecipe = regexp.MustCompile(`(?m)^(\t+fold )\S+`)
+	linearTime   = regexp.MustCompile(`("webhookTimestamp": )\d+`)
+)
+
+// The payload of a recipe, signed by its sender, becomes the message that the recipe shows. Its page says so, too, and its
+// commands print what they say.
+func TestRecipesTellTheAgentWhatTheySay(t *testing.T) {
+	t.Parallel()
+	signer := startSigner(t)
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartProcess(t, "respond 404")
+	ports := strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+s.Port)
+	dirs, err := filepath.Glob(filepath.Join(root, "examples", "senders", "*"))
+	if err != nil || len(dirs) != len(recipes) {
+		t.Fatalf("the recipes are %v, %v", dirs, err)
+	}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		recipe, known := recipes[name]
+		if !known {
+			t.Errorf("nothing is known about the recipe %s", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) { // one after the other: they share the port
+			caddyfile := string(readFile(t, filepath.Join(dir, "Caddyfile")))
+			loadExample(t, s, filepath.Join(dir, "Caddyfile"), func(text string) string {
+				text = strings.Replace(text, "runner echo", "runner http "+rn.URL, 1)
+				return ports.Replace(foldOfRecipe.ReplaceAllString(text, "${1}1s"))
+			})
+			payload := filepath.Join(dir, "payload.json")
+			if _, err := os.Stat(payload); err != nil {
+				payload = filepath.Join(dir, "payload.form")
+			}
+			hook := hookOfRecipe.FindStringSubmatch(caddyfile)[1]
+			q := question{Sender: recipe.sender, Secret: recipe.secret, URL: s.URL + "/api/hooks/" + hook, Time: time.Now().Unix(), ID: "id-of-" + name}
+			q.Body = linearTime.ReplaceAllString(string(readFile(t, payload)), "${1}"+strconv.FormatInt(time.Now().UnixMilli(), 10))
+			if q.Sender == "" {
+				q.Sender = name
+			}
+			if q.Secret == "" {
+				q.Secret = "a-secret-for-trying-it-out"
+			}
+			resp, err := signer.sign(t, q).send(recipe.headers...)
+			if err != nil || resp.Status < 200 || resp.Status > 299 || strings.Contains(resp.Body, "ignored") {
+				t.Fatalf("answered %d %s %v", resp.Status, resp.Body, err)
+			}
+			want := string(readFile(t, filepath.Join(dir, "message.txt")))
+			turn := rn.Next()
+			for turn.Text("hook") != hook { // those of the commands of pages before this one
+				turn = rn.Next()
+			}
+			got := tidy(turn.Text("message"))
+			if ok, err := regexp.MatchString("^"+strings.ReplaceAll(regexp.QuoteMeta(tidy(want)), "…", `[^\n]*?`)+"$", got); err != nil || !ok {
+				t.Errorf("the agent is told\n%s\nand message.txt says\n%s", got, want)
+			}
+			if strings.Contains(got, "<missing>") {
+				t.Errorf("something is missing: %s", got)
+			}
+			page := filepath.Join(dir, "README.md")
+			if !slices.ContainsFunc(fences(t, page), func(f fence) bool { return f.language == "text" && f.text == want }) {
+				t.Errorf("the page does not show message.txt")
+			}
+			runCommands(t, page, ports)
+		})
+	}
+}
+
+// runCommands runs the commands of a page, but for the one that starts Caddy, which runs already.
+func runCommands(t *testing.T, page string, ports *strings.Replacer) {
+	t.Helper()
+	commands := 0
+	blocks := fences(t, page)
+	for i, block := range blocks {
+		if script := startsCaddy.ReplaceAllString(block.text, ""); block.language == "sh" && strings.TrimSpace(script) != "" {
+			commands++
+			wantOutput(t, blocks, i, ports.Replace(script))
+		}
+	}
+	if commands == 0 {
+		t.Error("the page has no command")
+	}
+}
