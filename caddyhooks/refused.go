@@ -119,7 +119,7 @@ func (r *refusals) Destruct() error {
 // note remembers a refused request, and logs it if it is the first of its kind.
 func (r *refusals) note(log *zap.Logger, request refusedRequest) {
 	if r.add(log, request) {
-		log.Log(request.level(), "request "+request.fate(), request.fields()...)
+		log.Log(request.level(), request.line(), request.fields()...)
 	}
 }
 
@@ -250,19 +250,27 @@ func (r *refusals) report() {
 	r.mu.Unlock()
 
 	for _, kind := range more {
-		log.Log(kind.last.level(), "requests "+kind.last.fate(), append(kind.fields(), zap.Int64("count", kind.unlogged))...)
+		log.Log(kind.last.level(), kind.last.linePerMinute(), append(kind.fields(), zap.Int64("count", kind.unlogged))...)
 	}
 	if others > 0 {
 		log.Warn("requests of many other kinds refused", zap.Int64("count", others))
 	}
 }
 
-// fate is what became of requests of the kind.
-func (k refusedKind) fate() string {
+// line is that of the log for the first request of the kind.
+func (k refusedKind) line() string {
 	if k.ignored {
-		return "ignored"
+		return "request ignored"
 	}
-	return "refused"
+	return "request refused"
+}
+
+// linePerMinute is that for all that came in a minute.
+func (k refusedKind) linePerMinute() string {
+	if k.ignored {
+		return "requests ignored"
+	}
+	return "requests refused"
 }
 
 // fields are the facts of a request for the log.

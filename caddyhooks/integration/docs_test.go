@@ -169,7 +169,7 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY"} {
+	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN"} {
 		t.Setenv(name, "x")
 	}
 	t.Setenv("OPS_HASH", "$2a$14$vCOBxyd1nfAZJYjPgoQL6OnzlUYdxJDIMOmFQ6BRxpNvWfRgjVjAK") // of any password
