@@ -83,7 +83,7 @@ func admitMapping(m, pinned, live *Mapping) error {
 		if inForce != nil {
 			known = *field.in(inForce)
 		}
-		unmasked, err := unmaskSecrets(*secrets, known)
+		unmasked, err := unmask("secret", *secrets, known)
 		if err != nil {
 			return fieldErrorf(field.name, "%v", err)
 		}

@@ -406,7 +406,7 @@ func TestMasksOfSecretsKeepTheirPlaces(t *testing.T) {
 		{Secrets{mask, mask}, Secrets{"a"}, nil, "must be the secret itself"},
 		{Secrets{mask}, nil, nil, "must be the secret itself"},
 	} {
-		got, err := unmaskSecrets(c.sent, c.inForce)
+		got, err := unmask("secret", c.sent, c.inForce)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%d sent, %d in force: got %v, %v", len(c.sent), len(c.inForce), got, err)
 		}

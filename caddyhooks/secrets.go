@@ -51,43 +51,28 @@ func (s Secrets) masked() Secrets {
 	return masked
 }
 
-// unmaskTokens puts the tokens in force in the places of masks. Among masks, an empty text takes out the token in its place.
-// No tokens are nil.
-func unmaskTokens(sent, inForce Secrets) (tokens Secrets, err error) {
-	masked := slices.Contains(sent, mask)
-	if masked && len(sent) < len(inForce) {
-		return nil, fmt.Errorf("is ambiguous: there are %d tokens now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce))
+// unmaskTokens is unmask for the tokens of the settings, none of which may be blank.
+func unmaskTokens(sent, inForce Secrets) (Secrets, error) {
+	tokens, err := unmask("token", sent, inForce)
+	if slices.ContainsFunc(tokens, func(token string) bool { return strings.TrimSpace(token) == "" }) {
+		return nil, errors.New("must not be blank")
 	}
-	for i, token := range sent {
-		switch {
-		case token == mask && i < len(inForce):
-			tokens = append(tokens, inForce[i])
-		case token == mask:
-			return nil, errors.New("must be the token itself: there is none yet that a mask could stand for")
-		case token == "" && masked && i < len(inForce):
-		case strings.TrimSpace(token) == "":
-			return nil, errors.New("must not be blank")
-		default:
-			tokens = append(tokens, token)
-		}
-	}
-	return tokens, nil
+	return tokens, err
 }
 
-// unmaskSecrets puts the secrets in force in the places of masks, by their position. Among masks, an empty text takes out the
-// secret in its place.
-func unmaskSecrets(sent, inForce Secrets) (Secrets, error) {
+// unmask puts the secrets in force in the places of masks, by their position. Among masks, an empty text takes out the secret in
+// its place. No secrets are nil. what is the word for one of them.
+func unmask(what string, sent, inForce Secrets) (secrets Secrets, err error) {
 	masked := slices.Contains(sent, mask)
 	if masked && len(sent) < len(inForce) {
-		return nil, fmt.Errorf("is ambiguous: there are %d secrets now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce))
+		return nil, fmt.Errorf("is ambiguous: there are %d %ss now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce), what)
 	}
-	var secrets Secrets
 	for i, secret := range sent {
 		switch {
 		case secret == mask && i < len(inForce):
 			secrets = append(secrets, inForce[i])
 		case secret == mask:
-			return nil, errors.New("must be the secret itself: there is none yet that a mask could stand for")
+			return nil, fmt.Errorf("must be the %s itself: there is none yet that a mask could stand for", what)
 		case secret == "" && masked && i < len(inForce):
 		default:
 			secrets = append(secrets, secret)

@@ -342,22 +342,10 @@ func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) 
 	outcome := &record.Outcome
 	account := &outcome.Account
 	e := newScratchEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
-	e.runBase(record.Run)
-	e.text(endStatus, string(outcome.Status))
+	e.endBase(record)
 	e.text(endText, outcome.Text)
-	e.flag(endHasText, outcome.HasText)
 	e.bytes(endJSON, outcome.JSON)
-	e.number(endRepairs, int64(outcome.Repairs))
-	e.flag(endChecked, outcome.Checked)
-	e.text(endFailure, string(outcome.Failure))
-	e.text(endMessage, outcome.Message)
-	e.number(endRetryAfter, int64(outcome.RetryAfter))
-	e.number(endAttempts, int64(record.Attempts))
-	e.time(endStartedAt, record.StartedAt)
-	e.time(endFinishedAt, record.FinishedAt)
 	e.text(endToken, token)
-	e.text(endCancelledBy, account.CancelledBy)
-	e.text(endReason, account.Reason)
 	e.text(endLastAnswer, account.LastAnswer)
 	for _, text := range account.ValidationErrors {
 		e.bytes(endValidationError, []byte(text))
@@ -372,10 +360,9 @@ func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) 
 	return e.data
 }
 
-// encodeFolded writes down a run that has ended with another one.
-func encodeFolded(record *engine.Record) []byte {
+// endBase writes what every run that has ended has, and lists show.
+func (e *encoder) endBase(record *engine.Record) {
 	outcome := &record.Outcome
-	e := newScratchEncoder(256 + len(outcome.Message) + len(outcome.Account.Reason))
 	e.runBase(record.Run)
 	e.text(endStatus, string(outcome.Status))
 	e.flag(endHasText, outcome.HasText)
@@ -389,6 +376,13 @@ func encodeFolded(record *engine.Record) []byte {
 	e.time(endFinishedAt, record.FinishedAt)
 	e.text(endCancelledBy, outcome.Account.CancelledBy)
 	e.text(endReason, outcome.Account.Reason)
+}
+
+// encodeFolded writes down a run that has ended with another one.
+func encodeFolded(record *engine.Record) []byte {
+	outcome := &record.Outcome
+	e := newScratchEncoder(256 + len(outcome.Message) + len(outcome.Account.Reason))
+	e.endBase(record)
 	id, _ := local.ParseID(record.FoldedInto)
 	e.bytes(endFoldedInto, id[:])
 	return e.data
