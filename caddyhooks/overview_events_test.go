@@ -335,6 +335,9 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 		return len(s.Deliveries("status=dead")) == 3 && len(s.Deliveries("status=delivered")) == 1
 	})
 
+	hookstest.Eventually(t, "every end is counted, which is soon after it is stored", func() bool {
+		return overviewOf(t, s, "").figure("ended") == 23
+	})
 	o := overviewOf(t, s, "?range=1h")
 	for name, want := range map[string]float64{
 		"accepted": 26, "ended": 23, "completed": 8, "failed": 12, "timedOut": 1, "expired": 1, "cancelled": 1, "running": 2, "workers": 2, "queued": 1,
