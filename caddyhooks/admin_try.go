@@ -111,7 +111,7 @@ func testRequest(parameters url.Values, payload []byte) (*incoming, error) {
 		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	query, _ := url.ParseQuery(parameters.Get("query")) // what cannot be read is left out, as in requests
-	return &incoming{header: header, query: func() url.Values { return query }, body: payload}, nil
+	return &incoming{header: header, values: query, body: payload}, nil
 }
 
 // submitTest starts a run under the settings in force, whoever changes them meanwhile.

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
@@ -15,20 +14,29 @@ import (
 type incoming struct {
 	header http.Header
 	host   string
-	client string            // the address of the caller, "" if it is unknown
-	url    func() string     // that the caller used
-	query  func() url.Values // of it; a part that cannot be read is left out
-	body   []byte            // as it was received
-	doc    any               // the body of a custom hook's request, once it is parsed
+	client string // the address of the caller, "" if it is unknown
+	body   []byte // as it was received
+	doc    any    // the body of a custom hook's request, once it is parsed
+
+	request *http.Request // nil if there was none, as in a preview
+	values  url.Values    // of its query, once they are read
+	asked   auth.Request
 }
 
 func newIncoming(r *http.Request) incoming {
-	return incoming{
-		header: r.Header, host: r.Host, client: clientAddress(r),
-		url:   func() string { return calledURL(r) },
-		query: sync.OnceValue(r.URL.Query),
-	}
+	return incoming{header: r.Header, host: r.Host, client: clientAddress(r), request: r}
 }
+
+// query are the values of the query. A part that cannot be read is left out.
+func (req *incoming) query() url.Values {
+	if req.values == nil && req.request != nil {
+		req.values = req.request.URL.Query()
+	}
+	return req.values
+}
+
+// url is what the caller used.
+func (req *incoming) url() string { return calledURL(req.request) }
 
 // sources are what a template of the hook may read of a request beside the values of its body. hole stands for the id of the run,
 // which is not known yet; without one the id is missing. Templates ask again and again, so the body is made a text only once.
@@ -73,16 +81,17 @@ func (h *hook) readHeader(req *incoming, name string) (string, bool) {
 }
 
 func readQuery(req *incoming, name string) (string, bool) {
-	if req.query == nil {
-		return "", false
-	}
 	values := req.query()[name]
 	return strings.Join(values, ", "), len(values) > 0
 }
 
 // credential is what verifiers look at.
 func (req *incoming) credential(now time.Time) *auth.Request {
-	return &auth.Request{Header: req.header, URL: req.url, Query: req.query, Body: req.body, Now: now}
+	if req.asked.Header == nil {
+		req.asked = auth.Request{Header: req.header, URL: req.url, Query: req.query, Now: now}
+	}
+	req.asked.Body = req.body
+	return &req.asked
 }
 
 // hidesHeader reports whether a header carries a secret, which neither templates nor conditions get to see.

@@ -2,7 +2,6 @@ package caddyhooks
 
 import (
 	"errors"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,7 +114,7 @@ func (in *instance) preview(asked previewRequest) *preview {
 
 // incoming is the request that is asked about.
 func (asked *previewRequest) incoming() *incoming {
-	return &incoming{header: asked.header, query: func() url.Values { return asked.query }, body: asked.payload}
+	return &incoming{header: asked.header, values: asked.query, body: asked.payload}
 }
 
 // checkConditions checks each line of only and skip. Those that cannot be read are taken out of the hook, so that the rest of it can
@@ -198,7 +197,7 @@ func (h *hook) outcomes(of []sample) []outcomeJSON {
 	all := make([]outcomeJSON, 0, len(of))
 	steps := template.ConditionSteps
 	for _, kept := range of {
-		req := &incoming{header: kept.header, query: func() url.Values { return kept.query }, body: kept.payload}
+		req := &incoming{header: kept.header, values: kept.query, body: kept.payload}
 		outcome := outcomeJSON{At: jsonTime(kept.at)}
 		body, err := h.parseBody(req, h.selected)
 		if err == nil {

@@ -71,13 +71,25 @@ func (c *Claim) runs() []*Run {
 	return append([]*Run{c.Run}, c.Folded...)
 }
 
+// eachRun goes over all runs that the claim is for, in their order.
+func (c *Claim) eachRun(yield func(*Run) bool) {
+	if !yield(c.Run) {
+		return
+	}
+	for _, run := range c.Folded {
+		if !yield(run) {
+			return
+		}
+	}
+}
+
 // forTurn is what a runner is told about the runs of a fold, nil of a single run.
 func (c *Claim) forTurn() []FoldedRun {
 	if len(c.Folded) == 0 {
 		return nil
 	}
 	folded := make([]FoldedRun, 0, 1+len(c.Folded))
-	for _, run := range c.runs() {
+	for run := range c.eachRun {
 		folded = append(folded, FoldedRun{RunID: run.ID, AcceptedAt: run.AcceptedAt})
 	}
 	return folded

@@ -98,6 +98,8 @@ type turnUnderWay struct {
 	cancelled <-chan struct{}
 	over      chan struct{} // closed when its end has been stored, or given up
 	answer    *Outcome      // for a caller that was not known yet; under the engine's lock
+
+	only [1]*turnUnderWay // itself: room for the list of turns of a run, of which there is mostly one
 }
 
 // carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
@@ -178,7 +180,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 
 // publishRuns tells that the runs of a claim have changed.
 func (e *Engine) publishRuns(claim *Claim) {
-	for _, run := range claim.runs() {
+	for run := range claim.eachRun {
 		e.events.Runs.publish(run.ID)
 	}
 }
@@ -205,9 +207,12 @@ func (e *Engine) begin(ctx context.Context, claim *Claim, steps *stepNotes, canc
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	alone = true
-	for _, run := range claim.runs() {
+	for run := range claim.eachRun {
 		earlier := e.running[run.ID]
 		alone = alone && len(earlier) == 0
+		if earlier == nil {
+			earlier = turn.only[:0]
+		}
 		e.running[run.ID] = append(earlier, turn)
 	}
 	return turn, alone
@@ -225,7 +230,7 @@ func (e *Engine) turnOf(id string) *turnUnderWay {
 func (e *Engine) earlierTurn(turn *turnUnderWay) *turnUnderWay {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, run := range turn.claim.runs() {
+	for run := range turn.claim.eachRun {
 		if first := e.running[run.ID][0]; first != turn {
 			return first
 		}
@@ -252,7 +257,7 @@ func (e *Engine) awaitEarlierTurns(ctx context.Context, turn *turnUnderWay) {
 func (e *Engine) finish(turn *turnUnderWay) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, run := range turn.claim.runs() {
+	for run := range turn.claim.eachRun {
 		turns := e.running[run.ID]
 		if len(turns) == 1 {
 			delete(e.running, run.ID)

@@ -56,10 +56,13 @@ func (l *Lanes) kindNumber(of kindOf) uint32 {
 	return n
 }
 
-// releaseKind notes that a kind has one run less. Hooks come and go, so one without runs is forgotten.
+// keptKinds is how many kinds are kept without runs, since most of them have runs again soon.
+const keptKinds = 64
+
+// releaseKind notes that a kind has one run less. Hooks come and go, so one without runs is forgotten if there are many.
 func (l *Lanes) releaseKind(n uint32) {
 	k := &l.kinds[n]
-	if k.places--; k.places == 0 {
+	if k.places--; k.places == 0 && len(l.kindNumbers) > keptKinds {
 		delete(l.kindNumbers, k.kindOf)
 		*k = kind{}
 		l.unusedKinds = append(l.unusedKinds, n)

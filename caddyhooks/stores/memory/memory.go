@@ -151,7 +151,7 @@ func (s runs) Add(ctx context.Context, added *engine.Run, terms engine.Terms) er
 	return s.AddAll(ctx, []*engine.Run{added}, terms)
 }
 
-func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms) error {
+func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms) (err error) {
 	if len(added) == 0 {
 		return nil
 	}
@@ -171,21 +171,29 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 	if err != nil {
 		return err
 	}
-	// Nothing of the runs is changed before they are accepted.
-	size := 0
-	ids, filled, records := make([]uuid.UUID, len(added)), make([]*engine.Run, len(added)), make([]*run, len(added))
-	for i := range added {
-		if ids[i], err = s.ids.Next(now); err != nil {
+	var one struct { // most requests are for one run
+		before [1]engine.Run
+		id     [1]uuid.UUID
+	}
+	before, ids, size := one.before[:0], one.id[:0], 0
+	defer func() {
+		if err != nil { // runs that are refused stay as they were
+			for i := range before {
+				*added[i] = before[i]
+			}
+		}
+	}()
+	for _, run := range added {
+		id, err := s.ids.Next(now)
+		if err != nil {
 			return err
 		}
-		run := *added[i]
-		run.ID, run.AcceptedAt = ids[i].String(), now
+		before, ids = append(before, *run), append(ids, id)
+		run.ID, run.AcceptedAt = id.String(), now
 		run.FillHole()
-		filled[i] = &run
-		records[i] = newRun(&run)
-		size += records[i].size()
+		size += newRun(run).size()
 	}
-	if err := s.queue.Admit(filled, terms.Limits); err != nil {
+	if err := s.queue.Admit(added, terms.Limits); err != nil {
 		return err
 	}
 	for s.bytes+s.sessions.bytes+size > maxBytes {
@@ -193,14 +201,13 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 			return engine.ErrQueueFull
 		}
 	}
-	local.JoinSiblings(filled)
+	local.JoinSiblings(added)
 	for i, id := range ids {
-		*added[i] = *filled[i]
-		records[i].Run = added[i]
-		s.runs[id] = records[i]
+		record := newRun(added[i])
+		s.runs[id] = record
 		s.order.add(id)
 		s.indexes.add(id, added[i])
-		s.bytes += records[i].size()
+		s.bytes += record.size()
 		s.queue.Push(local.EntryOf(id, added[i], s.clock.Steady()))
 	}
 	if first != nil {
