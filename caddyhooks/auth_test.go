@@ -291,6 +291,21 @@ func TestAccessLogHidesSecretsOfAllInstances(t *testing.T) {
 	}
 }
 
+// A sender whose hook is gone, or not there yet, still sends its secret.
+func TestAccessLogHidesTheHeadersOfAllSenders(t *testing.T) {
+	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "respond /elsewhere \"elsewhere\" 201")
+	var headers []string
+	for _, name := range []string{"X-Gitlab-Token", "X-Telegram-Bot-Api-Secret-Token", "Stripe-Signature", "X-Slack-Signature", "Webhook-Signature"} {
+		headers = append(headers, name, loudSecret)
+	}
+	for i, path := range []string{"/api/hooks/none", "/api/hooks/bearer", "/elsewhere"} {
+		s.Request("POST", path, "{}", headers...)
+		log := waitForLines(t, accessLog, i+1)
+		wantInLog(t, log, 0, loudSecret)
+		wantInLog(t, log, i+1, `"X-Gitlab-Token":["REDACTED"]`, `"Stripe-Signature":["REDACTED"]`)
+	}
+}
+
 func TestAccessLogsHoldNoSecretsInHeadersOfOtherSpellings(t *testing.T) {
 	good := signature(loudSecret, "{}")
 	for _, keeps := range []bool{false, true} {

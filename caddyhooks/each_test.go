@@ -157,8 +157,8 @@ func TestAllRunsOfARequestAreAcceptedOrNone(t *testing.T) {
 	}`))
 	s.Accept(`{"message":"hold"}`)
 	rn.Next()
-	s.Post("/api/hooks/a", alerts(6)).WantError(t, 503, "waiting")
-	s.Post("/api/hooks/one", alerts(4)).WantError(t, 503, "chat")
+	s.Post("/api/hooks/a", alerts(6)).WantError(t, 413, "queue can hold") // it would not fit later either
+	s.Post("/api/hooks/one", alerts(4)).WantError(t, 413, "queue can hold")
 	if ids, _ := s.Listed("?status=queued"); len(ids) != 0 {
 		t.Errorf("the runs %v are queued", ids)
 	}
@@ -168,6 +168,8 @@ func TestAllRunsOfARequestAreAcceptedOrNone(t *testing.T) {
 		t.Errorf("got %s", first.Body)
 	}
 	s.Post("/api/hooks/one", alerts(3), key...).WantReplay(t, first)
+	s.Post("/api/hooks/one", alerts(2)).WantError(t, 503, "chat")
+	s.Post("/api/hooks/a", alerts(3)).WantError(t, 503, "waiting")
 }
 
 func TestEachIsRefusedWithSync(t *testing.T) {

@@ -127,6 +127,19 @@ func (m *Mapping) warningsAboutFold(w words) (found []string) {
 	return found
 }
 
+// warningsAboutFoldMax looks for folds that can never have as many runs as they ask for.
+func (in *instance) warningsAboutFoldMax(active *activeSettings) (found []warning) {
+	limit := in.engineConfig.Limits.Chat
+	for i := range active.settings.Mappings {
+		m := &active.settings.Mappings[i]
+		if most := newFold(m.FoldSeconds, m.FoldMax).Max; limit > 0 && most > limit {
+			found = append(found, warning{part{mapping: m.Name},
+				fmt.Sprintf("a turn is to have up to %d runs, but a chat holds %d at most (chat_limit): further requests are refused until the window is over", most, limit)})
+		}
+	}
+	return found
+}
+
 var foldMaxMust = byWords{"must be", "must have a number of runs after its window"}
 
 // checkFoldSeconds checks a window. One that is as long as runs may wait would let them expire.

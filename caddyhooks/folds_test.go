@@ -206,3 +206,31 @@ func TestWorkersOfAHookLeaveTheOthersFree(t *testing.T) {
 		rn.Next()
 	}
 }
+
+func TestLimitsThatCannotBeReachedAreToldOf(t *testing.T) {
+	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, nil), `workers 2
+	chat_limit 10
+	hook many {
+		action agent
+		chat_id one
+		template "{name}"
+		fold 5s 50
+		workers 2
+	}
+	hook few {
+		action agent
+		chat_id one
+		template "{name}"
+		fold 5s 10
+		workers 1
+	}`))
+	got := s.AdminRequest("GET", "/hooks/settings", "").Body
+	for _, want := range []string{"a turn is to have up to 50 runs, but a chat holds 10 at most (chat_limit)", "workers is 2, which is no limit"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("there is no warning %q in %s", want, got)
+		}
+	}
+	if strings.Contains(got, "up to 10 runs") || strings.Contains(got, "workers is 1") {
+		t.Errorf("a warning has no cause: %s", got)
+	}
+}

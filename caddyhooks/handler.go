@@ -413,6 +413,8 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	switch {
 	case errors.As(err, &duplicate):
 		return h.replay(w, r, q, duplicate)
+	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && h.instance.neverFit(runs):
+		return errNeverFit
 	case err != nil:
 		return err
 	case run.Sync:

@@ -246,6 +246,22 @@ var (
 		reason:  fmt.Sprintf("the messages of all matches of each are larger than %d MB together", maxMessages>>20)}
 )
 
+// errNeverFit is for a request that would be refused however often it is sent.
+var errNeverFit = &httpError{status: http.StatusRequestEntityTooLarge,
+	message: "The body has more of the items that become runs than the queue can hold.",
+	reason:  "each has more matches than queue_limit or chat_limit allow"}
+
+// neverFit reports whether runs of one request are too many even for an empty queue.
+func (in *instance) neverFit(runs []*engine.Run) bool {
+	limits := &in.engineConfig.Limits
+	ofChat, most := make(map[string]int), 0
+	for _, run := range runs {
+		ofChat[run.ChatID]++
+		most = max(most, ofChat[run.ChatID])
+	}
+	return limits.Queue > 0 && len(runs) > limits.Queue || limits.Chat > 0 && most > limits.Chat
+}
+
 // filter parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out whether
 // the hook is there. A body that is malformed is an error in any case: its sender should know.
 func (in *instance) filter(h *hook, req *incoming) (payload, error) {

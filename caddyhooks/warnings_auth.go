@@ -34,6 +34,10 @@ func (m *Mapping) warningsAboutAuth(w words) (found []string) {
 			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32",
 				byWords{"authSecret", "a secret of auth token"}.in(w), minToken))
 		}
+	case "stripe":
+		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {
+			found = append(found, byWords{"authSecret", "a secret of auth stripe"}.in(w)+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
+		}
 	case "none":
 		if ranges, err := parseFrom(m.From); err == nil {
 			for _, r := range ranges {
@@ -45,6 +49,9 @@ func (m *Mapping) warningsAboutAuth(w words) (found []string) {
 	}
 	return found
 }
+
+// likeStripeKey matches the keys of Stripe's API.
+var likeStripeKey = regexp.MustCompile(`^(sk|rk|pk)_(live|test)_`)
 
 func hasOuterSpace(secret string) bool { return secret != strings.TrimSpace(secret) }
 

@@ -37,7 +37,7 @@ func TestWarningsAboutComparisons(t *testing.T) {
 	}
 }
 
-func TestWarningsAboutSecretsWithSpacesAround(t *testing.T) {
+func TestWarningsAboutSecrets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		mapping Mapping
@@ -48,6 +48,8 @@ func TestWarningsAboutSecretsWithSpacesAround(t *testing.T) {
 		{Mapping{AuthMode: "hmac", HMACHeader: "X-S", HMACSecret: Secrets{" a"}},
 			[]string{"a secret of auth hmac begins or ends with white space: is that part of the secret?"}},
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"a b"}}, nil},
+		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "sk_live_b"}},
+			[]string{"a secret of auth stripe reads like an API key: use the signing secret of the endpoint, which begins with whsec_"}},
 	} {
 		if got := c.mapping.warnings(caddyfileWords); !slices.Equal(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
