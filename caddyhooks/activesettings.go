@@ -64,6 +64,7 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 	active.warnings = append(in.warnings(&active.settings), in.warningsAboutHidden(&live)...)
 	active.warnings = append(active.warnings, in.warningsAboutChats(active)...)
 	active.warnings = append(active.warnings, in.warningsAboutWorkers(active)...)
+	active.warnings = append(active.warnings, in.warningsAboutStore()...)
 	active.warnings = append(active.warnings, in.warningsAboutFoldMax(active)...)
 	return active, nil
 }

@@ -53,6 +53,7 @@ func init() {
 //	GET               /hooks/runners
 //	POST              /hooks/runners/<name>/try
 //	GET               /hooks/instances
+//	GET               /hooks/health
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
 // Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked, and so are
@@ -131,6 +132,8 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 		who := callerFrom(r)
 		in := running.find(name)
 		switch {
+		case in == nil && waiting.find(name) != nil && who.maySee(name):
+			return apiError(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name, waiting.find(name).notReady())
 		case len(running.names()) == 0:
 			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", abridge(name))
 		case in == nil:
@@ -151,6 +154,9 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 func (in *instance) adminError(r *http.Request, err error) error {
 	var api caddy.APIError
 	var panicked *engine.PanicError
+	if errors.Is(err, engine.ErrAway) {
+		return apiError(http.StatusServiceUnavailable, "%v", err)
+	}
 	if err == nil || errors.As(err, &api) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {
 		return err
 	}

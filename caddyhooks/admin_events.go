@@ -209,6 +209,8 @@ type serviceEvents struct{ *service }
 
 func (s serviceEvents) listen() (stop func()) { return s.engine.Events().Listen() }
 
+func (s serviceEvents) hear(ctx context.Context) { s.engine.HearNews(ctx) }
+
 func (s serviceEvents) ring(t topic) *engine.Ring {
 	if t == topicRuns {
 		return &s.engine.Events().Runs

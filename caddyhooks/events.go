@@ -45,6 +45,8 @@ type eventHub struct {
 type eventSource interface {
 	// listen has events remembered until stop is called.
 	listen() (stop func())
+	// hear has events of other nodes remembered, too, as far as they are known.
+	hear(ctx context.Context)
 	// count is how many events of a topic there have been.
 	count(t topic) uint64
 	// changed returns what events after the first so many were about, up to maxRows, and how many others there are.
@@ -86,6 +88,8 @@ const (
 	maxRows = 50
 	// frameEvery is the time between two frames.
 	frameEvery = 250 * time.Millisecond
+	// hearEvery is how often other nodes are asked about.
+	hearEvery = time.Second
 	// overviewEvery is the time between two frames of the overview.
 	overviewEvery = 5 * time.Second
 	// pingEvery is how often a stream shows that it is alive.
@@ -218,7 +222,7 @@ func (h *eventHub) listening() bool {
 func (h *eventHub) makeFrames(ctx context.Context) {
 	tick := time.NewTimer(frameEvery)
 	defer tick.Stop()
-	var overviewAt, idleSince time.Time
+	var overviewAt, idleSince, heardAt time.Time
 	for last := topics - 1; ; {
 		select {
 		case <-ctx.Done():
@@ -242,6 +246,10 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			}
 			continue
 		}
+		if time.Since(heardAt) >= hearEvery && h.isWanted(topicRuns) {
+			heardAt = time.Now()
+			h.hear(ctx)
+		}
 		// Topics take turns, so that a busy one is not in the way of the others.
 		for i := range topics {
 			t := (last + 1 + i) % topics
@@ -254,6 +262,18 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (h *eventHub) hear(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, framePatience)
+	defer stop()
+	h.source.hear(ctx)
+}
+
+func (h *eventHub) isWanted(t topic) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wanted[t] > 0
 }
 
 func (h *eventHub) anyStream() bool {

@@ -226,7 +226,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
 	r.Body = &req.received
 	if active == nil {
-		req.refuse(w, r, errStarting)
+		req.refuse(w, r, in.whyNotStarted())
 	} else if err := h.serve(w, r, active, req); err != nil {
 		in.service.engine.NoteAnswer(req.refuse(w, r, err))
 	} else {
@@ -272,9 +272,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 	var refused *refusedCredential
 	var ignored *ignoredError
 	var challenge *challengeError
+	inDoubt := isBySettings(err) && in.isStoreAway()
 	switch {
 	case errors.As(err, &refused):
-		return in.unauthorized(r, refused)
+		answer := in.unauthorized(r, refused)
+		var tooMany *httpError
+		if inDoubt && !(errors.As(answer, &tooMany) && tooMany.status == http.StatusTooManyRequests) {
+			return engine.ErrAway
+		}
+		return answer
+	case inDoubt:
+		// Another node may have changed the settings, and senders give up for good on a 404.
+		return engine.ErrAway
 	case errors.As(err, &ignored):
 		req.ignore(w, ignored.condition)
 		return nil

@@ -45,7 +45,8 @@ type instance struct {
 	service *service
 	detach  func() // ends the use of the engine
 	started chan struct{}
-	stopped bool // guarded by service.mu
+	held    chan struct{} // closed if the start has to wait for the store
+	stopped bool          // guarded by service.mu
 }
 
 func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error) {
@@ -59,6 +60,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		log:        ctx.Logger().With(zap.String("instance", h.Name)),
 		accessLog:  ctx.Logger(accessLogModule{}),
 		started:    make(chan struct{}),
+		held:       make(chan struct{}),
 		secrets:    make(map[string]string),
 		streamEnd:  newStreamEnd(),
 	}
@@ -80,6 +82,11 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		return nil, fmt.Errorf("loading store: %w", err)
 	}
 	in.opener = opener.(engine.StoreOpener)
+	if picky, ok := opener.(interface{ CheckInstance(name string) error }); ok {
+		if err := picky.CheckInstance(h.Name); err != nil {
+			return nil, err
+		}
+	}
 	channels, limited := make(map[string]engine.Channel), make(map[string]engine.Channel)
 	if h.ChannelsRaw != nil {
 		loaded, err := ctx.LoadModule(h, "ChannelsRaw")
@@ -127,6 +134,9 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		DrainTimeout: time.Duration(h.DrainTimeout),
 		Log:          in.log,
 	}
+	if leased, ok := opener.(interface{ ClaimLease() time.Duration }); ok {
+		in.engineConfig.Lease = leased.ClaimLease()
+	}
 	// Refuse bad settings before anything is started.
 	active, err := in.compile(Settings{}, nil)
 	if err != nil {
@@ -150,6 +160,23 @@ func (in *instance) start(grace time.Duration) error {
 	s := value.(*service)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Waiting callers must be answered before the grace period of the web server is over.
+	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
+		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
+	}
+	if !s.loaded {
+		in.holdStart(s)
+		return nil
+	}
+	if err := in.startOn(s, reload); err != nil {
+		_, _ = services.Delete(in.storeKey())
+		return err
+	}
+	return nil
+}
+
+// startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.
+func (in *instance) startOn(s *service, reload bool) error {
 	in.rules.checkSchema = s.engine.CheckSchema
 	active, err := in.compile(s.live, func(p part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and
@@ -162,19 +189,16 @@ func (in *instance) start(grace time.Duration) error {
 		return true
 	})
 	if err != nil {
-		_, _ = services.Delete(in.storeKey())
 		return fmt.Errorf("the live settings do not go with this configuration: %w", err)
-	}
-	// Waiting callers must be answered before the grace period of the web server is over.
-	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
-		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
 	in.logWarnings(in.warned, active.warnings)
 	active.revision, active.changed = s.revision, s.changed
 	if before := s.newest(); before != nil {
 		active.noteGone(before.active.Load())
 	}
-	in.service = s
+	if in.service == nil { // otherwise others may be reading it
+		in.service = s
+	}
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
@@ -192,6 +216,7 @@ func (in *instance) stop() {
 		return
 	}
 	running.remove(in)
+	waiting.remove(in)
 	in.endStreams()
 	in.service.mu.Lock()
 	in.stopped = true
@@ -199,7 +224,11 @@ func (in *instance) stop() {
 		in.service.followSettings(newest.active.Load())
 	}
 	in.service.mu.Unlock()
-	in.detach()
+	running.remove(in) // if it was started just now
+	waiting.remove(in)
+	if in.detach != nil {
+		in.detach()
+	}
 	if _, err := services.Delete(in.storeKey()); err != nil {
 		in.log.Error("closing the engine failed", zap.Error(err))
 	}
@@ -230,7 +259,8 @@ func (in *instance) serverStopping() {
 	}
 }
 
-// current returns the settings in force. It waits up to 5 seconds for the start of the instance, and returns nil after that.
+// current returns the settings in force. It waits up to 5 seconds for the start of the instance, and returns nil after that. For a start
+// that waits for the store it does not wait.
 func (in *instance) current(ctx context.Context) *activeSettings {
 	if active := in.active.Load(); active != nil {
 		return active
@@ -239,6 +269,7 @@ func (in *instance) current(ctx context.Context) *activeSettings {
 	defer timer.Stop()
 	select {
 	case <-in.started:
+	case <-in.held:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

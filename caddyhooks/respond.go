@@ -51,6 +51,9 @@ var (
 		reason: "the method is not POST"}
 	errNoRun    = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten.", reason: "there is no such run"}
 	errStarting = busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")
+	// What was sent when the store went away may be kept all the same.
+	errStoreAway = busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
+		"the store cannot be reached")
 	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive.", reason: "the body took too long to arrive"}
 	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end.", reason: "the body broke off before its end"}
 
@@ -87,6 +90,8 @@ func answerTo(err error, log *zap.Logger) *httpError {
 		return busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
 	case errors.As(err, &away):
 		return busy(away.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
+	case errors.Is(err, engine.ErrAway):
+		return errStoreAway
 	case errors.Is(err, engine.ErrNotFound):
 		return errNoRun
 	case errors.Is(err, context.Canceled):

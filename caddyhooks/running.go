@@ -9,6 +9,9 @@ import (
 // with the same name.
 var running instanceList
 
+// waiting has the instances whose start waits for their store.
+var waiting instanceList
+
 type instanceList struct {
 	mu        sync.Mutex
 	instances []*instance // the newest last

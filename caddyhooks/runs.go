@@ -155,6 +155,8 @@ func (in *instance) runError(err error) error {
 		return &httpError{status: http.StatusConflict, message: "The run has ended already: it is " + string(ended.status) + "."}
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
+	case errors.Is(err, engine.ErrAway):
+		return busy(5*time.Second, "The store cannot be reached right now; try again in a moment.", "the store cannot be reached")
 	}
 	var broken *engine.StoreBrokenError
 	if !errors.As(err, &broken) { // which the engine has logged

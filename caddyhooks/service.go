@@ -36,6 +36,8 @@ type service struct {
 	live      Settings
 	changed   map[string]int64 // the number of the last change of each part of the live settings; see etag
 	revision  int64            // of the live settings
+	loaded    bool             // the live settings were read
+	held      []*instance      // whose start waits for that
 	instances []*instance      // that may have requests to answer, the newest last
 
 	stop     chan struct{}
@@ -56,13 +58,15 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 		searches: make(slots, maxSearches), exports: make(slots, maxExports),
 	}
 	s.events = newEventHub(serviceEvents{s})
-	saved, revision, err := s.load(context.Background())
-	if err != nil {
+	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrAway) {
 		store.Close()
-		return nil, fmt.Errorf("reading the live settings: %w", err)
+		return nil, err
 	}
-	s.live, s.changed, s.revision = saved.Settings, saved.Changed, revision
-	s.follower.Go(func() { s.follow(store.Watch().SettingsChanged()) })
+	s.follower.Go(func() {
+		if s.loadLater() {
+			s.follow(store.Watch().SettingsChanged())
+		}
+	})
 	return s, nil
 }
 
@@ -83,7 +87,7 @@ func (s *service) follow(changed <-chan struct{}) {
 			return
 		case <-changed:
 		}
-		if err := s.refresh(context.Background()); err != nil {
+		if err := s.refresh(context.Background()); err != nil && !errors.Is(err, engine.ErrAway) { // which the engine has logged
 			if in := s.newestInstance(); in != nil {
 				in.log.Error("reading the live settings failed", zap.Error(err))
 			}
@@ -293,17 +297,21 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
 // them only if the request was refused, or ignored, because of the settings.
 func (in *instance) newerSettings(ctx context.Context, active *activeSettings, err error) *activeSettings {
-	var nothing *noWebhookError
-	var refused *refusedCredential
-	var ignored *ignoredError
-	if !errors.As(err, &nothing) && !errors.Is(err, engine.ErrSettingsChanged) && !errors.As(err, &refused) &&
-		!errors.As(err, &ignored) && !errors.Is(err, errNotFrom) {
+	if !errors.Is(err, engine.ErrSettingsChanged) && !isBySettings(err) {
 		return nil
 	}
 	if newer := in.upToDate(ctx, active); newer != active {
 		return newer
 	}
 	return nil
+}
+
+// isBySettings reports whether a request was refused, or ignored, because of the settings.
+func isBySettings(err error) bool {
+	var nothing *noWebhookError
+	var refused *refusedCredential
+	var ignored *ignoredError
+	return errors.As(err, &nothing) || errors.As(err, &refused) || errors.As(err, &ignored) || errors.Is(err, errNotFrom)
 }
 
 // upToDate returns the settings that were saved last, on whatever node. If they cannot be read it returns the ones it is
@@ -314,7 +322,9 @@ func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activ
 		return active
 	}
 	if err := in.service.refresh(ctx); err != nil {
-		in.log.Error("reading the live settings failed", zap.Error(err))
+		if !errors.Is(err, engine.ErrAway) {
+			in.log.Error("reading the live settings failed", zap.Error(err))
+		}
 		return active
 	}
 	return in.service.catchUp(in)

@@ -297,10 +297,14 @@ func (s Settings) merge(over Settings) Settings {
 type part struct {
 	setting setting
 	mapping string // if setting is nil
+	option  string // of the configuration alone, such as store; then the others are not set
 }
 
 // String is the name of the part in problems and logs.
 func (p part) String() string {
+	if p.option != "" {
+		return p.option
+	}
 	if p.setting != nil {
 		return p.setting.jsonName()
 	}

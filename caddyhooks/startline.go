@@ -71,11 +71,14 @@ func describeRunner(runner engine.Runner) string {
 	return described
 }
 
-// describeStore names the store as a Caddyfile does, with its file if it has one.
+// describeStore names the store as a Caddyfile does, with its file or its place if it has one.
 func (in *instance) describeStore() string {
 	name := moduleName(in.opener)
-	if located, ok := in.opener.(interface{ File(instance string) string }); ok {
+	switch located := in.opener.(type) {
+	case interface{ File(instance string) string }:
 		name += " " + located.File(in.name)
+	case interface{ Place(instance string) string }:
+		name += " " + located.Place(in.name)
 	}
 	return name
 }

@@ -203,6 +203,16 @@ func (in *instance) warningsAboutHidden(live *Settings) []warning {
 	return found
 }
 
+// warningsAboutStore returns what the store finds about its own configuration.
+func (in *instance) warningsAboutStore() (found []warning) {
+	if store, ok := in.opener.(interface{ Warnings() []string }); ok {
+		for _, text := range store.Warnings() {
+			found = append(found, warning{part{option: "store"}, text})
+		}
+	}
+	return found
+}
+
 // warningsWhenLoaded returns the warnings about a configuration that is not started yet. A token that is missing there may be
 // among the live settings, which the start will tell.
 func (in *instance) warningsWhenLoaded(active *activeSettings) []warning {

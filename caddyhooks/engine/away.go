@@ -345,7 +345,7 @@ func (e *Engine) resumeRuns() {
 		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
 	})
 	if err != nil && !e.noteBroken(err) {
-		e.log().Error("runs whose runner is back could not be resumed, trying again in a second", ErrorField(err))
+		e.storeFailed("runs whose runner is back could not be resumed, trying again in a second", err)
 		e.away.resumeLater(runners)
 		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
 	}

@@ -83,7 +83,7 @@ func (e *Engine) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 		return fresh, -1
 	}
 	if err != nil {
-		e.log().Error("claiming runs failed, trying again in a second", ErrorField(err))
+		e.storeFailed("claiming runs failed, trying again in a second", err)
 		return fresh, time.Second
 	}
 	return fresh, wait

@@ -61,7 +61,7 @@ func (e *Engine) sendDue() (wait time.Duration) {
 		return -1
 	}
 	if err != nil {
-		e.log().Error("claiming deliveries failed, trying again in a second", zap.Error(err))
+		e.storeFailed("claiming deliveries failed, trying again in a second", err)
 		return time.Second
 	}
 	for _, d := range due {

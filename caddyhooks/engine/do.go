@@ -48,6 +48,8 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 
 	grace := time.Second
 	broken := e.broken
+	absence := e.watchAbsence()
+	defer absence.stop()
 	for waits := true; waits; {
 		waits = false
 		select {
@@ -78,6 +80,12 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			if !e.isRunning(run.ID) {
 				e.tell(run.ID, brokenOutcome()) // unless it was told already
 			}
+		case <-absence.changed:
+			absence.look()
+			waits = true
+		case <-absence.tooLong:
+			waits = true
+			e.tell(run.ID, awayOutcome()) // unless it was told already
 		case <-ctx.Done():
 			if run.hasDeliveries() {
 				return Outcome{}, ctx.Err()
@@ -101,6 +109,9 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	}
 	if e.isStopping() {
 		return stoppedOutcome(), nil
+	}
+	if err := e.awayError(); err != nil {
+		return Outcome{}, err
 	}
 	return timedOut(run), nil
 }

@@ -145,7 +145,8 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	e.configs = append(e.configs, c)
 	e.config.Store(c)
 	if first {
-		e.loops.Add(5)
+		e.loops.Add(6)
+		go e.watchStore()
 		go e.dispatch()
 		go e.deliver()
 		go e.prune()
@@ -302,9 +303,9 @@ func (e *Engine) drainTimeout() time.Duration {
 	return 0
 }
 
-// storeFailed logs that the store failed, unless that is known for good.
+// storeFailed logs that the store failed, unless that is known.
 func (e *Engine) storeFailed(message string, err error, fields ...zap.Field) {
-	if !e.noteBroken(err) {
+	if !e.isKnown(err) {
 		e.log().Error(message, append(fields, ErrorField(err))...)
 	}
 }

@@ -20,11 +20,20 @@ func (e *Engine) Find(ctx context.Context, id string, patience time.Duration) (*
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-	case <-e.stopping:
-	case <-ctx.Done():
+	for waits := true; waits; {
+		_, changed, away := e.StoreAway()
+		if away != nil {
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-ended:
+		case <-timer.C:
+		case <-e.stopping:
+		case <-ctx.Done():
+		}
+		waits = false
 	}
 	return e.get(ctx, id)
 }

@@ -18,6 +18,7 @@ type leases struct {
 	renewing    sync.Mutex
 	triedAt     time.Time     // when the last renewal began …
 	err         error         // … and how it went; both under renewing
+	gaveUp      bool          // turns were cancelled, since leases could not be renewed; likewise
 	renewedAt   time.Time     // when the last renewal began that succeeded; under the engine's lock
 	cancelWords atomic.Uint64 // how often the store left word that a run is to be cancelled
 }
@@ -114,12 +115,15 @@ func (e *Engine) renewAll() error {
 	defer e.mu.Unlock()
 	switch {
 	case err == nil:
-		e.leases.renewedAt = began
+		e.leases.renewedAt, e.leases.gaveUp = began, false
 	case time.Since(e.leases.renewedAt) >= lease:
-		e.log().Error("leases could not be renewed in time; turns under way are cancelled", ErrorField(err))
+		if !e.leases.gaveUp {
+			e.log().Error("leases could not be renewed in time; turns under way are cancelled", ErrorField(err))
+		}
+		e.leases.gaveUp = true
 		lost, lostDeliveries = claims, held
 	default:
-		e.log().Error("renewing leases failed, trying again", ErrorField(err))
+		e.storeFailed("renewing leases failed, trying again", err)
 	}
 	for _, claim := range lost {
 		if turn := turns[claim]; turn != nil {

@@ -661,4 +661,8 @@ var (
 	ErrDelivered       = errors.New("the delivery has arrived already")
 	ErrRunAgain        = errors.New("the run was run again already")
 	ErrCursor          = errors.New("the cursor is not one of this list")
+
+	// ErrAway says that a store on another machine cannot be reached now. Whether a call that changes something was carried out is
+	// not known then.
+	ErrAway = errors.New("the store cannot be reached")
 )

@@ -299,7 +299,11 @@ func (e *Engine) storeEnd(config *Config, ended *freshClaim, end End) (next *fre
 			}
 		}()
 		claims, err = e.store.Runs().End(ctx, claim, end, asked.batch)
-		if err != nil && !errors.Is(err, ErrClaimLost) && !end.Requeue {
+		switch {
+		case err == nil, errors.Is(err, ErrClaimLost), end.Requeue:
+		case e.isRemote():
+			e.tell(claim.Run.ID, awayOutcome()) // another node may end the run otherwise before this end can be stored
+		default:
 			e.tell(claim.Run.ID, end.Outcome) // a caller who waits need not wait for this
 		}
 		return err
@@ -317,14 +321,21 @@ func (e *Engine) insist(config *Config, what, runID string, do func(context.Cont
 		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil || e.noteBroken(err) {
 			return err
 		}
-		config.Log.Error("the store failed, trying again",
-			zap.String("while", what), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
+		var changed <-chan struct{}
+		if errors.Is(err, ErrAway) {
+			pause = min(pause, time.Second)
+			_, changed, _ = e.StoreAway()
+		} else {
+			config.Log.Error("the store failed, trying again",
+				zap.String("while", what), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case <-changed:
 		case <-e.base.Done():
-			timer.Stop()
 		}
+		timer.Stop()
 	}
 }
 
