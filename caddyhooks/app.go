@@ -42,6 +42,7 @@ import (
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/runners"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
+	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
 )
 
 func init() {

@@ -32,6 +32,8 @@ func TestCaddyfileAdaptsAsInGoldenFiles(t *testing.T) {
 	for _, name := range []string{"HOOKS_TEST_TOKEN", "OPENAI_API_KEY", "OPENROUTER_API_KEY"} {
 		t.Setenv(name, "token-from-the-environment")
 	}
+	t.Setenv("HOOKS_TEST_DSN", "postgres://hooks@127.0.0.1/hooks")
+	t.Setenv("HOOKS_TEST_SCHEMA", "hooks_of_a_test")
 	t.Chdir("testdata/caddyfile") // where the files are that the Caddyfiles refer to
 
 	for _, file := range files {

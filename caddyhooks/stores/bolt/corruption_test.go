@@ -31,6 +31,9 @@ var (
 // Nothing may hang or crash, and whatever was accepted must be there when the file is opened again. A failure names its seed
 // and leaves its file, and both together repeat it: -corruption-seed <seed> -damaged-file <file>.
 func TestDamagedFilesAreRefusedOrWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	seed := *corruptionSeed
 	if seed == 0 {

@@ -60,6 +60,9 @@ func (p *plainFolds) ready(chat string, now time.Time) (fold []*foldedRun) {
 }
 
 func TestAQueueFoldsAsAPlainOneDoes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareFolds(t, rand.New(rand.NewPCG(seed, 1)), 10_000) })

@@ -6,6 +6,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type Options struct {
 
 	// IDsAscend says that ids are in the order in which runs were added. Stores need not promise it.
 	IDsAscend bool
+
+	// Only names the concerns to check. If there are none, all are checked.
+	Only []string
 }
 
 // Run checks stores that open makes. It has to make a new and empty one every time. Run closes them. The checks run in
@@ -110,6 +114,9 @@ func Run(t *testing.T, open func(t *testing.T) engine.Store, options Options) {
 		)
 	}
 	for _, concern := range concerns {
+		if len(options.Only) > 0 && !slices.Contains(options.Only, concern.name) {
+			continue
+		}
 		t.Run(concern.name, func(t *testing.T) {
 			t.Parallel()
 			for _, check := range concern.checks {

@@ -1,0 +1,270 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// adding accepts runs. Requests that come at the same time go to the database together.
+type adding struct {
+	*runs
+	batcher *batcher[addition]
+
+	ids local.IDs // of the batch that is under way
+}
+
+// How much goes to the database at once. A request alone may have more.
+const (
+	mostRequests = 128
+	mostChats    = 128 // each has a lock, of which the server has few
+	mostRuns     = 512
+	mostBytes    = 4 << 20
+)
+
+func (a *adding) init(r *runs) {
+	a.runs = r
+	a.batcher = newBatcher(mostRequests, a.addAll)
+}
+
+func (r *runs) Add(ctx context.Context, run *engine.Run, terms engine.Terms) error {
+	return r.AddAll(ctx, []*engine.Run{run}, terms)
+}
+
+func (r *runs) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Terms) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	a, err := newAddition(runs, terms)
+	if err != nil {
+		return err
+	}
+	if err := r.adding.batcher.do(ctx, a); err != nil {
+		return err
+	}
+	if a.err == nil {
+		for i := range runs {
+			*runs[i] = *a.runs[i]
+		}
+	}
+	return a.err
+}
+
+// addition is a request that is to be accepted.
+type addition struct {
+	asked   []engine.Run  // as the caller has them; nobody changes them
+	runs    []*engine.Run // as they are stored
+	encoded []string      // "" of those that have to wait for their ids
+	terms   engine.Terms
+	size    int
+	err     error // the answer
+}
+
+func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
+	a := &addition{asked: make([]engine.Run, len(runs)), runs: make([]*engine.Run, len(runs)), encoded: make([]string, len(runs)), terms: terms}
+	for i, run := range runs {
+		a.asked[i] = *run
+		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
+		if len(runs) == 1 && run.Hole == "" && run.Together == nil {
+			var err error
+			if a.encoded[i], err = encodeRun(run); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return a, nil
+}
+
+// prepare gives the runs ids that are made at a time.
+func (a *addition) prepare(ids *local.IDs, at time.Time) error {
+	for i := range a.asked {
+		run := a.asked[i]
+		id, err := ids.Next(at)
+		if err != nil {
+			return err
+		}
+		run.ID = id.String()
+		run.FillHole()
+		a.runs[i] = &run
+	}
+	local.JoinSiblings(a.runs)
+	for i, run := range a.runs {
+		if a.encoded[i] == "" || run.Together != nil || a.asked[i].Hole != "" {
+			var err error
+			if a.encoded[i], err = encodeRun(run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// goesWith reports whether two requests can be accepted together.
+func (a *addition) goesWith(other *addition) bool {
+	return a.terms.Limits == other.terms.Limits && a.terms.Settings == other.terms.Settings
+}
+
+// addAll accepts the requests of a batch, in as many calls as it takes. The answers are in the additions.
+func (a *adding) addAll(ctx context.Context, batch []*addition) error {
+	for len(batch) > 0 {
+		var together []*addition
+		together, batch = takeTogether(batch)
+		a.addTogether(ctx, together)
+	}
+	return nil
+}
+
+// takeTogether takes the first of some requests, and others that go to the database with it.
+func takeTogether(batch []*addition) (together, rest []*addition) {
+	runs, size := 0, 0
+	chats := make(map[string]struct{}, len(batch))
+	for _, a := range batch {
+		more := 0
+		for i := range a.asked {
+			if _, isThere := chats[a.asked[i].ChatID]; !isThere || a.asked[i].Hole != "" {
+				more++
+			}
+		}
+		if len(together) > 0 && (!a.goesWith(together[0]) || runs+len(a.asked) > mostRuns || size+a.size > mostBytes || len(chats)+more > mostChats) {
+			rest = append(rest, a)
+			continue
+		}
+		together, runs, size = append(together, a), runs+len(a.asked), size+a.size
+		for i := range a.asked {
+			chats[a.asked[i].ChatID] = struct{}{}
+		}
+	}
+	return together, rest
+}
+
+// addTogether accepts requests in one call. If the database does not like the values of one, the others do not suffer for it.
+func (a *adding) addTogether(ctx context.Context, together []*addition) {
+	err := a.call(ctx, together)
+	if err == nil {
+		return
+	}
+	if len(together) > 1 && isAboutValues(err) {
+		for _, one := range together {
+			a.addTogether(ctx, []*addition{one})
+		}
+		return
+	}
+	for _, one := range together {
+		one.err = err
+	}
+}
+
+// isAboutValues reports whether the database refused what it was given, and not the call.
+func isAboutValues(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && slices.Contains([]string{"22", "23", "54"}, refused.Code[:2])
+}
+
+// errClock says that the ids could not be made by the database's clock.
+var errClock = errors.New("the clock of the database does not go evenly")
+
+// clockTolerances are by how many seconds ids may be off. If the link is slow or the clock is set time
+// and again, they may be off by more; then runs were accepted when their ids were made.
+var clockTolerances = [...]float64{.5, .5, 5, 3600}
+
+// call has the database accept requests. The node first has to know what time it is there.
+func (a *adding) call(ctx context.Context, together []*addition) error {
+	for _, off := range clockTolerances {
+		made := a.now()
+		for _, one := range together {
+			if err := one.prepare(&a.ids, made); err != nil {
+				return err
+			}
+		}
+		answer := newAnswer(together)
+		asked := time.Now()
+		arguments := a.arguments(together, made, off)
+		if err := a.on(laneAdd).query(ctx, answer.read, addStatement, arguments...); err != nil {
+			return err
+		}
+		a.learnClock(asked, answer.now)
+		if answer.status == "clock" {
+			a.ids = local.IDs{} // or all further ids would be greater
+			continue
+		}
+		answer.tell()
+		if answer.ready {
+			a.watch.tellClaimable()
+			a.watch.tellOthers("r")
+		}
+		return nil
+	}
+	return errClock
+}
+
+// addAnswer is what add_runs_1 said.
+type addAnswer struct {
+	together []*addition
+	status   string
+	now      time.Time // by the database's clock
+	accepted time.Time
+	ready    bool
+	refused  map[int]error
+}
+
+func newAnswer(together []*addition) *addAnswer {
+	return &addAnswer{together: together, refused: make(map[int]error)}
+}
+
+// read takes in a row.
+func (a *addAnswer) read(rows pgx.Rows) error {
+	var request int
+	var status string
+	var now, accepted time.Time
+	var ready, same bool
+	var first *string
+	if err := rows.Scan(&request, &status, &now, &accepted, &ready, &first, &same); err != nil {
+		return err
+	}
+	if request == 0 {
+		a.status, a.now, a.accepted, a.ready = status, now.UTC(), accepted.UTC(), ready
+		return nil
+	}
+	var err error
+	switch status {
+	case "duplicate":
+		err = duplicateError(first, same)
+	case "refused":
+		err = a.together[request-1].terms.Refuse
+	case "queue_full":
+		err = engine.ErrQueueFull
+	case "chat_full":
+		err = engine.ErrChatFull
+	case "again":
+		err = engine.ErrRunAgain
+	case "not_found":
+		err = engine.ErrNotFound
+	default:
+		err = errors.New("the database answers with an unknown status: " + status)
+	}
+	a.refused[request-1] = err
+	return nil
+}
+
+// tell passes the answer on to the requests.
+func (a *addAnswer) tell() {
+	for i, one := range a.together {
+		one.err = a.refused[i]
+		if a.status == "settings_changed" {
+			one.err = engine.ErrSettingsChanged
+		}
+		for _, run := range one.runs {
+			run.AcceptedAt = a.accepted
+		}
+	}
+}

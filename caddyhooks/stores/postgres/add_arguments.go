@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// addArguments are the arrays that add_runs_1 is given.
+type addArguments struct {
+	odd bool
+
+	places []string
+	counts []int32
+
+	firsts                 []string
+	numbers                []int32
+	replays, keys          []int32
+	refuse                 []bool
+	again                  []*string
+	once                   []bool
+	keyIDs, keyBodies      [][]byte
+	keyAny                 []bool
+	keyRuns, keyFirsts     []string
+	kindRunners, kindHooks []string
+	order                  []int32
+	ids, chats             []string
+	at, states             []int32
+	kinds                  []int32
+	hooks, runners         []string
+	queueTimes, windows    []float64
+	foldMaxes              []int32
+	alikes                 []int64
+	sizes                  []int32
+	named                  []bool
+	owners, encoded        []string
+}
+
+// arguments are those of addStatement.
+func (a *adding) arguments(together []*addition, made time.Time, off float64) []any {
+	var args addArguments
+	args.setRequests(together)
+	args.setKeys(together)
+	args.setRuns(together)
+	limits := together[0].terms.Limits
+	return []any{
+		a.node, made, off,
+		together[0].terms.Settings, int64(limits.Queue), int64(limits.Chat), int64(limits.Keys), limits.KeyAge.Seconds(), args.odd,
+		args.places, args.counts,
+		args.firsts, args.numbers, args.replays, args.keys, args.refuse, args.again, args.once,
+		args.keyIDs, args.keyBodies, args.keyAny, args.keyRuns, args.keyFirsts,
+		args.kindRunners, args.kindHooks,
+		args.order, args.ids, args.chats, args.at, args.states, args.kinds, args.hooks, args.runners, args.queueTimes, args.windows, args.foldMaxes, args.alikes,
+		args.sizes, args.named, args.owners, args.encoded,
+	}
+}
+
+// addStatement accepts requests.
+var addStatement = func() string {
+	const parameters = 41
+	var b strings.Builder
+	for i := range parameters {
+		fmt.Fprintf(&b, ", $%d", i+1)
+	}
+	return "SELECT * FROM @.add_runs_1(" + b.String()[2:] + ")"
+}()
+
+func (args *addArguments) setRequests(together []*addition) {
+	for _, one := range together {
+		first := one.runs[0]
+		args.firsts, args.numbers = append(args.firsts, first.ID), append(args.numbers, int32(len(one.runs)))
+		args.refuse, args.once = append(args.refuse, one.terms.Refuse != nil), append(args.once, one.terms.Once && first.AgainOf != "")
+		var again *string
+		if first.AgainOf != "" {
+			again = &first.AgainOf
+			if _, isID := local.ParseID(first.AgainOf); !isID {
+				again = &noRun
+			}
+		}
+		args.again = append(args.again, again)
+		args.odd = args.odd || one.terms.Refuse != nil || again != nil
+	}
+}
+
+// noRun is an id that no run has.
+var noRun = uuid.Nil.String()
+
+// setKeys fills in the keys of requests, in the order of their ids.
+func (args *addArguments) setKeys(together []*addition) {
+	type use struct {
+		key      *engine.Key
+		request  int
+		isReplay bool
+	}
+	var uses []use
+	for i, one := range together {
+		if replay := one.runs[0].Replay; replay != nil {
+			uses = append(uses, use{replay, i, true})
+		}
+		if key := one.runs[0].Key; key != nil {
+			uses = append(uses, use{key, i, false})
+		}
+	}
+	args.replays, args.keys = make([]int32, len(together)), make([]int32, len(together))
+	args.keyIDs, args.keyBodies, args.keyAny = make([][]byte, 0, len(uses)), make([][]byte, 0, len(uses)), make([]bool, 0, len(uses))
+	args.keyRuns, args.keyFirsts = make([]string, 0, len(uses)), make([]string, 0, len(uses))
+	slices.SortStableFunc(uses, func(a, b use) int { return bytes.Compare(a.key.ID[:], b.key.ID[:]) })
+	for i, use := range uses {
+		first := together[use.request].runs[0]
+		args.keyIDs, args.keyBodies = append(args.keyIDs, use.key.ID[:]), append(args.keyBodies, use.key.Body[:])
+		args.keyAny, args.keyRuns = append(args.keyAny, use.key.AnyBody), append(args.keyRuns, first.ID)
+		args.keyFirsts = append(args.keyFirsts, encodeFirst(first))
+		if use.isReplay {
+			args.replays[use.request] = int32(i + 1)
+		} else {
+			args.keys[use.request] = int32(i + 1)
+		}
+	}
+}
+
+// setRuns fills in the runs of requests, in the order of their chats.
+func (args *addArguments) setRuns(together []*addition) {
+	type place struct {
+		run     *engine.Run
+		chat    string
+		encoded string
+		number  int // in the order of requests
+	}
+	var places []place
+	for _, one := range together {
+		for i, run := range one.runs {
+			places = append(places, place{run, dbText(run.ChatID), one.encoded[i], len(places)})
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.chat, b.chat) })
+	n := len(places)
+	args.order = make([]int32, n)
+	args.ids, args.chats, args.at, args.states = make([]string, n), make([]string, n), make([]int32, n), make([]int32, n)
+	args.kinds, args.hooks, args.runners = make([]int32, n), make([]string, n), make([]string, n)
+	args.queueTimes, args.windows, args.foldMaxes, args.alikes = make([]float64, n), make([]float64, n), make([]int32, n), make([]int64, n)
+	args.sizes, args.named, args.owners, args.encoded = make([]int32, n), make([]bool, n), make([]string, n), make([]string, n)
+	for i, p := range places {
+		run := p.run
+		args.order[p.number] = int32(i + 1)
+		args.states[i] = 2
+		if i == 0 || p.chat != places[i-1].chat {
+			args.states[i] = 1
+			args.places, args.counts = append(args.places, p.chat), append(args.counts, 0)
+		}
+		args.counts[len(args.counts)-1]++
+		args.ids[i], args.chats[i], args.at[i] = run.ID, p.chat, int32(len(args.places))
+		args.hooks[i], args.runners[i] = dbText(run.Hook), dbText(run.Runner)
+		args.kinds[i] = args.kindOf(args.runners[i], args.hooks[i])
+		const forEver = 100 * 365 * 24 * time.Hour
+		if run.QueueTime > 0 && run.QueueTime < forEver {
+			args.queueTimes[i] = run.QueueTime.Seconds()
+		}
+		args.windows[i] = -1
+		if run.Fold.IsSet() && !run.Sync && run.AgainOf == "" {
+			args.windows[i] = min(max(run.Fold.Window, 0), forEver).Seconds()
+			args.foldMaxes[i], args.alikes[i] = int32(run.Fold.Max), int64(run.Fold.Alike)
+		}
+		args.sizes[i], args.named[i], args.owners[i], args.encoded[i] = int32(len(run.Message)), !run.NewChat, dbText(run.Owner), p.encoded
+	}
+}
+
+// kindOf is the number of a kind, of which there are few.
+func (args *addArguments) kindOf(runner, hook string) int32 {
+	for i := range args.kindHooks {
+		if args.kindHooks[i] == hook && args.kindRunners[i] == runner {
+			return int32(i + 1)
+		}
+	}
+	args.kindRunners, args.kindHooks = append(args.kindRunners, runner), append(args.kindHooks, hook)
+	return int32(len(args.kindHooks))
+}
+
+// firstJSON is what a repeated request is told about the first run.
+type firstJSON struct {
+	ID       string        `json:"id"`
+	Chat     string        `json:"chat"`
+	Action   string        `json:"action"`
+	Sync     bool          `json:"sync,omitempty"`
+	Together []siblingJSON `json:"together,omitempty"`
+}
+
+func encodeFirst(run *engine.Run) string {
+	first := firstJSON{ID: run.ID, Chat: dbText(run.ChatID), Action: string(run.Action), Sync: run.Sync}
+	for _, sibling := range run.Together {
+		first.Together = append(first.Together, siblingJSON{sibling.ID, dbText(sibling.ChatID)})
+	}
+	data, _ := json.Marshal(&first) // never fails for texts
+	return string(data)
+}
+
+// duplicateError is the answer to a repeated request.
+func duplicateError(stored *string, same bool) error {
+	var first firstJSON
+	if stored == nil {
+		return fmt.Errorf("the database does not say what a repeated request was answered")
+	}
+	if err := json.Unmarshal([]byte(*stored), &first); err != nil {
+		return fmt.Errorf("reading the answer to a repeated request: %w", err)
+	}
+	run := &engine.Run{ID: first.ID, ChatID: goText(first.Chat), Action: engine.Action(first.Action), Sync: first.Sync}
+	for _, sibling := range first.Together {
+		run.Together = append(run.Together, engine.Sibling{ID: sibling.ID, ChatID: goText(sibling.Chat)})
+	}
+	return &engine.DuplicateError{First: run, SameBody: same}
+}

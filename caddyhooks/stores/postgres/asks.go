@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// asks are questions for claims, of one or more calls each, as the functions of the database take them.
+type asks struct {
+	most        []int32 // by question, like leases
+	leases      []float64
+	boundAsk    []int32 // by bound: the number of its question …
+	boundMost   []int32 // … and how many runs it allows
+	nameBound   []int32 // by name: the number of its bound
+	names       []string
+	nameIsHook  []bool
+	bounded     bool
+	ofCall      map[*turnover]int32 // the number of its question
+	numberOfKey map[string]int32
+}
+
+// newAsks gathers what calls ask for. Calls share a question if it does not matter which of them gets a run.
+func newAsks(calls []*turnover) *asks {
+	a := &asks{ofCall: make(map[*turnover]int32), numberOfKey: make(map[string]int32)}
+	for _, t := range calls {
+		if t.next.Max <= 0 {
+			continue
+		}
+		bounds, shared := binding(&t.next)
+		key := ""
+		if shared {
+			key = keyOf(bounds, t.next.Lease)
+			if n := a.numberOfKey[key]; n > 0 {
+				a.most[n-1] += int32(t.next.Max) //nolint:gosec // workers of an engine
+				a.ofCall[t] = n
+				continue
+			}
+		}
+		n := a.add(bounds, &t.next)
+		a.ofCall[t] = n
+		if shared {
+			a.numberOfKey[key] = n
+		}
+	}
+	return a
+}
+
+// binding are the bounds of a batch that matter, and whether all of them leave runs out altogether.
+func binding(batch *engine.Batch) (bounds []engine.Bound, allNone bool) {
+	allNone = true
+	for _, bound := range batch.Bounds {
+		if bound.AtMost < batch.Max {
+			bounds = append(bounds, bound)
+			allNone = allNone && bound.AtMost <= 0
+		}
+	}
+	return bounds, allNone
+}
+
+// keyOf is the same for batches that leave out the same runs.
+func keyOf(bounds []engine.Bound, lease any) string {
+	if len(bounds) == 0 {
+		return fmt.Sprint(lease)
+	}
+	var key strings.Builder
+	for _, bound := range bounds {
+		fmt.Fprintf(&key, "%q%q", bound.Runners, bound.Hooks)
+	}
+	fmt.Fprint(&key, lease)
+	return key.String()
+}
+
+func (a *asks) add(bounds []engine.Bound, batch *engine.Batch) (number int32) {
+	a.most = append(a.most, int32(batch.Max)) //nolint:gosec // workers of an engine
+	a.leases = append(a.leases, batch.Lease.Seconds())
+	number = int32(len(a.most)) //nolint:gosec // calls of a batch
+	for _, bound := range bounds {
+		a.bounded = true
+		a.boundAsk = append(a.boundAsk, number)
+		a.boundMost = append(a.boundMost, int32(max(bound.AtMost, 0))) //nolint:gosec // less than the batch
+		of := int32(len(a.boundAsk))                                   //nolint:gosec // runners and hooks
+		a.name(of, bound.Runners, false)
+		a.name(of, bound.Hooks, true)
+	}
+	return number
+}
+
+func (a *asks) name(bound int32, names []string, isHook bool) {
+	for _, name := range names {
+		a.nameBound, a.names, a.nameIsHook = append(a.nameBound, bound), append(a.names, dbText(name)), append(a.nameIsHook, isHook)
+	}
+}
+
+// take gives a call its part of what was claimed.
+func (a *asks) take(t *turnover, byAsk map[int32][]*engine.Claim) []*engine.Claim {
+	ask := a.ofCall[t]
+	claims := byAsk[ask]
+	n := min(len(claims), max(t.next.Max, 0))
+	byAsk[ask] = claims[n:]
+	return claims[:n:n]
+}

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// errAnswerUnknown says that nobody knows what became of a call, since its answer was lost.
+var errAnswerUnknown = errors.New("the database did not answer")
+
+// probeEvery is how often a database that is away is tried.
+const probeEvery = 500 * time.Millisecond
+
+// away is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
+type away struct {
+	mu      sync.Mutex
+	since   time.Time
+	cause   error         // nil if the database is there
+	began   chan struct{} // closed while it is away
+	changed chan struct{} // closed when it goes away, comes back, or the cause is another one
+	back    func()        // is called when it is back
+
+	ctx    context.Context // of the background
+	cancel context.CancelFunc
+	prober sync.WaitGroup
+}
+
+func (a *away) init() {
+	a.began, a.changed = make(chan struct{}), make(chan struct{})
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+}
+
+// error is engine.ErrAway with its cause, nil if the database is there.
+func (a *away) error() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", engine.ErrAway, a.cause)
+}
+
+// errorNow is error for whoever knows that the database was away just now.
+func (a *away) errorNow() error {
+	if err := a.error(); err != nil {
+		return err
+	}
+	return engine.ErrAway
+}
+
+// begun is closed while the database is away.
+func (a *away) begun() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.began
+}
+
+// set notes why the database is away, nil if it is back, and reports whether that is news.
+func (a *away) set(cause error) (news bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.cause
+	news = (was == nil) != (cause == nil)
+	if !news && (cause == nil || was.Error() == cause.Error()) {
+		return false
+	}
+	a.cause = cause
+	switch {
+	case news && cause != nil:
+		a.since = time.Now()
+		close(a.began)
+	case news:
+		a.began = make(chan struct{})
+	}
+	close(a.changed)
+	a.changed = make(chan struct{})
+	return news
+}
+
+func (a *away) close() {
+	a.cancel()
+	a.prober.Wait()
+}
+
+// Away tells since when the database cannot be reached, and why; the error is nil if it can be. changed is closed when that is
+// different.
+func (s *store) Away() (since time.Time, changed <-chan struct{}, cause error) {
+	a := &s.database.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.since, a.changed, a.cause
+}
+
+// goAway notes that the database cannot be reached, ends all connections, and tries until it is back.
+func (d *database) goAway(cause error) {
+	if d.away.ctx.Err() != nil || !d.away.set(cause) {
+		return
+	}
+	d.connections.renew()
+	d.away.prober.Go(d.returnLater)
+}
+
+// returnLater tries to reach the database, at once and then again and again.
+func (d *database) returnLater() {
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for d.away.ctx.Err() == nil {
+		err := d.probe(d.away.ctx)
+		if err == nil {
+			d.away.set(nil)
+			d.away.mu.Lock()
+			back := d.away.back
+			d.away.mu.Unlock()
+			if back != nil {
+				back()
+			}
+			return
+		}
+		d.away.set(err)
+		select {
+		case <-ticker.C:
+		case <-d.away.ctx.Done():
+		}
+	}
+}
+
+// probe opens a connection, checks the schema, or brings it up to date, and has something written: a standby that commits wait for
+// must be there, too. The connection is then used for calls.
+func (d *database) probe(ctx context.Context) error {
+	conn, err := d.dsn.dial(ctx)
+	if err != nil {
+		return refusedFor(err)
+	}
+	if err := d.prepare(ctx, conn); err != nil {
+		end(&connection{Conn: conn})
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if _, err := conn.Exec(ctx, d.sql("SELECT @.probe_1($1)"), d.node); err != nil {
+		end(&connection{Conn: conn})
+		return d.dsn.plain(err)
+	}
+	d.connections.adopt(conn)
+	return nil
+}
+
+// refusedError is why a database that answers cannot be used. To try again is of no use before somebody has changed something.
+type refusedError struct{ problem string }
+
+func (e *refusedError) Error() string { return e.problem }
+
+// refusedFor is the error of a connection that was not opened.
+func refusedFor(err error) error {
+	var failed *dialError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	switch failed.code {
+	case "28P01", "28000", "3D000", "42501": // wrong password, no such user or not from here, no such database, no right
+		return &refusedError{failed.text}
+	}
+	return err
+}
+
+// dialListener opens a connection for whoever listens on it, and closes it.
+func (d *database) dialListener(ctx context.Context) (*pgx.Conn, error) {
+	if err := d.away.error(); err != nil {
+		return nil, err
+	}
+	return d.connections.listen(ctx)
+}

@@ -1,0 +1,285 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// claiming hands out runs, and ends them. Calls that come at the same time go to the database together.
+type claiming struct {
+	*runs
+	batcher *batcher[turnover]
+
+	// Of the batch that is under way.
+	call  int64   // the number of the last call
+	lost  []int64 // calls that may have claimed runs nobody was told of
+	after turnsBehind
+}
+
+// How much goes to the database at once. An end alone may have more.
+const (
+	mostEnds     = 128
+	mostEndBytes = 4 << 20
+)
+
+func (c *claiming) init(r *runs) {
+	c.runs = r
+	c.batcher = newBatcher(mostEnds, c.carryOut)
+}
+
+func (r *runs) Claim(ctx context.Context, batch engine.Batch) ([]*engine.Claim, time.Duration, error) {
+	t := &turnover{next: batch}
+	err := r.claiming.do(ctx, t)
+	return t.claims, t.wait, err
+}
+
+// turnover is one question for claims, possibly after an end.
+type turnover struct {
+	end  *ending // nil if there is none
+	next engine.Batch
+
+	claims []*engine.Claim
+	wait   time.Duration
+	err    error // of this one alone
+
+	mu    sync.Mutex
+	state turnoverState
+}
+
+type turnoverState int
+
+const (
+	waits turnoverState = iota
+	underWay
+	answered
+	left // nobody waits for it any more
+)
+
+// do has a call carried out. With an error, nobody may look at the answer.
+func (c *claiming) do(ctx context.Context, t *turnover) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := c.batcher.do(ctx, t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state == answered && t.err != nil:
+		return t.err
+	case t.state == answered && err != nil && ctx.Err() != nil: // it was answered at the same moment
+		return nil
+	case t.state == underWay && ctx.Err() != nil:
+		err = fmt.Errorf("%w: %w", errAnswerUnknown, ctx.Err())
+	}
+	if err != nil {
+		t.state = left
+		t.claims = nil
+	}
+	return err
+}
+
+// begin reports whether somebody still waits for the answer.
+func (t *turnover) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == left {
+		return false
+	}
+	t.state = underWay
+	return true
+}
+
+// answer gives the answer, and reports whether anybody gets it.
+func (t *turnover) answer(claims []*engine.Claim, wait time.Duration, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == left {
+		return false
+	}
+	t.claims, t.wait, t.err, t.state = claims, wait, err, answered
+	return true
+}
+
+// carryOut carries out a batch of calls, in as many steps as it takes.
+func (c *claiming) carryOut(ctx context.Context, batch []*turnover) error {
+	for len(batch) > 0 {
+		var together []*turnover
+		together, batch = takeEnds(batch)
+		if err := c.carryOutTogether(ctx, together); err != nil {
+			return err // those that were answered have their answer
+		}
+	}
+	return nil
+}
+
+// takeEnds takes some calls that go to the database together, and leaves out those that nobody waits for.
+func takeEnds(batch []*turnover) (together, rest []*turnover) {
+	size := 0
+	ids := make(map[string]struct{}, len(batch))
+	for i, t := range batch {
+		if t.end == nil {
+			if t.begin() {
+				together = append(together, t)
+			}
+			continue
+		}
+		_, twice := ids[t.end.id()]
+		if twice || len(ids) > 0 && size+t.end.size > mostEndBytes {
+			return together, batch[i:]
+		}
+		if t.begin() {
+			ids[t.end.id()] = struct{}{}
+			size += t.end.size
+			together = append(together, t)
+		}
+	}
+	return together, nil
+}
+
+// carryOutTogether carries out calls in one step.
+func (c *claiming) carryOutTogether(ctx context.Context, together []*turnover) error {
+	if len(together) == 0 {
+		return nil
+	}
+	if err := c.undoLost(ctx); err != nil {
+		return err
+	}
+	asks := newAsks(together)
+	var answer *turnoverAnswer
+	for careful := false; ; careful = true {
+		var err error
+		c.call++
+		asked := time.Now()
+		answer, err = c.ask(ctx, together, asks, careful)
+		if errors.Is(err, errAnswerUnknown) {
+			c.lost = append(c.lost, c.call)
+		}
+		if err != nil {
+			return err
+		}
+		c.learnClock(asked, answer.at)
+		if !answer.retry {
+			break
+		}
+	}
+	c.after.note(asks, answer.lastTurn)
+	c.give(ctx, together, asks, answer)
+	return nil
+}
+
+// undoLost gives back what was claimed by calls whose answer was lost.
+func (c *claiming) undoLost(ctx context.Context) error {
+	if len(c.lost) == 0 {
+		return nil
+	}
+	if err := c.undo(ctx, c.lost, nil); err != nil {
+		return err
+	}
+	c.lost = nil
+	return nil
+}
+
+func (c *claiming) undo(ctx context.Context, calls []int64, tokens []string) error {
+	undone := 0
+	err := c.on(laneClaim).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) },
+		"SELECT @.undo_claims_1($1, $2, $3)", c.node, listed(calls), listed(tokens))
+	if undone > 0 {
+		c.watch.tellClaimable()
+		c.watch.tellOthers("r")
+	}
+	return err
+}
+
+// give gives each call its answer.
+func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, answer *turnoverAnswer) {
+	var unwanted []string
+	var ended []string
+	kinds := ""
+	requeued, deliveries := false, false
+	claimed := len(answer.claims)
+	number := 0
+	for _, t := range together {
+		var err error
+		if t.end != nil {
+			switch answer.ends[number] {
+			case "ended", "queued":
+				ended = append(ended, t.end.ids()...)
+				deliveries = deliveries || t.end.hasDeliveries()
+			case "repeated":
+				ended = append(ended, t.end.ids()...) // the answer was lost, and those who wait have heard nothing
+			case "requeued":
+				requeued = true
+			case "put_back":
+			default:
+				err = engine.ErrClaimLost
+			}
+			number++
+		}
+		var claims []*engine.Claim
+		if err == nil {
+			claims = asks.take(t, answer.byAsk)
+		}
+		if !t.answer(claims, answer.wait, err) {
+			for _, claim := range claims {
+				unwanted = append(unwanted, claim.Token)
+			}
+		}
+	}
+	if len(ended) > 0 {
+		c.watch.tellEnded(ended...)
+		kinds += "e"
+	}
+	if deliveries {
+		c.watch.tellDue()
+		kinds += "d"
+	}
+	if answer.ready > claimed || answer.opened > 0 || requeued {
+		c.watch.tellClaimable()
+		kinds += "r"
+	}
+	if kinds != "" {
+		c.watch.tellOthers(kinds)
+	}
+	if len(unwanted) > 0 {
+		_ = c.undo(ctx, nil, unwanted) // or their lease will be over; all that wait have their answers
+	}
+}
+
+// turnsBehind is from which turn on to look for ready runs. What is before it was claimed, by all one knows. To look at all of them takes
+// long when there is much to be cleaned up in the index, since a transaction is held open elsewhere.
+//
+// A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this is behind by a second, and once a second all are
+// looked at.
+type turnsBehind struct {
+	full    time.Time // the last look at all
+	known   int64     // the last turn that was claimed
+	earlier int64     // the same when all were looked at last
+	safe    int64     // the same before that
+}
+
+const fullLook = time.Second
+
+// from is the first turn to look at.
+func (b *turnsBehind) from() int64 {
+	if now := time.Now(); now.Sub(b.full) >= fullLook {
+		b.full, b.safe, b.earlier = now, b.earlier, b.known
+		return 0
+	}
+	return b.safe
+}
+
+// note notes what was claimed.
+func (b *turnsBehind) note(asks *asks, last int64) {
+	if asks.bounded { // something may have been left behind
+		b.known, b.earlier, b.safe = 0, 0, 0
+		return
+	}
+	b.known = max(b.known, last)
+}

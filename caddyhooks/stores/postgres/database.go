@@ -1,0 +1,217 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// database is what a node knows of the schema that it works on, and its connections.
+type database struct {
+	dsn        dsn
+	schema     string // its name
+	node       string // the name of this opening
+	checksOnly bool   // the schema is not brought up to date here
+	listens    bool   // for word of other nodes
+
+	connections connections
+	away        away
+	clock       sharedClock
+}
+
+// callTime is how long a call may take.
+const callTime = 5 * time.Second
+
+func newDatabase(n dsn, schema string) *database {
+	var name [9]byte
+	_, _ = rand.Read(name[:]) // never fails
+	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), listens: true}
+	d.connections.init(n)
+	d.away.init()
+	return d
+}
+
+// connect opens a database that is there, and brings the schema up to date.
+func connect(ctx context.Context, text, schema string) (*database, error) {
+	n, err := parseDSN(text)
+	if err != nil {
+		return nil, err
+	}
+	d := newDatabase(n, schema)
+	if err := d.open(ctx); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// open opens the schema. With engine.ErrAway the database cannot be reached, and is tried again until it is closed. Any other error is
+// for good.
+func (d *database) open(ctx context.Context) error {
+	err := d.probe(ctx)
+	var refused *refusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return err
+	default:
+		d.goAway(err)
+		return d.away.error()
+	}
+}
+
+// close ends all connections, and waits for what goes on in the background.
+func (d *database) close() {
+	d.away.close()
+	d.connections.close()
+}
+
+// sql puts the name of the schema where a statement has @. before the name of a table or a function.
+func (d *database) sql(statement string) string {
+	return strings.ReplaceAll(statement, "@.", pgx.Identifier{d.schema}.Sanitize()+".")
+}
+
+// query asks a question outside of batches, and gives each row to each.
+func (d *database) query(ctx context.Context, each func(pgx.Rows) error, statement string, arguments ...any) error {
+	return d.on(laneRead).query(ctx, each, statement, arguments...)
+}
+
+// exec is query without an answer.
+func (d *database) exec(ctx context.Context, statement string, arguments ...any) error {
+	return d.on(laneRead).exec(ctx, statement, arguments...)
+}
+
+// on chooses the lane of calls: one that is full does not keep the calls of others waiting.
+func (d *database) on(l lane) calls { return calls{d, l} }
+
+// calls are calls of the database on a lane.
+type calls struct {
+	*database
+	lane lane
+}
+
+// query asks a question, and gives each row to each.
+//
+// engine.ErrAway says that the database cannot be reached. With errAnswerUnknown besides, the call may have been carried out.
+// A call that stood in the way of another one is repeated.
+func (c calls) query(ctx context.Context, each func(pgx.Rows) error, statement string, arguments ...any) error {
+	statement = c.sql(statement)
+	const repeats = 3
+	for n := 0; ; n++ {
+		rows := 0
+		err := c.callOnce(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return ask(ctx, conn, func(row pgx.Rows) error { rows++; return each(row) }, statement, arguments...)
+		})
+		if rows > 0 || n == repeats || !isConflict(err) {
+			return err
+		}
+	}
+}
+
+// exec is query without an answer.
+func (c calls) exec(ctx context.Context, statement string, arguments ...any) error {
+	return c.query(ctx, func(pgx.Rows) error { return nil }, statement, arguments...)
+}
+
+func ask(ctx context.Context, conn *pgx.Conn, each func(pgx.Rows) error, statement string, arguments ...any) error {
+	rows, err := conn.Query(ctx, statement, arguments...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return &ownError{err}
+		}
+	}
+	return rows.Err()
+}
+
+// ownError is an error of whoever reads the answer, which says nothing about the database.
+type ownError struct{ error }
+
+// callOnce lends a connection to a call, and judges by its error whether the database is still there.
+func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.Conn) error) error {
+	if err := c.away.error(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(caller, callTime)
+	defer cancel()
+	began := time.Now()
+	conn, err := c.connections.borrow(ctx, c.lane, c.away.begun())
+	if err != nil {
+		return c.notLent(caller, err, time.Since(began))
+	}
+	err = call(ctx, conn.Conn)
+	c.connections.giveBack(conn)
+	var own *ownError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own):
+		return own.error
+	default:
+		return c.judge(caller, err, conn.IsClosed(), time.Since(began))
+	}
+}
+
+// notLent is the error of a call that got no connection. Nothing was sent then.
+func (c calls) notLent(caller context.Context, err error, took time.Duration) error {
+	var failed *dialError
+	switch {
+	case caller.Err() != nil && took < patientEnough:
+		return caller.Err()
+	case errors.As(err, &failed):
+		c.goAway(err)
+	case errors.Is(err, errWentAway):
+	case errors.Is(err, errClosed):
+		return err
+	default:
+		c.goAway(fmt.Errorf("no connection was free for %v", callTime))
+	}
+	return c.away.errorNow()
+}
+
+// patientEnough is how long a caller must have waited, whose own time is up, for the database to be in doubt.
+const patientEnough = 2 * time.Second
+
+// judge is the error of a call that failed on its way.
+func (c calls) judge(caller context.Context, err error, lost bool, took time.Duration) error {
+	var answer *pgconn.PgError
+	isAnswer := errors.As(err, &answer)
+	switch {
+	case isAnswer && answer.Code == codeReadOnly:
+		// It is a standby now, or a failover is under way: the others of the DSN's hosts are to be tried.
+		c.goAway(errors.New("the server is read-only: " + answer.Message))
+		return c.away.errorNow()
+	case isAnswer && !lost:
+		return err
+	case caller.Err() != nil && took < patientEnough:
+		return fmt.Errorf("%w: %w", errAnswerUnknown, caller.Err())
+	default:
+		c.goAway(c.dsn.plain(err))
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
+	}
+}
+
+// Codes of PostgreSQL's errors.
+const (
+	codeSerialization = "40001"
+	codeDeadlock      = "40P01"
+	codeReadOnly      = "25006"
+	codeTooMany       = "53300" // connections
+)
+
+// isConflict reports whether a call failed because of another one at the same time, and did nothing.
+func isConflict(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && (answer.Code == codeSerialization || answer.Code == codeDeadlock)
+}

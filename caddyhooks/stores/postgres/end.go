@@ -1,0 +1,286 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func (r *runs) End(ctx context.Context, claim *engine.Claim, end engine.End, next engine.Batch) ([]*engine.Claim, error) {
+	e, err := newEnding(claim, end)
+	if err != nil {
+		return nil, err
+	}
+	t := &turnover{end: e, next: next}
+	err = r.claiming.do(ctx, t)
+	return t.claims, err
+}
+
+// ending is the end of a claim, as it is stored.
+type ending struct {
+	claim  *engine.Claim
+	end    engine.End
+	ending string
+	runs   []endedRun
+	size   int // about how many bytes go to the database
+}
+
+// endedRun is a run that ends.
+type endedRun struct {
+	run        *engine.Run
+	kept, told string
+	toldBytes  int
+	deliveries []*engine.Delivery
+	records    []string // of the deliveries
+}
+
+// newEnding writes an end down. ErrClaimLost says that there can be no such run.
+func newEnding(claim *engine.Claim, end engine.End) (e *ending, err error) {
+	e = &ending{claim: claim, end: end}
+	for _, run := range append([]*engine.Run{claim.Run}, claim.Folded...) {
+		if _, ok := local.ParseID(run.ID); !ok {
+			return nil, engine.ErrClaimLost
+		}
+		ended := endedRun{run: run}
+		if !end.Requeue {
+			if err := ended.encode(claim, &end); err != nil {
+				return nil, err
+			}
+		}
+		e.runs = append(e.runs, ended)
+		e.size += len(ended.kept) + len(ended.told)
+		for i, d := range ended.deliveries {
+			e.size += len(d.Body) + len(ended.records[i])
+		}
+	}
+	if !end.Requeue {
+		e.ending, err = encodeEnding(&end.Outcome, end.Steps)
+		e.size += len(e.ending)
+	}
+	return e, err
+}
+
+func (r *endedRun) encode(claim *engine.Claim, end *engine.End) (err error) {
+	if r.kept, err = encodeRun(r.run.Kept()); err != nil {
+		return err
+	}
+	if r.run.History > 0 {
+		told := r.run.Told()
+		r.toldBytes = told.Size()
+		if r.told, err = encodeTold(told); err != nil {
+			return err
+		}
+	}
+	r.deliveries = end.DeliveriesOf(claim, r.run)
+	for _, d := range r.deliveries {
+		record, err := encodeDelivery(d)
+		if err != nil {
+			return err
+		}
+		r.records = append(r.records, record)
+	}
+	return nil
+}
+
+func (e *ending) id() string { return e.claim.Run.ID }
+
+// ids are all runs that end.
+func (e *ending) ids() (ids []string) {
+	for i := range e.runs {
+		ids = append(ids, e.runs[i].run.ID)
+	}
+	return ids
+}
+
+func (e *ending) hasDeliveries() bool { return len(e.end.Deliveries) > 0 }
+
+// longest is the longest time that is told to the database, whose times end somewhere.
+const longest = 100 * 365 * 24 * time.Hour
+
+func seconds(d time.Duration) float64 { return min(d, longest).Seconds() }
+
+// endArguments are those of end_runs_1 that are about ends.
+type endArguments struct {
+	ids, tokens         []string
+	folded              []int32
+	requeue, unstarted  []bool
+	pauses              []float64
+	reasons             []string
+	statuses, endings   []string
+	runIDs              []string
+	runEnds             []int32
+	kept                []string
+	past, forget        []bool
+	history             []float64
+	told                []string
+	toldBytes           []int32
+	deliveryEnds        []int32
+	deliveryRuns        []string
+	deliveryIndexes     []int32
+	deliveryIDs         []string
+	deliveryHosts       []string
+	deliveryChats       []string
+	records             []string
+	bodies              [][]byte
+	sessionEnds         []int32
+	sessionRunners      []string
+	sessionChats        []string
+	sessionIDs          []string
+	endAsks, endAskMost []int32
+}
+
+// add adds an end that asks a question.
+func (a *endArguments) add(e *ending, ask int32, next *engine.Batch) {
+	claim, end := e.claim, &e.end
+	a.ids, a.tokens = append(a.ids, claim.Run.ID), append(a.tokens, dbText(claim.Token))
+	number := int32(len(a.ids)) //nolint:gosec // at most mostEnds
+	a.folded = append(a.folded, int32(len(claim.Folded)))
+	a.requeue, a.unstarted = append(a.requeue, end.Requeue), append(a.unstarted, end.Unstarted)
+	a.pauses, a.reasons = append(a.pauses, seconds(end.Pause)), append(a.reasons, dbText(end.WaitingFor))
+	a.statuses, a.endings = append(a.statuses, string(end.Outcome.Status)), append(a.endings, e.ending)
+	a.endAsks, a.endAskMost = append(a.endAsks, ask), append(a.endAskMost, int32(max(next.Max, 0))) //nolint:gosec // workers
+	if !end.Requeue {
+		for i := range e.runs {
+			a.addRun(number, i, &e.runs[i], end)
+		}
+	}
+	if end.Session.ID != "" {
+		a.sessionEnds = append(a.sessionEnds, number)
+		a.sessionRunners, a.sessionChats = append(a.sessionRunners, dbText(end.Session.Runner)), append(a.sessionChats, dbText(claim.Run.ChatID))
+		a.sessionIDs = append(a.sessionIDs, dbText(end.Session.ID))
+	}
+}
+
+func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End) {
+	run := r.run
+	a.runIDs, a.runEnds, a.kept = append(a.runIDs, run.ID), append(a.runEnds, number), append(a.kept, r.kept)
+	a.past = append(a.past, i == 0 && run.IsRecalled(end.Outcome.Status))
+	// A request that became several runs has an answer, whatever became of the first.
+	a.forget = append(a.forget, end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil))
+	a.history, a.told, a.toldBytes = append(a.history, seconds(run.History)), append(a.told, r.told), append(a.toldBytes, int32(r.toldBytes)) //nolint:gosec // at most MaxTold
+	for i, d := range r.deliveries {
+		to := d.Destination()
+		a.deliveryEnds, a.deliveryRuns = append(a.deliveryEnds, number), append(a.deliveryRuns, run.ID)
+		a.deliveryIndexes, a.deliveryIDs = append(a.deliveryIndexes, int32(d.Index)), append(a.deliveryIDs, dbText(d.ID)) //nolint:gosec // few
+		a.deliveryHosts, a.deliveryChats = append(a.deliveryHosts, dbText(to.Host)), append(a.deliveryChats, dbText(to.Chat))
+		a.records, a.bodies = append(a.records, r.records[i]), append(a.bodies, []byte(d.Body))
+	}
+}
+
+func (a *endArguments) list() []any {
+	return []any{ // those of all ends are never nil
+		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
+		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.told), listed(a.toldBytes),
+		listed(a.deliveryEnds), listed(a.deliveryRuns), listed(a.deliveryIndexes), listed(a.deliveryIDs), listed(a.deliveryHosts), listed(a.deliveryChats), listed(a.records), listed(a.bodies),
+		listed(a.sessionEnds), listed(a.sessionRunners), listed(a.sessionChats), listed(a.sessionIDs), a.endAsks, a.endAskMost,
+	}
+}
+
+// listed is a list that the database does not take for NULL.
+func listed[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// turnoverAnswer is the answer of end_runs_1 and claim_runs_1.
+type turnoverAnswer struct {
+	retry    bool
+	at       time.Time
+	ends     []string // what became of each
+	ready    int      // how many chats became ready
+	opened   int      // in how many chats a run waits for others
+	claims   map[string]*engine.Claim
+	byAsk    map[int32][]*engine.Claim
+	lastTurn int64
+	wait     time.Duration
+}
+
+var (
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(42) + ")"
+	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(10) + ")"
+)
+
+// placeholders are those of so many arguments.
+func placeholders(n int) (list string) {
+	for i := range n {
+		if i > 0 {
+			list += ", "
+		}
+		list += fmt.Sprint("$", i+1)
+	}
+	return list
+}
+
+// ask has the database carry out calls.
+func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, careful bool) (*turnoverAnswer, error) {
+	var ends endArguments
+	for _, t := range together {
+		if t.end != nil {
+			ends.add(t.end, asks.ofCall[t], &t.next)
+		}
+	}
+	answer := &turnoverAnswer{ends: make([]string, len(ends.ids)), claims: make(map[string]*engine.Claim), byAsk: make(map[int32][]*engine.Claim), wait: -1}
+	statement, arguments := claimStatement, []any{c.node, c.call}
+	if len(ends.ids) > 0 {
+		statement, arguments = endStatement, append([]any{c.node, c.call, careful}, ends.list()...)
+	}
+	arguments = append(arguments, c.after.from(), listed(asks.most), listed(asks.leases), listed(asks.boundAsk), listed(asks.boundMost),
+		listed(asks.nameBound), listed(asks.names), listed(asks.nameIsHook))
+	err := c.on(laneClaim).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
+	return answer, err
+}
+
+// read reads a row of the answer.
+func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
+	var (
+		kind                          string
+		number, attempt, waits        int32
+		id, token, chat, hook, runner *string
+		at, accepted                  *time.Time
+		secs                          *float64
+		alive                         bool
+		turn                          *int64
+		data                          []byte
+	)
+	if err := row.Scan(&kind, &number, &id, &token, &attempt, &at, &secs, &waits, &alive, &turn, &accepted, &chat, &hook, &runner, &data); err != nil {
+		return err
+	}
+	answer.at = *at
+	switch kind {
+	case "retry":
+		answer.retry = true
+	case "end":
+		answer.ends[number-1] = *token
+	case "offered":
+		answer.ready += int(number)
+		answer.opened += int(waits)
+	case "clock":
+		answer.ready += int(number)
+		answer.lastTurn = *turn
+		if secs != nil {
+			answer.wait = max(time.Duration(*secs*float64(time.Second)), 0)
+		}
+	default:
+		run := &engine.Run{ID: *id, ChatID: goText(*chat), Hook: goText(*hook), Runner: goText(*runner), AcceptedAt: accepted.UTC()}
+		if err := decodeRun(data, run); err != nil {
+			return fmt.Errorf("reading run %s: %w", *id, err)
+		}
+		if kind == "folded" {
+			leader := answer.claims[*token]
+			leader.Folded = append(leader.Folded, run)
+			break
+		}
+		claim := &engine.Claim{Run: run, Token: *token, Attempt: int(attempt), StartedAt: at.UTC(), Waited: time.Duration(*secs * float64(time.Second)), Waits: int(waits),
+			Awaited: run.Sync && run.Owner != "" && (alive || run.Owner == c.node)}
+		answer.claims[*token] = claim
+		answer.byAsk[number] = append(answer.byAsk[number], claim)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+func (r *runs) Get(ctx context.Context, id string) (*engine.Record, error) {
+	if _, ok := local.ParseID(id); !ok {
+		return nil, engine.ErrNotFound
+	}
+	var record *engine.Record
+	err := r.query(ctx, func(row pgx.Rows) (err error) {
+		var shown shownRun
+		if err := row.Scan(shown.columns()...); err != nil {
+			return err
+		}
+		record, err = shown.record()
+		return err
+	}, "SELECT "+shownColumns+" FROM @.get_runs_1($1)", []string{id})
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		return nil, engine.ErrNotFound
+	}
+	return record, nil
+}
+
+func (r *runs) Unfinished(ctx context.Context, id string) (bool, error) {
+	if _, ok := local.ParseID(id); !ok {
+		return false, nil
+	}
+	unfinished := false
+	err := r.query(ctx, func(row pgx.Rows) error { return row.Scan(&unfinished) }, "SELECT @.is_unfinished_1($1)", id)
+	return unfinished && err == nil, err
+}
+
+func (r *runs) Queued(ctx context.Context) (int, error) {
+	backlog, err := r.Backlog(ctx)
+	return backlog.Queued, err
+}
+
+func (r *runs) Backlog(ctx context.Context) (backlog engine.Backlog, err error) {
+	var oldest *float64
+	err = r.query(ctx, func(row pgx.Rows) error { return row.Scan(&backlog.Queued, &backlog.Running, &oldest) },
+		"SELECT queued, running, oldest FROM @.backlog_1()")
+	if err != nil {
+		return engine.Backlog{}, err
+	}
+	if oldest != nil {
+		backlog.Oldest = max(time.Duration(*oldest*float64(time.Second)), 0)
+	}
+	return backlog, nil
+}

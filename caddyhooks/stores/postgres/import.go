@@ -1,0 +1,269 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// Imported is how much was imported.
+type Imported struct{ Queued, Ended, Deliveries, Keys, Sessions int }
+
+// Import copies all that another store has into the schema of an instance, which has to be empty: in one transaction, so all of it or
+// nothing. Nobody may work with the other store meanwhile. Of runs that wait for a pause it copies no pause, and of hosts no throttle.
+// runner is the name of the default runner, whose sessions runs without a runner have. note is told now and then how many runs were read.
+func (p *Postgres) Import(ctx context.Context, instance string, from engine.Store, runner string, note func(runs int)) (Imported, error) {
+	d := newDatabase(p.dsn, p.schema(instance))
+	defer d.close()
+	if err := d.open(ctx); err != nil {
+		return Imported{}, err
+	}
+	conn, err := p.dsn.dial(ctx)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	i := importing{from: from, runner: runner, note: note, keys: make(map[[32]byte]keyRow), kinds: make(map[[2]string]int32), sessions: make(map[[2]string]struct{})}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		i.tx = tx
+		return i.all(ctx, d.schema)
+	})
+	return i.count, err
+}
+
+// importing is an import that is under way.
+type importing struct {
+	tx     pgx.Tx
+	from   engine.Store
+	runner string
+	note   func(runs int)
+	count  Imported
+
+	seq, deliverySeq int64 // the last ones that were given out
+
+	keys     map[[32]byte]keyRow    // the last use of each counts
+	kinds    map[[2]string]int32    // by runner and hook
+	sessions map[[2]string]struct{} // the runners and chats that may have one
+	chats    []string               // that have queued runs, as columns have them
+	dead     int64
+	pending  int64
+	told     int64
+}
+
+type keyRow struct {
+	body  [32]byte
+	at    time.Time
+	run   uuid.UUID
+	first string
+}
+
+func (i *importing) all(ctx context.Context, schema string) error {
+	if err := i.begin(ctx, schema); err != nil {
+		return err
+	}
+	if err := i.runs(ctx); err != nil {
+		return err
+	}
+	for chats := range slices.Chunk(i.chats, 128) {
+		if _, err := i.tx.Exec(ctx, "SELECT offer_1($1)", chats); err != nil {
+			return err
+		}
+	}
+	if err := i.copyKeys(ctx); err != nil {
+		return err
+	}
+	if err := i.copySessions(ctx); err != nil {
+		return err
+	}
+	if err := i.copyMinutes(ctx); err != nil {
+		return err
+	}
+	if err := i.copySettings(ctx); err != nil {
+		return err
+	}
+	_, err := i.tx.Exec(ctx, "SELECT bump_1('', 4, $1, 0, $2, $3, $4, $5), setval('run_seq', $6 + 1), setval('delivery_seq', $7 + 1)",
+		i.count.Queued, i.pending, i.dead, len(i.keys), i.told, i.seq, i.deliverySeq)
+	return err
+}
+
+// begin keeps nodes that are running out until the import is over, and refuses a schema that is in use.
+func (i *importing) begin(ctx context.Context, schema string) error {
+	if _, err := i.tx.Exec(ctx, "SET LOCAL search_path = "+pgx.Identifier{schema}.Sanitize()); err != nil {
+		return err
+	}
+	if _, err := i.tx.Exec(ctx, "LOCK TABLE settings, queue, done, key, delivery IN ACCESS EXCLUSIVE MODE"); err != nil {
+		return err
+	}
+	inUse := false
+	err := i.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM queue) OR EXISTS (SELECT FROM done) OR EXISTS (SELECT FROM key)
+		OR (SELECT revision FROM settings) > 0`).Scan(&inUse)
+	if err == nil && inUse {
+		return fmt.Errorf("the schema %s has runs or live settings already: give the instance another schema, or drop this one", schema)
+	}
+	return err
+}
+
+// runs copies runs, the oldest first, which is their order in chats.
+func (i *importing) runs(ctx context.Context) error {
+	const page = 500
+	query := engine.Query{OldestFirst: true, Limit: page}
+	for {
+		listed, next, err := i.from.Runs().List(ctx, query)
+		if err != nil {
+			return fmt.Errorf("reading the runs: %w", err)
+		}
+		rows := new(importedRows)
+		for _, one := range listed {
+			record, err := i.from.Runs().Get(ctx, one.Run.ID)
+			if errors.Is(err, engine.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("reading run %s: %w", one.Run.ID, err)
+			}
+			if err := i.add(ctx, rows, record); err != nil {
+				return fmt.Errorf("run %s: %w", one.Run.ID, err)
+			}
+		}
+		if err := rows.write(ctx, i.tx); err != nil {
+			return err
+		}
+		i.note(i.count.Queued + i.count.Ended)
+		if next == "" {
+			return nil
+		}
+		query.Cursor = next
+	}
+}
+
+// add makes rows of a run.
+func (i *importing) add(ctx context.Context, rows *importedRows, record *engine.Record) error {
+	run := record.Run
+	id, err := uuid.Parse(run.ID)
+	if err != nil {
+		return err
+	}
+	i.seq++
+	i.sessions[[2]string{cmp.Or(run.Runner, i.runner), run.ChatID}] = struct{}{}
+	if !record.Status.Ended() || !record.Outcome.ForgetsKey() {
+		first := encodeFirst(run)
+		for _, key := range []*engine.Key{run.Key, run.Replay} {
+			if key != nil {
+				i.keys[key.ID] = keyRow{key.Body, run.AcceptedAt, id, first}
+			}
+		}
+	}
+	if record.Status.Ended() {
+		err = i.addEnded(rows, id, record)
+	} else {
+		err = i.addQueued(ctx, rows, id, record)
+	}
+	if err != nil {
+		return err
+	}
+	for _, listed := range record.Deliveries {
+		d, err := i.from.Deliveries().Get(ctx, listed.ID)
+		if err != nil {
+			return fmt.Errorf("delivery %s: %w", listed.ID, err)
+		}
+		if err := i.addDelivery(rows, id, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *importing) addQueued(ctx context.Context, rows *importedRows, id uuid.UUID, record *engine.Record) error {
+	run := record.Run
+	encoded, err := encodeRun(run)
+	if err != nil {
+		return err
+	}
+	kind, err := i.kindOf(ctx, run)
+	if err != nil {
+		return err
+	}
+	var expires, window, owner any
+	if run.QueueTime > 0 && record.Attempts == 0 {
+		expires = run.AcceptedAt.Add(run.QueueTime)
+	}
+	foldMax, alike := 0, int64(0)
+	if run.Fold.IsSet() && !run.Sync && run.AgainOf == "" {
+		window, foldMax, alike = run.Fold.Window, run.Fold.Max, int64(run.Fold.Alike)
+	}
+	if run.Owner != "" {
+		owner = dbText(run.Owner)
+	}
+	chat := dbText(run.ChatID)
+	i.chats = append(i.chats, chat)
+	i.count.Queued++
+	rows.queue = append(rows.queue, []any{[16]byte(id), i.seq, chat, false, kind, dbText(run.Hook), dbText(run.Runner), run.AcceptedAt, expires,
+		int32(record.Attempts), window, int32(foldMax), alike, int32(len(run.Message)), !run.NewChat, owner, encoded})
+	return nil
+}
+
+// kindOf is the number of the kind of a run.
+func (i *importing) kindOf(ctx context.Context, run *engine.Run) (int32, error) {
+	key := [2]string{dbText(run.Runner), dbText(run.Hook)}
+	kind, known := i.kinds[key]
+	if !known {
+		err := i.tx.QueryRow(ctx, "SELECT o_kind FROM kinds_1($1, $2)", []string{key[0]}, []string{key[1]}).Scan(&kind)
+		if err != nil {
+			return 0, err
+		}
+		i.kinds[key] = kind
+	}
+	return kind, nil
+}
+
+func (i *importing) addEnded(rows *importedRows, id uuid.UUID, record *engine.Record) error {
+	run := record.Run
+	encoded, err := encodeRun(run.Kept())
+	if err != nil {
+		return err
+	}
+	var started, foldedInto, againAs, ending any
+	if !record.StartedAt.IsZero() {
+		started = record.StartedAt
+	}
+	if record.FoldedInto == "" {
+		if ending, err = encodeEnding(&record.Outcome, record.Steps); err != nil {
+			return err
+		}
+	} else if foldedInto, err = uuidOf(record.FoldedInto); err != nil {
+		return err
+	}
+	if record.AgainAs != "" {
+		if againAs, err = uuidOf(record.AgainAs); err != nil {
+			return err
+		}
+	}
+	i.count.Ended++
+	rows.done = append(rows.done, []any{[16]byte(id), i.seq, dbText(run.ChatID), dbText(run.Hook), dbText(run.Runner), string(record.Status),
+		run.AcceptedAt, started, record.FinishedAt, int32(record.Attempts), !run.NewChat, record.IsPastTurn(), foldedInto, int32(record.Folded),
+		againAs, encoded, ending})
+	if record.Kept == engine.KeptNothing {
+		return nil
+	}
+	told := engine.Told{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema, Cut: record.Kept == engine.KeptCut}
+	text, err := encodeTold(told)
+	if err != nil {
+		return err
+	}
+	i.told += int64(told.Size())
+	rows.told = append(rows.told, []any{[16]byte(id), record.FinishedAt, record.FinishedAt.Add(run.History), int32(told.Size()), text})
+	return nil
+}
+
+func uuidOf(id string) ([16]byte, error) {
+	parsed, err := uuid.Parse(id)
+	return parsed, err
+}

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+)
+
+// overhear listens to what the nodes of a schema tell each other. next returns what was said until now.
+func overhear(t *testing.T, s *store) (next func() []string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.Shared(t).DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	exec := func(statement string, arguments ...any) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement, arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("LISTEN " + pgx.Identifier{s.watch.channel()}.Sanitize())
+	return func() (words []string) {
+		t.Helper()
+		end := uuid.NewString()
+		exec("SELECT pg_notify($1, $2)", s.watch.channel(), end)
+		for {
+			notification, err := conn.WaitForNotification(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if notification.Payload == end {
+				return words
+			}
+			words = append(words, notification.Payload)
+		}
+	}
+}
+
+func TestLoneNodeTellsNobody(t *testing.T) {
+	t.Parallel()
+	s := newPostgres(t)
+	defer s.Close()
+	next := overhear(t, s)
+	for i := range int64(5) {
+		if _, err := s.Settings().Save(t.Context(), []byte("x"), nil, i); err != nil {
+			t.Fatal(err)
+		}
+		s.add(t, newAdded("a", ""))
+	}
+	if err := s.watch.beat(t.Context(), request{full: true}); err != nil {
+		t.Fatal(err)
+	}
+	if words := next(); len(words) > 0 {
+		t.Errorf("it said %q", words)
+	}
+}
+
+func TestNodeGathersWhatItTells(t *testing.T) {
+	t.Parallel()
+	a := newPostgres(t)
+	defer a.Close()
+	joinAs(t, a.schema, func(*store) {})
+	waitFor(t, "node a knows of node b", func() bool { return !a.watch.isLone.Load() })
+	next := overhear(t, a)
+	began := time.Now()
+	for i := range 1000 {
+		a.watch.tellOthers(string("rdsc"[i%4]))
+	}
+	var words []string
+	kinds := ""
+	waitFor(t, "all was told", func() bool {
+		for _, text := range next() {
+			if said, ok := parseWord(text); ok && said.node == a.node {
+				words, kinds = append(words, text), kinds+said.kinds
+			}
+		}
+		return strings.Contains(kinds, "r") && strings.Contains(kinds, "d") && strings.Contains(kinds, "s") && strings.Contains(kinds, "c")
+	})
+	if most := int(time.Since(began)/wordGap) + 2; len(words) > most {
+		t.Errorf("it said %d words in %v", len(words), time.Since(began))
+	}
+}
+
+func TestNodeListensAgainAfterItsConnectionWasLost(t *testing.T) {
+	t.Parallel()
+	a := newPostgres(t)
+	defer a.Close()
+	b := joinAs(t, a.schema, still)
+	waitFor(t, "node a knows of node b", func() bool { return !a.watch.isLone.Load() })
+	listeners := func() int {
+		return a.number(t, "SELECT count(*) FROM pg_stat_activity WHERE query = $1", "LISTEN "+pgx.Identifier{a.watch.channel()}.Sanitize())
+	}
+	waitFor(t, "both nodes listen", func() bool { return listeners() == 2 })
+	if err := a.exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = $1",
+		"LISTEN "+pgx.Identifier{a.watch.channel()}.Sanitize()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "both nodes listen again", func() bool { return listeners() == 2 })
+	// It has looked at once for what it may have missed. From then on word has to do.
+	for i := range int64(3) {
+		hears(t, b.Watch().SettingsChanged(), "settings were saved", func() {
+			if _, err := a.Settings().Save(t.Context(), []byte("x"), nil, i); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	ids := func(n int) (all []string) {
+		for range n {
+			all = append(all, uuid.NewString())
+		}
+		return all
+	}
+	for _, said := range []word{
+		{node: "a"}, {node: "a", kinds: "rd"}, {node: "a", runs: ids(3)}, {node: "a", nodes: []string{"b", "c"}},
+		{node: "a", kinds: "rdscfn", runs: ids(mostHints), nodes: []string{"b"}},
+	} {
+		if got, ok := parseWord(said.String()); !ok || !reflect.DeepEqual(got, said) {
+			t.Errorf("%q was read as %+v", said, got)
+		}
+	}
+	var nodes []string
+	for i := range 100 {
+		nodes = append(nodes, fmt.Sprint("node number ", i))
+	}
+	for _, n := range []int{mostHints, mostHints + 1, 10 * mostHints} {
+		long := word{node: strings.Repeat("n", 12), kinds: "rdscfn", runs: ids(n), nodes: nodes[:mostHints/2]}.String()
+		if len(long) >= 8000 {
+			t.Errorf("a word with %d runs has %d bytes", n, len(long))
+		}
+		if said, ok := parseWord(long); !ok || n > mostHints && (!strings.Contains(said.kinds, "e") || len(said.runs) > 0) {
+			t.Errorf("a word with %d runs was read as %+v", n, said)
+		}
+	}
+}
+
+func TestChannelHasTheNameOfTheSchema(t *testing.T) {
+	t.Parallel()
+	for schema, want := range map[string]string{
+		"hooks_default": "hooks_default", strings.Repeat("x", 63): strings.Repeat("x", 63), strings.Repeat("x", 64): strings.Repeat("x", 63),
+		strings.Repeat("é", 40): strings.Repeat("é", 31),
+	} {
+		w := &watch{store: &store{database: &database{schema: schema}}}
+		if got := w.channel(); got != want {
+			t.Errorf("the channel of %q is %q", schema, got)
+		}
+	}
+}
+
+// Anybody who can reach the database can say something.
+func FuzzWord(f *testing.F) {
+	f.Add("AbCdEfGhIjKl rd r01890a5d-ac96-774b-bcce-b302099a8057 nAbCdEfGhIjKl")
+	f.Add("a  r n x")
+	f.Add(" ")
+	s := makeStore(&database{node: "own"})
+	f.Fuzz(func(t *testing.T, text string) {
+		said, ok := parseWord(text)
+		if !ok {
+			return
+		}
+		again, ok := parseWord(said.String())
+		if !ok || again.node != said.node || !strings.HasPrefix(again.kinds, said.kinds) {
+			t.Errorf("%q was read as %+v, and that as %+v", text, said, again)
+		}
+		s.watch.hear(said)
+		s.watch.pulse.take()
+	})
+}

@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+//go:embed sql
+var sqlFiles embed.FS
+
+// migrations are the files of each version, in their order. A version that was released is never changed.
+var migrations = [][]string{
+	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
+}
+
+// oldestCompatible is the oldest version of the program that may work beside this one.
+const oldestCompatible = 1
+
+// oldestServer is the oldest version of PostgreSQL that has what the functions need.
+const oldestServer = 15
+
+// prepare checks the server and the schema, and brings the schema up to date unless that is left to others. A *refusedError says what
+// somebody has to do.
+func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, migrationTime)
+	defer cancel()
+	if err := checkServer(conn.PgConn().ParameterStatus("server_version")); err != nil {
+		return err
+	}
+	version, err := d.version(ctx, conn)
+	if err == nil && version < len(migrations) {
+		if d.checksOnly {
+			return d.behind(version)
+		}
+		err = d.migrate(ctx, conn)
+	}
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) && answer.Code == "42501" {
+		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message, d.howToMigrate())}
+	}
+	return err
+}
+
+// migrationTime is more than a migration needs that has to wait for that of another node.
+const migrationTime = 12 * callTime
+
+func checkServer(version string) error {
+	number, _, _ := strings.Cut(version, ".")
+	number = strings.TrimRightFunc(number, func(r rune) bool { return r < '0' || r > '9' }) // as in 18beta1
+	if i := strings.IndexFunc(number, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		number = number[:i]
+	}
+	if major, err := strconv.Atoi(number); err == nil && major < oldestServer {
+		return &refusedError{fmt.Sprintf("the server is PostgreSQL %s, and this store needs %d or newer", version, oldestServer)}
+	}
+	return nil
+}
+
+// version is the version of the schema, 0 if it is not there.
+func (d *database) version(ctx context.Context, conn pgxQuerier) (version int, err error) {
+	isThere := false
+	name := pgx.Identifier{d.schema, "meta"}.Sanitize()
+	// Not by to_regclass, whose answer may be older than the lock: a connection remembers what was not there.
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')", d.schema).Scan(&isThere); err != nil || !isThere {
+		return 0, err
+	}
+	oldest := 0
+	if err := conn.QueryRow(ctx, "SELECT version, oldest_compatible FROM "+name).Scan(&version, &oldest); err != nil {
+		return 0, err
+	}
+	if oldest > len(migrations) {
+		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which works with programs of version %d or newer, and this one has version %d: install a newer release on this node",
+			d.schema, version, oldest, len(migrations))}
+	}
+	return version, nil
+}
+
+type pgxQuerier interface {
+	QueryRow(ctx context.Context, statement string, arguments ...any) pgx.Row
+}
+
+// behind says that the schema is older than this program.
+func (d *database) behind(version int) error {
+	state := fmt.Sprintf("the schema %s has version %d", d.schema, version)
+	if version == 0 {
+		state = fmt.Sprintf("the schema %s is not there, or the role of the DSN may not use it", d.schema)
+	}
+	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, len(migrations), d.howToMigrate())}
+}
+
+func (d *database) howToMigrate() string {
+	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s` and give its output to psql, as a role that may create tables", d.schema)
+}
+
+// lockNumber is that of the lock that nodes hold which bring the schema up to date.
+func lockNumber(schema string) int64 {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte("caddyhooks migration " + schema))
+	return int64(sum.Sum64()) //nolint:gosec // any number will do
+}
+
+// migrate brings the schema up to date, in one transaction. Nodes that start together wait for each other.
+func (d *database) migrate(ctx context.Context, conn *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockNumber(d.schema)); err != nil {
+			return err
+		}
+		version, err := d.version(ctx, tx) // another node may have been quicker
+		if err != nil || version >= len(migrations) {
+			return err
+		}
+		script, err := migrationScript(d.schema, version)
+		if err != nil {
+			return err
+		}
+		// It holds no parameters, and many statements.
+		if _, err := tx.Conn().PgConn().Exec(ctx, script).ReadAll(); err != nil {
+			return fmt.Errorf("bringing the schema %s from version %d to %d: %w", d.schema, version, len(migrations), err)
+		}
+		return nil
+	})
+}
+
+// migrationScript brings a schema from a version to the newest one, within a transaction.
+func migrationScript(schema string, from int) (string, error) {
+	var b strings.Builder
+	name := pgx.Identifier{schema}.Sanitize()
+	if from == 0 {
+		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", name)
+	}
+	fmt.Fprintf(&b, "SET LOCAL search_path = %s;\n", name)
+	for version := from; version < len(migrations); version++ {
+		for _, file := range migrations[version] {
+			script, err := sqlFiles.ReadFile("sql/" + file + ".sql")
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "\n%s", script)
+		}
+	}
+	fmt.Fprintf(&b, "\nDELETE FROM meta;\nINSERT INTO meta (version, oldest_compatible) VALUES (%d, %d);\n", len(migrations), oldestCompatible)
+	return b.String(), nil
+}

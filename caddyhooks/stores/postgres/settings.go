@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
+)
+
+// settings implements engine.Settings.
+type settings struct {
+	*store
+	revisions *batcher[int64]
+}
+
+func newSettings(s *store) *settings {
+	own := &settings{store: s}
+	own.revisions = newBatcher(math.MaxInt, own.readRevision)
+	return own
+}
+
+func (s *settings) Load(ctx context.Context) (saved []byte, revision int64, err error) {
+	err = s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&saved, &revision) }, "SELECT body, revision FROM @.settings")
+	return saved, revision, err
+}
+
+// Revision shares its question with others who ask at the same time. The question is put after the call: what was saved before it is
+// seen.
+func (s *settings) Revision(ctx context.Context) (int64, error) {
+	revision := new(int64)
+	if err := s.revisions.do(ctx, revision); err != nil {
+		return 0, err
+	}
+	return *revision, nil
+}
+
+func (s *settings) readRevision(ctx context.Context, calls []*int64) error {
+	var revision int64
+	err := s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&revision) }, "SELECT revision FROM @.settings")
+	if err != nil {
+		return err
+	}
+	for _, call := range calls {
+		*call = revision
+	}
+	return nil
+}
+
+func (s *settings) Save(ctx context.Context, settings, description []byte, from int64) (int64, error) {
+	var revision *int64
+	err := s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&revision) },
+		"SELECT @.save_settings_1($1, $2, $3, $4)", settings, description, from, engine.KeptChanges)
+	switch {
+	case err != nil:
+		return 0, err
+	case revision == nil:
+		return 0, engine.ErrSettingsChanged
+	}
+	s.watch.tellSettingsChanged()
+	s.watch.tellOthers("s")
+	return *revision, nil
+}
+
+func (s *settings) Changes(ctx context.Context, limit int, cursor string) (page []engine.SettingsChange, next string, err error) {
+	before := uint64(math.MaxInt64)
+	if cursor != "" {
+		var ok bool
+		if before, ok = local.ParseCursor(cursor); !ok {
+			return nil, "", engine.ErrCursor
+		}
+	}
+	last := true
+	err = s.query(ctx, func(rows pgx.Rows) error {
+		var change engine.SettingsChange
+		err := rows.Scan(&change.Revision, &change.At, &change.Description, &last)
+		page = append(page, change)
+		return err
+	}, "SELECT * FROM @.settings_changes_1($1, $2, $3)", int64(min(before, math.MaxInt64)), max(0, min(limit, engine.KeptChanges)), local.ChangesPage)
+	if err != nil {
+		return nil, "", err
+	}
+	if !last {
+		next = local.Cursor(uint64(page[len(page)-1].Revision))
+	}
+	return page, next, nil
+}
+
+// Interface guard
+var _ engine.Settings = (*settings)(nil)

@@ -1,0 +1,61 @@
+// Package postgres is a store in a PostgreSQL database, which several nodes share.
+//
+// Whatever nodes may do at the same time is decided in functions of the database, by its clock. A node gathers the calls of many
+// goroutines into one call of such a function, which is a transaction of its own: none is left open while a node stands still.
+package postgres
+
+import (
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// store is one opening: a node.
+type store struct {
+	*database
+
+	runs       *runs
+	deliveries *deliveries
+	sessions   *sessions
+	settings   *settings
+	minutes    *minutes
+	watch      *watch
+	streams    *streams
+	news       news
+	pruning    pruning
+}
+
+// newStore is the opening of a database as a node.
+func newStore(d *database) *store {
+	s := makeStore(d)
+	s.watch.start()
+	return s
+}
+
+// makeStore is a node that does not hear of others yet.
+func makeStore(d *database) *store {
+	s := &store{database: d}
+	s.runs, s.deliveries, s.sessions = newRuns(s), newDeliveries(s), newSessions(s)
+	s.settings, s.minutes, s.watch, s.streams = newSettings(s), newMinutes(s), newWatch(s), newStreams(s)
+	d.away.mu.Lock()
+	d.away.back = s.watch.tellAll
+	d.away.mu.Unlock()
+	return s
+}
+
+func (s *store) Node() string                  { return s.database.node }
+func (s *store) Runs() engine.Runs             { return s.runs }
+func (s *store) Deliveries() engine.Deliveries { return s.deliveries }
+func (s *store) Sessions() engine.Sessions     { return s.sessions }
+func (s *store) Settings() engine.Settings     { return s.settings }
+func (s *store) Minutes() engine.Minutes       { return s.minutes }
+func (s *store) Watch() engine.Watch           { return s.watch }
+func (s *store) Streams() engine.Streams       { return s.streams }
+
+// Close ends this opening.
+func (s *store) Close() error {
+	s.runs.leave()
+	s.watch.close()
+	s.database.close()
+	return nil
+}
+
+var _ engine.Store = (*store)(nil)

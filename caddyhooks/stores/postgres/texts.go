@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// dbText is a text as PostgreSQL can hold it: it takes neither zero bytes nor bytes that are no UTF-8. A backslash begins an escape,
+// so that different texts stay different. Most texts stay as they are.
+func dbText(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsAny(text, "\x00\\") {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == '\\':
+			b.WriteString(`\\`)
+		case r == 0 || r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\%02x`, text[i])
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// goText is the text that dbText was given.
+func goText(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, `\`)
+		b.WriteString(before)
+		switch {
+		case !found:
+			return b.String()
+		case strings.HasPrefix(after, `\`):
+			b.WriteByte('\\')
+			text = after[1:]
+		case len(after) < 2:
+			return b.String()
+		default:
+			code, _ := strconv.ParseUint(after[:2], 16, 8)
+			b.WriteByte(byte(code))
+			text = after[2:]
+		}
+	}
+}
+
+// dbTexts is dbText for several.
+func dbTexts(texts []string) []string { return eachText(texts, dbText) }
+
+// goTexts is goText for several.
+func goTexts(texts []string) []string { return eachText(texts, goText) }
+
+func eachText(texts []string, as func(string) string) (all []string) {
+	for _, text := range texts {
+		all = append(all, as(text))
+	}
+	return all
+}
