@@ -37,6 +37,8 @@ func (f *fakeEvents) listen() func() {
 	}
 }
 
+func (*fakeEvents) hear(context.Context) {}
+
 func (f *fakeEvents) count(t topic) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -151,3 +151,14 @@ func SampleNext() {
 		}
 	}
 }
+
+// RunVerb runs a verb of `caddy hooks`, and returns what it prints.
+func RunVerb(args ...string) (string, error) {
+	cmd, out := new(cobra.Command), new(strings.Builder)
+	hooksCommand(cmd)
+	cmd.SetOut(out)
+	cmd.SetErr(out)
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	return out.String(), err
+}

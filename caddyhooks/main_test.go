@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
+	pgtest.StopShared()
 	hookstest.RemoveShared() // the program that benchmarks have built
 	os.Exit(code)
 }
