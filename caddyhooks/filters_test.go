@@ -151,23 +151,25 @@ func TestIgnoredRequestsAreListedWithTheirConditionBesideTheRefused(t *testing.T
 
 // A mapping is live on the next request, on whatever node it was saved.
 func TestRequestIsIgnoredByTheConditionsOfNow(t *testing.T) {
-	rn := hookstest.StartRunner(t, nil)
-	s := nodeBeside(t, "", rn)
-	put := func(condition string) {
-		t.Helper()
-		resp := s.AdminRequest("PUT", "/hooks/instances/a/mappings/x", `{"action":"agent","messageTemplate":"{n}","only":["`+condition+`"]}`)
-		if resp.Status != 200 && resp.Status != 201 {
-			t.Fatalf("got %d %s", resp.Status, resp.Body)
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		rn := hookstest.StartRunner(t, nil)
+		s := nodeBeside(t, store, "", rn)
+		put := func(condition string) {
+			t.Helper()
+			resp := s.AdminRequest("PUT", "/hooks/instances/a/mappings/x", `{"action":"agent","messageTemplate":"{n}","only":["`+condition+`"]}`)
+			if resp.Status != 200 && resp.Status != 201 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
+			}
 		}
-	}
-	for i := range 5 {
-		put("$.never")
-		wantIgnored(t, s.Post("/b/x", fmt.Sprintf(`{"n":"%d"}`, i)))
-		put("$.n")
-		if resp := s.Post("/b/x", fmt.Sprintf(`{"n":"%d"}`, i)); resp.Status != 202 {
-			t.Fatalf("got %d %s", resp.Status, resp.Body)
+		for i := range 5 {
+			put("$.never")
+			wantIgnored(t, s.Post("/b/x", fmt.Sprintf(`{"n":"%d"}`, i)))
+			put("$.n")
+			if resp := s.Post("/b/x", fmt.Sprintf(`{"n":"%d"}`, i)); resp.Status != 202 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
+			}
 		}
-	}
+	})
 }
 
 func TestConditionThatCannotBeDecidedDoesNotHold(t *testing.T) {

@@ -2,11 +2,13 @@ package caddyhooks_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
@@ -47,16 +50,38 @@ func (s *sharedStore) OpenStore(context.Context, string) (engine.Store, error) {
 	return data.(*memory.Data).Store(), nil
 }
 
+// nodeStore is the directive of a store that several nodes share, for each of them.
+type nodeStore func(node string) string
+
+// onNodeStores runs a test with each store that nodes can share.
+func onNodeStores(t *testing.T, test func(t *testing.T, store nodeStore)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		data := uuid.NewString()
+		test(t, func(string) string { return "store shared " + data })
+	})
+	t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
+}
+
+// onPostgres is a store in a schema of its own.
+func onPostgres(t *testing.T) nodeStore {
+	t.Helper()
+	server, schema := pgtest.Shared(t), pgtest.NewName("nodes_")
+	return func(node string) string { // another name makes it another opening
+		return "store postgres \"" + server.DSN("postgres") + " application_name=" + node + "\" {\nschema " + schema + "\n}"
+	}
+}
+
 // twoNodes starts a Caddy with two instances on the same data, below /a and /b. Node a has one worker, and its runner is
 // busy until the end of the test: so everything else is carried out by node b.
-func twoNodes(t *testing.T, settings string) (s *hookstest.Server, b *hookstest.Runner, gone chan string, release chan struct{}) {
+func twoNodes(t *testing.T, store nodeStore, settings string) (s *hookstest.Server, b *hookstest.Runner, gone chan string, release chan struct{}) {
 	t.Helper()
 	b, gone, release = hookstest.HeldRunner(t)
-	return nodeBeside(t, settings, b), b, gone, release
+	return nodeBeside(t, store, settings, b), b, gone, release
 }
 
 // nodeBeside is twoNodes with a runner for node b.
-func nodeBeside(t *testing.T, settings string, b *hookstest.Runner) (s *hookstest.Server) {
+func nodeBeside(t *testing.T, store nodeStore, settings string, b *hookstest.Runner) (s *hookstest.Server) {
 	t.Helper()
 	busy := make(chan struct{})
 	t.Cleanup(func() { close(busy) })
@@ -66,9 +91,8 @@ func nodeBeside(t *testing.T, settings string, b *hookstest.Runner) (s *hookstes
 		case <-r.Context().Done():
 		}
 	})
-	data := uuid.NewString()
 	node := func(name string, rn *hookstest.Runner, more string) string {
-		return "hooks " + name + " {\n" + settings + "\nstore shared " + data + "\npath /" + name +
+		return "hooks " + name + " {\n" + settings + "\n" + store(name) + "\npath /" + name +
 			"\nrunner http " + rn.URL + "\ndrain_timeout 100ms\n" + more + "\n}\n"
 	}
 	s = hookstest.StartSite(t, node("a", a, "workers 1")+node("b", b, ""))
@@ -96,144 +120,188 @@ const busyMessage = "keep one of you busy"
 const pinnedOn = "enabled\ntoken " + hookstest.Token
 
 func TestSyncCallerIsAnsweredWhateverNodeCarriesOutItsRun(t *testing.T) {
-	s, _, _, _ := twoNodes(t, pinnedOn)
-	if resp := s.Post("/a/agent", `{"message":"hello","syncResponse":true}`); resp.Status != 200 || resp.Body != "hello" {
-		t.Errorf("got %d %q", resp.Status, resp.Body)
-	}
-	resp := s.Post("/a/agent", `{"message":"{\"ok\":true}","syncResponse":true,"responseJsonSchema":{"type":"object","required":["ok"]}}`)
-	if resp.Status != 200 || resp.Body != `{"ok":true}` || resp.Header.Get("X-Service-Schema-Repair-Attempts") != "0" {
-		t.Errorf("got %d %q, %v", resp.Status, resp.Body, resp.Header)
-	}
-	s.Post("/a/agent", `{"message":"fail","syncResponse":true}`).WantError(t, 502)
-	s.Post("/a/agent", `{"message":"hold","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "within 1 seconds")
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s, _, _, _ := twoNodes(t, store, pinnedOn)
+		if resp := s.Post("/a/agent", `{"message":"hello","syncResponse":true}`); resp.Status != 200 || resp.Body != "hello" {
+			t.Errorf("got %d %q", resp.Status, resp.Body)
+		}
+		resp := s.Post("/a/agent", `{"message":"{\"ok\":true}","syncResponse":true,"responseJsonSchema":{"type":"object","required":["ok"]}}`)
+		if resp.Status != 200 || resp.Body != `{"ok":true}` || resp.Header.Get("X-Service-Schema-Repair-Attempts") != "0" {
+			t.Errorf("got %d %q, %v", resp.Status, resp.Body, resp.Header)
+		}
+		s.Post("/a/agent", `{"message":"fail","syncResponse":true}`).WantError(t, 502)
+		s.Post("/a/agent", `{"message":"hold","syncResponse":true,"timeoutSeconds":1}`).WantError(t, 504, "within 1 seconds")
+	})
 }
 
 func TestRunOfAnotherNodeIsWaitedForAndCancelled(t *testing.T) {
-	s, b, gone, release := twoNodes(t, pinnedOn)
-	accept := func(message string) string {
-		t.Helper()
-		id, _ := s.Post("/a/agent", `{"message":"`+message+`"}`).Field(t, "runId").(string)
-		for b.Next().Text("runId") != id {
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s, b, gone, release := twoNodes(t, store, pinnedOn)
+		accept := func(message string) string {
+			t.Helper()
+			id, _ := s.Post("/a/agent", `{"message":"`+message+`"}`).Field(t, "runId").(string)
+			for b.Next().Text("runId") != id {
+			}
+			return id
 		}
-		return id
-	}
-	get := func(path string) hookstest.Response {
-		return s.Request("GET", path, "", "Authorization", "Bearer "+hookstest.Token)
-	}
-	cancelled := accept("hold this")
-	if resp := s.Post("/a/runs/"+cancelled+"/cancel", ""); resp.Status != 200 || resp.Field(t, "status") != "cancelled" {
-		t.Errorf("cancelling gave %d %s", resp.Status, resp.Body)
-	}
-	if id := <-gone; id != cancelled {
-		t.Errorf("the turn of run %s was cancelled", id)
-	}
+		get := func(path string) hookstest.Response {
+			return s.Request("GET", path, "", "Authorization", "Bearer "+hookstest.Token)
+		}
+		cancelled := accept("hold this")
+		if resp := s.Post("/a/runs/"+cancelled+"/cancel", ""); resp.Status != 200 || resp.Field(t, "status") != "cancelled" {
+			t.Errorf("cancelling gave %d %s", resp.Status, resp.Body)
+		}
+		if id := <-gone; id != cancelled {
+			t.Errorf("the turn of run %s was cancelled", id)
+		}
 
-	waited := accept("hold that")
-	answer := make(chan hookstest.Response, 1)
-	go func() { answer <- get("/a/runs/" + waited + "?wait=1m") }()
-	close(release)
-	if resp := <-answer; resp.Field(t, "status") != "completed" || resp.Field(t, "reply") != "hold that" {
-		t.Errorf("got %d %s", resp.Status, resp.Body)
-	}
+		waited := accept("hold that")
+		answer := make(chan hookstest.Response, 1)
+		go func() { answer <- get("/a/runs/" + waited + "?wait=1m") }()
+		close(release)
+		if resp := <-answer; resp.Field(t, "status") != "completed" || resp.Field(t, "reply") != "hold that" {
+			t.Errorf("got %d %s", resp.Status, resp.Body)
+		}
+	})
 }
 
 func TestLiveSettingsReachEveryNodeOnTheNextRequest(t *testing.T) {
-	s, _, _, _ := twoNodes(t, "")
-	admin := func(method, path, body string) {
-		t.Helper()
-		if resp := s.AdminRequest(method, "/hooks/instances/"+path, body); resp.Status >= 300 {
-			t.Fatalf("%s %s: got %d %s", method, path, resp.Status, resp.Body)
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s, _, _, _ := twoNodes(t, store, "")
+		admin := func(method, path, body string) {
+			t.Helper()
+			if resp := s.AdminRequest(method, "/hooks/instances/"+path, body); resp.Status >= 300 {
+				t.Fatalf("%s %s: got %d %s", method, path, resp.Status, resp.Body)
+			}
 		}
-	}
-	post := func(path, token string) int {
-		return s.Request("POST", path, `{"text":"x"}`, "Authorization", "Bearer "+token).Status
-	}
-	want := func(what string, status, got int) {
-		t.Helper()
-		if got != status {
-			t.Errorf("%s: got %d, want %d", what, got, status)
+		post := func(path, token string) int {
+			return s.Request("POST", path, `{"text":"x"}`, "Authorization", "Bearer "+token).Status
 		}
-	}
-	for range 20 {
-		want("a hook that is not there", 404, post("/b/disk", hookstest.Token))
-		admin("PUT", "a/mappings/disk", `{"messageTemplate":"{text}"}`)
-		want("a hook that node a has saved", 200, post("/b/disk", hookstest.Token))
-		admin("PATCH", "b/settings", `{"token":"another"}`)
-		want("the old token", 401, post("/a/wake", hookstest.Token))
-		want("the new token", 200, post("/a/wake", "another"))
-		admin("PATCH", "a/settings", `{"enabled":false}`)
-		want("webhooks that are off", 404, post("/b/wake", "another"))
-		admin("PATCH", "b/settings", `{"enabled":true,"token":"`+hookstest.Token+`"}`)
-		want("webhooks that are on", 200, post("/a/wake", hookstest.Token))
-		admin("DELETE", "b/mappings/disk", "")
-	}
+		want := func(what string, status, got int) {
+			t.Helper()
+			if got != status {
+				t.Errorf("%s: got %d, want %d", what, got, status)
+			}
+		}
+		for range 20 {
+			want("a hook that is not there", 404, post("/b/disk", hookstest.Token))
+			admin("PUT", "a/mappings/disk", `{"messageTemplate":"{text}"}`)
+			want("a hook that node a has saved", 200, post("/b/disk", hookstest.Token))
+			admin("PATCH", "b/settings", `{"token":"another"}`)
+			want("the old token", 401, post("/a/wake", hookstest.Token))
+			want("the new token", 200, post("/a/wake", "another"))
+			admin("PATCH", "a/settings", `{"enabled":false}`)
+			want("webhooks that are off", 404, post("/b/wake", "another"))
+			admin("PATCH", "b/settings", `{"enabled":true,"token":"`+hookstest.Token+`"}`)
+			want("webhooks that are on", 200, post("/a/wake", hookstest.Token))
+			admin("DELETE", "b/mappings/disk", "")
+		}
+	})
 }
 
 // Both nodes change hooks of their own at the same time: none of the changes is lost.
 func TestChangesOnTwoNodesDoNotOverwriteEachOther(t *testing.T) {
-	s, _, _, _ := twoNodes(t, "")
-	var group sync.WaitGroup
-	for _, node := range []string{"a", "b"} {
-		group.Go(func() {
-			for i := range 25 {
-				name := node + strings.Repeat("x", i)
-				if resp := s.AdminRequest("PUT", "/hooks/instances/"+node+"/mappings/"+name, `{}`); resp.Status != http.StatusOK {
-					t.Errorf("%s: got %d %s", name, resp.Status, resp.Body)
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s, _, _, _ := twoNodes(t, store, "")
+		var group sync.WaitGroup
+		for _, node := range []string{"a", "b"} {
+			group.Go(func() {
+				for i := range 25 {
+					name := node + strings.Repeat("x", i)
+					if resp := s.AdminRequest("PUT", "/hooks/instances/"+node+"/mappings/"+name, `{}`); resp.Status != http.StatusOK {
+						t.Errorf("%s: got %d %s", name, resp.Status, resp.Body)
+					}
 				}
-			}
-		})
-	}
-	group.Wait()
-	for _, node := range []string{"a", "b"} {
-		resp := s.AdminRequest("GET", "/hooks/instances/"+node+"/mappings", "")
-		if n := strings.Count(resp.Body, `"name":`); n != 50 {
-			t.Errorf("node %s shows %d hooks", node, n)
+			})
 		}
-	}
+		group.Wait()
+		for _, node := range []string{"a", "b"} {
+			resp := s.AdminRequest("GET", "/hooks/instances/"+node+"/mappings", "")
+			if n := strings.Count(resp.Body, `"name":`); n != 50 {
+				t.Errorf("node %s shows %d hooks", node, n)
+			}
+		}
+	})
 }
 
 // A run that a node accepted is acknowledged only if the settings it was checked against are still in force everywhere.
 func TestRevokedTokenIsRefusedAtOnceOnEveryNode(t *testing.T) {
-	s, _, _, _ := twoNodes(t, "")
-	stop := make(chan struct{})
-	var group sync.WaitGroup
-	var mu sync.RWMutex // held while the token changes
-	token := hookstest.Token
-	for range 4 {
-		group.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		s, _, _, _ := twoNodes(t, store, "")
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		var mu sync.RWMutex // held while the token changes
+		token := hookstest.Token
+		for range 4 {
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					mu.RLock()
+					sent := token
+					mu.RUnlock()
+					req, _ := http.NewRequest("POST", s.URL+"/b/wake", strings.NewReader(`{"text":"x"}`))
+					req.Header.Set("X-Service-Token", sent)
+					resp, err := http.DefaultClient.Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
 				}
-				mu.RLock()
-				sent := token
-				mu.RUnlock()
-				req, _ := http.NewRequest("POST", s.URL+"/b/wake", strings.NewReader(`{"text":"x"}`))
-				req.Header.Set("X-Service-Token", sent)
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
+			})
+		}
+		for i := range 50 {
+			old, newer := token, "token-"+strings.Repeat("x", i)
+			if resp := s.AdminRequest("PATCH", "/hooks/instances/a/settings", `{"token":"`+newer+`"}`); resp.Status != 200 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
 			}
-		})
-	}
-	for i := range 50 {
-		old, newer := token, "token-"+strings.Repeat("x", i)
-		if resp := s.AdminRequest("PATCH", "/hooks/instances/a/settings", `{"token":"`+newer+`"}`); resp.Status != 200 {
-			t.Fatalf("got %d %s", resp.Status, resp.Body)
+			if resp := s.Request("POST", "/b/wake", `{"text":"x"}`, "X-Service-Token", old); resp.Status != 401 && resp.Status != 429 {
+				t.Errorf("the revoked token is answered %d", resp.Status)
+			}
+			mu.Lock()
+			token = newer
+			mu.Unlock()
 		}
-		if resp := s.Request("POST", "/b/wake", `{"text":"x"}`, "X-Service-Token", old); resp.Status != 401 && resp.Status != 429 {
-			t.Errorf("the revoked token is answered %d", resp.Status)
+		close(stop)
+		group.Wait()
+	})
+}
+
+// A desk shows what other nodes do, if the store knows it.
+func TestEventsTellOfRunsOfOtherNodes(t *testing.T) {
+	store := onPostgres(t)
+	s, _, _, _ := twoNodes(t, store, pinnedOn)
+	stream := openEventsAt(t, s, "/hooks/instances/a/events?topics=runs", "")
+	stream.next("hello")
+	// What was before the first question of node a is not told, so there are runs until one is.
+	accepted := map[string]bool{}
+	another := time.NewTicker(500 * time.Millisecond)
+	defer another.Stop()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case <-another.C:
+			id, _ := s.Post("/b/agent", `{"message":"x"}`).Field(t, "runId").(string)
+			accepted[id] = true
+		case event := <-stream.events:
+			var frame struct {
+				Runs []struct{ RunID, Status string }
+			}
+			if err := json.Unmarshal([]byte(event.data), &frame); err != nil {
+				t.Fatal(err)
+			}
+			for _, run := range frame.Runs {
+				if accepted[run.RunID] && run.Status == "completed" {
+					return
+				}
+			}
+		case <-timeout:
+			t.Fatalf("no event came of %d runs", len(accepted))
 		}
-		mu.Lock()
-		token = newer
-		mu.Unlock()
 	}
-	close(stop)
-	group.Wait()
 }

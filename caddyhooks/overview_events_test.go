@@ -31,8 +31,14 @@ type streamEvent struct {
 // openEvents opens a stream.
 func openEvents(t testing.TB, s *hookstest.Server, query, lastID string) *eventStream {
 	t.Helper()
+	return openEventsAt(t, s, "/hooks/events"+query, lastID)
+}
+
+// openEventsAt is openEvents for a path of the admin API.
+func openEventsAt(t testing.TB, s *hookstest.Server, path, lastID string) *eventStream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", s.Admin+"/hooks/events"+query, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.Admin+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

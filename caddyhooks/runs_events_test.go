@@ -354,6 +354,11 @@ func TestARunThatHasEndedGivesItsResultAtOnce(t *testing.T) {
 	s := hookstest.StartSite(t, hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText("done")), ""))
 	id := s.Accept(`{"message":"a"}`)
 	want := s.Ended(id).Body
+	hookstest.Eventually(t, "the turn is over for followers too, which is a moment after its end is stored", func() bool {
+		rd := followRun(t, s, id)
+		rd.ended()
+		return len(rd.status) == 0
+	})
 	for _, lastID := range []string{"", "7", "x"} {
 		rd := followRun(t, s, id, "Last-Event-ID", lastID)
 		if run := rd.ended(); run.Body != want || len(rd.status) != 0 || rd.text != "" {
@@ -714,40 +719,42 @@ func TestAccessLogHasStreamsAndNoToken(t *testing.T) {
 }
 
 func TestARunOfAnotherNodeIsFollowed(t *testing.T) {
-	sp := startSpeaker(t)
-	s := nodeBeside(t, pinnedOn, sp.Runner)
-	accept := func(accepted hookstest.Response) string {
-		id, _ := accepted.Field(t, "runId").(string)
-		for sp.Next().Text("runId") != id {
+	onNodeStores(t, func(t *testing.T, store nodeStore) {
+		sp := startSpeaker(t)
+		s := nodeBeside(t, store, pinnedOn, sp.Runner)
+		accept := func(accepted hookstest.Response) string {
+			id, _ := accepted.Field(t, "runId").(string)
+			for sp.Next().Text("runId") != id {
+			}
+			return id
 		}
-		return id
-	}
-	id := accept(s.Post("/a/agent", `{"message":"a"}`))
-	rd := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
-	rd.until("running", func() bool { return len(rd.status) > 0 && rd.status[len(rd.status)-1] == "running" })
-	sp.say(t, "one ")
-	rd.untilText("one ")
-	late := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
-	late.untilText("one ")
-	again := readRun(t, http.DefaultClient, "GET", s.URL+"/b/runs/"+id+"/events", "", "Last-Event-ID", rd.lastID)
-	sp.say(t, "two")
-	again.untilText("two") // it may have come after the word, and must not come after the end
-	sp.finish(t)
-	for _, reader := range []*runReader{rd, late, again} {
-		if run := reader.ended(); run.Reply != "one two" {
-			t.Errorf("got %s", run.Body)
+		id := accept(s.Post("/a/agent", `{"message":"a"}`))
+		rd := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
+		rd.until("running", func() bool { return len(rd.status) > 0 && rd.status[len(rd.status)-1] == "running" })
+		sp.say(t, "one ")
+		rd.untilText("one ")
+		late := readRun(t, http.DefaultClient, "GET", s.URL+"/a/runs/"+id+"/events", "")
+		late.untilText("one ")
+		again := readRun(t, http.DefaultClient, "GET", s.URL+"/b/runs/"+id+"/events", "", "Last-Event-ID", rd.lastID)
+		sp.say(t, "two")
+		again.untilText("two") // it may have come after the word, and must not come after the end
+		sp.finish(t)
+		for _, reader := range []*runReader{rd, late, again} {
+			if run := reader.ended(); run.Reply != "one two" {
+				t.Errorf("got %s", run.Body)
+			}
 		}
-	}
-	if rd.text != "one two" || late.text != "one two" || again.text != "two" {
-		t.Errorf("the readers got %q, %q and %q", rd.text, late.text, again.text)
-	}
+		if rd.text != "one two" || late.text != "one two" || again.text != "two" {
+			t.Errorf("the readers got %q, %q and %q", rd.text, late.text, again.text)
+		}
 
-	sync := readRun(t, http.DefaultClient, "POST", s.URL+"/a/agent", `{"message":"a","syncResponse":true}`, "Accept", "text/event-stream")
-	sp.Next()
-	sp.say(t, "three")
-	sync.untilText("three")
-	sp.finish(t)
-	if run := sync.ended(); run.Reply != "three" {
-		t.Errorf("a sync caller got %s", run.Body)
-	}
+		sync := readRun(t, http.DefaultClient, "POST", s.URL+"/a/agent", `{"message":"a","syncResponse":true}`, "Accept", "text/event-stream")
+		sp.Next()
+		sp.say(t, "three")
+		sync.untilText("three")
+		sp.finish(t)
+		if run := sync.ended(); run.Reply != "three" {
+			t.Errorf("a sync caller got %s", run.Body)
+		}
+	})
 }

@@ -69,7 +69,11 @@ func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 			}
 			var env []string
 			for _, match := range environmentVariable.FindAllSubmatch(text, -1) {
-				env = append(env, string(match[1])+"=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") // good for every kind of secret
+				value := "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // good for every kind of secret
+				if bytes.HasSuffix(match[1], []byte("_DSN")) {
+					value = "host=127.0.0.1 dbname=hooks" // but for how to reach a database
+				}
+				env = append(env, string(match[1])+"="+value)
 			}
 			for _, args := range [][]string{
 				{"adapt", "--adapter", "caddyfile", "--config", file},

@@ -45,8 +45,14 @@ func RemoveShared() {
 // SharedDir is a directory for what is made once for all tests of a package.
 var SharedDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "caddyhooks-test-") })
 
+// builtBinary is set in the environment of tests that others start: to the program, so that they need not build it again.
+const builtBinary = "CADDYHOOKS_TEST_BINARY"
+
 // buildBinary builds the program that people build, once for all tests, and with the race detector if they have it.
 var buildBinary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(builtBinary); path != "" {
+		return path, nil
+	}
 	dir, err := SharedDir()
 	if err != nil {
 		return "", err
@@ -84,6 +90,9 @@ func NewBinary(t testing.TB) *Binary {
 	return &Binary{path: path, home: t.TempDir()}
 }
 
+// ForOtherTests is for the environment of a test process that uses the same program.
+func (b *Binary) ForOtherTests() string { return builtBinary + "=" + b.path }
+
 // Command is a call of the program, with more in its environment.
 func (b *Binary) Command(env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(b.path, args...)
@@ -97,7 +106,8 @@ type Deployment struct {
 	*Binary
 	URL, Admin, Config string
 
-	Env []string // of its processes, beside that of the tests
+	Env     []string        // of its processes, beside that of the tests
+	Prepare func(*exec.Cmd) // changes how a process is started, unless it is nil
 }
 
 // Deploy writes down a configuration with global options and one site that has the given directives.
@@ -148,6 +158,9 @@ func (d *Deployment) Launch(t testing.TB) *Process {
 	p := &Process{Deployment: d, Exited: make(chan struct{})}
 	p.Cmd = d.Command(d.Env, "run", "--adapter", "caddyfile", "--config", d.Config)
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
+	if d.Prepare != nil {
+		d.Prepare(p.Cmd)
+	}
 	if err := p.Cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,163 @@
+package caddyhooks_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+)
+
+const secretOfDatabase = "geheimnis-der-datenbank"
+
+// newDatabase starts a server with a role that has a password, and names the DSN in the environment.
+func newDatabase(t *testing.T) *pgtest.Server {
+	t.Helper()
+	server := pgtest.New(t, pgtest.Config{Listen: "127.0.0.1"})
+	server.Exec(t, "postgres", "CREATE ROLE hooks LOGIN PASSWORD '"+secretOfDatabase+"'; GRANT CREATE ON DATABASE postgres TO hooks")
+	t.Setenv("HOOKS_TEST_DSN", server.TCP("hooks", secretOfDatabase, "postgres"))
+	return server
+}
+
+// newLoggedServer is a Caddy whose log can be read.
+func newLoggedServer(t *testing.T) (s *hookstest.Server, log func() string) {
+	t.Helper()
+	s = hookstest.NewServer(t)
+	file := filepath.Join(t.TempDir(), "caddy.log")
+	s.Globals = "log {\n output file " + file + "\n level DEBUG\n}"
+	return s, func() string {
+		data, _ := os.ReadFile(file)
+		return string(data)
+	}
+}
+
+func wantAway(t *testing.T, resp hookstest.Response) {
+	t.Helper()
+	resp.WantError(t, 503, "The store cannot be reached")
+	if after := resp.Header.Get("Retry-After"); after != "5" {
+		t.Errorf("Retry-After is %q", after)
+	}
+}
+
+func TestHooksStartWithoutTheirDatabase(t *testing.T) {
+	database := newDatabase(t)
+	database.Stop("fast")
+	s, log := newLoggedServer(t)
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
+	const store = "store postgres {env.HOOKS_TEST_DSN} {\nlease 5s\n}"
+	s.Load(hookstest.Hooks(rn, store))
+	wantAway(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
+	wantAway(t, s.Request("GET", "/api/hooks/runs/00000000-0000-7000-8000-000000000000", ""))
+	health := s.AdminRequest("GET", "/hooks/health", "")
+	if health.Status != 503 || health.Field(t, "ready") != false || !strings.Contains(health.Body, "the store cannot be reached: ") {
+		t.Errorf("health: %d %s", health.Status, health.Body)
+	}
+	s.AdminRequest("GET", "/hooks/settings", "").WantAdminError(t, 503, "waits for its store")
+	s.Reload(hookstest.Hooks(rn, store+"\nworkers 3"))
+	wantAway(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
+	if err := database.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hookstest.Eventually(t, "the hooks are ready", func() bool { return s.AdminRequest("GET", "/hooks/health", "").Status == 200 })
+	s.Ended(s.Accept(`{"message":"hello"}`))
+	for _, path := range []string{"/hooks/health", "/hooks/settings", "/hooks/about", "/hooks/overview", "/config/"} {
+		if body := s.AdminRequest("GET", path, "").Body; strings.Contains(body, secretOfDatabase) {
+			t.Errorf("GET %s shows the password: %s", path, body)
+		}
+	}
+	text := log()
+	if strings.Contains(text, secretOfDatabase) {
+		t.Error("the log has the password")
+	}
+	if n := strings.Count(text, "hooks start as soon as it can"); n != 2 {
+		t.Errorf("it is logged %d times that two configurations wait", n)
+	}
+	if !strings.Contains(text, `"store":"postgres `+database.Host) {
+		t.Error("the start line does not tell where the store is")
+	}
+}
+
+func TestWhileTheDatabaseIsAway(t *testing.T) {
+	database := newDatabase(t)
+	s, log := newLoggedServer(t)
+	rn, _, release := hookstest.HeldRunner(t)
+	s.Load(hookstest.Hooks(rn, "store postgres {env.HOOKS_TEST_DSN}"))
+	kept := s.Accept(`{"message":"kept"}`)
+	s.Ended(kept)
+	rn.Next()
+	caller := s.Hold(t.Context(), `{"message":"hold","syncResponse":true}`)
+	turn := rn.Next()
+
+	database.Stop("immediate")
+	hookstest.Eventually(t, "the store is known to be away", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
+	wantAway(t, s.Post("/api/hooks/agent", `{"message":"lost"}`))
+	wantAway(t, s.Post("/api/hooks/agent", `{"message":"lost","syncResponse":true}`))
+	// Another node may know better.
+	wantAway(t, s.Request("POST", "/api/hooks/agent", `{"message":"lost"}`, "Authorization", "Bearer a-token-that-is-not-known-here"))
+	wantAway(t, s.Post("/api/hooks/no-such-hook", `{}`))
+	wantAway(t, s.LookUp(kept, ""))
+	wantAway(t, s.LookUp(kept, "?wait=20"))
+	s.AdminRequest("GET", "/hooks/runs", "").WantAdminError(t, 503, "the store cannot be reached")
+	if health := s.AdminRequest("GET", "/hooks/health", ""); health.Status != 503 {
+		t.Errorf("health: %d %s", health.Status, health.Body)
+	}
+	close(release) // and the end of the turn cannot be stored
+	wantAway(t, hookstest.ReceiveWithin(t, "the answer to the caller", caller))
+
+	if err := database.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hookstest.Eventually(t, "the hooks are ready", func() bool { return s.AdminRequest("GET", "/hooks/health", "").Status == 200 })
+	if run := s.Ended(turn.Text("runId")); run.Status != "completed" {
+		t.Errorf("the turn that ended meanwhile is %s", run.Status)
+	}
+	s.Ended(s.Accept(`{"message":"hello"}`))
+	text := log()
+	if strings.Contains(text, secretOfDatabase) {
+		t.Error("the log has the password")
+	}
+	if away, back := strings.Count(text, "the store cannot be reached: nothing is accepted"), strings.Count(text, `"the store is back"`); away != 1 || back != 1 {
+		t.Errorf("it is logged %d times that the store is away, and %d times that it is back", away, back)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, `"level":"error"`) && !strings.Contains(line, "nothing is accepted") && !strings.Contains(line, `"logger":"admin.api"`) {
+			t.Errorf("logged besides: %s", line)
+		}
+	}
+}
+
+func TestMigrateStoreMakesTheTables(t *testing.T) {
+	newDatabase(t)
+	out, err := caddyhooks.RunVerb("migrate-store", "--print", "--schema", "printed", "--role", "nodes")
+	if err != nil || !strings.Contains(out, `CREATE SCHEMA IF NOT EXISTS "printed";`) || !strings.Contains(out, `GRANT USAGE ON SCHEMA "printed" TO "nodes";`) {
+		t.Errorf("%v\n%.500s", err, out)
+	}
+	for _, want := range []string{" went from version 0 to 1.\n", " has version 1 already.\n"} {
+		out, err := caddyhooks.RunVerb("migrate-store", "{env.HOOKS_TEST_DSN}", "--schema", "made")
+		if err != nil || !strings.HasSuffix(out, want) || strings.Contains(out, secretOfDatabase) {
+			t.Errorf("%v, %q, want %q", err, out, want)
+		}
+	}
+	t.Setenv("HOOKS_TEST_DSN", strings.ReplaceAll(os.Getenv("HOOKS_TEST_DSN"), secretOfDatabase, "falsches-geheimnis"))
+	if out, err := caddyhooks.RunVerb("migrate-store", "{env.HOOKS_TEST_DSN}"); err == nil || strings.Contains(out+err.Error(), "geheimnis") {
+		t.Errorf("with a wrong password: %v %s", err, out)
+	}
+}
+
+func TestADSNInTheCaddyfileIsAWarning(t *testing.T) {
+	newDatabase(t)
+	s, log := newLoggedServer(t)
+	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
+	s.Globals = strings.ReplaceAll(s.Globals, "DEBUG", "INFO") // otherwise Caddy logs the configuration
+	s.Load(hookstest.Hooks(rn, `store postgres "`+os.Getenv("HOOKS_TEST_DSN")+`"`))
+	settings := s.AdminRequest("GET", "/hooks/settings", "").Body
+	if !strings.Contains(settings, "store: the DSN is part of what Caddy shows at /config/") {
+		t.Errorf("there is no warning: %s", settings)
+	}
+	if strings.Contains(settings, secretOfDatabase) || strings.Contains(log(), secretOfDatabase) {
+		t.Error("the password is shown")
+	}
+}
