@@ -350,17 +350,27 @@ func hammer(b *testing.B, s *hookstest.Server, request []byte, status string, cl
 }
 
 func hammerAt(b *testing.B, address string, request []byte, status string, clients, n int) (total time.Duration, each []time.Duration) {
+	return hammerNodes(b, []string{address}, request, status, clients, upTo(n))
+}
+
+// upTo reports true so many times.
+func upTo(n int) (more func() bool) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func() bool { return left.Add(-1) >= 0 }
+}
+
+// hammerNodes shares connections out to nodes, and sends requests as long as there are to be more.
+func hammerNodes(b *testing.B, addresses []string, request []byte, status string, clients int, more func() bool) (total time.Duration, each []time.Duration) {
 	conns := make([]net.Conn, clients)
 	for i := range conns {
-		conn, err := net.Dial("tcp", address)
+		conn, err := net.Dial("tcp", addresses[i%len(addresses)])
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer conn.Close()
 		conns[i] = conn
 	}
-	var left atomic.Int64
-	left.Store(int64(n))
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	start := time.Now()
@@ -373,7 +383,7 @@ func hammerAt(b *testing.B, address string, request []byte, status string, clien
 				defer mu.Unlock()
 				each = append(each, took...)
 			}()
-			for left.Add(-1) >= 0 {
+			for more() {
 				sent := time.Now()
 				if _, err := conn.Write(request); err != nil {
 					b.Error(err)
