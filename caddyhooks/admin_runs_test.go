@@ -45,8 +45,9 @@ type runPage struct {
 func TestRunsAreSelectedByStatusesHooksTimeAndWords(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {
-			rn, _, _ := hookstest.HeldRunner(t)
+			rn, _, release := hookstest.HeldRunner(t)
 			s := hookstest.StartSite(t, hookstest.Hooks(rn, "store "+store+"\n hook custom {\n action agent\n template \"{a}\"\n }"))
+			defer close(release) // Caddy need not wait for the held turn when it stops
 			first := s.Accept(`{"message":"The first Message","chatId":"team/one"}`)
 			s.Ended(first)
 			failed := s.Accept(`{"message":"fail"}`)

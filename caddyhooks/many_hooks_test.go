@@ -34,6 +34,9 @@ func wantHooks(t *testing.T, s *hookstest.Server, want int) {
 }
 
 func TestTenThousandHooksAndNoMore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	const site = "hooks {\n enabled\n token " + hookstest.Token + "\n store memory\n hook pinned {\n auth hmac X-Pinned s3cret\n }\n}"
 	s := hookstest.StartSite(t, site)
 	pinned := `{"name":"pinned","authMode":"hmac","hmacHeader":"X-Pinned","hmacSecret":"••••"},`
@@ -74,6 +77,9 @@ func TestTenThousandHooksAndNoMore(t *testing.T) {
 }
 
 func TestTenThousandHooksThatDoNotFitAreLeftOutAtAStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Setenv("HOOK_SECRET", "s3cret")
 	const site = "hooks {\n enabled\n token " + hookstest.Token + "\n}"
 	s := hookstest.StartSite(t, site)
@@ -93,6 +99,9 @@ func TestTenThousandHooksThatDoNotFitAreLeftOutAtAStart(t *testing.T) {
 }
 
 func TestMoreThanTenThousandHooksInAConfigurationAreRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	adapt := func(n int) error {
 		var file strings.Builder

@@ -74,6 +74,9 @@ func FuzzParsePreview(f *testing.F) {
 }
 
 func TestPreviewsAreLimitedForEachUser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	var l previewLimiter
 	now := time.Now()

@@ -135,9 +135,13 @@ func (tab *Tab) Look(as Look) {
 		}))
 }
 
-// NewTab opens a tab that shares no cookie, login or cache with others. The test is skipped where there is no browser.
+// NewTab opens a tab that shares no cookie, login or cache with others. The test is skipped where there is no browser, and
+// with -short.
 func NewTab(t testing.TB) *Tab {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser is driven")
+	}
 	err := start()
 	if errors.Is(err, errMissing) {
 		t.Skip(err)

@@ -334,6 +334,9 @@ func FuzzDuplicateKeys(f *testing.F) {
 
 // Whatever a document is made of, checking it takes at most four times its size, and so does reading one member.
 func TestPartsThatNobodyAskedForTakeNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	repeat := func(head, item, tail string) []byte {
 		return []byte(head + strings.Repeat(item+",", (1<<20)/(len(item)+1)) + item + tail)
 	}
@@ -411,6 +414,9 @@ func allocated(t *testing.T, work func() error) int {
 }
 
 func TestManyKeysTakeLinearTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine computes for long")
+	}
 	t.Parallel()
 	lineartest.Check(t, 100_000, func(many int) func() {
 		var large, long, objects strings.Builder
