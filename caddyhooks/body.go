@@ -33,8 +33,11 @@ func (m *bodyMemory) remove(n int) { m.used.Add(int64(-n)) }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
-// maxBodyTime is the longest time for reading a body. Tests shorten it.
-var maxBodyTime = 30 * time.Second
+// maxBodyTime is the longest time for reading a body.
+const maxBodyTime = 30 * time.Second
+
+// shorterBodyTime is set by tests, while connections of HTTP/3 may still be served. 0 is none.
+var shorterBodyTime atomic.Int64
 
 // maxPooledBody is the largest buffer that is kept for the next body.
 const maxPooledBody = 128 << 10
@@ -114,7 +117,7 @@ type bodyClock struct {
 
 func startBodyClock(w http.ResponseWriter) *bodyClock {
 	c := &bodyClock{conn: http.NewResponseController(w)}
-	c.timer = time.AfterFunc(maxBodyTime, func() {
+	c.timer = time.AfterFunc(orDefault(time.Duration(shorterBodyTime.Load()), maxBodyTime), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.stopped {

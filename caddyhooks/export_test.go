@@ -14,9 +14,8 @@ import (
 
 // ShortenBodyTime lets slow bodies be ended soon.
 func ShortenBodyTime(d time.Duration) (restore func()) {
-	before := maxBodyTime
-	maxBodyTime = d
-	return func() { maxBodyTime = before }
+	shorterBodyTime.Store(int64(d))
+	return func() { shorterBodyTime.Store(0) }
 }
 
 // BytesOfBodies is how many bytes of bodies the default instance counts now.
