@@ -255,7 +255,7 @@ func FuzzMinutes(f *testing.F) {
 		}
 		text, err := encodeMinute(&minute)
 		if err != nil {
-			t.Skip() // a year that JSON has no form for
+			return // a year that JSON has no form for
 		}
 		if err := decodeMinute([]byte(text), &again); err != nil {
 			t.Fatal(err)
