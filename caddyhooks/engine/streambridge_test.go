@@ -169,6 +169,7 @@ func TestOnlyTheNewTurnIsToldWhenAClaimWasLost(t *testing.T) {
 		cut.Store(true)
 		c := startOn(t, data.Store(), config(second))
 		second <- "told"
+		synctest.Wait() // or the reader may be told of the new turn before it has said anything
 		r.next("running", "=told")
 		first <- "lost too"
 		second <- " more"
