@@ -118,7 +118,7 @@ func BenchmarkHeldTransaction(b *testing.B) {
 	pgtest.WantInstalled(b)
 	nodes := newBenchNodes(b, 2)
 	for range 2 {
-		nodes.start(b, nodes.hooks("default", "", "echo"))
+		nodes.start(b, nodes.hooks("default", "workers 64", "echo"))
 	}
 	conn := connectTo(b, nodes.database)
 	nodes.hammer(b, nodes.request("/api/hooks/agent", `{"message":"the first ones are slower"}`), "202", upTo(1000))

@@ -18,9 +18,9 @@ type claiming struct {
 	batcher *batcher[turnover]
 
 	// Of the batch that is under way.
-	call  int64   // the number of the last call
-	lost  []int64 // calls that may have claimed runs nobody was told of
-	after turnsBehind
+	call   int64   // the number of the last call
+	lost   []int64 // calls that may have claimed runs nobody was told of
+	behind behind
 }
 
 // How much goes to the database at once. An end alone may have more.
@@ -169,7 +169,7 @@ func (c *claiming) carryOutTogether(ctx context.Context, together []*turnover) e
 			break
 		}
 	}
-	c.after.note(asks, answer.lastTurn)
+	c.behind.note(asks, answer)
 	c.give(ctx, together, asks, answer)
 	return nil
 }
@@ -234,7 +234,6 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 	}
 	if len(ended) > 0 {
 		c.watch.tellEnded(ended...)
-		kinds += "e"
 	}
 	if deliveries {
 		c.watch.tellDue()
@@ -252,34 +251,46 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 	}
 }
 
-// turnsBehind is from which turn on to look for ready runs. What is before it was claimed, by all one knows. To look at all of them takes
-// long when there is much to be cleaned up in the index, since a transaction is held open elsewhere.
+// behind is what claims need not look at again: turns that were claimed and leases that were over long since, by all one knows. While a
+// transaction is held open elsewhere they stay in the indexes, and to pass over them takes longer and longer.
 //
-// A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this is behind by a second, and once a second all are
-// looked at.
-type turnsBehind struct {
+// A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this lags, and once in a while all are looked at.
+type behind struct {
 	full    time.Time // the last look at all
+	noted   time.Time // when earlier was known
 	known   int64     // the last turn that was claimed
-	earlier int64     // the same when all were looked at last
-	safe    int64     // the same before that
+	earlier int64     // the same some time ago
+	safe    int64     // the same, longer ago
 }
 
-const fullLook = time.Second
+const (
+	fullLook = time.Second
+	lookLag  = 500 * time.Millisecond
+	// mostRipened is how many claims ripen_1 puts back at once.
+	mostRipened = 100
+)
 
-// from is the first turn to look at.
-func (b *turnsBehind) from() int64 {
-	if now := time.Now(); now.Sub(b.full) >= fullLook {
-		b.full, b.safe, b.earlier = now, b.earlier, b.known
-		return 0
+// from is the first turn to look at, and since when leases to look at are over, in seconds, -1 for any.
+func (b *behind) from() (turn int64, lapsed float64) {
+	now := time.Now()
+	if now.Sub(b.noted) >= lookLag {
+		b.noted, b.safe, b.earlier = now, b.earlier, b.known
 	}
-	return b.safe
+	if now.Sub(b.full) >= fullLook {
+		b.full = now
+		return 0, -1
+	}
+	return b.safe, (now.Sub(b.full) + fullLook).Seconds()
 }
 
 // note notes what was claimed.
-func (b *turnsBehind) note(asks *asks, last int64) {
+func (b *behind) note(asks *asks, answer *turnoverAnswer) {
+	if answer.ready >= mostRipened { // there may be more of them
+		b.full = time.Time{}
+	}
 	if asks.bounded { // something may have been left behind
 		b.known, b.earlier, b.safe = 0, 0, 0
 		return
 	}
-	b.known = max(b.known, last)
+	b.known = max(b.known, answer.lastTurn)
 }

@@ -306,7 +306,7 @@ func TestClaimsWithoutAnAnswerAreUndone(t *testing.T) {
 		}
 	}
 	const call = 1000
-	if err := s.exec(t.Context(), "SELECT * FROM @.claim_runs_1($1, $2, 0, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}')", s.node, call); err != nil {
+	if err := s.exec(t.Context(), "SELECT * FROM @.claim_runs_1($1, $2, 0, -1, '{10}', '{3600}', '{}', '{}', '{}', '{}', '{}')", s.node, call); err != nil {
 		t.Fatal(err)
 	}
 	if claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Hour}); err != nil || len(claims) > 0 {

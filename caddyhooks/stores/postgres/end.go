@@ -203,8 +203,8 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(42) + ")"
-	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(10) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(43) + ")"
+	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(11) + ")"
 )
 
 // placeholders are those of so many arguments.
@@ -231,7 +231,8 @@ func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, ca
 	if len(ends.ids) > 0 {
 		statement, arguments = endStatement, append([]any{c.node, c.call, careful}, ends.list()...)
 	}
-	arguments = append(arguments, c.after.from(), listed(asks.most), listed(asks.leases), listed(asks.boundAsk), listed(asks.boundMost),
+	after, lapsed := c.behind.from()
+	arguments = append(arguments, after, lapsed, listed(asks.most), listed(asks.leases), listed(asks.boundAsk), listed(asks.boundMost),
 		listed(asks.nameBound), listed(asks.names), listed(asks.nameIsHook))
 	err := c.on(laneClaim).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
 	return answer, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
@@ -177,5 +179,34 @@ func FuzzWord(f *testing.F) {
 		}
 		s.watch.hear(said)
 		s.watch.pulse.take()
+	})
+}
+
+// Of ends other nodes are told the ids, and look only if somebody waits for one of them: not at all there is.
+func TestEndsMakeOtherNodesLookAtTheirRunsAlone(t *testing.T) {
+	t.Parallel()
+	a := newPostgres(t)
+	defer a.Close()
+	joinAs(t, a.schema, still)
+	waitFor(t, "node a knows of node b", func() bool { return !a.watch.isLone.Load() })
+	next := overhear(t, a)
+	a.add(t, newAdded("a", ""))
+	claims, _, err := a.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Hour})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("claimed %d runs: %v", len(claims), err)
+	}
+	if _, err := a.Runs().End(t.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{}); err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	waitFor(t, "the end was told", func() bool {
+		for _, text := range next() {
+			said, _ := parseWord(text)
+			told = told || slices.Contains(said.runs, claims[0].Run.ID)
+			if said.node == a.node && strings.ContainsAny(said.kinds, "en") {
+				t.Errorf("node b is told %q, and looks at everything", text)
+			}
+		}
+		return told
 	})
 }

@@ -11,7 +11,7 @@
 CREATE FUNCTION holds_1(p_held text, p_given text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT p_held = p_given';
 
 -- When a queued run is overdue, NULL if never: once it was started it is not, unless it waits for its runner.
-CREATE FUNCTION expiry_1(p_accepted timestamptz, p_starts int, p_waits int, p_run json) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION expiry_1(p_accepted timestamptz, p_starts int, p_waits int, p_run json) RETURNS timestamptz LANGUAGE sql STABLE AS $$
 	SELECT CASE WHEN (p_starts = 0 OR p_waits > 0) AND (p_run ->> 'queueTime')::bigint BETWEEN 1 AND 3153600000000000000
 		THEN p_accepted + make_interval(secs => (p_run ->> 'queueTime')::bigint / 1e9) END
 $$;
@@ -41,25 +41,28 @@ BEGIN
 END $$;
 
 -- Makes the first run of each of some chats its head, and a head that is not claimed ready, unless it pauses or waits for others to be
--- folded with. The chats must be locked.
-CREATE FUNCTION offer_locked_1(p_chats text[], p_at timestamptz, OUT o_ready int, OUT o_waiting int) LANGUAGE plpgsql AS $$
+-- folded with. The chats must be locked. With p_headless none of them has a head.
+CREATE FUNCTION offer_locked_1(p_chats text[], p_at timestamptz, p_headless boolean, OUT o_ready int, OUT o_waiting int) LANGUAGE plpgsql AS $$
 DECLARE
 	ids uuid[];
 	h queue;
 	due timestamptz;
 	ready boolean;
 BEGIN
+	o_ready := 0;
 	o_waiting := 0;
 	ids := ARRAY(SELECT f.id FROM unnest(p_chats) AS c(chat) CROSS JOIN LATERAL (
 		SELECT q.id FROM queue q WHERE q.chat = c.chat AND NOT q.head ORDER BY q.seq LIMIT 1) f
 		WHERE NOT EXISTS (SELECT FROM queue x WHERE x.chat = c.chat AND x.head));
-	WITH promoted AS (
-		UPDATE queue q SET head = true,
-			turn = CASE WHEN q.fold_window IS NULL OR q.accepted_at + q.fold_window <= p_at THEN nextval('turn_seq') END
-		WHERE q.id = ANY(ids) RETURNING q.turn)
-	SELECT count(p.turn) INTO o_ready FROM promoted p;
-	IF o_ready = cardinality(p_chats) THEN
-		RETURN;
+	IF ids <> '{}' THEN
+		WITH promoted AS (
+			UPDATE queue q SET head = true,
+				turn = CASE WHEN q.fold_window IS NULL OR q.accepted_at + q.fold_window <= p_at THEN nextval('turn_seq') END
+			WHERE q.id = ANY(ids) RETURNING q.turn)
+		SELECT count(p.turn) INTO o_ready FROM promoted p;
+	END IF;
+	IF o_ready = (CASE WHEN p_headless THEN cardinality(ids) ELSE cardinality(p_chats) END) THEN
+		RETURN; -- no other head is left to be looked at
 	END IF;
 	FOR h IN SELECT (f.head).* FROM unnest(p_chats) AS c(chat) CROSS JOIN LATERAL (
 		SELECT q AS head FROM queue q WHERE q.chat = c.chat AND q.head AND q.node IS NULL AND (q.turn IS NULL OR q.fold_window IS NOT NULL) LIMIT 1) f
@@ -92,7 +95,7 @@ BEGIN
 	chats := ARRAY(SELECT c.chat FROM unnest(chats) AS c(chat) CROSS JOIN LATERAL (
 			SELECT FROM queue q WHERE q.chat = c.chat AND q.head FOR NO KEY UPDATE SKIP LOCKED) h)
 		|| ARRAY(SELECT c.chat FROM unnest(chats) AS c(chat) WHERE NOT EXISTS (SELECT FROM queue q WHERE q.chat = c.chat AND q.head));
-	SELECT o.o_ready, o.o_waiting INTO o_ready, o_waiting FROM offer_locked_1(chats, clock_1()) o;
+	SELECT o.o_ready, o.o_waiting INTO o_ready, o_waiting FROM offer_locked_1(chats, clock_1(), false) o;
 END $$;
 
 -- Runs that were claimed, with those that are folded into their claims.
@@ -111,11 +114,11 @@ BEGIN
 	UPDATE queue q SET node = NULL, lease_until = NULL, call = NULL, expires_at = expiry_1(q.accepted_at, q.starts, q.waits, q.run)
 		WHERE q.id = ANY(members);
 	GET DIAGNOSTICS o_runs = ROW_COUNT;
-	SELECT o.o_ready INTO o_ready FROM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(p_heads)), p_at) o;
+	SELECT o.o_ready INTO o_ready FROM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(p_heads)), p_at, false) o;
 END $$;
 
--- Puts back some claims whose lease is over, and makes some heads ready that have waited long enough.
-CREATE FUNCTION ripen_1(p_at timestamptz, OUT o_runs int, OUT o_ready int) LANGUAGE plpgsql AS $$
+-- Puts back some claims whose lease was over at p_at and not yet at p_from, and makes some heads ready that have waited long enough.
+CREATE FUNCTION ripen_1(p_from timestamptz, p_at timestamptz, OUT o_runs int, OUT o_ready int) LANGUAGE plpgsql AS $$
 DECLARE
 	ids uuid[];
 	chats text[];
@@ -123,20 +126,20 @@ DECLARE
 BEGIN
 	o_runs := 0;
 	o_ready := 0;
-	ids := ARRAY(SELECT q.id FROM queue q WHERE q.node IS NOT NULL AND q.head AND q.lease_until <= p_at
+	ids := ARRAY(SELECT q.id FROM queue q WHERE q.node IS NOT NULL AND q.head AND q.lease_until > p_from AND q.lease_until <= p_at
 		ORDER BY q.lease_until LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
-	IF cardinality(ids) > 0 THEN
+	IF ids <> '{}' THEN
 		SELECT b.o_runs, b.o_ready INTO o_runs, o_ready FROM put_back_1(ids, p_at) b;
 	END IF;
 	ids := ARRAY(SELECT q.id FROM queue q WHERE q.due_at <= p_at ORDER BY q.due_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
-	IF cardinality(ids) > 0 THEN
+	IF ids <> '{}' THEN
 		WITH due AS (
 			UPDATE queue q SET due_at = NULL, waiting_for = NULL,
 				turn = CASE WHEN q.fold_window IS NULL OR q.accepted_at + q.fold_window <= p_at THEN nextval('turn_seq') END
 			WHERE q.id = ANY(ids) RETURNING q.chat, q.turn)
 		SELECT array_agg(d.chat) FILTER (WHERE d.turn IS NULL), o_ready + count(d.turn) INTO chats, o_ready FROM due d;
 		IF chats IS NOT NULL THEN -- a pause is over, and others may come to be folded
-			SELECT o.o_ready INTO n FROM offer_locked_1(chats, p_at) o;
+			SELECT o.o_ready INTO n FROM offer_locked_1(chats, p_at, false) o;
 			o_ready := o_ready + n;
 		END IF;
 	END IF;
@@ -149,15 +152,16 @@ AS $$
 DECLARE
 	n int;
 BEGIN
-	SELECT r.o_runs INTO n FROM ripen_1(clock_1()) r;
+	SELECT r.o_runs INTO n FROM ripen_1('-infinity', clock_1()) r;
 	IF n > 0 THEN
 		PERFORM bump_1(p_node, 4, n, -n, 0, 0, 0, 0);
 	END IF;
 END $$;
 
--- Locks heads that one question may have, the longest-ready first. A bound says how many runs of some runners or hooks there may be.
+-- Locks heads that one question may have, the longest-ready first, and says whether some of them may be folded with others. A bound says how
+-- many runs of some runners or hooks there may be.
 CREATE FUNCTION pick_1(p_ask int, p_max int, p_after bigint, p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[],
-	p_name_hook boolean[], OUT o_ids uuid[], OUT o_turn bigint) LANGUAGE plpgsql AS $$
+	p_name_hook boolean[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean) LANGUAGE plpgsql AS $$
 DECLARE
 	k int := 0;
 	room int;
@@ -172,8 +176,8 @@ DECLARE
 	i int;
 BEGIN
 	IF NOT p_ask = ANY(p_bound_ask) THEN
-		SELECT array_agg(r.id), max(r.turn) INTO o_ids, o_turn FROM (
-			SELECT q.id, q.turn FROM queue q WHERE q.turn >= p_after ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) r;
+		SELECT array_agg(r.id), max(r.turn), bool_or(r.folds) INTO o_ids, o_turn, o_folds FROM (
+			SELECT q.id, q.turn, q.fold_window IS NOT NULL AS folds FROM queue q WHERE q.turn >= p_after ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) r;
 		RETURN;
 	END IF;
 	LOOP -- over the kinds that have ready heads, whatever their number
@@ -191,6 +195,7 @@ BEGIN
 		END LOOP;
 	END LOOP;
 	o_ids := '{}';
+	o_folds := true;
 	-- A few more of each, since others may have some.
 	FOR c IN SELECT f.id, f.turn, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
 		SELECT q.id, q.turn FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
@@ -210,7 +215,10 @@ END $$;
 
 -- Claims runs for several questions, one after the other: the first one is number 1. What happened before in the same step counts for
 -- the node's figures.
-CREATE FUNCTION claim_more_1(p_node text, p_call bigint, p_after bigint, p_ask_max int[], p_ask_lease double precision[],
+CREATE FUNCTION claim_more_1(p_node text, p_call bigint,
+	p_after bigint,            -- the first turn to look at
+	p_lapsed double precision, -- look for leases that were over only since so many seconds; -1 for all
+	p_ask_max int[], p_ask_lease double precision[],
 	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[],
 	d_queued bigint, d_running bigint, d_pending bigint, d_keys bigint, d_told bigint, p_must_write boolean)
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
@@ -218,7 +226,8 @@ RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int
 DECLARE
 	t timestamptz;
 	until timestamptz;
-	ripe record;
+	put_back int := 0;
+	ready int := 0;
 	picked record;
 	h queue;
 	followers uuid[];
@@ -229,7 +238,7 @@ DECLARE
 	next_due timestamptz;
 BEGIN
 	t := clock_1();
-	SELECT * INTO ripe FROM ripen_1(t);
+	SELECT r.o_runs, r.o_ready INTO put_back, ready FROM ripen_1(CASE WHEN p_lapsed < 0 THEN '-infinity' ELSE t - make_interval(secs => p_lapsed) END, t) r;
 	FOR ask IN 1 .. cardinality(p_ask_max) LOOP
 		CONTINUE WHEN p_ask_max[ask] <= 0;
 		SELECT * INTO picked FROM pick_1(ask, p_ask_max[ask], p_after, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook);
@@ -238,10 +247,12 @@ BEGIN
 		until := t + make_interval(secs => p_ask_lease[ask]);
 		leaders := '{}';
 		followers := '{}';
-		FOR h IN SELECT q.* FROM queue q WHERE q.id = ANY(picked.o_ids) AND q.fold_window IS NOT NULL LOOP
-			followers := followers || (SELECT f.ids FROM fold_1(h) f);
-			leaders := leaders || array_fill(h.id, ARRAY[cardinality(followers) - cardinality(leaders)]);
-		END LOOP;
+		IF picked.o_folds THEN
+			FOR h IN SELECT q.* FROM queue q WHERE q.id = ANY(picked.o_ids) AND q.fold_window IS NOT NULL LOOP
+				followers := followers || (SELECT f.ids FROM fold_1(h) f);
+				leaders := leaders || array_fill(h.id, ARRAY[cardinality(followers) - cardinality(leaders)]);
+			END LOOP;
+		END IF;
 		RETURN QUERY UPDATE queue q SET turn = NULL, node = p_node, token = p_node || '-' || p_call || '-' || nextval('token_seq'), call = p_call, leader = q.id,
 				lease_until = until, started_at = t, starts = q.starts + 1, expires_at = NULL, cancel_by = NULL, cancel_no = NULL,
 				folded = cardinality(array_positions(leaders, q.id))
@@ -261,16 +272,16 @@ BEGIN
 				FROM queue q WHERE q.id = ANY(followers);
 		END IF;
 	END LOOP;
-	SELECT q.due_at INTO next_due FROM queue q WHERE q.due_at IS NOT NULL ORDER BY q.due_at LIMIT 1;
-	IF p_must_write OR claimed > 0 OR ripe.o_runs > 0 THEN
-		PERFORM bump_1(p_node, 2, d_queued + ripe.o_runs - claimed, d_running - ripe.o_runs + claimed, d_pending, 0, d_keys, d_told);
+	next_due := (SELECT q.due_at FROM queue q WHERE q.due_at IS NOT NULL ORDER BY q.due_at LIMIT 1);
+	IF p_must_write OR claimed > 0 OR put_back > 0 THEN
+		PERFORM bump_1(p_node, 2, d_queued + put_back - claimed, d_running - put_back + claimed, d_pending, 0, d_keys, d_told);
 	END IF;
-	RETURN QUERY SELECT 'clock', ripe.o_ready, NULL::text, NULL::text, 0, t, extract(epoch FROM next_due - t)::double precision, 0, false, last_turn,
+	RETURN QUERY SELECT 'clock', ready, NULL::text, NULL::text, 0, t, extract(epoch FROM next_due - t)::double precision, 0, false, last_turn,
 		NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json;
 END $$;
 
 -- The same for those who end nothing.
-CREATE FUNCTION claim_runs_1(p_node text, p_call bigint, p_after bigint, p_ask_max int[], p_ask_lease double precision[],
+CREATE FUNCTION claim_runs_1(p_node text, p_call bigint, p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[],
 	p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[])
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
 	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql
@@ -279,7 +290,7 @@ AS $$
 BEGIN
 	-- Whoever undoes a call whose answer was lost waits until it is over.
 	PERFORM pg_advisory_xact_lock(chat_lock_1(E'\\node ' || p_node));
-	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
+	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_lapsed, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
 		0, 0, 0, 0, 0, false) c;
 END $$;
 
@@ -307,7 +318,7 @@ BEGIN
 			cancel_no = NULL, starts = q.starts - 1, expires_at = expiry_1(q.accepted_at, q.starts - 1, q.waits, q.run)
 		WHERE q.id = ANY(members);
 	GET DIAGNOSTICS n = ROW_COUNT;
-	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), t);
+	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), t, false);
 	PERFORM bump_1(p_node, 2, n, -n, 0, 0, 0, 0);
 	RETURN n;
 END $$;

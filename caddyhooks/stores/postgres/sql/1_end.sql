@@ -13,7 +13,7 @@ CREATE FUNCTION end_runs_1(p_node text, p_call bigint, p_careful boolean,
 	p_session_end int[], p_session_runners text[], p_session_chats text[], p_session_ids text[],
 	-- What to claim, as claim_runs_1 has it.
 	p_end_ask int[], p_end_max int[], -- the question of each end, and how many runs it may have of it
-	p_after bigint, p_ask_max int[], p_ask_lease double precision[], p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[])
+	p_after bigint, p_lapsed double precision, p_ask_max int[], p_ask_lease double precision[], p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[], p_name_hook boolean[])
 RETURNS TABLE (o_kind text, o_number int, o_id text, o_token text, o_attempt int, o_at timestamptz, o_seconds double precision, o_waits int,
 	o_alive boolean, o_turn bigint, o_accepted timestamptz, o_chat text, o_hook text, o_runner text, o_run json) LANGUAGE plpgsql
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET enable_sort = off
@@ -71,12 +71,14 @@ BEGIN
 		INTO states
 		FROM unnest(ids, p_tokens, p_folded, p_requeue) WITH ORDINALITY AS u(id, token, folded, requeue, i)
 		LEFT JOIN LATERAL (SELECT x.id, x.token, x.leader, x.folded, x.node, x.lease_until FROM queue x WHERE x.id = u.id LIMIT 1) q ON true;
-	IF EXISTS (SELECT FROM unnest(chats, exclusive, states, p_folded) AS c(chat, exclusive, state, folded)
-		WHERE c.state = 'ended' AND NOT c.exclusive
-		AND NOT EXISTS (SELECT FROM queue s WHERE s.chat = c.chat AND NOT s.head ORDER BY s.seq OFFSET c.folded))
-	THEN -- the successor was withdrawn before the chat was locked
-		RETURN QUERY SELECT 'retry', 0, NULL::text, NULL::text, 0, t, NULL::double precision, 0, false, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json;
-		RETURN;
+	IF false = ANY(exclusive) THEN
+		IF EXISTS (SELECT FROM unnest(chats, exclusive, states, p_folded) AS c(chat, exclusive, state, folded)
+			WHERE c.state = 'ended' AND NOT c.exclusive
+			AND NOT EXISTS (SELECT FROM queue s WHERE s.chat = c.chat AND NOT s.head ORDER BY s.seq OFFSET c.folded))
+		THEN -- the successor was withdrawn before the chat was locked
+			RETURN QUERY SELECT 'retry', 0, NULL::text, NULL::text, 0, t, NULL::double precision, 0, false, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json;
+			RETURN;
+		END IF;
 	END IF;
 
 	IF 'queued' = ANY(states) THEN
@@ -117,8 +119,8 @@ BEGIN
 		coalesce(sum(g.told_bytes) FILTER (WHERE g.told <> ''), 0), array_agg(g.id)
 		INTO d_queued, d_running, d_told, ended FROM gone g;
 
-	heads := ARRAY(SELECT u.id FROM unnest(ids, states) AS u(id, state) WHERE u.state = 'requeued');
-	IF heads <> '{}' THEN
+	IF 'requeued' = ANY(states) THEN
+		heads := ARRAY(SELECT u.id FROM unnest(ids, states) AS u(id, state) WHERE u.state = 'requeued');
 		members := members_1(heads);
 		SELECT count(*) INTO n FROM queue q WHERE q.id = ANY(members) AND q.node IS NOT NULL;
 		d_queued := d_queued + n;
@@ -133,7 +135,7 @@ BEGIN
 			WHERE q.id = ANY(heads) AND q.id = u.id AND u.reason <> '';
 	END IF;
 	SELECT o.o_ready, o.o_waiting INTO offered FROM offer_locked_1(ARRAY(SELECT DISTINCT c.chat FROM unnest(chats, states) AS c(chat, state)
-		WHERE c.state IN ('ended', 'queued', 'requeued')), t) o;
+		WHERE c.state IN ('ended', 'queued', 'requeued')), t, NOT ('queued' = ANY(states) OR 'requeued' = ANY(states))) o;
 
 	IF cardinality(p_delivery_end) > 0 THEN
 		SELECT count(*) AS n, array_agg(u.run) AS runs, array_agg(u.index) AS indexes, array_agg(u.id) AS ids, array_agg(u.host) AS hosts,
@@ -164,9 +166,9 @@ BEGIN
 		END LOOP;
 	END IF;
 	RETURN QUERY SELECT 'end', u.i::int, NULL::text, u.state, 0, t, NULL::double precision, 0, false, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json
-		FROM unnest(states) WITH ORDINALITY AS u(state, i);
-	RETURN QUERY SELECT 'offered', offered.o_ready, NULL::text, NULL::text, 0, t, NULL::double precision, offered.o_waiting, false, NULL::bigint, NULL::timestamptz,
+		FROM unnest(states) WITH ORDINALITY AS u(state, i)
+		UNION ALL SELECT 'offered', offered.o_ready, NULL::text, NULL::text, 0, t, NULL::double precision, offered.o_waiting, false, NULL::bigint, NULL::timestamptz,
 		NULL::text, NULL::text, NULL::text, NULL::json;
-	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
+	RETURN QUERY SELECT c.* FROM claim_more_1(p_node, p_call, p_after, p_lapsed, p_ask_max, p_ask_lease, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook,
 		d_queued, d_running, d_pending, -d_keys, d_told, true) c;
 END $$;

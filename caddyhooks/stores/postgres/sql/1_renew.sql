@@ -72,7 +72,7 @@ BEGIN
 	END IF;
 	ids := ARRAY(SELECT q.id FROM queue q WHERE q.runner = name AND q.waits > 0 AND q.node IS NULL ORDER BY q.runner, q.chat LIMIT 500 FOR NO KEY UPDATE);
 	UPDATE queue q SET waits = 0, waiting_for = NULL, due_at = NULL, expires_at = expiry_1(q.accepted_at, q.starts, 0, q.run) WHERE q.id = ANY(ids);
-	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), clock_1());
+	PERFORM offer_locked_1(ARRAY(SELECT q.chat FROM queue q WHERE q.id = ANY(ids)), clock_1(), false);
 	RETURN greatest(cardinality(ids), 1); -- they may have been claimed meanwhile, and there may be others
 END $$;
 
@@ -85,7 +85,7 @@ DECLARE
 	t timestamptz := clock_1();
 	n int;
 BEGIN
-	SELECT r.o_runs INTO n FROM ripen_1(t) r;
+	SELECT r.o_runs INTO n FROM ripen_1('-infinity', t) r;
 	IF n > 0 THEN
 		PERFORM bump_1(p_node, 4, n, -n, 0, 0, 0, 0);
 	END IF;
