@@ -105,7 +105,7 @@ func (n *benchNodes) used(b *testing.B) (caddys, database time.Duration) {
 // Caddy with bolt: they take turns, and each has a process of its own, as has each PostgreSQL. ratio is beside a bare respond of the same Caddys,
 // bolt-ratio beside bolt; both are medians over the turns. A run counts in runs/s once its end is stored. us-of-postgres and us-of-caddy are
 // processor time for each run: they are steadier than what is done in a second, since clients, Caddys and databases share the machine's cores.
-// Run it with -benchtime 1x -requests 20000.
+// Every Caddy has 64 workers: a run that takes no time holds one until its end is synced. Run it with -benchtime 1x -requests 20000.
 func BenchmarkNodes(b *testing.B) {
 	pgtest.WantInstalled(b)
 	runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func (bench nodesBenchmark) run(b *testing.B) {
 	for count := range most + 1 {
 		nodes := newBenchNodes(b, count)
 		for range max(count, 1) {
-			nodes.start(b, "respond /bare \"ok\"\n"+nodes.hooks("default", "", bench.runner))
+			nodes.start(b, "respond /bare \"ok\"\n"+nodes.hooks("default", "workers 64", bench.runner))
 		}
 		all = append(all, nodes)
 	}
