@@ -18,8 +18,10 @@ type database struct {
 	dsn        dsn
 	schema     string // its name
 	node       string // the name of this opening
-	checksOnly bool   // the schema is not brought up to date here
-	listens    bool   // for word of other nodes
+	release    *release
+	checksOnly bool // the schema is not brought up to date here
+	migration  waitingMigration
+	listens    bool // for word of other nodes
 
 	connections connections
 	away        away
@@ -32,7 +34,7 @@ const callTime = 5 * time.Second
 func newDatabase(n dsn, schema string) *database {
 	var name [9]byte
 	_, _ = rand.Read(name[:]) // never fails
-	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), listens: true}
+	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), release: thisRelease, listens: true}
 	d.connections.init(n)
 	d.away.init()
 	return d
@@ -76,6 +78,9 @@ func (d *database) close() {
 
 // sql puts the name of the schema where a statement has @. before the name of a table or a function.
 func (d *database) sql(statement string) string {
+	if d.release.renamed != nil {
+		statement = d.release.renamed.Replace(statement)
+	}
 	return strings.ReplaceAll(statement, "@.", pgx.Identifier{d.schema}.Sanitize()+".")
 }
 
@@ -192,6 +197,10 @@ func (c calls) judge(caller context.Context, err error, lost bool, took time.Dur
 		// It is a standby now, or a failover is under way: the others of the DSN's hosts are to be tried.
 		c.goAway(errors.New("the server is read-only: " + answer.Message))
 		return c.away.errorNow()
+	case isAnswer && answer.Code == codeNoFunction && answer.Where == "":
+		// Not within a function: it is the one that was called. A newer release has removed it while this node was not seen, and refuses it.
+		c.goAway(errors.New("the schema is not as this program knows it: " + answer.Message))
+		return c.away.errorNow()
 	case isAnswer && !lost:
 		return err
 	case caller.Err() != nil && took < patientEnough:
@@ -207,6 +216,9 @@ const (
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"
 	codeReadOnly      = "25006"
+	codeNoFunction    = "42883"
+	codeInUse         = "55006"
+	codeNotLocked     = "55P03"
 	codeTooMany       = "53300" // connections
 )
 

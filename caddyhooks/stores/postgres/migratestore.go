@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,15 +16,16 @@ func MigrationSQL(schema, role string, from int) (string, error) {
 	if err := checkSchema(schema); err != nil {
 		return "", err
 	}
-	if from < 0 || from > len(migrations) {
-		return "", fmt.Errorf("there are the versions 0 to %d", len(migrations))
+	if from < 0 || from > thisRelease.version() {
+		return "", fmt.Errorf("there are the versions 0 to %d", thisRelease.version())
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- The schema %s of a hooks store, from version %d to %d. Give it to psql, as a role that may create a schema:\n"+
-		"--   caddy hooks migrate-store --print … | psql -v ON_ERROR_STOP=1 <dsn>\n\nBEGIN;\n", schema, from, len(migrations))
+		"--   caddy hooks migrate-store --print … | psql -v ON_ERROR_STOP=1 <dsn>\n"+
+		"-- It gives up when a table is not free, so that nodes need not wait. That may be a backup: then run it again.\n\nBEGIN;\n", schema, from, thisRelease.version())
 	fmt.Fprintf(&b, "SELECT pg_advisory_xact_lock(%d);\n", lockNumber(schema))
-	if from < len(migrations) {
-		script, err := migrationScript(schema, from)
+	if from < thisRelease.version() {
+		script, err := thisRelease.script(schema, from)
 		if err != nil {
 			return "", err
 		}
@@ -47,24 +49,58 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s;
 `, s, r)
 }
 
-// MigrateStore brings the schema of an instance up to date, and returns its version before and now.
+// MigrateStore brings the schema of an instance up to date, and returns its version before and now. A schema that is newer stays as it is.
 func (p *Postgres) MigrateStore(ctx context.Context, instance string) (from, to int, err error) {
+	return p.migrateStore(ctx, instance, p.dsn, "")
+}
+
+// MigrateStoreAs is MigrateStore by another DSN, whose role may do more. The role of the store's own DSN, which the nodes have, gets the rights
+// that they need, also if the schema is up to date.
+func (p *Postgres) MigrateStoreAs(ctx context.Context, instance, text string) (from, to int, err error) {
+	as, err := parseDSN(text)
+	if err != nil {
+		return 0, 0, err
+	}
+	return p.migrateStore(ctx, instance, as, p.dsn.config.User)
+}
+
+func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn, role string) (from, to int, err error) {
 	if err := p.CheckInstance(instance); err != nil {
 		return 0, 0, err
 	}
-	d := newDatabase(p.dsn, p.schema(instance))
+	ctx, cancel := context.WithTimeout(ctx, migrationTime)
+	defer cancel()
+	d := newDatabase(as, p.schema(instance))
 	defer d.close()
-	conn, err := d.dsn.dial(ctx)
+	conn, err := as.dial(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer end(&connection{Conn: conn})
 	if from, err = d.version(ctx, conn); err == nil {
-		err = d.prepare(ctx, conn)
+		err = d.prepareInTime(ctx, conn)
+	}
+	if err == nil && role != "" && role != as.config.User {
+		_, err = conn.PgConn().Exec(ctx, grants(d.schema, role)).ReadAll()
 	}
 	var refused *refusedError
-	if err != nil && !errors.As(err, &refused) {
-		err = d.dsn.plain(err)
+	var later *laterError
+	if err != nil && !errors.As(err, &refused) && !errors.As(err, &later) {
+		err = as.plain(err)
 	}
-	return from, len(migrations), err
+	return from, max(from, d.release.version()), err
+}
+
+// prepareInTime tries again until ctx is done, if others are in the way.
+func (d *database) prepareInTime(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		err := d.prepare(ctx, conn)
+		var later *laterError
+		if !errors.As(err, &later) || conn.IsClosed() {
+			return err
+		}
+		if !pause(ctx, max(firstPause, time.Until(d.migration.until))) {
+			return err
+		}
+	}
 }

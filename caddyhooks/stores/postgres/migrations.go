@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -17,15 +18,37 @@ import (
 var sqlFiles embed.FS
 
 // migrations are the files of each version, in their order. A version that was released is never changed.
+//
+// Nodes of the release before work on while a migration goes on, and after it. So a migration only adds: tables, columns with a default, and
+// functions whose names end with its version. What only older releases need goes with the release that raises oldestCompatible.
+//
+// Nodes wait for the tables that a migration has touched until it is over, and a call has callTime. So it must take moments. An index on a
+// large table takes longer, and would have to be made CONCURRENTLY, before the transaction. Tables are touched in the order in which functions
+// that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them time and again.
 var migrations = [][]string{
 	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
 }
 
-// oldestCompatible is the oldest version of the program that may work beside this one.
+// oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it
+// as long as older nodes are there.
 const oldestCompatible = 1
 
 // oldestServer is the oldest version of PostgreSQL that has what the functions need.
 const oldestServer = 15
+
+// release is what a version of the program knows of schemas.
+type release struct {
+	migrations       [][]string
+	files            fs.FS
+	oldestCompatible int
+	renamed          *strings.Replacer // what its calls say instead of those of this release; nil for none
+}
+
+// thisRelease is this program. Tests have others.
+var thisRelease = &release{migrations: migrations, files: sqlFiles, oldestCompatible: oldestCompatible}
+
+// version is the number of the release.
+func (r *release) version() int { return len(r.migrations) }
 
 // prepare checks the server and the schema, and brings the schema up to date unless that is left to others. A *refusedError says what
 // somebody has to do.
@@ -36,15 +59,15 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	version, err := d.version(ctx, conn)
-	if err == nil && version < len(migrations) {
+	if err == nil && version < d.release.version() {
 		if d.checksOnly {
 			return d.behind(version)
 		}
-		err = d.migrate(ctx, conn)
+		err = d.migrateWhenFree(ctx, conn)
 	}
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) && answer.Code == "42501" {
-		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message, d.howToMigrate())}
+		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message, d.howToMigrate(version))}
 	}
 	return err
 }
@@ -76,9 +99,9 @@ func (d *database) version(ctx context.Context, conn pgxQuerier) (version int, e
 	if err := conn.QueryRow(ctx, "SELECT version, oldest_compatible FROM "+name).Scan(&version, &oldest); err != nil {
 		return 0, err
 	}
-	if oldest > len(migrations) {
+	if oldest > d.release.version() {
 		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which works with programs of version %d or newer, and this one has version %d: install a newer release on this node",
-			d.schema, version, oldest, len(migrations))}
+			d.schema, version, oldest, d.release.version())}
 	}
 	return version, nil
 }
@@ -93,11 +116,16 @@ func (d *database) behind(version int) error {
 	if version == 0 {
 		state = fmt.Sprintf("the schema %s is not there, or the role of the DSN may not use it", d.schema)
 	}
-	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, len(migrations), d.howToMigrate())}
+	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, d.release.version(), d.howToMigrate(version))}
 }
 
-func (d *database) howToMigrate() string {
-	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s` and give its output to psql, as a role that may create tables", d.schema)
+// howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there.
+func (d *database) howToMigrate(version int) string {
+	from := ""
+	if version > 0 {
+		from = fmt.Sprintf(" --from %d", version)
+	}
+	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s%s` and give its output to psql, as a role that may create tables", d.schema, from)
 }
 
 // lockNumber is that of the lock that nodes hold which bring the schema up to date.
@@ -114,38 +142,38 @@ func (d *database) migrate(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		version, err := d.version(ctx, tx) // another node may have been quicker
-		if err != nil || version >= len(migrations) {
+		if err != nil || version >= d.release.version() {
 			return err
 		}
-		script, err := migrationScript(d.schema, version)
+		script, err := d.release.script(d.schema, version)
 		if err != nil {
 			return err
 		}
 		// It holds no parameters, and many statements.
 		if _, err := tx.Conn().PgConn().Exec(ctx, script).ReadAll(); err != nil {
-			return fmt.Errorf("bringing the schema %s from version %d to %d: %w", d.schema, version, len(migrations), err)
+			return fmt.Errorf("bringing the schema %s from version %d to %d: %w", d.schema, version, d.release.version(), err)
 		}
 		return nil
 	})
 }
 
-// migrationScript brings a schema from a version to the newest one, within a transaction.
-func migrationScript(schema string, from int) (string, error) {
+// script brings a schema from a version to that of the release, within a transaction that has the lock.
+func (r *release) script(schema string, from int) (string, error) {
 	var b strings.Builder
 	name := pgx.Identifier{schema}.Sanitize()
 	if from == 0 {
 		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", name)
 	}
-	fmt.Fprintf(&b, "SET LOCAL search_path = %s;\n", name)
-	for version := from; version < len(migrations); version++ {
-		for _, file := range migrations[version] {
-			script, err := sqlFiles.ReadFile("sql/" + file + ".sql")
+	fmt.Fprintf(&b, "SET LOCAL search_path = %s;\nSET LOCAL lock_timeout = '%dms';\n%s", name, lockTime.Milliseconds(), r.guard(from))
+	for version := from; version < r.version(); version++ {
+		for _, file := range r.migrations[version] {
+			script, err := fs.ReadFile(r.files, "sql/"+file+".sql")
 			if err != nil {
 				return "", err
 			}
 			fmt.Fprintf(&b, "\n%s", script)
 		}
 	}
-	fmt.Fprintf(&b, "\nDELETE FROM meta;\nINSERT INTO meta (version, oldest_compatible) VALUES (%d, %d);\n", len(migrations), oldestCompatible)
+	fmt.Fprintf(&b, "\nDELETE FROM meta;\nINSERT INTO meta (version, oldest_compatible) VALUES (%d, %d);\n", r.version(), r.oldestCompatible)
 	return b.String(), nil
 }

@@ -58,6 +58,9 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 	if err := s.exec(t.Context(), "UPDATE @.meta SET version = version + 1"); err != nil {
 		t.Fatal(err)
 	}
+	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != len(migrations)+1 || to != from {
+		t.Errorf("migrating a newer schema from %d to %d: %v", from, to, err)
+	}
 	newer := openModule(t, p) // a newer release may have added something
 	if _, err := addTo(t.Context(), newer, "chat"); err != nil {
 		t.Error(err)
@@ -152,6 +155,32 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 	_, _, changes := s.Settings().Changes(ctx, 10, "")
 	_, prune := s.Prune(ctx, engine.Limits{Retention: time.Nanosecond, Keys: 1, KeyAge: time.Nanosecond, HistoryBytes: 1})
 	if err := errors.Join(overdue, list, chats, past, backlog, get, retry, deliveries, paused, save, changes, prune, s.Runs().Resume(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnotherRoleMigratesForTheNodes(t *testing.T) {
+	t.Parallel()
+	server, role := pgtest.Shared(t), pgtest.NewName("nodes_")
+	server.Exec(t, "postgres", "CREATE ROLE "+role+" LOGIN")
+	no := false
+	p := &Postgres{DSN: strings.ReplaceAll(server.DSN("postgres"), "user=postgres", "user="+role), Schema: pgtest.NewName("for_nodes_"), Migrate: &no}
+	if err := p.Provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), "may not use the schema "+p.Schema+", or not make it") {
+		t.Errorf("the role of the nodes: %v", err)
+	}
+	if _, _, err := p.MigrateStoreAs(t.Context(), "test", "postgres://%%geheim%%"); err == nil || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("with a DSN that is none: %v", err)
+	}
+	for _, before := range []int{0, len(migrations)} {
+		if from, to, err := p.MigrateStoreAs(t.Context(), "test", server.DSN("postgres")); err != nil || from != before || to != len(migrations) {
+			t.Fatalf("migrating from %d to %d: %v", from, to, err)
+		}
+	}
+	s := openModule(t, p)
+	if _, err := addTo(t.Context(), s, "chat"); err != nil {
 		t.Error(err)
 	}
 }
