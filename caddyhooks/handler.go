@@ -95,6 +95,7 @@ const (
 	defaultMaxMemory  = 256 << 20
 	minMaxMemory      = 1 << 20
 	defaultQueueTime  = caddy.Duration(24 * time.Hour)
+	defaultStore      = `{"store":"bolt"}`
 )
 
 // CaddyModule returns the Caddy module information.
@@ -137,7 +138,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		h.RunnersRaw = map[string]json.RawMessage{unnamedRunner: json.RawMessage(`{"runner":"echo"}`)}
 	}
 	if h.StoreRaw == nil {
-		h.StoreRaw = json.RawMessage(`{"store":"bolt"}`)
+		h.StoreRaw = json.RawMessage(defaultStore)
 	}
 	if err := h.checkOptions(); err != nil {
 		return err

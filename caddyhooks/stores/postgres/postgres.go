@@ -132,6 +132,12 @@ func (p *Postgres) schema(instance string) string {
 	return "hooks_" + instance
 }
 
+// SchemaOf is the schema of an instance, which CheckInstance may refuse.
+func (p *Postgres) SchemaOf(instance string) string { return p.schema(instance) }
+
+// Role is the role that the DSN names. It is known after Provision.
+func (p *Postgres) Role() string { return p.dsn.config.User }
+
 // CheckInstance refuses an instance whose name makes no schema.
 func (p *Postgres) CheckInstance(instance string) error {
 	if err := checkSchema(p.schema(instance)); err != nil {
