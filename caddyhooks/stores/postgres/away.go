@@ -142,11 +142,9 @@ func (d *database) probe(ctx context.Context) error {
 		end(&connection{Conn: conn})
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if _, err := conn.Exec(ctx, d.sql("SELECT @.probe_1($1)"), d.node); err != nil {
+	if err := d.commitSomething(ctx, conn); err != nil {
 		end(&connection{Conn: conn})
-		return d.dsn.plain(err)
+		return err
 	}
 	d.connections.adopt(conn)
 	return nil

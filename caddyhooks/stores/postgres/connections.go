@@ -164,7 +164,7 @@ func (c *connections) giveBack(conn *connection) {
 // keep makes a connection idle, or ends it.
 func (c *connections) keep(conn *connection) {
 	c.mu.Lock()
-	keeps := !c.isClosed && conn.generation == c.generation && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
+	keeps := !c.isClosed && conn.generation == c.generation && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' && !isNotReplicated(conn.Conn)
 	if keeps {
 		c.idle = append(c.idle, conn)
 	} else {

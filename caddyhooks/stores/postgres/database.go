@@ -156,7 +156,12 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 		return c.notLent(caller, err, time.Since(began))
 	}
 	err = call(ctx, conn.Conn)
+	inDoubt := err == nil && isNotReplicated(conn.Conn)
 	c.connections.giveBack(conn)
+	if inDoubt {
+		c.goAway(errNotReplicated)
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
+	}
 	var own *ownError
 	switch {
 	case err == nil:
