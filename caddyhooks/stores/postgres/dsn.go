@@ -44,7 +44,7 @@ func parseDSN(text string) (dsn, error) {
 	}
 	// A link that has gone silent is found by whoever only listens.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}}
-	config.DialFunc = dialer.DialContext
+	config.DialFunc = dialOften(dialer.DialContext)
 	config.OnNotice = noteNotReplicated
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddyhooks"
