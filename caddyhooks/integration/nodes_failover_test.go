@@ -2,9 +2,11 @@ package integration
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/nodescheck"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
@@ -49,6 +51,43 @@ func TestFailoverToASynchronousStandbyLosesNothing(t *testing.T) {
 	c.settle(cs)
 	c.wantNoFaults()
 	t.Logf("%+v, away for %v", countHistory(&c.history), c.history.Troubles[0].Until-c.history.Troubles[0].From)
+}
+
+// While the synchronous standby is away nothing is acknowledged, and nodes say so. What they were told to do meanwhile is on one server alone, and may be
+// lost with it.
+func TestWithoutTheSynchronousStandbyNothingIsAcknowledged(t *testing.T) {
+	if !inNodesNetwork(t) {
+		return
+	}
+	seed := newSeed(t)
+	c, standby := newReplicatedCluster(t, true, seed)
+	cs := c.startCallers(seed)
+	c.waitForMore(50)
+	n := newNemesis(c, seed)
+	over := n.note("standby stopped", "")
+	standby.Stop("immediate")
+	before := c.acknowledged()
+	for _, node := range c.nodes {
+		hookstest.Within(t, time.Minute, node.name+" says that it is not ready", func() bool {
+			resp, err := c.get(node.Admin + "/hooks/health")
+			return err == nil && resp.Status == 503 && strings.Contains(resp.Body, "the store cannot be reached: ")
+		})
+	}
+	t.Logf("%d requests were acknowledged after that", c.acknowledged()-before)
+	c.database.Kill()
+	if err := standby.Start(); err != nil {
+		t.Fatal(err)
+	}
+	over()
+	n.failOver(standby)
+	c.waitForMore(50)
+	c.settle(cs)
+	c.wantNoFaults()
+	counts := countHistory(&c.history)
+	t.Logf("%+v, away for %v", counts, c.history.Troubles[1].Until-c.history.Troubles[0].From)
+	if counts.refused == 0 {
+		t.Error("nothing was refused")
+	}
 }
 
 // A standby that is behind does not have all that was acknowledged. What it lacks is lost, and nodes go on.
