@@ -15,6 +15,9 @@ import (
 // errAnswerUnknown says that nobody knows what became of a call, since its answer was lost.
 var errAnswerUnknown = errors.New("the database did not answer")
 
+// lastCalls is how long calls may take that are under way when the database goes away. It may be there for them.
+const lastCalls = 50 * time.Millisecond
+
 // probeEvery is how often a database that is away is tried.
 const probeEvery = 500 * time.Millisecond
 
@@ -22,10 +25,13 @@ const probeEvery = 500 * time.Millisecond
 type away struct {
 	mu      sync.Mutex
 	since   time.Time
-	cause   error         // nil if the database is there
-	began   chan struct{} // closed while it is away
-	changed chan struct{} // closed when it goes away, comes back, or the cause is another one
-	back    func()        // is called when it is back
+	cause   error           // nil if the database is there
+	began   chan struct{}   // closed while it is away
+	changed chan struct{}   // closed when it goes away, comes back, or the cause is another one
+	back    func()          // is called when it is back
+	here    context.Context // of calls, done soon after it went away
+	leave   context.CancelFunc
+	leaving *time.Timer // nil if it was never away
 
 	ctx    context.Context // of the background
 	cancel context.CancelFunc
@@ -34,6 +40,7 @@ type away struct {
 
 func (a *away) init() {
 	a.began, a.changed = make(chan struct{}), make(chan struct{})
+	a.here, a.leave = context.WithCancel(context.Background())
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 }
 
@@ -62,6 +69,15 @@ func (a *away) begun() <-chan struct{} {
 	return a.began
 }
 
+// cutShort has a call end when the database went away: callers would otherwise wait for all of its time, and so would those whose calls are of the
+// next batch. done is to be called when the call is over.
+func (a *away) cutShort(cancel context.CancelCauseFunc) (done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stop := context.AfterFunc(a.here, func() { cancel(errWentAway) })
+	return func() { stop() }
+}
+
 // set notes why the database is away, nil if it is back, and reports whether that is news.
 func (a *away) set(cause error) (news bool) {
 	a.mu.Lock()
@@ -76,8 +92,12 @@ func (a *away) set(cause error) (news bool) {
 	case news && cause != nil:
 		a.since = time.Now()
 		close(a.began)
+		a.leaving = time.AfterFunc(lastCalls, a.leave)
 	case news:
 		a.began = make(chan struct{})
+		if !a.leaving.Stop() {
+			a.here, a.leave = context.WithCancel(context.Background())
+		}
 	}
 	close(a.changed)
 	a.changed = make(chan struct{})
@@ -86,6 +106,11 @@ func (a *away) set(cause error) (news bool) {
 
 func (a *away) close() {
 	a.cancel()
+	a.mu.Lock()
+	if a.leaving != nil {
+		a.leaving.Stop()
+	}
+	a.mu.Unlock()
 	a.prober.Wait()
 }
 

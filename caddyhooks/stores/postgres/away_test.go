@@ -255,6 +255,42 @@ func TestStoreIsAwayBehindALinkThatFellSilent(t *testing.T) {
 	mustReturn(t, s)
 }
 
+// A node can learn from one call that the database is away while others have just begun, which would take all of their time.
+func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	server := pgtest.New(t, pgtest.Config{Listen: "127.0.0.1"})
+	l := newLink(t, net.JoinHostPort(server.Host, server.Port))
+	host, port, _ := net.SplitHostPort(l.listener.Addr().String())
+	s := openModule(t, newModule(t, fmt.Sprintf("host=%s port=%s user=postgres password=%s dbname=postgres sslmode=disable", host, port, pgtest.Password)))
+	mustReturn(t, s)
+	l.setSilent(true)
+	callsEnd := time.After(callTime - time.Second)
+	const adds = 3 // of which the last ones wait for the first
+	ends := make(chan error, adds)
+	for range adds {
+		go func() {
+			_, err := addTo(t.Context(), s, "chat")
+			ends <- err
+		}()
+	}
+	for len(s.connections.lanes[laneAdd]) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.goAway(errors.New("told by a test"))
+	for range adds {
+		select {
+		case err := <-ends:
+			if !errors.Is(err, engine.ErrAway) || !strings.Contains(err.Error(), "told by a test") {
+				t.Errorf("got %v", err)
+			}
+		case <-callsEnd:
+			t.Fatal("calls go on")
+		}
+	}
+	l.setSilent(false)
+	mustReturn(t, s)
+}
+
 func TestStoreIsAwayWhileItsServerIsReadOnly(t *testing.T) {
 	server := pgtest.New(t, pgtest.Config{})
 	s := openModule(t, newModule(t, server.DSN("postgres")))

@@ -150,9 +150,14 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 	}
 	ctx, cancel := context.WithTimeout(caller, callTime)
 	defer cancel()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer c.away.cutShort(cut)()
 	began := time.Now()
 	conn, err := c.connections.borrow(ctx, c.lane, c.away.begun())
 	if err != nil {
+		if errors.Is(context.Cause(ctx), errWentAway) {
+			err = errWentAway
+		}
 		return c.notLent(caller, err, time.Since(began))
 	}
 	err = call(ctx, conn.Conn)
@@ -168,6 +173,8 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 		return nil
 	case errors.As(err, &own):
 		return own.error
+	case errors.Is(context.Cause(ctx), errWentAway):
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
 	default:
 		return c.judge(caller, err, conn.IsClosed(), time.Since(began))
 	}
