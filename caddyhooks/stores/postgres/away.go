@@ -183,11 +183,7 @@ func (e *refusedError) Error() string { return e.problem }
 // refusedFor is the error of a connection that was not opened.
 func refusedFor(err error) error {
 	var failed *dialError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	switch failed.code {
-	case "28P01", "28000", "3D000", "42501": // wrong password, no such user or not from here, no such database, no right
+	if errors.As(err, &failed) && failed.refused {
 		return &refusedError{failed.text}
 	}
 	return err

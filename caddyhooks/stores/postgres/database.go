@@ -232,6 +232,7 @@ const (
 	codeInUse         = "55006"
 	codeNotLocked     = "55P03"
 	codeTooMany       = "53300" // connections
+	codeProtocol      = "08P01" // as of a pgbouncer that does not take a setting
 )
 
 // isConflict reports whether a call failed because of another one at the same time, and did nothing.

@@ -49,24 +49,58 @@ func parseDSN(text string) (dsn, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddyhooks"
 	}
+	// The database or the role may have others. A pgbouncer passes these on.
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	config.RuntimeParams["standard_conforming_strings"] = "on"
 	return dsn{text, config}, nil
 }
 
-// dial opens a connection.
+// dial opens a connection. Its transactions are those that the functions need.
 func (n dsn) dial(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, hostTime*time.Duration(1+len(n.config.Fallbacks)))
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, n.config.Copy())
-	if err != nil {
-		return nil, n.plain(err)
+	conn, level, err := n.dialAs(ctx, n.config.Copy())
+	if err != nil || level == readCommitted {
+		return conn, err
 	}
-	return conn, nil
+	// A pgbouncer does not pass this on, and may refuse it: so it is sent only where it is needed.
+	end(&connection{Conn: conn})
+	config := n.config.Copy()
+	config.RuntimeParams["default_transaction_isolation"] = readCommitted
+	conn, changed, err := n.dialAs(ctx, config)
+	if err == nil && changed == readCommitted {
+		return conn, nil
+	}
+	if err == nil {
+		end(&connection{Conn: conn})
+	} else if failed := new(dialError); !errors.As(err, &failed) || failed.code != codeProtocol {
+		return nil, err
+	}
+	return nil, &dialError{refused: true, text: fmt.Sprintf("%s: transactions are isolated by default as %s, and this store needs %s: "+
+		"ALTER ROLE … SET default_transaction_isolation = '%[3]s' for the role of the DSN", n.place(), level, readCommitted)}
+}
+
+// readCommitted is the isolation of transactions that see what was committed while they waited for a lock. With any other one, a run that is
+// added while the one before it ends would never be claimed.
+const readCommitted = "read committed"
+
+// dialAs opens a connection, and tells how its transactions are isolated.
+func (n dsn) dialAs(ctx context.Context, config *pgx.ConnConfig) (conn *pgx.Conn, level string, err error) {
+	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return nil, "", n.plain(err)
+	}
+	if err = conn.QueryRow(ctx, "SELECT current_setting('transaction_isolation')").Scan(&level); err != nil {
+		end(&connection{Conn: conn})
+		return nil, "", n.plain(err)
+	}
+	return conn, level, nil
 }
 
 // dialError is why a connection could not be opened, without secrets.
 type dialError struct {
-	text string
-	code string // of PostgreSQL, "" if the server did not answer
+	text    string
+	code    string // of PostgreSQL, "" if the server did not answer
+	refused bool   // to try again is of no use before somebody has changed something
 }
 
 func (e *dialError) Error() string { return e.text }
@@ -78,6 +112,10 @@ func (n dsn) plain(err error) error {
 	if errors.As(err, &refused) {
 		plain.code = refused.Code
 		plain.text = fmt.Sprintf("%s: %s (%s)", n.place(), refused.Message, refused.Code)
+		switch refused.Code {
+		case "28P01", "28000", "3D000", "42501": // wrong password, no such user or not from here, no such database, no right
+			plain.refused = true
+		}
 	}
 	for _, secret := range []string{n.text, n.config.Password} {
 		if secret != "" {

@@ -58,6 +58,9 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	if err := checkServer(conn.PgConn().ParameterStatus("server_version")); err != nil {
 		return err
 	}
+	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "" {
+		return &refusedError{fmt.Sprintf("the database has the encoding %s, which does not have all characters, and this store needs UTF8", encoding)}
+	}
 	version, err := d.version(ctx, conn)
 	if err == nil && version < d.release.version() {
 		if d.checksOnly {
