@@ -40,12 +40,15 @@ type connections struct {
 	isClosed   bool
 	closed     chan struct{}
 	lent       sync.WaitGroup
+
+	idleFor time.Duration // as the constant, but in tests
 }
 
 type connection struct {
 	*pgx.Conn
 	lane       lane
 	generation int
+	idleSince  time.Time
 }
 
 var (
@@ -53,11 +56,14 @@ var (
 	errClosed   = errors.New("the store is closed")
 )
 
+// idleFor is for how long a connection is idle before it is tried out: the server, or something between, may have ended it since.
+const idleFor = 5 * time.Second
+
 // fullFor is for how long a server that had no room for another connection is not asked for one.
 const fullFor = 5 * time.Second
 
 func (c *connections) init(n dsn) {
-	c.dsn, c.released, c.closed = n, make(chan struct{}), make(chan struct{})
+	c.dsn, c.released, c.closed, c.idleFor = n, make(chan struct{}), make(chan struct{}), idleFor
 	for l := range c.lanes {
 		c.lanes[l] = make(chan struct{}, places[l])
 	}
@@ -96,7 +102,11 @@ func (c *connections) take(ctx context.Context, away <-chan struct{}) (*connecti
 			c.idle = c.idle[:n-1]
 			c.lent.Add(1)
 			c.mu.Unlock()
-			return conn, nil
+			if time.Since(conn.idleSince) < c.idleFor || conn.Ping(ctx) == nil {
+				return conn, nil
+			}
+			c.drop(conn)
+			continue
 		}
 		released := c.released
 		mayDial := c.open == 0 || time.Now().After(c.fullUntil)
@@ -154,6 +164,16 @@ func (c *connections) release() {
 	c.released = make(chan struct{})
 }
 
+// drop ends a connection that was lent, and does not work any more.
+func (c *connections) drop(conn *connection) {
+	defer c.lent.Done()
+	c.mu.Lock()
+	c.open--
+	c.release()
+	c.mu.Unlock()
+	end(conn)
+}
+
 // giveBack ends the use of a connection.
 func (c *connections) giveBack(conn *connection) {
 	defer c.lent.Done()
@@ -166,6 +186,7 @@ func (c *connections) keep(conn *connection) {
 	c.mu.Lock()
 	keeps := !c.isClosed && conn.generation == c.generation && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' && !isNotReplicated(conn.Conn)
 	if keeps {
+		conn.idleSince = time.Now()
 		c.idle = append(c.idle, conn)
 	} else {
 		c.open--
