@@ -33,6 +33,8 @@ type away struct {
 	leave   context.CancelFunc
 	leaving *time.Timer // nil if it was never away
 
+	doubted time.Time // when it was last looked whether the schema can be used
+
 	ctx    context.Context // of the background
 	cancel context.CancelFunc
 	prober sync.WaitGroup
@@ -156,23 +158,51 @@ func (d *database) returnLater() {
 	}
 }
 
-// probe opens a connection, checks the schema, or brings it up to date, and has something written: a standby that commits wait for
-// must be there, too. The connection is then used for calls.
+// doubt looks whether the schema can still be used, after a call that says it cannot. If so, whoever called has its error, and that is all.
+func (d *database) doubt() {
+	a := &d.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause != nil || a.ctx.Err() != nil || time.Since(a.doubted) < probeEvery {
+		return
+	}
+	a.doubted = time.Now()
+	a.prober.Go(func() {
+		conn, err := d.dialChecked(a.ctx)
+		if err != nil {
+			d.goAway(err)
+			return
+		}
+		end(&connection{Conn: conn})
+	})
+}
+
+// probe opens a connection that is then used for calls.
 func (d *database) probe(ctx context.Context) error {
-	conn, err := d.dsn.dial(ctx)
+	conn, err := d.dialChecked(ctx)
 	if err != nil {
-		return refusedFor(err)
-	}
-	if err := d.prepare(ctx, conn); err != nil {
-		end(&connection{Conn: conn})
-		return err
-	}
-	if err := d.commitSomething(ctx, conn); err != nil {
-		end(&connection{Conn: conn})
 		return err
 	}
 	d.connections.adopt(conn)
 	return nil
+}
+
+// dialChecked opens a connection, checks the schema, or brings it up to date, and has something written: a standby that commits wait for
+// must be there, too.
+func (d *database) dialChecked(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := d.dsn.dial(ctx)
+	if err != nil {
+		return nil, refusedFor(err)
+	}
+	if err := d.prepare(ctx, conn); err != nil {
+		end(&connection{Conn: conn})
+		return nil, err
+	}
+	if err := d.commitSomething(ctx, conn); err != nil {
+		end(&connection{Conn: conn})
+		return nil, err
+	}
+	return conn, nil
 }
 
 // refusedError is why a database that answers cannot be used. To try again is of no use before somebody has changed something.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,8 @@ type database struct {
 	release    *release
 	checksOnly bool // the schema is not brought up to date here
 	migration  waitingMigration
-	listens    bool // for word of other nodes
+	isThere    atomic.Bool // the schema was there: if it is gone, it is not made again, for somebody may be about to bring it back
+	listens    bool        // for word of other nodes
 
 	connections connections
 	away        away
@@ -214,6 +216,10 @@ func (c calls) judge(caller context.Context, err error, lost bool, took time.Dur
 		c.goAway(errors.New("the schema is not as this program knows it: " + answer.Message))
 		return c.away.errorNow()
 	case isAnswer && !lost:
+		switch answer.Code {
+		case codeNoRight, codeNoSchema, codeNoTable, codeNoFunction:
+			c.doubt()
+		}
 		return err
 	case caller.Err() != nil && took < patientEnough:
 		return fmt.Errorf("%w: %w", errAnswerUnknown, caller.Err())
@@ -232,6 +238,9 @@ const (
 	codeInUse         = "55006"
 	codeNotLocked     = "55P03"
 	codeTooMany       = "53300" // connections
+	codeNoRight       = "42501"
+	codeNoSchema      = "3F000"
+	codeNoTable       = "42P01"
 	codeProtocol      = "08P01" // as of a pgbouncer that does not take a setting
 )
 

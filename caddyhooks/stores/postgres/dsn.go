@@ -46,6 +46,9 @@ func parseDSN(text string) (dsn, error) {
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}}
 	config.DialFunc = dialOften(dialer.DialContext)
 	config.OnNotice = noteNotReplicated
+	if config.StatementCacheCapacity == 0 && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddyhooks"
 	}
@@ -113,7 +116,8 @@ func (n dsn) plain(err error) error {
 		plain.code = refused.Code
 		plain.text = fmt.Sprintf("%s: %s (%s)", n.place(), refused.Message, refused.Code)
 		switch refused.Code {
-		case "28P01", "28000", "3D000", "42501": // wrong password, no such user or not from here, no such database, no right
+		case "28P01", "28000", "3D000", codeNoRight, // wrong password, no such user or not from here, no such database
+			"42704", "22023": // the DSN has a setting that the server does not know, or a value that it does not take
 			plain.refused = true
 		}
 	}

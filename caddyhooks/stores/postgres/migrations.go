@@ -63,13 +63,19 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	}
 	version, err := d.version(ctx, conn)
 	if err == nil && version < d.release.version() {
+		if version == 0 && d.isThere.Load() {
+			return &refusedError{fmt.Sprintf("the schema %s was there and is gone: bring it back, or start Caddy again for an empty one", d.schema)}
+		}
 		if d.checksOnly {
 			return d.behind(version)
 		}
 		err = d.migrateWhenFree(ctx, conn)
 	}
+	if err == nil {
+		d.isThere.Store(true)
+	}
 	var answer *pgconn.PgError
-	if errors.As(err, &answer) && answer.Code == "42501" {
+	if errors.As(err, &answer) && answer.Code == codeNoRight {
 		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message, d.howToMigrate(version))}
 	}
 	return err
