@@ -147,7 +147,7 @@ func (w *watch) beat(ctx context.Context, asked request) error {
 	err := w.on(laneWatch).query(ctx, func(rows pgx.Rows) error {
 		return rows.Scan(&at, &isNew, &revision, &claimable, &due, &cancelled, &ended, &others, &follows, &numbers,
 			&frames, &frameRuns, &turns, &ats, &saids, &texts, &overs)
-	}, "SELECT * FROM @.pulse_1($1, $2, $3, $4, $5, $6)", w.node, len(migrations), asked.full, watched, p.others, mostFrames)
+	}, "SELECT * FROM @.pulse_1($1, $2, $3, $4, $5, $6)", w.node, w.release.version(), asked.full, watched, p.others, mostFrames)
 	if err != nil {
 		return err // the next one is a full one
 	}
