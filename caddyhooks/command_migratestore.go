@@ -89,6 +89,10 @@ func (m *storeMigration) check() error {
 		return &usageError{"with --config the schema is that of the configuration; use --instance to choose one"}
 	case m.prints && len(m.dsn) > 0 || m.prints && m.dsnEnv != "":
 		return &usageError{"with --print there is no DSN: give the output to psql"}
+	case !m.prints && m.role != "":
+		return &usageError{"--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the configuration may use them"}
+	case !m.prints && m.from != 0:
+		return &usageError{"--from goes with --print; otherwise the version is looked up"}
 	case m.dsnEnv != "" && !variableName.MatchString(m.dsnEnv):
 		return &usageError{"--dsn-env takes the name of an environment variable, and not a DSN"}
 	case m.dsnEnv != "" && os.Getenv(m.dsnEnv) == "":

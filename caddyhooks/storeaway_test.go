@@ -129,6 +129,33 @@ func TestWhileTheDatabaseIsAway(t *testing.T) {
 	}
 }
 
+func TestTheLogTellsThatTheDatabaseRefusesUs(t *testing.T) {
+	database := newDatabase(t)
+	s, log := newLoggedServer(t)
+	s.Load(hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText("hello")), "store postgres {env.HOOKS_TEST_DSN}"))
+	database.Exec(t, "postgres", "ALTER ROLE hooks PASSWORD 'another'")
+	database.Stop("immediate")
+	hookstest.Eventually(t, "the store is known to be away", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
+	if err := database.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const line = "refuses this node until somebody changes something"
+	hookstest.Eventually(t, "the log tells that it refuses us", func() bool { return strings.Contains(log(), line) })
+	if text := log(); strings.Contains(text, secretOfDatabase) || !strings.Contains(text, "28P01") {
+		t.Errorf("logged: %s", text)
+	}
+	database.Exec(t, "postgres", "ALTER ROLE hooks PASSWORD '"+secretOfDatabase+"'")
+	hookstest.Eventually(t, "the hooks are ready", func() bool { return s.AdminRequest("GET", "/hooks/health", "").Status == 200 })
+	if n := strings.Count(log(), line); n != 1 {
+		t.Errorf("that was logged %d times", n)
+	}
+	for line := range strings.Lines(log()) {
+		if strings.Contains(line, "leases could not be renewed") {
+			t.Errorf("nothing was under way, and yet: %s", line)
+		}
+	}
+}
+
 func TestMigrateStoreMakesTheTables(t *testing.T) {
 	newDatabase(t)
 	out, err := caddyhooks.RunVerb("migrate-store", "--print", "--schema", "printed", "--role", "nodes")

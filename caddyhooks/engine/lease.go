@@ -117,8 +117,8 @@ func (e *Engine) renewAll() error {
 	case err == nil:
 		e.leases.renewedAt, e.leases.gaveUp = began, false
 	case time.Since(e.leases.renewedAt) >= lease:
-		if !e.leases.gaveUp {
-			e.log().Error("leases could not be renewed in time; turns under way are cancelled", ErrorField(err))
+		if !e.leases.gaveUp && len(claims)+len(held) > 0 {
+			e.log().Error("leases could not be renewed in time; turns and deliveries under way are cancelled", ErrorField(err))
 		}
 		e.leases.gaveUp = true
 		lost, lostDeliveries = claims, held

@@ -15,6 +15,12 @@ type Remote interface {
 	Away() (since time.Time, changed <-chan struct{}, cause error)
 }
 
+// Refusal is why a store is away that will not be back by itself.
+type Refusal interface {
+	error
+	IsRefusal()
+}
+
 // StoreAway tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
 // different, and nil if it never is.
 func (e *Engine) StoreAway() (since time.Time, changed <-chan struct{}, cause error) {
@@ -43,13 +49,20 @@ func (e *Engine) awayError() error {
 func (e *Engine) watchStore() {
 	defer e.loops.Done()
 	var since time.Time // of the absence that was told
+	var told string     // its cause
 	for {
 		began, changed, cause := e.StoreAway()
 		switch {
 		case cause != nil && since.IsZero():
-			since = began
+			since, told = began, cause.Error()
 			e.log().Error("the store cannot be reached: nothing is accepted or started until it is back. It is tried again all the time", ErrorField(cause))
-		case cause == nil && !since.IsZero():
+		case cause != nil:
+			// Other causes come and go while a database starts.
+			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && told != cause.Error() {
+				told = cause.Error()
+				e.log().Error("the store answers, and refuses this node until somebody changes something", ErrorField(cause))
+			}
+		case !since.IsZero():
 			e.log().Info("the store is back", zap.Duration("away", time.Since(since)))
 			since = time.Time{}
 			signal(e.renewNow) // which then tells dispatchers

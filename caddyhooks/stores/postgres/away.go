@@ -210,6 +210,9 @@ type refusedError struct{ problem string }
 
 func (e *refusedError) Error() string { return e.problem }
 
+// IsRefusal makes it an engine.Refusal.
+func (e *refusedError) IsRefusal() {}
+
 // refusedFor is the error of a connection that was not opened.
 func refusedFor(err error) error {
 	var failed *dialError

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,12 +30,17 @@ const hostTime = 3 * time.Second
 
 // parseDSN reads a URL, or a list of settings. Its errors have nothing of the text in them but the path of a file that cannot be read.
 func parseDSN(text string) (dsn, error) {
+	if err := checkDSN(text); err != nil {
+		return dsn{}, err
+	}
 	pool, err := pgxpool.ParseConfig(text) // which takes what pgx takes, and the settings of pools
-	if err != nil {
-		var file *fs.PathError
-		if errors.As(err, &file) {
-			return dsn{}, fmt.Errorf("the DSN of the store names the file %s, which cannot be read: %w", file.Path, file.Err)
-		}
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &file):
+		return dsn{}, fmt.Errorf("the DSN of the store names the file %s, which cannot be read: %w", file.Path, file.Err)
+	case err != nil && strings.HasSuffix(err.Error(), "(sslmode is invalid)"):
+		return dsn{}, errors.New("the sslmode in the DSN of the store is none of disable, allow, prefer, require, verify-ca and verify-full")
+	case err != nil:
 		return dsn{}, errors.New("the DSN of the store cannot be read: it is a URL such as postgres://user:password@host/database?sslmode=verify-full, " +
 			"or a list such as host=… user=… dbname=…")
 	}
@@ -52,10 +58,45 @@ func parseDSN(text string) (dsn, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddyhooks"
 	}
+	for name := range config.RuntimeParams {
+		if !settingName.MatchString(name) { // the server would repeat it
+			return dsn{}, errEscape
+		}
+	}
 	// The database or the role may have others. A pgbouncer passes these on.
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	config.RuntimeParams["standard_conforming_strings"] = "on"
 	return dsn{text, config}, nil
+}
+
+// settingName are the names of what a server can be told.
+var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+var errEscape = errors.New("the DSN of the store cannot be read: in a URL, write the characters @ / ? # of a password as %40 %2F %3F %23")
+
+// checkDSN finds mistakes by which a password would be taken for something that is no secret, such as the host.
+func checkDSN(text string) error {
+	switch {
+	case strings.HasPrefix(text, "$"):
+		return errors.New("the DSN of the store begins with $: write {env.HOOKS_DSN} for an environment variable of that name")
+	case strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'"):
+		return errors.New("the DSN of the store begins with a quote: it may be from a file that is not read by a shell, and needs none there")
+	}
+	_, rest, isURL := strings.Cut(text, "://")
+	if !isURL || !strings.HasPrefix(text, "postgres") {
+		return nil
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	if strings.Count(authority, "@") > 1 || strings.Contains(path, "@") || strings.Contains(text, "#") {
+		return errEscape
+	}
+	for setting := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(setting, "="); name != "" && !settingName.MatchString(name) {
+			return errEscape
+		}
+	}
+	return nil
 }
 
 // dial opens a connection. Its transactions are those that the functions need.
@@ -120,6 +161,10 @@ func (n dsn) plain(err error) error {
 			"42704", "22023": // the DSN has a setting that the server does not know, or a value that it does not take
 			plain.refused = true
 		}
+	}
+	if len(n.config.Fallbacks) == 0 && strings.Contains(plain.text, "server refused TLS connection") {
+		plain.refused = true
+		plain.text = n.place() + ": the server has no TLS, and sslmode asks for it"
 	}
 	for _, secret := range []string{n.text, n.config.Password} {
 		if secret != "" {

@@ -78,14 +78,52 @@ func TestDSNComesFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// A password that is not escaped must not be taken for the host, the database or a setting: those are shown.
+func TestMistakesInDSNsAreToldWithoutTheirText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"postgres://hooks:p@geheimnis@127.0.0.1/hooks":            "write the characters @ / ? #",
+		"postgres://hooks:12@ab/geheimnis@127.0.0.1/hooks":        "write the characters @ / ? #",
+		"postgres://hooks:12/geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
+		"postgres://hooks:12?geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
+		"postgres://hooks:12#geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
+		"postgresql://hooks:geheimnis@127.0.0.1/hooks?sslmode=on": "is none of disable, allow",
+		"$GEHEIMNIS": "write {env.HOOKS_DSN}",
+		`"postgres://hooks:geheimnis@127.0.0.1/hooks"`: "begins with a quote",
+		"hooks:geheimnis@127.0.0.1/hooks":              "it is a URL such as",
+	} {
+		if _, err := parseDSN(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheimnis") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{
+		"postgres://hooks:p%40ss%2Fword@127.0.0.1/hooks",
+		"postgres://127.0.0.1/hooks?user=hooks@realm&sslmode=disable",
+		"postgres:///hooks?host=/run/postgresql",
+		"host=127.0.0.1 password=p@ss/word?# dbname=hooks",
+		"postgres://hooks@a,b:5433/app?target_session_attrs=read-write&statement_timeout=5s",
+	} {
+		if _, err := parseDSN(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func FuzzErrorsOfDSNsQuoteNothing(f *testing.F) {
 	f.Add("postgres://u:geheimnis@h:port/db")
 	f.Add("host=h password='geheimnis")
 	f.Add("postgres://u:geheimnis@h/db?sslmode=geheimnis")
+	f.Add("postgres://u:geheimnis@x@h/db")
+	f.Add("postgres://u:geheimnis/x@h/db")
 	f.Add("password=geheimnis sslmode=verify-full sslrootcert=/geheimnis")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := parseDSN(text); err != nil && strings.Contains(err.Error(), "geheimnis") && !strings.Contains(text, "/geheimnis") {
+		n, err := parseDSN(text)
+		if err != nil && strings.Contains(err.Error(), "geheimnis") && !strings.Contains(text, "/geheimnis") {
 			t.Errorf("%q: %v", text, err)
+		}
+		// The password of a URL that looks like one is nowhere else.
+		if secret, isURL := strings.CutPrefix(text, "postgres://u:"); err == nil && isURL && strings.HasPrefix(secret, "geheimnis") && strings.Contains(n.place(), "geheimnis") {
+			t.Errorf("%q is at %s", text, n.place())
 		}
 	})
 }

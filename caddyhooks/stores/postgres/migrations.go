@@ -128,13 +128,10 @@ func (d *database) behind(version int) error {
 	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, d.release.version(), d.howToMigrate(version))}
 }
 
-// howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there.
+// howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there as far as one can tell.
 func (d *database) howToMigrate(version int) string {
-	from := ""
-	if version > 0 {
-		from = fmt.Sprintf(" --from %d", version)
-	}
-	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s%s` and give its output to psql, as a role that may create tables", d.schema, from)
+	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s --role %s --from %d` and give its output to psql, as a role that may create tables",
+		d.schema, d.dsn.config.User, version)
 }
 
 // lockNumber is that of the lock that nodes hold which bring the schema up to date.

@@ -95,6 +95,9 @@ func checkSchema(name string) error {
 	if len(name) > 2 && name[:3] == "pg_" || name == "information_schema" {
 		return errors.New("the schemas pg_… and information_schema belong to PostgreSQL itself")
 	}
+	if name == "public" {
+		return errors.New("the schema public may have tables of others: choose a name that is the store's own")
+	}
 	return nil
 }
 
