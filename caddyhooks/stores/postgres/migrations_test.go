@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
 func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
@@ -154,6 +155,18 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 	_, save := s.Settings().Save(ctx, []byte("{}"), []byte("{}"), 0)
 	_, _, changes := s.Settings().Changes(ctx, 10, "")
 	_, prune := s.Prune(ctx, engine.Limits{Retention: time.Nanosecond, Keys: 1, KeyAge: time.Nanosecond, HistoryBytes: 1})
+	if script, err = MigrationSQL(p.schema("moved"), "hooks", 0); err != nil {
+		t.Fatal(err)
+	}
+	server.Exec(t, "postgres", script)
+	from := memory.New().Store()
+	defer from.Close()
+	if err := from.Runs().Add(ctx, newAdded("chat", ""), engine.Terms{}); err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := p.Import(ctx, "moved", from, "default", func(int) {}); err != nil || moved.Queued != 1 {
+		t.Errorf("moved %+v from another store: %v", moved, err)
+	}
 	if err := errors.Join(overdue, list, chats, past, backlog, get, retry, deliveries, paused, save, changes, prune, s.Runs().Resume(ctx)); err != nil {
 		t.Error(err)
 	}

@@ -159,10 +159,12 @@ BEGIN
 END $$;
 
 -- Locks heads that one question may have, the longest-ready first, and says whether some of them may be folded with others. A bound says how
--- many runs of some runners or hooks there may be.
+-- many runs of some runners or hooks there may be. o_cut says that there are more, but the answer has to arrive, and to be read, in time.
 CREATE FUNCTION pick_1(p_ask int, p_max int, p_after bigint, p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[],
-	p_name_hook boolean[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean) LANGUAGE plpgsql AS $$
+	p_name_hook boolean[], OUT o_ids uuid[], OUT o_turn bigint, OUT o_folds boolean, OUT o_cut boolean) LANGUAGE plpgsql AS $$
 DECLARE
+	most CONSTANT bigint := 16777216; -- bytes, about. The last run may go over it. Those that are folded have up to engine.MaxFoldMessage
+	bytes bigint := 0;
 	k int := 0;
 	room int;
 	kinds int[] := '{}';
@@ -176,8 +178,12 @@ DECLARE
 	i int;
 BEGIN
 	IF NOT p_ask = ANY(p_bound_ask) THEN
-		SELECT array_agg(r.id), max(r.turn), bool_or(r.folds) INTO o_ids, o_turn, o_folds FROM (
-			SELECT q.id, q.turn, q.fold_window IS NOT NULL AS folds FROM queue q WHERE q.turn >= p_after ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) r;
+		SELECT array_agg(r.id) FILTER (WHERE r.before < most), max(r.turn) FILTER (WHERE r.before < most), bool_or(r.folds), bool_or(r.before >= most)
+			INTO o_ids, o_turn, o_folds, o_cut FROM (
+			SELECT q.id, q.turn, q.folds, sum(q.size) OVER (ROWS UNBOUNDED PRECEDING) - q.size AS before FROM (
+				SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size,
+					q.fold_window IS NOT NULL AS folds
+				FROM queue q WHERE q.turn >= p_after ORDER BY q.turn LIMIT p_max FOR NO KEY UPDATE SKIP LOCKED) q) r;
 		RETURN;
 	END IF;
 	LOOP -- over the kinds that have ready heads, whatever their number
@@ -196,15 +202,20 @@ BEGIN
 	END LOOP;
 	o_ids := '{}';
 	o_folds := true;
+	o_cut := false;
 	-- A few more of each, since others may have some.
-	FOR c IN SELECT f.id, f.turn, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
-		SELECT q.id, q.turn FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
+	FOR c IN SELECT f.id, f.turn, f.size, x.kind FROM unnest(kinds, rooms) AS x(kind, room) CROSS JOIN LATERAL (
+		SELECT q.id, q.turn, CASE WHEN q.fold_window IS NULL THEN greatest(q.size, pg_column_size(q.run)) ELSE 1048576 END AS size
+		FROM queue q WHERE q.kind = x.kind AND q.turn IS NOT NULL ORDER BY q.turn LIMIT x.room + 16) f ORDER BY f.turn
 	LOOP
 		EXIT WHEN cardinality(o_ids) = p_max;
+		o_cut := bytes >= most;
+		EXIT WHEN o_cut;
 		CONTINUE WHEN EXISTS (SELECT FROM unnest(bound_kind, bound_of) AS b(kind, bound) WHERE b.kind = c.kind AND room_left[b.bound] <= 0);
 		SELECT q.turn IS NOT NULL INTO is_ready FROM queue q WHERE q.id = c.id FOR NO KEY UPDATE SKIP LOCKED;
 		CONTINUE WHEN is_ready IS NOT TRUE;
 		o_ids := o_ids || c.id;
+		bytes := bytes + c.size;
 		FOR i IN 1 .. cardinality(bound_kind) LOOP
 			IF bound_kind[i] = c.kind THEN
 				room_left[bound_of[i]] := room_left[bound_of[i]] - 1;
@@ -233,6 +244,7 @@ DECLARE
 	followers uuid[];
 	leaders uuid[];
 	claimed int := 0;
+	is_cut boolean := false;
 	n int;
 	last_turn bigint := 0;
 	next_due timestamptz;
@@ -244,6 +256,7 @@ BEGIN
 		SELECT * INTO picked FROM pick_1(ask, p_ask_max[ask], p_after, p_bound_ask, p_bound_most, p_name_bound, p_names, p_name_hook);
 		CONTINUE WHEN picked.o_ids IS NULL OR picked.o_ids = '{}';
 		last_turn := greatest(last_turn, picked.o_turn);
+		is_cut := is_cut OR picked.o_cut;
 		until := t + make_interval(secs => p_ask_lease[ask]);
 		leaders := '{}';
 		followers := '{}';
@@ -275,6 +288,9 @@ BEGIN
 	next_due := (SELECT q.due_at FROM queue q WHERE q.due_at IS NOT NULL ORDER BY q.due_at LIMIT 1);
 	IF p_must_write OR claimed > 0 OR put_back > 0 THEN
 		PERFORM bump_1(p_node, 2, d_queued + put_back - claimed, d_running - put_back + claimed, d_pending, 0, d_keys, d_told);
+	END IF;
+	IF is_cut THEN
+		ready := ready + claimed + 1; -- who was given less than there is looks again at once
 	END IF;
 	RETURN QUERY SELECT 'clock', ready, NULL::text, NULL::text, 0, t, extract(epoch FROM next_due - t)::double precision, 0, false, last_turn,
 		NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::json;

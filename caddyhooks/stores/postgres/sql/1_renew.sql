@@ -105,7 +105,7 @@ DECLARE
 	ids uuid[];
 	n int;
 BEGIN
-	IF EXISTS (SELECT FROM node x WHERE x.name <> p_node) THEN
+	IF EXISTS (SELECT FROM node x WHERE x.name <> p_node AND is_there_1(x.seen_at, clock_1())) THEN
 		RETURN 0;
 	END IF;
 	PERFORM pg_advisory_xact_lock(chat_lock_1(E'\\node ' || p_node));
