@@ -135,6 +135,9 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	chat := e.chatOf(config, run)
 	var err error
 	if !hopeless {
+		if claim.Attempt > 1 {
+			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
+		}
 		voice := e.streams.begin(claim, start)
 		defer voice.done()
 		outcome, err = e.carryOutTurn(ctx, &attempt{config, claim, deadline, steps, chat, voice})
