@@ -18,8 +18,8 @@ var errAnswerUnknown = errors.New("the database did not answer")
 // lastCalls is how long calls may take that are under way when the database goes away. It may be there for them.
 const lastCalls = 50 * time.Millisecond
 
-// probeEvery is how often a database that is away is tried.
-const probeEvery = 500 * time.Millisecond
+// probeEvery is how often a database that is away is tried. It is to be used within a second of its return, and to open a connection takes a while.
+const probeEvery = 250 * time.Millisecond
 
 // away is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
 type away struct {

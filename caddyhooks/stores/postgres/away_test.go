@@ -291,6 +291,37 @@ func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
 	mustReturn(t, s)
 }
 
+func TestADatabaseThatDoesNotShowItsTablesIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t)
+	conn, err := s.dsn.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), s.sql("BEGIN; LOCK TABLE @.meta"), pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	told := errors.New("told by a test")
+	s.goAway(told)
+	tooLate := time.After(4 * callTime)
+	for {
+		_, changed, cause := s.Away()
+		if !errors.Is(cause, told) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-tooLate:
+			t.Fatal("the first try has not ended")
+		}
+	}
+	if _, err := conn.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	mustReturn(t, s)
+}
+
 func TestStoreIsAwayWhileItsServerIsReadOnly(t *testing.T) {
 	server := pgtest.New(t, pgtest.Config{})
 	s := openModule(t, newModule(t, server.DSN("postgres")))

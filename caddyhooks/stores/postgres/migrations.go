@@ -61,7 +61,9 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "" {
 		return &refusedError{fmt.Sprintf("the database has the encoding %s, which does not have all characters, and this store needs UTF8", encoding)}
 	}
-	version, err := d.version(ctx, conn)
+	soon, stop := context.WithTimeout(ctx, callTime) // or a link that falls silent now is not noticed for long
+	version, err := d.version(soon, conn)
+	stop()
 	if err == nil && version < d.release.version() {
 		if version == 0 && d.isThere.Load() {
 			return &refusedError{fmt.Sprintf("the schema %s was there and is gone: bring it back, or start Caddy again for an empty one", d.schema)}
