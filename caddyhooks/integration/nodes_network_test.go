@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,7 @@ const (
 // inNodesNetwork runs the test once more, in a process with a network of its own, in which nodes can be put. Everything in it is gone
 // with the process, whatever ends it. It reports whether this is that process. Such tests do not run beside others of this package:
 // a node that gets no processor for the time of a lease loses it.
-func inNodesNetwork(t *testing.T, args ...string) bool {
+func inNodesNetwork(t testing.TB, args ...string) bool {
 	t.Helper()
 	if os.Getenv(ownNetwork) != "" {
 		for bridge, address := range map[string]string{"front": front, "back": back} {
@@ -42,8 +43,12 @@ func inNodesNetwork(t *testing.T, args ...string) bool {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can put Caddys into network namespaces")
 	}
-	cmd := exec.Command(os.Args[0], append([]string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1",
-		"-test.timeout=" + (*nodesDuration + 5*time.Minute).String()}, args...)...)
+	which := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.timeout=" + (*nodesDuration + 5*time.Minute).String()}
+	benchmark, isBenchmark := t.(*testing.B)
+	if isBenchmark {
+		which = []string{"-test.run=^$", "-test.bench=^" + t.Name() + "$", "-test.benchtime=1x", "-test.timeout=0"}
+	}
+	cmd := exec.Command(os.Args[0], slices.Concat(which, []string{"-test.count=1"}, args)...)
 	cmd.Env = append(os.Environ(), hookstest.NewBinary(t).ForOtherTests(), ownNetwork+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -52,6 +57,9 @@ func inNodesNetwork(t *testing.T, args ...string) bool {
 		t.Errorf("%v\n%s", err, out)
 	case strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):
 		t.Skipf("%s", out)
+	case isBenchmark:
+		reportAgain(benchmark, string(out))
+		return false
 	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
 		t.Errorf("the test was not run:\n%s", out)
 	}
@@ -61,11 +69,38 @@ func inNodesNetwork(t *testing.T, args ...string) bool {
 	return false
 }
 
+// reportAgain reports what the parts of a benchmark have reported in another process.
+func reportAgain(b *testing.B, out string) {
+	parts := 0
+	for line := range strings.Lines(out) {
+		name, isPart := strings.CutPrefix(line, b.Name()+"/")
+		fields := strings.Fields(name)
+		if !isPart || len(fields) < 4 {
+			continue
+		}
+		parts++
+		part, _, _ := strings.Cut(fields[0], "-") // which the number of processors follows
+		b.Run(part, func(b *testing.B) {
+			for pair := range slices.Chunk(fields[2:], 2) { // what follows the number of rounds
+				value, err := strconv.ParseFloat(pair[0], 64)
+				if err != nil || len(pair) < 2 {
+					b.Fatalf("reported as %q", line)
+				}
+				b.ReportMetric(value, pair[1])
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+	if parts == 0 {
+		b.Errorf("nothing is reported:\n%s", out)
+	}
+}
+
 var logLine = regexp.MustCompile(`(?m)^    [a-z_]+_test\.go:\d+: (.*)$`)
 
 // machine is a network namespace with two links, to callers and to the database.
 type machine struct {
-	t     *testing.T
+	t     testing.TB
 	n     int
 	front string // its addresses
 	back  string
@@ -73,7 +108,7 @@ type machine struct {
 }
 
 // newMachine makes the nth machine, counted from 1.
-func newMachine(t *testing.T, n int) *machine {
+func newMachine(t testing.TB, n int) *machine {
 	t.Helper()
 	m := &machine{t: t, n: n, front: fmt.Sprint(front, 10+n), back: fmt.Sprint(back, 10+n)}
 	keeper := exec.Command("sleep", "infinity")
@@ -111,6 +146,16 @@ func (m *machine) inside(name string, args ...string) {
 func (m *machine) set(bridge, state string) {
 	m.t.Helper()
 	command(m.t, "ip", "link", "set", m.link(bridge), state)
+}
+
+// keepNeighbour has the machine remember the hardware address of the database, and the other way round, as if a router were between them.
+func (m *machine) keepNeighbour() {
+	m.t.Helper()
+	const here, there = "02:00:00:00:00:01", "02:00:00:00:00:02"
+	command(m.t, "ip", "link", "set", "back", "address", here)
+	command(m.t, "ip", "neigh", "replace", m.back, "lladdr", there, "dev", "back", "nud", "permanent")
+	m.inside("ip", "link", "set", "back", "address", there)
+	m.inside("ip", "neigh", "replace", back+"1", "lladdr", here, "dev", "back", "nud", "permanent")
 }
 
 // moveIn has a process run on the machine. It is killed if this one ends first.
