@@ -66,22 +66,11 @@ func configuredHandlers(config []byte) (stores map[string]json.RawMessage, err e
 	var look func(part json.RawMessage) error
 	look = func(part json.RawMessage) error {
 		var list []json.RawMessage
-		if json.Unmarshal(part, &list) == nil {
-			for _, item := range list {
-				if err := look(item); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
 		var object map[string]json.RawMessage
-		if json.Unmarshal(part, &object) != nil {
-			return nil
-		}
-		if string(object["handler"]) == `"hooks"` {
+		if json.Unmarshal(part, &list) != nil && json.Unmarshal(part, &object) == nil && string(object["handler"]) == `"hooks"` {
 			return addHandler(stores, part)
 		}
-		for _, item := range object {
+		for _, item := range append(list, slices.Collect(maps.Values(object))...) { // of what it is; a text or a number has none
 			if err := look(item); err != nil {
 				return err
 			}

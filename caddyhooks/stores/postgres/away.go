@@ -42,7 +42,7 @@ type away struct {
 
 func (a *away) init() {
 	a.began, a.changed = make(chan struct{}), make(chan struct{})
-	a.here, a.leave = context.WithCancel(context.Background())
+	a.here, a.leave = context.WithCancel(context.Background()) //nolint:gosec // by set, when it goes away
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 }
 
@@ -98,7 +98,7 @@ func (a *away) set(cause error) (news bool) {
 	case news:
 		a.began = make(chan struct{})
 		if !a.leaving.Stop() {
-			a.here, a.leave = context.WithCancel(context.Background())
+			a.here, a.leave = context.WithCancel(context.Background()) //nolint:gosec // likewise
 		}
 	}
 	close(a.changed)

@@ -177,3 +177,33 @@ func TestACommitThatWasNotReplicatedIsNotAcknowledged(t *testing.T) {
 	r.mustAdd(s, "meanwhile") // it is a new one here
 	r.wantKept(s)
 }
+
+// Callers may wait for a run at another node than the one that carries it out.
+func TestAnEndThatWasNotReplicatedIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	r.primary.Exec(t, "postgres", "ALTER SYSTEM SET synchronous_commit = off") // what the server does by default must not matter
+	r.primary.Exec(t, "postgres", "SELECT pg_reload_conf()")
+	one, other := openModule(t, r.module), openModule(t, r.module)
+	run := r.mustAdd(one, "before")
+	claims, _, err := one.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("claimed %d, %v", len(claims), err)
+	}
+	ended, stop := other.Watch().Ended(run.ID)
+	defer stop()
+	r.standby.Stop("immediate")
+	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "bye", HasText: true}}
+	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrAway) {
+		t.Errorf("a run has ended: %v", err)
+	}
+	r.eventually("the other node says that it is away", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("the end is told")
+		default:
+		}
+		_, _, cause := other.Away()
+		return cause != nil
+	})
+}

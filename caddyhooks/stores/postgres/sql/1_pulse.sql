@@ -120,6 +120,7 @@ BEGIN
 	o_claimable := false;
 	o_due := false;
 	IF p_full THEN
+		PERFORM durable_1(); -- ends that it tells of are on the synchronous standby then, too
 		o_is_new := NOT EXISTS (SELECT FROM node WHERE name = p_node AND is_there_1(seen_at, o_at));
 		-- Whether callers wait at the node is not said by a pulse: a node that renews nothing answers nobody.
 		INSERT INTO node (name, version, alive_until, seen_at) VALUES (p_node, p_version, o_at, o_at)
