@@ -124,12 +124,12 @@ func newMachine(t testing.TB, n int) *machine {
 		}
 	})
 	m.pid = keeper.Process.Pid
-	m.inside("ip", "link", "set", "lo", "up")
+	m.ipInside("link", "set", "lo", "up")
 	for bridge, address := range map[string]string{"front": m.front, "back": m.back} {
 		command(t, "ip", "link", "add", m.link(bridge), "type", "veth", "peer", "name", bridge, "netns", strconv.Itoa(m.pid))
 		command(t, "ip", "link", "set", m.link(bridge), "master", bridge, "up")
-		m.inside("ip", "addr", "add", address+"/24", "dev", bridge)
-		m.inside("ip", "link", "set", bridge, "up")
+		m.ipInside("addr", "add", address+"/24", "dev", bridge)
+		m.ipInside("link", "set", bridge, "up")
 	}
 	return m
 }
@@ -137,9 +137,9 @@ func newMachine(t testing.TB, n int) *machine {
 // link is the end of a link that is outside of the machine.
 func (m *machine) link(bridge string) string { return fmt.Sprint(bridge, m.n) }
 
-func (m *machine) inside(name string, args ...string) {
+func (m *machine) ipInside(args ...string) {
 	m.t.Helper()
-	command(m.t, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-n", name}, args...)...)
+	command(m.t, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-n", "ip"}, args...)...)
 }
 
 // set puts a link up or down. While it is down, what is sent is lost without a word.
@@ -154,8 +154,8 @@ func (m *machine) keepNeighbour() {
 	const here, there = "02:00:00:00:00:01", "02:00:00:00:00:02"
 	command(m.t, "ip", "link", "set", "back", "address", here)
 	command(m.t, "ip", "neigh", "replace", m.back, "lladdr", there, "dev", "back", "nud", "permanent")
-	m.inside("ip", "link", "set", "back", "address", there)
-	m.inside("ip", "neigh", "replace", back+"1", "lladdr", here, "dev", "back", "nud", "permanent")
+	m.ipInside("link", "set", "back", "address", there)
+	m.ipInside("neigh", "replace", back+"1", "lladdr", here, "dev", "back", "nud", "permanent")
 }
 
 // moveIn has a process run on the machine. It is killed if this one ends first.
