@@ -21,7 +21,7 @@ var (
 
 // BenchmarkQueueOfNodes compares accepting when -queued runs are queued with accepting when a thousand are, in turns, with bolt and then with
 // a PostgreSQL that 1, 2 and 3 Caddys share, as in BenchmarkNodes. cost-ratio is the median for the time, cpu-ratio for the processor time
-// of PostgreSQL. Run it with -benchtime 1x -queued 1000000 -requests 50000.
+// of PostgreSQL. Run it with -benchtime 1x -queued=1000000 -requests=20000.
 func BenchmarkQueueOfNodes(b *testing.B) {
 	pgtest.WantInstalled(b)
 	const short, most = 1_000, 3
@@ -113,7 +113,7 @@ func connectTo(b *testing.B, database *pgtest.Server) *pgx.Conn {
 
 // BenchmarkHeldTransaction has two Caddys on one PostgreSQL accept and carry out 1,000 runs a second, for as long as -held says: alone, and then
 // while another session holds a transaction open, as a backup does, so that nothing can be vacuumed. p50-ms and p99-ms are from acceptance to
-// start by the clock of the database, last-p99-ms is that of the last quarter. Run it with -benchtime 1x -held 60s.
+// start by the clock of the database, last-p99-ms is that of the last quarter. Run it with -benchtime 1x -held=60s.
 func BenchmarkHeldTransaction(b *testing.B) {
 	pgtest.WantInstalled(b)
 	nodes := newBenchNodes(b, 2)

@@ -105,7 +105,7 @@ func (n *benchNodes) used(b *testing.B) (caddys, database time.Duration) {
 // Caddy with bolt: they take turns, and each has a process of its own, as has each PostgreSQL. ratio is beside a bare respond of the same Caddys,
 // bolt-ratio beside bolt; both are medians over the turns. A run counts in runs/s once its end is stored. us-of-postgres and us-of-caddy are
 // processor time for each run: they are steadier than what is done in a second, since clients, Caddys and databases share the machine's cores.
-// Every Caddy has 64 workers: a run that takes no time holds one until its end is synced. Run it with -benchtime 1x -requests 20000.
+// Every Caddy has 64 workers: a run that takes no time holds one until its end is synced. Run it with -benchtime 1x -requests=10000.
 func BenchmarkNodes(b *testing.B) {
 	pgtest.WantInstalled(b)
 	runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
