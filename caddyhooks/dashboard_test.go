@@ -3,6 +3,7 @@ package caddyhooks_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -389,8 +390,13 @@ func TestDashboardOnAnotherSite(t *testing.T) {
 }
 
 func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
-	more := make(chan string)
-	defer caddyhooks.AddStream("/stream-of-a-test", more)()
+	// Each has a stream of its own: one that was closed a moment ago may still be there, and take what is meant for the next.
+	places := []string{"/desk/", "/short/", "/proxied/", "/proxied/inner/"}
+	streams := make([]chan string, len(places))
+	for i := range places {
+		streams[i] = make(chan string)
+		defer caddyhooks.AddStream(fmt.Sprint("/stream-of-a-test-", i), streams[i])()
+	}
 	s := hookstest.NewServer(t)
 	inner := "http://127.0.0.1:" + hookstest.FreePort(t)
 	err := hookstest.LoadCaddyfile(s.Caddyfile(s.Site + ` {
@@ -423,10 +429,10 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, below := range []string{"/desk/", "/short/", "/proxied/", "/proxied/inner/"} {
+	for i, below := range places {
 		page := deskPage{t: t, url: s.URL + below}
 		page.wantOpen()
-		stream := page.with("X-Hooks-Desk", "1", "Accept-Encoding", "identity").open("GET", "api/stream-of-a-test", "")
+		stream := page.with("X-Hooks-Desk", "1", "Accept-Encoding", "identity").open("GET", fmt.Sprint("api/stream-of-a-test-", i), "")
 		defer stream.Body.Close()
 		lines := bufio.NewScanner(stream.Body)
 		next := func() string {
@@ -440,7 +446,7 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 		if got := next(); got != "data: first" {
 			t.Errorf("%s: the stream begins with %q", below, got)
 		}
-		more <- "data: second\n\n"
+		streams[i] <- "data: second\n\n"
 		if got := next(); got != "data: second" {
 			t.Errorf("%s: the stream goes on with %q", below, got)
 		}
