@@ -195,9 +195,7 @@ func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
 			ends <- err
 		}()
 	}
-	for len(s.connections.lanes[laneAdd]) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, "a call is under way", func() bool { return len(s.connections.lanes[laneAdd]) > 0 })
 	s.goAway(errors.New("told by a test"))
 	for range adds {
 		select {

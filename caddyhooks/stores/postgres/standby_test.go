@@ -62,16 +62,6 @@ func (r *replicated) isCommitted(key string) bool {
 	return pgtest.Ask[bool](r, r.primary, "postgres", "SELECT EXISTS (SELECT FROM "+r.module.Schema+".key WHERE id = '\\x"+hex.EncodeToString(id[:])+"')")
 }
 
-// eventually waits until something is so.
-func (r *replicated) eventually(what string, isSo func() bool) {
-	r.Helper()
-	for deadline := time.Now().Add(time.Minute); !isSo(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
@@ -98,7 +88,7 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 		t.Fatalf("without the standby a run is added: %v", err)
 	}
 	t.Logf("the first answer came after %v: %v", time.Since(began), err)
-	r.eventually("the run is committed on the primary", func() bool { return r.isCommitted("meanwhile") })
+	waitFor(t, "the run is committed on the primary", func() bool { return r.isCommitted("meanwhile") })
 	// Whoever repeats the request finds its key, on any node.
 	late, ok := (<-opened).(*store)
 	if !ok {
@@ -161,12 +151,12 @@ func TestACommitThatWasNotReplicatedIsNotAcknowledged(t *testing.T) {
 		added <- err
 	}()
 	const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%add_runs%'"
-	r.eventually("a commit waits for the standby", func() bool { return pgtest.Ask[bool](t, r.primary, "postgres", "SELECT EXISTS (SELECT "+waiting+")") })
+	waitFor(t, "a commit waits for the standby", func() bool { return pgtest.Ask[bool](t, r.primary, "postgres", "SELECT EXISTS (SELECT "+waiting+")") })
 	r.primary.Exec(t, "postgres", "SELECT pg_cancel_backend(pid) "+waiting)
 	if err := <-added; !errors.Is(err, engine.ErrAway) || !errors.Is(err, errAnswerUnknown) {
 		t.Fatalf("without the standby a run is added: %v", err)
 	}
-	r.eventually("the run is committed on the primary", func() bool { return r.isCommitted("meanwhile") })
+	waitFor(t, "the run is committed on the primary", func() bool { return r.isCommitted("meanwhile") })
 
 	r.primary.Kill()
 	if err := r.standby.Start(); err != nil {
@@ -197,7 +187,7 @@ func TestAnEndThatWasNotReplicatedIsToldToNobody(t *testing.T) {
 	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrAway) {
 		t.Errorf("a run has ended: %v", err)
 	}
-	r.eventually("the other node says that it is away", func() bool {
+	waitFor(t, "the other node says that it is away", func() bool {
 		select {
 		case <-ended:
 			t.Fatal("the end is told")

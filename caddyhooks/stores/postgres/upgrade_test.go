@@ -277,9 +277,8 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	if _, _, cause := newer.Away(); cause == nil || !strings.Contains(cause.Error(), "as soon as its tables are free; a-backup (process ") {
 		t.Fatalf("the newer node is away because of %v", cause)
 	}
-	for before := added.Load(); added.Load() < before+20 && !t.Failed(); {
-		time.Sleep(time.Millisecond)
-	}
+	before := added.Load()
+	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
 	wantMeta(t, old, 1, 1)
 	if _, err := backup.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)

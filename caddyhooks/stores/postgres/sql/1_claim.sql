@@ -145,19 +145,6 @@ BEGIN
 	END IF;
 END $$;
 
--- The same, for those who want to count.
-CREATE FUNCTION expire_1(p_node text) RETURNS void LANGUAGE plpgsql
-	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET enable_sort = off
-AS $$
-DECLARE
-	n int;
-BEGIN
-	SELECT r.o_runs INTO n FROM ripen_1('-infinity', clock_1()) r;
-	IF n > 0 THEN
-		PERFORM bump_1(p_node, 4, n, -n, 0, 0, 0, 0);
-	END IF;
-END $$;
-
 -- Locks heads that one question may have, the longest-ready first, and says whether some of them may be folded with others. A bound says how
 -- many runs of some runners or hooks there may be. o_cut says that there are more, but the answer has to arrive, and to be read, in time.
 CREATE FUNCTION pick_1(p_ask int, p_max int, p_after bigint, p_bound_ask int[], p_bound_most int[], p_name_bound int[], p_names text[],
