@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,9 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	runners := make(map[string]engine.Runner)
 	for name, runner := range loadedRunners.(map[string]any) {
 		runners[name] = runner.(engine.Runner)
+		if placed, ok := runner.(interface{ Place(dir string) }); ok {
+			placed.Place(filepath.Join(caddy.AppDataDir(), "hooks", h.Name+".runners", name))
+		}
 	}
 	opener, err := ctx.LoadModule(h, "StoreRaw")
 	if err != nil {

@@ -95,7 +95,29 @@ type Reply struct {
 	// Session names the conversation on the side of the agent, if the agent chose the name. It is kept for the next turn of
 	// the chat on the same runner, also if Run returns an error with it. A turn without memory leaves it "".
 	Session string
+
+	// SessionRenewed tells that the agent had lost the conversation of the chat, and that the turn began another one. Operators
+	// and callers are told.
+	SessionRenewed bool
+
+	// Permissions are what the agent asked to be allowed in the turn, and what it was told. Operators see them, also if Run
+	// returns an error with them.
+	Permissions []Permission
 }
+
+// Permission is a request of an agent to use a tool.
+type Permission struct {
+	Kind   string // of the tool, such as "read", "edit" or "execute"
+	Title  string // what the agent says that it wants to do
+	Answer string // "allowed" or "rejected"
+}
+
+// InterruptedError is returned by a Runner whose agent went down in the middle of a turn, through no fault of the turn. What the
+// turn did by then is unknown, as after a crash of this process, and the same rules say whether it is started again.
+type InterruptedError struct{ Err error }
+
+func (e *InterruptedError) Error() string { return e.Err.Error() }
+func (e *InterruptedError) Unwrap() error { return e.Err }
 
 // UnavailableError is returned by a Runner that could not take the turn on: it is busy, or cannot be reached. The turn
 // had no effects and may be tried again.
