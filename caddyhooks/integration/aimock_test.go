@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // TestAimock tries the openai runner with aimock, a server that nobody here wrote. It answers as testdata/aimock/fixtures.json
@@ -37,7 +38,7 @@ func TestAimock(t *testing.T) {
 	}
 }
 
-var installAimock = npmPackages("aimock")
+var installAimock = npmtest.Packages("testdata/aimock")
 
 // startAimock starts aimock, and returns the URL of its API.
 func startAimock(t *testing.T) string {

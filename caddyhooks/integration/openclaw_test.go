@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // openclaw is a real OpenClaw gateway, whose models are a fake one.
@@ -34,7 +35,7 @@ type openclaw struct {
 // slowly is how long a test waits for the gateway, which needs a minute to start on a busy machine.
 const slowly = 4 * time.Minute
 
-var installOpenClaw = npmPackages("openclaw")
+var installOpenClaw = npmtest.Packages("testdata/openclaw")
 
 // startOpenClaw starts a gateway and waits until it has answered once. On a busy machine a gateway may give itself up while it
 // starts: then there is another one.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // signer signs requests with the libraries of the senders, in a process of Node.js. sign.mjs says how.
@@ -22,7 +23,7 @@ type signer struct {
 	answer *bufio.Scanner
 }
 
-var signerPackages = npmPackages("signers")
+var signerPackages = npmtest.Packages("testdata/signers")
 
 func startSigner(t *testing.T) *signer {
 	t.Helper()

@@ -1,4 +1,5 @@
-package integration
+// Package npmtest installs the npm packages that tests try the program with.
+package npmtest
 
 import (
 	"bytes"
@@ -12,11 +13,11 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// npmPackages are the packages of a folder below testdata, installed from its lock file once for all tests. They are kept in
-// the user's cache, so that the next run of the tests has them at hand. No script of a package is run.
-func npmPackages(name string) func() (dir string, err error) {
+// Packages are the packages of a folder with a package.json and its lock file, installed once for all tests of a package. They
+// are kept in the user's cache, so that the next run of the tests has them at hand. No script of a package is run.
+func Packages(from string) func() (dir string, err error) {
+	name := filepath.Base(from)
 	return sync.OnceValues(func() (string, error) {
-		from := filepath.Join("testdata", name)
 		lock, err := os.ReadFile(filepath.Join(from, "package-lock.json"))
 		if err != nil {
 			return "", err
