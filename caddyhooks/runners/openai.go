@@ -218,13 +218,8 @@ func (o *OpenAI) check() error {
 			return err
 		}
 	}
-	for _, tier := range slices.Sorted(maps.Keys(o.Tiers)) {
-		if err := checkTier(tier); err != nil {
-			return err
-		}
-		if o.Tiers[tier] == "" {
-			return fmt.Errorf("the model of tier %s is empty", tier)
-		}
+	if err := checkTiers(o.Tiers); err != nil {
+		return err
 	}
 	if o.serverKeepsChat() && o.History != nil && *o.History > 0 {
 		return errors.New("no history is sent with session_header or session_from, as the server keeps the chat: leave history out")

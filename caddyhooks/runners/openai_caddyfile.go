@@ -65,7 +65,7 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Directive{Word: "url", Read: o.readURL},
 		caddyconf.Set("key", &o.Key, caddyconf.Secret),
 		caddyconf.Set("model", &o.Model, caddyconf.Word),
-		caddyconf.Directive{Word: "tier", Read: o.readTier, Repeatable: true},
+		tierDirective(&o.Tiers),
 		caddyconf.Set("system", &o.System, caddyconf.Word), systemFile,
 		caddyconf.Directive{Word: "history", Read: o.readHistory},
 		caddyconf.Directive{Word: "memory", Read: o.readMemory, Repeatable: true},
@@ -110,24 +110,6 @@ func (o *OpenAI) readURL(d *caddyfile.Dispenser) error {
 	}
 	o.URL = text
 	return checkedURL(d, text)
-}
-
-func (o *OpenAI) readTier(d *caddyfile.Dispenser) error {
-	words := d.RemainingArgs()
-	if len(words) != 2 || words[1] == "" {
-		return d.Err("tier takes a tier and a model" + caddyconf.Unset)
-	}
-	if err := checkTier(words[0]); err != nil {
-		return d.WrapErr(err)
-	}
-	if _, ok := o.Tiers[words[0]]; ok {
-		return d.Errf("tier %s is set already", words[0])
-	}
-	if o.Tiers == nil {
-		o.Tiers = make(map[string]string)
-	}
-	o.Tiers[words[0]] = shorthand.Undo(words[1])
-	return nil
 }
 
 func (o *OpenAI) readHistory(d *caddyfile.Dispenser) error {
