@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,20 +52,7 @@ type HTTP struct {
 	// heard for longer fails. Default: as long as the run has time.
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
-	// A PEM file with the certificates of the authorities to trust, instead of the system's.
-	TLSCA string `json:"tls_ca,omitempty"`
-
-	// A PEM file with the certificate to show to the server.
-	TLSClientCert string `json:"tls_client_cert,omitempty"`
-
-	// A PEM file with the key of that certificate.
-	TLSClientKey string `json:"tls_client_key,omitempty"`
-
-	// The name in the server's certificate, if it is not the one in the URL.
-	TLSServerName string `json:"tls_server_name,omitempty"`
-
-	// Whether any certificate of the server is accepted. Only for trying things out: the token is then anybody's.
-	TLSInsecureSkipVerify bool `json:"tls_insecure_skip_verify,omitempty"`
+	ServerTLS
 
 	client   *http.Client // with a URL
 	routes   *routes      // with a path
@@ -98,10 +86,10 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	if h.Path != "" {
 		h.routes, err = newRoutes(ctx, h.Routes)
 	} else {
-		h.client, err = h.newClient()
+		h.client, err = newClient(&h.ServerTLS)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("runner http: %w", err)
 	}
 	if h.blank, err = http.NewRequestWithContext(ctx, http.MethodPost, h.URL+h.Path, nil); err != nil {
 		h.blank = nil // and Validate says what is wrong
@@ -122,7 +110,7 @@ func (h *HTTP) Validate() error {
 		if err := checkURL(h.URL); err != nil {
 			return err
 		}
-		return h.checkTLS()
+		return h.checkURLOptions()
 	case h.URL != "":
 		return errors.New("runner http takes a URL or a path, not both")
 	case len(h.Headers) > 0 || h.hasTLSOptions():
@@ -146,13 +134,9 @@ func checkURL(raw string) error {
 	return nil
 }
 
-// checkTLS refuses options that have no effect.
-func (h *HTTP) checkTLS() error {
-	if !caddyconf.HasPlaceholder(h.URL) && !strings.HasPrefix(strings.ToLower(h.URL), "https:") && h.hasTLSOptions() {
-		return errors.New("runner http: tls options need a URL that starts with https://")
-	}
-	if h.TLSInsecureSkipVerify && h.TLSCA != "" {
-		return errors.New("runner http: tls_ca has no effect with tls_insecure_skip_verify")
+func (h *HTTP) checkURLOptions() error {
+	if err := h.checkTLS(h.URL); err != nil {
+		return fmt.Errorf("runner http: %w", err)
 	}
 	return nil
 }
@@ -223,19 +207,14 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 		return place.WrapErr(err)
 	}
 	err = caddyconf.ReadBlock(d, "directives of Caddy go with a path, as in: runner http /turn; runner http with a URL",
-		append(h.directives(),
-			headerDirective(&h.Headers, checkHeaderName),
-			caddyconf.Set("tls_ca", &h.TLSCA, caddyconf.Text),
-			caddyconf.Directive{Word: "tls_client_auth", Read: h.unmarshalClientAuth},
-			caddyconf.Set("tls_server_name", &h.TLSServerName, caddyconf.Word),
-			caddyconf.Set("tls_insecure_skip_verify", &h.TLSInsecureSkipVerify, caddyconf.Present))...)
+		slices.Concat(h.directives(), []caddyconf.Directive{headerDirective(&h.Headers, checkHeaderName)}, h.tlsDirectives())...)
 	if err != nil {
 		return err
 	}
 	if h.Token != "" && h.Headers["Authorization"] != "" {
 		return place.WrapErr(errTwoAuthorizations)
 	}
-	if err := h.checkTLS(); err != nil {
+	if err := h.checkURLOptions(); err != nil {
 		return place.WrapErr(err)
 	}
 	return nil
@@ -247,19 +226,6 @@ func (h *HTTP) directives() []caddyconf.Directive {
 		caddyconf.Set("token", &h.Token, caddyconf.Secret),
 		caddyconf.Set("idle_timeout", &h.IdleTimeout, caddyconf.Duration(time.Second)),
 	}
-}
-
-func (h *HTTP) unmarshalClientAuth(d *caddyfile.Dispenser) error {
-	place := *d
-	files, err := caddyconf.List(d)
-	if err != nil {
-		return err
-	}
-	if len(files) != 2 {
-		return place.Err("tls_client_auth takes two PEM files: the certificate and its key")
-	}
-	h.TLSClientCert, h.TLSClientKey = files[0], files[1]
-	return nil
 }
 
 // unmarshalPath reads the block after a path. Caddy reads all of it but for our own directives.

@@ -1,25 +1,19 @@
 package runners
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"time"
-
-	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // newClient returns the client of a runner with a URL.
-func (h *HTTP) newClient() (*http.Client, error) {
-	tlsConfig, err := h.tlsConfig()
+func newClient(secure *ServerTLS) (*http.Client, error) {
+	tlsConfig, err := secure.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -38,63 +32,6 @@ func (h *HTTP) newClient() (*http.Client, error) {
 		// A redirect would turn the POST into a GET, or carry the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
-}
-
-// hasTLSOptions reports whether anything is said about TLS.
-func (h *HTTP) hasTLSOptions() bool {
-	return h.TLSCA != "" || h.TLSClientCert != "" || h.TLSClientKey != "" || h.TLSServerName != "" || h.TLSInsecureSkipVerify
-}
-
-// tlsConfig is nil if nothing is said about TLS. Errors name the file.
-func (h *HTTP) tlsConfig() (*tls.Config, error) {
-	if !h.hasTLSOptions() {
-		return nil, nil
-	}
-	repl := caddy.NewReplacer()
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		ServerName: repl.ReplaceKnown(h.TLSServerName, ""),
-
-		InsecureSkipVerify: h.TLSInsecureSkipVerify, //nolint:gosec // the operator says so
-	}
-	if h.TLSCA != "" {
-		file := repl.ReplaceKnown(h.TLSCA, "")
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("runner http: reading tls_ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("runner http: tls_ca %s holds no certificate in PEM form", file)
-		}
-	}
-	if h.TLSClientCert != "" || h.TLSClientKey != "" {
-		cert, err := clientCertificate(repl.ReplaceKnown(h.TLSClientCert, ""), repl.ReplaceKnown(h.TLSClientKey, ""))
-		if err != nil {
-			return nil, fmt.Errorf("runner http: %w", err)
-		}
-		config.Certificates = []tls.Certificate{cert}
-	}
-	return config, nil
-}
-
-// clientCertificate reads a certificate and its key. Errors of Go about their content do not name the files.
-func clientCertificate(certFile, keyFile string) (tls.Certificate, error) {
-	if certFile == "" || keyFile == "" {
-		return tls.Certificate{}, errors.New("tls_client_cert and tls_client_key go together")
-	}
-	var files [2][]byte
-	for i, file := range []string{certFile, keyFile} {
-		var err error
-		if files[i], err = os.ReadFile(file); err != nil {
-			return tls.Certificate{}, fmt.Errorf("reading tls_client_auth: %w", err)
-		}
-	}
-	cert, err := tls.X509KeyPair(files[0], files[1])
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("tls_client_auth %s %s: %s", certFile, keyFile, strings.TrimPrefix(err.Error(), "tls: "))
-	}
-	return cert, nil
 }
 
 // post sends the request of a turn to the URL.

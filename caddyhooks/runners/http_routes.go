@@ -28,7 +28,7 @@ type routes struct {
 // newRoutes provisions the routes of a runner.
 func newRoutes(ctx caddy.Context, list caddyhttp.RouteList) (*routes, error) {
 	if err := list.Provision(ctx); err != nil {
-		return nil, fmt.Errorf("runner http: %w", err)
+		return nil, err
 	}
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {

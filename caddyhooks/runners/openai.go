@@ -167,7 +167,7 @@ func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 		o.idle = defaultIdle
 	}
 	o.redactor = newRedactor(o.key, base, secrets...)
-	if o.client, err = new(HTTP).newClient(); err != nil {
+	if o.client, err = newClient(new(ServerTLS)); err != nil {
 		return err
 	}
 	if transport, ok := o.client.Transport.(*http.Transport); ok {
