@@ -151,6 +151,8 @@ type runDetails struct {
 	KeyHeader        string            `json:"keyHeader,omitempty"`
 	LastAnswer       string            `json:"lastAnswer,omitempty"`
 	ValidationErrors []string          `json:"validationErrors,omitempty"`
+	Permissions      []permissionJSON  `json:"permissions,omitempty"`
+	MorePermissions  int               `json:"morePermissions,omitempty"` // that the agent asked for, and that are not kept
 	Message          *string           `json:"message,omitempty"`
 	MessageCut       bool              `json:"messageCut,omitempty"`
 	Metadata         json.RawMessage   `json:"metadata,omitempty"`
@@ -166,6 +168,13 @@ type runDetails struct {
 	Deliveries       []deliveryDetails `json:"deliveries,omitempty"`
 }
 
+// permissionJSON is what an agent asked to be allowed, and what it was told.
+type permissionJSON struct {
+	Kind   string `json:"kind"`
+	Title  string `json:"title"`
+	Answer string `json:"answer"` // "allowed" or "rejected"
+}
+
 func (in *instance) newRunDetails(r *engine.Record) runDetails {
 	account := &r.Outcome.Account
 	details := runDetails{
@@ -173,7 +182,10 @@ func (in *instance) newRunDetails(r *engine.Record) runDetails {
 		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
 		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
 		TimeoutSeconds: jsonSeconds(r.Run.Timeout), QueueTimeSeconds: jsonSeconds(r.Run.QueueTime),
-		TraceParent: r.Run.TraceParent, Steps: showAll(r.Steps, newStepJSON),
+		TraceParent: r.Run.TraceParent, Steps: showAll(r.Steps, newStepJSON), MorePermissions: account.MorePermissions,
+	}
+	for _, p := range account.Permissions {
+		details.Permissions = append(details.Permissions, permissionJSON(p))
 	}
 	details.Reply, details.Reason = newRunJSON(r).Reply, account.Reason
 	for _, d := range r.Deliveries {

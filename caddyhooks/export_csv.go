@@ -47,6 +47,7 @@ var runColumns = csvColumns[runSummary]{
 	{"waitingFor", func(r *runSummary) string { return r.WaitingFor }},
 	{"errorMessage", func(r *runSummary) string { return r.ErrorMessage }},
 	{"repairAttempts", func(r *runSummary) string { return csvCount(r.RepairAttempts) }},
+	{"sessionRenewed", func(r *runSummary) string { return csvFlag(r.SessionRenewed) }},
 	{"foldedInto", func(r *runSummary) string { return r.FoldedInto }},
 	{"folded", func(r *runSummary) string { return csvCount(r.Folded) }},
 	{"client", func(r *runSummary) string { return r.Client }},

@@ -29,8 +29,9 @@ type runJSON struct {
 	Reply          *string        `json:"reply,omitempty"`
 	ErrorMessage   string         `json:"errorMessage,omitempty"`
 	RepairAttempts int            `json:"repairAttempts,omitempty"`
-	FoldedInto     string         `json:"foldedInto,omitempty"` // the run that led its turn, if that is another one
-	Folded         int            `json:"folded,omitempty"`     // how many runs its turn had, if it led them
+	SessionRenewed bool           `json:"sessionRenewed,omitempty"` // the agent had lost the conversation of the chat, and began another one
+	FoldedInto     string         `json:"foldedInto,omitempty"`     // the run that led its turn, if that is another one
+	Folded         int            `json:"folded,omitempty"`         // how many runs its turn had, if it led them
 	Deliveries     []deliveryJSON `json:"deliveries,omitempty"`
 }
 
@@ -38,7 +39,7 @@ func newRunJSON(r *engine.Record) runJSON {
 	shown := runJSON{
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Runner: r.Run.Runner, Name: r.Run.Name,
 		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
-		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs,
+		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs, SessionRenewed: r.Outcome.SessionRenewed,
 		FoldedInto: r.FoldedInto,
 	}
 	if r.Folded > 1 {

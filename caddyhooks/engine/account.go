@@ -7,12 +7,16 @@ import (
 )
 
 // Account is what operators are told about the end of a run. Callers, callbacks and channels are not: it may show the inside
-// of a runner. All of it is at most 4 KiB.
+// of a runner. All of it is at most 4 KiB, without the permissions.
 type Account struct {
 	CancelledBy      string   // who or what cancelled the run
 	Reason           string   // why it did not complete, in a sentence, unless it was cancelled
 	LastAnswer       string   // the beginning of the last answer, if it could not be used and Reason does not show all of it
 	ValidationErrors []string // why it did not match the schema
+
+	// What the agent asked to be allowed in the turns of the last attempt, the first 32 of them, and how many there were besides.
+	Permissions     []Permission
+	MorePermissions int
 }
 
 // How many bytes of an Account there can be, 4 KiB in all.
@@ -55,6 +59,9 @@ func (a *Account) Size() int {
 	size := len(a.CancelledBy) + len(a.Reason) + len(a.LastAnswer)
 	for _, text := range a.ValidationErrors {
 		size += len(text)
+	}
+	for i := range a.Permissions {
+		size += a.Permissions[i].Size()
 	}
 	return size
 }

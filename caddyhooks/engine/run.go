@@ -148,6 +148,8 @@ type Outcome struct {
 	Message    string        // one sentence about it for the caller
 	RetryAfter time.Duration // when it makes sense to ask again, if it does
 
+	SessionRenewed bool // the agent had lost the conversation of the chat, and the turn began another one
+
 	Account Account // for operators alone
 }
 

@@ -112,6 +112,9 @@ type Permission struct {
 	Answer string // "allowed" or "rejected"
 }
 
+// Size is about how many bytes a store needs for it.
+func (p *Permission) Size() int { return 16 + len(p.Kind) + len(p.Title) + len(p.Answer) }
+
 // InterruptedError is returned by a Runner whose agent went down in the middle of a turn, through no fault of the turn. What the
 // turn did by then is unknown, as after a crash of this process, and the same rules say whether it is started again.
 type InterruptedError struct{ Err error }

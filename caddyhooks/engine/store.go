@@ -534,7 +534,8 @@ func (r *Record) Listed() *Record {
 	listed := *r
 	listed.Run, listed.Kept, listed.AgainAs, listed.Deliveries, listed.Steps = r.Run.Kept(), KeptNothing, "", nil, nil
 	listed.Outcome.Text, listed.Outcome.JSON = "", nil
-	listed.Outcome.Account.LastAnswer, listed.Outcome.Account.ValidationErrors = "", nil
+	account := &listed.Outcome.Account
+	account.LastAnswer, account.ValidationErrors, account.Permissions, account.MorePermissions = "", nil, nil, 0
 	return &listed
 }
 

@@ -15,6 +15,7 @@ type attempt struct {
 	claim    *Claim
 	deadline *deadline
 	steps    *stepNotes
+	notes    *replyNotes
 	chat     *chatOfTurn // nil without memory
 	voice    *voice      // tells what the runner says; repairs have none
 }
@@ -27,6 +28,7 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 		if p := recover(); p != nil {
 			outcome, err = failed(ctx, run, outcome, newPanicError("the turn", p))
 		}
+		a.notes.complete(&outcome)
 	}()
 	if cause := context.Cause(ctx); cause != nil { // it was cancelled before it began
 		if errors.Is(cause, errTimedOut) {
@@ -151,6 +153,7 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}
+		a.notes.add(&turn, &reply)
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) {

@@ -138,9 +138,10 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		if claim.Attempt > 1 {
 			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
 		}
+		notes := newReplyNotes(config.Runners[config.runnerOf(run)])
 		voice := e.streams.begin(claim, start)
 		defer voice.done()
-		outcome, err = e.carryOutTurn(ctx, &attempt{config, claim, deadline, steps, chat, voice})
+		outcome, err = e.carryOutTurn(ctx, &attempt{config, claim, deadline, steps, notes, chat, voice})
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -413,6 +414,9 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	}
 	if how.folded > 0 {
 		fields = append(fields, zap.Int("folded", how.folded))
+	}
+	if outcome.SessionRenewed {
+		fields = append(fields, zap.Bool("session_renewed", true))
 	}
 	if run.Test {
 		fields = append(fields, zap.Bool("test", true))

@@ -30,6 +30,7 @@ type RunView struct {
 	Reply          string    `json:"reply"`
 	ErrorMessage   string    `json:"errorMessage"`
 	RepairAttempts int       `json:"repairAttempts"`
+	SessionRenewed bool      `json:"sessionRenewed"`
 	FoldedInto     string    `json:"foldedInto"`
 	Folded         int       `json:"folded"`
 	Deliveries     []struct {

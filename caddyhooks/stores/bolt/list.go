@@ -280,6 +280,7 @@ func readAnswer(tx *bbolt.Tx, record *engine.Record) (size int) {
 	outcome, account := &record.Outcome, &leader.Outcome.Account
 	outcome.Text, outcome.JSON, record.Steps = leader.Outcome.Text, leader.Outcome.JSON, leader.Steps
 	outcome.Account.LastAnswer, outcome.Account.ValidationErrors = account.LastAnswer, account.ValidationErrors
+	outcome.Account.Permissions, outcome.Account.MorePermissions = account.Permissions, account.MorePermissions
 	return len(data)
 }
 

@@ -33,7 +33,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(told)
 	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
 		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}"),
-			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""}}},
+			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""},
+				Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {}}, MorePermissions: 3}, SessionRenewed: true},
 		Steps: []engine.Step{{Phase: engine.PhaseTurn, StartedAt: time.Now(), Took: time.Second, Tier: "smart", Bytes: 7, Errors: []string{"a", ""}}}}, "token"))
 	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now(),
 		History: []engine.Attempt{{At: time.Now(), Took: time.Second, Status: 503, Error: "no"}, {}}}))

@@ -73,6 +73,9 @@ const (
 	endFoldedInto // of a run whose answer is that of another one; comes instead of the texts of its end
 	endFollower   // once for each run whose answer is this one's
 	runFoldAlike
+	endSessionRenewed
+	endPermission // once for each
+	endMorePermissions
 )
 
 // encodeRun writes down all that is needed to carry out a run. What it is told has a record of its own, told, unless it is so
@@ -164,6 +167,10 @@ func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) 
 	for _, text := range account.ValidationErrors {
 		e.bytes(endValidationError, []byte(text))
 	}
+	for i := range account.Permissions {
+		e.bytes(endPermission, encodePermission(&account.Permissions[i]))
+	}
+	e.number(endMorePermissions, int64(account.MorePermissions))
 	for i := range record.Steps {
 		e.bytes(endStep, encodeStep(&record.Steps[i], record.Run))
 	}
@@ -182,6 +189,7 @@ func (e *encoder) endBase(record *engine.Record) {
 	e.flag(endHasText, outcome.HasText)
 	e.number(endRepairs, int64(outcome.Repairs))
 	e.flag(endChecked, outcome.Checked)
+	e.flag(endSessionRenewed, outcome.SessionRenewed)
 	e.text(endFailure, string(outcome.Failure))
 	e.text(endMessage, outcome.Message)
 	e.number(endRetryAfter, int64(outcome.RetryAfter))
@@ -218,7 +226,7 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 		}
 		return *key
 	}
-	var stepErr error
+	var partErr error
 	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
 		switch n {
 		case runChat:
@@ -328,9 +336,17 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 			outcome.Account.LastAnswer = f.text()
 		case endValidationError:
 			outcome.Account.ValidationErrors = append(outcome.Account.ValidationErrors, f.text())
+		case endSessionRenewed:
+			outcome.SessionRenewed = f.flag()
+		case endPermission:
+			var permission engine.Permission
+			permission, partErr = decodePermission(f.bytes)
+			outcome.Account.Permissions = append(outcome.Account.Permissions, permission)
+		case endMorePermissions:
+			outcome.Account.MorePermissions = f.int()
 		case endStep: // comes after the time of acceptance
 			var step engine.Step
-			step, stepErr = decodeStep(f.bytes, run)
+			step, partErr = decodeStep(f.bytes, run)
 			record.Steps = append(record.Steps, step)
 		case endFoldedInto:
 			if len(f.bytes) == len(uuid.UUID{}) {
@@ -339,9 +355,9 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 		case endFollower:
 			record.Folded = max(record.Folded, 1) + 1
 		}
-		return stepErr == nil
+		return partErr == nil
 	})
-	return record, errors.Join(err, stepErr)
+	return record, errors.Join(err, partErr)
 }
 
 // siblingOf reads what encoder.siblings wrote of a run.

@@ -157,7 +157,17 @@ type endingJSON struct {
 	LastAnswer       string   `json:"lastAnswer,omitempty"`
 	ValidationErrors []string `json:"validationErrors,omitempty"`
 
+	SessionRenewed  bool             `json:"sessionRenewed,omitempty"`
+	Permissions     []permissionJSON `json:"permissions,omitempty"`
+	MorePermissions int              `json:"morePermissions,omitempty"`
+
 	Steps []stepJSON `json:"steps,omitempty"`
+}
+
+type permissionJSON struct {
+	Kind   string `json:"kind,omitempty"`
+	Title  string `json:"title,omitempty"`
+	Answer string `json:"answer,omitempty"`
 }
 
 type stepJSON struct {
@@ -176,6 +186,10 @@ func encodeEnding(outcome *engine.Outcome, steps []engine.Step) (string, error) 
 		Failure: string(outcome.Failure), Message: dbText(outcome.Message), RetryAfter: outcome.RetryAfter,
 		CancelledBy: dbText(outcome.Account.CancelledBy), Reason: dbText(outcome.Account.Reason),
 		LastAnswer: dbText(outcome.Account.LastAnswer), ValidationErrors: dbTexts(outcome.Account.ValidationErrors),
+		SessionRenewed: outcome.SessionRenewed, MorePermissions: outcome.Account.MorePermissions,
+	}
+	for _, p := range outcome.Account.Permissions {
+		e.Permissions = append(e.Permissions, permissionJSON{dbText(p.Kind), dbText(p.Title), dbText(p.Answer)})
 	}
 	if outcome.JSON != nil {
 		text := dbText(string(outcome.JSON))
@@ -198,7 +212,11 @@ func decodeEnding(data []byte) (outcome engine.Outcome, steps []engine.Step, err
 		Status: engine.Status(e.Status), Text: goText(e.Text), HasText: e.HasText, Repairs: e.Repairs, Checked: e.Checked,
 		Failure: engine.Failure(e.Failure), Message: goText(e.Message), RetryAfter: e.RetryAfter,
 		Account: engine.Account{CancelledBy: goText(e.CancelledBy), Reason: goText(e.Reason), LastAnswer: goText(e.LastAnswer),
-			ValidationErrors: goTexts(e.ValidationErrors)},
+			ValidationErrors: goTexts(e.ValidationErrors), MorePermissions: e.MorePermissions},
+		SessionRenewed: e.SessionRenewed,
+	}
+	for _, p := range e.Permissions {
+		outcome.Account.Permissions = append(outcome.Account.Permissions, engine.Permission{Kind: goText(p.Kind), Title: goText(p.Title), Answer: goText(p.Answer)})
 	}
 	if e.JSON != nil {
 		outcome.JSON = []byte(goText(*e.JSON))

@@ -137,6 +137,8 @@ func endedRunsAreThere(t *testing.T, s *store) {
 		{Status: engine.Cancelled, Message: "cancelled", Account: engine.Account{CancelledBy: "somebody"}},
 		{Status: engine.Failed, Failure: engine.SchemaUnmet, Message: "no match",
 			Account: engine.Account{Reason: "no match", LastAnswer: "no", ValidationErrors: []string{"at the top: no", "at /a: no"}}},
+		{Status: engine.Completed, HasText: true, SessionRenewed: true,
+			Account: engine.Account{Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}}, MorePermissions: 1}},
 	} {
 		for _, whileQueued := range []bool{false, true} {
 			run := fullRun(t, "a")

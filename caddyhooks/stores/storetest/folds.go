@@ -275,7 +275,9 @@ func foldUnderWay(t *testing.T, s *store) {
 func (s *store) foldedEnd(runs []*engine.Run) engine.End {
 	end := ended()
 	end.Outcome.JSON, end.Outcome.Repairs, end.Outcome.Checked = []byte(`{"a":1}`), 2, true
-	end.Outcome.Account = engine.Account{Reason: "a reason", LastAnswer: "a last answer", ValidationErrors: []string{"one", "two"}}
+	end.Outcome.Account = engine.Account{Reason: "a reason", LastAnswer: "a last answer", ValidationErrors: []string{"one", "two"},
+		Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {Kind: "fetch"}}, MorePermissions: 2}
+	end.Outcome.SessionRenewed = true
 	end.Steps = twoSteps(s.t, runs[0])
 	end.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0), newDelivery(runs[1], 0), newDelivery(runs[1], 1)}
 	return end

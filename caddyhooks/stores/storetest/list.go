@@ -135,12 +135,15 @@ func noTexts(t *testing.T, s *store) {
 				end.Steps = twoSteps(t, run)
 				end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Repairs: 2,
 					Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Second,
-					Account: engine.Account{CancelledBy: "somebody", Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}}}
+					Account: engine.Account{CancelledBy: "somebody", Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"},
+						Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}}, MorePermissions: 2},
+					SessionRenewed: true}
 				s.end(claim, end)
 				record = s.recordOf(run, claim, end)
 				record.Run, record.Kept, record.Deliveries, record.Steps = &kept, engine.KeptNothing, nil, nil
 				record.Outcome.Text, record.Outcome.JSON = "", nil
-				record.Outcome.Account.LastAnswer, record.Outcome.Account.ValidationErrors = "", nil
+				account := &record.Outcome.Account
+				account.LastAnswer, account.ValidationErrors, account.Permissions, account.MorePermissions = "", nil, nil, 0
 			}
 		}
 		want = append(want, record)

@@ -46,14 +46,17 @@ func knownInEveryState(t *testing.T, s *store) {
 func everyKindOfEnd(t *testing.T, s *store) {
 	all := engine.Outcome{
 		Status: engine.Failed, Text: "an answer", HasText: true, JSON: []byte("{\"a\": 1.10,\t\"a\": \"\\u0000\"}"), Repairs: 3, Checked: true,
-		Failure: engine.SchemaUnmet, Message: "It did not match.", RetryAfter: 1500 * time.Millisecond,
+		Failure: engine.SchemaUnmet, Message: "It did not match.", RetryAfter: 1500 * time.Millisecond, SessionRenewed: true,
 		Account: engine.Account{CancelledBy: "the run API, from 2001:db8::1", Reason: "the runner answered 500: \x00ü",
-			LastAnswer: strings.Repeat("an answer\n", 170), ValidationErrors: []string{"at the top: an object is wanted", "", "at /a: ü"}},
+			LastAnswer: strings.Repeat("an answer\n", 170), ValidationErrors: []string{"at the top: an object is wanted", "", "at /a: ü"},
+			Permissions:     []engine.Permission{{Kind: "execute", Title: "rm -r \x00 ü", Answer: "rejected"}, {}, {Kind: "read", Answer: "allowed"}},
+			MorePermissions: 7},
 	}
 	allSet(t, &all)
 	allSet(t, &all.Account)
 	for name, outcome := range map[string]engine.Outcome{
 		"everything":         all,
+		"another session":    {Status: engine.Completed, Text: "answer", HasText: true, SessionRenewed: true},
 		"a text":             {Status: engine.Completed, Text: "answer", HasText: true},
 		"an empty text":      {Status: engine.Completed, HasText: true},
 		"JSON":               {Status: engine.Completed, Text: `Here it is: "ü"`, HasText: true, JSON: []byte(`"ü"`), Repairs: 1, Checked: true},

@@ -102,7 +102,7 @@ func askedFor(t *testing.T, s *store) {
 	claim := s.claimFirst(run)
 	end := endedWith(newDelivery(run, 0))
 	end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Failure: engine.SchemaUnmet, Message: "why",
-		Account: engine.Account{Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}}}
+		Account: engine.Account{Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}, Permissions: []engine.Permission{{Kind: "edit"}}}}
 	s.end(claim, end)
 	again := newRun("a")
 	again.AgainOf = run.ID
@@ -123,6 +123,7 @@ func askedFor(t *testing.T, s *store) {
 				t.Errorf("the messages are %q and %q, %q is kept", unfinished.Run.Message, ended.Run.Message, ended.Kept)
 			}
 			if (ended.Outcome.Text != "") != query.Replies || (ended.Outcome.JSON != nil) != query.Replies || (ended.Outcome.Account.LastAnswer != "") != query.Replies ||
+				(ended.Outcome.Account.Permissions != nil) != query.Replies ||
 				(ended.AgainAs == again.ID) != query.Replies {
 				t.Errorf("the answer is %+v, run again as %q", ended.Outcome, ended.AgainAs)
 			}
