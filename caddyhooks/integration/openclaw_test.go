@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
@@ -28,12 +29,12 @@ import (
 type openclaw struct {
 	URL   string // of the API, which ends in /v1
 	Token string
-	Model *fakeModel
+	Model *modeltest.Model
 	log   hookstest.ProcessLog
 }
 
 // slowly is how long a test waits for the gateway, which needs a minute to start on a busy machine.
-const slowly = 4 * time.Minute
+const slowly = modeltest.Patience
 
 var installOpenClaw = npmtest.Packages("testdata/openclaw")
 
@@ -45,7 +46,7 @@ func startOpenClaw(t *testing.T) *openclaw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := startFakeModel(t)
+	model := modeltest.Start(t)
 	for range 5 {
 		gw := &openclaw{Token: "token-of-the-gateway", Model: model}
 		exited := gw.launch(t, packages)
@@ -193,14 +194,14 @@ func answersThroughOpenClaw(t *testing.T, gw *openclaw) {
 	if resp := s.Post("/api/hooks/agent", `{"message":"Is anybody there?","syncResponse":true}`); resp.Status != 200 || resp.Body != "You said: Is anybody there?" {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
-	if call := gw.Model.waitFor(t, "Is anybody there?"); call.Model != "small" {
+	if call := gw.Model.WaitFor(t, "Is anybody there?"); call.Model != "small" {
 		t.Errorf("the model was %s", call.Model)
 	}
 	// The tier's model.
 	if r := ended(s, s.Accept(`{"message":"Think hard.","model":"deep"}`)); r.Status != "completed" || r.Reply != "You said: Think hard." {
 		t.Errorf("got %s", r.Body)
 	}
-	if call := gw.Model.waitFor(t, "Think hard."); call.Model != "large" {
+	if call := gw.Model.WaitFor(t, "Think hard."); call.Model != "large" {
 		t.Errorf("the model was %s", call.Model)
 	}
 	// Words that are commands elsewhere.
@@ -213,18 +214,18 @@ func answersThroughOpenClaw(t *testing.T, gw *openclaw) {
 
 func repairsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
-	gw.Model.answer("How urgent is the fire?", modelStep{Text: "Very urgent, fire number 4711."})
-	gw.Model.answer("fire number 4711", modelStep{Text: `{"urgency":5}`})
+	gw.Model.Answer("How urgent is the fire?", modeltest.Step{Text: "Very urgent, fire number 4711."})
+	gw.Model.Answer("fire number 4711", modeltest.Step{Text: `{"urgency":5}`})
 	resp := s.Post("/api/hooks/agent", `{"message":"How urgent is the fire?","syncResponse":true,"memoryPreset":"general_chat","chatId":"fires",
 		"responseJsonSchema":{"type":"object","properties":{"urgency":{"type":"integer"}},"required":["urgency"],"additionalProperties":false}}`)
 	if resp.Status != 200 || strings.TrimSpace(resp.Body) != `{"urgency":5}` || resp.Header.Get("X-Service-Schema-Repair-Attempts") != "1" {
 		t.Errorf("got %d %s %v", resp.Status, resp.Body, resp.Header)
 	}
-	if call := gw.Model.waitFor(t, "How urgent is the fire?"); !call.Schema || !strings.Contains(call.System, "urgency") {
+	if call := gw.Model.WaitFor(t, "How urgent is the fire?"); !call.Schema || !strings.Contains(call.System, "urgency") {
 		t.Errorf("the model was not told of the schema: %v", call.Schema)
 	}
 	// A repair has a session of its own.
-	if call := gw.Model.waitFor(t, "fire number 4711"); len(call.Messages) != 1 {
+	if call := gw.Model.WaitFor(t, "fire number 4711"); len(call.Messages) != 1 {
 		t.Errorf("the repair was sent with %+v", call.Messages)
 	}
 }
@@ -242,7 +243,7 @@ func ended(s *hookstest.Server, id string) (r hookstest.RunView) {
 func streamsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
 	goOn := make(chan struct{})
-	gw.Model.answer("Tell me a story", modelStep{Text: "Once upon a time.", Wait: goOn})
+	gw.Model.Answer("Tell me a story", modeltest.Step{Text: "Once upon a time.", Wait: goOn})
 	id := s.Accept(`{"message":"Tell me a story."}`)
 	text, told := "", sync.OnceFunc(func() { close(goOn) })
 	defer told()
@@ -265,9 +266,9 @@ func streamsThroughOpenClaw(t *testing.T, gw *openclaw) {
 
 func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
-	gw.Model.answer("Count to a million", modelStep{Text: "One, two", Hang: true})
+	gw.Model.Answer("Count to a million", modeltest.Step{Text: "One, two", Hang: true})
 	id := s.Accept(`{"message":"Count to a million.","memoryPreset":"general_chat","chatId":"numbers"}`)
-	call := gw.Model.waitFor(t, "Count to a million")
+	call := gw.Model.WaitFor(t, "Count to a million")
 	began := time.Now()
 	s.CancelRun(id)
 	hookstest.ReceiveWithin(t, "the call of the model ends", call.Gone)
@@ -276,11 +277,11 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 		t.Errorf("got %s", r.Body)
 	}
 	// OpenClaw keeps the message, and puts it in front of the next one of the session.
-	gw.Model.answer("Count to three", modelStep{Text: "One, two, three."})
+	gw.Model.Answer("Count to three", modeltest.Step{Text: "One, two, three."})
 	if r := ended(s, s.Accept(`{"message":"Count to three.","memoryPreset":"general_chat","chatId":"numbers"}`)); r.Status != "completed" || r.Reply != "One, two, three." {
 		t.Errorf("got %s", r.Body)
 	}
-	if next := gw.Model.waitFor(t, "Count to three"); len(next.Messages) != 1 || !strings.Contains(next.Asked, "Count to a million") {
+	if next := gw.Model.WaitFor(t, "Count to three"); len(next.Messages) != 1 || !strings.Contains(next.Asked, "Count to a million") {
 		t.Errorf("the next turn was sent with %+v", next.Messages)
 	}
 	if r := s.Run(id); r.Status != "cancelled" {
@@ -290,13 +291,13 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 
 func timesOutThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
-	gw.Model.answer("Wait for me", modelStep{Text: "I", Hang: true})
+	gw.Model.Answer("Wait for me", modeltest.Step{Text: "I", Hang: true})
 	for timeout := 5; ; timeout *= 2 { // until it is enough for the gateway to ask the model
 		r := ended(s, s.Accept(fmt.Sprintf(`{"message":"Wait for me.","timeoutSeconds":%d}`, timeout)))
 		if r.Status != "timed_out" || r.Reply != "" {
 			t.Fatalf("got %s", r.Body)
 		}
-		if calls := gw.Model.callsFor("Wait for me"); len(calls) > 0 {
+		if calls := gw.Model.CallsFor("Wait for me"); len(calls) > 0 {
 			hookstest.ReceiveWithin(t, "the call of the model ends", calls[0].Gone)
 			t.Logf("the model's call was closed %v after the end of the run", calls[0].GoneAt.Sub(r.FinishedAt).Round(time.Millisecond))
 			return
@@ -317,8 +318,8 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 			t.Errorf("got %s", r.Body)
 		}
 	}
-	call := gw.Model.waitFor(t, "What is my name?")
-	want := []modelMessage{{"user", "My name is Bob."}, {"assistant", "You said: My name is Bob."}, {"user", "What is my name?"}}
+	call := gw.Model.WaitFor(t, "What is my name?")
+	want := []modeltest.Message{modeltest.User("My name is Bob."), modeltest.Assistant("You said: My name is Bob."), modeltest.User("What is my name?")}
 	if !slices.Equal(call.Messages, want) {
 		t.Errorf("the model was sent %+v", call.Messages)
 	}
@@ -328,7 +329,7 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 		t.Fatalf("Caddy sent %+v", sent)
 	}
 	for i, message := range []string{"My name is Bob.", "What is my name?"} {
-		if !slices.Equal(sent[i].messages, []modelMessage{{"user", message}}) {
+		if !slices.Equal(sent[i].messages, []modeltest.Message{modeltest.User(message)}) {
 			t.Errorf("Caddy sent %+v", sent[i])
 		}
 	}
@@ -342,7 +343,7 @@ func keepsNoSessionInOpenClaw(t *testing.T, gw *openclaw) {
 		if r.Status != "completed" {
 			t.Errorf("got %s", r.Body)
 		}
-		if call := gw.Model.waitFor(t, message); !slices.Equal(call.Messages, []modelMessage{{"user", message}}) {
+		if call := gw.Model.WaitFor(t, message); !slices.Equal(call.Messages, []modeltest.Message{modeltest.User(message)}) {
 			t.Errorf("the model was sent %+v", call.Messages)
 		}
 	}
@@ -373,7 +374,7 @@ func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 		if r := ended(s, id); r.Status != "completed" {
 			t.Errorf("chat %q: %s", chats[i], r.Body)
 		}
-		call := gw.Model.waitFor(t, fmt.Sprintf("Which one is chat %d?", i))
+		call := gw.Model.WaitFor(t, fmt.Sprintf("Which one is chat %d?", i))
 		if len(call.Messages) != 3 || call.Messages[0].Text != fmt.Sprintf("I am chat %d.", i) {
 			t.Errorf("the model was sent %+v", call.Messages)
 		}
@@ -393,7 +394,7 @@ func isRefusedByOpenClaw(t *testing.T, gw *openclaw) {
 	if n := len(witness.all()); n != 1 {
 		t.Errorf("%d requests were sent", n)
 	}
-	if calls := gw.Model.callsFor("Let me in."); len(calls) > 0 {
+	if calls := gw.Model.CallsFor("Let me in."); len(calls) > 0 {
 		t.Error("the model was asked")
 	}
 }
@@ -409,7 +410,7 @@ func failsWithTheModelOfOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks("tier special1 broken/small"))
 	for _, status := range []int{400, 500} {
 		words := fmt.Sprintf("Fail with %d.", status)
-		gw.Model.answer(words, modelStep{Status: status})
+		gw.Model.Answer(words, modeltest.Step{Status: status})
 		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": words, "model": "special1", "timeoutSeconds": 200})))
 		reason := reasonOf(s, r.RunID)
 		t.Logf("%d: %s after %v, because %s", status, r.Status, r.FinishedAt.Sub(r.StartedAt), reason)
@@ -422,11 +423,11 @@ func failsWithTheModelOfOpenClaw(t *testing.T, gw *openclaw) {
 const openclawPage = root + "/examples/openclaw/README.md"
 
 func doesWhatTheExampleSays(t *testing.T, gw *openclaw) {
-	gw.Model.answer("My name is Ada.", modelStep{Text: "Hello, Ada."})
-	gw.Model.answer("Which name did I tell you?", modelStep{Text: "You told me Ada."})
+	gw.Model.Answer("My name is Ada.", modeltest.Step{Text: "Hello, Ada."})
+	gw.Model.Answer("Which name did I tell you?", modeltest.Step{Text: "You told me Ada."})
 	runPage(t, openclawPage, []string{"OPENCLAW_GATEWAY_TOKEN=" + gw.Token}, "http://127.0.0.1:18789/v1", gw.URL)
-	call := gw.Model.waitFor(t, "Which name did I tell you?")
-	if want := []modelMessage{{"user", "My name is Ada."}, {"assistant", "Hello, Ada."}, {"user", "Which name did I tell you?"}}; !slices.Equal(call.Messages, want) {
+	call := gw.Model.WaitFor(t, "Which name did I tell you?")
+	if want := []modeltest.Message{modeltest.User("My name is Ada."), modeltest.Assistant("Hello, Ada."), modeltest.User("Which name did I tell you?")}; !slices.Equal(call.Messages, want) {
 		t.Errorf("the model was sent %+v", call.Messages)
 	}
 }
@@ -461,7 +462,7 @@ type gatewayWitness struct {
 // sentTurn is a turn as Caddy sends it.
 type sentTurn struct {
 	session  string
-	messages []modelMessage
+	messages []modeltest.Message
 }
 
 func (gw *openclaw) witness(t *testing.T) *gatewayWitness {
@@ -485,7 +486,7 @@ func (gw *openclaw) witness(t *testing.T) *gatewayWitness {
 		_ = json.Unmarshal(data, &body)
 		turn := sentTurn{session: r.Header.Get("X-Openclaw-Session-Key")}
 		for _, message := range body.Messages {
-			turn.messages = append(turn.messages, modelMessage{message.Role, message.Content})
+			turn.messages = append(turn.messages, modeltest.Message{Role: message.Role, Text: message.Content})
 		}
 		w.mu.Lock()
 		w.sent = append(w.sent, turn)
