@@ -1,11 +1,8 @@
 package integration
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -82,67 +79,19 @@ func answersThroughAimock(t *testing.T, url string) {
 func streamsThroughAimock(t *testing.T, url string) {
 	s := hookstest.StartProcess(t, hooksForModel(url))
 	text, deltas := "", 0
-	var last runEvent
-	for event := range follow(t, s, "POST", "/api/hooks/agent", `{"message":"say hello","syncResponse":true}`) {
-		switch last = event; event.name {
+	var last hookstest.RunEvent
+	for event := range s.Follow("POST", "/api/hooks/agent", `{"message":"say hello","syncResponse":true}`) {
+		switch last = event; event.Name {
 		case "delta":
-			text += event.data["text"].(string)
+			text += event.Data["text"].(string)
 			deltas++
 		case "reset":
-			text = event.data["text"].(string)
+			text = event.Data["text"].(string)
 		}
 	}
-	if want := "Hello from aimock, in several chunks."; text != want || last.name != "result" || deltas == 0 {
+	if want := "Hello from aimock, in several chunks."; text != want || last.Name != "result" || deltas == 0 {
 		t.Errorf("%d deltas told %q, and at last came %+v", deltas, text, last)
 	}
-}
-
-// runEvent is an event of a run.
-type runEvent struct {
-	name string
-	data map[string]any
-}
-
-// follow asks for events and returns them as they come. The channel is closed at their end.
-func follow(t *testing.T, s *hookstest.Server, method, path, body string) <-chan runEvent {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+hookstest.Token)
-	req.Header.Set("Accept", "text/event-stream")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { resp.Body.Close() })
-	if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		t.Fatalf("got %d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
-	}
-	events := make(chan runEvent, 10_000)
-	go func() {
-		defer close(events)
-		var event runEvent
-		lines := bufio.NewScanner(resp.Body)
-		lines.Buffer(nil, 4<<20)
-		for lines.Scan() {
-			switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
-			case "event":
-				event.name = value
-			case "data":
-				if err := json.Unmarshal([]byte(value), &event.data); err != nil {
-					t.Errorf("an event has the data %q", value)
-				}
-			case "":
-				if event.name != "" {
-					events <- event
-				}
-				event = runEvent{}
-			}
-		}
-	}()
-	return events
 }
 
 const urgency = `{"type":"object","properties":{"urgency":{"type":"integer"}},"required":["urgency"],"additionalProperties":false}`
@@ -175,7 +124,7 @@ func failsThroughAimock(t *testing.T, url string) {
 		"no fixture here": "404",
 	} {
 		r := s.Ended(s.Accept(hookstest.AsJSON(t, map[string]any{"message": message})))
-		got := reasonOf(s, r.RunID)
+		got := s.ReasonOf(r.RunID)
 		if r.Status != "failed" || r.Reply != "" || r.Attempts != 1 || got == "" || !strings.Contains(got, reason) {
 			t.Errorf("%s: got %s, because %q", message, r.Body, got)
 		}
@@ -199,7 +148,7 @@ func waitsForAimock(t *testing.T, url string) {
 		t.Run(message, func(t *testing.T) {
 			t.Parallel()
 			s := hookstest.StartProcess(t, hooksForModel(url))
-			if r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message}))); r.Status != "completed" || r.Reply != want {
+			if r := s.EndedWithin(slowly, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message}))); r.Status != "completed" || r.Reply != want {
 				t.Errorf("got %s", r.Body)
 			}
 		})
@@ -216,7 +165,7 @@ func waitsForAimock(t *testing.T, url string) {
 func doesNotWaitForSilence(t *testing.T, url string) {
 	s := hookstest.StartProcess(t, hooksForModel(url, "idle_timeout 1s"))
 	r := s.Ended(s.Accept(`{"message":"speak slowly"}`))
-	if reason := reasonOf(s, r.RunID); r.Status != "failed" || !strings.Contains(reason, "1s") {
+	if reason := s.ReasonOf(r.RunID); r.Status != "failed" || !strings.Contains(reason, "1s") {
 		t.Errorf("got %s, because %q", r.Body, reason)
 	}
 }
@@ -249,12 +198,12 @@ func survivesChaos(t *testing.T, url string) {
 	}
 	tally := make(map[string]int)
 	for _, id := range ids {
-		r := ended(s, id)
+		r := s.EndedWithin(slowly, id)
 		switch {
 		case r.Status == "completed" && r.Reply == "Order out of chaos.":
 			tally["completed"]++
-		case r.Status == "failed" && r.Reply == "" && reasonOf(s, id) != "":
-			tally["failed: "+reasonOf(s, id)]++
+		case r.Status == "failed" && r.Reply == "" && s.ReasonOf(id) != "":
+			tally["failed: "+s.ReasonOf(id)]++
 		default:
 			t.Errorf("got %s", r.Body)
 		}

@@ -102,7 +102,7 @@ func (gw *openclaw) launch(t *testing.T, packages string) (exited chan struct{})
 		}
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-exited
-		hookstest.Eventually(t, "no process of the gateway is left", func() bool { return len(processesAtHome(home)) == 0 })
+		hookstest.Eventually(t, "no process of the gateway is left", func() bool { return len(hookstest.ProcessesAtHome(home)) == 0 })
 	})
 	return exited
 }
@@ -133,19 +133,6 @@ func (gw *openclaw) ask(message string, headers ...string) (hookstest.Response, 
 		return hookstest.Response{}, err
 	}
 	return hookstest.TryRequest("POST", gw.URL+"/chat/completions", string(body), append(headers, "Authorization", "Bearer "+gw.Token, "Content-Type", "application/json")...)
-}
-
-// processesAtHome are the processes that have a directory as their home, or work in it.
-func processesAtHome(home string) (pids []string) {
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, process := range processes {
-		environ, _ := os.ReadFile(filepath.Join(process, "environ"))
-		at, _ := os.Readlink(filepath.Join(process, "cwd"))
-		if strings.Contains("\x00"+string(environ), "\x00HOME="+home+"\x00") || at == home || strings.HasPrefix(at, home+"/") {
-			pids = append(pids, filepath.Base(process))
-		}
-	}
-	return pids
 }
 
 // hooks is a hooks directive whose turns go to the gateway.
@@ -198,7 +185,7 @@ func answersThroughOpenClaw(t *testing.T, gw *openclaw) {
 		t.Errorf("the model was %s", call.Model)
 	}
 	// The tier's model.
-	if r := ended(s, s.Accept(`{"message":"Think hard.","model":"deep"}`)); r.Status != "completed" || r.Reply != "You said: Think hard." {
+	if r := s.EndedWithin(slowly, s.Accept(`{"message":"Think hard.","model":"deep"}`)); r.Status != "completed" || r.Reply != "You said: Think hard." {
 		t.Errorf("got %s", r.Body)
 	}
 	if call := gw.Model.WaitFor(t, "Think hard."); call.Model != "large" {
@@ -230,16 +217,6 @@ func repairsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	}
 }
 
-// ended waits for the end of a run, as long as the gateway may take.
-func ended(s *hookstest.Server, id string) (r hookstest.RunView) {
-	s.T.Helper()
-	hookstest.Within(s.T, slowly, "the run ends", func() bool {
-		r = s.LookUp(id, "?wait=30s").Shown(s.T)
-		return r.Status != "queued" && r.Status != "running"
-	})
-	return r
-}
-
 func streamsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
 	goOn := make(chan struct{})
@@ -247,19 +224,19 @@ func streamsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	id := s.Accept(`{"message":"Tell me a story."}`)
 	text, told := "", sync.OnceFunc(func() { close(goOn) })
 	defer told()
-	var last runEvent
-	for event := range follow(t, s, "GET", hookstest.RunPath(id)+"/events", "") {
-		switch last = event; event.name {
+	var last hookstest.RunEvent
+	for event := range s.Follow("GET", hookstest.RunPath(id)+"/events", "") {
+		switch last = event; event.Name {
 		case "delta":
-			text += event.data["text"].(string)
+			text += event.Data["text"].(string)
 		case "reset":
-			text = event.data["text"].(string)
+			text = event.Data["text"].(string)
 		}
 		if strings.HasPrefix(text, "Once") { // while the model has more to say
 			told()
 		}
 	}
-	if text != "Once upon a time." || last.name != "result" || last.data["reply"] != text {
+	if text != "Once upon a time." || last.Name != "result" || last.Data["reply"] != text {
 		t.Errorf("the events told %q, and at last came %+v", text, last)
 	}
 }
@@ -273,12 +250,12 @@ func cancelsThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s.CancelRun(id)
 	hookstest.ReceiveWithin(t, "the call of the model ends", call.Gone)
 	t.Logf("the model's call was closed %v after the cancel began", call.GoneAt.Sub(began).Round(time.Millisecond))
-	if r := ended(s, id); r.Status != "cancelled" || r.Reply != "" {
+	if r := s.EndedWithin(slowly, id); r.Status != "cancelled" || r.Reply != "" {
 		t.Errorf("got %s", r.Body)
 	}
 	// OpenClaw keeps the message, and puts it in front of the next one of the session.
 	gw.Model.Answer("Count to three", modeltest.Step{Text: "One, two, three."})
-	if r := ended(s, s.Accept(`{"message":"Count to three.","memoryPreset":"general_chat","chatId":"numbers"}`)); r.Status != "completed" || r.Reply != "One, two, three." {
+	if r := s.EndedWithin(slowly, s.Accept(`{"message":"Count to three.","memoryPreset":"general_chat","chatId":"numbers"}`)); r.Status != "completed" || r.Reply != "One, two, three." {
 		t.Errorf("got %s", r.Body)
 	}
 	if next := gw.Model.WaitFor(t, "Count to three"); len(next.Messages) != 1 || !strings.Contains(next.Asked, "Count to a million") {
@@ -293,7 +270,7 @@ func timesOutThroughOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks())
 	gw.Model.Answer("Wait for me", modeltest.Step{Text: "I", Hang: true})
 	for timeout := 5; ; timeout *= 2 { // until it is enough for the gateway to ask the model
-		r := ended(s, s.Accept(fmt.Sprintf(`{"message":"Wait for me.","timeoutSeconds":%d}`, timeout)))
+		r := s.EndedWithin(slowly, s.Accept(fmt.Sprintf(`{"message":"Wait for me.","timeoutSeconds":%d}`, timeout)))
 		if r.Status != "timed_out" || r.Reply != "" {
 			t.Fatalf("got %s", r.Body)
 		}
@@ -313,7 +290,7 @@ func keepsSessionsInOpenClaw(t *testing.T, gw *openclaw) {
 		if i > 0 {
 			s.Restart(config)
 		}
-		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "Bob's chat", "memoryPreset": "general_chat"})))
+		r := s.EndedWithin(slowly, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "Bob's chat", "memoryPreset": "general_chat"})))
 		if r.Status != "completed" || r.Reply != "You said: "+message {
 			t.Errorf("got %s", r.Body)
 		}
@@ -339,7 +316,7 @@ func keepsNoSessionInOpenClaw(t *testing.T, gw *openclaw) {
 	witness := gw.witness(t)
 	s := gw.caddy(t, strings.ReplaceAll(gw.hooks(), gw.URL, witness.URL))
 	for _, message := range []string{"The secret is 1234.", "What is the secret?"} {
-		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "forgetful", "memoryPreset": "disabled"})))
+		r := s.EndedWithin(slowly, s.Accept(hookstest.AsJSON(t, map[string]any{"message": message, "chatId": "forgetful", "memoryPreset": "disabled"})))
 		if r.Status != "completed" {
 			t.Errorf("got %s", r.Body)
 		}
@@ -362,7 +339,7 @@ func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 		ids = append(ids, s.Accept(hookstest.AsJSON(t, map[string]any{"message": fmt.Sprintf("I am chat %d.", i), "chatId": chat, "memoryPreset": "coding_fast"})))
 	}
 	for i, id := range ids {
-		if r := ended(s, id); r.Status != "completed" {
+		if r := s.EndedWithin(slowly, id); r.Status != "completed" {
 			t.Errorf("chat %q: %s", chats[i], r.Body)
 		}
 	}
@@ -371,7 +348,7 @@ func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 		ids = append(ids, s.Accept(hookstest.AsJSON(t, map[string]any{"message": fmt.Sprintf("Which one is chat %d?", i), "chatId": chat, "memoryPreset": "coding_fast"})))
 	}
 	for i, id := range ids {
-		if r := ended(s, id); r.Status != "completed" {
+		if r := s.EndedWithin(slowly, id); r.Status != "completed" {
 			t.Errorf("chat %q: %s", chats[i], r.Body)
 		}
 		call := gw.Model.WaitFor(t, fmt.Sprintf("Which one is chat %d?", i))
@@ -384,11 +361,11 @@ func keepsChatsApartInOpenClaw(t *testing.T, gw *openclaw) {
 func isRefusedByOpenClaw(t *testing.T, gw *openclaw) {
 	witness := gw.witness(t)
 	s := hookstest.StartProcess(t, strings.ReplaceAll(gw.hooks(), gw.URL, witness.URL), "OPENCLAW_GATEWAY_TOKEN=another-token")
-	r := ended(s, s.Accept(`{"message":"Let me in."}`))
+	r := s.EndedWithin(slowly, s.Accept(`{"message":"Let me in."}`))
 	if r.Status != "failed" || strings.Contains(r.Body, "another-token") {
 		t.Errorf("got %s", r.Body)
 	}
-	if reason := reasonOf(s, r.RunID); !strings.Contains(reason, "401") || !strings.Contains(reason, "key") {
+	if reason := s.ReasonOf(r.RunID); !strings.Contains(reason, "401") || !strings.Contains(reason, "key") {
 		t.Errorf("the reason is %q", reason)
 	}
 	if n := len(witness.all()); n != 1 {
@@ -399,20 +376,13 @@ func isRefusedByOpenClaw(t *testing.T, gw *openclaw) {
 	}
 }
 
-// reasonOf is why a run failed, as operators are told.
-func reasonOf(s *hookstest.Server, id string) string {
-	s.T.Helper()
-	reason, _ := s.AdminRequest("GET", "/hooks/runs/"+id, "").Field(s.T, "reason").(string)
-	return reason
-}
-
 func failsWithTheModelOfOpenClaw(t *testing.T, gw *openclaw) {
 	s := gw.caddy(t, gw.hooks("tier special1 broken/small"))
 	for _, status := range []int{400, 500} {
 		words := fmt.Sprintf("Fail with %d.", status)
 		gw.Model.Answer(words, modeltest.Step{Status: status})
-		r := ended(s, s.Accept(hookstest.AsJSON(t, map[string]any{"message": words, "model": "special1", "timeoutSeconds": 200})))
-		reason := reasonOf(s, r.RunID)
+		r := s.EndedWithin(slowly, s.Accept(hookstest.AsJSON(t, map[string]any{"message": words, "model": "special1", "timeoutSeconds": 200})))
+		reason := s.ReasonOf(r.RunID)
 		t.Logf("%d: %s after %v, because %s", status, r.Status, r.FinishedAt.Sub(r.StartedAt), reason)
 		if r.Status != "failed" || r.Reply != "" || reason == "" {
 			t.Errorf("got %s", r.Body)

@@ -97,6 +97,23 @@ func (s *Server) Ended(id string) RunView {
 	return run
 }
 
+// EndedWithin is Ended for a run that may take longer than others.
+func (s *Server) EndedWithin(patience time.Duration, id string) (run RunView) {
+	s.T.Helper()
+	Within(s.T, patience, "the run ends", func() bool {
+		run = s.LookUp(id, "?wait=30s").Shown(s.T)
+		return run.Status != "queued" && run.Status != "running"
+	})
+	return run
+}
+
+// ReasonOf is why a run failed, as operators are told.
+func (s *Server) ReasonOf(id string) string {
+	s.T.Helper()
+	reason, _ := s.AdminRequest("GET", "/hooks/runs/"+id, "").Field(s.T, "reason").(string)
+	return reason
+}
+
 // Accept sends an asynchronous agent request, and returns the id of its run.
 func (s *Server) Accept(body string, headers ...string) string {
 	s.T.Helper()

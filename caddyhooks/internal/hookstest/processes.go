@@ -1,0 +1,20 @@
+package hookstest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ProcessesAtHome are the processes that have a directory as their home, or work in it.
+func ProcessesAtHome(home string) (pids []string) {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		environ, _ := os.ReadFile(filepath.Join(process, "environ"))
+		at, _ := os.Readlink(filepath.Join(process, "cwd"))
+		if strings.Contains("\x00"+string(environ), "\x00HOME="+home+"\x00") || at == home || strings.HasPrefix(at, home+"/") {
+			pids = append(pids, filepath.Base(process))
+		}
+	}
+	return pids
+}
