@@ -1,0 +1,16 @@
+package supervise
+
+import "testing"
+
+// WithoutWrapper lets programs run as where this program may not be started once more.
+func WithoutWrapper(t *testing.T) {
+	before := self
+	self = "/proc/self/there-is-no-such-file"
+	t.Cleanup(func() { self = before })
+}
+
+// WrapperPID is the number of the wrapper's process.
+func (p *Process) WrapperPID() int { return p.watch.(*wrapped).wrapper.Pid }
+
+// ProgramPID is the number of the program's process.
+func (p *Process) ProgramPID() int { return p.watch.(*wrapped).program.PID }
