@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ type Call struct {
 	Tools    []string  // the names of the tools that are offered
 	Schema   bool      // an answer by a schema is asked for, in the request or by a tool
 	Body     string    // all of the request
+	Beside   bool      // the agent asks for itself, such as for the title of a session
 
 	Gone   chan struct{} // is closed when the call is over
 	GoneAt time.Time     // then
@@ -86,14 +88,18 @@ func (m *Model) Answer(words string, steps ...Step) {
 }
 
 // Calls are all calls so far.
-func (m *Model) Calls() []*Call { return m.CallsFor("") }
+func (m *Model) Calls() []*Call {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.calls)
+}
 
-// CallsFor are the calls whose last message holds the given words.
+// CallsFor are the calls whose last message holds the given words, without those that an agent makes for itself.
 func (m *Model) CallsFor(words string) (found []*Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, call := range m.calls {
-		if strings.Contains(call.Asked, words) {
+		if !call.Beside && strings.Contains(call.Asked, words) {
 			found = append(found, call)
 		}
 	}
@@ -175,6 +181,9 @@ func (m *Model) next(call *Call) Step {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls = append(m.calls, call)
+	if call.Beside {
+		return Step{Text: "A title"}
+	}
 	last, found := -1, ""
 	for words := range m.scripts {
 		if at := strings.LastIndex(call.Asked, words); at > last { // an agent may put another message in front

@@ -224,6 +224,17 @@ func TestModelAnswersByTheToolForJSON(t *testing.T) {
 	}
 }
 
+func TestModelKeepsCallsForATitleApart(t *testing.T) {
+	t.Parallel()
+	m := modeltest.Start(t)
+	m.Answer("hello", modeltest.Step{Status: 500})
+	resp, err := hookstest.TryRequest("POST", m.URL+"/v1/messages",
+		`{"model":"m","system":"You are naming a coding session so that …","messages":[{"role":"user","content":"<session>hello</session>"}]}`)
+	if err != nil || resp.Status != 200 || len(m.CallsFor("hello")) != 0 || len(m.Calls()) != 1 {
+		t.Errorf("got %d %s, %v, and kept %d", resp.Status, resp.Body, err, len(m.Calls()))
+	}
+}
+
 func TestModelAnswersWhatAgentsAskBesides(t *testing.T) {
 	t.Parallel()
 	m := modeltest.Start(t)

@@ -32,6 +32,11 @@ func withoutNotes(text string) string {
 	return stampOfOpenClaw.ReplaceAllString(factsOfOpenClaw.ReplaceAllString(text, ""), "")
 }
 
+// isForTitle reports whether an agent wants a title for a session: Claude Code over ACP, and opencode.
+func isForTitle(c *Call) bool {
+	return strings.Contains(c.System, "You are naming a coding session") || strings.Contains(c.System, "You are a title generator")
+}
+
 // textsOf are the texts of a content, which is a string or a list of parts.
 func textsOf(content json.RawMessage) (texts []string) {
 	var text string

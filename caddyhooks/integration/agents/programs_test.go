@@ -1,0 +1,153 @@
+package agents
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
+)
+
+var installAgents = npmtest.Packages("testdata/agents")
+
+// programs is a folder with the programs, under the names that they have where they are installed, and with a Node for them.
+var programs = sync.OnceValues(func() (string, error) {
+	packages, err := installAgents()
+	if err != nil {
+		return "", err
+	}
+	shared, err := hookstest.SharedDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(shared, "programs")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	machine := "linux-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+	for name, target := range map[string]string{
+		"node":             "node-" + machine + "/bin/node",
+		"claude":           "@anthropic-ai/claude-code-" + machine + "/claude", // which a script of the package would put in place
+		"claude-agent-acp": ".bin/claude-agent-acp",
+		"codex":            ".bin/codex",
+		"codex-acp":        ".bin/codex-acp",
+		"gemini":           ".bin/gemini",
+	} {
+		target = filepath.Join(packages, "node_modules", target)
+		if _, err := os.Stat(target); err != nil {
+			return "", err
+		}
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+})
+
+// path is a PATH with the programs.
+func path(t testing.TB) string {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir + ":" + os.Getenv("PATH")
+}
+
+// agent is a program, and how it is told to ask the fake model.
+type agent struct {
+	name    string
+	command string   // what follows runner command, and the lines of its block
+	acp     []string // the program that speaks ACP
+	env     func(model string) map[string]string
+	files   func(model string) map[string]string // below HOME
+	kept    []string                             // what it keeps of its sessions below HOME
+}
+
+const keyOfModel = "key-of-the-model-0123456789"
+
+var claude = &agent{
+	name: "claude", command: "claude", acp: []string{"claude-agent-acp"},
+	env: func(model string) map[string]string {
+		return map[string]string{"ANTHROPIC_API_KEY": keyOfModel, "ANTHROPIC_BASE_URL": model}
+	},
+	kept: []string{".claude"},
+}
+
+var codex = &agent{
+	name: "codex", command: "codex", acp: []string{"codex-acp"},
+	env: func(string) map[string]string { return map[string]string{"MODEL_KEY": keyOfModel} },
+	files: func(model string) map[string]string {
+		return map[string]string{".codex/config.toml": fmt.Sprintf(`
+model = "fake"
+model_provider = "fake"
+[model_providers.fake]
+name = "fake"
+base_url = "%s/v1"
+env_key = "MODEL_KEY"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+`, model)}
+	},
+	kept: []string{".codex/sessions"},
+}
+
+var gemini = &agent{
+	name: "gemini", command: "gemini", acp: []string{"gemini", "--acp"},
+	env: func(model string) map[string]string {
+		return map[string]string{"GEMINI_API_KEY": keyOfModel, "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_MODEL": "gemini-2.5-flash"}
+	},
+	files: func(string) map[string]string {
+		return map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false},
+			"telemetry":{"enabled":false},"general":{"enableAutoUpdate":false}}`}
+	},
+	kept: []string{".gemini/tmp"},
+}
+
+var agents = []*agent{claude, codex, gemini}
+
+// settle writes the program's configuration into a home.
+func (a *agent) settle(t testing.TB, home string, model *modeltest.Model) {
+	t.Helper()
+	if a.files == nil {
+		return
+	}
+	for name, text := range a.files(model.URL) {
+		file := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// environ is the program's environment outside of Caddy.
+func (a *agent) environ(t testing.TB, home string, model *modeltest.Model) []string {
+	env := []string{"PATH=" + path(t), "HOME=" + home, "TMPDIR=" + home, "LANG=C.UTF-8"}
+	vars := a.env(model.URL)
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env
+}
+
+// lines are the lines of a runner's block for a Caddyfile.
+func (a *agent) lines(model *modeltest.Model) string {
+	var lines []string
+	vars := a.env(model.URL)
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		lines = append(lines, "env "+name+" "+vars[name])
+	}
+	return strings.Join(lines, "\n")
+}
