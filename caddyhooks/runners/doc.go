@@ -1,5 +1,5 @@
-// Package runners has the runners that come with the hooks: Echo answers by itself, HTTP asks a service, and OpenAI a
-// model or a gateway.
+// Package runners has the runners that come with the hooks: Echo answers by itself, HTTP asks a service, OpenAI a
+// model or a gateway, and Command starts a program.
 //
 // A runner is a guest module of the namespace hooks.runners that implements engine.Runner. To add one here, write a file of
 // its name with

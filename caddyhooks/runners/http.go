@@ -3,7 +3,6 @@ package runners
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -271,37 +270,6 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 // maxReply bounds the text of an answer.
 const maxReply = 1 << 20
 
-// turnRequest is the body of a request. All fields but folded are always present, which keeps scripts simple.
-type turnRequest struct {
-	Version        int             `json:"version"`
-	RunID          string          `json:"runId"`
-	ChatID         string          `json:"chatId"`
-	Phase          string          `json:"phase"`
-	Action         engine.Action   `json:"action"`
-	Hook           string          `json:"hook"`
-	Name           string          `json:"name"`
-	Message        string          `json:"message"`
-	System         string          `json:"system"`
-	Tier           *string         `json:"tier"`
-	Memory         turnMemory      `json:"memory"`
-	ResponseSchema json.RawMessage `json:"responseSchema"`
-	Metadata       json.RawMessage `json:"metadata"`
-	TimeoutSeconds int             `json:"timeoutSeconds"`
-	Isolated       bool            `json:"isolated"`
-	Folded         []foldedRun     `json:"folded,omitempty"` // of a turn for several runs
-}
-
-type foldedRun struct {
-	RunID      string    `json:"runId"`
-	AcceptedAt time.Time `json:"acceptedAt"`
-}
-
-type turnMemory struct {
-	Preset  string `json:"preset"`
-	Recall  bool   `json:"recall"`
-	Persist bool   `json:"persist"`
-}
-
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	text, err := h.call(ctx, turn)
@@ -409,34 +377,11 @@ func isEncoded(header http.Header) bool {
 }
 
 func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*http.Request, error) {
-	body := turnRequest{
-		Version: 1, RunID: turn.RunID, ChatID: turn.ChatID, Phase: "turn", Action: turn.Action, Hook: turn.Hook,
-		Name: turn.Name, Message: turn.Message, System: turn.System, ResponseSchema: turn.ResponseSchema,
-		Metadata: turn.Metadata, Isolated: turn.Isolated(),
-		Memory:         turnMemory{Preset: turn.MemoryPreset, Recall: turn.Memory(), Persist: turn.Memory()},
-		TimeoutSeconds: int(turn.Timeout / time.Second),
+	body, err := encodeTurn(&turn)
+	if err != nil {
+		return nil, err
 	}
-	key := turn.RunID + ":turn"
-	if turn.Repair > 0 {
-		body.Phase = "repair"
-		key = fmt.Sprintf("%s:repair-%d", turn.RunID, turn.Repair)
-	}
-	if turn.Tier != "" {
-		body.Tier = &turn.Tier
-	}
-	for _, run := range turn.Folded {
-		body.Folded = append(body.Folded, foldedRun{RunID: run.RunID, AcceptedAt: run.AcceptedAt.UTC()})
-	}
-	if body.Metadata == nil {
-		body.Metadata = json.RawMessage(`{}`)
-	}
-	var buf bytes.Buffer
-	buf.Grow(512 + len(turn.Message)*9/8 + len(turn.System) + len(turn.ResponseSchema) + len(turn.Metadata))
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(&body); err != nil {
-		return nil, fmt.Errorf("encoding the turn: %w", err)
-	}
+	buf := bytes.NewBuffer(body)
 	// It has no GetBody: with an Idempotency-Key, net/http would send the request again by itself when a connection breaks.
 	// Whether a turn is carried out a second time is for the engine to say.
 	req := h.blank.WithContext(ctx)
@@ -446,9 +391,9 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 		path := *h.blank.URL
 		req.URL = &path
 		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
-		req.Body = &sentBody{&buf, way}
+		req.Body = &sentBody{buf, way}
 	} else {
-		req.Body = io.NopCloser(&buf)
+		req.Body = io.NopCloser(buf)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/plain, application/json, text/event-stream")
@@ -461,7 +406,7 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 	for name, value := range h.headers {
 		req.Header.Set(name, value)
 	}
-	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("Idempotency-Key", turnKey(&turn))
 	req.Header.Set("X-Service-Run-Id", turn.RunID)
 	req.Header.Set("X-Service-Chat-Id", outbound.HeaderValue(turn.ChatID))
 	req.Header.Set("X-Service-Deadline", turn.Deadline.UTC().Format(time.RFC3339))

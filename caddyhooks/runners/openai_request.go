@@ -274,10 +274,7 @@ func (r *openAIRequest) encode(ctx context.Context) (*http.Request, error) {
 
 // idempotencyKey differs between the requests of a turn, which differ themselves.
 func (r *openAIRequest) idempotencyKey() string {
-	key := r.turn.RunID + ":turn"
-	if r.turn.Repair > 0 {
-		key = fmt.Sprintf("%s:repair-%d", r.turn.RunID, r.turn.Repair)
-	}
+	key := turnKey(r.turn)
 	if r.tries > 1 {
 		key += fmt.Sprintf(":%d", r.tries)
 	}

@@ -3,16 +3,20 @@ package runners
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 )
 
 // Program is how the programs of a runner are started. They inherit nothing of Caddy's environment but PATH and LANG.
@@ -33,6 +37,9 @@ type Program struct {
 	Home string `json:"home,omitempty"`
 
 	env   map[string]string
+	dir   string
+	home  string
+	unset []string // of PassEnv
 	place string
 }
 
@@ -43,18 +50,21 @@ func (p *Program) Place(dir string) { p.place = dir }
 func (p *Program) directives() []caddyconf.Directive {
 	return []caddyconf.Directive{
 		{Word: "env", Repeatable: true, Read: p.readEnv},
-		caddyconf.Set("pass_env", &p.PassEnv, caddyconf.List),
-		caddyconf.Set("dir", &p.Dir, caddyconf.Text),
+		{Word: "pass_env", Repeatable: true, Read: p.readPassEnv},
+		caddyconf.Set("dir", &p.Dir, caddyconf.Checked(readPath, checkFolder)),
 		caddyconf.Set("user", &p.User, caddyconf.Word),
-		caddyconf.Set("home", &p.Home, caddyconf.Text),
+		caddyconf.Set("home", &p.Home, caddyconf.Checked(readPath, checkFolder)),
 	}
 }
 
 func (p *Program) readEnv(d *caddyfile.Dispenser) error {
 	words := d.RemainingArgs()
 	const nameAndValue = 2
-	if len(words) != nameAndValue {
-		return d.Err("env takes a name and a value, as in: env ANTHROPIC_API_KEY {env.ANTHROPIC_API_KEY}")
+	if len(words) != nameAndValue { // no word is quoted: it may be a secret
+		return d.Err("env takes a name and a value, each a word of its own, as in: env ANTHROPIC_API_KEY {env.ANTHROPIC_API_KEY}" + caddyconf.Unset)
+	}
+	if err := checkVariable("env", words[0]); err != nil {
+		return d.WrapErr(err)
 	}
 	if _, ok := p.Env[words[0]]; ok {
 		return d.Errf("env %s is set already", words[0])
@@ -62,82 +72,326 @@ func (p *Program) readEnv(d *caddyfile.Dispenser) error {
 	if p.Env == nil {
 		p.Env = make(map[string]string)
 	}
-	p.Env[words[0]] = words[1]
+	p.Env[words[0]] = shorthand.Undo(words[1])
+	return nil
+}
+
+func (p *Program) readPassEnv(d *caddyfile.Dispenser) error {
+	names, err := caddyconf.List(d)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := checkVariable("pass_env", name); err != nil {
+			return d.WrapErr(err)
+		}
+		if slices.Contains(p.PassEnv, name) {
+			return d.Errf("pass_env %s is set already", name)
+		}
+		p.PassEnv = append(p.PassEnv, name)
+	}
+	return nil
+}
+
+// checkFolder finds mistakes in a path that do not depend on the machine.
+func checkFolder(path string) error {
+	if slices.Contains(strings.Split(path, "/"), "~") {
+		return errors.New("~ stands for no folder here: write the whole path")
+	}
+	return nil
+}
+
+// check finds mistakes that do not depend on the machine.
+func (p *Program) check() error {
+	for _, name := range p.PassEnv {
+		if err := checkVariable("pass_env", name); err != nil {
+			return err
+		}
+		if _, ok := p.Env[name]; ok {
+			return fmt.Errorf("env and pass_env both set %s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		if err := checkVariable("env", name); err != nil {
+			return err
+		}
+	}
+	return errors.Join(checkFolder(p.Dir), checkFolder(p.Home))
+}
+
+// checkVariable quotes no name that may be a value.
+func checkVariable(word, name string) error {
+	switch {
+	case name == "" || strings.ContainsAny(name, "= \t\r\n\x00{}"):
+		return fmt.Errorf("%s needs the name of a variable, such as ANTHROPIC_API_KEY, and not NAME=value", word)
+	case strings.HasPrefix(name, "HOOKS_"):
+		return fmt.Errorf("%s %s: names that begin with HOOKS_ are set for each turn", word, name)
+	}
 	return nil
 }
 
 // provision replaces placeholders. Its errors name no value, which may be a secret.
-func (p *Program) provision() error {
-	p.env = make(map[string]string)
+func (p *Program) provision() (err error) {
+	p.env, p.unset = make(map[string]string), nil
 	for _, name := range p.PassEnv {
-		if err := checkVariable(name); err != nil {
-			return err
-		}
 		if value, ok := os.LookupEnv(name); ok {
 			p.env[name] = value
+		} else {
+			p.unset = append(p.unset, name)
 		}
 	}
 	for name, value := range p.Env {
-		if err := checkVariable(name); err != nil {
-			return err
+		if caddyconf.HasPlaceholder(value) {
+			if value, err = caddyconf.ResolveSecret(value); err != nil {
+				return fmt.Errorf("the value of env %s %w", name, err)
+			}
 		}
-		resolved := caddy.NewReplacer().ReplaceKnown(value, "")
-		if strings.ContainsRune(resolved, 0) {
+		if strings.ContainsRune(value, 0) {
 			return fmt.Errorf("the value of env %s has a NUL character", name)
 		}
-		p.env[name] = resolved
+		p.env[name] = value
+	}
+	if p.dir, err = wholePath(p.Dir); err != nil {
+		return fmt.Errorf("dir: %w", err)
+	}
+	if p.home, err = wholePath(p.Home); err != nil {
+		return fmt.Errorf("home: %w", err)
 	}
 	return nil
 }
 
-func checkVariable(name string) error {
-	switch {
-	case name == "" || strings.ContainsAny(name, "= \x00"):
-		return errors.New("env needs the name of a variable, such as ANTHROPIC_API_KEY")
-	case strings.HasPrefix(name, "HOOKS_"):
-		return fmt.Errorf("env %s: names that begin with HOOKS_ are set for each turn", name)
+// wholePath replaces placeholders in a path, which may be relative to Caddy's working directory. No path stays none.
+func wholePath(path string) (string, error) {
+	if path == "" {
+		return "", nil
 	}
-	return nil
+	known := caddy.NewReplacer().ReplaceKnown(path, "")
+	if known == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return filepath.Abs(known)
 }
 
-// secrets are the values that a program may repeat and nobody else should see.
+// secrets are the values that a program may repeat and nobody else should see. Folders are none: operators read of them in errors.
 func (p *Program) secrets() (secrets []string) {
 	const shortest = 8
 	for _, name := range slices.Sorted(maps.Keys(p.env)) {
-		if value := p.env[name]; len(value) >= shortest {
+		folder := slices.ContainsFunc([]string{"PATH", "HOME", "DIR"}, func(end string) bool { return strings.HasSuffix(name, end) })
+		if value := p.env[name]; len(value) >= shortest && !(folder && filepath.IsAbs(value)) {
 			secrets = append(secrets, value)
 		}
 	}
 	return secrets
 }
 
-// folders are where a program of the runner works and keeps its things. They are made if they are the runner's own.
+// warnings are the mistakes that depend on the machine, for the log: the same configuration may be right on another one.
+func (p *Program) warnings(program string) (warnings []string) {
+	warn := func(err error) {
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	for _, name := range p.unset {
+		warnings = append(warnings, "pass_env "+name+": there is no such variable in the environment of Caddy")
+	}
+	_, err := p.owner()
+	warn(err)
+	if p.dir != "" {
+		warn(checkIsFolder("dir", p.dir))
+	}
+	if p.home != "" {
+		warn(checkIsFolder("home", p.home))
+	}
+	_, err = p.find(program)
+	warn(err)
+	return warnings
+}
+
+func checkIsFolder(word, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s %s is not there", word, path)
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", word, path, err)
+	case !info.IsDir():
+		return fmt.Errorf("%s %s is not a folder", word, path)
+	}
+	return nil
+}
+
+// find returns the path of a program, which is looked up in the PATH that it will get.
+func (p *Program) find(program string) (string, error) {
+	if strings.Contains(program, "/") {
+		path, err := filepath.Abs(program)
+		if err != nil {
+			return "", err
+		}
+		return path, checkIsProgram(path)
+	}
+	path := p.searchPath()
+	for _, dir := range filepath.SplitList(path) {
+		if file := filepath.Join(dir, program); filepath.IsAbs(dir) && checkIsProgram(file) == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("there is no program %s in the PATH %s", program, path)
+}
+
+func checkIsProgram(path string) error {
+	const executable = 0o111
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no program %s", path)
+	case err != nil:
+		return fmt.Errorf("the program %s: %w", path, err)
+	case info.IsDir():
+		return fmt.Errorf("%s is a folder, and no program", path)
+	case info.Mode()&executable == 0:
+		return fmt.Errorf("%s is not executable", path)
+	}
+	return nil
+}
+
+// searchPath is the PATH that a program gets.
+func (p *Program) searchPath() string {
+	const usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for _, path := range []string{p.env["PATH"], os.Getenv("PATH")} {
+		if path != "" {
+			return path
+		}
+	}
+	return usual
+}
+
+// owner is the user that a program runs as, nil if that is Caddy's.
+type owner struct{ uid, gid int }
+
+func (p *Program) owner() (*owner, error) {
+	if p.User == "" {
+		return nil, nil
+	}
+	found, err := user.Lookup(p.User)
+	if err != nil {
+		return nil, fmt.Errorf("there is no user %s on this machine", p.User)
+	}
+	uid, errUID := strconv.Atoi(found.Uid)
+	gid, errGID := strconv.Atoi(found.Gid)
+	switch {
+	case errUID != nil || errGID != nil:
+		return nil, fmt.Errorf("user %s has no number", p.User)
+	case uid == os.Geteuid():
+		return nil, nil
+	case os.Geteuid() != 0:
+		return nil, fmt.Errorf("user %s: only root can run programs as another user, and Caddy does not run as root", p.User)
+	}
+	return &owner{uid, gid}, nil
+}
+
+// canEnter reports whether the owner may go through a folder, by the folder's permissions.
+func (o *owner) canEnter(info fs.FileInfo) bool {
+	mode := info.Mode()
+	uid, gid, known := numbersOf(info)
+	switch {
+	case !known:
+		return true
+	case uid == o.uid:
+		return mode&0o100 != 0
+	case gid == o.gid:
+		return mode&0o010 != 0
+	default:
+		return mode&0o001 != 0
+	}
+}
+
+// folders are where a program of the runner works and keeps its things. They are made if they are the runner's own, and belong to
+// the user that the program runs as.
 func (p *Program) folders() (dir, home, temp string, err error) {
-	own := func(given, name string) (string, error) {
+	as, err := p.owner()
+	if err != nil {
+		return "", "", "", err
+	}
+	if p.dir != "" {
+		if err := checkIsFolder("dir", p.dir); err != nil {
+			return "", "", "", err
+		}
+	}
+	if p.home != "" {
+		if err := checkIsFolder("home", p.home); err != nil {
+			return "", "", "", err
+		}
+	}
+	if err := p.makePlace(as); err != nil {
+		if p.dir != "" && p.home != "" && as != nil { // the user has no use for the place
+			return p.dir, p.home, os.TempDir(), nil
+		}
+		return "", "", "", err
+	}
+	own := func(given, name string) string {
 		if given != "" {
-			return caddy.NewReplacer().ReplaceKnown(given, ""), nil
+			return given
 		}
 		path := filepath.Join(p.place, name)
-		return path, os.MkdirAll(path, 0o700)
+		if err == nil {
+			err = makeFolder(path, as)
+		}
+		return path
 	}
-	var errs [3]error
-	dir, errs[0] = own(p.Dir, "work")
-	home, errs[1] = own(p.Home, "home")
-	temp, errs[2] = own("", "tmp")
-	return dir, home, temp, errors.Join(errs[:]...)
+	dir, home, temp = own(p.dir, "work"), own(p.home, "home"), own("", "tmp")
+	return dir, home, temp, err
+}
+
+// makePlace makes the folder of the runner. Another user may go through it, and no more.
+func (p *Program) makePlace(as *owner) error {
+	const private, passage = 0o700, 0o711
+	if as == nil {
+		return os.MkdirAll(p.place, private)
+	}
+	if err := os.MkdirAll(p.place, passage); err != nil {
+		return err
+	}
+	for folder := p.place; ; folder = filepath.Dir(folder) {
+		info, err := os.Stat(folder)
+		if err != nil {
+			return err
+		}
+		if !as.canEnter(info) {
+			return fmt.Errorf("user %s may not enter %s, where the folders of the runner are: set dir and home", p.User, folder)
+		}
+		if folder == filepath.Dir(folder) {
+			return nil
+		}
+	}
+}
+
+// makeFolder makes a folder if it is not there. It never follows a link.
+func makeFolder(path string, as *owner) error {
+	const private = 0o700
+	err := os.Mkdir(path, private)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", path)
+	case as == nil:
+		return nil
+	}
+	return os.Lchown(path, as.uid, as.gid) // it may have been made for another user
 }
 
 // environment is what a program gets: what the operator lists, then more, which goes before it.
 func (p *Program) environment(home, temp string, more map[string]string) []string {
-	const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	all := map[string]string{"PATH": usualPath, "LANG": "C.UTF-8"}
-	for _, name := range []string{"PATH", "LANG"} {
-		if value := os.Getenv(name); value != "" {
-			all[name] = value
-		}
+	all := map[string]string{"LANG": "C.UTF-8", "HOME": home, "TMPDIR": temp}
+	if lang := os.Getenv("LANG"); lang != "" {
+		all["LANG"] = lang
 	}
-	maps.Copy(all, map[string]string{"HOME": home, "TMPDIR": temp})
 	maps.Copy(all, p.env)
+	all["PATH"] = p.searchPath()
 	maps.Copy(all, more)
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -1,0 +1,131 @@
+package runners
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// commandPreset is a program that is known here. Its file says how it is called, and what its output means.
+type commandPreset struct {
+	program string // its usual name
+
+	// call returns how the program is started for a turn.
+	call func(c *Command, p *presetTurn) (programCall, error)
+
+	// newReader returns what reads the output of one start.
+	newReader func(p *presetTurn) presetReader
+}
+
+// A presetReader reads what a program writes.
+type presetReader interface {
+	// line reads a line of the output, which is valid until line returns.
+	line(data []byte) error
+
+	// end says what came of it. The program has ended by itself.
+	end(exit programExit) presetEnd
+}
+
+// presetEnd is what came of one start.
+type presetEnd struct {
+	reply engine.Reply
+	err   error
+
+	// The program did nothing, as it does not know the session or does not take the schema. It can be started again without.
+	lostSession   bool
+	refusedSchema bool
+}
+
+// presetTurn is a turn of a program that is known here.
+type presetTurn struct {
+	*commandTurn
+	model    string // "" for the program's own
+	session  string // a UUID: the conversation to go on with, "" for a new one
+	fresh    string // a name for a new one, if the program lets others choose
+	noSchema bool   // the program is not told of the schema
+}
+
+// commandPresets are the presets by name. To add one, write a file with its call and its reader, and a line here.
+var commandPresets = map[string]*commandPreset{
+	"claude": claudePreset,
+	"codex":  codexPreset,
+}
+
+func commandPresetNames() []string { return slices.Sorted(maps.Keys(commandPresets)) }
+
+// newOneShot is a runner for turns that another runner cannot carry out itself: those without memory, and repairs. args are the
+// program and its arguments, or nothing for the usual program. Its folders are those of Place, which the caller calls.
+func newOneShot(preset string, program Program, models Models, args []string) (*Command, error) {
+	c := &Command{Preset: preset, Program: program, Models: models, Args: args}
+	if err := c.provision(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// runPreset carries out a turn with a program that is known here.
+func (c *Command) runPreset(ctx context.Context, t *commandTurn) (engine.Reply, error) {
+	p := &presetTurn{commandTurn: t, model: c.modelFor(t.turn)}
+	if t.turn.Memory() && t.turn.Chat != nil {
+		var err error
+		if p.session, err = t.turn.Chat.Session(ctx); err != nil {
+			return engine.Reply{}, fmt.Errorf("reading the session of the chat: %w", err)
+		}
+	}
+	renewed := false
+	if p.session != "" && uuid.Validate(p.session) != nil { // it could be read as an option
+		p.session, renewed = "", true
+	}
+	for {
+		end := c.startPreset(ctx, p)
+		end.reply.SessionRenewed = renewed
+		if !t.turn.Memory() {
+			end.reply.Session = ""
+		}
+		switch {
+		case end.err == nil || ctx.Err() != nil:
+			return end.reply, end.err
+		case end.lostSession && p.session != "":
+			p.session, renewed = "", true
+		case end.refusedSchema && !p.noSchema:
+			p.noSchema = true
+		default:
+			return end.reply, end.err
+		}
+	}
+}
+
+func (c *Command) startPreset(ctx context.Context, p *presetTurn) presetEnd {
+	call, err := c.preset.call(c, p)
+	if err != nil {
+		return presetEnd{err: err}
+	}
+	reader := c.preset.newReader(p)
+	exit, err := p.run(ctx, call, func(output io.Reader) error { return readLines(output, reader.line) })
+	if exit.how == nil {
+		return presetEnd{err: err}
+	}
+	end := reader.end(exit)
+	switch {
+	case err != nil: // it was stopped, and may still have ended well; the session is worth keeping
+		end.err, end.reply.Text = err, ""
+	case slices.Contains(c.BusyOn, exit.how.Code):
+		end.err = c.exitError(exit)
+	}
+	return end
+}
+
+// checkAnswer checks the text of an answer.
+func checkAnswer(text string) (string, error) {
+	a := new(growingAnswer)
+	if err := a.add(text); err != nil {
+		return "", err
+	}
+	return a.whole()
+}

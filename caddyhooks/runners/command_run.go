@@ -1,0 +1,268 @@
+package runners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
+)
+
+// carryOut carries out a turn. Its errors may show a secret.
+func (c *Command) carryOut(ctx context.Context, turn *engine.Turn) (engine.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return engine.Reply{}, err
+	}
+	t, err := c.newTurn(turn)
+	if err != nil {
+		return engine.Reply{}, &engine.UnavailableError{Err: err}
+	}
+	defer t.removeFiles()
+	if c.preset != nil {
+		return c.runPreset(ctx, t)
+	}
+	call := programCall{args: c.args}
+	if call.stdin, err = c.stdinFor(turn); err != nil {
+		return engine.Reply{}, err
+	}
+	var text string
+	exit, err := t.run(ctx, call, func(output io.Reader) (err error) {
+		text, err = c.reply.read(output, turn.Emit)
+		return err
+	})
+	if failure := c.exitError(exit); failure != nil && !outputError(err) {
+		return engine.Reply{}, failure
+	}
+	if err != nil {
+		return engine.Reply{}, withStderr(err, exit.stderr)
+	}
+	return engine.Reply{Text: text}, nil
+}
+
+func (c *Command) stdinFor(turn *engine.Turn) (string, error) {
+	if c.Stdin == stdinJSON {
+		body, err := encodeTurn(turn)
+		return string(body), err
+	}
+	return withSystem(turn, turn.Message), nil
+}
+
+// withStderr adds what the program wrote to its standard error, where it usually says why there is no answer.
+func withStderr(err error, stderr string) error {
+	if errors.Is(err, errNoOutput) {
+		return &answerError{problem: err.Error(), answer: stderr}
+	}
+	return err
+}
+
+// exitError says why a program without a preset has failed, nil if it has not.
+func (c *Command) exitError(exit programExit) error {
+	if exit.how == nil {
+		return nil
+	}
+	failure := &answerError{problem: "the program " + exitText(exit.how), answer: exit.stderr}
+	switch code := exit.how.Code; {
+	case slices.Contains(c.BusyOn, code):
+		failure.problem += ", which busy_on has"
+		return &engine.UnavailableError{Busy: true, Err: failure}
+	case code == 0, code > 0 && len(c.FailOn) > 0 && !slices.Contains(c.FailOn, code):
+		return nil
+	}
+	return failure
+}
+
+// commandTurn is a turn for which programs are started, one after the other if there are several.
+type commandTurn struct {
+	runner          *Command
+	turn            *engine.Turn
+	dir, home, temp string
+	files           string // a folder for this turn, "" until it is needed
+	system          string // a file, "" without instructions
+	schema          string // a file, "" without a schema
+	begun           bool
+}
+
+// newTurn prepares a turn. No program has been started if it fails.
+func (c *Command) newTurn(turn *engine.Turn) (t *commandTurn, err error) {
+	t = &commandTurn{runner: c, turn: turn}
+	if t.dir, t.home, t.temp, err = c.folders(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.removeFiles()
+		}
+	}()
+	if system := systemText(turn, nil); system != "" {
+		if t.system, err = t.writeFile("system.txt", []byte(system)); err != nil {
+			return nil, err
+		}
+	}
+	if turn.ResponseSchema != nil {
+		if t.schema, err = t.writeFile("schema.json", turn.ResponseSchema); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// writeFile makes a file that the program can read, and nobody else.
+func (t *commandTurn) writeFile(name string, data []byte) (path string, err error) {
+	const private = 0o600
+	as, err := t.runner.owner()
+	if err != nil {
+		return "", err
+	}
+	if t.files == "" {
+		if t.files, err = os.MkdirTemp(t.temp, "turn-"); err != nil {
+			return "", err
+		}
+	}
+	path = filepath.Join(t.files, name)
+	if err := os.WriteFile(path, data, private); err != nil {
+		return "", err
+	}
+	if as != nil {
+		// The file before its folder: in a folder of its own, the user could put a link in the place of the file.
+		err = errors.Join(os.Lchown(path, as.uid, as.gid), os.Lchown(t.files, as.uid, as.gid))
+	}
+	return path, err
+}
+
+func (t *commandTurn) removeFiles() {
+	if t.files != "" {
+		_ = os.RemoveAll(t.files) // below a folder of the runner's own
+	}
+}
+
+// facts are the variables that tell a program of the turn.
+func (t *commandTurn) facts() map[string]string {
+	turn := t.turn
+	facts := map[string]string{
+		"HOOKS_RUN_ID": turn.RunID, "HOOKS_CHAT_ID": turn.ChatID, "HOOKS_HOOK": turn.Hook, "HOOKS_ACTION": string(turn.Action),
+		"HOOKS_TIER": turn.Tier, "HOOKS_MEMORY_PRESET": turn.MemoryPreset, "HOOKS_PHASE": turnPhase(turn),
+		"HOOKS_DEADLINE": turn.Deadline.UTC().Format(time.RFC3339),
+	}
+	if t.system != "" {
+		facts["HOOKS_SYSTEM_FILE"] = t.system
+	}
+	if t.schema != "" {
+		facts["HOOKS_SCHEMA_FILE"] = t.schema
+	}
+	if turn.TraceParent != "" {
+		facts["TRACEPARENT"] = turn.TraceParent
+	}
+	for name, value := range facts {
+		facts[name] = strings.ReplaceAll(value, "\x00", "") // which no variable can hold
+	}
+	return facts
+}
+
+// programCall is one start of a program.
+type programCall struct {
+	args  []string
+	env   map[string]string // more variables; the operator's go before them
+	stdin string
+}
+
+// programExit is how a program ended.
+type programExit struct {
+	how    *supervise.Exit // nil if it did not start
+	stderr string
+}
+
+// stopGrace is how long a program has to end by itself once it is told to.
+const stopGrace = 2 * time.Second
+
+// run starts a program, has its output read, and waits until nothing of it is left. The error is why the output cannot be used: that
+// of read, or that of ctx if it is done. A program that could not be started makes an UnavailableError.
+func (t *commandTurn) run(ctx context.Context, call programCall, read func(output io.Reader) error) (programExit, error) {
+	c := t.runner
+	path, err := c.find(call.args[0])
+	if err != nil {
+		return programExit{}, &engine.UnavailableError{Err: err}
+	}
+	facts := t.facts()
+	for name, value := range call.env {
+		if _, ok := c.env[name]; !ok {
+			facts[name] = value
+		}
+	}
+	args := slices.Concat([]string{path}, call.args[1:])
+	process, err := supervise.Start(supervise.Program{
+		Args: args, Env: c.environment(t.home, t.temp, facts), Dir: t.dir, User: c.User, Turn: turnKey(t.turn),
+	})
+	if err != nil {
+		return programExit{}, &engine.UnavailableError{Err: fmt.Errorf("starting the program: %w", err)}
+	}
+	if t.turn.Sent != nil && !t.begun {
+		t.turn.Sent()
+	}
+	t.begun = true
+
+	stopped := make(chan struct{})
+	cancelStop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		process.Stop(stopGrace)
+	})
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = io.WriteString(process.Stdin, call.stdin) // a program need not read all of it
+		_ = process.Stdin.Close()
+	}()
+
+	most := int64(c.MaxOutput)
+	if most == 0 {
+		most = c.usualOutput()
+	}
+	err = read(&boundedOutput{process.Stdout, most})
+	if outputError(err) {
+		_ = process.Stdout.Close()
+		process.Stop(stopGrace)
+	}
+	<-process.Done()
+	if !cancelStop() {
+		<-stopped
+	}
+	_ = process.Stdout.Close()
+	_ = process.Stdin.Close()
+	<-written
+	exit := process.Exit()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return programExit{&exit, process.Stderr()}, err
+}
+
+const (
+	defaultOutput       = 8 << 20
+	defaultPresetOutput = 64 << 20
+)
+
+func (c *Command) usualOutput() int64 {
+	if c.preset != nil {
+		return defaultPresetOutput
+	}
+	return defaultOutput
+}
+
+// outputError reports whether an error goes before what the exit code says: the program was stopped because of it.
+func outputError(err error) bool {
+	return err != nil && !errors.Is(err, errNoOutput)
+}
+
+// exitText is how a program ended, for a sentence.
+func exitText(exit *supervise.Exit) string {
+	if exit.Signal != 0 {
+		return fmt.Sprintf("was ended by a signal (%v)", exit.Signal)
+	}
+	return fmt.Sprintf("ended with exit code %d", exit.Code)
+}
