@@ -1,0 +1,176 @@
+package acpclient
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/coder/acp-go-sdk"
+)
+
+// Only what is used here is read from the agent's messages: agents differ in the rest, and add to it.
+
+// Abilities are what an agent offers.
+type Abilities struct {
+	Load   bool // session/load, which repeats the conversation
+	Resume bool // session/resume, which does not
+	Close  bool // session/close
+}
+
+// Update is something that happened in a session.
+type Update struct {
+	Kind      string          `json:"sessionUpdate"`
+	MessageID string          `json:"messageId"`
+	Content   json.RawMessage `json:"content"` // of a message: see Text
+	Meta      json.RawMessage `json:"_meta"`
+
+	// Of a tool call.
+	ToolCallID string `json:"toolCallId"`
+	Title      string `json:"title"`
+	ToolKind   string `json:"kind"`
+}
+
+// The kinds of updates that are of interest.
+const (
+	MessageChunk = "agent_message_chunk"
+	ToolCall     = "tool_call"
+	SessionInfo  = "session_info_update"
+)
+
+// Text is the text of a message, "" if it is an image or something else.
+func (u *Update) Text() string {
+	var content struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(u.Content, &content) != nil || content.Type != "text" {
+		return ""
+	}
+	return content.Text
+}
+
+// PermissionRequest is the request of an agent to use a tool.
+type PermissionRequest struct {
+	SessionID string `json:"sessionId"`
+	ToolCall  struct {
+		ID    string `json:"toolCallId"`
+		Title string `json:"title"`
+		Kind  string `json:"kind"`
+	} `json:"toolCall"`
+	Options []struct {
+		ID   string `json:"optionId"`
+		Kind string `json:"kind"`
+	} `json:"options"`
+}
+
+// Option is the id of the option of a kind, "" if there is none.
+func (r *PermissionRequest) Option(kind acp.PermissionOptionKind) string {
+	for _, option := range r.Options {
+		if option.Kind == string(kind) {
+			return option.ID
+		}
+	}
+	return ""
+}
+
+// Initialize begins the protocol. The agent is offered neither files nor terminals: it works with its own.
+func (c *Client) Initialize(ctx context.Context, version string) (Abilities, error) {
+	title := "Caddy hooks"
+	type anything = *json.RawMessage
+	result, err := call[struct {
+		AgentCapabilities struct {
+			LoadSession         bool `json:"loadSession"`
+			SessionCapabilities struct {
+				Resume anything `json:"resume"`
+				Close  anything `json:"close"`
+			} `json:"sessionCapabilities"`
+		} `json:"agentCapabilities"`
+	}](ctx, c, acp.AgentMethodInitialize, acp.InitializeRequest{
+		ProtocolVersion: acp.ProtocolVersionNumber,
+		ClientInfo:      &acp.Implementation{Name: "caddyhooks", Title: &title, Version: version},
+	})
+	can := result.AgentCapabilities
+	return Abilities{Load: can.LoadSession, Resume: can.SessionCapabilities.Resume != nil, Close: can.SessionCapabilities.Close != nil}, err
+}
+
+// Session is an open session, and what can be set in it.
+type Session struct {
+	ID    string `json:"sessionId"`
+	Modes struct {
+		Current   string `json:"currentModeId"`
+		Available []struct {
+			ID string `json:"id"`
+		} `json:"availableModes"`
+	} `json:"modes"`
+	Options []struct {
+		ID       string          `json:"id"`
+		Category string          `json:"category"`
+		Current  json.RawMessage `json:"currentValue"`
+	} `json:"configOptions"`
+	Models *json.RawMessage `json:"models"`
+}
+
+// sessionRequest is that of session/new, session/resume and session/load.
+type sessionRequest struct {
+	SessionID  string         `json:"sessionId,omitempty"`
+	Dir        string         `json:"cwd"`
+	MCPServers []string       `json:"mcpServers"`
+	Meta       map[string]any `json:"_meta,omitempty"`
+}
+
+// NewSession makes a session.
+func (c *Client) NewSession(ctx context.Context, dir string, meta map[string]any) (Session, error) {
+	return call[Session](ctx, c, acp.AgentMethodSessionNew, sessionRequest{Dir: dir, MCPServers: []string{}, Meta: meta})
+}
+
+// ResumeSession opens a session that was made before.
+func (c *Client) ResumeSession(ctx context.Context, id, dir string, meta map[string]any) (Session, error) {
+	return c.reopen(ctx, acp.AgentMethodSessionResume, id, dir, meta)
+}
+
+// LoadSession opens a session that was made before. The agent repeats what was said in it, before LoadSession returns.
+func (c *Client) LoadSession(ctx context.Context, id, dir string, meta map[string]any) (Session, error) {
+	return c.reopen(ctx, acp.AgentMethodSessionLoad, id, dir, meta)
+}
+
+func (c *Client) reopen(ctx context.Context, method, id, dir string, meta map[string]any) (Session, error) {
+	session, err := call[Session](ctx, c, method, sessionRequest{SessionID: id, Dir: dir, MCPServers: []string{}, Meta: meta})
+	session.ID = id
+	return session, err
+}
+
+// CloseSession has the agent free a session.
+func (c *Client) CloseSession(ctx context.Context, id string) error {
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionClose, acp.CloseSessionRequest{SessionId: acp.SessionId(id)})
+	return err
+}
+
+// SetMode sets the mode of a session.
+func (c *Client) SetMode(ctx context.Context, id, mode string) error {
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetMode, acp.SetSessionModeRequest{SessionId: acp.SessionId(id), ModeId: acp.SessionModeId(mode)})
+	return err
+}
+
+// SetOption sets an option of a session.
+func (c *Client) SetOption(ctx context.Context, id, option, value string) error {
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value})
+	return err
+}
+
+// SetModel sets the model of a session by the way from before there were options.
+func (c *Client) SetModel(ctx context.Context, id, model string) error {
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetModel, map[string]any{"sessionId": id, "modelId": model})
+	return err
+}
+
+// Prompt sends a message and waits for the end of the turn. It returns why the turn ended.
+func (c *Client) Prompt(ctx context.Context, id, message string) (stopReason string, err error) {
+	result, err := call[struct {
+		StopReason string `json:"stopReason"`
+	}](ctx, c, acp.AgentMethodSessionPrompt, acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}})
+	return result.StopReason, err
+}
+
+// Cancel asks the agent to end the turn of a session. Prompt returns when it has.
+func (c *Client) Cancel(id string) error {
+	return c.conn.SendNotification(context.Background(), acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: acp.SessionId(id)})
+}

@@ -1,0 +1,252 @@
+package runners
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+func init() {
+	caddy.RegisterModule(ACP{})
+}
+
+// ACP is a runner that gives turns to an agent on this machine by the Agent Client Protocol: Claude Code, Codex, Gemini CLI,
+// opencode, Qwen Code, Copilot CLI and others. One process of the agent serves many chats, each in a session of its own, which
+// goes on over restarts. It is started with the first turn.
+type ACP struct {
+	Program
+	Models
+
+	// What is usual for an agent: claude, codex, gemini, opencode, qwen or copilot. Default: none.
+	Preset string `json:"preset,omitempty"`
+
+	// The program and its arguments. No shell sees them. Default: those of the preset.
+	Command []string `json:"command,omitempty"`
+
+	// The most processes at the same time. Another one is started when all are busy. Default: 1.
+	Processes int `json:"processes,omitempty"`
+
+	// How long a process without a turn is kept. Default: 10m.
+	Idle caddy.Duration `json:"idle,omitempty"`
+
+	// The most sessions that one process keeps open. The one that was not used for longest is closed, and opened again when it is
+	// needed. Default: 200.
+	Sessions int `json:"sessions,omitempty"`
+
+	// The kinds of tools that the agent may use: read, edit, delete, move, search, execute, think, fetch, switch_mode, other.
+	// Requests for others are rejected. Default: none.
+	Permit []string `json:"permit,omitempty"`
+
+	preset   acpPreset
+	command  []string
+	key      string // of the pool
+	pool     *acpPool
+	once     engine.Runner // for turns without memory, if the agent has another program for them
+	redactor redactor
+	log      *zap.Logger
+}
+
+const (
+	defaultProcesses = 1
+	defaultACPIdle   = 10 * time.Minute
+	defaultSessions  = 200
+)
+
+// acpKinds are the kinds of tools in the protocol.
+var acpKinds = []string{"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", otherKind}
+
+const otherKind = "other"
+
+// CaddyModule returns the Caddy module information.
+func (ACP) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "hooks.runners.acp",
+		New: func() caddy.Module { return new(ACP) },
+	}
+}
+
+// Provision sets up the runner.
+func (a *ACP) Provision(ctx caddy.Context) error {
+	a.log = ctx.Logger()
+	a.preset = acpPresets[a.Preset]
+	if err := a.Program.provision(); err != nil {
+		return fmt.Errorf("runner acp: %w", err)
+	}
+	a.Models.provision()
+	for _, word := range a.Command {
+		a.command = append(a.command, caddy.NewReplacer().ReplaceKnown(word, ""))
+	}
+	if len(a.command) == 0 {
+		a.command = a.preset.command
+	}
+	a.redactor = newRedactor("", "", a.Program.secrets()...)
+	return nil
+}
+
+// Validate checks the configuration.
+func (a *ACP) Validate() error {
+	if err := a.check(); err != nil {
+		return fmt.Errorf("runner acp: %w", err)
+	}
+	return nil
+}
+
+// check finds mistakes that do not depend on the machine.
+func (a *ACP) check() error {
+	if _, ok := acpPresets[a.Preset]; !ok && a.Preset != "" {
+		return fmt.Errorf("there is no preset '%s'; there are %s", a.Preset, strings.Join(acpPresetNames(), ", "))
+	}
+	switch {
+	case len(a.Command) == 0 && a.Preset == "":
+		return errACPProgram
+	case len(a.Command) > 0 && a.Command[0] == "":
+		return errACPProgram
+	case a.Processes < 0:
+		return errors.New("processes must not be negative")
+	case a.Idle < 0:
+		return errors.New("idle must not be negative")
+	case a.Sessions < 0:
+		return errors.New("sessions must not be negative")
+	}
+	for _, kind := range a.Permit {
+		if err := checkACPKind(kind); err != nil {
+			return err
+		}
+	}
+	return checkTiers(a.Tiers)
+}
+
+var errACPProgram = fmt.Errorf("a program is missing, as in: runner acp /usr/local/bin/my-agent --acp; or a preset: %s", strings.Join(acpPresetNames(), ", "))
+
+func checkACPKind(kind string) error {
+	if !slices.Contains(acpKinds, kind) {
+		return fmt.Errorf("'%s' is not a kind of tool; there are %s", kind, strings.Join(acpKinds, ", "))
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile parses:
+//
+//	runner acp [<preset>] [<program> <args>...] {
+//		env       <NAME> <value>
+//		pass_env  <NAME>...
+//		dir       <path>
+//		user      <name>
+//		home      <path>
+//		model     <model>
+//		tier      <tier> <model>
+//		processes <n>
+//		idle      <duration>
+//		sessions  <n>
+//		permit    <kind>...
+//	}
+//
+// The program may be left out with a preset. A program that has the name of a preset is written with its path.
+func (a *ACP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	place := *d
+	a.Command = d.RemainingArgs()
+	if len(a.Command) > 0 {
+		if _, ok := acpPresets[a.Command[0]]; ok {
+			a.Preset, a.Command = a.Command[0], a.Command[1:]
+		}
+	}
+	if len(a.Command) == 0 {
+		a.Command = nil
+		if a.Preset == "" {
+			return place.WrapErr(errACPProgram)
+		}
+	}
+	lines := append(a.Program.directives(), a.Models.directives()...)
+	lines = append(lines,
+		caddyconf.Set("processes", &a.Processes, caddyconf.Number(1)),
+		caddyconf.Set("idle", &a.Idle, caddyconf.Duration(time.Second)),
+		caddyconf.Set("sessions", &a.Sessions, caddyconf.Number(1)),
+		caddyconf.Set("permit", &a.Permit, caddyconf.Checked(caddyconf.List, func(kinds []string) error {
+			for _, kind := range kinds {
+				if err := checkACPKind(kind); err != nil {
+					return err
+				}
+			}
+			return nil
+		})),
+	)
+	return caddyconf.ReadBlock(d, "runner acp", lines...)
+}
+
+// acpPools are the processes of the runners of all configurations. A runner that is the same after a reload keeps its own.
+var acpPools = caddy.NewUsagePool()
+
+// Place tells the runner of a folder that it may use.
+func (a *ACP) Place(dir string) {
+	a.Program.Place(dir)
+	a.Cleanup()
+	settings, err := json.Marshal([]any{a, a.Program.env, a.command, dir}) // with what placeholders stand for
+	if err != nil {
+		a.log.Error("the settings of a runner cannot be told from others", zap.Error(err))
+		return
+	}
+	sum := sha256.Sum256(settings) // they hold secrets
+	key := string(sum[:])
+	pool, _, err := acpPools.LoadOrNew(key, func() (caddy.Destructor, error) { return newACPPool(a), nil })
+	if err != nil {
+		a.log.Error("no pool for the processes of a runner", zap.Error(err))
+		return
+	}
+	a.key, a.pool = key, pool.(*acpPool)
+}
+
+// Cleanup ends the processes, unless the runner goes on in another configuration. A process that has a turn ends after it.
+func (a *ACP) Cleanup() error {
+	if a.key == "" {
+		return nil
+	}
+	key := a.key
+	a.key = ""
+	_, err := acpPools.Delete(key)
+	return err
+}
+
+// Run carries out the turn.
+func (a *ACP) Run(ctx context.Context, turn engine.Turn) (reply engine.Reply, err error) {
+	if a.pool == nil {
+		return reply, errors.New("the runner has no folder")
+	}
+	switch {
+	case turn.Memory() || a.preset.forgets:
+		reply, err = a.runInSession(ctx, &turn)
+	case a.preset.oneShot:
+		reply, err = a.runOnce(ctx, &turn)
+	default:
+		reply, err = a.runApart(ctx, &turn)
+	}
+	if err != nil {
+		err = a.redactor.clean(err)
+	}
+	return reply, err
+}
+
+// Redact hides the values of variables in the environment of the agent.
+func (a *ACP) Redact(text string) string { return a.redactor.redact(text) }
+
+// Interface guards
+var (
+	_ engine.Runner         = (*ACP)(nil)
+	_ engine.Redactor       = (*ACP)(nil)
+	_ caddy.Provisioner     = (*ACP)(nil)
+	_ caddy.Validator       = (*ACP)(nil)
+	_ caddy.CleanerUpper    = (*ACP)(nil)
+	_ caddyfile.Unmarshaler = (*ACP)(nil)
+)

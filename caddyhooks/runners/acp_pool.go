@@ -1,0 +1,373 @@
+package runners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
+)
+
+const (
+	initializePatience = 60 * time.Second // for an agent to say that it is there
+	firstStartPause    = time.Second      // before an agent that did not start is started again
+	longestStartPause  = time.Minute
+)
+
+// acpPool are the processes of a runner.
+type acpPool struct {
+	start func() (*acpAgent, error) // does not wait for the agent to answer
+	most  int
+	idle  time.Duration
+	log   *zap.Logger
+
+	mu       sync.Mutex
+	agents   []*acpAgent // those that take turns
+	closed   bool
+	failures int       // starts in a row that came to nothing
+	notUntil time.Time // when the next start may be
+}
+
+func newACPPool(a *ACP) *acpPool {
+	p := &acpPool{most: a.Processes, idle: time.Duration(a.Idle), log: a.log}
+	if p.most == 0 {
+		p.most = defaultProcesses
+	}
+	if p.idle == 0 {
+		p.idle = defaultACPIdle
+	}
+	config := *a // the runner may be gone when another configuration goes on with the pool
+	sessions := a.Sessions
+	if sessions == 0 {
+		sessions = defaultSessions
+	}
+	p.start = func() (*acpAgent, error) {
+		dir, home, temp, err := config.Program.folders()
+		if err != nil {
+			return nil, err
+		}
+		return config.startAgent(dir, home, temp, sessions)
+	}
+	return p
+}
+
+// acquire gives a turn to the process that has its session open, or else to the one with the fewest turns. A process is started
+// if there is none, or if all are busy and there may be more. The turn must release the agent.
+func (p *acpPool) acquire(ctx context.Context, session string) (*acpAgent, error) {
+	agent, err := p.choose(session)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-agent.ready:
+	case <-ctx.Done():
+		p.release(agent)
+		return nil, ctx.Err()
+	}
+	if agent.failure != nil {
+		p.release(agent)
+		return nil, p.unavailable(agent.failure)
+	}
+	return agent, nil
+}
+
+func (p *acpPool) choose(session string) (*acpAgent, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var best *acpAgent
+	p.agents = slices.DeleteFunc(p.agents, (*acpAgent).gone) // of some it may just not have been noted
+	for _, agent := range p.agents {
+		if agent.has(session) {
+			best = agent
+			break
+		}
+		if best == nil || agent.turns < best.turns {
+			best = agent
+		}
+	}
+	if best == nil || best.turns > 0 && len(p.agents) < p.most && !best.has(session) {
+		if wait := time.Until(p.notUntil); wait > 0 {
+			if best == nil {
+				return nil, &engine.UnavailableError{RetryAfter: wait, Err: fmt.Errorf("the agent did not start %d times in a row", p.failures)}
+			}
+		} else {
+			agent, err := p.start()
+			if err != nil {
+				p.failed()
+				if best == nil {
+					return nil, p.unavailableLocked(err)
+				}
+			} else {
+				best = agent
+				p.agents = append(p.agents, agent)
+				go p.attend(agent)
+			}
+		}
+	}
+	best.turns++
+	best.busy()
+	return best, nil
+}
+
+// attend sees an agent through its beginning, and notes its end.
+func (p *acpPool) attend(agent *acpAgent) {
+	agent.initialize()
+	<-agent.client.Done()
+	p.remove(agent)
+	agent.stop()
+	if !agent.proven() && !agent.wanted() {
+		p.mu.Lock()
+		p.failed()
+		p.mu.Unlock()
+	}
+	p.log.Debug("an agent's process has ended", zap.String("program", agent.name), zap.String("reason", agent.client.Err().Error()),
+		zap.String("stderr", oneline.Of(lastPart(agent.process.Stderr()), maxAnswerLine)))
+}
+
+// failed notes a start that came to nothing. The lock is held.
+func (p *acpPool) failed() {
+	pause := longestStartPause
+	if doublings := p.failures; doublings < 6 {
+		pause = min(longestStartPause, firstStartPause<<doublings)
+	}
+	p.failures++
+	p.notUntil = time.Now().Add(pause)
+}
+
+// worked notes that an agent is ready for a message.
+func (p *acpPool) worked(agent *acpAgent) {
+	if agent.prove() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.failures, p.notUntil = 0, time.Time{}
+	}
+}
+
+// unavailable is the error for a turn that did not begin.
+func (p *acpPool) unavailable(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unavailableLocked(err)
+}
+
+func (p *acpPool) unavailableLocked(err error) error {
+	return &engine.UnavailableError{RetryAfter: max(0, time.Until(p.notUntil)), Err: err}
+}
+
+// release ends the turn of an agent. If it has no other one, its time without turns begins.
+func (p *acpPool) release(agent *acpAgent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	agent.turns--
+	if agent.turns > 0 || agent.gone() {
+		return
+	}
+	if p.closed {
+		p.endLocked(agent, errNotNeeded)
+		return
+	}
+	if agent.rest != nil {
+		agent.rest.Stop()
+	}
+	agent.rest = time.AfterFunc(p.idle, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if agent.turns == 0 {
+			p.endLocked(agent, errNotNeeded)
+		}
+	})
+}
+
+var errNotNeeded = errors.New("it is not needed any more")
+
+// end ends an agent that cannot go on.
+func (p *acpPool) end(agent *acpAgent, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLocked(agent, cause)
+}
+
+// endLocked returns a channel that is closed when nothing is left of the agent.
+func (p *acpPool) endLocked(agent *acpAgent, cause error) <-chan struct{} {
+	p.agents = slices.DeleteFunc(p.agents, func(other *acpAgent) bool { return other == agent })
+	agent.want(cause)
+	go func() {
+		agent.client.Close(cause)
+		agent.stop()
+	}()
+	return agent.process.Done()
+}
+
+func (p *acpPool) remove(agent *acpAgent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.agents = slices.DeleteFunc(p.agents, func(other *acpAgent) bool { return other == agent })
+	if agent.rest != nil {
+		agent.rest.Stop()
+	}
+}
+
+// Destruct ends all processes that have no turn, and has the others end after their last one.
+func (p *acpPool) Destruct() error {
+	var ended []<-chan struct{}
+	p.mu.Lock()
+	p.closed = true
+	for _, agent := range slices.Clone(p.agents) {
+		if agent.turns == 0 {
+			ended = append(ended, p.endLocked(agent, errNotNeeded))
+		}
+	}
+	p.mu.Unlock()
+	for _, done := range ended {
+		<-done
+	}
+	return nil
+}
+
+// acpAgent is a process of an agent.
+type acpAgent struct {
+	name     string
+	process  *supervise.Process
+	client   *acpclient.Client
+	dir      string
+	sessions *acpSessions
+
+	ready   chan struct{} // closed when it is known whether the agent can be used
+	failure error         // why not; set before ready is closed
+	can     acpclient.Abilities
+
+	turns int         // owned by the pool
+	rest  *time.Timer // owned by the pool
+
+	mu       sync.Mutex
+	took     bool // a message
+	reason   error
+	overlap  int // turns that were under way at the same time as another one, counted up
+	underWay int
+}
+
+// startAgent starts a process.
+func (a *ACP) startAgent(dir, home, temp string, sessions int) (*acpAgent, error) {
+	env := make(map[string]string)
+	for name, value := range a.preset.env {
+		if _, ok := a.Program.env[name]; !ok {
+			env[name] = value
+		}
+	}
+	return a.startAgentWith(dir, a.Program.environment(home, temp, env), sessions)
+}
+
+func (a *ACP) startAgentWith(dir string, env []string, sessions int) (*acpAgent, error) {
+	process, err := supervise.Start(supervise.Program{Args: a.command, Env: env, Dir: dir, User: a.User})
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
+	}
+	agent := &acpAgent{name: a.command[0], process: process, dir: dir, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
+	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
+	go func() {
+		<-process.Done()
+		within(agent.client.Done(), lastWordsPatience) // what it has written is still read
+		agent.client.Close(acpclient.ErrClosed)
+	}()
+	return agent, nil
+}
+
+// lastWordsPatience is how long the end of what an agent wrote is waited for.
+const lastWordsPatience = time.Second
+
+// within waits for a channel to be closed, but not for long.
+func within(done <-chan struct{}, patience time.Duration) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// initialize waits until the agent can be used.
+func (a *acpAgent) initialize() {
+	defer close(a.ready)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), initializePatience, fmt.Errorf("it did not answer within %v", initializePatience))
+	defer cancel()
+	if a.can, a.failure = a.client.Initialize(ctx, acpClientVersion); a.failure != nil {
+		a.failure = a.problem("starting the agent", a.failure)
+		a.client.Close(a.failure)
+	}
+}
+
+const acpClientVersion = "1"
+
+// problem is an error of the agent, with the end of what it wrote to its standard error if it is gone.
+func (a *acpAgent) problem(doing string, err error) error {
+	var rejected *acpclient.Rejected
+	if errors.As(err, &rejected) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if a.gone() {
+		within(a.process.Done(), lastWordsPatience)
+	}
+	if line := oneline.Of(lastPart(a.process.Stderr()), maxAnswerLine); line != "" {
+		return fmt.Errorf("%s: %w; it wrote: %s", doing, err, line)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// lastPart is the end of a text, as much as is shown.
+func lastPart(text string) string {
+	if text = strings.TrimSpace(text); len(text) > maxAnswerLine {
+		return text[len(text)-maxAnswerLine:]
+	}
+	return text
+}
+
+// stop returns when nothing is left of the process.
+func (a *acpAgent) stop() { a.process.Stop(stopGrace) }
+
+func (a *acpAgent) busy() {
+	if a.rest != nil {
+		a.rest.Stop()
+	}
+}
+
+// has reports whether a session is open in the agent.
+func (a *acpAgent) has(session string) bool { return a.sessions.open(session) != nil }
+
+// want notes that the agent is ended on purpose.
+func (a *acpAgent) want(cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reason == nil {
+		a.reason = cause
+	}
+}
+
+func (a *acpAgent) wanted() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reason != nil
+}
+
+// prove notes that the agent is ready for a message, and reports whether it is the first.
+func (a *acpAgent) prove() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := !a.took
+	a.took = true
+	return first
+}
+
+func (a *acpAgent) proven() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.took
+}

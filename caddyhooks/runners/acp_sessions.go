@@ -1,0 +1,145 @@
+package runners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
+)
+
+// acpSessions are the sessions that are open in a process.
+type acpSessions struct {
+	most int
+
+	mu  sync.Mutex
+	all map[string]*acpSession
+}
+
+// acpSession is an open session.
+type acpSession struct {
+	id    string
+	mark  string // in the environment of its processes, "" if the agent has no way for that
+	model string // that was set, "" for the agent's own
+	setup acpclient.Session
+	turns int
+	used  time.Time
+}
+
+func newACPSessions(most int) *acpSessions {
+	return &acpSessions{most: most, all: make(map[string]*acpSession)}
+}
+
+func (s *acpSessions) open(id string) *acpSession {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
+// begin notes that a turn uses a session, and returns one that has to be closed for it, if any.
+func (s *acpSessions) begin(session *acpSession) (tooMany *acpSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.turns++
+	session.used = time.Now()
+	s.all[session.id] = session
+	if len(s.all) <= s.most {
+		return nil
+	}
+	for _, other := range s.all {
+		if other.turns == 0 && (tooMany == nil || other.used.Before(tooMany.used)) {
+			tooMany = other
+		}
+	}
+	if tooMany != nil {
+		delete(s.all, tooMany.id)
+	}
+	return tooMany
+}
+
+func (s *acpSessions) end(session *acpSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.turns--
+	session.used = time.Now()
+}
+
+func (s *acpSessions) forget(session *acpSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[session.id] == session {
+		delete(s.all, session.id)
+	}
+}
+
+// openSession opens the session of a chat, or makes a new one: if the chat has none, or if the agent has lost it.
+func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind acpSessionKind) (session *acpSession, renewed bool, err error) {
+	var meta map[string]any
+	if a.preset.meta != nil {
+		meta = a.preset.meta(kind)
+	} else {
+		kind.mark = ""
+	}
+	open := func(setup acpclient.Session, err error) (*acpSession, error) {
+		if err != nil {
+			return nil, err
+		}
+		if setup.ID == "" {
+			return nil, errors.New("the agent gave its session no name")
+		}
+		session := &acpSession{id: setup.ID, mark: kind.mark, setup: setup}
+		if a.preset.mode != "" && setup.Modes.Current != a.preset.mode {
+			if err := agent.client.SetMode(ctx, setup.ID, a.preset.mode); err != nil {
+				return nil, fmt.Errorf("setting the mode %s: %w", a.preset.mode, err)
+			}
+		}
+		return session, nil
+	}
+	if id != "" {
+		if session := agent.sessions.open(id); session != nil {
+			return session, false, nil
+		}
+		switch {
+		case agent.can.Resume:
+			session, err = open(agent.client.ResumeSession(ctx, id, agent.dir, meta))
+		case agent.can.Load:
+			session, err = open(agent.client.LoadSession(ctx, id, agent.dir, meta))
+		default:
+			err = &acpclient.Rejected{}
+		}
+		var rejected *acpclient.Rejected
+		if err == nil || !errors.As(err, &rejected) {
+			return session, false, err
+		}
+	}
+	session, err = open(agent.client.NewSession(ctx, agent.dir, meta))
+	return session, id != "" && err == nil, err
+}
+
+// setModel sets the model of a session, unless it has that model already.
+func (agent *acpAgent) setModel(ctx context.Context, session *acpSession, model string) error {
+	if model == "" || model == session.model {
+		return nil
+	}
+	err := errors.New("the agent has no option for the model")
+	for _, option := range session.setup.Options {
+		if option.Category == "model" || option.ID == "model" {
+			err = agent.client.SetOption(ctx, session.id, option.ID, model)
+			if err == nil {
+				session.model = model
+				return nil
+			}
+			break
+		}
+	}
+	if session.setup.Models != nil {
+		err = agent.client.SetModel(ctx, session.id, model)
+	}
+	if err != nil {
+		return fmt.Errorf("setting the model %s: %w", model, err)
+	}
+	session.model = model
+	return nil
+}

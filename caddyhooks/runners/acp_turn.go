@@ -1,0 +1,364 @@
+package runners
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+const (
+	cancelPatience     = 5 * time.Second // for an agent to end a turn that was cancelled
+	maxTurnBytes       = 64 << 20        // of all that an agent says in a turn
+	maxPermissions     = 1000            // requests in a turn, all of which are answered
+	maxPermissionNotes = 100             // of them that are noted
+	maxPermissionTitle = 200
+	maxToolCalls       = 1000 // of which the kind is remembered
+)
+
+// runInSession carries out a turn in a process that has other turns too.
+func (a *ACP) runInSession(ctx context.Context, turn *engine.Turn) (reply engine.Reply, err error) {
+	id := ""
+	if turn.Memory() && turn.Chat != nil {
+		if id, err = turn.Chat.Session(ctx); err != nil {
+			return reply, fmt.Errorf("reading the session of the chat: %w", err)
+		}
+	}
+	agent, err := a.pool.acquire(ctx, id)
+	if err != nil {
+		return reply, err
+	}
+	defer a.pool.release(agent)
+	return a.runWith(ctx, turn, agent, id)
+}
+
+// runWith carries out a turn with an agent, in the session of that id or a new one.
+func (a *ACP) runWith(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
+	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: rand.Text()}
+	message := a.neutralised(turn.Message)
+	if !turn.Memory() && a.preset.meta != nil {
+		kind.system = systemText(turn, nil)
+	} else {
+		message = withSystem(turn, message)
+	}
+	var session *acpSession
+	var renewed bool
+	err = agent.patiently(ctx, func(ctx context.Context) (err error) {
+		session, renewed, err = a.openSession(ctx, agent, id, kind)
+		if err == nil {
+			err = agent.setModel(ctx, session, a.Models.modelFor(turn))
+		}
+		return err
+	}, a.endAgent(agent, "it did not open a session"))
+	if err != nil {
+		return reply, a.notBegun(ctx, agent, err)
+	}
+	a.pool.worked(agent)
+	if turn.Memory() {
+		reply.Session, reply.SessionRenewed = session.id, renewed
+	}
+	if old := agent.sessions.begin(session); old != nil {
+		agent.closeSession(old)
+	}
+	defer func() {
+		agent.sessions.end(session)
+		if !turn.Memory() {
+			agent.sessions.forget(session)
+			agent.closeSession(session)
+		}
+	}()
+
+	t := &acpTurn{runner: a, turn: turn, stopped: make(chan struct{})}
+	if !turn.Isolated() {
+		t.permit = a.Permit
+	}
+	sweep := agent.sweeper(session)
+	defer sweep()
+	stop := agent.client.Listen(session.id, t)
+	err = t.prompt(ctx, agent, session.id, message, a.endAgent(agent, "it did not end a turn that was cancelled"))
+	stop()
+	reply.Permissions = t.close()
+	if err == nil {
+		reply.Text, err = t.text.String(), ctx.Err()
+	}
+	if err != nil {
+		reply.Text = ""
+	}
+	return reply, err
+}
+
+// neutralised is a message that the agent takes for text. Agents take a slash at the beginning for a command, and unlike their
+// other ways to be called, this one is the same for all.
+func (a *ACP) neutralised(message string) string {
+	const strictest = "gemini"
+	if a.Preset == "claude" {
+		return neutralise(a.Preset, message)
+	}
+	return neutralise(strictest, message)
+}
+
+func (a *ACP) endAgent(agent *acpAgent, why string) func() {
+	return func() { a.pool.end(agent, errors.New(why)) }
+}
+
+// notBegun is the error of a turn whose message was not sent.
+func (a *ACP) notBegun(ctx context.Context, agent *acpAgent, err error) error {
+	var rejected *acpclient.Rejected
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &rejected):
+		return agent.problem("opening a session", err)
+	}
+	return a.pool.unavailable(agent.problem("opening a session", err))
+}
+
+// patiently does something that an agent may take its time for. When ctx ends the agent gets a little longer, so that what it has
+// begun is not left half done, and is then ended.
+func (agent *acpAgent) patiently(ctx context.Context, do func(context.Context) error, end func()) error {
+	within, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stopWaiting := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(cancelPatience, func() {
+			end()
+			cancel(context.Cause(ctx))
+		})
+		context.AfterFunc(within, func() { timer.Stop() })
+	})
+	defer stopWaiting()
+	return do(within)
+}
+
+// closeSession has the agent free a session, if it can.
+func (agent *acpAgent) closeSession(session *acpSession) {
+	if !agent.can.Close {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cancelPatience)
+	go func() {
+		defer cancel()
+		_ = agent.client.CloseSession(ctx, session.id) // if it stays open, that does no harm
+	}()
+}
+
+// acpTurn listens to the agent during a turn.
+type acpTurn struct {
+	runner *ACP
+	turn   *engine.Turn
+	permit []string
+
+	mu          sync.Mutex
+	text        strings.Builder
+	said        string // by the agent itself, not by the model
+	messageID   string
+	broken      bool // something came between two pieces of text
+	size        int
+	failed      bool
+	closed      bool
+	cancelled   bool
+	asked       int
+	kinds       map[string]string // of tool calls
+	permissions []engine.Permission
+	problem     error
+	stopped     chan struct{} // closed when problem is set
+}
+
+var (
+	errACPTooMuch     = fmt.Errorf("the agent said more than %d bytes in a turn", maxTurnBytes)
+	errACPPermissions = fmt.Errorf("the agent asked for permission more than %d times in a turn", maxPermissions)
+)
+
+// prompt sends the message and waits for the end of the turn.
+func (t *acpTurn) prompt(ctx context.Context, agent *acpAgent, session, message string, end func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if t.turn.Sent != nil {
+		t.turn.Sent()
+	}
+	type ended struct {
+		reason string
+		err    error
+	}
+	result := make(chan ended, 1)
+	within, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	go func() {
+		reason, err := agent.client.Prompt(within, session, message)
+		result <- ended{reason, err}
+	}()
+	var err error
+	select {
+	case r := <-result:
+		return t.outcome(ctx, agent, r.reason, r.err)
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.stopped:
+		err = t.problem
+	}
+	t.mu.Lock()
+	t.cancelled = true
+	t.mu.Unlock()
+	_ = agent.client.Cancel(session) // the agent is gone if that fails, and then there is a result
+	timer := time.NewTimer(cancelPatience)
+	defer timer.Stop()
+	select {
+	case <-result:
+	case <-timer.C:
+		end()
+	}
+	return err
+}
+
+// outcome says whether the turn has an answer.
+func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var rejected *acpclient.Rejected
+	switch {
+	case t.problem != nil:
+		return t.problem
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &rejected):
+		return &answerError{problem: "the agent answered with an error", answer: rejected.Error()}
+	case err != nil && agent.gone():
+		return &engine.InterruptedError{Err: agent.problem("during the turn", err)}
+	case err != nil:
+		return agent.problem("during the turn", err)
+	case t.failed:
+		return &answerError{problem: "the agent could not ask its model", answer: t.said}
+	case reason != string(acp.StopReasonEndTurn):
+		return &answerError{problem: "the agent ended the turn early: " + oneline.Of(reason, maxAnswerLine), answer: t.text.String()}
+	case strings.TrimSpace(t.text.String()) == "":
+		return &answerError{problem: "the agent ended the turn without an answer", answer: t.said}
+	}
+	return nil
+}
+
+func (agent *acpAgent) gone() bool {
+	select {
+	case <-agent.client.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends the listening, and returns what was asked.
+func (t *acpTurn) close() []engine.Permission {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return t.permissions
+}
+
+// fail ends the turn. The lock is held.
+func (t *acpTurn) fail(problem error) {
+	if t.problem == nil {
+		t.problem = problem
+		close(t.stopped)
+	}
+}
+
+// Update takes what the agent says.
+func (t *acpTurn) Update(update acpclient.Update, size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.problem != nil {
+		return
+	}
+	if t.size += size; t.size > maxTurnBytes {
+		t.fail(errACPTooMuch)
+		return
+	}
+	preset := &t.runner.preset
+	if preset.failed != nil && preset.failed(&update) {
+		t.failed = true
+	}
+	switch update.Kind {
+	case acpclient.ToolCall:
+		t.broken = true
+		if t.kinds == nil {
+			t.kinds = make(map[string]string)
+		}
+		if len(t.kinds) < maxToolCalls {
+			t.kinds[update.ToolCallID] = update.ToolKind
+		}
+	case acpclient.MessageChunk:
+		text := update.Text()
+		if text == "" {
+			return
+		}
+		if preset.answers != nil && !preset.answers(&update) {
+			if len(t.said) < maxAnswerBeginning {
+				t.said += text
+			}
+			return
+		}
+		t.say(text, update.MessageID)
+	}
+}
+
+// say adds to the answer. Messages of their own are set off by a blank line.
+func (t *acpTurn) say(text, messageID string) {
+	if (t.broken || messageID != t.messageID) && t.text.Len() > 0 && !strings.HasSuffix(t.text.String(), "\n") {
+		text = "\n\n" + text
+	}
+	t.broken, t.messageID = false, messageID
+	if t.text.Len()+len(text) > maxReply {
+		t.fail(errReplyTooLarge)
+		return
+	}
+	t.text.WriteString(text)
+	if t.turn.Emit != nil && !t.cancelled {
+		t.turn.Emit(engine.Progress{Text: text})
+	}
+}
+
+// Permission answers by the kind of the tool.
+func (t *acpTurn) Permission(request acpclient.PermissionRequest) (option string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.cancelled || t.problem != nil {
+		return ""
+	}
+	if t.asked++; t.asked > maxPermissions {
+		t.fail(errACPPermissions)
+		return ""
+	}
+	kind := request.ToolCall.Kind
+	if kind == "" {
+		kind = t.kinds[request.ToolCall.ID]
+	}
+	if !slices.Contains(acpKinds, kind) {
+		kind = otherKind
+	}
+	answer := "rejected"
+	if slices.Contains(t.permit, kind) {
+		if option = request.Option(acp.PermissionOptionKindAllowOnce); option != "" {
+			answer = "allowed"
+		}
+	}
+	if option == "" {
+		option = request.Option(acp.PermissionOptionKindRejectOnce)
+	}
+	if len(t.permissions) < maxPermissionNotes {
+		title := t.runner.redactor.redact(oneline.First(request.ToolCall.Title, maxPermissionTitle))
+		t.permissions = append(t.permissions, engine.Permission{Kind: kind, Title: title, Answer: answer})
+	}
+	return option
+}
+
+// Interface guards
+var _ acpclient.Listener = (*acpTurn)(nil)
