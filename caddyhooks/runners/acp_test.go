@@ -486,11 +486,11 @@ func TestACPTurnWithoutMemoryHasTheSettingsOfTheAgent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, ".agent/settings.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := a.throwAway(home)
+	once, err := a.foldersForOnce(home, a.preset.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(filepath.Join(fresh, "home/.agent/settings.json")); err != nil || string(data) != "{}" {
+	if data, err := os.ReadFile(filepath.Join(once.home, ".agent/settings.json")); err != nil || string(data) != "{}" {
 		t.Errorf("got %q, %v", data, err)
 	}
 }

@@ -55,6 +55,7 @@ type presetTurn struct {
 var commandPresets = map[string]*commandPreset{
 	"claude": claudePreset,
 	"codex":  codexPreset,
+	"gemini": geminiPreset,
 }
 
 func commandPresetNames() []string { return slices.Sorted(maps.Keys(commandPresets)) }

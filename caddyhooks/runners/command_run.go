@@ -83,9 +83,10 @@ type commandTurn struct {
 	runner          *Command
 	turn            *engine.Turn
 	dir, home, temp string
-	files           string // a folder for this turn, "" until it is needed
-	system          string // a file, "" without instructions
-	schema          string // a file, "" without a schema
+	files           string       // a folder for this turn, "" until it is needed
+	system          string       // a file, "" without instructions
+	schema          string       // a file, "" without a schema
+	once            *onceFolders // for a program that cannot be told to forget, nil until they are needed
 	begun           bool
 }
 
@@ -139,6 +140,9 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 func (t *commandTurn) removeFiles() {
 	if t.files != "" {
 		_ = os.RemoveAll(t.files) // below a folder of the runner's own
+	}
+	if t.once != nil {
+		_ = t.once.remove()
 	}
 }
 

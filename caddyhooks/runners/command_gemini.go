@@ -1,0 +1,202 @@
+package runners
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// geminiPreset is Gemini CLI, as of version 0.61.
+var geminiPreset = &commandPreset{
+	program:   "gemini",
+	call:      geminiCall,
+	newReader: func(p *presetTurn) presetReader { return &geminiReader{p: p} },
+}
+
+func geminiCall(c *Command, p *presetTurn) (programCall, error) {
+	turn := p.turn
+	message := withSystem(turn, turn.Message)
+	if c.Dir != "" { // its own folder is empty, and it reads no others
+		message = strings.ReplaceAll(message, "@", `\@`)
+	}
+	call := programCall{args: slices.Clone(c.args), stdin: neutralise("gemini", message), env: make(map[string]string)}
+	add := func(args ...string) { call.args = append(call.args, args...) }
+	add("--output-format", "stream-json", "--skip-trust")
+	if p.model != "" {
+		add("-m", p.model)
+	}
+	switch {
+	case !turn.Memory():
+		return call, p.homeForOnce(&call)
+	case p.session != "":
+		add("-r", p.session)
+	default:
+		p.fresh = uuid.NewString()
+		add("--session-id", p.fresh)
+	}
+	if c.Home == "" {
+		return call, p.settle()
+	}
+	return call, nil
+}
+
+const geminiSettingsFile = ".gemini/settings.json"
+
+// geminiSettings are settings for a home without any: the key of the environment, and nothing sent but the turn.
+const geminiSettings = `{"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": false},
+ "telemetry": {"enabled": false}, "general": {"enableAutoUpdate": false}}
+`
+
+// settle writes settings into the runner's own home, unless there are some.
+func (p *presetTurn) settle() error {
+	_, err := os.Lstat(filepath.Join(p.home, geminiSettingsFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	as, err := p.runner.owner()
+	if err != nil {
+		return err
+	}
+	home := onceFolders{all: filepath.Join(p.home, ".gemini"), home: p.home, owner: as}
+	return errors.Join(home.write(geminiSettingsFile, []byte(geminiSettings)), home.handOver())
+}
+
+// homeForOnce makes a home for a turn without memory, since Gemini CLI keeps every conversation below its home. A repair has no
+// tools.
+func (p *presetTurn) homeForOnce(call *programCall) error {
+	once, err := p.runner.foldersForOnce(p.home, acpPresets["gemini"].config)
+	if err != nil {
+		return &engine.UnavailableError{Err: err}
+	}
+	p.once = &once
+	settings, err := readConfig(filepath.Join(once.home, geminiSettingsFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		settings = []byte(geminiSettings)
+	case err != nil:
+		return err
+	}
+	if p.turn.Isolated() {
+		settings = withoutTools(settings)
+	}
+	call.env["HOME"], call.env["TMPDIR"] = once.home, once.temp
+	return errors.Join(once.write(geminiSettingsFile, settings), once.handOver())
+}
+
+// withoutTools are settings without tools. Settings that cannot be read here, since they have comments say, count for nothing.
+func withoutTools(settings []byte) []byte {
+	var all map[string]any
+	if json.Unmarshal(settings, &all) != nil || all == nil {
+		_ = json.Unmarshal([]byte(geminiSettings), &all)
+	}
+	delete(all, "mcpServers")
+	all["tools"] = map[string]any{"core": []string{}}
+	data, err := encodeJSON(all)
+	if err != nil {
+		return []byte(geminiSettings)
+	}
+	return data
+}
+
+// geminiReader reads the output of Gemini CLI.
+type geminiReader struct {
+	p       *presetTurn
+	session string
+	spoke   bool
+	answer  strings.Builder // since the last tool
+	emitted int
+	status  string // of the result
+	failure string
+}
+
+type geminiLine struct {
+	Type      string `json:"type"`
+	SessionID string `json:"session_id"`
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Status    string `json:"status"`
+	Message   string `json:"message"`
+	Severity  string `json:"severity"`
+	Error     struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func (r *geminiReader) line(data []byte) error {
+	var line geminiLine
+	if !decodeLine(data, &line) {
+		return nil
+	}
+	switch line.Type {
+	case "init":
+		if uuid.Validate(line.SessionID) == nil {
+			r.session = line.SessionID
+		}
+	case "message":
+		if line.Role == "assistant" && line.Content != "" {
+			return r.say(line.Content)
+		}
+	case "tool_use":
+		r.answer.Reset()
+	case "error":
+		if line.Severity != "warning" {
+			r.failure = line.Message
+		}
+	case "result":
+		r.status = line.Status
+		if line.Error.Message != "" {
+			r.failure = line.Error.Message
+		}
+	}
+	return nil
+}
+
+// say adds to the answer, which begins anew after a tool. Those who listen hear all, with a blank line between.
+func (r *geminiReader) say(text string) error {
+	if r.answer.Len()+len(text) > maxReply {
+		return errReplyTooLarge
+	}
+	told := text
+	if r.answer.Len() == 0 && r.spoke {
+		told = "\n\n" + told
+	}
+	r.spoke = true
+	r.answer.WriteString(text)
+	if r.emitted += len(told); r.emitted <= maxReply && r.p.turn.Emit != nil {
+		r.p.turn.Emit(engine.Progress{Text: told})
+	}
+	return nil
+}
+
+// geminiInput is the exit code for an input that Gemini CLI does not take, such as a session that it does not know.
+const geminiInput = 42
+
+func (r *geminiReader) end(exit programExit) presetEnd {
+	end := presetEnd{}
+	if r.spoke { // before that there is no conversation to go on with
+		end.reply.Session = r.session
+	}
+	if exit.how.Code == 0 && r.status == "success" {
+		if end.reply.Text, end.err = checkAnswer(r.answer.String()); end.err != nil {
+			end.err = fmt.Errorf("Gemini CLI: %w", end.err)
+		}
+		return end
+	}
+	failure := &answerError{problem: "Gemini CLI " + exitText(exit.how), answer: exit.stderr}
+	if r.failure != "" {
+		failure.problem, failure.answer = "Gemini CLI failed", beginningOfText([]byte(oneline.Of(r.failure, maxAnswerBeginning)))
+	}
+	end.err = failure
+	end.lostSession = r.p.session != "" && r.session == "" && exit.how.Code == geminiInput
+	return end
+}
