@@ -86,7 +86,9 @@ var roles = map[string]func(){
 		ready()
 		forever()
 	},
-	"caddy": beCaddy,
+	"caddy":  beCaddy,
+	"leaver": beLeaver,
+	"root":   beRoot,
 }
 
 var ownExecutable = executable()
@@ -237,3 +239,7 @@ func alive(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return err == nil
 }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func goroutines() int { return runtime.NumGoroutine() }

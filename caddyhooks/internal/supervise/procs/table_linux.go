@@ -51,26 +51,23 @@ func ignoringEINTR(call func() (int, error)) (int, error) {
 }
 
 // Each calls see for all processes that can be seen, the newest numbers first: what is being started at this moment is
-// found early. It reports whether the table could be read.
-func Each(see func(Stat)) bool {
+// found early.
+func Each(see func(Stat)) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return false
+		return
 	}
 	names, _ := dir.Readdirnames(-1)
 	_ = dir.Close()
-	var found bool
 	for i := len(names) - 1; i >= 0; i-- {
 		pid, err := strconv.Atoi(names[i])
 		if err != nil {
 			continue
 		}
 		if stat, ok := Read(pid); ok {
-			found = true
 			see(stat)
 		}
 	}
-	return found
 }
 
 // Table is all processes that can be seen.

@@ -213,21 +213,20 @@ func (w *wrapper) sweep(exit string) {
 // killAll kills all that is below this process now.
 func (w *wrapper) killAll() []procs.Stat {
 	var all []procs.Stat
-	seen := procs.Each(func(s procs.Stat) {
+	procs.Each(func(s procs.Stat) {
 		all = append(all, s)
 		if s.Parent == w.self && !s.Dead() { // at once: it could be about to start the next one and end
 			procs.Signal(s, syscall.SIGKILL)
 		}
 	})
-	if !seen { // there is no /proc, or nothing may be seen there
-		_ = syscall.Kill(-w.program.PID, syscall.SIGKILL)
-		return nil
-	}
 	below := procs.Below(all, w.self)
 	for _, s := range below {
 		if s.Parent != w.self {
 			procs.Signal(s, syscall.SIGKILL)
 		}
+	}
+	if len(below) == 0 { // there are some, so they cannot be seen
+		_ = syscall.Kill(-w.program.PID, syscall.SIGKILL)
 	}
 	return below
 }
