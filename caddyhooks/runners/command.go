@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,6 +58,7 @@ type Command struct {
 	preset   *commandPreset
 	reply    replyReader
 	redactor redactor
+	log      *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -69,16 +71,17 @@ func (Command) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.
 func (c *Command) Provision(ctx caddy.Context) error {
-	if err := c.provision(); err != nil {
+	if err := c.provision(ctx.Logger()); err != nil {
 		return fmt.Errorf("runner command: %w", err)
 	}
 	for _, warning := range c.warnings(c.args[0]) {
-		ctx.Logger().Warn("the program of a runner cannot be started as configured", zap.String("problem", warning))
+		c.log.Warn("the program of a runner cannot be started as configured", zap.String("problem", warning))
 	}
 	return nil
 }
 
-func (c *Command) provision() (err error) {
+func (c *Command) provision(log *zap.Logger) (err error) {
+	c.log = log
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -101,8 +104,13 @@ func (c *Command) provision() (err error) {
 		}
 		c.args = append(c.args, known)
 	}
-	if c.args[0] == "" {
+	switch {
+	case c.args[0] == "":
 		return errors.New("the name of the program is empty")
+	case strings.Contains(c.args[0], "/"):
+		if c.args[0], err = filepath.Abs(c.args[0]); err != nil {
+			return err
+		}
 	}
 	if c.reply, err = c.Reply.compile(); err != nil {
 		return err

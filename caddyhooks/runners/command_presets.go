@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -62,9 +63,9 @@ func commandPresetNames() []string { return slices.Sorted(maps.Keys(commandPrese
 
 // newOneShot is a runner for turns that another runner cannot carry out itself: those without memory, and repairs. args are the
 // program and its arguments, or nothing for the usual program. Its folders are those of Place, which the caller calls.
-func newOneShot(preset string, program Program, models Models, args []string) (*Command, error) {
+func newOneShot(preset string, program Program, models Models, args []string, log *zap.Logger) (*Command, error) {
 	c := &Command{Preset: preset, Program: program, Models: models, Args: args}
-	if err := c.provision(); err != nil {
+	if err := c.provision(log); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
@@ -189,19 +192,14 @@ const stopGrace = 2 * time.Second
 // of read, or that of ctx if it is done. A program that could not be started makes an UnavailableError.
 func (t *commandTurn) run(ctx context.Context, call programCall, read func(output io.Reader) error) (programExit, error) {
 	c := t.runner
-	path, err := c.find(call.args[0])
-	if err != nil {
-		return programExit{}, &engine.UnavailableError{Err: err}
-	}
 	facts := t.facts()
 	for name, value := range call.env {
 		if _, ok := c.env[name]; !ok {
 			facts[name] = value
 		}
 	}
-	args := slices.Concat([]string{path}, call.args[1:])
 	process, err := supervise.Start(supervise.Program{
-		Args: args, Env: c.environment(t.home, t.temp, facts), Dir: t.dir, User: c.User, Turn: turnKey(t.turn),
+		Args: call.args, Env: c.environment(t.home, t.temp, facts), Dir: t.dir, User: c.User, Turn: turnKey(t.turn) + ":" + uuid.NewString(),
 	})
 	if err != nil {
 		return programExit{}, &engine.UnavailableError{Err: fmt.Errorf("starting the program: %w", err)}
@@ -239,6 +237,9 @@ func (t *commandTurn) run(ctx context.Context, call programCall, read func(outpu
 	_ = process.Stdout.Close()
 	_ = process.Stdin.Close()
 	<-written
+	if left := process.Left(); len(left) > 0 {
+		c.log.Warn("processes of a turn could not be ended", zap.String("run_id", t.turn.RunID), zap.Ints("pids", left))
+	}
 	exit := process.Exit()
 	if ctx.Err() != nil {
 		err = ctx.Err()

@@ -202,8 +202,7 @@ func (p *Program) warnings(program string) (warnings []string) {
 	if p.home != "" {
 		warn(checkIsFolder("home", p.home))
 	}
-	_, err = p.find(program)
-	warn(err)
+	warn(p.checkProgram(program))
 	return warnings
 }
 
@@ -220,22 +219,18 @@ func checkIsFolder(word, path string) error {
 	return nil
 }
 
-// find returns the path of a program, which is looked up in the PATH that it will get.
-func (p *Program) find(program string) (string, error) {
-	if strings.Contains(program, "/") {
-		path, err := filepath.Abs(program)
-		if err != nil {
-			return "", err
-		}
-		return path, checkIsProgram(path)
+// checkProgram looks a program up in the PATH that it will get.
+func (p *Program) checkProgram(program string) error {
+	if filepath.IsAbs(program) {
+		return checkIsProgram(program)
 	}
 	path := p.searchPath()
 	for _, dir := range filepath.SplitList(path) {
-		if file := filepath.Join(dir, program); filepath.IsAbs(dir) && checkIsProgram(file) == nil {
-			return file, nil
+		if filepath.IsAbs(dir) && checkIsProgram(filepath.Join(dir, program)) == nil {
+			return nil
 		}
 	}
-	return "", fmt.Errorf("there is no program %s in the PATH %s", program, path)
+	return fmt.Errorf("there is no program %s in the PATH %s", program, path)
 }
 
 func checkIsProgram(path string) error {
