@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
@@ -100,7 +102,7 @@ func TestGeminiForgetsATurnWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := t.TempDir()
-	c, err := newOneShot("gemini", Program{}, Models{}, []string{program})
+	c, err := newOneShot("gemini", Program{}, Models{}, []string{program}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
