@@ -44,7 +44,9 @@ func hooksCommand(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []string
 		for _, child := range cmd.Commands() {
-			names = append(names, child.Name())
+			if !child.Hidden {
+				names = append(names, child.Name())
+			}
 		}
 		if len(args) > 0 {
 			return exit(cmd, &usageError{fmt.Sprintf("there is no verb %q; use %s", args[0], listWords(names))})
