@@ -145,7 +145,7 @@ func TestSignalsDoNotEndTheWrapper(t *testing.T) {
 	p := program("cat")
 	process := start(t, p)
 	for _, s := range []syscall.Signal{
-		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP,
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
 	} {
 		if err := syscall.Kill(process.WrapperPID(), s); err != nil {
 			t.Fatal(err)

@@ -39,10 +39,6 @@ func run() {
 	syscall.CloseOnExec(Control)
 	_, _, _ = syscall.RawSyscall(sysCloseRange, firstOtherDescriptor, uintptr(noDescriptor), closeRangeCloexec)
 
-	// All signals are caught and dropped: when the machine or a terminal ends all processes, Caddy decides in which order.
-	// A program does not inherit this, as it would if they were ignored.
-	signal.Notify(make(chan os.Signal, 1))
-
 	w := &wrapper{
 		self:  syscall.Getpid(),
 		ended: make(chan syscall.WaitStatus, 1),
@@ -61,6 +57,11 @@ func run() {
 		send(KindNotStarted, Numbers(int64(errno)))
 		return
 	}
+	// What is sent to all processes of a terminal or a service, or to all that are called caddy, is caught and dropped: Caddy decides
+	// what ends. A program does not inherit this, as it would if the signals were ignored. Each one takes time, and the program
+	// runs already.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	send(KindStarted, Numbers(int64(w.program.PID), int64(w.program.Start)))
 	w.supervise()
 }
 
@@ -111,7 +112,6 @@ func (w *wrapper) start() syscall.Errno {
 	}
 	w.program, _ = procs.Read(pid)
 	w.program.PID = pid
-	send(KindStarted, Numbers(int64(pid), int64(w.program.Start)))
 	return 0
 }
 
