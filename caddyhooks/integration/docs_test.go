@@ -28,7 +28,8 @@ const root = "../.."
 func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
-		if page == openclawPage || page == postgresPage || strings.Contains(page, "/examples/senders/") { // TestOpenClaw, TestPostgresExample and TestRecipes… run them
+		// TestOpenClaw, TestPostgresExample, TestAgentExamples and TestRecipes… run the others.
+		if page == openclawPage || page == postgresPage || isAgentPage(page) || strings.Contains(page, "/examples/senders/") {
 			continue
 		}
 		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
@@ -169,7 +170,7 @@ func startProcess(t *testing.T, port string, name string, args ...string) {
 }
 
 func TestDocumentedConfigurationsAreValid(t *testing.T) {
-	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN"} {
+	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN", "ANTHROPIC_API_KEY", "CODEX_API_KEY"} {
 		t.Setenv(name, "x")
 	}
 	t.Setenv("HOOKS_DSN", "postgres://hooks:secret@localhost/hooks")
