@@ -131,6 +131,8 @@ interface Run {
 	reason?: string;
 	cancelledBy?: string;
 	repairAttempts?: number;
+	/** The agent had lost the session of the chat, and began another one. */
+	sessionRenewed?: boolean;
 	client?: string;
 	againOf?: string;
 	/** The run in whose turn it was carried out, and of that run how many the turn had. */
@@ -180,6 +182,11 @@ interface Delivery {
 	chatId: string;
 	history?: { at: string; seconds: number; status?: number; error?: string }[];
 }
+interface Permission {
+	kind: string;
+	title: string;
+	answer: string;
+}
 interface RunDetails extends Run {
 	reply?: string;
 	message?: string;
@@ -187,6 +194,9 @@ interface RunDetails extends Run {
 	keyHeader?: string;
 	lastAnswer?: string;
 	validationErrors?: string[];
+	/** What the agent asked to be allowed, and how often it asked besides. */
+	permissions?: Permission[];
+	morePermissions?: number;
 	againAs?: string;
 	steps?: Step[];
 	keptUntil?: string;

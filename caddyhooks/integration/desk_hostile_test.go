@@ -1,15 +1,20 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
 
 // planted is markup that somebody puts in a text, with the place where it was put.
@@ -31,7 +36,9 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		}
 	})
 	receiver := receiverOf(t, planted("receiver"))
-	d := startDesk(t, hookstest.Hooks(rn, hookstest.WithCallbacks+"hook custom {\n action agent\n template \"{a}\"\n }"), openHouse)
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	asked := runThatAsked(t, path)
+	d := startDesk(t, hookstest.Hooks(rn, "store bolt "+path+"\n"+hookstest.WithCallbacks+"hook custom {\n action agent\n template \"{a}\"\n }"), openHouse)
 	d.PutMapping("alerts", hookstest.AsJSON(t, map[string]any{"action": "agent", "messageTemplate": planted("template"), "chatId": planted("mapping chat")}))
 
 	chat := planted("chat")
@@ -60,6 +67,7 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		{"run", "#/runs/" + id, []string{"message", "reply", "label", "chat", "key", "metadata"}},
 		{"failed run", "#/runs/" + failed, []string{"message", "error"}},
 		{"unmet run", "#/runs/" + unmet, []string{"reply", "chat"}},
+		{"run that asked", "#/runs/" + asked, []string{"kind", "title"}},
 		{"sessions", "#/sessions", []string{"chat"}},
 		{"session", "#/sessions?chatId=" + url.QueryEscape(chat), []string{"chat", "message", "reply"}},
 		{"search", "#/runs?q=" + url.QueryEscape(planted("message")), []string{"message"}},
@@ -70,6 +78,11 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		{"changes", "#/changes", []string{"template"}},
 	} {
 		d.look(tab, p.fragment)
+		if p.name == "run that asked" {
+			for _, text := range []string{"The agent had lost the session of this chat and began a new one.", "rejected", "allowed", "It asked 2 more times than are kept."} {
+				tab.WaitText(text)
+			}
+		}
 		if p.name == "deliveries" {
 			tab.Click("button", "Attempts and details")
 		}
@@ -84,6 +97,29 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 		}
 	}
 	tab.WantNoComplaint() // of its policy, above all
+}
+
+// runThatAsked makes a store with a run whose agent had lost its session and asked for permissions.
+func runThatAsked(t *testing.T, path string) (id string) {
+	t.Helper()
+	database, err := bolt.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := database.Store()
+	run := &engine.Run{ChatID: "asked", Hook: "agent", Action: engine.Agent, Message: "make it", Timeout: time.Minute}
+	add := store.Runs().Add(t.Context(), run, engine.Terms{})
+	claims, _, claim := store.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute})
+	if err := errors.Join(add, claim); err != nil || len(claims) != 1 {
+		t.Fatalf("claimed %d runs: %v", len(claims), err)
+	}
+	_, err = store.Runs().End(t.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "made", HasText: true, SessionRenewed: true,
+		Account: engine.Account{MorePermissions: 2, Permissions: []engine.Permission{
+			{Kind: planted("kind"), Title: planted("title"), Answer: "rejected"}, {Kind: "read", Title: "a file", Answer: "allowed"}}}}}, engine.Batch{})
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return run.ID
 }
 
 // A link may come from anybody. What it names and what is not there must not be taken for something else.

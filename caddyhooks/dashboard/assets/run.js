@@ -25,8 +25,8 @@ export async function show(page) {
 	let run;
 	let text = "";
 	const crumbs = el("div.crumbs", el("a", { href: page.link("runs") }, "Runs"), " / ", mono(id), copyButton(id, "Copy the run id", { bare: true }));
-	const top = el("div.head", el("h1", "Run")), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
-	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, out), el("aside.stack", { "aria-label": "Facts" }, side, told)));
+	const top = el("div.head", el("h1", "Run")), trouble = el("div"), why = el("div"), message = el("div"), answer = el("div"), asked = el("div"), out = el("div"), side = el("div.stack"), told = el("div");
+	put(page.main, crumbs, top, trouble, el("div.split", el("div.stack", why, message, answer, asked, out), el("aside.stack", { "aria-label": "Facts" }, side, told)));
 
 	/** What each part shows; a part that shows the same is left as it is, with what was unfolded in it. @type {Map<Element, string>} */
 	const shown = new Map();
@@ -55,6 +55,7 @@ export async function show(page) {
 			? panel("Message", el("div.body.muted", "What the run was told is not kept any more, or never was (history)."))
 			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div.body", run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, "Message")), copyButton(run.message)));
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
+		part(asked, [run.permissions, run.morePermissions], drawAsked);
 		part(out, run.deliveries ?? [], drawOut);
 		part(side, [run, Math.floor(now() / 60e3)], () => el("section.panel", el("h2.sr", "Facts"), el("div.body", drawFacts())));
 		part(told, [raw.get("metadata"), run.keptUntil], () => [drawMetadata(raw.get("metadata")),
@@ -75,9 +76,10 @@ export async function show(page) {
 	function drawWhy() {
 		const errors = run.validationErrors ?? [];
 		const steps = run.steps?.length && !isOpen(run.status) ? run.steps : guess();
-		part(why, [sentence(), errors, steps], () => {
+		part(why, [sentence(), errors, steps, run.sessionRenewed], () => {
 			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p.muted.small", "The caller was told: ", run.errorMessage);
-			return panel(sentence(), el("div.body.stack", told, errors.length > 0 && el("ul.error-list", errors.map(e => el("li", e))), steps.length > 0 && waterfall(steps)));
+			const renewed = run.sessionRenewed && el("p", "The agent had lost the session of this chat and began a new one.");
+			return panel(sentence(), el("div.body.stack", told, renewed, errors.length > 0 && el("ul.error-list", errors.map(e => el("li", e))), steps.length > 0 && waterfall(steps)));
 		});
 	}
 
@@ -131,6 +133,14 @@ export async function show(page) {
 		const pairs = [...parts(metadata)];
 		// Strings lose their quotes; everything else stays as it was sent.
 		return pairs.length > 0 && panel("Metadata", el("div.body", facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
+	}
+
+	const asks = [["Answer", "nowrap"], ["Kind", "mono"], ["Wanted", "keep"]];
+	function drawAsked() {
+		const list = run.permissions ?? [], more = run.morePermissions ?? 0;
+		return list.length > 0 && panel("Asked for", el("div.body", table({ caption: "Permissions that the agent asked for", class: "tight", columns: asks, rows: list.map(p => tr(asks, [
+			badge(p.answer === "allowed" ? "ok" : "bad", p.answer), p.kind, p.title,
+		])) }), more > 0 && el("p.muted.small", `It asked ${count(more, "more time")} than are kept.`)));
 	}
 
 	const columns = [["Status", "a-status"], ["To", "mono keep a-to"], ["Attempts", "right nowrap a-time"], ["Last attempt", "a-why"], [unseen("Act"), "right a-do"]];
