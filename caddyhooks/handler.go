@@ -70,7 +70,8 @@ type Handler struct {
 	// answered 503. 0 is as many as queue_limit. Default: a tenth of queue_limit, rounded up.
 	ChatLimit *int `json:"chat_limit,omitempty"`
 
-	// How often a run is started. A run interrupted by that many crashes is marked failed. Default: 5.
+	// How often a run is started. A run interrupted by that many crashes, of Caddy or of the agent, is marked
+	// failed. Default: 5.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 
 	// How long finished runs are kept. Default: 168h.

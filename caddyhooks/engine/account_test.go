@@ -95,7 +95,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 			then: func(*testing.T, *engine.Engine, *engine.Run) { time.Sleep(2 * time.Hour) },
 			want: map[string]any{"status": "expired", "attempts": int64(0), "reason": "no runner took the run on within its queue time of 1h0m0s"}},
 		"interrupted too often": {message: "answer hello", crashes: 3, want: map[string]any{"status": "failed", "attempts": int64(3),
-			"reason": "the run was started 3 times, and the service went down each time"}},
+			"reason": "the run was started 3 times, and the service or the agent went down each time"}},
 		"its caller is gone": {message: "answer hello", crashes: 1, change: func(run *engine.Run) { run.Sync, run.Owner = true, "a node that is gone" },
 			want: map[string]any{"status": "failed", "attempts": int64(1), "reason": "the service was restarted before the run ended, and its caller is gone"}},
 	} {

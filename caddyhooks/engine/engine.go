@@ -7,7 +7,7 @@
 // the number of workers.
 //
 // An accepted run is carried out at least once. After a restart, queued runs are carried out and interrupted runs start
-// again. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting caller, who is gone.
+// again; so do runs whose agent went down. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting caller, who is gone.
 //
 // Several engines may share the data of a store, each as a node of its own. Any node accepts runs, carries them out and sends
 // deliveries. The node that holds a caller answers it. A node claims runs and deliveries for a lease, and renews its leases.
@@ -79,7 +79,7 @@ type Config struct {
 	Workers       int
 	Limits        Limits
 	History       func() time.Duration // the History of the limits, if it changes; nil if it does not
-	MaxAttempts   int                  // how often a run is started, if the process dies while it is carried out; 0 is no limit
+	MaxAttempts   int                  // how often a run is started, if the process or the agent dies while it is carried out; 0 is no limit
 	Lease         time.Duration        // how long a node keeps what it has claimed if it falls silent. Default: 12s.
 	DrainTimeout  time.Duration
 	Metrics       Metrics // nil if nobody counts

@@ -161,7 +161,7 @@ const (
 	RunnerUnavailable Failure = "runner_unavailable"
 	SchemaUnmet       Failure = "schema_unmet"
 	ShuttingDown      Failure = "shutting_down"
-	Interrupted       Failure = "interrupted" // by the end of the process
+	Interrupted       Failure = "interrupted" // by the end of the process, or by that of the agent
 )
 
 // Ended reports whether the status is final.

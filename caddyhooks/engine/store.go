@@ -89,7 +89,7 @@ type Runs interface {
 	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, cancelled []Cancellation, err error)
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
-	// to wait there. It stores the run's deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
+	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
 	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
 	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; what it was told is kept for as long as its
@@ -435,6 +435,8 @@ type End struct {
 	Steps      []Step      // the turns of the last attempt
 	Unstarted  bool        // the claim was not used: the run was not started again
 	Requeue    bool        // the run does not end, and this start does not count
+	// With Requeue: its turn was under way and was cut off, so that this start counts. The run does not wait for its runner any more.
+	Interrupted bool
 
 	// If it has an ID: the next turn of the runner in the chat of the run goes on with it.
 	Session Session

@@ -97,6 +97,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	before := outcome
 	var unavailable *UnavailableError
 	var gone *RunnerGoneError
+	var interrupted *InterruptedError
 	var cancelled *cancelledError
 	reason := Account{Reason: err.Error()}
 	var answer AnswerError
@@ -122,6 +123,8 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 		outcome = unavailableOutcome(unavailable.RetryAfter, reason)
 	case errors.As(err, &gone):
 		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.", Account: reason}
+	case errors.As(err, &interrupted):
+		outcome = interruptedOutcome(reason)
 	default:
 		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent failed to answer.", Account: reason}
 	}
@@ -130,8 +133,8 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 }
 
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
-// reached is not. A repair is tried again whatever the reason, since its turn has been carried out. A caller is not held for a
-// runner that asks for more time than there is.
+// reached is not. A repair is tried again whatever the reason, since its turn has been carried out; if the agent goes down in it,
+// up to MaxAttempts times. A caller is not held for a runner that asks for more time than there is.
 func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
 	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
@@ -142,8 +145,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 	}
 	a.steps.begin(turn)
 	defer func() { a.steps.end(len(reply.Text)) }()
+	interruptions := 0
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
-		start := time.Now()
+		start, wait := time.Now(), pause
 		hush := func() {}
 		if turn.Repair == 0 {
 			turn.Emit, hush = a.voice.speak()
@@ -156,25 +160,33 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 		a.notes.add(&turn, &reply)
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
-		if !errors.As(err, &unavailable) {
+		if errors.As(err, &unavailable) {
+			// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
+			brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
+			if tries == 1 && turn.Repair == 0 && !brokenOff {
+				e.runnerRefused(config, run, name, unavailable, start)
+			}
+			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
+			if claim.Awaited && unavailable.RetryAfter > time.Until(turn.Deadline) {
+				again = false
+			}
+			if ctx.Err() != nil || !again {
+				return reply, err
+			}
+			wait = max(pause, unavailable.RetryAfter)
+		} else {
 			if ctx.Err() == nil {
 				e.runnerTookOn(name)
 			}
-			return reply, err
+			var interrupted *InterruptedError
+			if ctx.Err() != nil || turn.Repair == 0 || !errors.As(err, &interrupted) {
+				return reply, err
+			}
+			if interruptions++; interruptions == config.MaxAttempts {
+				return reply, err
+			}
 		}
-		// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
-		brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
-		if tries == 1 && turn.Repair == 0 && !brokenOff {
-			e.runnerRefused(config, run, name, unavailable, start)
-		}
-		again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
-		if claim.Awaited && unavailable.RetryAfter > time.Until(turn.Deadline) {
-			again = false
-		}
-		if ctx.Err() != nil || !again {
-			return reply, err
-		}
-		timer := time.NewTimer(max(pause, unavailable.RetryAfter))
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

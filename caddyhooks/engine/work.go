@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -133,15 +132,16 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	outcome, hopeless := e.hopelessOutcome(config, claim)
 	chat := e.chatOf(config, run)
+	attempt := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat}
 	var err error
 	if !hopeless {
 		if claim.Attempt > 1 {
 			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
 		}
-		notes := newReplyNotes(config.Runners[config.runnerOf(run)])
-		voice := e.streams.begin(claim, start)
-		defer voice.done()
-		outcome, err = e.carryOutTurn(ctx, &attempt{config, claim, deadline, steps, notes, chat, voice})
+		attempt.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
+		attempt.voice = e.streams.begin(claim, start)
+		defer attempt.voice.done()
+		outcome, err = e.carryOutTurn(ctx, attempt)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -152,7 +152,11 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		e.tell(run.ID, outcome)
 		return nil
 	}
-	if end, waits := waitForRunner(ctx, claim, outcome, err); waits {
+	end, goesBack := waitForRunner(ctx, claim, outcome, err)
+	if !goesBack {
+		end, goesBack = e.startAgain(ctx, attempt, &outcome, err)
+	}
+	if goesBack {
 		end.Session = chat.session()
 		next, err := e.storeEnd(config, fresh, end)
 		if err != nil && !errors.Is(err, ErrClaimLost) {
@@ -161,7 +165,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		e.publishRuns(claim)
 		return next
 	}
-	end := e.newEnd(claim.runs(), outcome)
+	end = e.newEnd(claim.runs(), outcome)
 	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
 	next, storeErr := e.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
@@ -283,8 +287,7 @@ func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome,
 		return e.expired(run), true
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
 		return Outcome{Status: Failed, Failure: Interrupted,
-			Message: fmt.Sprintf("The run was started %d times, and the service went down each time.", config.MaxAttempts),
-			Account: Account{Reason: fmt.Sprintf("the run was started %d times, and the service went down each time", config.MaxAttempts)}}, true
+			Message: capital(startedInVain(config.MaxAttempts)) + ".", Account: Account{Reason: startedInVain(config.MaxAttempts)}}, true
 	}
 	return Outcome{}, false
 }

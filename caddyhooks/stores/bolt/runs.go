@@ -322,10 +322,14 @@ func (s runs) requeue(t *transaction, claim *engine.Claim, end engine.End) error
 	if !ok || claim.Token == "" {
 		return s.repeated(t, id, claim)
 	}
-	s.takeBackStart(t, id, claim.Attempt)
-	for _, run := range claim.Folded {
-		folded, _ := local.ParseID(run.ID)
-		s.takeBackStart(t, folded, claim.Attempt)
+	if !end.Interrupted {
+		s.takeBackStart(t, id, claim.Attempt)
+		for _, run := range claim.Folded {
+			folded, _ := local.ParseID(run.ID)
+			s.takeBackStart(t, folded, claim.Attempt)
+		}
+	} else if _, waited := s.queue.WaitOf(id); waited {
+		t.delete(waitsBucket, id[:])
 	}
 	t.nameSession(claim.Run.ChatID, end.Session)
 	t.undo = append(t.undo, s.queue.Requeue(id, end, t.steady))

@@ -22,7 +22,7 @@ type Queue struct {
 	expired  map[uuid.UUID]*holding // of queued runs that nobody has claimed since their lease was over
 	starts   map[uuid.UUID]int      // of queued runs that have been started before, how often
 	requeued map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
-	waits    map[uuid.UUID]*wait    // of runs that their runner did not take on
+	waits    map[uuid.UUID]*wait    // of runs that their runner did not take on, or that were interrupted
 	waiting  timeQueue[*wait]       // those that are not due yet
 	expiry   time.Time              // no lease is over before
 }
@@ -378,19 +378,24 @@ func (q *Queue) Cancel(id uuid.UUID, by string) bool {
 	return true
 }
 
-// Requeue puts a claimed run back as if it had not been started, with those that are folded into the claim. If end has a reason for it to wait, it is not handed out
-// before its pause is over.
+// Requeue puts a claimed run back as if it had not been started, or as one that was interrupted, with those that are folded into
+// the claim. If end has a reason for it to wait, it is not handed out before its pause is over.
 func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func()) {
 	h := q.claimed[id]
 	q.requeued[id] = h.Token
-	q.putBack(h, h.Attempt-1)
 	before := q.waits[id]
+	starts, waits := h.Attempt-1, before.count()+1
+	if end.Interrupted {
+		starts, waits = h.Attempt, 0
+		q.dropWait(id)
+	}
+	q.putBack(h, starts)
 	if end.WaitingFor != "" {
-		q.SetWait(id, Wait{Due: now.Add(end.Pause), Times: before.count() + 1, For: end.WaitingFor})
+		q.SetWait(id, Wait{Due: now.Add(end.Pause), Times: waits, For: end.WaitingFor})
 	}
 	q.nodes.TellClaimable()
 	return func() {
-		if end.WaitingFor != "" {
+		if end.WaitingFor != "" || end.Interrupted {
 			q.dropWait(id)
 			if before != nil {
 				q.waits[id] = before

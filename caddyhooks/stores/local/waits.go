@@ -10,7 +10,7 @@ import (
 // Wait is why a run is not handed out yet, though nothing is before it in its chat.
 type Wait struct {
 	Due   time.Time
-	Times int    // how often in a row the run had to wait
+	Times int    // how often in a row the run had to wait for its runner; 0 if it was interrupted since
 	For   string // the reason, as a sentence
 }
 
@@ -66,7 +66,7 @@ func (q *Queue) setDeadline(id uuid.UUID) {
 	if pi == 0 {
 		return
 	}
-	if q.lanes.place.at(pi).queued && (q.starts[id] == 0 || q.waits[id] != nil) {
+	if q.lanes.place.at(pi).queued && (q.starts[id] == 0 || q.waits[id].count() > 0) {
 		q.lanes.expect(id)
 	} else {
 		q.lanes.forgetDeadline(pi)
@@ -99,11 +99,11 @@ func (q *Queue) UntilDue(now time.Time) time.Duration {
 }
 
 // Resume ends the waits of all queued runs of some runners, of all runners if none is named, and forgets how often they
-// had to wait. It returns the runs.
+// had to wait. It returns the runs. Those that were interrupted do not wait for their runner.
 func (q *Queue) Resume(runners []string) (resumed []uuid.UUID, undo func()) {
 	before := make(map[*wait]bool) // and whether it was not over yet
 	for id, w := range q.waits {
-		if q.claimed[id] == nil && (len(runners) == 0 || slices.Contains(runners, q.lanes.RunnerOf(id))) {
+		if w.Times > 0 && q.claimed[id] == nil && (len(runners) == 0 || slices.Contains(runners, q.lanes.RunnerOf(id))) {
 			before[w] = q.lanes.Waits(id)
 			resumed = append(resumed, id)
 		}

@@ -145,9 +145,9 @@ func (u *turmoil) carryOut(s *store, chance *rand.Rand, claim *engine.Claim) (ne
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "done"}}
 	switch chance.IntN(10) {
 	case 0:
-		end = engine.End{Requeue: true}
+		end = engine.End{Requeue: true, Interrupted: chance.IntN(2) == 0}
 	case 1:
-		end = engine.End{Requeue: true, WaitingFor: "the runner", Pause: 100 * time.Millisecond}
+		end = engine.End{Requeue: true, Interrupted: chance.IntN(2) == 0, WaitingFor: "the runner", Pause: 100 * time.Millisecond}
 	case 2:
 		if u.lease < time.Hour {
 			return nil // its lease runs out

@@ -104,7 +104,7 @@ const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(d time.Duration) float64 { return min(d, longest).Seconds() }
 
-// endArguments are those of end_runs_1 that are about ends.
+// endArguments are those of end_runs_2 that are about ends.
 type endArguments struct {
 	ids, tokens         []string
 	folded              []int32
@@ -140,7 +140,7 @@ func (a *endArguments) add(e *ending, ask int32, next *engine.Batch) {
 	a.ids, a.tokens = append(a.ids, claim.Run.ID), append(a.tokens, dbText(claim.Token))
 	number := int32(len(a.ids)) //nolint:gosec // at most mostEnds
 	a.folded = append(a.folded, int32(len(claim.Folded)))
-	a.requeue, a.unstarted = append(a.requeue, end.Requeue), append(a.unstarted, end.Unstarted)
+	a.requeue, a.unstarted = append(a.requeue, end.Requeue), append(a.unstarted, end.Unstarted || end.Requeue && !end.Interrupted)
 	a.pauses, a.reasons = append(a.pauses, seconds(end.Pause)), append(a.reasons, dbText(end.WaitingFor))
 	a.statuses, a.endings = append(a.statuses, string(end.Outcome.Status)), append(a.endings, e.ending)
 	a.endAsks, a.endAskMost = append(a.endAsks, ask), append(a.endAskMost, int32(max(next.Max, 0))) //nolint:gosec // workers
@@ -189,7 +189,7 @@ func listed[T any](list []T) []T {
 	return list
 }
 
-// turnoverAnswer is the answer of end_runs_1 and claim_runs_1.
+// turnoverAnswer is the answer of end_runs_2 and claim_runs_1.
 type turnoverAnswer struct {
 	retry    bool
 	at       time.Time
@@ -203,7 +203,7 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(43) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_2(" + placeholders(43) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(11) + ")"
 )
 

@@ -27,6 +27,7 @@ var sqlFiles embed.FS
 // that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them time and again.
 var migrations = [][]string{
 	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
+	{"2_end"},
 }
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it

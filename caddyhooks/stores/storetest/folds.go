@@ -25,6 +25,7 @@ var foldChecks = []check{
 	{"the answer of a fold is found in lists", foldIsListed},
 	{"a fold is one past turn", foldIsOneTurn},
 	{"a requeued fold is in order, and takes more along", foldIsRequeued},
+	{"a fold that was interrupted is the same again", foldIsInterrupted},
 	{"a fold that waits takes more along", foldWaits},
 	{"a fold whose lease is over comes back as it was", foldLeaseIsOver},
 	{"a fold whose lease is over can be renewed unless it has changed", foldIsTakenBack},
@@ -425,6 +426,26 @@ func foldIsRequeued(_ *testing.T, s *store) {
 	s.claimAll()
 	s.advance(foldWindow + slack)
 	s.claimFold(runs[5])
+}
+
+func foldIsInterrupted(t *testing.T, s *store) {
+	runs := s.addFolding("a", "storm", 5, 3)
+	s.advance(foldWindow + slack)
+	claim := s.claimFold(runs...)
+	more := s.addFolding("a", "storm", 5, 1)
+	s.end(claim, interrupted(time.Hour))
+	for _, run := range runs {
+		s.status(run, engine.Queued, 1)
+	}
+	s.claimAll()
+	s.advance(time.Hour + slack)
+	claim = s.claimFold(runs...) // without the one that was never started
+	if claim.Attempt != 2 {
+		t.Errorf("attempt %d, want 2", claim.Attempt)
+	}
+	s.end(claim, ended())
+	s.status(runs[2], engine.Completed, 2)
+	s.claimFold(more...)
 }
 
 func foldWaits(t *testing.T, s *store) {

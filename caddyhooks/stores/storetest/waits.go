@@ -19,6 +19,9 @@ var waitChecks = []check{
 	{"Resume leaves word", resumeLeavesWord},
 	{"a run that waits can be ended", waitingRunEnds},
 	{"an end that is repeated does not make a run wait longer", repeatedWait},
+	{"a run that was interrupted counts as started, and pauses", interruptedRunPauses},
+	{"a run that was interrupted waits for no runner any more", interruptedRunWaitsForNobody},
+	{"a run that was interrupted is put back once", repeatedInterruption},
 	{"a batch keeps to its bounds", batchKeepsToBounds},
 	{"runners that are left out hold up no others", boundsAndOrder},
 	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
@@ -30,12 +33,14 @@ var overdueChecks = []check{
 	{"the number of overdue runs is bounded", overdueIsBounded},
 	{"a run that is carried out is not overdue", runningIsNotOverdue},
 	{"a run that was started is not overdue unless it waits", startedIsNotOverdue},
+	{"a run that was interrupted is not overdue", interruptedIsNotOverdue},
 	{"an overdue run is whole, and can be ended wherever it is in its chat", overdueCanBeEnded},
 }
 
 var durableWaitChecks = []check{
 	{"waits outlive the process", waitsOutliveProcess},
 	{"waits that are over are forgotten for good", endedWaitsStayForgotten},
+	{"interruptions outlive the process", interruptionsOutliveProcess},
 	{"overdue runs outlive the process", overdueOutlivesProcess},
 }
 
@@ -246,6 +251,115 @@ func repeatedWait(t *testing.T, s *store) {
 	if claim := s.claimFirst(run); claim.Waits != 1 {
 		t.Errorf("%d waits, want 1", claim.Waits)
 	}
+}
+
+// interrupted is the end of a claim on a run whose turn was cut off, and that pauses unless it may start at once.
+func interrupted(pause time.Duration) engine.End {
+	end := engine.End{Requeue: true, Interrupted: true}
+	if pause > 0 {
+		end.WaitingFor, end.Pause = "The agent went down.", pause
+	}
+	return end
+}
+
+// starts expects a run to be handed out for the nth time, though it did not have to wait for its runner.
+func (s *store) starts(run *engine.Run, attempt int) *engine.Claim {
+	s.t.Helper()
+	claim := s.claimFirst(run)
+	if claim.Attempt != attempt || claim.Waits != 0 {
+		s.t.Errorf("attempt %d after %d waits, want %d and 0", claim.Attempt, claim.Waits, attempt)
+	}
+	return claim
+}
+
+func interruptedRunPauses(t *testing.T, s *store) {
+	runs := s.addTo("a", "a")
+	s.end(s.starts(runs[0], 1), interrupted(time.Hour))
+	s.status(runs[0], engine.Queued, 1)
+	if got := s.get(runs[0].ID).WaitingFor; got != "The agent went down." {
+		t.Errorf("it waits for %q", got)
+	}
+	s.claimAll()
+	s.resume() // which is for runs that wait for their runner
+	s.claimAll()
+	s.advance(time.Hour + slack)
+	claim := s.starts(runs[0], 2)
+	s.end(claim, interrupted(0))
+	claim = s.starts(runs[0], 3)
+	s.requeue(claim) // this start does not count
+	s.status(runs[0], engine.Queued, 2)
+	s.end(s.starts(runs[0], 3), ended())
+	s.status(runs[0], engine.Completed, 3)
+	s.starts(runs[1], 1)
+}
+
+func interruptedRunWaitsForNobody(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	for _, pause := range []time.Duration{0, time.Hour} {
+		s.end(s.claimFirst(run), waitFor(time.Hour))
+		s.advance(time.Hour + slack)
+		claim := s.claimFirst(run)
+		if claim.Waits != 1 {
+			t.Errorf("%d waits, want 1", claim.Waits)
+		}
+		s.end(claim, interrupted(pause))
+		s.advance(pause + slack)
+		claim = s.claimFirst(run)
+		if claim.Waits != 0 {
+			t.Errorf("after an interruption: %d waits, want 0", claim.Waits)
+		}
+		s.requeue(claim)
+	}
+	s.end(s.starts(run, 3), ended())
+	s.status(run, engine.Completed, 3)
+}
+
+func repeatedInterruption(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	claim := s.starts(run, 1)
+	s.end(claim, interrupted(time.Hour))
+	s.advance(30 * time.Minute)
+	s.isRepeated(claim, interrupted(time.Hour))
+	s.status(run, engine.Queued, 1)
+	s.advance(30*time.Minute + slack)
+	second := s.starts(run, 2)
+	s.endsNothingMore(claim, interrupted(time.Hour))
+	s.end(second, ended())
+}
+
+func interruptedIsNotOverdue(_ *testing.T, s *store) {
+	run := newRun("a")
+	run.QueueTime = time.Hour
+	s.add(run)
+	s.end(s.claimFirst(run), waitFor(time.Minute))
+	s.advance(time.Minute + slack)
+	s.end(s.claimFirst(run), interrupted(3*time.Hour))
+	s.advance(2 * time.Hour)
+	s.overdue(-1)
+	s.advance(time.Hour + slack)
+	// If nobody takes it on after that, it is.
+	s.end(s.starts(run, 2), waitFor(time.Hour))
+	s.overdue(0, run)
+}
+
+func interruptionsOutliveProcess(t *testing.T, s *store) {
+	runs := s.addTo("a", "b")
+	claims := s.claimAll(runs...)
+	s.end(claims[0], waitFor(time.Hour))
+	s.advance(time.Hour + slack)
+	s.end(s.claimFirst(claims[0].Run), interrupted(2*time.Hour))
+	s.end(claims[1], interrupted(0))
+	s.reopen()
+	s.status(claims[0].Run, engine.Queued, 1)
+	if got := s.get(claims[0].Run.ID).WaitingFor; got != "The agent went down." {
+		t.Errorf("it waits for %q", got)
+	}
+	s.starts(claims[1].Run, 2)
+	s.claimAll()
+	s.resume()
+	s.claimAll()
+	s.advance(2*time.Hour + slack)
+	s.starts(claims[0].Run, 2)
 }
 
 // bounded is a batch with one bound.
