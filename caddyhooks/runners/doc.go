@@ -1,5 +1,6 @@
-// Package runners has the runners that come with the hooks: Echo answers by itself, HTTP asks a service, OpenAI a
-// model or a gateway, and Command starts a program.
+// Package runners has the runners that come with the hooks: Echo answers by itself, HTTP asks a service, OpenAI a model or a
+// gateway, A2A an agent that speaks the Agent2Agent protocol, ACP an agent on this machine that stays, and Command starts a
+// program for each turn.
 //
 // A runner is a guest module of the namespace hooks.runners that implements engine.Runner. To add one here, write a file of
 // its name with
