@@ -47,7 +47,6 @@ var runColumns = csvColumns[runSummary]{
 	{"waitingFor", func(r *runSummary) string { return r.WaitingFor }},
 	{"errorMessage", func(r *runSummary) string { return r.ErrorMessage }},
 	{"repairAttempts", func(r *runSummary) string { return csvCount(r.RepairAttempts) }},
-	{"sessionRenewed", func(r *runSummary) string { return csvFlag(r.SessionRenewed) }},
 	{"foldedInto", func(r *runSummary) string { return r.FoldedInto }},
 	{"folded", func(r *runSummary) string { return csvCount(r.Folded) }},
 	{"client", func(r *runSummary) string { return r.Client }},
@@ -61,6 +60,7 @@ var runColumns = csvColumns[runSummary]{
 	{"delivered", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Delivered) }},
 	{"pending", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Pending) }},
 	{"dead", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Dead) }},
+	{"sessionRenewed", func(r *runSummary) string { return csvFlag(r.SessionRenewed) }},
 }
 
 var turnColumns = append(columnsOfTurns(),
