@@ -61,25 +61,31 @@ func (p *Process) begin(order wrapper.Order, files []*os.File) (watch, error) {
 	return w, nil
 }
 
-// handOver gives the order to the wrapper, and waits until the program runs.
+// handOver gives the order to the wrapper, and waits until the program runs. A program that runs may have killed the wrapper before
+// that said so: this is then for follow.
 func (w *wrapped) handOver(order wrapper.Order) error {
 	_ = w.control.SetDeadline(time.Now().Add(startPatience))
-	err := w.send(wrapper.KindOrder, order.Text())
-	var kind byte
-	var numbers []int64
-	if err == nil {
-		kind, numbers, err = w.receive()
+	defer func() { _ = w.control.SetDeadline(time.Time{}) }()
+	if err := w.send(wrapper.KindOrder, order.Text()); err != nil {
+		return fmt.Errorf("the wrapper of the program did not take it: %w", err)
 	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("the wrapper of the program did not start it: %w", err)
-	case kind == wrapper.KindNotStarted && len(numbers) == 1:
-		return notStarted(order, syscall.Errno(numbers[0]))
-	case kind != wrapper.KindStarted || len(numbers) != 2:
-		return errors.New("the wrapper of the program did not start it")
+	for starting := false; ; {
+		kind, numbers, err := w.receive()
+		switch {
+		case err != nil && starting:
+			_ = w.wrapper.Kill()
+			return nil
+		case err != nil:
+			return fmt.Errorf("the wrapper of the program did not start it: %w", err)
+		case kind == wrapper.KindStarting:
+			starting = true
+		case kind == wrapper.KindNotStarted && len(numbers) == 1:
+			return notStarted(order, syscall.Errno(numbers[0]))
+		case kind == wrapper.KindStarted && len(numbers) == 2:
+			w.program = procs.Stat{PID: int(numbers[0]), Start: uint64(numbers[1])}
+			return nil
+		}
 	}
-	w.program = procs.Stat{PID: int(numbers[0]), Start: uint64(numbers[1])}
-	return w.control.SetDeadline(time.Time{})
 }
 
 // follow waits for the end.
@@ -119,7 +125,7 @@ func pids(numbers []int64) (pids []int) {
 // sweep ends what a wrapper that was killed has left: the program, and all that have its mark.
 func (w *wrapped) sweep() (left []int) {
 	find := func() (found []procs.Stat) {
-		if now, ok := procs.Read(w.program.PID); ok && now.Start == w.program.Start && !now.Dead() {
+		if now, ok := procs.Read(w.program.PID); ok && w.program.PID > 0 && now.Start == w.program.Start && !now.Dead() {
 			found = append(found, now)
 		}
 		if w.turn != "" {

@@ -19,6 +19,7 @@ const Control = 3
 const (
 	KindOrder      = 'O' // to the wrapper: an Order
 	KindStop       = 'S' // to the wrapper: end the program, with its grace in milliseconds
+	KindStarting   = 'B' // from the wrapper: from now on the program may run
 	KindStarted    = 'P' // from the wrapper: the number of the program's process and when it was started
 	KindNotStarted = 'E' // from the wrapper, the last one: the number of the system's error
 	KindLeft       = 'L' // from the wrapper: exit code, signal, and processes that it could not end in time

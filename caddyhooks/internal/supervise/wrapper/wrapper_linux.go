@@ -89,6 +89,7 @@ func (w *wrapper) start() syscall.Errno {
 	if w.order.AsUser {
 		attributes.Credential = &syscall.Credential{Uid: w.order.UID, Gid: w.order.GID, Groups: w.order.Groups}
 	}
+	send(KindStarting, "")
 	pid, err := syscall.ForkExec(w.order.Path, w.order.Args, &syscall.ProcAttr{
 		Dir: w.order.Dir, Env: w.order.Env, Files: []uintptr{0, 1, 2}, Sys: attributes,
 	})
