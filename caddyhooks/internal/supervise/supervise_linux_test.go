@@ -149,7 +149,8 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 	p := program("sh", "-c", "id -u; id -g; echo $HOME; echo through a name > /dev/stderr; echo > /dev/stdout")
 	p.User, p.Env = "nobody", append(p.Env, "HOME=/somewhere")
 	if os.Geteuid() != 0 {
-		if _, err := supervise.Start(p); err == nil || err.Error() != `only root may run a program as another user ("nobody")` {
+		p.User = "root"
+		if _, err := supervise.Start(p); err == nil || err.Error() != `only root may run a program as another user ("root")` {
 			t.Errorf("got %v", err)
 		}
 		me, err := user.Current()
