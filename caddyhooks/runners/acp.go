@@ -51,9 +51,9 @@ type ACP struct {
 
 	preset   acpPreset
 	command  []string
-	key      string // of the pool
+	once     *Command // for turns without memory, nil if the agent carries them out itself
+	key      string   // of the pool
 	pool     *acpPool
-	once     engine.Runner // for turns without memory, if the agent has another program for them
 	redactor redactor
 	log      *zap.Logger
 }
@@ -91,6 +91,12 @@ func (a *ACP) Provision(ctx caddy.Context) error {
 	if len(a.command) == 0 {
 		a.command = a.preset.command
 	}
+	if a.preset.oneShot {
+		var err error
+		if a.once, err = newOneShot(a.Preset, a.Program, a.Models, nil, a.log); err != nil {
+			return fmt.Errorf("runner acp: %w", err)
+		}
+	}
 	a.redactor = newRedactor("", "", a.Program.secrets()...)
 	return nil
 }
@@ -107,6 +113,9 @@ func (a *ACP) Validate() error {
 func (a *ACP) check() error {
 	if _, ok := acpPresets[a.Preset]; !ok && a.Preset != "" {
 		return fmt.Errorf("there is no preset '%s'; there are %s", a.Preset, strings.Join(acpPresetNames(), ", "))
+	}
+	if err := a.Program.check(); err != nil {
+		return err
 	}
 	switch {
 	case len(a.Command) == 0 && a.Preset == "":
@@ -192,7 +201,9 @@ var acpPools = caddy.NewUsagePool()
 // Place tells the runner of a folder that it may use.
 func (a *ACP) Place(dir string) {
 	a.Program.Place(dir)
-	a.Cleanup()
+	if a.once != nil {
+		a.once.Place(dir)
+	}
 	settings, err := json.Marshal([]any{a, a.Program.env, a.command, dir}) // with what placeholders stand for
 	if err != nil {
 		a.log.Error("the settings of a runner cannot be told from others", zap.Error(err))
@@ -227,8 +238,8 @@ func (a *ACP) Run(ctx context.Context, turn engine.Turn) (reply engine.Reply, er
 	switch {
 	case turn.Memory() || a.preset.forgets:
 		reply, err = a.runInSession(ctx, &turn)
-	case a.preset.oneShot:
-		reply, err = a.runOnce(ctx, &turn)
+	case a.once != nil:
+		return a.once.Run(ctx, turn)
 	default:
 		reply, err = a.runApart(ctx, &turn)
 	}

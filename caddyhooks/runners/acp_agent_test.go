@@ -120,10 +120,17 @@ func (a *testAgent) LoadSession(ctx context.Context, params acp.LoadSessionReque
 	if err != nil {
 		return acp.LoadSessionResponse{}, err
 	}
-	for range 2000 { // more than the client keeps
-		for line := range strings.Lines(string(data)) {
-			a.say(ctx, params.SessionId, "as you said: "+line)
+	repeat := func() {
+		for range 2000 { // more than the client keeps
+			for line := range strings.Lines(string(data)) {
+				a.say(context.WithoutCancel(ctx), params.SessionId, "as you said: "+line)
+			}
 		}
+	}
+	if strings.Contains(a.can, "late") { // as Gemini CLI does
+		go repeat()
+	} else {
+		repeat()
 	}
 	return acp.LoadSessionResponse{}, nil
 }

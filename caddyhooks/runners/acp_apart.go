@@ -3,6 +3,8 @@ package runners
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -20,21 +22,21 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 		return reply, err
 	}
 	defer func() { err = errors.Join(err, once.remove()) }()
-	if a.Dir == "" {
-		dir = once.work
-	}
-	env := make(map[string]string)
-	for name, value := range a.preset.env {
-		if _, ok := a.Program.env[name]; !ok {
-			env[name] = value
+	for name, text := range a.preset.settings {
+		if _, err := os.Lstat(filepath.Join(once.home, name)); errors.Is(err, fs.ErrNotExist) {
+			if err := errors.Join(once.write(name, []byte(text)), once.handOver()); err != nil {
+				return reply, err
+			}
 		}
+	}
+	place := acpPlace{dir: dir, home: once.home, temp: once.temp, more: make(map[string]string)}
+	if a.Dir == "" {
+		place.dir = once.work
 	}
 	for name, folder := range a.preset.shared {
-		if _, ok := a.Program.env[name]; !ok {
-			env[name] = filepath.Join(home, folder)
-		}
+		place.more[name] = filepath.Join(home, folder)
 	}
-	agent, err := a.startAgentWith(dir, a.Program.environment(once.home, once.temp, env), 1)
+	agent, err := a.startAgent(place, acpProcessKind{permit: a.Permit, isolated: turn.Isolated(), folder: a.place}, 1)
 	if err != nil {
 		return reply, a.pool.unavailable(err)
 	}
@@ -52,12 +54,4 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 		return reply, a.pool.unavailable(agent.failure)
 	}
 	return a.runWith(ctx, turn, agent, "")
-}
-
-// runOnce has another program of the agent carry out a turn without memory.
-func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn) (engine.Reply, error) {
-	if a.once == nil {
-		return a.runApart(ctx, turn)
-	}
-	return a.once.Run(ctx, *turn)
 }

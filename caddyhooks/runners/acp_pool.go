@@ -2,8 +2,13 @@ package runners
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +60,10 @@ func newACPPool(a *ACP) *acpPool {
 		if err != nil {
 			return nil, err
 		}
-		return config.startAgent(dir, home, temp, sessions)
+		if err := config.settle(home); err != nil {
+			return nil, err
+		}
+		return config.startAgent(acpPlace{dir: dir, home: home, temp: temp}, acpProcessKind{permit: config.Permit, folder: config.place}, sessions)
 	}
 	return p
 }
@@ -235,7 +243,7 @@ func (p *acpPool) Destruct() error {
 
 // acpAgent is a process of an agent.
 type acpAgent struct {
-	name     string
+	name     string // of the program
 	process  *supervise.Process
 	client   *acpclient.Client
 	dir      string
@@ -255,22 +263,58 @@ type acpAgent struct {
 	underWay int
 }
 
-// startAgent starts a process.
-func (a *ACP) startAgent(dir, home, temp string, sessions int) (*acpAgent, error) {
-	env := make(map[string]string)
-	for name, value := range a.preset.env {
-		if _, ok := a.Program.env[name]; !ok {
-			env[name] = value
+// settle writes settings into the runner's own home, unless there are some. In the home of another user that user does it.
+func (a *ACP) settle(home string) error {
+	as, err := a.owner()
+	if err != nil || as != nil || a.Home != "" {
+		return err
+	}
+	for name, text := range a.preset.settings {
+		path := filepath.Join(home, name)
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		folders := onceFolders{home: home}
+		if err := folders.write(name, []byte(text)); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
 		}
 	}
-	return a.startAgentWith(dir, a.Program.environment(home, temp, env), sessions)
+	return nil
 }
 
-func (a *ACP) startAgentWith(dir string, env []string, sessions int) (*acpAgent, error) {
-	process, err := supervise.Start(supervise.Program{Args: a.command, Env: env, Dir: dir, User: a.User})
+// acpPlace is where a process works and keeps its things.
+type acpPlace struct {
+	dir, home, temp string
+	more            map[string]string // variables
+}
+
+// startAgent starts a process.
+func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*acpAgent, error) {
+	env := maps.Clone(a.preset.env)
+	if env == nil {
+		env = make(map[string]string)
+	}
+	maps.Copy(env, place.more)
+	args := a.command
+	if a.preset.switches != nil {
+		more, variables, err := a.preset.switches(kind)
+		if err != nil {
+			return nil, err
+		}
+		args = slices.Concat(args, more)
+		maps.Copy(env, variables)
+	}
+	maps.DeleteFunc(env, func(name, _ string) bool {
+		_, ok := a.Program.env[name]
+		return ok // the operator's goes before ours
+	})
+	process, err := supervise.Start(supervise.Program{
+		Args: args, Env: a.Program.environment(place.home, place.temp, env), Dir: place.dir, User: a.User, Turn: "acp:" + rand.Text(),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
 	}
+	dir := place.dir
 	agent := &acpAgent{name: a.command[0], process: process, dir: dir, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
 	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
 	go func() {

@@ -2,8 +2,15 @@ package runners
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/acpclient"
 )
@@ -12,6 +19,10 @@ import (
 type acpPreset struct {
 	command []string
 	env     map[string]string // goes behind what the operator sets
+
+	// switches are arguments, behind those of the operator, and variables, behind the operator's, that keep the agent from using
+	// tools without asking.
+	switches func(acpProcessKind) (args []string, env map[string]string, err error)
 
 	// mode is set in each session, so that the agent asks before it does more than read.
 	mode string
@@ -29,6 +40,9 @@ type acpPreset struct {
 	// answers reports whether a message is the model's. Default: all are.
 	answers func(*acpclient.Update) bool
 
+	// holds reports whether a message may be an error, which is known only at the end of the turn.
+	holds func(*acpclient.Update) bool
+
 	// failed reports whether an update says that the turn has failed.
 	failed func(*acpclient.Update) bool
 
@@ -36,8 +50,22 @@ type acpPreset struct {
 	// memory gets copies of them.
 	config []string
 
+	// settings are files for a home that does not have them.
+	settings map[string]string
+
 	// shared are variables with folders below the lasting HOME that a turn without memory uses too, such as caches of packages.
 	shared map[string]string
+}
+
+// acpProcessKind is what a process is for.
+type acpProcessKind struct {
+	permit   []string
+	isolated bool   // it must not use any tool
+	folder   string // for files that the agent reads
+}
+
+func (k *acpProcessKind) permits(kind string) bool {
+	return slices.Contains(k.permit, kind) && !k.isolated
 }
 
 // acpSessionKind is what a session is for.
@@ -52,12 +80,9 @@ type acpSessionKind struct {
 var acpPresets = map[string]acpPreset{
 	"claude": {
 		command: []string{"claude-agent-acp"},
-		env: map[string]string{
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
-			"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1", // @/path in a message would bring in that file
-			"CLAUDE_CODE_MAX_RETRIES":         "2",
-		},
-		meta: claudeMeta, forgets: true,
+		env:     claudeEnvironment,
+		meta:    claudeMeta, forgets: true,
+		holds: func(u *acpclient.Update) bool { return uuid.Validate(u.MessageID) == nil }, // the names of answers come from the model's side
 	},
 	"codex": {
 		command: []string{"codex-acp"},
@@ -67,24 +92,31 @@ var acpPresets = map[string]acpPreset{
 		oneShot: true,
 	},
 	"gemini": {
-		command: []string{"gemini", "--acp"},
+		command:  []string{"gemini", "--acp", "--skip-trust"},
+		switches: geminiSwitches,
+		settings: map[string]string{geminiSettingsFile: geminiSettings},
 		config: []string{".gemini/settings.json", ".gemini/.env", ".gemini/oauth_creds.json", ".gemini/google_accounts.json",
 			".gemini/installation_id", ".gemini/trustedFolders.json", ".config/gcloud/application_default_credentials.json"},
 	},
 	"opencode": {
-		command: []string{"opencode", "acp"},
-		env:     map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+		command:  []string{"opencode", "acp"},
+		env:      map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+		switches: opencodeSwitches,
 		config: []string{".config/opencode/opencode.json", ".config/opencode/opencode.jsonc", ".config/opencode/config.json",
 			".local/share/opencode/auth.json"},
 		shared: map[string]string{"XDG_CACHE_HOME": ".cache"},
 	},
 	"qwen": {
-		command: []string{"qwen", "--acp"},
-		config:  []string{".qwen/settings.json", ".qwen/.env", ".qwen/oauth_creds.json", ".qwen/installation_id"},
+		command:  []string{"qwen", "--acp"},
+		switches: qwenSwitches,
+		config:   []string{".qwen/settings.json", ".qwen/.env", ".qwen/oauth_creds.json", ".qwen/installation_id"},
 	},
 	"copilot": {
-		command: []string{"copilot", "--acp"},
-		config:  []string{".copilot/config.json", ".copilot/settings.json", ".config/gh/hosts.yml"},
+		command:  []string{"copilot", "--acp"},
+		switches: copilotSwitches,
+		answers:  func(u *acpclient.Update) bool { return !copilotNotes(u, "Info: ") && !copilotNotes(u, "Error: ") },
+		failed:   func(u *acpclient.Update) bool { return copilotNotes(u, "Error: ") },
+		config:   []string{".copilot/config.json", ".copilot/settings.json", ".config/gh/hosts.yml"},
 	},
 }
 
@@ -130,4 +162,86 @@ func codexFailed(update *acpclient.Update) bool {
 		} `json:"codex"`
 	}
 	return json.Unmarshal(update.Meta, &meta) == nil && meta.Codex.ThreadStatus.Type == "systemError"
+}
+
+// geminiSwitches has Gemini CLI ask about every tool. It runs commands that it takes for harmless without asking, whatever its
+// policy, so that it has none unless they are permitted.
+func geminiSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
+	rule := func(tool, decision string, priority int) string {
+		return fmt.Sprintf("[[rule]]\ntoolName = %q\ndecision = %q\npriority = %d\n\n", tool, decision, priority)
+	}
+	const low, high = 900, 910
+	name, policy := "gemini-ask.toml", rule("*", "ask_user", low)
+	switch {
+	case kind.isolated:
+		name, policy = "gemini-no-tools.toml", rule("*", "deny", low)
+	case !kind.permits("execute"):
+		policy += rule("run_shell_command", "deny", high)
+	}
+	path := filepath.Join(kind.folder, name)
+	if err := writeWhole(path, policy); err != nil {
+		return nil, nil, fmt.Errorf("writing the policy of the agent: %w", err)
+	}
+	return []string{"--policy", path}, nil, nil
+}
+
+// writeWhole writes a file of which no reader sees a part.
+func writeWhole(path, text string) error {
+	const readable = 0o644
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Chmod(readable), file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
+// opencodeSwitches has opencode ask about every tool: by itself it asks about none.
+func opencodeSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
+	decision := "ask"
+	if kind.isolated {
+		decision = "deny"
+	}
+	return nil, map[string]string{"OPENCODE_PERMISSION": `{"*": "` + decision + `"}`}, nil
+}
+
+// qwenSwitches has Qwen Code ask, where otherwise its model decides. Commands that read files are refused with the tool that reads
+// files.
+func qwenSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
+	args := []string{"--approval-mode", "default"}
+	switch {
+	case kind.isolated:
+		args = append(args, "--core-tools", "none", "--exclude-tools",
+			"agent,ask_user_question,enter_plan_mode,exit_plan_mode,get_goal,list_agents,skill,tool_call,tool_search,update_goal")
+	case !kind.permits("read"):
+		args = append(args, "--exclude-tools", "read_file,grep_search,glob,list_directory")
+	}
+	return args, nil, nil
+}
+
+// copilotSwitches takes away the tools that Copilot uses without asking.
+func copilotSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
+	switch {
+	case kind.isolated:
+		return []string{"--available-tools", "none"}, nil, nil
+	case !kind.permits("read"):
+		return []string{"--excluded-tools", "view", "grep", "glob"}, nil, nil
+	}
+	return nil, nil, nil
+}
+
+// copilotNotes reports whether a message is from Copilot itself: it puts errors and news among the answers of the model, as a piece
+// of their own that begins with such a word. Models answer in smaller pieces.
+func copilotNotes(update *acpclient.Update, word string) bool {
+	if update.Kind != acpclient.MessageChunk {
+		return false
+	}
+	text := update.Text()
+	return strings.HasPrefix(text, word) && len(text) > len(word)
 }

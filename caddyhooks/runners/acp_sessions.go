@@ -105,7 +105,7 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 		case agent.can.Resume:
 			session, err = open(agent.client.ResumeSession(ctx, id, agent.dir, meta))
 		case agent.can.Load:
-			session, err = open(agent.client.LoadSession(ctx, id, agent.dir, meta))
+			session, err = open(agent.load(ctx, id, meta))
 		default:
 			err = &acpclient.Rejected{}
 		}
@@ -117,6 +117,52 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 	session, err = open(agent.client.NewSession(ctx, agent.dir, meta))
 	return session, id != "" && err == nil, err
 }
+
+const (
+	replayQuiet    = 500 * time.Millisecond // without an update: the conversation has been repeated
+	replayPatience = 20 * time.Second
+)
+
+// load opens a session of which the agent repeats the conversation. Some agents do that while they answer already: an agent that says
+// nothing for a while is through with it.
+func (agent *acpAgent) load(ctx context.Context, id string, meta map[string]any) (acpclient.Session, error) {
+	replay := &acpReplay{heard: make(chan struct{}, 1)}
+	defer agent.client.Listen(id, replay)()
+	session, err := agent.client.LoadSession(ctx, id, agent.dir, meta)
+	if err != nil {
+		return session, err
+	}
+	longest := time.NewTimer(replayPatience)
+	defer longest.Stop()
+	quiet := time.NewTimer(replayQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-replay.heard:
+			quiet.Reset(replayQuiet)
+		case <-quiet.C:
+			return session, nil
+		case <-longest.C:
+			return session, errors.New("the agent does not stop to repeat the conversation")
+		case <-agent.client.Done():
+			return session, agent.client.Err()
+		case <-ctx.Done():
+			return session, context.Cause(ctx)
+		}
+	}
+}
+
+// acpReplay notes that an agent repeats what was said.
+type acpReplay struct{ heard chan struct{} }
+
+func (r *acpReplay) Update(acpclient.Update, int) {
+	select {
+	case r.heard <- struct{}{}:
+	default:
+	}
+}
+
+func (r *acpReplay) Permission(acpclient.PermissionRequest) string { return "" }
 
 // setModel sets the model of a session, unless it has that model already.
 func (agent *acpAgent) setModel(ctx context.Context, session *acpSession, model string) error {

@@ -120,7 +120,7 @@ func TestACPChatGoesOnInItsSession(t *testing.T) {
 
 func TestACPSessionGoesOnInAnotherProcess(t *testing.T) {
 	t.Parallel()
-	for _, can := range []string{"resume", "load"} {
+	for _, can := range []string{"resume", "load", "load late"} {
 		t.Run(can, func(t *testing.T) {
 			t.Parallel()
 			a := newACP(t, func(a *ACP) { a.Env["ACP_TEST_CAN"] = can })
@@ -416,13 +416,22 @@ func TestACPClosesTheSessionThatWasNotUsedForLongest(t *testing.T) {
 	}
 }
 
+// replace gives a runner another folder.
+func replace(t *testing.T, a *ACP, dir string) {
+	t.Helper()
+	if err := a.Cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	a.Place(dir)
+}
+
 func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 	t.Parallel()
 	var chat testChat
 	a := newACP(t)
 	before := answerOf(t, &chat, a, "pid").Text
 	same := newACP(t)
-	same.Place(a.place)
+	replace(t, same, a.place)
 	if err := a.Cleanup(); err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +439,7 @@ func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 		t.Error("the same runner has another process")
 	}
 	changed := newACP(t, func(a *ACP) { a.Env["MORE"] = "1" })
-	changed.Place(a.place)
+	replace(t, changed, a.place)
 	cancel, result := begun(t, same, &chat, "wait")
 	if err := same.Cleanup(); err != nil {
 		t.Fatal(err)

@@ -159,7 +159,8 @@ type acpTurn struct {
 
 	mu          sync.Mutex
 	text        strings.Builder
-	said        string // by the agent itself, not by the model
+	held        strings.Builder // the end of text, which was not told yet
+	said        string          // last by the agent itself, not by the model
 	messageID   string
 	broken      bool // something came between two pieces of text
 	size        int
@@ -243,6 +244,9 @@ func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, e
 	case strings.TrimSpace(t.text.String()) == "":
 		return &answerError{problem: "the agent ended the turn without an answer", answer: t.said}
 	}
+	if t.held.Len() > 0 && t.turn.Emit != nil {
+		t.turn.Emit(engine.Progress{Text: t.held.String()})
+	}
 	return nil
 }
 
@@ -301,17 +305,16 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 			return
 		}
 		if preset.answers != nil && !preset.answers(&update) {
-			if len(t.said) < maxAnswerBeginning {
-				t.said += text
-			}
+			t.said = text[:min(len(text), maxAnswerBeginning)]
 			return
 		}
-		t.say(text, update.MessageID)
+		t.say(text, update.MessageID, preset.holds != nil && preset.holds(&update))
 	}
 }
 
-// say adds to the answer. Messages of their own are set off by a blank line.
-func (t *acpTurn) say(text, messageID string) {
+// say adds to the answer. Messages of their own are set off by a blank line. What may be an error is not told before the turn has
+// ended well, nor what comes after it.
+func (t *acpTurn) say(text, messageID string, hold bool) {
 	if (t.broken || messageID != t.messageID) && t.text.Len() > 0 && !strings.HasSuffix(t.text.String(), "\n") {
 		text = "\n\n" + text
 	}
@@ -321,7 +324,10 @@ func (t *acpTurn) say(text, messageID string) {
 		return
 	}
 	t.text.WriteString(text)
-	if t.turn.Emit != nil && !t.cancelled {
+	switch {
+	case hold || t.held.Len() > 0:
+		t.held.WriteString(text)
+	case t.turn.Emit != nil && !t.cancelled:
 		t.turn.Emit(engine.Progress{Text: text})
 	}
 }
