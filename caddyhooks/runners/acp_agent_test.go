@@ -63,7 +63,7 @@ type testAgent struct {
 
 	mu      sync.Mutex
 	cancels map[acp.SessionId]context.CancelFunc
-	open    []acp.SessionId
+	helper  int // a process of the agent's own
 }
 
 func (a *testAgent) Initialize(_ context.Context, params acp.InitializeRequest) (acp.InitializeResponse, error) {
@@ -91,6 +91,13 @@ func (a *testAgent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewS
 		return acp.NewSessionResponse{}, err
 	}
 	a.note("new", id)
+	if strings.Contains(a.can, "helper") {
+		helper := exec.Command("sleep", "1000")
+		if err := helper.Start(); err != nil {
+			return acp.NewSessionResponse{}, err
+		}
+		a.helper = helper.Process.Pid
+	}
 	return acp.NewSessionResponse{SessionId: id}, nil
 }
 
@@ -227,7 +234,7 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		if err := child.Start(); err != nil {
 			return acp.PromptResponse{}, err
 		}
-		a.say(ctx, id, strconv.Itoa(child.Process.Pid))
+		a.say(ctx, id, fmt.Sprint(child.Process.Pid, " ", a.helper))
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "pid":
 		a.say(ctx, id, strconv.Itoa(os.Getpid()))

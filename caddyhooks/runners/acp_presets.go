@@ -217,8 +217,10 @@ func qwenSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
 	args := []string{"--approval-mode", "default"}
 	switch {
 	case kind.isolated:
-		args = append(args, "--core-tools", "none", "--exclude-tools",
-			"agent,ask_user_question,enter_plan_mode,exit_plan_mode,get_goal,list_agents,skill,tool_call,tool_search,update_goal")
+		args = append(args, "--core-tools", "none", "--exclude-tools", strings.Join([]string{ // those that are not core tools to it
+			"agent", "ask_user_question", "enter_plan_mode", "enter_worktree", "exit_plan_mode", "exit_worktree", "get_goal", "list_agents",
+			"record_artifact", "report_findings", "send_message", "skill", "task_stop", "tool_call", "tool_search", "update_goal",
+		}, ","))
 	case !kind.permits("read"):
 		args = append(args, "--exclude-tools", "read_file,grep_search,glob,list_directory")
 	}
