@@ -214,7 +214,7 @@ func (t *a2aTurn) cancel(ctx context.Context) {
 	call.way.end()
 }
 
-// request is the message with what the agent may know of the turn.
+// request is the message with what the agent may know of the turn. A2A has no other place for the system text.
 func (t *a2aTurn) request(session string) *a2a.SendMessageRequest {
 	turn, none := t.turn, 0
 	facts := map[string]any{"runId": turn.RunID, "phase": "turn"}
@@ -236,23 +236,11 @@ func (t *a2aTurn) request(session string) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{
 		Message: &a2a.Message{
 			ID: id, ContextID: session, Role: a2a.MessageRoleUser,
-			Parts:    a2a.ContentParts{a2a.NewTextPart(a2aText(turn))},
+			Parts:    a2a.ContentParts{a2a.NewTextPart(withSystem(turn, turn.Message))},
 			Metadata: facts,
 		},
 		Config: &a2a.SendMessageConfig{AcceptedOutputModes: []string{"text/plain", "application/json"}, HistoryLength: &none},
 	}
-}
-
-// a2aText is the message, after the instructions that go with it: A2A has no place for those.
-func a2aText(turn *engine.Turn) string {
-	var parts []string
-	if turn.Action == engine.Wake || strings.Contains(turn.Message, externalMark) {
-		parts = append(parts, externalNotice)
-	}
-	if system := strings.TrimSpace(turn.System); system != "" {
-		parts = append(parts, system)
-	}
-	return strings.Join(append(parts, turn.Message), "\n\n")
 }
 
 // lostContext reports whether an agent refused a message because it does not know the context.
