@@ -198,6 +198,62 @@ func TestATurnThatSomebodyEndedIsNotStartedAgain(t *testing.T) {
 	}
 }
 
+// Nor is one that is cancelled while it goes back to the queue.
+func TestARunThatIsCancelledWhileItIsPutBackIsNotStartedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		sync bool
+		fold engine.Fold
+	}{
+		"the agent went down":               {err: errDown},
+		"the agent went down in a fold":     {err: errDown, fold: engine.Fold{Window: time.Second, Max: 3}},
+		"the agent went down for somebody":  {err: errDown, sync: true},
+		"the agent did not take the run on": {err: &engine.UnavailableError{Err: errors.New("away")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var e *engine.Engine
+				var turns atomic.Int32
+				runs := []*engine.Run{newRun("chat", "hello")}
+				if tc.fold.Max > 0 {
+					runs = append(runs, newRun("chat", "and more"))
+				}
+				asked := make(chan error, 10)
+				store := &tampered{Store: memory.New().Store(), end: func(_ *engine.Claim, end engine.End) error {
+					if end.Requeue {
+						go func() {
+							_, err := e.Cancel(t.Context(), runs[0].ID, "somebody")
+							asked <- err
+						}()
+						synctest.Wait() // the wish is with the store
+					}
+					return nil
+				}}
+				e = startOn(t, store, config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) {
+					turns.Add(1)
+					return engine.Reply{}, tc.err
+				})))
+				for _, run := range runs {
+					run.Sync, run.Fold = tc.sync, tc.fold
+					if tc.sync {
+						<-waitFor(t, e, run)
+					} else {
+						submit(t, e, run)
+					}
+				}
+				for _, run := range runs {
+					if record := find(t, e, run.ID); record.Status != engine.Cancelled || record.Outcome.Account.CancelledBy != "somebody" {
+						t.Errorf("got %+v", record)
+					}
+				}
+				if err := <-asked; err != nil || turns.Load() != 1 {
+					t.Errorf("after %d turns: %v", turns.Load(), err)
+				}
+			})
+		})
+	}
+}
+
 // What an interrupted turn left is there after the next start: the count, the pause and the session.
 func TestAnInterruptedRunOutlivesTheEngine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hooks.db")

@@ -132,16 +132,16 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	outcome, hopeless := e.hopelessOutcome(config, claim)
 	chat := e.chatOf(config, run)
-	attempt := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat}
+	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat}
 	var err error
 	if !hopeless {
 		if claim.Attempt > 1 {
 			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
 		}
-		attempt.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
-		attempt.voice = e.streams.begin(claim, start)
-		defer attempt.voice.done()
-		outcome, err = e.carryOutTurn(ctx, attempt)
+		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
+		a.voice = e.streams.begin(claim, start)
+		defer a.voice.done()
+		outcome, err = e.carryOutTurn(ctx, a)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
 		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
@@ -154,7 +154,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	end, goesBack := waitForRunner(ctx, claim, outcome, err)
 	if !goesBack {
-		end, goesBack = e.startAgain(ctx, attempt, &outcome, err)
+		end, goesBack = e.startAgain(ctx, a, &outcome, err)
 	}
 	if goesBack {
 		end.Session = chat.session()
@@ -163,6 +163,12 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
 		}
 		e.publishRuns(claim)
+		var cancelled *cancelledError
+		if errors.As(context.Cause(ctx), &cancelled) { // while it was put back, which forgets such a wish
+			for run := range claim.eachRun {
+				_ = e.cancel(run, cancelledOutcome("The run was cancelled.", cancelled.by)) // a store that fails is in the log
+			}
+		}
 		return next
 	}
 	end = e.newEnd(claim.runs(), outcome)
