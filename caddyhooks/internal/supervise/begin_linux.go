@@ -38,7 +38,7 @@ func (p *Process) begin(order wrapper.Order, files []*os.File) (watch, error) {
 	control, theirs := os.NewFile(uintptr(sockets[0]), "control"), os.NewFile(uintptr(sockets[1]), "control")
 	process, err := os.StartProcess(self, []string{os.Args[0], wrapper.Verb[0], wrapper.Verb[1], order.Turn}, &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Env:   wrapperEnvironment(),
 		Files: append(append([]*os.File{}, files...), theirs),
 		Sys:   &syscall.SysProcAttr{Setsid: true}, // what a terminal sends to Caddy is not for the wrapper
 	})
@@ -59,6 +59,16 @@ func (p *Process) begin(order wrapper.Order, files []*os.File) (watch, error) {
 	}
 	go w.follow(p)
 	return w, nil
+}
+
+// wrapperEnvironment has nothing of the program's, and of ours only what a program needs to be loaded.
+func wrapperEnvironment() []string {
+	const libraries = "LD_LIBRARY_PATH"
+	env := []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}
+	if path, ok := os.LookupEnv(libraries); ok {
+		env = append(env, libraries+"="+path)
+	}
+	return env
 }
 
 // handOver gives the order to the wrapper, and waits until the program runs. A program that runs may have killed the wrapper before
@@ -90,21 +100,32 @@ func (w *wrapped) handOver(order wrapper.Order) error {
 
 // follow waits for the end.
 func (w *wrapped) follow(p *Process) {
-	defer func() { _ = w.control.Close() }()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = w.wrapper.Wait()
+		// Whoever has got hold of the other end of the socket must not keep us waiting. What is in it can still be read.
+		if raw, err := w.control.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) })
+		}
+	}()
+	defer func() {
+		<-gone
+		_ = w.control.Close()
+	}()
 	for {
 		kind, numbers, err := w.receive()
 		switch {
 		case err != nil: // the wrapper was killed
 			_ = w.wrapper.Kill()
-			_, _ = w.wrapper.Wait()
+			<-gone
 			p.finish(Exit{Code: -1, Signal: syscall.SIGKILL}, w.sweep())
 			return
 		case kind == wrapper.KindLeft && len(numbers) >= 2:
 			p.finish(exitOfNumbers(numbers), pids(numbers[2:]))
-			_, _ = w.wrapper.Wait()
 			return
 		case kind == wrapper.KindExit && len(numbers) == 2:
-			_, _ = w.wrapper.Wait()
+			<-gone
 			p.finish(exitOfNumbers(numbers), nil)
 			return
 		}

@@ -16,6 +16,9 @@ func TestProgramsWithoutAWrapper(t *testing.T) {
 	t.Run("to its end", func(t *testing.T) {
 		p := program("sh", "-c", "cat; sleep 3600 & echo problem >&2; exit 7")
 		out, process := run(t, p, "message")
+		if !process.Alone() {
+			t.Error("it has a wrapper")
+		}
 		if out != "message" || process.Stderr() != "problem\n" || process.Exit() != (supervise.Exit{Code: 7}) {
 			t.Errorf("got %q, %q, %+v", out, process.Stderr(), process.Exit())
 		}

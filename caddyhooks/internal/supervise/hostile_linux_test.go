@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
@@ -78,11 +79,14 @@ func TestMarkedProcessesOfOthersEndToo(t *testing.T) {
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error)
+	t.Cleanup(func() { _ = other.Process.Kill() })
+	ended := make(chan error, 1)
 	go func() { ended <- other.Wait() }()
 	_ = process.Stdin.Close()
 	waitDone(t, process)
-	if err := <-ended; err == nil {
+	select {
+	case <-ended:
+	case <-time.After(patience):
 		t.Error("it was not killed")
 	}
 }

@@ -61,8 +61,12 @@ var roles = map[string]func(){
 		}
 		forever()
 	},
-	// The first thread has ended, which makes it look like a process that has ended.
+	// A tool whose first thread has ended, which makes it look like a process that has ended.
 	"headless": func() {
+		spawn("beheaded")
+		forever()
+	},
+	"beheaded": func() {
 		go forever()
 		ready()
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)

@@ -206,6 +206,12 @@ func (p *Process) Stop(grace time.Duration) {
 	<-p.done
 }
 
+// Alone reports whether the program has no wrapper: when it ends, only its group does, or on Windows nothing else.
+func (p *Process) Alone() bool {
+	_, alone := p.watch.(*group)
+	return alone
+}
+
 // Stderr is the end of what the program wrote to its standard error, a few kilobytes at most.
 func (p *Process) Stderr() string { return p.stderr.String() }
 

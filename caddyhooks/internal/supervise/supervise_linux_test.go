@@ -27,6 +27,9 @@ func TestProgramHasItsInputOutputFolderAndEnvironment(t *testing.T) {
 	if got := process.Stderr(); got != "problem\n" {
 		t.Errorf("got %q as standard error", got)
 	}
+	if process.Alone() {
+		t.Error("it has no wrapper")
+	}
 	if got := process.Exit(); got != (supervise.Exit{Code: 7}) {
 		t.Errorf("got %+v", got)
 	}

@@ -3,6 +3,7 @@ package wrapper
 import (
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -37,7 +38,7 @@ func startedByCaddy() bool {
 func run() {
 	// Nothing of Caddy's and nothing of this process may be handed on to the program: whoever holds the socket could give orders.
 	syscall.CloseOnExec(Control)
-	_, _, _ = syscall.RawSyscall(sysCloseRange, firstOtherDescriptor, uintptr(noDescriptor), closeRangeCloexec)
+	closeOthersOnExec()
 
 	w := &wrapper{
 		self:  syscall.Getpid(),
@@ -58,11 +59,31 @@ func run() {
 		return
 	}
 	// What is sent to all processes of a terminal or a service, or to all that are called caddy, is caught and dropped: Caddy decides
-	// what ends. A program does not inherit this, as it would if the signals were ignored. Each one takes time, and the program
-	// runs already.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	// what ends. Go takes no notice of other signals. A program does not inherit this, as it would if they were ignored. Each one
+	// takes time, and the program runs already.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	send(KindStarted, Numbers(int64(w.program.PID), int64(w.program.Start)))
 	w.supervise()
+}
+
+// closeOthersOnExec keeps from the program what Caddy was started with, such as the sockets of a service manager.
+func closeOthersOnExec() {
+	_, _, errno := syscall.RawSyscall(sysCloseRange, firstOtherDescriptor, uintptr(noDescriptor), closeRangeCloexec)
+	if errno == 0 {
+		return
+	}
+	// Before Linux 5.11.
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	names, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil && fd >= firstOtherDescriptor {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 type wrapper struct {
