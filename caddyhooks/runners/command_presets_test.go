@@ -413,8 +413,8 @@ func TestProgramOfAPresetCanBeLeftOut(t *testing.T) {
 			}
 		}
 	}
-	if _, err := newOneShot("gemini", Program{}, Models{}, nil, zap.NewNop()); err == nil {
-		t.Error("there is a preset gemini")
+	if _, err := newOneShot("opencode", Program{}, Models{}, nil, zap.NewNop()); err == nil {
+		t.Error("there is a preset opencode")
 	}
 }
 
