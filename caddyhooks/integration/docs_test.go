@@ -43,6 +43,7 @@ func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 var (
 	startsCaddy  = regexp.MustCompile(`(?m)^go run \./xcaddy run --config (\S+)$`)
 	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
+	startsGo     = regexp.MustCompile(`(?m)^go run (\./examples/\S+) &$`)
 	startsAgents = regexp.MustCompile(`(?m)^PORT=([0-9]+) (python3|node) (\S+) &$`)
 	startsAlerts = regexp.MustCompile(`(?m)^prometheus-alertmanager (.+) &$`)
 	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, a test below checks the other
@@ -68,6 +69,10 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 		if m := startsRunner.FindStringSubmatch(script); m != nil {
 			startProcess(t, runnerPort, m[1], m[2])
 			script = startsRunner.ReplaceAllString(script, "")
+		}
+		if m := startsGo.FindStringSubmatch(script); m != nil {
+			startGo(t, runnerPort, m[1])
+			script = startsGo.ReplaceAllString(script, "")
 		}
 		for _, m := range startsAgents.FindAllStringSubmatch(script, -1) {
 			startProcess(t, strings.TrimPrefix(ports.Replace("127.0.0.1:"+m[1]), "127.0.0.1:"), m[2], m[3])
@@ -145,6 +150,18 @@ func tidy(output string) string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// startGo builds an example's program in Go and starts it. `go run` would leave it behind when it is killed.
+func startGo(t *testing.T, port, path string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-o", program, path)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", path, err, out)
+	}
+	startProcess(t, port, program)
 }
 
 // startProcess starts an example's runner and waits until it listens.
