@@ -65,7 +65,7 @@ func NewServer(t testing.TB) *Server {
 }
 
 // StartProcess is StartSite for a Caddy that has a process of its own, so that tests can run side by side.
-func StartProcess(t *testing.T, directives string, env ...string) *Server {
+func StartProcess(t testing.TB, directives string, env ...string) *Server {
 	t.Helper()
 	d := NewBinary(t).Deploy(t, "", "")
 	d.Env = env
@@ -129,11 +129,10 @@ func (s *Server) LoadJSON(config []byte) {
 }
 
 func (s *Server) startProcess(config string) error {
-	t := s.T.(*testing.T)
 	if err := os.WriteFile(s.deployment.Config, []byte(config), 0o600); err != nil {
 		return err
 	}
-	s.process = s.deployment.Start(t)
+	s.process = s.deployment.Start(s.T)
 	return nil
 }
 
@@ -279,9 +278,8 @@ func (s *Server) Stop() {
 	defer http.DefaultClient.CloseIdleConnections()
 	if s.deployment != nil {
 		http.DefaultClient.CloseIdleConnections() // a server that stops waits for those that were never used
-		t := s.T.(*testing.T)
-		s.process.Terminate(t)
-		s.process.WantCleanExit(t)
+		s.process.Terminate(s.T)
+		s.process.WantCleanExit(s.T)
 		s.process = nil
 		return
 	}
@@ -289,6 +287,17 @@ func (s *Server) Stop() {
 		s.T.Fatalf("stopping Caddy: %v", err)
 	}
 }
+
+// Kill is kill -9 of a Caddy that has a process of its own.
+func (s *Server) Kill() {
+	s.T.Helper()
+	s.process.Kill()
+	s.process = nil
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// PID is the number of the process of a Caddy that has one of its own.
+func (s *Server) PID() int { return s.process.Cmd.Process.Pid }
 
 // WithCallbacks lets callbacks go to receivers on this machine.
 const WithCallbacks = "callbacks {\n allow 127.0.0.1\n ports *\n }\n"

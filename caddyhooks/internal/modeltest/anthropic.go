@@ -34,7 +34,6 @@ func (anthropic) read(_ string, body []byte) (*request, error) {
 	r := &request{model: b.Model, stream: b.Stream, schema: b.OutputConfig.Format != nil}
 	r.say("system", textsOf(b.System)...)
 	for _, message := range b.Messages {
-		r.say(message.Role, textsOf(message.Content)...)
 		var parts []struct {
 			Type    string          `json:"type"`
 			Content json.RawMessage `json:"content"`
@@ -45,6 +44,7 @@ func (anthropic) read(_ string, body []byte) (*request, error) {
 				r.messages = append(r.messages, Message{"tool", strings.Join(textsOf(part.Content), "")})
 			}
 		}
+		r.say(message.Role, textsOf(message.Content)...)
 	}
 	for _, t := range b.Tools {
 		r.tools = append(r.tools, tool{t.Name, t.InputSchema})

@@ -9,6 +9,9 @@ import (
 // notes are the names of blocks that agents put before, after or between the words of their users.
 var notes = []string{"system-reminder", "environment_context", "session_context", "user_instructions", "local-command-caveat"}
 
+// wholeNotes begin messages that are notes: of OpenClaw, and of Claude Code when the model does not answer by the tool for JSON.
+var wholeNotes = []string{"<<<BEGIN_OPENCLAW", "[structured-output-enforce]"}
+
 // OpenClaw puts the time in front of a message, and some facts after the last one.
 var (
 	stampOfOpenClaw = regexp.MustCompile(`^\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d [^\]]+\] `)
@@ -17,8 +20,10 @@ var (
 
 // withoutNotes is a text as it was given to the agent.
 func withoutNotes(text string) string {
-	if strings.HasPrefix(text, "<<<BEGIN_OPENCLAW") {
-		return ""
+	for _, note := range wholeNotes {
+		if strings.HasPrefix(text, note) {
+			return ""
+		}
 	}
 	for again := true; again; {
 		again = false
