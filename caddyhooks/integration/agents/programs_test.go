@@ -64,18 +64,17 @@ func path(t testing.TB) string {
 
 // agent is a program, and how it is told to ask the fake model.
 type agent struct {
-	name    string
-	command string   // what follows runner command, and the lines of its block
-	acp     []string // the program that speaks ACP
-	env     func(model string) map[string]string
-	files   func(model string) map[string]string // below HOME
-	kept    []string                             // what it keeps of its sessions below HOME
+	name  string
+	acp   []string // the program that speaks ACP
+	env   func(model string) map[string]string
+	files func(model string) map[string]string // below HOME
+	kept  []string                             // what it keeps of its sessions below HOME
 }
 
 const keyOfModel = "key-of-the-model-0123456789"
 
 var claude = &agent{
-	name: "claude", command: "claude", acp: []string{"claude-agent-acp"},
+	name: "claude", acp: []string{"claude-agent-acp"},
 	env: func(model string) map[string]string {
 		return map[string]string{"ANTHROPIC_API_KEY": keyOfModel, "ANTHROPIC_BASE_URL": model}
 	},
@@ -83,7 +82,7 @@ var claude = &agent{
 }
 
 var codex = &agent{
-	name: "codex", command: "codex", acp: []string{"codex-acp"},
+	name: "codex", acp: []string{"codex-acp"},
 	env: func(string) map[string]string { return map[string]string{"MODEL_KEY": keyOfModel} },
 	files: func(model string) map[string]string {
 		return map[string]string{".codex/config.toml": fmt.Sprintf(`
@@ -102,7 +101,7 @@ stream_max_retries = 0
 }
 
 var gemini = &agent{
-	name: "gemini", command: "gemini", acp: []string{"gemini", "--acp"},
+	name: "gemini", acp: []string{"gemini", "--acp"},
 	env: func(model string) map[string]string {
 		return map[string]string{"GEMINI_API_KEY": keyOfModel, "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_MODEL": "gemini-2.5-flash"}
 	},
