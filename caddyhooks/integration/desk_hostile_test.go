@@ -82,6 +82,12 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 			for _, text := range []string{"The agent had lost the session of this chat and began a new one.", "rejected", "allowed", "It asked 2 more times than are kept."} {
 				tab.WaitText(text)
 			}
+			for _, look := range []browsertest.Look{browsertest.Narrow, browsertest.Light} {
+				tab.Look(look)
+				tab.Picture("asked-" + look.Name)
+				tab.WantAccessible()
+				tab.WantFits()
+			}
 		}
 		if p.name == "deliveries" {
 			tab.Click("button", "Attempts and details")
@@ -115,7 +121,8 @@ func runThatAsked(t *testing.T, path string) (id string) {
 	}
 	_, err = store.Runs().End(t.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "made", HasText: true, SessionRenewed: true,
 		Account: engine.Account{MorePermissions: 2, Permissions: []engine.Permission{
-			{Kind: planted("kind"), Title: planted("title"), Answer: "rejected"}, {Kind: "read", Title: "a file", Answer: "allowed"}}}}}, engine.Batch{})
+			{Kind: planted("kind"), Title: planted("title"), Answer: "rejected"}, {Kind: "read", Title: "a file", Answer: "allowed"},
+			{Kind: strings.Repeat("k", 64), Title: strings.Repeat("/a/path", 36), Answer: "rejected"}}}}}, engine.Batch{})
 	if err := errors.Join(err, store.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -135,11 +135,11 @@ export async function show(page) {
 		return pairs.length > 0 && panel("Metadata", el("div.body", facts(pairs.map(([key, value]) => [mono(key), mono(value.startsWith('"') ? JSON.parse(value) : value)]))), copyButton(metadata ?? ""));
 	}
 
-	const asks = [["Answer", "nowrap"], ["Kind", "mono"], ["Wanted", "keep"]];
+	const asks = [["Answer", "nowrap"], ["Wanted", "mono"]];
 	function drawAsked() {
 		const list = run.permissions ?? [], more = run.morePermissions ?? 0;
 		return list.length > 0 && panel("Asked for", el("div.body", table({ caption: "Permissions that the agent asked for", class: "tight", columns: asks, rows: list.map(p => tr(asks, [
-			badge(p.answer === "allowed" ? "ok" : "bad", p.answer), p.kind, p.title,
+			badge(p.answer === "allowed" ? "ok" : "bad", p.answer), [muted(p.kind), " ", p.title],
 		])) }), more > 0 && el("p.muted.small", `It asked ${count(more, "more time")} than are kept.`)));
 	}
 
