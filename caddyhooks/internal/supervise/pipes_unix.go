@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -22,7 +23,7 @@ func readWithoutWaiting(f *os.File, p []byte) (n int, err error) {
 	var readErr error
 	err = raw.Read(func(fd uintptr) bool {
 		for {
-			if n, readErr = syscall.Read(int(fd), p); readErr != syscall.EINTR {
+			if n, readErr = syscall.Read(int(fd), p); !errors.Is(readErr, syscall.EINTR) {
 				return true
 			}
 		}
@@ -30,7 +31,7 @@ func readWithoutWaiting(f *os.File, p []byte) (n int, err error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case readErr == syscall.EAGAIN || readErr == nil && n == 0 && len(p) > 0:
+	case errors.Is(readErr, syscall.EAGAIN) || readErr == nil && n == 0 && len(p) > 0:
 		return 0, io.EOF
 	case readErr != nil:
 		return 0, readErr

@@ -32,13 +32,14 @@ func TestProcessesThatCannotBeEndedAreTold(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a program of root's")
 	}
-	// Below the temporary folder of tests only root may look.
+	// Below the temporary folder of tests only root may look, and here only who is to be Caddy: one of the programs makes root of anyone.
 	dir, err := os.MkdirTemp("", "supervise")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	const nobody = 65534
+	if err := os.Chown(dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
 	for name, mode := range map[string]os.FileMode{"caddy": 0o755, "sudo": 0o755 | os.ModeSetuid} {
@@ -56,7 +57,7 @@ func TestProcessesThatCannotBeEndedAreTold(t *testing.T) {
 	caddy := exec.Command(filepath.Join(dir, "caddy"))
 	caddy.Env = append(os.Environ(), roleVariable+"=leaver", "SUDO="+filepath.Join(dir, "sudo"))
 	caddy.Dir = "/"
-	caddy.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	caddy.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := caddy.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -44,7 +45,7 @@ func readInto(space []byte, path string) ([]byte, bool) {
 
 func ignoringEINTR(call func() (int, error)) (int, error) {
 	for {
-		if n, err := call(); err != syscall.EINTR {
+		if n, err := call(); !errors.Is(err, syscall.EINTR) {
 			return n, err
 		}
 	}

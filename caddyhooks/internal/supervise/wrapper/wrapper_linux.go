@@ -1,6 +1,7 @@
 package wrapper
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"strconv"
@@ -111,14 +112,12 @@ func (w *wrapper) start() syscall.Errno {
 		attributes.Credential = &syscall.Credential{Uid: w.order.UID, Gid: w.order.GID, Groups: w.order.Groups}
 	}
 	send(KindStarting, "")
-	pid, err := syscall.ForkExec(w.order.Path, w.order.Args, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(w.order.Path, w.order.Args, &syscall.ProcAttr{ //nolint:gosec // the operator's program
 		Dir: w.order.Dir, Env: w.order.Env, Files: []uintptr{0, 1, 2}, Sys: attributes,
 	})
 	if err != nil {
-		errno, ok := err.(syscall.Errno)
-		if !ok {
-			errno = syscall.EINVAL
-		}
+		errno := syscall.EINVAL
+		errors.As(err, &errno)
 		return errno
 	}
 	// Until now these were the program's own. They have to end with it.
@@ -186,7 +185,7 @@ func (w *wrapper) reap() {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, waitForAllKinds, nil)
 		switch {
-		case err == syscall.EINTR:
+		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			close(w.none)
 			return
@@ -286,7 +285,7 @@ func send(kind byte, text string) {
 	message := Message(kind, text)
 	for len(message) > 0 {
 		n, err := syscall.Write(Control, message)
-		if err == syscall.EINTR {
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil {
@@ -316,7 +315,7 @@ func receive() (kind byte, text string, err error) {
 func fill(space []byte) error {
 	for len(space) > 0 {
 		n, err := syscall.Read(Control, space)
-		if err == syscall.EINTR {
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil {
