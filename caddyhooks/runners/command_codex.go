@@ -1,10 +1,15 @@
 package runners
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/BurntSushi/toml"
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -35,6 +40,13 @@ func codexCall(c *Command, p *presetTurn) (programCall, error) {
 		for _, setting := range codexWithoutTools {
 			add("-c", setting)
 		}
+		servers, err := p.codexServers()
+		if err != nil {
+			return call, fmt.Errorf("reading the settings of Codex: %w", err)
+		}
+		for _, name := range servers {
+			add("-c", "mcp_servers."+name+".enabled=false")
+		}
 	}
 	if p.tellsSchema() {
 		add("--output-schema", p.schema)
@@ -57,6 +69,28 @@ var codexWithoutTools = []string{
 	"features.image_generation=false", "features.apps=false", "features.plugins=false", "features.hooks=false",
 	"features.tool_suggest=false", "features.skill_search=false", `web_search="disabled"`,
 	"skills.include_instructions=false", "project_doc_max_bytes=0",
+}
+
+// codexServers are the MCP servers in the settings of Codex, whose tools it cannot be told to do without but one by one.
+func (p *presetTurn) codexServers() ([]string, error) {
+	folder := p.runner.env["CODEX_HOME"]
+	if folder == "" {
+		folder = filepath.Join(p.home, ".codex")
+	}
+	data, err := readConfig(filepath.Join(folder, "config.toml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var settings struct {
+		Servers map[string]any `toml:"mcp_servers"`
+	}
+	if err := toml.Unmarshal(data, &settings); err != nil {
+		return nil, errors.New("config.toml is not TOML") // more could show a secret
+	}
+	return slices.Sorted(maps.Keys(settings.Servers)), nil
 }
 
 // codexReader reads the output of Codex.

@@ -388,6 +388,30 @@ func TestSchemaThatAProgramRefusesIsLeftToTheInstructions(t *testing.T) {
 	}
 }
 
+func TestRepairsOfCodexHaveNoServersOfTools(t *testing.T) {
+	t.Parallel()
+	home, out := t.TempDir(), t.TempDir()
+	write := func(settings string) {
+		if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(settings), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newPreset(t, "codex", `printf '%s ' "$@" >"$OUT/args"`, func(c *Command) { c.Env = map[string]string{"OUT": out, "CODEX_HOME": home} })
+	repair := agentTurn("Mend")
+	repair.Repair = 1
+	write("model = \"a\"\n[mcp_servers.b-1]\ncommand = \"x\"\n[mcp_servers.a.env]\nKEY = \"b\"\n")
+	_, _ = c.Run(t.Context(), repair)
+	if args := readFile(t, out, "args"); !strings.Contains(args, " -c mcp_servers.a.enabled=false -c mcp_servers.b-1.enabled=false ") {
+		t.Errorf("got the arguments %s", args)
+	}
+	_, _ = c.Run(t.Context(), agentTurn("Hello"))
+	if args := readFile(t, out, "args"); strings.Contains(args, "mcp_servers") {
+		t.Errorf("got the arguments %s", args)
+	}
+	write("key = secret")
+	wantFailure(t, c, repair, "reading the settings of Codex: config.toml is not TOML")
+}
+
 func TestBusyExitCodeOfAPreset(t *testing.T) {
 	t.Parallel()
 	c := newPreset(t, "claude", "echo later >&2; exit 75", func(c *Command) { c.BusyOn = []int{75} })
