@@ -77,7 +77,11 @@ func (p *presetTurn) codexServers() ([]string, error) {
 	if folder == "" {
 		folder = filepath.Join(p.home, ".codex")
 	}
-	data, err := readConfig(filepath.Join(folder, "config.toml"))
+	as, err := p.runner.owner()
+	if err != nil {
+		return nil, err
+	}
+	data, err := readConfig(folder, "config.toml", as)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -79,7 +79,7 @@ func (p *presetTurn) homeForOnce(call *programCall) error {
 		return &engine.UnavailableError{Err: err}
 	}
 	p.once = &once
-	settings, err := readConfig(filepath.Join(once.home, geminiSettingsFile))
+	settings, err := readConfig(once.home, geminiSettingsFile, once.owner)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		settings = []byte(geminiSettings)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // onceFolders are folders for one turn without memory. Nothing in them outlives it, so that no later turn can recall it.
@@ -44,7 +45,7 @@ func (p *Program) foldersForOnce(lasting string, config []string) (f onceFolders
 		}
 	}
 	for _, name := range config {
-		data, err := readConfig(filepath.Join(lasting, name))
+		data, err := readConfig(lasting, name, f.owner)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -58,36 +59,60 @@ func (p *Program) foldersForOnce(lasting string, config []string) (f onceFolders
 	return f, f.handOver()
 }
 
-// handOver gives all to the user that the program runs as. Until then nobody else can put a link there.
+// handOver gives all to the user that the program runs as. That user may put links there, and none is followed out of the folder.
 func (f *onceFolders) handOver() error {
 	if f.owner == nil {
 		return nil
 	}
-	return filepath.WalkDir(f.all, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
+	around, err := os.OpenRoot(filepath.Dir(f.all))
+	if err != nil {
+		return err
+	}
+	defer around.Close()
+	name := filepath.Base(f.all)
+	root, err := around.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || path == "." {
 			return err
 		}
-		return os.Lchown(path, f.owner.uid, f.owner.gid)
+		return root.Lchown(path, f.owner.uid, f.owner.gid)
 	})
+	return errors.Join(err, around.Lchown(name, f.owner.uid, f.owner.gid))
 }
 
 // write writes a file below the home.
 func (f *onceFolders) write(name string, data []byte) error {
 	const private, privateFile = 0o700, 0o600
-	path := filepath.Join(f.home, name)
-	if err := os.MkdirAll(filepath.Dir(path), private); err != nil {
+	if f.owner == nil {
+		path := filepath.Join(f.home, name)
+		if err := os.MkdirAll(filepath.Dir(path), private); err != nil {
+			return err
+		}
+		return os.WriteFile(path, data, privateFile)
+	}
+	root, err := os.OpenRoot(f.home)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, privateFile)
+	defer root.Close()
+	if err := root.MkdirAll(filepath.Dir(name), private); err != nil {
+		return err
+	}
+	return root.WriteFile(name, data, privateFile)
 }
 
 // remove removes all. A program may have taken away its own rights to do so.
 func (f *onceFolders) remove() error { return os.RemoveAll(f.all) }
 
-// readConfig reads a file of settings.
-func readConfig(path string) ([]byte, error) {
+// readConfig reads a file of settings below a home. In a home of another user, no link is followed out of it: Caddy may read more than
+// that user.
+func readConfig(home, name string, as *owner) ([]byte, error) {
 	const most = 1 << 20
-	file, err := os.Open(path)
+	file, err := openBelow(home, name, as)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +122,21 @@ func readConfig(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s is no file of settings", path)
+		return nil, fmt.Errorf("%s is no file of settings", filepath.Join(home, name))
 	}
 	return io.ReadAll(io.LimitReader(file, most))
+}
+
+// openBelow opens a file, and does not wait for the writer of a pipe.
+func openBelow(home, name string, as *owner) (*os.File, error) {
+	const mode = os.O_RDONLY | syscall.O_NONBLOCK
+	if as == nil {
+		return os.OpenFile(filepath.Join(home, name), mode, 0)
+	}
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenFile(name, mode, 0)
 }
