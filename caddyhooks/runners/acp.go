@@ -33,7 +33,7 @@ type ACP struct {
 	Preset string `json:"preset,omitempty"`
 
 	// The program and its arguments. No shell sees them. Default: those of the preset.
-	Command []string `json:"command,omitempty"`
+	Args []string `json:"args,omitempty"`
 
 	// The most processes at the same time. Another one is started when all are busy. Default: 1.
 	Processes int `json:"processes,omitempty"`
@@ -54,6 +54,7 @@ type ACP struct {
 	once     *Command // for turns without memory, nil if the agent carries them out itself
 	key      string   // of the pool
 	pool     *acpPool
+	maxBytes int // of all that an agent says in a turn
 	redactor redactor
 	log      *zap.Logger
 }
@@ -80,12 +81,12 @@ func (ACP) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the runner.
 func (a *ACP) Provision(ctx caddy.Context) error {
 	a.log = ctx.Logger()
-	a.preset = acpPresets[a.Preset]
+	a.preset, a.maxBytes = acpPresets[a.Preset], maxTurnBytes
 	if err := a.Program.provision(); err != nil {
 		return fmt.Errorf("runner acp: %w", err)
 	}
 	a.Models.provision()
-	for _, word := range a.Command {
+	for _, word := range a.Args {
 		a.command = append(a.command, caddy.NewReplacer().ReplaceKnown(word, ""))
 	}
 	if len(a.command) == 0 {
@@ -118,9 +119,9 @@ func (a *ACP) check() error {
 		return err
 	}
 	switch {
-	case len(a.Command) == 0 && a.Preset == "":
+	case len(a.Args) == 0 && a.Preset == "":
 		return errACPProgram
-	case len(a.Command) > 0 && a.Command[0] == "":
+	case len(a.Args) > 0 && a.Args[0] == "":
 		return errACPProgram
 	case a.Processes < 0:
 		return errors.New("processes must not be negative")
@@ -166,14 +167,14 @@ func checkACPKind(kind string) error {
 func (a *ACP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	place := *d
-	a.Command = d.RemainingArgs()
-	if len(a.Command) > 0 {
-		if _, ok := acpPresets[a.Command[0]]; ok {
-			a.Preset, a.Command = a.Command[0], a.Command[1:]
+	a.Args = d.RemainingArgs()
+	if len(a.Args) > 0 {
+		if _, ok := acpPresets[a.Args[0]]; ok {
+			a.Preset, a.Args = a.Args[0], a.Args[1:]
 		}
 	}
-	if len(a.Command) == 0 {
-		a.Command = nil
+	if len(a.Args) == 0 {
+		a.Args = nil
 		if a.Preset == "" {
 			return place.WrapErr(errACPProgram)
 		}

@@ -26,7 +26,7 @@ func newACP(t *testing.T, change ...func(*ACP)) *ACP {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &ACP{Command: []string{program}, Program: Program{Env: map[string]string{acpAgentVariable: "", "ACP_TEST_CAN": "resume close"}}}
+	a := &ACP{Args: []string{program}, Program: Program{Env: map[string]string{acpAgentVariable: "", "ACP_TEST_CAN": "resume close"}}}
 	for _, c := range change {
 		c(a)
 	}
@@ -168,6 +168,7 @@ func TestACPLostSessionIsMadeAnew(t *testing.T) {
 func TestACPFailuresAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	a := newACP(t)
+	a.maxBytes = 4 << 20
 	for message, want := range map[string]string{
 		"stop refusal":           "refusal",
 		"stop max_tokens":        "max_tokens",
@@ -344,7 +345,7 @@ func TestACPAgentThatDoesNotStart(t *testing.T) {
 	}
 	t.Run("is not there", func(t *testing.T) {
 		t.Parallel()
-		a := newACP(t, func(a *ACP) { a.Command = []string{"/nowhere/agent"} })
+		a := newACP(t, func(a *ACP) { a.Args = []string{"/nowhere/agent"} })
 		_, err := new(testChat).ask(t.Context(), a, "hello")
 		var unavailable *engine.UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.RetryAfter <= 0 || !strings.Contains(err.Error(), "/nowhere/agent") {

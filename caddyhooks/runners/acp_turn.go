@@ -174,10 +174,7 @@ type acpTurn struct {
 	stopped     chan struct{} // closed when problem is set
 }
 
-var (
-	errACPTooMuch     = fmt.Errorf("the agent said more than %d bytes in a turn", maxTurnBytes)
-	errACPPermissions = fmt.Errorf("the agent asked for permission more than %d times in a turn", maxPermissions)
-)
+var errACPPermissions = fmt.Errorf("the agent asked for permission more than %d times in a turn", maxPermissions)
 
 // prompt sends the message and waits for the end of the turn.
 func (t *acpTurn) prompt(ctx context.Context, agent *acpAgent, session, message string, end func()) error {
@@ -282,8 +279,8 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 	if t.closed || t.problem != nil {
 		return
 	}
-	if t.size += size; t.size > maxTurnBytes {
-		t.fail(errACPTooMuch)
+	if t.size += size; t.size > t.runner.maxBytes {
+		t.fail(fmt.Errorf("the agent said more than %d bytes in a turn", t.runner.maxBytes))
 		return
 	}
 	preset := &t.runner.preset
