@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,9 +47,9 @@ func init() {
 			}
 		}
 	}
-	agent := &testAgent{can: os.Getenv("ACP_TEST_CAN"), cancels: make(map[acp.SessionId]context.CancelFunc)}
+	agent := &testAgent{can: os.Getenv("ACP_TEST_CAN"), cancels: make(map[acp.SessionId]context.CancelFunc), connected: make(chan struct{})}
 	agent.conn = acp.NewAgentSideConnection(agent, os.Stdout, os.Stdin)
-	agent.conn.SetLogger(slog.New(slog.DiscardHandler))
+	close(agent.connected)
 	<-agent.conn.Done()
 	os.Exit(0)
 }
@@ -58,8 +57,9 @@ func init() {
 // testAgent keeps its sessions in HOME, as files of what it was told.
 type testAgent struct {
 	acp.Agent
-	conn *acp.AgentSideConnection
-	can  string
+	conn      *acp.AgentSideConnection
+	connected chan struct{} // closed when conn is set
+	can       string
 
 	mu      sync.Mutex
 	cancels map[acp.SessionId]context.CancelFunc
@@ -122,6 +122,7 @@ func (a *testAgent) ResumeSession(_ context.Context, params acp.ResumeSessionReq
 }
 
 func (a *testAgent) LoadSession(ctx context.Context, params acp.LoadSessionRequest) (acp.LoadSessionResponse, error) {
+	<-a.connected
 	a.note("load", params.SessionId)
 	data, err := os.ReadFile(sessionFile(params.SessionId))
 	if err != nil {
@@ -162,6 +163,7 @@ func (a *testAgent) say(ctx context.Context, id acp.SessionId, text string) {
 
 // Prompt does as the first word of the message says. The rest is for that.
 func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.PromptResponse, error) {
+	<-a.connected
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	id := params.SessionId
