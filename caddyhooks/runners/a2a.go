@@ -46,6 +46,7 @@ type A2A struct {
 	ServerTLS
 
 	card      string // its URL
+	user      *url.Userinfo
 	origins   []string
 	token     string
 	headers   map[string]string
@@ -79,7 +80,7 @@ func (a *A2A) Provision(ctx caddy.Context) (err error) {
 	if err := checkA2AURL(address); err != nil {
 		return err
 	}
-	a.card = cardURL(address)
+	a.card, a.user = cardURL(address)
 	a.redactor = newRedactor(a.token, address, headerSecrets(a.headers)...)
 	a.origins = []string{originOf(a.card)}
 	for _, place := range a.AllowTo {

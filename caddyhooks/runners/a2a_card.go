@@ -93,16 +93,18 @@ func (c *a2aAgents) forget(agent *a2aAgent) {
 	}
 }
 
-// cardURL is the URL of the card of an agent.
-func cardURL(address string) string {
+// cardURL is the URL of the card of an agent, and the user in it.
+func cardURL(address string) (string, *url.Userinfo) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	if path.Ext(u.Path) == ".json" {
-		return address
+	if path.Ext(u.Path) != ".json" {
+		u = u.JoinPath("/.well-known/agent-card.json")
 	}
-	return u.JoinPath("/.well-known/agent-card.json").String()
+	user := u.User
+	u.User = nil
+	return u.String(), user
 }
 
 // originOf is the scheme, the host and the port of a URL.

@@ -139,10 +139,10 @@ func (d *a2aDoor) dress(req *http.Request, call *a2aCall) {
 	if call.trace != "" {
 		req.Header.Set("Traceparent", call.trace)
 	}
-	switch user := req.URL.User; {
+	switch user := d.runner.user; {
 	case d.runner.token != "":
 		req.Header.Set("Authorization", "Bearer "+d.runner.token)
-	case user != nil && req.Header.Get("Authorization") == "":
+	case user != nil && d.runner.headers["Authorization"] == "":
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}

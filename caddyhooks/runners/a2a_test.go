@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -369,6 +373,79 @@ func asJSON(t *testing.T, value any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+func TestA2APasswordInTheURL(t *testing.T) {
+	t.Parallel()
+	server := newA2AServer(t, a2aWays["REST"], sayMessage(a2a.NewTextPart("Hello")))
+	a := newA2A(t, strings.Replace(server.URL, "://", "://me:pass-word@", 1), nil)
+	if _, err := a.Run(t.Context(), a2aTurnOf("hi")); err != nil {
+		t.Fatal(err)
+	}
+	for _, asked := range server.requests("") {
+		if got := asked.header.Get("Authorization"); got != "Basic bWU6cGFzcy13b3Jk" {
+			t.Errorf("%s has %q", asked.path, got)
+		}
+	}
+	if got := a.Redact("it is pass-word"); got != "it is REDACTED" || a.Address() != server.URL {
+		t.Errorf("got %q at %s", got, a.Address())
+	}
+}
+
+func TestA2AOverTLS(t *testing.T) {
+	t.Parallel()
+	plain := newA2AServer(t, a2aWays["REST stream"], sayMessage(a2a.NewTextPart("Hello")))
+	server := httptest.NewUnstartedServer(plain.Config.Handler)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	plain.card = func(string) any { return a2aWays["REST stream"].cardOf(server.URL) }
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := newA2A(t, server.URL, func(a *A2A) { a.TLSCA = ca }).Run(t.Context(), a2aTurnOf("hi")); err != nil || reply.Text != "Hello" {
+		t.Errorf("got %+v, %v", reply, err)
+	}
+	_, err := newA2A(t, server.URL, nil).Run(t.Context(), a2aTurnOf("hi"))
+	var unavailable *engine.UnavailableError
+	if !errors.As(err, &unavailable) {
+		t.Errorf("without the authority: got %v", err)
+	}
+}
+
+// An error in the middle of a stream is the agent's word, and the task is not waited for.
+func TestA2AErrorInAStream(t *testing.T) {
+	t.Parallel()
+	const task = `{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}`
+	for name, want := range map[string]string{
+		"JSON-RPC stream": "the agent answered with an error, internal error: out of tokens",
+		"REST stream":     "the agent answered with an error, internal error: out of tokens",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := newA2AServer(t, a2aWays[name], nil)
+			server.before = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "agent-card.json") {
+					return false
+				}
+				w.Header().Set("Content-Type", eventStream)
+				if name == "REST stream" {
+					_, _ = io.WriteString(w, "data: "+task+"\n\n"+`data: {"error":{"code":500,"status":"INTERNAL","message":"out of tokens"}}`+"\n\n")
+				} else {
+					_, _ = io.WriteString(w, `data: {"jsonrpc":"2.0","id":"1","result":`+task+"}\n\n"+`data: {"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"out of tokens"}}`+"\n\n")
+				}
+				return true
+			}
+			_, err := newA2A(t, server.URL, nil).Run(t.Context(), a2aTurnOf("hi"))
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+			if polls := len(server.requests("/tasks/t")); polls > 0 {
+				t.Errorf("the task was asked for %d times", polls)
+			}
+		})
+	}
 }
 
 // echoContext answers with the context and the message.
@@ -900,8 +977,9 @@ func TestA2ACardURL(t *testing.T) {
 		"https://a.example.com/":                "https://a.example.com/.well-known/agent-card.json",
 		"https://a.example.com/team/agent?k=v":  "https://a.example.com/team/agent/.well-known/agent-card.json?k=v",
 		"https://a.example.com/cards/blue.json": "https://a.example.com/cards/blue.json",
+		"https://user:pw@a.example.com/":        "https://a.example.com/.well-known/agent-card.json",
 	} {
-		if got := cardURL(address); got != want {
+		if got, _ := cardURL(address); got != want {
 			t.Errorf("%s: got %s, want %s", address, got, want)
 		}
 	}

@@ -127,7 +127,7 @@ func (t *a2aTurn) ask(ctx context.Context, session string) (lost bool, err error
 		return false, readingError(t.broken)
 	case errors.Is(call.err, errReplyTooLarge):
 		return false, call.err
-	case t.answer.task != "":
+	case t.answer.task != "" && !isTold(err):
 		return false, t.poll(ctx) // the agent goes on, also if the connection broke
 	case err != nil && session != "" && !t.answer.heard && lostContext(call, err):
 		return true, nil
@@ -191,7 +191,8 @@ func (t *a2aTurn) poll(ctx context.Context) error {
 		problem := agentError(call, err)
 		var unavailable *engine.UnavailableError
 		busy := errors.As(problem, &unavailable)
-		if failures++; failures == pollFailures || !busy && call.status != 0 || call.err == nil {
+		failures++
+		if failures == pollFailures || !busy && call.status != 0 || call.err == nil || errors.Is(call.err, errReplyTooLarge) {
 			if busy { // for this request, but the turn has begun
 				problem = unavailable.Err
 			}
@@ -258,6 +259,12 @@ func lostContext(call *a2aCall, err error) bool {
 	default:
 		return strings.Contains(strings.ToLower(text), "context")
 	}
+}
+
+// isTold reports whether an error is the word of the agent.
+func isTold(err error) bool {
+	var told *a2a.Error
+	return errors.As(err, &told)
 }
 
 // agentError is the error of a request that the client made.
