@@ -67,7 +67,7 @@ var harmless = []string{"StructuredOutput", "request_user_input", "update_plan",
 func (s *site) streams(t *testing.T) {
 	goOn := make(chan struct{})
 	s.model.Answer("Tell me a story", modeltest.Step{Text: "Once upon a time.", Wait: goOn})
-	id := s.accept(say("Tell me a story."))
+	id := s.accept(say("Tell me a story.").remember("stories"))
 	text, told := "", sync.OnceFunc(func() { close(goOn) })
 	if s.agent == codex && s.runner == commandRunner {
 		told() // it says all at once

@@ -37,6 +37,7 @@ type Step struct {
 	Cut    bool            // says the first half of Text, and breaks the connection
 	Wait   <-chan struct{} // says the first word of Text, and the rest when this is closed
 	Tool   string          // has the agent run this command with its shell tool, and when the result comes takes the next step
+	Ask    bool            // with Tool: asks for more than the agent's sandbox lets a command do, where that has to be said
 	JSON   string          // answers with this document, by the tool for it where an agent offers one
 }
 

@@ -139,7 +139,11 @@ func answerOf(step Step, r *request) answer {
 	case step.Tool != "":
 		for _, tool := range r.tools {
 			if slices.Contains(shellTools, strings.ToLower(tool.name)) {
-				return answer{tool: tool.name, args: tool.schema.with(step.Tool)}
+				args := tool.schema.with(step.Tool)
+				if _, ok := tool.schema.Properties["sandbox_permissions"]; ok && step.Ask { // Codex
+					args["sandbox_permissions"], args["justification"] = "require_escalated", "as asked"
+				}
+				return answer{tool: tool.name, args: args}
 			}
 		}
 		return answer{text: "There is no shell."}
