@@ -14,7 +14,7 @@ func TestAgentsRunNoCommandUnlessPermitted(t *testing.T) {
 	forEach(t, func(t *testing.T, a *agent, runner string) {
 		s := a.start(t, runner)
 		file := filepath.Join(s.work, "touched")
-		s.model.Answer("Touch the file", modeltest.Step{Tool: "touch " + file}, modeltest.Step{Text: "I tried."})
+		s.model.Answer("Touch the file", modeltest.Step{Tool: "touch " + file, Ask: true}, modeltest.Step{Text: "I tried."})
 		run := s.ask(say("Touch the file.").remember("files"))
 		if _, err := os.Stat(file); err == nil {
 			t.Error("the command was run")
@@ -41,7 +41,7 @@ func TestAgentsRunCommandsThatArePermitted(t *testing.T) {
 			t.Parallel()
 			s := a.start(t, acpRunner, "permit execute")
 			file := filepath.Join(s.work, "touched")
-			s.model.Answer("Touch the file", modeltest.Step{Tool: "touch " + file}, modeltest.Step{Text: "I did."})
+			s.model.Answer("Touch the file", modeltest.Step{Tool: "touch " + file, Ask: true}, modeltest.Step{Text: "I did."})
 			run := s.wantReply(t, say("Touch the file.").remember("files"), "I did.")
 			shown := s.AdminRequest("GET", "/hooks/runs/"+run.RunID, "").Body
 			if _, err := os.Stat(file); err != nil || !strings.Contains(shown, `"answer":"allowed"`) {
