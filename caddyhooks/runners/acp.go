@@ -78,12 +78,30 @@ func (ACP) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets up the runner.
+// Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.
 func (a *ACP) Provision(ctx caddy.Context) error {
 	a.log = ctx.Logger()
+	if err := a.provision(); err != nil {
+		return fmt.Errorf("runner acp: %w", err)
+	}
+	for _, warning := range a.Program.warnings(a.command[0]) {
+		a.log.Warn("the program of a runner cannot be started as configured", zap.String("problem", warning))
+	}
+	if a.once != nil {
+		if err := a.Program.checkProgram(a.once.args[0]); err != nil {
+			a.log.Warn("the program of a runner for turns without memory cannot be started", zap.String("problem", err.Error()))
+		}
+	}
+	return nil
+}
+
+func (a *ACP) provision() (err error) {
+	if err := a.check(); err != nil {
+		return err
+	}
 	a.preset, a.maxBytes = acpPresets[a.Preset], maxTurnBytes
 	if err := a.Program.provision(); err != nil {
-		return fmt.Errorf("runner acp: %w", err)
+		return err
 	}
 	a.Models.provision()
 	for _, word := range a.Args {
@@ -93,9 +111,8 @@ func (a *ACP) Provision(ctx caddy.Context) error {
 		a.command = a.preset.command
 	}
 	if a.preset.oneShot {
-		var err error
 		if a.once, err = newOneShot(a.Preset, a.Program, a.Models, nil, a.log); err != nil {
-			return fmt.Errorf("runner acp: %w", err)
+			return err
 		}
 	}
 	a.redactor = newRedactor("", "", a.Program.secrets()...)
