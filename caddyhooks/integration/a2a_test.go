@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
@@ -35,6 +36,7 @@ func TestA2A(t *testing.T) {
 				answersThroughA2A(t, s)
 				failsThroughA2A(t, s)
 				keepsContextsThroughA2A(t, s)
+				keepsManyChatsApart(t, s)
 				if form == "stream" {
 					streamsThroughA2A(t, s)
 					cancelsThroughA2A(t, s, agent)
@@ -44,7 +46,7 @@ func TestA2A(t *testing.T) {
 	}
 }
 
-// ask asks the agent and waits for the answer.
+// askA2A asks the agent and waits for the answer.
 func askA2A(t *testing.T, s *hookstest.Server, message string, more map[string]any) hookstest.Response {
 	t.Helper()
 	request := map[string]any{"message": message, "syncResponse": true}
@@ -104,6 +106,28 @@ func keepsContextsThroughA2A(t *testing.T, s *hookstest.Server) {
 			t.Errorf("%+v: got %d %s", step, resp.Status, resp.Body)
 		}
 	}
+}
+
+// keepsManyChatsApart has the turns of many chats at the same time. Each answer is what was said in its chat, and nothing else.
+func keepsManyChatsApart(t *testing.T, s *hookstest.Server) {
+	t.Helper()
+	const chats, turns = 20, 10
+	var wg sync.WaitGroup
+	for chat := range chats {
+		wg.Go(func() {
+			want := ""
+			for turn := range turns {
+				word := fmt.Sprintf("%d-%d", chat, turn)
+				want = strings.TrimPrefix(want+", "+word, ", ")
+				resp := askA2A(t, s, "say "+word, map[string]any{"chatId": fmt.Sprintf("many-%d", chat), "memoryPreset": "general_chat"})
+				if resp.Status != 200 || resp.Body != want {
+					t.Errorf("got %d %q, want %q", resp.Status, resp.Body, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func streamsThroughA2A(t *testing.T, s *hookstest.Server) {
