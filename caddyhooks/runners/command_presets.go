@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -125,6 +126,9 @@ func (c *Command) startPreset(ctx context.Context, p *presetTurn) presetEnd {
 
 // checkAnswer checks the text of an answer.
 func checkAnswer(text string) (string, error) {
+	if !utf8.ValidString(text) {
+		return "", errNotUTF8
+	}
 	a := new(growingAnswer)
 	if err := a.add(text); err != nil {
 		return "", err

@@ -192,6 +192,14 @@ func TestStructuredOutputOfClaudeGoesBeforeItsText(t *testing.T) {
 	}
 }
 
+func TestStructuredOutputIsUTF8(t *testing.T) {
+	t.Parallel()
+	output := strings.Replace(claudeSucceeds, `"result":"Hello"`, `"result":"Hello","structured_output":{"a":"`+"\xff"+`"}`, 1)
+	if end := readPreset("claude", schemaTurn(), output, exited(0, "")); !errors.Is(end.err, errNotUTF8) || end.reply.Text != "" {
+		t.Errorf("got %q, %v", end.reply.Text, end.err)
+	}
+}
+
 func TestArgumentsOfPresets(t *testing.T) {
 	t.Parallel()
 	const stream = "-p --output-format stream-json --verbose --include-partial-messages"
