@@ -29,7 +29,7 @@ func TestAgentsTakeMessagesForText(t *testing.T) {
 		}
 		ids := make(map[string]string)
 		for _, message := range messages {
-			ids[message] = s.accept(say(message))
+			ids[message] = s.accept(request{"message": message, "timeoutSeconds": 60})
 		}
 		for _, message := range messages {
 			run := s.EndedWithin(modeltest.Patience, ids[message])

@@ -21,7 +21,7 @@ var tricks = []string{
 	"(setsid sh -c 'sleep %[1]s & sleep %[1]s' &) ; true",
 	"(cd / && env -i setsid sleep %[1]s >/dev/null 2>&1 </dev/null &) ; true",
 	"nohup sleep %[1]s >/dev/null 2>&1 & true",
-	"sleep %[1]s & head -c 100000000 /dev/zero | tr '\\0' x",
+	"head -c 100000000 /dev/zero | tr '\\0' x; sleep %[1]s & true",
 	"trap '' TERM; sleep %[1]s & wait",
 	"setsid sleep %[1]s & sleep %[1]s & wait",
 }
@@ -91,7 +91,8 @@ func TestAgentsLeaveNothingBehind(t *testing.T) {
 				if hangs {
 					hookstest.Within(t, modeltest.Patience, "the trick runs", func() bool {
 						began = len(hookstest.ProcessesWith(seconds)) > 0
-						return began || s.Run(id).Status != "running" && s.Run(id).Status != "queued"
+						status := s.Run(id).Status
+						return began || status != "running" && status != "queued"
 					})
 					s.CancelRun(id)
 				}

@@ -24,7 +24,6 @@ func TestManyChatsShareOneProcess(t *testing.T) {
 		t.Run(try.agent.name, func(t *testing.T) {
 			t.Parallel()
 			s := try.agent.startAs(t, acpRunner, try.agent.name, "")
-			s.Load(strings.Replace(s.config, "enabled\n", "enabled\n workers 4\n", 1))
 			var early int
 			most, stop := s.countProcesses(try.agent.acp[0])
 			rounds := try.turns / try.chats
@@ -52,7 +51,9 @@ func TestManyChatsShareOneProcess(t *testing.T) {
 				t.Errorf("Caddy's memory grew from %d to %d KB", early, late)
 			}
 			words := regexp.MustCompile(`Chat (\d+), round (\d+)\.`)
+			seen := make(map[string]bool)
 			for _, call := range s.model.CallsFor("round") {
+				seen[call.Asked] = true
 				asked := words.FindStringSubmatch(call.Asked)
 				round, _ := strconv.Atoi(asked[2])
 				if want := 2*round + 1; len(call.Messages) != want {
@@ -64,8 +65,8 @@ func TestManyChatsShareOneProcess(t *testing.T) {
 					}
 				}
 			}
-			if n := len(s.model.CallsFor("round")); n != try.turns {
-				t.Errorf("the model was asked %d times", n)
+			if len(seen) != try.turns { // Codex asks once more at the beginning of a session
+				t.Errorf("the model was asked %d different messages", len(seen))
 			}
 		})
 	}
@@ -78,10 +79,16 @@ func (s *site) countProcesses(program string) (most *int, stop func()) {
 	go func() {
 		defer close(done)
 		for {
-			n := 0
+			found := make(map[string]bool)
 			for _, pid := range hookstest.ProcessesAtHome(s.home) {
 				words := strings.Fields(hookstest.CommandLine(pid))
 				if len(words) > 1 && strings.HasSuffix(words[0], "node") && strings.HasSuffix(words[1], "/"+program) {
+					found[pid] = true
+				}
+			}
+			n := 0
+			for pid := range found {
+				if !found[parentOf(pid)] { // a child is the same program until it is another one
 					n++
 				}
 			}
@@ -97,6 +104,15 @@ func (s *site) countProcesses(program string) (most *int, stop func()) {
 		close(over)
 		<-done
 	}
+}
+
+// parentOf is the process that started another one.
+func parentOf(pid string) string {
+	status, _ := os.ReadFile("/proc/" + pid + "/status")
+	if found := regexp.MustCompile(`PPid:\s+(\d+)`).FindSubmatch(status); found != nil {
+		return string(found[1])
+	}
+	return ""
 }
 
 // residentKB is how much memory a process has.

@@ -46,7 +46,7 @@ func (a *agent) startWith(t testing.TB, model *modeltest.Model, runner, words st
 	t.Helper()
 	s := &site{agent: a, runner: runner, model: model, home: t.TempDir(), work: t.TempDir()}
 	a.settle(t, s.home, model)
-	s.config = fmt.Sprintf("hooks {\n enabled\n token %s\n runner %s %s {\n %s\n home %s\n dir %s\n %s\n }\n }",
+	s.config = fmt.Sprintf("hooks {\n enabled\n workers 4\n token %s\n runner %s %s {\n %s\n home %s\n dir %s\n %s\n }\n }",
 		hookstest.Token, runner, words, a.lines(model), s.home, s.work, strings.Join(lines, "\n"))
 	t.Cleanup(func() { s.wantNothingLeft(t, "Caddy was killed") })
 	s.Server = hookstest.StartProcess(t, s.config, "PATH="+path(t))
