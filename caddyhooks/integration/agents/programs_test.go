@@ -5,52 +5,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
-var installAgents = npmtest.Packages("testdata/agents")
-
-// programs is a folder with the programs, under the names that they have where they are installed, and with a Node for them.
-var programs = sync.OnceValues(func() (string, error) {
-	packages, err := installAgents()
-	if err != nil {
-		return "", err
-	}
-	shared, err := hookstest.SharedDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(shared, "programs")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
-	}
-	machine := "linux-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
-	for name, target := range map[string]string{
-		"node":             "node-" + machine + "/bin/node",
-		"claude":           "@anthropic-ai/claude-code-" + machine + "/claude", // which a script of the package would put in place
-		"claude-agent-acp": ".bin/claude-agent-acp",
-		"codex":            ".bin/codex",
-		"codex-acp":        ".bin/codex-acp",
-		"gemini":           ".bin/gemini",
-	} {
-		target = filepath.Join(packages, "node_modules", target)
-		if _, err := os.Stat(target); err != nil {
-			return "", err
-		}
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
-})
+var programs = npmtest.Agents("testdata/agents")
 
 // path is a PATH with the programs.
 func path(t testing.TB) string {
