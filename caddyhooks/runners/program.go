@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ import (
 
 // Program is how the programs of a runner are started. They inherit nothing of Caddy's environment but PATH and LANG.
 type Program struct {
-	// Variables of the environment. Placeholders such as {env.X} and {file.X} are replaced.
+	// Variables of the environment. The placeholders {env.X} and {file.X} are replaced. Other braces stay, as those of JSON.
 	Env map[string]string `json:"env,omitempty"`
 
 	// The names of variables that are passed on from the environment of Caddy.
@@ -141,10 +142,8 @@ func (p *Program) provision() (err error) {
 		}
 	}
 	for name, value := range p.Env {
-		if caddyconf.HasPlaceholder(value) {
-			if value, err = caddyconf.ResolveSecret(value); err != nil {
-				return fmt.Errorf("the value of env %s %w", name, err)
-			}
+		if value, err = resolveVariable(value); err != nil {
+			return fmt.Errorf("the value of env %s %w", name, err)
 		}
 		if strings.ContainsRune(value, 0) {
 			return fmt.Errorf("the value of env %s has a NUL character", name)
@@ -158,6 +157,21 @@ func (p *Program) provision() (err error) {
 		return fmt.Errorf("home: %w", err)
 	}
 	return nil
+}
+
+// variablePlaceholder matches the placeholders that a value may hold. What else is in braces may be JSON.
+var variablePlaceholder = regexp.MustCompile(`\{(?:env|file)\.[^{}]+\}`)
+
+// resolveVariable replaces the placeholders in a value. What they stand for is taken as it is.
+func resolveVariable(value string) (resolved string, err error) {
+	resolved = variablePlaceholder.ReplaceAllStringFunc(value, func(placeholder string) string {
+		secret, problem := caddyconf.ResolveSecret(placeholder)
+		if problem != nil && err == nil {
+			err = problem
+		}
+		return secret
+	})
+	return resolved, err
 }
 
 // wholePath replaces placeholders in a path, which may be relative to Caddy's working directory. No path stays none.
