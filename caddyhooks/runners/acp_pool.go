@@ -245,6 +245,7 @@ func (p *acpPool) Destruct() error {
 type acpAgent struct {
 	name     string // of the program
 	process  *supervise.Process
+	mark     string // of all its processes; those of a session may have one below it
 	client   *acpclient.Client
 	dir      string
 	sessions *acpSessions
@@ -308,14 +309,15 @@ func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*ac
 		_, ok := a.Program.env[name]
 		return ok // the operator's goes before ours
 	})
+	mark := "acp:" + rand.Text()
 	process, err := supervise.Start(supervise.Program{
-		Args: args, Env: a.Program.environment(place.home, place.temp, env), Dir: place.dir, User: a.User, Turn: "acp:" + rand.Text(),
+		Args: args, Env: a.Program.environment(place.home, place.temp, env), Dir: place.dir, User: a.User, Turn: mark,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
 	}
 	dir := place.dir
-	agent := &acpAgent{name: a.command[0], process: process, dir: dir, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
+	agent := &acpAgent{name: a.command[0], process: process, mark: mark, dir: dir, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
 	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
 	go func() {
 		<-process.Done()

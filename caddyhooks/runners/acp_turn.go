@@ -44,7 +44,7 @@ func (a *ACP) runInSession(ctx context.Context, turn *engine.Turn) (reply engine
 
 // runWith carries out a turn with an agent, in the session of that id or a new one.
 func (a *ACP) runWith(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
-	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: rand.Text()}
+	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: agent.mark + "/" + rand.Text()}
 	message := a.neutralised(turn.Message)
 	if !turn.Memory() && a.preset.meta != nil {
 		kind.system = systemText(turn, nil)

@@ -70,25 +70,53 @@ func TestProcessesWithoutAMarkEndToo(t *testing.T) {
 	}
 }
 
-// A process with the mark that was started by another one is found by the mark.
+// A process with the mark, or one below it, that was started by another one is found by the mark.
 func TestMarkedProcessesOfOthersEndToo(t *testing.T) {
 	p := program("cat")
 	process := start(t, p)
-	other := exec.Command("sleep", "3600")
-	other.Env = []string{"HOOKS_TURN=" + p.Turn}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
+	sleep := func(mark string) <-chan error {
+		other := exec.Command("sleep", "3600")
+		other.Env = []string{"HOOKS_TURN=" + mark}
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = other.Process.Kill() })
+		ended := make(chan error, 1)
+		go func() { ended <- other.Wait() }()
+		return ended
 	}
-	t.Cleanup(func() { _ = other.Process.Kill() })
-	ended := make(chan error, 1)
-	go func() { ended <- other.Wait() }()
+	marked := []<-chan error{sleep(p.Turn), sleep(p.Turn + "/session"), sleep(p.Turn + "/")}
+	others := []<-chan error{sleep(p.Turn + "0"), sleep(p.Turn + "0/session"), sleep("/" + p.Turn), sleep(p.Turn[:len(p.Turn)-1])}
 	_ = process.Stdin.Close()
 	waitDone(t, process)
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Error("it was not killed")
+	for i, ended := range marked {
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Errorf("process %d was not killed", i)
+		}
 	}
+	for i, ended := range others {
+		select {
+		case <-ended:
+			t.Errorf("process %d was killed, and is another program's", i)
+		default:
+		}
+	}
+}
+
+// A tool with a mark of its own is found when the wrapper is killed, though it is nobody's child then.
+func TestToolsWithMarksOfTheirOwnEndWithAKilledWrapper(t *testing.T) {
+	t.Parallel()
+	p := program("sh", "-c", `(HOOKS_TURN=$HOOKS_TURN/session setsid sleep 3600 &); echo ready; read line`)
+	process := start(t, p)
+	waitReady(t, process)
+	eventually(t, "the tool runs", func() bool { return len(ofTurn(t, p.Turn+"/session")) == 1 })
+	if err := syscall.Kill(process.WrapperPID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitDone(t, process)
+	wantNothingLeft(t, p.Turn+"/session")
 }
 
 // beCaddy starts a program that leaves much behind, and waits to be killed.

@@ -33,6 +33,7 @@ type Program struct {
 	User string   // the user it runs as, by name or number, "" for that of this process; only root may use another one
 
 	// Turn marks all processes of the program in their environment, as HOOKS_TURN. No other program that runs has the same one.
+	// The program may put more behind it, after a slash.
 	Turn string
 }
 

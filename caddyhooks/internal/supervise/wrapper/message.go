@@ -9,8 +9,14 @@ import (
 // Verb is what a wrapper is called with, before the mark of its program.
 var Verb = [2]string{"hooks", "exec"}
 
-// Mark is the variable that marks the processes of a program.
+// Mark is the variable that marks the processes of a program. A program may give some of them marks below its own: behind a slash.
 const Mark = "HOOKS_TURN"
+
+// Below reports whether a mark is that of a program, or one below it.
+func Below(program, mark string) bool {
+	n := len(program)
+	return mark == program || len(mark) > n && mark[:n] == program && mark[n] == '/'
+}
 
 // Control is the descriptor of the socket to Caddy.
 const Control = 3

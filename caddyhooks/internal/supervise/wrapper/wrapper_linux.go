@@ -262,10 +262,10 @@ func (w *wrapper) endMarked(exit string) {
 	}
 }
 
-// Marked are the processes with a mark that were started at a time or later.
+// Marked are the processes with a mark, or one below it, that were started at a time or later.
 func Marked(turn string, since uint64) (marked []procs.Stat) {
 	procs.Each(func(s procs.Stat) {
-		if s.Start >= since && !s.Dead() && procs.Variable(s.PID, Mark) == turn {
+		if s.Start >= since && !s.Dead() && Below(turn, procs.Variable(s.PID, Mark)) {
 			marked = append(marked, s)
 		}
 	})
