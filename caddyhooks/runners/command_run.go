@@ -117,16 +117,26 @@ func (c *Command) newTurn(turn *engine.Turn) (t *commandTurn, err error) {
 	return t, nil
 }
 
-// writeFile makes a file that the program can read, and nobody else.
+// writeFile makes a file that the program can read, and nobody else. Another user cannot change the folder that it is in, nor the one
+// around that: in the place of either, or of the file, it could put a link to what Caddy may write.
 func (t *commandTurn) writeFile(name string, data []byte) (path string, err error) {
-	const private = 0o600
+	const private, passage = 0o600, 0o711
 	as, err := t.runner.owner()
 	if err != nil {
 		return "", err
 	}
 	if t.files == "" {
-		if t.files, err = os.MkdirTemp(t.temp, "turn-"); err != nil {
+		around := t.temp
+		if as != nil && around == filepath.Join(t.runner.place, "tmp") { // which is that user's
+			around = t.runner.place
+		}
+		if t.files, err = os.MkdirTemp(around, "turn-"); err != nil {
 			return "", err
+		}
+		if as != nil {
+			if err := os.Chmod(t.files, passage); err != nil {
+				return "", err
+			}
 		}
 	}
 	path = filepath.Join(t.files, name)
@@ -134,8 +144,7 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 		return "", err
 	}
 	if as != nil {
-		// The file before its folder: in a folder of its own, the user could put a link in the place of the file.
-		err = errors.Join(os.Lchown(path, as.uid, as.gid), os.Lchown(t.files, as.uid, as.gid))
+		err = os.Lchown(path, as.uid, as.gid)
 	}
 	return path, err
 }

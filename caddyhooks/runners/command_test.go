@@ -431,6 +431,29 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 	}
 }
 
+// A program of another user cannot put a link where Caddy writes the files of this turn or of another one.
+func TestFilesOfATurnCannotBeReplacedByAnotherUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return // there is no other user then, see above
+	}
+	const script = `folder=$(dirname "$HOOKS_SYSTEM_FILE")
+ln -s /nowhere "$folder/link" || mv "$folder" "$folder-away" || ln -sf /nowhere "$HOOKS_SCHEMA_FILE" || rm "$HOOKS_SCHEMA_FILE" || cat "$HOOKS_SCHEMA_FILE"`
+	c := newCommand(t, script, func(c *Command) {
+		c.Args = []string{"sh", "-c", script}
+		c.User = "nobody"
+	})
+	if err := os.Chmod(filepath.Dir(filepath.Dir(c.place)), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	turn := agentTurn("Hello")
+	turn.System, turn.ResponseSchema = "Be brief.", []byte(`{"type": "string"}`)
+	wantReply(t, c, turn, `{"type": "string"}`)
+	if left, err := filepath.Glob(filepath.Join(c.place, "turn-*")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 func TestSecretsOfAProgramAreNotTold(t *testing.T) {
 	t.Setenv("TEST_SECRET", "secret-in-argument")
 	c := newCommand(t, `echo "$TEST_KEY $1" >&2; exit 1`, func(c *Command) {
