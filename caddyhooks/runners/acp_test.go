@@ -526,3 +526,13 @@ func TestACPErrorsHideTheEnvironment(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What an agent wrote before it went down may be a secret, and the turn is still one to be started again.
+func TestACPCrashThatTellsASecretInterruptsTheTurn(t *testing.T) {
+	t.Parallel()
+	a := newACP(t, func(a *ACP) { a.Env["KEY"] = "out of memory" })
+	_, err := new(testChat).ask(t.Context(), a, "crash")
+	if !isInterrupted(err) || !strings.Contains(err.Error(), "it wrote: REDACTED") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -179,5 +179,9 @@ func (r redactor) clean(err error) error {
 	if errors.As(err, &unavailable) {
 		return &engine.UnavailableError{Busy: unavailable.Busy, RetryAfter: unavailable.RetryAfter, Err: errors.New(cleaned)}
 	}
+	var interrupted *engine.InterruptedError
+	if errors.As(err, &interrupted) {
+		return &engine.InterruptedError{Err: errors.New(cleaned)}
+	}
 	return errors.New(cleaned)
 }
