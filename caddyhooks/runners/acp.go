@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -104,18 +105,30 @@ func (a *ACP) provision() (err error) {
 		return err
 	}
 	a.Models.provision()
+	secrets := a.Program.secrets()
 	for _, word := range a.Args {
-		a.command = append(a.command, caddy.NewReplacer().ReplaceKnown(word, ""))
+		known := caddy.NewReplacer().ReplaceKnown(word, "")
+		if known != word {
+			secrets = append(secrets, known)
+		}
+		a.command = append(a.command, known)
 	}
-	if len(a.command) == 0 {
+	switch {
+	case len(a.command) == 0:
 		a.command = a.preset.command
+	case a.command[0] == "":
+		return errors.New("the name of the program is empty")
+	case strings.Contains(a.command[0], "/"): // it is seen from the folder of Caddy, as in runner command
+		if a.command[0], err = filepath.Abs(a.command[0]); err != nil {
+			return err
+		}
 	}
 	if a.preset.oneShot {
 		if a.once, err = newOneShot(a.Preset, a.Program, a.Models, nil, a.log); err != nil {
 			return err
 		}
 	}
-	a.redactor = newRedactor("", "", a.Program.secrets()...)
+	a.redactor = newRedactor("", "", longEnough(secrets)...)
 	return nil
 }
 

@@ -35,6 +35,8 @@ type acpPool struct {
 	idle  time.Duration
 	log   *zap.Logger
 
+	redactor redactor
+
 	mu       sync.Mutex
 	agents   []*acpAgent // those that take turns
 	closed   bool
@@ -43,7 +45,7 @@ type acpPool struct {
 }
 
 func newACPPool(a *ACP) *acpPool {
-	p := &acpPool{most: a.Processes, idle: time.Duration(a.Idle), log: a.log}
+	p := &acpPool{most: a.Processes, idle: time.Duration(a.Idle), log: a.log, redactor: a.redactor}
 	if p.most == 0 {
 		p.most = defaultProcesses
 	}
@@ -138,7 +140,7 @@ func (p *acpPool) attend(agent *acpAgent) {
 		p.mu.Unlock()
 	}
 	p.log.Debug("an agent's process has ended", zap.String("program", agent.name), zap.String("reason", agent.client.Err().Error()),
-		zap.String("stderr", oneline.Of(lastPart(agent.process.Stderr()), maxAnswerLine)))
+		zap.String("stderr", oneline.Of(lastPart(p.redactor.redact(agent.process.Stderr())), maxAnswerLine)))
 }
 
 // failed notes a start that came to nothing. The lock is held.

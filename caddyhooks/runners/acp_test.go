@@ -527,6 +527,34 @@ func TestACPErrorsHideTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestACPErrorsHideArgumentsFromTheEnvironment(t *testing.T) {
+	const key = "sk-very-secret-key"
+	t.Setenv("ACP_TEST_KEY", key)
+	a := newACP(t, func(a *ACP) { a.Args = append(a.Args, "{env.ACP_TEST_KEY}") })
+	_, err := new(testChat).ask(t.Context(), a, "fail with "+key)
+	if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "model is away") {
+		t.Errorf("got %v", err)
+	}
+	if got := a.pool.redactor.redact("a " + key); got != "a REDACTED" {
+		t.Errorf("the log has %q", got)
+	}
+}
+
+func TestACPProgramWithAPathIsSeenFromTheFolderOfCaddy(t *testing.T) {
+	t.Parallel()
+	want, err := filepath.Abs("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &ACP{Args: []string{"./agent"}}
+	if err := a.provision(); err != nil || a.command[0] != want {
+		t.Errorf("got %v, %v", a.command, err)
+	}
+	if err := (&ACP{Args: []string{"{env.ACP_TEST_NEVER_SET}"}}).provision(); err == nil || err.Error() != "the name of the program is empty" {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What an agent wrote before it went down may be a secret, and the turn is still one to be started again.
 func TestACPCrashThatTellsASecretInterruptsTheTurn(t *testing.T) {
 	t.Parallel()
