@@ -115,6 +115,9 @@ func (a *testAgent) note(what string, id acp.SessionId) {
 
 func (a *testAgent) ResumeSession(_ context.Context, params acp.ResumeSessionRequest) (acp.ResumeSessionResponse, error) {
 	a.note("resume", params.SessionId)
+	if strings.Contains(a.can, "unseen") { // as Codex does: that a session is lost is known only with a message
+		return acp.ResumeSessionResponse{}, nil
+	}
 	if _, err := os.Stat(sessionFile(params.SessionId)); err != nil {
 		return acp.ResumeSessionResponse{}, &acp.RequestError{Code: -32002, Message: "there is no such session"}
 	}
@@ -173,7 +176,10 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 	message := params.Prompt[0].Text.Text
 	past, err := os.ReadFile(sessionFile(id))
 	if err != nil {
-		return acp.PromptResponse{}, err
+		if strings.HasPrefix(message, "speak first") {
+			a.say(ctx, id, "Let me see.")
+		}
+		return acp.PromptResponse{}, &acp.RequestError{Code: -32002, Message: "there is no such session"}
 	}
 	if err := os.WriteFile(sessionFile(id), append(past, []byte(message+"\n")...), 0o600); err != nil {
 		return acp.PromptResponse{}, err

@@ -43,6 +43,9 @@ type acpPreset struct {
 	// holds reports whether a message may be an error, which is known only at the end of the turn.
 	holds func(*acpclient.Update) bool
 
+	// lost reports whether an answer to a message says that there is no such session. Default: by the code for it.
+	lost func(*acpclient.Rejected) bool
+
 	// failed reports whether an update says that the turn has failed.
 	failed func(*acpclient.Update) bool
 
@@ -89,6 +92,7 @@ var acpPresets = map[string]acpPreset{
 		mode:    "read-only",
 		answers: func(u *acpclient.Update) bool { return u.MessageID != "" }, // warnings and errors have none
 		failed:  codexFailed,
+		lost:    func(r *acpclient.Rejected) bool { return strings.Contains(r.Message, "thread not found") },
 		oneShot: true,
 	},
 	"gemini": {
@@ -118,6 +122,12 @@ var acpPresets = map[string]acpPreset{
 		failed:   func(u *acpclient.Update) bool { return copilotNotes(u, "Error: ") },
 		config:   []string{".copilot/config.json", ".copilot/settings.json", ".config/gh/hosts.yml"},
 	},
+}
+
+// lostSession reports whether the answer to a message says that the agent does not have the session.
+func (p *acpPreset) lostSession(rejected *acpclient.Rejected) bool {
+	const resourceNotFound = -32002
+	return rejected.Code == resourceNotFound || p.lost != nil && p.lost(rejected)
 }
 
 func acpPresetNames() []string { return slices.Sorted(maps.Keys(acpPresets)) }

@@ -118,6 +118,31 @@ func TestACPChatGoesOnInItsSession(t *testing.T) {
 	}
 }
 
+// A session that an agent opens and then does not know is replaced, unless something was done already.
+func TestACPSessionLostUnseenIsRenewed(t *testing.T) {
+	t.Parallel()
+	a := newACP(t, func(a *ACP) { a.Env["ACP_TEST_CAN"] = "resume close unseen" })
+	chat := testChat{session: "long-gone"}
+	sent, deltas := 0, ""
+	turn := engine.Turn{Message: "hello", Chat: &chat, MemoryPreset: "general_chat",
+		Sent: func() { sent++ }, Emit: func(p engine.Progress) { deltas += p.Text }}
+	reply, err := a.Run(t.Context(), turn)
+	if err != nil || reply.Text != `turn 1: "hello"` || deltas != reply.Text || !reply.SessionRenewed || reply.Session == "long-gone" || reply.Session == "" {
+		t.Errorf("got %+v, %v, told %q", reply, err, deltas)
+	}
+	if sent != 1 {
+		t.Errorf("the turn was sent %d times", sent)
+	}
+	chat.session = reply.Session
+	if reply := answerOf(t, &chat, a, "hello"); reply.SessionRenewed || reply.Text != `turn 2: "hello"` {
+		t.Errorf("got %+v", reply)
+	}
+	chat.session = "gone-too"
+	if reply, err := chat.ask(t.Context(), a, "speak first"); err == nil || !strings.Contains(err.Error(), "no such session") || reply.SessionRenewed {
+		t.Errorf("after some words, got %+v, %v", reply, err)
+	}
+}
+
 func TestACPSessionGoesOnInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	for _, can := range []string{"resume", "load", "load late"} {

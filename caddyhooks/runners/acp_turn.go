@@ -42,8 +42,26 @@ func (a *ACP) runInSession(ctx context.Context, turn *engine.Turn) (reply engine
 	return a.runWith(ctx, turn, agent, id)
 }
 
-// runWith carries out a turn with an agent, in the session of that id or a new one.
+// runWith carries out a turn with an agent, in the session of that id or a new one. Some agents open a session that they have lost, and
+// say so only when there is a message for it. The message then goes to a new one.
 func (a *ACP) runWith(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
+	reply, err = a.runOnce(ctx, turn, agent, id)
+	var lost *lostSessionError
+	if errors.As(err, &lost) && id != "" && ctx.Err() == nil {
+		again := *turn
+		again.Sent = nil // it has been called
+		reply, err = a.runOnce(ctx, &again, agent, "")
+		reply.SessionRenewed = reply.Session != ""
+	}
+	return reply, err
+}
+
+// lostSessionError says that an agent has lost a session. Nothing was done in the turn.
+type lostSessionError struct{ error }
+
+func (e *lostSessionError) Unwrap() error { return e.error }
+
+func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
 	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: agent.mark + "/" + rand.Text()}
 	message := a.neutralised(turn.Message)
 	if !turn.Memory() && a.preset.meta != nil {
@@ -88,6 +106,11 @@ func (a *ACP) runWith(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	err = t.prompt(ctx, agent, session.id, message, a.endAgent(agent, "it did not end a turn that was cancelled"))
 	stop()
 	reply.Permissions = t.close()
+	var lost *lostSessionError
+	if errors.As(err, &lost) {
+		agent.sessions.forget(session)
+		reply.Session = ""
+	}
 	if err == nil {
 		reply.Text, err = t.text.String(), ctx.Err()
 	}
@@ -164,6 +187,7 @@ type acpTurn struct {
 	messageID   string
 	broken      bool // something came between two pieces of text
 	size        int
+	acted       bool // the agent said or did something, or asked for it
 	failed      bool
 	closed      bool
 	cancelled   bool
@@ -229,7 +253,11 @@ func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, e
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &rejected):
-		return &answerError{problem: "the agent answered with an error", answer: rejected.Error()}
+		err := error(&answerError{problem: "the agent answered with an error", answer: rejected.Error()})
+		if !t.acted && t.runner.preset.lostSession(rejected) {
+			err = &lostSessionError{err}
+		}
+		return err
 	case err != nil && agent.gone():
 		return &engine.InterruptedError{Err: agent.problem("during the turn", err)}
 	case err != nil:
@@ -288,8 +316,10 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 		t.failed = true
 	}
 	switch update.Kind {
+	case acpclient.Thought:
+		t.acted = true
 	case acpclient.ToolCall:
-		t.broken = true
+		t.acted, t.broken = true, true
 		if t.kinds == nil {
 			t.kinds = make(map[string]string)
 		}
@@ -305,6 +335,7 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 			t.said = text[:min(len(text), maxAnswerBeginning)]
 			return
 		}
+		t.acted = true
 		t.say(text, update.MessageID, preset.holds != nil && preset.holds(&update))
 	}
 }
@@ -336,6 +367,7 @@ func (t *acpTurn) Permission(request acpclient.PermissionRequest) (option string
 	if t.closed || t.cancelled || t.problem != nil {
 		return ""
 	}
+	t.acted = true
 	if t.asked++; t.asked > maxPermissions {
 		t.fail(errACPPermissions)
 		return ""

@@ -32,6 +32,7 @@ type Update struct {
 // The kinds of updates that are of interest.
 const (
 	MessageChunk = "agent_message_chunk"
+	Thought      = "agent_thought_chunk"
 	ToolCall     = "tool_call"
 	SessionInfo  = "session_info_update"
 )
