@@ -250,6 +250,7 @@ type acpAgent struct {
 	mark     string // of all its processes; those of a session may have one below it
 	client   *acpclient.Client
 	dir      string
+	home     string
 	sessions *acpSessions
 
 	ready   chan struct{} // closed when it is known whether the agent can be used
@@ -318,8 +319,7 @@ func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*ac
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
 	}
-	dir := place.dir
-	agent := &acpAgent{name: a.command[0], process: process, mark: mark, dir: dir, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
+	agent := &acpAgent{name: a.command[0], process: process, mark: mark, dir: place.dir, home: place.home, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
 	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
 	go func() {
 		<-process.Done()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -48,6 +49,9 @@ type acpPreset struct {
 
 	// failed reports whether an update says that the turn has failed.
 	failed func(*acpclient.Update) bool
+
+	// readyAt is when a session can be opened again. Default: at once.
+	readyAt func(home, id string, now time.Time) time.Time
 
 	// config are the files below HOME that the agent cannot do without: settings and credentials, but no memory. A turn without
 	// memory gets copies of them.
@@ -98,6 +102,7 @@ var acpPresets = map[string]acpPreset{
 	"gemini": {
 		command:  []string{"gemini", "--acp", "--skip-trust"},
 		switches: geminiSwitches,
+		readyAt:  geminiReadyAt,
 		settings: map[string]string{geminiSettingsFile: geminiSettings},
 		config: []string{".gemini/settings.json", ".gemini/.env", ".gemini/oauth_creds.json", ".gemini/google_accounts.json",
 			".gemini/installation_id", ".gemini/trustedFolders.json", ".config/gcloud/application_default_credentials.json"},

@@ -69,6 +69,9 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	} else {
 		message = withSystem(turn, message)
 	}
+	if err := a.untilReady(ctx, agent, id); err != nil {
+		return reply, err
+	}
 	var session *acpSession
 	var renewed bool
 	err = agent.patiently(ctx, func(ctx context.Context) (err error) {
