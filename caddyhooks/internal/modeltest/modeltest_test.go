@@ -228,10 +228,15 @@ func TestModelKeepsCallsForATitleApart(t *testing.T) {
 	t.Parallel()
 	m := modeltest.Start(t)
 	m.Answer("hello", modeltest.Step{Status: 500})
-	resp, err := hookstest.TryRequest("POST", m.URL+"/v1/messages",
-		`{"model":"m","system":"You are naming a coding session so that …","messages":[{"role":"user","content":"<session>hello</session>"}]}`)
-	if err != nil || resp.Status != 200 || len(m.CallsFor("hello")) != 0 || len(m.Calls()) != 1 {
-		t.Errorf("got %d %s, %v, and kept %d", resp.Status, resp.Body, err, len(m.Calls()))
+	for i, asked := range []struct{ path, body string }{
+		{"/v1/messages", `{"model":"m","system":"You are naming a coding session so that …","messages":[{"role":"user","content":"<session>hello</session>"}]}`},
+		{"/v1/responses", `{"model":"m","stream":true,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Your task is to generate a very ` +
+			`short title for a conversation based on the user's first message. …\n\nhello"}]}],"tools":[{"type":"function","name":"shell"}]}`},
+	} {
+		resp, err := hookstest.TryRequest("POST", m.URL+asked.path, asked.body)
+		if err != nil || resp.Status != 200 || len(m.CallsFor("hello")) != 0 || len(m.Calls()) != i+1 {
+			t.Errorf("got %d %s, %v, and kept %d", resp.Status, resp.Body, err, len(m.Calls()))
+		}
 	}
 }
 

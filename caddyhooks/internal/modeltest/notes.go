@@ -37,9 +37,13 @@ func withoutNotes(text string) string {
 	return stampOfOpenClaw.ReplaceAllString(factsOfOpenClaw.ReplaceAllString(text, ""), "")
 }
 
-// isForTitle reports whether an agent wants a title for a session: Claude Code over ACP, and opencode.
+// isForTitle reports whether an agent wants a title for a session: Claude Code over ACP, and opencode, without tools, and Codex, which
+// puts the request into the message.
 func isForTitle(c *Call) bool {
-	return strings.Contains(c.System, "You are naming a coding session") || strings.Contains(c.System, "You are a title generator")
+	if strings.HasPrefix(c.Asked, "Your task is to generate a very short title for a conversation") {
+		return true
+	}
+	return len(c.Tools) == 0 && (strings.Contains(c.System, "You are naming a coding session") || strings.Contains(c.System, "You are a title generator"))
 }
 
 // textsOf are the texts of a content, which is a string or a list of parts.

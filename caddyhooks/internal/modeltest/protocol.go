@@ -108,7 +108,7 @@ func (r *request) call(by protocol, body string) *Call {
 		c.Tools = append(c.Tools, tool.name)
 		c.Schema = c.Schema || tool.name == toolForJSON
 	}
-	c.Beside = len(c.Tools) == 0 && isForTitle(c)
+	c.Beside = isForTitle(c)
 	return c
 }
 
