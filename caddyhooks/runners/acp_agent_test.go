@@ -64,6 +64,8 @@ type testAgent struct {
 	mu      sync.Mutex
 	cancels map[acp.SessionId]context.CancelFunc
 	helper  int // a process of the agent's own
+
+	sessions int
 }
 
 func (a *testAgent) Initialize(_ context.Context, params acp.InitializeRequest) (acp.InitializeResponse, error) {
@@ -87,6 +89,12 @@ func sessionFile(id acp.SessionId) string {
 
 func (a *testAgent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewSessionResponse, error) {
 	id := acp.SessionId(rand.Text())
+	if strings.Contains(a.can, "count") { // its sessions, anew in each process
+		a.mu.Lock()
+		a.sessions++
+		id = acp.SessionId(strconv.Itoa(a.sessions))
+		a.mu.Unlock()
+	}
 	if err := os.WriteFile(sessionFile(id), nil, 0o600); err != nil {
 		return acp.NewSessionResponse{}, err
 	}

@@ -39,8 +39,8 @@ func globLiteral(path string) string {
 }
 
 // untilReady waits until a session may be opened again.
-func (a *ACP) untilReady(ctx context.Context, agent *acpAgent, id string) error {
-	if a.preset.readyAt == nil || id == "" || agent.has(id) {
+func (a *ACP) untilReady(ctx context.Context, agent *acpAgent, id, chat string) error {
+	if a.preset.readyAt == nil || id == "" || agent.has(id, chat) {
 		return nil
 	}
 	for told := false; ; told = true {

@@ -72,8 +72,8 @@ func newACPPool(a *ACP) *acpPool {
 
 // acquire gives a turn to the process that has its session open, or else to the one with the fewest turns. A process is started
 // if there is none, or if all are busy and there may be more. The turn must release the agent.
-func (p *acpPool) acquire(ctx context.Context, session string) (*acpAgent, error) {
-	agent, err := p.choose(session)
+func (p *acpPool) acquire(ctx context.Context, session, chat string) (*acpAgent, error) {
+	agent, err := p.choose(session, chat)
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +90,13 @@ func (p *acpPool) acquire(ctx context.Context, session string) (*acpAgent, error
 	return agent, nil
 }
 
-func (p *acpPool) choose(session string) (*acpAgent, error) {
+func (p *acpPool) choose(session, chat string) (*acpAgent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var best *acpAgent
 	p.agents = slices.DeleteFunc(p.agents, (*acpAgent).gone) // of some it may just not have been noted
 	for _, agent := range p.agents {
-		if agent.has(session) {
+		if agent.has(session, chat) {
 			best = agent
 			break
 		}
@@ -104,7 +104,7 @@ func (p *acpPool) choose(session string) (*acpAgent, error) {
 			best = agent
 		}
 	}
-	if best == nil || best.turns > 0 && len(p.agents) < p.most && !best.has(session) {
+	if best == nil || best.turns > 0 && len(p.agents) < p.most && !best.has(session, chat) {
 		if wait := time.Until(p.notUntil); wait > 0 {
 			if best == nil {
 				return nil, &engine.UnavailableError{RetryAfter: wait, Err: fmt.Errorf("the agent did not start %d times in a row", p.failures)}
@@ -387,8 +387,8 @@ func (a *acpAgent) busy() {
 	}
 }
 
-// has reports whether a session is open in the agent.
-func (a *acpAgent) has(session string) bool { return a.sessions.open(session) != nil }
+// has reports whether a session of a chat is open in the agent.
+func (a *acpAgent) has(session, chat string) bool { return a.sessions.open(session, chat) != nil }
 
 // want notes that the agent is ended on purpose.
 func (a *acpAgent) want(cause error) {

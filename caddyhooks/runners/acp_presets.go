@@ -80,6 +80,7 @@ type acpSessionKind struct {
 	permit   []string
 	memory   bool
 	isolated bool
+	chat     string // whose it is
 	system   string // for a session of one turn
 	mark     string // to be in the environment of all processes of the session
 }

@@ -21,6 +21,7 @@ type acpSessions struct {
 // acpSession is an open session.
 type acpSession struct {
 	id    string
+	chat  string // whose it is
 	mark  string // in the environment of its processes, "" if the agent has no way for that
 	model string // that was set, "" for the agent's own
 	setup acpclient.Session
@@ -32,10 +33,23 @@ func newACPSessions(most int) *acpSessions {
 	return &acpSessions{most: most, all: make(map[string]*acpSession)}
 }
 
-func (s *acpSessions) open(id string) *acpSession {
+// open returns the session of that id if it is the chat's. Agents may give a session the name that one of another chat had in a process
+// before.
+func (s *acpSessions) open(id, chat string) *acpSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[id]
+	if session := s.all[id]; session != nil && session.chat == chat {
+		return session
+	}
+	return nil
+}
+
+// others reports whether the session of that id is another chat's.
+func (s *acpSessions) others(id, chat string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session := s.all[id]
+	return session != nil && session.chat != chat
 }
 
 // begin notes that a turn uses a session, and returns one that has to be closed for it, if any.
@@ -89,7 +103,10 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 		if setup.ID == "" {
 			return nil, errors.New("the agent gave its session no name")
 		}
-		session := &acpSession{id: setup.ID, mark: kind.mark, setup: setup}
+		if agent.sessions.others(setup.ID, kind.chat) {
+			return nil, errors.New("the agent gave two chats the same session")
+		}
+		session := &acpSession{id: setup.ID, chat: kind.chat, mark: kind.mark, setup: setup}
 		if a.preset.mode != "" && setup.Modes.Current != a.preset.mode {
 			if err := agent.client.SetMode(ctx, setup.ID, a.preset.mode); err != nil {
 				return nil, fmt.Errorf("setting the mode %s: %w", a.preset.mode, err)
@@ -98,10 +115,12 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 		return session, nil
 	}
 	if id != "" {
-		if session := agent.sessions.open(id); session != nil {
+		if session := agent.sessions.open(id, kind.chat); session != nil {
 			return session, false, nil
 		}
 		switch {
+		case agent.sessions.others(id, kind.chat):
+			err = &acpclient.Rejected{}
 		case agent.can.Resume:
 			session, err = open(agent.client.ResumeSession(ctx, id, agent.dir, meta))
 		case agent.can.Load:

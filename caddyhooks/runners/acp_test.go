@@ -190,6 +190,34 @@ func TestACPLostSessionIsMadeAnew(t *testing.T) {
 	}
 }
 
+// The names of an agent's sessions may be the same in each of its processes.
+func TestACPChatsDoNotMeetInASession(t *testing.T) {
+	t.Parallel()
+	for _, can := range []string{"count", "count resume"} {
+		t.Run(can, func(t *testing.T) {
+			t.Parallel()
+			a := newACP(t, func(a *ACP) { a.Env["ACP_TEST_CAN"] = can })
+			ask := func(chat, session, message string) (engine.Reply, error) {
+				return a.Run(t.Context(), engine.Turn{ChatID: chat, Message: message, Chat: &testChat{session: session}, MemoryPreset: "general_chat"})
+			}
+			if _, err := ask("a", "", "crash"); !isInterrupted(err) {
+				t.Fatalf("got %v", err)
+			}
+			other, err := ask("b", "", "mine")
+			if err != nil || other.Session != "1" {
+				t.Fatalf("got %+v, %v", other, err)
+			}
+			reply, err := ask("a", "1", "hello")
+			if err != nil || reply.Text != `turn 1: "hello"` || reply.Session == other.Session || !reply.SessionRenewed {
+				t.Errorf("got %+v, %v", reply, err)
+			}
+			if reply, err := ask("b", "1", "again"); err != nil || reply.Text != `turn 2: "again"` || reply.SessionRenewed {
+				t.Errorf("got %+v, %v", reply, err)
+			}
+		})
+	}
+}
+
 func TestACPFailuresAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	a := newACP(t)

@@ -34,7 +34,7 @@ func (a *ACP) runInSession(ctx context.Context, turn *engine.Turn) (reply engine
 			return reply, fmt.Errorf("reading the session of the chat: %w", err)
 		}
 	}
-	agent, err := a.pool.acquire(ctx, id)
+	agent, err := a.pool.acquire(ctx, id, turn.ChatID)
 	if err != nil {
 		return reply, err
 	}
@@ -62,14 +62,17 @@ type lostSessionError struct{ error }
 func (e *lostSessionError) Unwrap() error { return e.error }
 
 func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
-	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: agent.mark + "/" + rand.Text()}
+	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: agent.mark + "/" + rand.Text(), chat: turn.ChatID}
+	if !turn.Memory() {
+		kind.chat = kind.mark // it is nobody else's
+	}
 	message := a.neutralised(turn.Message)
 	if !turn.Memory() && a.preset.meta != nil {
 		kind.system = systemText(turn, nil)
 	} else {
 		message = withSystem(turn, message)
 	}
-	if err := a.untilReady(ctx, agent, id); err != nil {
+	if err := a.untilReady(ctx, agent, id, kind.chat); err != nil {
 		return reply, err
 	}
 	var session *acpSession
