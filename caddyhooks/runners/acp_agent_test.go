@@ -105,6 +105,13 @@ func (a *testAgent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewS
 			return acp.NewSessionResponse{}, err
 		}
 		a.helper = helper.Process.Pid
+		a.note("helper", acp.SessionId(strconv.Itoa(a.helper)))
+	}
+	for strings.Contains(a.can, "held") { // as long as there is such a file
+		if _, err := os.Stat(filepath.Join(os.Getenv("HOME"), "hold")); err != nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 	return acp.NewSessionResponse{SessionId: id}, nil
 }

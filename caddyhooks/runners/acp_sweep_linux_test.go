@@ -3,8 +3,11 @@ package runners
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // running reports whether a process runs. One that has ended and was not asked for its exit code does not.
@@ -16,6 +19,48 @@ func running(t *testing.T, pid string) bool {
 	}
 	_, state, _ := bytes.Cut(stat, []byte(") "))
 	return !bytes.HasPrefix(state, []byte("Z"))
+}
+
+// A turn that ends while another one opens its session leaves alone what the agent starts for that.
+func TestACPProcessesOfASessionThatIsBeingOpenedGoOn(t *testing.T) {
+	t.Parallel()
+	a := newACP(t, func(a *ACP) { a.Env["ACP_TEST_CAN"] = "resume helper held" })
+	home := filepath.Join(a.place, "home")
+	var chat, other testChat
+	end := filepath.Join(t.TempDir(), "end")
+	_, first := begun(t, a, &chat, "for "+end)
+	if err := os.WriteFile(filepath.Join(home, "hold"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		reply engine.Reply
+		err   error
+	}
+	second := make(chan result, 1)
+	go func() {
+		reply, err := other.ask(t.Context(), a, "leave")
+		second <- result{reply, err}
+	}()
+	acpEventually(t, "the other session has a process", func() bool {
+		notes, _ := os.ReadFile(filepath.Join(home, "notes"))
+		return strings.Count(string(notes), "helper ") == 2
+	})
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(home, "hold")); err != nil {
+		t.Fatal(err)
+	}
+	r := acpReceive(t, "the other turn ends", second)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if _, helper, _ := strings.Cut(r.reply.Text, " "); !running(t, helper) {
+		t.Error("the process of the other session was ended")
+	}
 }
 
 func TestACPProcessesOfATurnEndWithIt(t *testing.T) {
