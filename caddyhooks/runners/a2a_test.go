@@ -661,8 +661,7 @@ func TestA2AStreamThatBreaks(t *testing.T) {
 // An agent that goes away for good in the middle of a turn fails it: the turn had begun.
 func TestA2AAgentThatGoesAway(t *testing.T) {
 	t.Parallel()
-	var server *a2aServer
-	server = newA2AServer(t, a2aWays["REST stream"], stays(make(chan struct{}, 1)))
+	server := newA2AServer(t, a2aWays["REST stream"], stays(make(chan struct{}, 1)))
 	turn := a2aTurnOf("hi")
 	turn.Emit = func(engine.Progress) {
 		server.Listener.Close()

@@ -44,7 +44,7 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 		agent.client.Close(errNotNeeded)
 		agent.stop()
 	}()
-	go agent.initialize()
+	go agent.initialize() //nolint:gosec // it ends with the process, which ends below
 	select {
 	case <-agent.ready:
 	case <-ctx.Done():

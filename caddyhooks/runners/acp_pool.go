@@ -343,28 +343,28 @@ func within(done <-chan struct{}, patience time.Duration) {
 }
 
 // initialize waits until the agent can be used.
-func (a *acpAgent) initialize() {
-	defer close(a.ready)
+func (agent *acpAgent) initialize() {
+	defer close(agent.ready)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), initializePatience, fmt.Errorf("it did not answer within %v", initializePatience))
 	defer cancel()
-	if a.can, a.failure = a.client.Initialize(ctx, acpClientVersion); a.failure != nil {
-		a.failure = a.problem("starting the agent", a.failure)
-		a.client.Close(a.failure)
+	if agent.can, agent.failure = agent.client.Initialize(ctx, acpClientVersion); agent.failure != nil {
+		agent.failure = agent.problem("starting the agent", agent.failure)
+		agent.client.Close(agent.failure)
 	}
 }
 
 const acpClientVersion = "1"
 
 // problem is an error of the agent, with the end of what it wrote to its standard error if it is gone.
-func (a *acpAgent) problem(doing string, err error) error {
+func (agent *acpAgent) problem(doing string, err error) error {
 	var rejected *acpclient.Rejected
 	if errors.As(err, &rejected) {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if a.gone() {
-		within(a.process.Done(), lastWordsPatience)
+	if agent.gone() {
+		within(agent.process.Done(), lastWordsPatience)
 	}
-	if line := oneline.Of(lastPart(a.process.Stderr()), maxAnswerLine); line != "" {
+	if line := oneline.Of(lastPart(agent.process.Stderr()), maxAnswerLine); line != "" {
 		return fmt.Errorf("%s: %w; it wrote: %s", doing, err, line)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
@@ -379,43 +379,45 @@ func lastPart(text string) string {
 }
 
 // stop returns when nothing is left of the process.
-func (a *acpAgent) stop() { a.process.Stop(stopGrace) }
+func (agent *acpAgent) stop() { agent.process.Stop(stopGrace) }
 
-func (a *acpAgent) busy() {
-	if a.rest != nil {
-		a.rest.Stop()
+func (agent *acpAgent) busy() {
+	if agent.rest != nil {
+		agent.rest.Stop()
 	}
 }
 
 // has reports whether a session of a chat is open in the agent.
-func (a *acpAgent) has(session, chat string) bool { return a.sessions.open(session, chat) != nil }
+func (agent *acpAgent) has(session, chat string) bool {
+	return agent.sessions.open(session, chat) != nil
+}
 
 // want notes that the agent is ended on purpose.
-func (a *acpAgent) want(cause error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reason == nil {
-		a.reason = cause
+func (agent *acpAgent) want(cause error) {
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	if agent.reason == nil {
+		agent.reason = cause
 	}
 }
 
-func (a *acpAgent) wanted() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.reason != nil
+func (agent *acpAgent) wanted() bool {
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	return agent.reason != nil
 }
 
 // prove notes that the agent is ready for a message, and reports whether it is the first.
-func (a *acpAgent) prove() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	first := !a.took
-	a.took = true
+func (agent *acpAgent) prove() bool {
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	first := !agent.took
+	agent.took = true
 	return first
 }
 
-func (a *acpAgent) proven() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.took
+func (agent *acpAgent) proven() bool {
+	agent.mu.Lock()
+	defer agent.mu.Unlock()
+	return agent.took
 }

@@ -236,7 +236,7 @@ func (r *claudeReader) end(exit programExit) presetEnd {
 		text = string(output)
 	}
 	if end.reply.Text, end.err = checkAnswer(text); end.err != nil {
-		end.err = fmt.Errorf("Claude Code: %w", end.err)
+		end.err = fmt.Errorf("the answer of Claude Code: %w", end.err)
 	}
 	return end
 }

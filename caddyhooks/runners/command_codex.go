@@ -161,7 +161,7 @@ func (r *codexReader) end(exit programExit) presetEnd {
 	end := presetEnd{reply: engine.Reply{Session: r.session}}
 	if exit.how.Code == 0 && r.completed && !r.failed {
 		if end.reply.Text, end.err = checkAnswer(r.answer); end.err != nil {
-			end.err = fmt.Errorf("Codex: %w", end.err)
+			end.err = fmt.Errorf("the answer of Codex: %w", end.err)
 		}
 		return end
 	}

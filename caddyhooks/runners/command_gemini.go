@@ -188,7 +188,7 @@ func (r *geminiReader) end(exit programExit) presetEnd {
 	}
 	if exit.how.Code == 0 && r.status == "success" {
 		if end.reply.Text, end.err = checkAnswer(r.answer.String()); end.err != nil {
-			end.err = fmt.Errorf("Gemini CLI: %w", end.err)
+			end.err = fmt.Errorf("the answer of Gemini CLI: %w", end.err)
 		}
 		return end
 	}

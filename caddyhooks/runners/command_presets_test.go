@@ -85,7 +85,7 @@ func TestSuccessIsWhatTheProgramSaysItIs(t *testing.T) {
 		"claude, other subtype":    {"claude", strings.Replace(claudeSucceeds, `"success"`, `"error_max_turns"`, 1), exited(0, ""), "(error_max_turns)", true, ""},
 		"claude, last result":      {"claude", claudeSucceeds + strings.Replace(claudeSucceeds, `"is_error":false`, `"is_error":true`, 1), exited(0, ""), "Claude Code ended", true, ""},
 		"claude, unreadable":       {"claude", claudeSucceeds + strings.Replace(claudeSucceeds, `"Hello"`, `{}`, 1), exited(0, ""), "without a result", true, ""},
-		"claude, empty":            {"claude", strings.Replace(claudeSucceeds, `"Hello"`, `" \n"`, 1), exited(0, ""), "Claude Code: the program gave no answer", true, session},
+		"claude, empty":            {"claude", strings.Replace(claudeSucceeds, `"Hello"`, `" \n"`, 1), exited(0, ""), "the answer of Claude Code: the program gave no answer", true, session},
 		"claude, too large":        {"claude", strings.Replace(claudeSucceeds, `Hello`, strings.Repeat("x", maxReply+1), 1), exited(0, ""), "larger than", true, session},
 		"claude, model error":      {"claude", strings.NewReplacer(`"is_error":false`, `"is_error":true`, "null", "401").Replace(claudeSucceeds), exited(1, ""), "the model of Claude Code answered 401: Hello", true, ""},
 
@@ -95,7 +95,7 @@ func TestSuccessIsWhatTheProgramSaysItIs(t *testing.T) {
 		"codex, failed":         {"codex", codexSays + `{"type":"turn.failed","error":{"message":"429 Too Many"}}`, exited(1, ""), "Codex failed: 429 Too Many", true, session},
 		"codex, failed, exit 0": {"codex", codexSays + codexSucceeds + `{"type":"turn.failed","error":{"message":"no"}}`, exited(0, ""), "Codex failed: no", true, session},
 		"codex, tried again":    {"codex", codexSays + `{"type":"error","message":"Reconnecting"}` + "\n" + codexSucceeds, exited(0, ""), "Hello", false, session},
-		"codex, no message":     {"codex", codexSucceeds, exited(0, ""), "Codex: the program gave no answer", true, ""},
+		"codex, no message":     {"codex", codexSucceeds, exited(0, ""), "the answer of Codex: the program gave no answer", true, ""},
 		"codex, strange thread": {"codex", `{"type":"thread.started","thread_id":"--last"}` + "\n" + codexSucceeds, exited(0, ""), "no answer", true, ""},
 		"codex, nothing":        {"codex", "", exited(1, "why"), "Codex ended with exit code 1: why", true, ""},
 	} {

@@ -26,7 +26,7 @@ func notStarted(order wrapper.Order, errno syscall.Errno) error {
 		}
 		return fmt.Errorf("the program %s does not exist", order.Path)
 	case errno == syscall.ENOEXEC:
-		return fmt.Errorf("the file %s is not a program for this machine, nor a script that begins with #!", order.Path)
+		return fmt.Errorf("the file %s is neither a program for this machine nor a script with #! at its beginning", order.Path)
 	case errno == syscall.E2BIG:
 		return fmt.Errorf("the program %s cannot be started: its arguments and environment are too long", order.Path)
 	case errors.Is(errno, os.ErrPermission):

@@ -79,19 +79,19 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 	path := "PATH=" + dir + ":/usr/bin:/bin"
 	for want, p := range map[string]supervise.Program{
 		"there is no program": {},
-		"the program no-such-program was not found in PATH (" + path[len("PATH="):] + ")":            {Args: []string{"no-such-program"}, Env: []string{path}},
-		"the program true was not found: there is no PATH in its environment":                        {Args: []string{"true"}},
-		"the program " + dir + "/gone does not exist":                                                {Args: []string{"./gone"}, Dir: dir},
-		dir + " is a folder, not a program":                                                          {Args: []string{dir}},
-		"the program " + plain + " may not be executed: permission denied":                           {Args: []string{"plain"}, Env: []string{path}},
-		"the program " + lost + " cannot be started: the interpreter that it names does not exist":   {Args: []string{lost}},
-		"the file " + noise + " is not a program for this machine, nor a script that begins with #!": {Args: []string{noise}},
-		"the folder " + dir + "/none does not exist":                                                 {Args: []string{"/bin/true"}, Dir: dir + "/none"},
-		plain + " is not a folder":                                                                   {Args: []string{"/bin/true"}, Dir: plain},
-		`there is no user "no-such-user" on this machine`:                                            {Args: []string{"/bin/true"}, User: "no-such-user"},
-		"an argument or a variable of the program holds a NUL character":                             {Args: []string{"/bin/true", "a\x00b"}},
-		"the program /bin/true cannot be started: its arguments and environment are too long":        {Args: []string{"/bin/true", strings.Repeat("a", 1<<20)}},
-		"the program true was not found in PATH (bin:.)":                                             {Args: []string{"true"}, Env: []string{"PATH=bin:."}, Dir: "/"},
+		"the program no-such-program was not found in PATH (" + path[len("PATH="):] + ")":                    {Args: []string{"no-such-program"}, Env: []string{path}},
+		"the program true was not found: there is no PATH in its environment":                                {Args: []string{"true"}},
+		"the program " + dir + "/gone does not exist":                                                        {Args: []string{"./gone"}, Dir: dir},
+		dir + " is a folder, not a program":                                                                  {Args: []string{dir}},
+		"the program " + plain + " may not be executed: permission denied":                                   {Args: []string{"plain"}, Env: []string{path}},
+		"the program " + lost + " cannot be started: the interpreter that it names does not exist":           {Args: []string{lost}},
+		"the file " + noise + " is neither a program for this machine nor a script with #! at its beginning": {Args: []string{noise}},
+		"the folder " + dir + "/none does not exist":                                                         {Args: []string{"/bin/true"}, Dir: dir + "/none"},
+		plain + " is not a folder":                                                                           {Args: []string{"/bin/true"}, Dir: plain},
+		`there is no user "no-such-user" on this machine`:                                                    {Args: []string{"/bin/true"}, User: "no-such-user"},
+		"an argument or a variable of the program holds a NUL character":                                     {Args: []string{"/bin/true", "a\x00b"}},
+		"the program /bin/true cannot be started: its arguments and environment are too long":                {Args: []string{"/bin/true", strings.Repeat("a", 1<<20)}},
+		"the program true was not found in PATH (bin:.)":                                                     {Args: []string{"true"}, Env: []string{"PATH=bin:."}, Dir: "/"},
 	} {
 		process, err := supervise.Start(p)
 		var notStarted *supervise.NotStartedError
