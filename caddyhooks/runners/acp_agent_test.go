@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func init() {
 			}
 		}
 	}
-	agent := &testAgent{can: os.Getenv("ACP_TEST_CAN"), cancels: make(map[acp.SessionId]context.CancelFunc), connected: make(chan struct{})}
+	agent := &testAgent{can: os.Getenv("ACP_TEST_CAN"), cancels: make(map[acp.SessionId]context.CancelFunc), models: make(map[acp.SessionId]string), connected: make(chan struct{})}
 	agent.conn = acp.NewAgentSideConnection(agent, os.Stdout, os.Stdin)
 	close(agent.connected)
 	<-agent.conn.Done()
@@ -63,6 +64,7 @@ type testAgent struct {
 
 	mu      sync.Mutex
 	cancels map[acp.SessionId]context.CancelFunc
+	models  map[acp.SessionId]string
 	helper  int // a process of the agent's own
 
 	sessions int
@@ -113,7 +115,51 @@ func (a *testAgent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewS
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return acp.NewSessionResponse{SessionId: id}, nil
+	options, models := a.modelsOf(id)
+	return acp.NewSessionResponse{SessionId: id, ConfigOptions: options, Models: models}, nil
+}
+
+// modelsOf are the models of a session, in the way that the agent has them.
+func (a *testAgent) modelsOf(id acp.SessionId) (options []acp.SessionConfigOption, models *acp.SessionModelState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.models[id] == "" {
+		a.models[id] = "usual"
+	}
+	if strings.Contains(a.can, "option") {
+		list := acp.SessionConfigSelectOptionsUngrouped{{Name: "Usual", Value: "usual"}, {Name: "Small", Value: "small"}}
+		options = []acp.SessionConfigOption{{Select: &acp.SessionConfigOptionSelect{
+			Id: "model", Name: "Model", Type: "select", CurrentValue: acp.SessionConfigValueId(a.models[id]), Options: acp.SessionConfigSelectOptions{Ungrouped: &list},
+		}}}
+	}
+	if strings.Contains(a.can, "models") {
+		models = &acp.SessionModelState{AvailableModels: []acp.ModelInfo{{ModelId: "usual", Name: "Usual"}}, CurrentModelId: acp.ModelId(a.models[id])}
+	}
+	return options, models
+}
+
+func (a *testAgent) SetSessionConfigOption(_ context.Context, params acp.SetSessionConfigOptionRequest) (acp.SetSessionConfigOptionResponse, error) {
+	value := params.ValueId
+	if value == nil || value.ConfigId != "model" || !slices.Contains([]string{"usual", "small"}, string(value.Value)) {
+		return acp.SetSessionConfigOptionResponse{}, &acp.RequestError{Code: -32602, Message: "there is no such model on the list"}
+	}
+	a.setModel(value.SessionId, string(value.Value))
+	options, _ := a.modelsOf(value.SessionId)
+	return acp.SetSessionConfigOptionResponse{ConfigOptions: options}, nil
+}
+
+func (a *testAgent) UnstableSetSessionModel(_ context.Context, params acp.UnstableSetSessionModelRequest) (acp.UnstableSetSessionModelResponse, error) {
+	if params.ModelId == "none" {
+		return acp.UnstableSetSessionModelResponse{}, &acp.RequestError{Code: -32602, Message: "there is no such model"}
+	}
+	a.setModel(params.SessionId, string(params.ModelId))
+	return acp.UnstableSetSessionModelResponse{}, nil
+}
+
+func (a *testAgent) setModel(id acp.SessionId, model string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.models[id] = model
 }
 
 // note keeps a list of what was done, for tests to look at.
@@ -258,6 +304,12 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 			return acp.PromptResponse{}, err
 		}
 		a.say(ctx, id, fmt.Sprint(child.Process.Pid, " ", a.helper))
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+	case "model":
+		a.mu.Lock()
+		model := a.models[id]
+		a.mu.Unlock()
+		a.say(ctx, id, model)
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "pid":
 		a.say(ctx, id, strconv.Itoa(os.Getpid()))

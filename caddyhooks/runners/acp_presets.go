@@ -31,6 +31,9 @@ type acpPreset struct {
 	// meta are the agent's own options of a session.
 	meta func(acpSessionKind) map[string]any
 
+	// ownModel is what the agent calls the model that it uses by itself. Default: the one of a session that has just been opened.
+	ownModel string
+
 	// forgets tells that meta can keep a session from being written down. Turns without memory then need no process of their
 	// own.
 	forgets bool
@@ -78,6 +81,7 @@ func (k *acpProcessKind) permits(kind string) bool {
 // acpSessionKind is what a session is for.
 type acpSessionKind struct {
 	permit   []string
+	model    string // "" for the agent's own
 	memory   bool
 	isolated bool
 	chat     string // whose it is
@@ -89,7 +93,7 @@ var acpPresets = map[string]acpPreset{
 	"claude": {
 		command: []string{"claude-agent-acp"},
 		env:     claudeEnvironment,
-		meta:    claudeMeta, forgets: true,
+		meta:    claudeMeta, forgets: true, ownModel: "default",
 		holds: func(u *acpclient.Update) bool { return uuid.Validate(u.MessageID) == nil }, // the names of answers come from the model's side
 	},
 	"codex": {
@@ -152,6 +156,9 @@ func claudeMeta(kind acpSessionKind) map[string]any {
 	}}
 	options["disallowedTools"] = []string{"ScheduleWakeup", "CronCreate", "Workflow"}
 	options["promptSuggestions"] = false
+	if kind.model != "" {
+		options["model"] = kind.model
+	}
 	if !kind.memory {
 		options["persistSession"], options["settingSources"] = false, []string{}
 	}
@@ -198,8 +205,17 @@ func geminiSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
 	if err := writeWhole(path, policy); err != nil {
 		return nil, nil, fmt.Errorf("writing the policy of the agent: %w", err)
 	}
-	return []string{"--policy", path}, nil, nil
+	defaults := filepath.Join(kind.folder, "gemini-defaults.json")
+	if err := writeWhole(defaults, geminiDefaults); err != nil {
+		return nil, nil, fmt.Errorf("writing settings of the agent: %w", err)
+	}
+	return []string{"--policy", path}, map[string]string{"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": defaults}, nil
 }
+
+// geminiDefaults go behind all settings of the operator. When Gemini CLI 0.61 opens a session over ACP, it leaves an empty file beside
+// it, and at its next start takes both away, as it does with old ones.
+const geminiDefaults = `{"general": {"sessionRetention": {"enabled": false}}}
+`
 
 // writeWhole writes a file of which no reader sees a part.
 func writeWhole(path, text string) error {

@@ -23,11 +23,14 @@ type acpSession struct {
 	id    string
 	chat  string // whose it is
 	mark  string // in the environment of its processes, "" if the agent has no way for that
-	model string // that was set, "" for the agent's own
+	model string // that was set, "" for the one that it had at first
 	setup acpclient.Session
 	turns int
 	used  time.Time
 }
+
+// unknownModel stands for the model of an earlier turn, to which an agent may have returned. No model is called so.
+const unknownModel = "?"
 
 func newACPSessions(most int) *acpSessions {
 	return &acpSessions{most: most, all: make(map[string]*acpSession)}
@@ -50,6 +53,13 @@ func (s *acpSessions) others(id, chat string) bool {
 	defer s.mu.Unlock()
 	session := s.all[id]
 	return session != nil && session.chat != chat
+}
+
+// lone reports whether no turn uses a session.
+func (s *acpSessions) lone(session *acpSession) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return session.turns == 0
 }
 
 // begin notes that a turn uses a session, and returns one that has to be closed for it, if any.
@@ -88,6 +98,25 @@ func (s *acpSessions) forget(session *acpSession) {
 	}
 }
 
+// sessionFor is the session of a chat with the model that it is to have. A session that could not be given the model is closed.
+func (a *ACP) sessionFor(ctx context.Context, agent *acpAgent, id string, kind acpSessionKind) (session *acpSession, renewed bool, err error) {
+	session, renewed, err = a.openSession(ctx, agent, id, kind)
+	if err != nil {
+		return nil, false, err
+	}
+	err = a.setModel(ctx, agent, session, kind.model)
+	var rejected *acpclient.Rejected
+	if errors.As(err, &rejected) && a.preset.meta != nil && agent.can.Resume && agent.sessions.lone(session) {
+		// A model that is not on the agent's list can only be given when a session is opened.
+		agent.sessions.forget(session)
+		session, renewed, err = a.openSession(ctx, agent, session.id, kind)
+	}
+	if err != nil && session != nil && !agent.has(session.id, kind.chat) {
+		agent.closeSession(session)
+	}
+	return session, renewed, err
+}
+
 // openSession opens the session of a chat, or makes a new one: if the chat has none, or if the agent has lost it.
 func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind acpSessionKind) (session *acpSession, renewed bool, err error) {
 	var meta map[string]any
@@ -107,8 +136,15 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 			return nil, errors.New("the agent gave two chats the same session")
 		}
 		session := &acpSession{id: setup.ID, chat: kind.chat, mark: kind.mark, setup: setup}
+		switch {
+		case meta != nil && kind.model != "":
+			session.model = kind.model
+		case setup.ID == id && a.preset.ownModel != "" && len(a.tiers) > 0:
+			session.model = unknownModel
+		}
 		if a.preset.mode != "" && setup.Modes.Current != a.preset.mode {
 			if err := agent.client.SetMode(ctx, setup.ID, a.preset.mode); err != nil {
+				agent.closeSession(session)
 				return nil, fmt.Errorf("setting the mode %s: %w", a.preset.mode, err)
 			}
 		}
@@ -183,27 +219,27 @@ func (r *acpReplay) Update(acpclient.Update, int) {
 
 func (r *acpReplay) Permission(acpclient.PermissionRequest) string { return "" }
 
-// setModel sets the model of a session, unless it has that model already.
-func (agent *acpAgent) setModel(ctx context.Context, session *acpSession, model string) error {
-	if model == "" || model == session.model {
+// setModel sets the model of a session, unless it has that model already. Without a model it gets back the one that it had at first.
+func (a *ACP) setModel(ctx context.Context, agent *acpAgent, session *acpSession, model string) error {
+	if model == session.model {
 		return nil
 	}
-	err := errors.New("the agent has no option for the model")
-	for _, option := range session.setup.Options {
-		if option.Category == "model" || option.ID == "model" {
-			err = agent.client.SetOption(ctx, session.id, option.ID, model)
-			if err == nil {
-				session.model = model
-				return nil
-			}
-			break
-		}
+	option, value := session.setup.ModelOption()
+	switch {
+	case model != "":
+		value = model
+	case a.preset.ownModel != "":
+		value = a.preset.ownModel
 	}
-	if session.setup.Models != nil {
-		err = agent.client.SetModel(ctx, session.id, model)
+	err := errors.New("the agent has no option for the model")
+	if option != "" {
+		err = agent.client.SetOption(ctx, session.id, option, value)
+	}
+	if err != nil && session.setup.Models != nil {
+		err = agent.client.SetModel(ctx, session.id, value)
 	}
 	if err != nil {
-		return fmt.Errorf("setting the model %s: %w", model, err)
+		return fmt.Errorf("setting the model %s: %w", value, err)
 	}
 	session.model = model
 	return nil

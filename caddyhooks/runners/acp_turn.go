@@ -62,7 +62,8 @@ type lostSessionError struct{ error }
 func (e *lostSessionError) Unwrap() error { return e.error }
 
 func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, id string) (reply engine.Reply, err error) {
-	kind := acpSessionKind{permit: a.Permit, memory: turn.Memory(), isolated: turn.Isolated(), mark: agent.mark + "/" + rand.Text(), chat: turn.ChatID}
+	kind := acpSessionKind{permit: a.Permit, model: a.Models.modelFor(turn), memory: turn.Memory(), isolated: turn.Isolated(),
+		mark: agent.mark + "/" + rand.Text(), chat: turn.ChatID}
 	if !turn.Memory() {
 		kind.chat = kind.mark // it is nobody else's
 	}
@@ -79,10 +80,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	var session *acpSession
 	var renewed bool
 	err = agent.patiently(ctx, func(ctx context.Context) (err error) {
-		session, renewed, err = a.openSession(ctx, agent, id, kind)
-		if err == nil {
-			err = agent.setModel(ctx, session, a.Models.modelFor(turn))
-		}
+		session, renewed, err = a.sessionFor(ctx, agent, id, kind)
 		return err
 	}, a.endAgent(agent, "it did not open a session"))
 	if err != nil {

@@ -107,7 +107,25 @@ type Session struct {
 		Category string          `json:"category"`
 		Current  json.RawMessage `json:"currentValue"`
 	} `json:"configOptions"`
-	Models *json.RawMessage `json:"models"`
+	Models *struct {
+		Current string `json:"currentModelId"`
+	} `json:"models"`
+}
+
+// ModelOption is the id of the option for the model, "" if there is none, and the model that the session has.
+func (s *Session) ModelOption() (id, current string) {
+	if s.Models != nil {
+		current = s.Models.Current
+	}
+	for _, option := range s.Options {
+		if option.Category == "model" || option.ID == "model" {
+			if json.Unmarshal(option.Current, &current) != nil {
+				return "", current
+			}
+			return option.ID, current
+		}
+	}
+	return "", current
 }
 
 // sessionRequest is that of session/new, session/resume and session/load.
