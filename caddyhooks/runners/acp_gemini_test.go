@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -41,6 +42,48 @@ func TestSessionsOfGeminiAreNotOpenedInTheMinuteTheyBegan(t *testing.T) {
 				t.Errorf("waits %v", wait)
 			}
 		})
+	}
+}
+
+func TestFilesThatGeminiLeavesAreRemoved(t *testing.T) {
+	t.Parallel()
+	const id, answer = "7d31160a-3872-492e-b79c-1215dc5982a0", `{"id":"1","type":"gemini","content":"hello"}`
+	home := t.TempDir()
+	chats := filepath.Join(home, ".gemini", "tmp", "work", "chats")
+	if err := os.MkdirAll(chats, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(t.TempDir(), "session-2026-11-16T16-27-7d31160a.jsonl")
+	for file, text := range map[string]string{
+		filepath.Join(chats, "session-2026-11-16T16-25-7d31160a.jsonl"): answer,
+		filepath.Join(chats, "session-2026-11-16T16-26-7d31160a.jsonl"): `{"sessionId":"…"}`,
+		filepath.Join(chats, "session-2026-11-16T16-28-7d31160a.jsonl"): answer, // nobody knows why
+		filepath.Join(chats, "session-2026-11-16T16-26-8d31160a.jsonl"): `{"sessionId":"another"}`,
+		outside: "not Gemini CLI's",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := geminiOpened(home, id); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(chats, "*"))
+	if want := []string{"session-2026-11-16T16-25-7d31160a.jsonl", "session-2026-11-16T16-26-8d31160a.jsonl", "session-2026-11-16T16-28-7d31160a.jsonl"}; err != nil ||
+		!slices.EqualFunc(left, want, func(path, name string) bool { return filepath.Base(path) == name }) {
+		t.Errorf("there is left %q, %v", left, err)
+	}
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(home, ".gemini", "tmp", "other")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(filepath.Dir(outside), "chats")); err != nil {
+		t.Fatal(err)
+	}
+	if err := geminiOpened(home, id); err == nil {
+		t.Error("a link was followed out of the home")
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -56,6 +56,9 @@ type acpPreset struct {
 	// readyAt is when a session can be opened again. Default: at once.
 	readyAt func(home, id string, now time.Time) time.Time
 
+	// opened is called when a session has been opened again.
+	opened func(home, id string) error
+
 	// config are the files below HOME that the agent cannot do without: settings and credentials, but no memory. A turn without
 	// memory gets copies of them.
 	config []string
@@ -108,6 +111,7 @@ var acpPresets = map[string]acpPreset{
 		command:  []string{"gemini", "--acp", "--skip-trust"},
 		switches: geminiSwitches,
 		readyAt:  geminiReadyAt,
+		opened:   geminiOpened,
 		settings: map[string]string{geminiSettingsFile: geminiSettings},
 		config: []string{".gemini/settings.json", ".gemini/.env", ".gemini/oauth_creds.json", ".gemini/google_accounts.json",
 			".gemini/installation_id", ".gemini/trustedFolders.json", ".config/gcloud/application_default_credentials.json"},
@@ -205,17 +209,8 @@ func geminiSwitches(kind acpProcessKind) ([]string, map[string]string, error) {
 	if err := writeWhole(path, policy); err != nil {
 		return nil, nil, fmt.Errorf("writing the policy of the agent: %w", err)
 	}
-	defaults := filepath.Join(kind.folder, "gemini-defaults.json")
-	if err := writeWhole(defaults, geminiDefaults); err != nil {
-		return nil, nil, fmt.Errorf("writing settings of the agent: %w", err)
-	}
-	return []string{"--policy", path}, map[string]string{"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": defaults}, nil
+	return []string{"--policy", path}, nil, nil
 }
-
-// geminiDefaults go behind all settings of the operator. When Gemini CLI 0.61 opens a session over ACP, it leaves an empty file beside
-// it, and at its next start takes both away, as it does with old ones.
-const geminiDefaults = `{"general": {"sessionRetention": {"enabled": false}}}
-`
 
 // writeWhole writes a file of which no reader sees a part.
 func writeWhole(path, text string) error {

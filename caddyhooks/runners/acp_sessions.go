@@ -161,6 +161,7 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 			session, err = open(agent.client.ResumeSession(ctx, id, agent.dir, meta))
 		case agent.can.Load:
 			session, err = open(agent.load(ctx, id, meta))
+			a.tidy(agent, id)
 		default:
 			err = &acpclient.Rejected{}
 		}
