@@ -11,11 +11,13 @@ import (
 // something stands before it.
 //
 //   - Claude Code carries out a command if the very first character is a slash. A line break before it is enough.
-//   - Gemini CLI, opencode and Qwen Code look for the slash behind white space, so that words have to stand there.
+//   - Gemini CLI, opencode and Qwen Code look for the slash behind white space, so that words have to stand there. Over ACP Gemini CLI
+//     looks for a dollar sign, too.
 //   - Codex takes everything for text. So do programs without a preset, as far as is known here.
 //
 // What stands inside a message is not changed: that Claude Code puts the file of an @/path into a prompt is switched off by
-// its environment, see claudeEnvironment, and the others find files in their working directory only.
+// its environment, see claudeEnvironment. Gemini CLI does so with files in its working directory when it is called for one turn, see
+// geminiCall, and not over ACP.
 func neutralise(preset, message string) string {
 	switch preset {
 	case "claude":
@@ -23,7 +25,7 @@ func neutralise(preset, message string) string {
 			return "\n" + message
 		}
 	case "gemini", "opencode", "qwen", "copilot":
-		if strings.HasPrefix(strings.TrimLeftFunc(message, isBlank), "/") {
+		if first := strings.TrimLeftFunc(message, isBlank); strings.HasPrefix(first, "/") || strings.HasPrefix(first, "$") {
 			return messageFollows + message
 		}
 	}

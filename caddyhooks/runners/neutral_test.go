@@ -17,6 +17,8 @@ func TestMessageCannotBeACommandOfItsProgram(t *testing.T) {
 		"file for Claude Code":          {"claude", "@/etc/hostname", "@/etc/hostname"},
 		"nothing for Claude Code":       {"claude", "", ""},
 		"command of Gemini":             {"gemini", "/init", "The message is:\n\n/init"},
+		"dollar for Gemini":             {"gemini", " $init", "The message is:\n\n $init"},
+		"dollar for Claude Code":        {"claude", "$5 is enough", "$5 is enough"},
 		"command of opencode":           {"opencode", "\n /init", "The message is:\n\n\n /init"},
 		"command of Qwen Code":          {"qwen", "\u00a0\ufeff/quit", "The message is:\n\n\u00a0\ufeff/quit"},
 		"control characters before it":  {"copilot", "\x00\x1b/quit", "The message is:\n\n\x00\x1b/quit"},
@@ -36,7 +38,7 @@ func TestMessageCannotBeACommandOfItsProgram(t *testing.T) {
 
 // Nothing of a message is lost, and no program sees a slash first.
 func FuzzNeutralise(f *testing.F) {
-	for _, message := range []string{"/clear", " /clear", "\ufeff/", "\u2028/x", "", "a", "\xff/"} {
+	for _, message := range []string{"/clear", " /clear", "$clear", "\ufeff/", "\u2028/x", "", "a", "\xff/"} {
 		f.Add(message)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
@@ -51,7 +53,7 @@ func FuzzNeutralise(f *testing.F) {
 			if preset != "claude" {
 				got = strings.TrimSpace(got)
 			}
-			if strings.HasPrefix(got, "/") {
+			if strings.HasPrefix(got, "/") || preset != "claude" && strings.HasPrefix(got, "$") {
 				t.Errorf("%s gets %q", preset, got)
 			}
 		}
