@@ -2,6 +2,7 @@ package runners
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -304,6 +305,13 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 			return acp.PromptResponse{}, err
 		}
 		a.say(ctx, id, fmt.Sprint(child.Process.Pid, " ", a.helper))
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+	case "orphan": // a process behind whose parent has ended
+		pid, err := exec.CommandContext(ctx, "sh", "-c", "sleep 1000 >/dev/null & echo $!").Output()
+		if err != nil {
+			return acp.PromptResponse{}, err
+		}
+		a.say(ctx, id, string(bytes.TrimSpace(pid)))
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "model":
 		a.mu.Lock()

@@ -265,6 +265,9 @@ type acpAgent struct {
 	reason   error
 	overlap  int // turns that were under way at the same time as another one, counted up
 	underWay int
+
+	firstTurn sync.Once
+	own       processes // that were there before the first turn
 }
 
 // settle writes settings into the runner's own home, unless there are some. In the home of another user that user does it.

@@ -81,8 +81,15 @@ func TestACPProcessesOfATurnEndWithIt(t *testing.T) {
 	if !running(t, left) {
 		t.Error("a process was ended that may be of another turn")
 	}
+	orphan := answerOf(t, &chat, a, "orphan").Text
+	if !running(t, orphan) {
+		t.Error("a process was ended that may be of another turn")
+	}
 	cancel()
 	_, _ = result()
+	if running(t, orphan) {
+		t.Error("what no agent waits for is not ended when no turn is under way")
+	}
 	if err := a.Cleanup(); err != nil {
 		t.Fatal(err)
 	}

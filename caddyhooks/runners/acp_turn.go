@@ -76,7 +76,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	if err := a.untilReady(ctx, agent, id, kind.chat); err != nil {
 		return reply, err
 	}
-	leave := agent.enter()
+	passage := agent.enter()
 	var session *acpSession
 	var renewed bool
 	err = agent.patiently(ctx, func(ctx context.Context) (err error) {
@@ -84,7 +84,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 		return err
 	}, a.endAgent(agent, "it did not open a session"))
 	if err != nil {
-		leave()
+		passage.leave()
 		return reply, a.notBegun(ctx, agent, err)
 	}
 	a.pool.worked(agent)
@@ -106,8 +106,8 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	if !turn.Isolated() {
 		t.permit = a.Permit
 	}
-	sweep := agent.sweeper(session, leave)
-	defer sweep()
+	passage.begin()
+	defer passage.sweep(session)
 	stop := agent.client.Listen(session.id, t)
 	err = t.prompt(ctx, agent, session.id, message, a.endAgent(agent, "it did not end a turn that was cancelled"))
 	stop()

@@ -221,6 +221,9 @@ type Child struct {
 	PID   int
 	Start uint64 // when it was started, in ticks: tells it from another one that gets the same number
 	Turn  string // the HOOKS_TURN in its environment, "" if that cannot be read
+
+	// Orphan tells that the process which started it has ended.
+	Orphan bool
 }
 
 // Children are the processes of the program, without the program itself. Not on all systems is there a way to know them.
