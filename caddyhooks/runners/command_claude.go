@@ -80,7 +80,7 @@ func claudeCall(c *Command, p *presetTurn) (programCall, error) {
 // claudeToolOptions are options that give Claude Code tools, or a conversation.
 var claudeToolOptions = []string{
 	"--tools", "--allowedTools", "--allowed-tools", "--mcp-config", "--add-dir", "--plugin-dir", "--plugin-url", "--agent", "--agents",
-	"--continue", "--resume", "--session-id", "--ide", "--chrome", "--dangerously-skip-permissions",
+	"--continue", "-c", "--resume", "-r", "--session-id", "--ide", "--chrome", "--dangerously-skip-permissions",
 	"--allow-dangerously-skip-permissions", "--permission-mode", "--permission-prompt-tool",
 }
 

@@ -461,3 +461,12 @@ func TestSchemasOfObjects(t *testing.T) {
 		}
 	}
 }
+
+// A repair knows no conversation, whichever way the operator has written that.
+func TestRepairsOfClaudeGoOnWithNoConversation(t *testing.T) {
+	t.Parallel()
+	args := []string{"--verbose", "-c", "--model", "a", "-r", "b", "--resume=b", "--continue"}
+	if got := strings.Join(withoutOptions(args, claudeToolOptions), " "); got != "--verbose --model a" {
+		t.Errorf("got %s", got)
+	}
+}
