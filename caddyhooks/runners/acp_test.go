@@ -509,6 +509,31 @@ func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 	acpEventually(t, "the old process is gone", func() bool { return !alive(t, before) })
 }
 
+// A Caddy that was killed could not remove the home of a turn without memory. Another Caddy may have turns under way.
+func TestACPRemovesWhatAKilledCaddyLeft(t *testing.T) {
+	t.Parallel()
+	a := newACP(t)
+	left, used, other := filepath.Join(a.place, "once-1"), filepath.Join(a.place, "once-2"), filepath.Join(a.place, "home")
+	for _, folder := range []string{left, used, other} {
+		if err := os.MkdirAll(filepath.Join(folder, "home"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release, ok := lockFolder(used)
+	if !ok {
+		t.Fatal("the folder could not be locked")
+	}
+	defer release()
+	if _, err := a.Run(t.Context(), engine.Turn{Message: "hello", MemoryPreset: "disabled"}); err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[string]bool{left: false, used: true, other: true} {
+		if _, err := os.Stat(folder); (err == nil) != want {
+			t.Errorf("%s: %v", folder, err)
+		}
+	}
+}
+
 func TestACPTurnWithoutMemoryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	a := newACP(t)

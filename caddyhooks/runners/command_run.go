@@ -87,6 +87,7 @@ type commandTurn struct {
 	turn            *engine.Turn
 	dir, home, temp string
 	files           string       // a folder for this turn, "" until it is needed
+	release         func()       // of files
 	system          string       // a file, "" without instructions
 	schema          string       // a file, "" without a schema
 	once            *onceFolders // for a program that cannot be told to forget, nil until they are needed
@@ -130,7 +131,7 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 		if as != nil && around == filepath.Join(t.runner.place, "tmp") { // which is that user's
 			around = t.runner.place
 		}
-		if t.files, err = os.MkdirTemp(around, "turn-"); err != nil {
+		if t.files, t.release, err = makeTurnFolder(around, turnFolder); err != nil {
 			return "", err
 		}
 		if as != nil {
@@ -152,6 +153,7 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 func (t *commandTurn) removeFiles() {
 	if t.files != "" {
 		_ = os.RemoveAll(t.files) // below a folder of the runner's own
+		t.release()
 	}
 	if t.once != nil {
 		_ = t.once.remove()

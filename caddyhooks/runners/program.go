@@ -355,7 +355,12 @@ func (p *Program) folders() (dir, home, temp string, err error) {
 func (p *Program) makePlace(as *owner) error {
 	const private, passage = 0o700, 0o711
 	if as == nil {
-		return os.MkdirAll(p.place, private)
+		if err := os.MkdirAll(p.place, private); err != nil {
+			return err
+		}
+		removeLeftovers(p.place)
+		removeLeftovers(filepath.Join(p.place, "tmp"))
+		return nil
 	}
 	if err := os.MkdirAll(p.place, passage); err != nil {
 		return err
@@ -369,6 +374,7 @@ func (p *Program) makePlace(as *owner) error {
 			return fmt.Errorf("user %s may not enter %s, where the folders of the runner are: set dir and home", p.User, folder)
 		}
 		if folder == filepath.Dir(folder) {
+			removeLeftovers(p.place)
 			return nil
 		}
 	}

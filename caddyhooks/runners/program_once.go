@@ -14,6 +14,7 @@ import (
 type onceFolders struct {
 	all, work, home, temp string
 	owner                 *owner
+	release               func()
 }
 
 // foldersForOnce makes folders for a turn. The home has copies of files of the lasting one that the program cannot do without: its
@@ -30,7 +31,7 @@ func (p *Program) foldersForOnce(lasting string, config []string) (f onceFolders
 	if err := p.makePlace(f.owner); err != nil {
 		return f, err
 	}
-	if f.all, err = os.MkdirTemp(p.place, "once-"); err != nil {
+	if f.all, f.release, err = makeTurnFolder(p.place, onceFolder); err != nil {
 		return f, err
 	}
 	defer func() {
@@ -106,7 +107,10 @@ func (f *onceFolders) write(name string, data []byte) error {
 }
 
 // remove removes all. A program may have taken away its own rights to do so.
-func (f *onceFolders) remove() error { return os.RemoveAll(f.all) }
+func (f *onceFolders) remove() error {
+	defer f.release()
+	return os.RemoveAll(f.all)
+}
 
 // readConfig reads a file of settings below a home. In a home of another user, no link is followed out of it: Caddy may read more than
 // that user.
