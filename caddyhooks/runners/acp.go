@@ -33,7 +33,7 @@ type ACP struct {
 	// What is usual for an agent: claude, codex, gemini, opencode, qwen or copilot. Default: none.
 	Preset string `json:"preset,omitempty"`
 
-	// The program and its arguments. No shell sees them. Default: those of the preset.
+	// The program and its arguments. No shell sees them. With a preset the program may be left out. Default: those of the preset.
 	Args []string `json:"args,omitempty"`
 
 	// The most processes at the same time. Another one is started when all are busy. Default: 1.
@@ -85,14 +85,6 @@ func (a *ACP) Provision(ctx caddy.Context) error {
 	if err := a.provision(); err != nil {
 		return fmt.Errorf("runner acp: %w", err)
 	}
-	for _, warning := range a.Program.warnings(a.command[0]) {
-		a.log.Warn("the program of a runner cannot be started as configured", zap.String("problem", warning))
-	}
-	if a.once != nil {
-		if err := a.Program.checkProgram(a.once.args[0]); err != nil {
-			a.log.Warn("the program of a runner for turns without memory cannot be started", zap.String("problem", err.Error()))
-		}
-	}
 	return nil
 }
 
@@ -114,8 +106,8 @@ func (a *ACP) provision() (err error) {
 		a.command = append(a.command, known)
 	}
 	switch {
-	case len(a.command) == 0:
-		a.command = a.preset.command
+	case a.Preset != "" && (len(a.command) == 0 || strings.HasPrefix(a.command[0], "-")): // arguments for the program of the preset
+		a.command = slices.Concat(a.preset.command, a.command)
 	case a.command[0] == "":
 		return errors.New("the name of the program is empty")
 	case strings.Contains(a.command[0], "/"): // it is seen from the folder of Caddy, as in runner command
@@ -152,6 +144,8 @@ func (a *ACP) check() error {
 	case len(a.Args) == 0 && a.Preset == "":
 		return errACPProgram
 	case len(a.Args) > 0 && a.Args[0] == "":
+		return errACPProgram
+	case a.Preset == "" && strings.HasPrefix(a.Args[0], "-"):
 		return errACPProgram
 	case a.Processes < 0:
 		return errors.New("processes must not be negative")
@@ -193,7 +187,8 @@ func checkACPKind(kind string) error {
 //		permit    <kind>...
 //	}
 //
-// The program may be left out with a preset. A program that has the name of a preset is written with its path.
+// The program may be left out with a preset, also before arguments that begin with a dash. A program that has the name of a preset is
+// written with its path.
 func (a *ACP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	place := *d
@@ -232,8 +227,9 @@ var acpPools = caddy.NewUsagePool()
 // Place tells the runner of a folder that it may use.
 func (a *ACP) Place(dir string) {
 	a.Program.Place(dir)
+	a.warn(filepath.Base(dir))
 	if a.once != nil {
-		a.once.Place(dir)
+		a.once.Program.Place(dir)
 	}
 	settings, err := json.Marshal([]any{a, a.Program.env, a.command, dir}) // with what placeholders stand for
 	if err != nil {
@@ -248,6 +244,19 @@ func (a *ACP) Place(dir string) {
 		return
 	}
 	a.key, a.pool = key, pool.(*acpPool)
+}
+
+// warn logs what is wrong on this machine only.
+func (a *ACP) warn(name string) {
+	runner := zap.String("runner", name)
+	for _, warning := range a.Program.warnings(a.command[0], acpPresetNames()) {
+		a.log.Warn("the program of a runner cannot be started as configured", runner, zap.String("problem", warning))
+	}
+	if a.once != nil {
+		if err := a.Program.checkProgram(a.once.args[0]); err != nil {
+			a.log.Warn("the program of a runner for turns without memory cannot be started", runner, zap.String("problem", err.Error()))
+		}
+	}
 }
 
 // Cleanup ends the processes, unless the runner goes on in another configuration. A process that has a turn ends after it.

@@ -13,13 +13,19 @@ import (
 // runApart carries out a turn in a process of its own, with a home that is gone afterwards: nothing of the turn is left that a
 // later one could recall.
 func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Reply, err error) {
+	select {
+	case a.pool.apart <- struct{}{}:
+		defer func() { <-a.pool.apart }()
+	case <-ctx.Done():
+		return reply, ctx.Err()
+	}
 	dir, home, _, err := a.Program.folders()
 	if err != nil {
-		return reply, err
+		return reply, &engine.UnavailableError{Err: err}
 	}
 	once, err := a.foldersForOnce(home, a.preset.config)
 	if err != nil {
-		return reply, err
+		return reply, &engine.UnavailableError{Err: err}
 	}
 	defer func() { err = errors.Join(err, once.remove()) }()
 	for name, text := range a.preset.settings {

@@ -37,10 +37,13 @@ type acpPool struct {
 
 	redactor redactor
 
+	apart chan struct{} // holds something for each process of a single turn
+
 	mu       sync.Mutex
 	agents   []*acpAgent // those that take turns
 	closed   bool
-	failures int       // starts in a row that came to nothing
+	failures int       // starts in a row that came to nothing …
+	cause    error     // … the last one for this reason
 	notUntil time.Time // when the next start may be
 }
 
@@ -52,6 +55,7 @@ func newACPPool(a *ACP) *acpPool {
 	if p.idle == 0 {
 		p.idle = defaultACPIdle
 	}
+	p.apart = make(chan struct{}, p.most)
 	config := *a // the runner may be gone when another configuration goes on with the pool
 	sessions := a.Sessions
 	if sessions == 0 {
@@ -107,12 +111,12 @@ func (p *acpPool) choose(session, chat string) (*acpAgent, error) {
 	if best == nil || best.turns > 0 && len(p.agents) < p.most && !best.has(session, chat) {
 		if wait := time.Until(p.notUntil); wait > 0 {
 			if best == nil {
-				return nil, &engine.UnavailableError{RetryAfter: wait, Err: fmt.Errorf("the agent did not start %d times in a row", p.failures)}
+				return nil, &engine.UnavailableError{RetryAfter: wait, Err: fmt.Errorf("the agent is left alone for a moment after it did not start: %w", p.cause)}
 			}
 		} else {
 			agent, err := p.start()
 			if err != nil {
-				p.failed()
+				p.failed(err)
 				if best == nil {
 					return nil, p.unavailableLocked(err)
 				}
@@ -136,7 +140,7 @@ func (p *acpPool) attend(agent *acpAgent) {
 	agent.stop()
 	if !agent.proven() && !agent.wanted() {
 		p.mu.Lock()
-		p.failed()
+		p.failed(agent.problem("starting the agent", agent.client.Err()))
 		p.mu.Unlock()
 	}
 	p.log.Debug("an agent's process has ended", zap.String("program", agent.name), zap.String("reason", agent.client.Err().Error()),
@@ -144,12 +148,13 @@ func (p *acpPool) attend(agent *acpAgent) {
 }
 
 // failed notes a start that came to nothing. The lock is held.
-func (p *acpPool) failed() {
+func (p *acpPool) failed(cause error) {
 	pause := longestStartPause
 	if doublings := p.failures; doublings < 6 {
 		pause = min(longestStartPause, firstStartPause<<doublings)
 	}
 	p.failures++
+	p.cause = cause
 	p.notUntil = time.Now().Add(pause)
 }
 

@@ -92,6 +92,12 @@ type acpSessionKind struct {
 	mark     string // to be in the environment of all processes of the session
 }
 
+// geminiConfig are the settings and credentials of Gemini CLI.
+var geminiConfig = []string{
+	".gemini/settings.json", ".gemini/.env", ".gemini/oauth_creds.json", ".gemini/google_accounts.json", ".gemini/installation_id",
+	".gemini/trustedFolders.json", ".config/gcloud/application_default_credentials.json",
+}
+
 var acpPresets = map[string]acpPreset{
 	"claude": {
 		command: []string{"claude-agent-acp"},
@@ -113,8 +119,7 @@ var acpPresets = map[string]acpPreset{
 		readyAt:  geminiReadyAt,
 		opened:   geminiOpened,
 		settings: map[string]string{geminiSettingsFile: geminiSettings},
-		config: []string{".gemini/settings.json", ".gemini/.env", ".gemini/oauth_creds.json", ".gemini/google_accounts.json",
-			".gemini/installation_id", ".gemini/trustedFolders.json", ".config/gcloud/application_default_credentials.json"},
+		config:   geminiConfig,
 	},
 	"opencode": {
 		command:  []string{"opencode", "acp"},

@@ -147,7 +147,7 @@ func (a *ACP) notBegun(ctx context.Context, agent *acpAgent, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &rejected):
-		return agent.problem("opening a session", err)
+		return rejectedError("opening a session", err.Error(), rejected.Code)
 	}
 	return a.pool.unavailable(agent.problem("opening a session", err))
 }
@@ -259,7 +259,7 @@ func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, e
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &rejected):
-		err := error(&answerError{problem: "the agent answered with an error", answer: rejected.Error()})
+		err := rejectedError("the agent answered with an error", rejected.Error(), rejected.Code)
 		if !t.acted && t.runner.preset.lostSession(rejected) {
 			err = &lostSessionError{err}
 		}
@@ -280,6 +280,18 @@ func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, e
 	}
 	return nil
 }
+
+// rejectedError is the error of a request that an agent refused.
+func rejectedError(problem, answer string, code int) error {
+	failure := &answerError{problem: problem, answer: answer}
+	if code == loginNeeded {
+		failure.hint = "its key in env is missing or wrong, or nobody has logged in with its home"
+	}
+	return failure
+}
+
+// loginNeeded is the code of the protocol for an agent that does not know who pays.
+const loginNeeded = -32000
 
 func (agent *acpAgent) gone() bool {
 	select {

@@ -74,10 +74,15 @@ func (c *Command) Provision(ctx caddy.Context) error {
 	if err := c.provision(ctx.Logger()); err != nil {
 		return fmt.Errorf("runner command: %w", err)
 	}
-	for _, warning := range c.warnings(c.args[0]) {
-		c.log.Warn("the program of a runner cannot be started as configured", zap.String("problem", warning))
-	}
 	return nil
+}
+
+// Place tells the runner of a folder that it may use, which has its name.
+func (c *Command) Place(dir string) {
+	c.Program.Place(dir)
+	for _, warning := range c.warnings(c.args[0], commandPresetNames()) {
+		c.log.Warn("the program of a runner cannot be started as configured", zap.String("runner", filepath.Base(dir)), zap.String("problem", warning))
+	}
 }
 
 func (c *Command) provision(log *zap.Logger) (err error) {

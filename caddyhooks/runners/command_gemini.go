@@ -19,6 +19,7 @@ import (
 // geminiPreset is Gemini CLI, as of version 0.61.
 var geminiPreset = &commandPreset{
 	program:   "gemini",
+	config:    geminiConfig,
 	call:      geminiCall,
 	newReader: func(p *presetTurn) presetReader { return &geminiReader{p: p} },
 }
@@ -71,14 +72,10 @@ func (p *presetTurn) settle() error {
 	return errors.Join(home.write(geminiSettingsFile, []byte(geminiSettings)), home.handOver())
 }
 
-// homeForOnce makes a home for a turn without memory, since Gemini CLI keeps every conversation below its home. A repair has no
-// tools.
+// homeForOnce has a turn without memory use a home of its own, since Gemini CLI keeps every conversation below its home. A repair has
+// no tools.
 func (p *presetTurn) homeForOnce(call *programCall) error {
-	once, err := p.runner.foldersForOnce(p.home, acpPresets["gemini"].config)
-	if err != nil {
-		return &engine.UnavailableError{Err: err}
-	}
-	p.once = &once
+	once := p.once
 	settings, err := readConfig(once.home, geminiSettingsFile, once.owner)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -18,6 +18,10 @@ import (
 type commandPreset struct {
 	program string // its usual name
 
+	// config are the files below HOME that a turn without memory gets copies of, in a home that is gone afterwards. It is nil for a
+	// program that can be told to forget.
+	config []string
+
 	// call returns how the program is started for a turn.
 	call func(c *Command, p *presetTurn) (programCall, error)
 

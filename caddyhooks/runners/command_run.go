@@ -90,7 +90,7 @@ type commandTurn struct {
 	release         func()       // of files
 	system          string       // a file, "" without instructions
 	schema          string       // a file, "" without a schema
-	once            *onceFolders // for a program that cannot be told to forget, nil until they are needed
+	once            *onceFolders // of a turn without memory, nil until they are needed
 	begun           bool
 }
 
@@ -105,6 +105,11 @@ func (c *Command) newTurn(turn *engine.Turn) (t *commandTurn, err error) {
 			t.removeFiles()
 		}
 	}()
+	if !turn.Memory() {
+		if err := t.makeOnce(); err != nil {
+			return nil, err
+		}
+	}
 	if system := systemText(turn, nil); system != "" {
 		if t.system, err = t.writeFile("system.txt", []byte(system)); err != nil {
 			return nil, err
@@ -116,6 +121,28 @@ func (c *Command) newTurn(turn *engine.Turn) (t *commandTurn, err error) {
 		}
 	}
 	return t, nil
+}
+
+// makeOnce makes folders for a turn without memory, if it needs some: one to work in, so that what it writes is for no other turn, and
+// a home for a program that cannot be told to forget.
+func (t *commandTurn) makeOnce() error {
+	c := t.runner
+	var config []string
+	if c.preset != nil {
+		config = c.preset.config
+	}
+	if c.Dir != "" && config == nil {
+		return nil
+	}
+	once, err := c.foldersForOnce(t.home, config)
+	if err != nil {
+		return err
+	}
+	t.once = &once
+	if c.Dir == "" {
+		t.dir = once.work
+	}
+	return nil
 }
 
 // writeFile makes a file that the program can read, and nobody else. Another user cannot change the folder that it is in, nor the one

@@ -367,7 +367,7 @@ func TestProgramThatCannotBeStartedIsAway(t *testing.T) {
 			turn := agentTurn("Hello")
 			turn.Sent = func() { t.Error("the turn was sent") }
 			wantUnavailable(t, c, turn, false, test.want)
-			if warnings := strings.Join(c.warnings(c.args[0]), "\n"); !strings.Contains(warnings, test.warned) {
+			if warnings := strings.Join(c.warnings(c.args[0], nil), "\n"); !strings.Contains(warnings, test.warned) {
 				t.Errorf("warned %q, want %q", warnings, test.warned)
 			}
 		})
@@ -379,11 +379,11 @@ func TestNothingIsWarnedAboutAProgramThatIsThere(t *testing.T) {
 	c := newCommand(t, "cat", func(c *Command) {
 		c.Dir, c.Home, c.PassEnv = t.TempDir(), t.TempDir(), []string{"TEST_PASSED"}
 	})
-	if warnings := c.warnings(c.args[0]); len(warnings) > 0 {
+	if warnings := c.warnings(c.args[0], nil); len(warnings) > 0 {
 		t.Errorf("warned %q", warnings)
 	}
 	c = newCommand(t, "cat", func(c *Command) { c.PassEnv = []string{"TEST_NEVER_SET"} })
-	if warnings := c.warnings(c.args[0]); len(warnings) != 1 || !strings.Contains(warnings[0], "TEST_NEVER_SET") {
+	if warnings := c.warnings(c.args[0], nil); len(warnings) != 1 || !strings.Contains(warnings[0], "TEST_NEVER_SET") {
 		t.Errorf("warned %q", warnings)
 	}
 }
@@ -401,7 +401,7 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 		c.User = "nobody"
 	})
 	turn := agentTurn("Hello")
-	turn.System = "Be brief."
+	turn.System, turn.MemoryPreset = "Be brief.", "general_chat"
 	if os.Geteuid() != 0 {
 		wantUnavailable(t, c, turn, false, "only root can run programs as another user")
 		return
@@ -520,5 +520,16 @@ func TestSizesAndPathsOfTheCommandRunner(t *testing.T) {
 	}
 	if c.usualOutput() != 8<<20 {
 		t.Errorf("a program may write %d bytes", c.usualOutput())
+	}
+}
+
+// What a turn without memory writes into the folder that it works in is for no other turn.
+func TestCommandWithoutMemoryWorksInAFolderOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, "ls | wc -l; echo >note", nil)
+	for _, memory := range []string{engine.MemoryDisabled, engine.MemoryDisabled, "general_chat"} {
+		turn := agentTurn("Hello")
+		turn.MemoryPreset = memory
+		wantReply(t, c, turn, "0")
 	}
 }

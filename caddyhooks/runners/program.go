@@ -199,7 +199,7 @@ func (p *Program) secrets() (secrets []string) {
 }
 
 // warnings are the mistakes that depend on the machine, for the log: the same configuration may be right on another one.
-func (p *Program) warnings(program string) (warnings []string) {
+func (p *Program) warnings(program string, presets []string) (warnings []string) {
 	warn := func(err error) {
 		if err != nil {
 			warnings = append(warnings, err.Error())
@@ -216,7 +216,11 @@ func (p *Program) warnings(program string) (warnings []string) {
 	if p.home != "" {
 		warn(checkIsFolder("home", p.home))
 	}
-	warn(p.checkProgram(program))
+	err = p.checkProgram(program)
+	if err != nil && !strings.Contains(program, "/") {
+		err = fmt.Errorf("%w; the presets are %s", err, strings.Join(presets, ", "))
+	}
+	warn(err)
 	return warnings
 }
 
@@ -371,12 +375,24 @@ func (p *Program) makePlace(as *owner) error {
 			return err
 		}
 		if !as.canEnter(info) {
-			return fmt.Errorf("user %s may not enter %s, where the folders of the runner are: set dir and home", p.User, folder)
+			return fmt.Errorf("user %s may not enter %s, where the folders of the runner are: set %s", p.User, folder, p.ownFolders())
 		}
 		if folder == filepath.Dir(folder) {
 			removeLeftovers(p.place)
 			return nil
 		}
+	}
+}
+
+// ownFolders names the options by which the runner would need no folder there.
+func (p *Program) ownFolders() string {
+	switch {
+	case p.dir == "" && p.home == "":
+		return "dir and home"
+	case p.home == "":
+		return "home, too"
+	default:
+		return "dir, too"
 	}
 }
 
