@@ -126,6 +126,9 @@ func (a *testAgent) modelsOf(id acp.SessionId) (options []acp.SessionConfigOptio
 	defer a.mu.Unlock()
 	if a.models[id] == "" {
 		a.models[id] = "usual"
+		if strings.Contains(a.can, "own") { // as Codex has it: a model that is not on the list
+			a.models[id] = "own"
+		}
 	}
 	if strings.Contains(a.can, "option") {
 		list := acp.SessionConfigSelectOptionsUngrouped{{Name: "Usual", Value: "usual"}, {Name: "Small", Value: "small"}}
@@ -183,7 +186,8 @@ func (a *testAgent) ResumeSession(_ context.Context, params acp.ResumeSessionReq
 	if _, err := os.Stat(sessionFile(params.SessionId)); err != nil {
 		return acp.ResumeSessionResponse{}, &acp.RequestError{Code: -32002, Message: "there is no such session"}
 	}
-	return acp.ResumeSessionResponse{}, nil
+	options, models := a.modelsOf(params.SessionId)
+	return acp.ResumeSessionResponse{ConfigOptions: options, Models: models}, nil
 }
 
 func (a *testAgent) LoadSession(ctx context.Context, params acp.LoadSessionRequest) (acp.LoadSessionResponse, error) {
@@ -210,6 +214,7 @@ func (a *testAgent) LoadSession(ctx context.Context, params acp.LoadSessionReque
 
 func (a *testAgent) CloseSession(_ context.Context, params acp.CloseSessionRequest) (acp.CloseSessionResponse, error) {
 	a.note("close", params.SessionId)
+	a.setModel(params.SessionId, "")
 	return acp.CloseSessionResponse{}, nil
 }
 

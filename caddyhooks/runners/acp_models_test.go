@@ -37,6 +37,27 @@ func TestACPModelsByTier(t *testing.T) {
 	}
 }
 
+// An agent that cannot go back to its own model by its list gets its session opened anew.
+func TestACPSessionGoesBackToAModelOffTheList(t *testing.T) {
+	t.Parallel()
+	a := newACP(t, func(a *ACP) {
+		a.Env["ACP_TEST_CAN"] = "resume close option own"
+		a.Tiers = map[string]string{"balanced": "small"}
+	})
+	var chat testChat
+	for i, turn := range []struct{ tier, model string }{{"", "own"}, {"balanced", "small"}, {"", "own"}, {"", "own"}, {"balanced", "small"}} {
+		reply, err := a.Run(t.Context(), engine.Turn{Message: "model", Chat: &chat, MemoryPreset: "general_chat", Tier: turn.tier})
+		if err != nil || reply.Text != turn.model || reply.SessionRenewed {
+			t.Errorf("turn %d: got %+v, %v", i, reply, err)
+		}
+		chat.session = reply.Session
+	}
+	data, err := os.ReadFile(filepath.Join(a.place, "home", "notes"))
+	if text := string(data); err != nil || strings.Count(text, "new ") != 1 || strings.Count(text, "close ") != 1 || strings.Count(text, "resume ") != 1 {
+		t.Errorf("the agent noted %s, %v", data, err)
+	}
+}
+
 // A session whose model cannot be set is not left open, unless it was open before.
 func TestACPModelThatCannotBeSet(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,8 @@ type acpPreset struct {
 	// meta are the agent's own options of a session.
 	meta func(acpSessionKind) map[string]any
 
-	// ownModel is what the agent calls the model that it uses by itself. Default: the one of a session that has just been opened.
+	// ownModel is what the agent calls the model that it uses by itself. It also tells that meta sets the model: to set it in a
+	// session that is open would leave notes of that in the conversation.
 	ownModel string
 
 	// forgets tells that meta can keep a session from being written down. Turns without memory then need no process of their

@@ -29,9 +29,6 @@ type acpSession struct {
 	used  time.Time
 }
 
-// unknownModel stands for the model of an earlier turn, to which an agent may have returned. No model is called so.
-const unknownModel = "?"
-
 func newACPSessions(most int) *acpSessions {
 	return &acpSessions{most: most, all: make(map[string]*acpSession)}
 }
@@ -53,13 +50,6 @@ func (s *acpSessions) others(id, chat string) bool {
 	defer s.mu.Unlock()
 	session := s.all[id]
 	return session != nil && session.chat != chat
-}
-
-// lone reports whether no turn uses a session.
-func (s *acpSessions) lone(session *acpSession) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return session.turns == 0
 }
 
 // begin notes that a turn uses a session, and returns one that has to be closed for it, if any.
@@ -98,23 +88,54 @@ func (s *acpSessions) forget(session *acpSession) {
 	}
 }
 
-// sessionFor is the session of a chat with the model that it is to have. A session that could not be given the model is closed.
+// sessionFor is the session of a chat with the model that it is to have. A new one that could not be given the model is closed.
 func (a *ACP) sessionFor(ctx context.Context, agent *acpAgent, id string, kind acpSessionKind) (session *acpSession, renewed bool, err error) {
+	atOpening := a.preset.ownModel != ""
+	if atOpening {
+		if kind.model == "" && len(a.tiers) > 0 {
+			kind.model = a.preset.ownModel // or the session would go on with that of the last turn
+		}
+		if old := agent.sessions.open(id, kind.chat); old != nil && old.model != kind.model {
+			agent.shut(ctx, old)
+		}
+	}
 	session, renewed, err = a.openSession(ctx, agent, id, kind)
 	if err != nil {
 		return nil, false, err
 	}
-	err = a.setModel(ctx, agent, session, kind.model)
-	var rejected *acpclient.Rejected
-	if errors.As(err, &rejected) && a.preset.meta != nil && agent.can.Resume && agent.sessions.lone(session) {
-		// A model that is not on the agent's list can only be given when a session is opened.
-		agent.sessions.forget(session)
-		session, renewed, err = a.openSession(ctx, agent, session.id, kind)
+	if atOpening {
+		session.model = kind.model
+		return session, renewed, nil
 	}
-	if err != nil && session != nil && !agent.has(session.id, kind.chat) {
+	err = agent.setModel(ctx, session, kind.model)
+	var rejected *acpclient.Rejected
+	if errors.As(err, &rejected) && session.model != "" && agent.can.Resume && agent.can.Close {
+		// Codex cannot go back to a model that is not on its list, but begins with it.
+		agent.shut(ctx, session)
+		if session, renewed, err = a.openSession(ctx, agent, session.id, kind); err != nil {
+			return nil, false, err
+		}
+		err = agent.setModel(ctx, session, kind.model)
+	}
+	switch {
+	case err == nil || agent.has(session.id, kind.chat):
+	case session.id == id: // the next turn of the chat wants it
+		if old := agent.sessions.begin(session); old != nil {
+			agent.closeSession(old)
+		}
+		agent.sessions.end(session)
+	default:
 		agent.closeSession(session)
 	}
 	return session, renewed, err
+}
+
+// shut closes a session that is to be opened again, so that it gets other options.
+func (agent *acpAgent) shut(ctx context.Context, session *acpSession) {
+	agent.sessions.forget(session)
+	if agent.can.Close {
+		_ = agent.client.CloseSession(ctx, session.id) // what matters is that it can be opened
+	}
 }
 
 // openSession opens the session of a chat, or makes a new one: if the chat has none, or if the agent has lost it.
@@ -136,12 +157,6 @@ func (a *ACP) openSession(ctx context.Context, agent *acpAgent, id string, kind 
 			return nil, errors.New("the agent gave two chats the same session")
 		}
 		session := &acpSession{id: setup.ID, chat: kind.chat, mark: kind.mark, setup: setup}
-		switch {
-		case meta != nil && kind.model != "":
-			session.model = kind.model
-		case setup.ID == id && a.preset.ownModel != "" && len(a.tiers) > 0:
-			session.model = unknownModel
-		}
 		if a.preset.mode != "" && setup.Modes.Current != a.preset.mode {
 			if err := agent.client.SetMode(ctx, setup.ID, a.preset.mode); err != nil {
 				agent.closeSession(session)
@@ -221,26 +236,25 @@ func (r *acpReplay) Update(acpclient.Update, int) {
 func (r *acpReplay) Permission(acpclient.PermissionRequest) string { return "" }
 
 // setModel sets the model of a session, unless it has that model already. Without a model it gets back the one that it had at first.
-func (a *ACP) setModel(ctx context.Context, agent *acpAgent, session *acpSession, model string) error {
+func (agent *acpAgent) setModel(ctx context.Context, session *acpSession, model string) error {
 	if model == session.model {
 		return nil
 	}
-	option, value := session.setup.ModelOption()
-	switch {
-	case model != "":
-		value = model
-	case a.preset.ownModel != "":
-		value = a.preset.ownModel
+	choose := func(first string) string {
+		if model == "" {
+			return first
+		}
+		return model
 	}
 	err := errors.New("the agent has no option for the model")
-	if option != "" {
-		err = agent.client.SetOption(ctx, session.id, option, value)
+	if option, first := session.setup.ModelOption(); option != "" {
+		err = agent.client.SetOption(ctx, session.id, option, choose(first))
 	}
-	if err != nil && session.setup.Models != nil {
-		err = agent.client.SetModel(ctx, session.id, value)
+	if models := session.setup.Models; err != nil && models != nil {
+		err = agent.client.SetModel(ctx, session.id, choose(models.Current))
 	}
 	if err != nil {
-		return fmt.Errorf("setting the model %s: %w", value, err)
+		return fmt.Errorf("setting the model %s: %w", model, err)
 	}
 	session.model = model
 	return nil

@@ -112,20 +112,14 @@ type Session struct {
 	} `json:"models"`
 }
 
-// ModelOption is the id of the option for the model, "" if there is none, and the model that the session has.
+// ModelOption is the id of the option for the model, "" if there is none, and its value.
 func (s *Session) ModelOption() (id, current string) {
-	if s.Models != nil {
-		current = s.Models.Current
-	}
 	for _, option := range s.Options {
-		if option.Category == "model" || option.ID == "model" {
-			if json.Unmarshal(option.Current, &current) != nil {
-				return "", current
-			}
+		if (option.Category == "model" || option.ID == "model") && json.Unmarshal(option.Current, &current) == nil {
 			return option.ID, current
 		}
 	}
-	return "", current
+	return "", ""
 }
 
 // sessionRequest is that of session/new, session/resume and session/load.
