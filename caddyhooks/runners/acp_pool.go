@@ -327,10 +327,12 @@ func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*ac
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
 	}
+	aboutProcesses.begun(a.log, process)
 	agent := &acpAgent{name: a.command[0], process: process, mark: mark, dir: place.dir, home: place.home, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
 	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
 	go func() {
 		<-process.Done()
+		aboutProcesses.ended(a.log, process, zap.String("program", agent.name))
 		within(agent.client.Done(), lastWordsPatience) // what it has written is still read
 		agent.client.Close(acpclient.ErrClosed)
 	}()

@@ -242,6 +242,7 @@ func (t *commandTurn) run(ctx context.Context, call programCall, read func(outpu
 	if err != nil {
 		return programExit{}, &engine.UnavailableError{Err: fmt.Errorf("starting the program: %w", err)}
 	}
+	aboutProcesses.begun(c.log, process)
 	if t.turn.Sent != nil && !t.begun {
 		t.turn.Sent()
 	}
@@ -275,9 +276,7 @@ func (t *commandTurn) run(ctx context.Context, call programCall, read func(outpu
 	_ = process.Stdout.Close()
 	_ = process.Stdin.Close()
 	<-written
-	if left := process.Left(); len(left) > 0 {
-		c.log.Warn("processes of a turn could not be ended", zap.String("run_id", t.turn.RunID), zap.Ints("pids", left))
-	}
+	aboutProcesses.ended(c.log, process, zap.String("run_id", t.turn.RunID))
 	exit := process.Exit()
 	if ctx.Err() != nil {
 		err = ctx.Err()

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
@@ -429,4 +431,26 @@ func (p *Program) environment(home, temp string, more map[string]string) []strin
 		env = append(env, name+"="+all[name])
 	}
 	return env
+}
+
+// processWarnings are about processes that may be left of programs.
+type processWarnings struct{ alone sync.Once }
+
+// aboutProcesses is one for all runners, since each of its warnings is the same for all of them.
+var aboutProcesses processWarnings
+
+// begun is called when a program has been started. That nothing looks after what programs start is told once.
+func (w *processWarnings) begun(log *zap.Logger, process interface{ Alone() bool }) {
+	if process.Alone() {
+		w.alone.Do(func() {
+			log.Warn("programs of runners run without a process that ends all that they start: on this machine only their process group is ended")
+		})
+	}
+}
+
+// ended is called when a program has ended.
+func (w *processWarnings) ended(log *zap.Logger, process interface{ Left() []int }, about ...zap.Field) {
+	if left := process.Left(); len(left) > 0 {
+		log.Warn("processes of a turn could not be ended", append(about, zap.Ints("pids", left))...)
+	}
 }

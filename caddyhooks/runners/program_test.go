@@ -1,10 +1,14 @@
 package runners
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 func TestVariablesMayHoldBraces(t *testing.T) {
@@ -37,5 +41,39 @@ func TestVariablesMayHoldBraces(t *testing.T) {
 		if err := p.provision(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", value, err)
 		}
+	}
+}
+
+// testProcess is a process that nothing looks after, or of which something is left.
+type testProcess struct {
+	alone bool
+	left  []int
+}
+
+func (p testProcess) Alone() bool { return p.alone }
+func (p testProcess) Left() []int { return p.left }
+
+func TestProcessesThatMayBeLeftAreLogged(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.WarnLevel)
+	log := zap.New(core)
+	var w processWarnings
+	w.begun(log, testProcess{})
+	w.ended(log, testProcess{}, zap.String("program", "agent"))
+	if logs.Len() != 0 {
+		t.Errorf("got %v", logs.All())
+	}
+	for range 2 {
+		w.begun(log, testProcess{alone: true})
+	}
+	for _, pid := range []int{7, 8} {
+		w.ended(log, testProcess{left: []int{pid}}, zap.String("program", "agent"))
+	}
+	all := logs.All()
+	if len(all) != 3 || !strings.Contains(all[0].Message, "only their process group") {
+		t.Fatalf("got %v", all)
+	}
+	if got := fmt.Sprint(all[2].ContextMap()); got != "map[pids:[8] program:agent]" {
+		t.Errorf("got %s", got)
 	}
 }
