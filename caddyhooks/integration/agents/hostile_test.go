@@ -38,8 +38,12 @@ func TestAgentsTakeMessagesForText(t *testing.T) {
 				t.Errorf("%.60q: got %.300s, because %.1000s", message, run.Body, s.ReasonOf(run.RunID))
 				continue
 			}
-			as := slices.IndexFunc(s.model.CallsFor(message), func(call *modeltest.Call) bool {
-				return strings.HasSuffix(call.Asked, message) && len(call.Messages) == 1
+			text := message
+			if a == gemini && runner == commandRunner {
+				text = strings.ReplaceAll(message, "@", `\@`) // or it would look for files in its folder
+			}
+			as := slices.IndexFunc(s.model.CallsFor(text), func(call *modeltest.Call) bool {
+				return strings.HasSuffix(call.Asked, text) && len(call.Messages) == 1
 			})
 			if as < 0 {
 				t.Errorf("%.60q did not reach the model as it is", message)
