@@ -110,10 +110,7 @@ func (a *testAgent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewS
 		a.helper = helper.Process.Pid
 		a.note("helper", acp.SessionId(strconv.Itoa(a.helper)))
 	}
-	for strings.Contains(a.can, "held") { // as long as there is such a file
-		if _, err := os.Stat(filepath.Join(os.Getenv("HOME"), "hold")); err != nil {
-			break
-		}
+	for strings.Contains(a.can, "held") && fileExists(filepath.Join(os.Getenv("HOME"), "hold")) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	options, models := a.modelsOf(id)
@@ -376,4 +373,9 @@ func (a *testAgent) ask(ctx context.Context, id acp.SessionId, kinds []string) (
 		}
 	}
 	return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
