@@ -84,7 +84,8 @@ func takesEveryCaddyfile(t *testing.T, b *hookstest.Binary) {
 				if err != nil || bytes.Contains(out, []byte("not formatted")) {
 					t.Errorf("caddy %s: %v\n%s", strings.Join(args, " "), err, out)
 				}
-				if line := warningOfHooks.Find(out); line != nil { // a first try should not be greeted by one
+				// A first try should not be greeted by one, unless for an agent that is not on this machine.
+				if line := warningOfHooks.Find(out); line != nil && !bytes.Contains(line, []byte("there is no program ")) {
 					t.Errorf("caddy %s: %s", strings.Join(args, " "), line)
 				}
 			}

@@ -21,6 +21,7 @@ func pipes(order wrapper.Order) (theirs, ours []*os.File, err error) {
 			return nil, nil, err
 		}
 		if i > 0 {
+			enlarge(w)
 			r, w = w, r
 		}
 		theirs, ours = append(theirs, r), append(ours, w)

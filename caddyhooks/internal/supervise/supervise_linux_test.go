@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,4 +234,14 @@ func TestPipesEndWhenTheProgramClosesThem(t *testing.T) {
 		_, err := io.WriteString(process.Stdin, "x")
 		return errors.Is(err, syscall.EPIPE)
 	})
+}
+
+// A program need not wait until its last words are read.
+func TestMuchOutputIsKeptForALateReader(t *testing.T) {
+	const much = 900_000
+	process := start(t, program("head", "-c", strconv.Itoa(much), "/dev/zero"))
+	waitDone(t, process)
+	if n, err := io.Copy(io.Discard, process.Stdout); n != much || err != nil {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
 }
