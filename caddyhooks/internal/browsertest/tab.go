@@ -126,12 +126,6 @@ func (tab *Tab) Open(url string) {
 	tab.run("opening "+url, chromedp.Navigate(url))
 }
 
-// Reload loads the page anew.
-func (tab *Tab) Reload() {
-	tab.t.Helper()
-	tab.run("loading the page anew", chromedp.Reload())
-}
-
 // Show brings a tab to the front of its window; others are hidden by that.
 func (tab *Tab) Show() {
 	tab.t.Helper()
@@ -451,16 +445,6 @@ func (tab *Tab) Value(label string) (value string) {
 		return err
 	})
 	return value
-}
-
-// Read is the text of the first thing of a role and a name.
-func (tab *Tab) Read(role, name string) (text string) {
-	tab.t.Helper()
-	th := thing{role, name}
-	tab.until(fmt.Sprintf("the %v is read", th), func() error {
-		return tab.do(th, `function () { return this.innerText ?? this.textContent }`, &text)
-	})
-	return text
 }
 
 // namedKeys are the keys that print nothing.
