@@ -63,8 +63,7 @@ func claudeCall(c *Command, p *presetTurn) (programCall, error) {
 	case p.session != "":
 		add("--resume", p.session)
 	default:
-		p.fresh = uuid.NewString()
-		add("--session-id", p.fresh)
+		add("--session-id", uuid.NewString())
 	}
 	if turn.Isolated() {
 		add("--tools", "", "--strict-mcp-config", "--setting-sources", "", "--disable-slash-commands")

@@ -42,8 +42,7 @@ func geminiCall(c *Command, p *presetTurn) (programCall, error) {
 	case p.session != "":
 		add("-r", p.session)
 	default:
-		p.fresh = uuid.NewString()
-		add("--session-id", p.fresh)
+		add("--session-id", uuid.NewString())
 	}
 	if c.Home == "" {
 		return call, p.settle()

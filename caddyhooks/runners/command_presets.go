@@ -53,7 +53,6 @@ type presetTurn struct {
 	*commandTurn
 	model    string // "" for the program's own
 	session  string // a UUID: the conversation to go on with, "" for a new one
-	fresh    string // a name for a new one, if the program lets others choose
 	noSchema bool   // the program is not told of the schema
 }
 

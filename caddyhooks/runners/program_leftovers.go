@@ -3,6 +3,7 @@ package runners
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -32,13 +33,15 @@ var searched sync.Map
 func removeLeftovers(around string) {
 	once, _ := searched.LoadOrStore(around, new(sync.Once))
 	once.(*sync.Once).Do(func() {
-		for _, beginning := range []string{onceFolder, turnFolder} {
-			found, _ := filepath.Glob(filepath.Join(around, beginning+"*"))
-			for _, path := range found {
-				if release, ok := lockFolder(path); ok {
-					_ = os.RemoveAll(path) // what cannot be removed is no reason against a turn
-					release()
-				}
+		found, _ := os.ReadDir(around) // without it there is nothing to remove
+		for _, entry := range found {
+			if !strings.HasPrefix(entry.Name(), onceFolder) && !strings.HasPrefix(entry.Name(), turnFolder) {
+				continue
+			}
+			path := filepath.Join(around, entry.Name())
+			if release, ok := lockFolder(path); ok {
+				_ = os.RemoveAll(path) // what cannot be removed is no reason against a turn
+				release()
 			}
 		}
 	})
