@@ -108,7 +108,7 @@ func wantOutput(t *testing.T, blocks []fence, i int, script string) {
 		t.Errorf("line %d: the page does not say what this prints:\n%s", blocks[i].line, script)
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // real agents take their time to start
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = root

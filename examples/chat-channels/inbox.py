@@ -20,7 +20,7 @@ class Inbox(BaseHTTPRequestHandler):
         if self.path != "/next":  # Matrix asks for the room that has an alias
             self.answer(b'{"room_id": "!r:example.org"}')
             return
-        message = json.loads(messages.get(timeout=20))
+        message = json.loads(messages.get(timeout=120))
         self.answer(json.dumps(message, indent=2).encode() + b"\n")
 
     def answer(self, body):
