@@ -35,12 +35,13 @@ const nobodyNamed = "admin"
 // maxOperator bounds the name of an operator, which is kept and logged.
 const maxOperator = 128
 
-// doorHeader says by which door the operator came. Only `caddy hooks dashboard` sends it. It is no proof either.
+// doorHeader says by which door the operator came. Only `caddy hooks` sends it. It is no proof either.
 const doorHeader = "Hooks-Door"
 
 const (
-	adminDoor = "admin API"
-	localDoor = "caddy hooks dashboard"
+	adminDoor   = "admin API"
+	localDoor   = "caddy hooks dashboard"
+	commandDoor = "caddy hooks"
 )
 
 // callerFrom is the caller of a request to the admin API.
@@ -49,8 +50,8 @@ func callerFrom(r *http.Request) caller {
 		return c
 	}
 	c := caller{by: orDefault(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
-	if r.Header.Get(doorHeader) == localDoor {
-		c.via = localDoor
+	if door := r.Header.Get(doorHeader); door == localDoor || door == commandDoor {
+		c.via = door
 	}
 	return c
 }

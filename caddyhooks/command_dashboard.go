@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,18 +62,12 @@ func runDashboard(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	client.door = localDoor
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	names, err := client.instances(ctx)
-	if err != nil {
-		return err
-	}
 	instance, _ := cmd.Flags().GetString("instance")
-	if len(names) == 0 {
-		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", client.address)
-	}
-	if instance != "" && !slices.Contains(names, instance) {
-		return fmt.Errorf("there is no hooks instance %q; there is %s", instance, listWords(names))
+	if _, err := client.namedInstances(ctx, instance); err != nil {
+		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

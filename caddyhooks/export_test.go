@@ -84,6 +84,7 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	if err != nil {
 		return nil, nil, err
 	}
+	client.door = localDoor
 	instance, _ := cmd.Flags().GetString("instance")
 	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
 	return local.handler(), local.links.New, nil
@@ -153,11 +154,18 @@ func SampleNext() {
 
 // RunVerb runs a verb of `caddy hooks`, and returns what it prints.
 func RunVerb(args ...string) (string, error) {
-	cmd, out := new(cobra.Command), new(strings.Builder)
-	hooksCommand(cmd)
-	cmd.SetOut(out)
-	cmd.SetErr(out)
-	cmd.SetArgs(args)
-	err := cmd.Execute()
+	out := new(strings.Builder)
+	err := RunCommand(strings.NewReader(""), out, out, args...)
 	return out.String(), err
+}
+
+// RunCommand runs `caddy hooks` with these arguments. Wrong usage is an error of Caddy's with the exit code 2.
+func RunCommand(in io.Reader, out, errs io.Writer, args ...string) error {
+	cmd := new(cobra.Command)
+	hooksCommand(cmd)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	cmd.SetArgs(args)
+	return cmd.Execute()
 }

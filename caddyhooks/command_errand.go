@@ -1,0 +1,119 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+// errand is one use of a verb that asks a running Caddy about an instance.
+type errand struct {
+	ctx      context.Context // ends when the person at the terminal does not want to wait any more
+	client   *adminClient
+	instance string
+	screen   *terminal.Screen
+	json     bool // the answer is printed as JSON
+}
+
+// errandVerb is the RunE of a verb that asks a running Caddy.
+func errandVerb(run func(e *errand, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		client, err := newAdminClient(cmd)
+		if err != nil {
+			return err
+		}
+		e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+		wanted, _ := cmd.Flags().GetString("instance")
+		if e.instance, err = client.chooseInstance(ctx, wanted); err != nil {
+			return err
+		}
+		return run(e, cmd, args)
+	}
+}
+
+func newScreen(cmd *cobra.Command) *terminal.Screen {
+	return terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// wantsJSON reports whether the answer is to be printed as JSON.
+func wantsJSON(cmd *cobra.Command) bool {
+	wants, _ := cmd.Flags().GetBool("json")
+	return wants
+}
+
+// chooseInstance is the instance that is wanted, or else the one named default, or else the only one.
+func (c *adminClient) chooseInstance(ctx context.Context, wanted string) (string, error) {
+	names, err := c.namedInstances(ctx, wanted)
+	switch {
+	case err != nil:
+		return "", err
+	case wanted != "":
+		return wanted, nil
+	case slices.Contains(names, "default"):
+		return "default", nil
+	case len(names) == 1:
+		return names[0], nil
+	}
+	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + listWords(names)}
+}
+
+// namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
+func (c *adminClient) namedInstances(ctx context.Context, wanted string) ([]string, error) {
+	names, err := c.instances(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(names) == 0:
+		return nil, fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
+	case wanted != "" && !slices.Contains(names, wanted):
+		return nil, fmt.Errorf("there is no hooks instance %q; there is %s", wanted, listWords(names))
+	}
+	return names, nil
+}
+
+// get asks for a part of the instance, such as "runs/<id>", and reads the answer into a value. It returns the answer as it came, too. The
+// parts of a path are escaped by path.
+func (e *errand) get(path string, query url.Values, into any) ([]byte, error) {
+	return e.call(apiCall{path: path, query: query}, into)
+}
+
+// call calls the API of the instance: the path of the call is below that of the instance.
+func (e *errand) call(call apiCall, into any) ([]byte, error) {
+	call.path = e.path(call.path)
+	answer, err := e.client.call(e.ctx, call)
+	if err != nil || into == nil {
+		return answer, err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return nil, fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
+	}
+	return answer, nil
+}
+
+// path is the path of a part of the instance on the admin endpoint.
+func (e *errand) path(part string) string {
+	return "/hooks/instances/" + url.PathEscape(e.instance) + "/" + part
+}
+
+// printJSON prints an answer of the API as it came, each value on lines of its own.
+func (e *errand) printJSON(answer []byte) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", e.client.address, err)
+	}
+	indented.WriteByte('\n')
+	_, err := indented.WriteTo(e.screen.Out())
+	return err
+}

@@ -1,0 +1,89 @@
+package terminal
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Text is a text and how it looks.
+type Text struct {
+	text string
+	look look
+}
+
+type look string
+
+// Looks, as the numbers of terminals' colours.
+const (
+	plain look = ""
+	bold  look = "1"
+	faint look = "2"
+	red   look = "31"
+	green look = "32"
+	amber look = "33"
+)
+
+// Plain is a text without a colour. The others have one: Good and Bad for how something ended, Warn for what needs a look, Faint
+// for what is there for completeness, Bold for what to look at first.
+func Plain(text string) Text { return Text{text, plain} }
+func Bold(text string) Text  { return Text{text, bold} }  // see Plain
+func Faint(text string) Text { return Text{text, faint} } // see Plain
+func Good(text string) Text  { return Text{text, green} } // see Plain
+func Bad(text string) Text   { return Text{text, red} }   // see Plain
+func Warn(text string) Text  { return Text{text, amber} } // see Plain
+
+func (s *Screen) paint(t Text) string {
+	text := Escaped(t.text)
+	if !s.colours || t.look == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + string(t.look) + "m" + text + "\x1b[0m"
+}
+
+// Table prints rows below a header, in columns. On a terminal, the last column is cut where the line ends.
+func (s *Screen) Table(header []string, rows [][]Text) {
+	if header != nil {
+		titles := make([]Text, len(header))
+		for i, title := range header {
+			titles[i] = Bold(title)
+		}
+		rows = append([][]Text{titles}, rows...)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(Escaped(cell.text)))
+		}
+	}
+	const gap = 2
+	for _, row := range rows {
+		line := make([]Text, 0, 2*len(row))
+		at := 0
+		for i, cell := range row {
+			if i == len(row)-1 {
+				cell.text = s.cut(Escaped(cell.text), at)
+				line = append(line, cell)
+				break
+			}
+			space := widths[i] + gap - utf8.RuneCountInString(Escaped(cell.text))
+			line = append(line, cell, Plain(strings.Repeat(" ", space)))
+			at += widths[i] + gap
+		}
+		s.Line(line...)
+	}
+}
+
+// cut shortens a text that begins at a column so that it ends where the terminal does.
+func (s *Screen) cut(text string, at int) string {
+	room := s.width - at
+	if s.width == 0 || utf8.RuneCountInString(text) <= room {
+		return text
+	}
+	if room < 2 { // there is nothing to see but the next line
+		return text
+	}
+	return string([]rune(text)[:room-1]) + "…"
+}
