@@ -270,7 +270,7 @@ var (
 func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	found := 0
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), examplesMap) {
 		for _, link := range markdownLink.FindAllStringSubmatch(outsideOfFences(t, page), -1) {
 			if strings.HasPrefix(link[1], "https://") {
 				continue
@@ -290,6 +290,19 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	}
 	if found < 40 {
 		t.Errorf("found only %d links", found)
+	}
+}
+
+var examplesMap = filepath.Join(root, "examples", "README.md")
+
+func TestEveryExampleIsOnTheMap(t *testing.T) {
+	t.Parallel()
+	links := outsideOfFences(t, examplesMap)
+	for _, page := range pages(t) {
+		folder, err := filepath.Rel(filepath.Dir(examplesMap), filepath.Dir(page))
+		if err == nil && folder != ".." && !strings.HasPrefix(folder, "senders/") && !strings.Contains(links, "]("+folder+")") {
+			t.Errorf("%s does not lead to %s", examplesMap, folder)
+		}
 	}
 }
 

@@ -32,7 +32,8 @@ var agentPages = map[string]struct {
 		}
 		return "home " + home
 	}},
-	"gemini": {"GEMINI_API_KEY", func(_ *testing.T, m *modeltest.Model) string { return "env GOOGLE_GEMINI_BASE_URL " + m.URL }},
+	"pull-request-review": {"ANTHROPIC_API_KEY", func(_ *testing.T, m *modeltest.Model) string { return "env ANTHROPIC_BASE_URL " + m.URL }},
+	"gemini":              {"GEMINI_API_KEY", func(_ *testing.T, m *modeltest.Model) string { return "env GOOGLE_GEMINI_BASE_URL " + m.URL }},
 }
 
 func isAgentPage(page string) bool {
@@ -54,6 +55,7 @@ func TestAgentExamples(t *testing.T) {
 			model.Answer("Triage this issue", modeltest.Step{Text: "A bug in the limit for uploads, and urgent."})
 			model.Answer("An alert fires", modeltest.Step{JSON: `{"page":true,"cause":"the logs were not rotated"}`})
 			model.Answer("weekly report", modeltest.Step{Text: "This week brought runners for agents."})
+			model.Answer("Review this change", modeltest.Step{JSON: `{"approve":false,"comments":[{"file":"upload.go","line":10,"text":"nothing bounds the body now"}]}`})
 			line := "env " + page.key + " {env." + page.key + "}"
 			env := []string{"PATH=" + dir + ":" + os.Getenv("PATH"), page.key + "=key-of-the-model-0123456789"}
 			runPage(t, filepath.Join(root, "examples", name, "README.md"), env, line, line+"\n"+page.lines(t, model))
