@@ -19,8 +19,8 @@ import (
 // Caddy hides Authorization in its logs, but not the other headers of a webhook that may hold a secret. It copies the
 // request for its logs before any handler runs, and then drops headers such as X_Service_Token, which no handler sees. So
 // webhooks are left out of Caddy's access log, as are other requests with a secret header, and an entry without the secret
-// is written to the same loggers. Three facts are known to Caddy alone and are missing in that entry: fields of log_append,
-// the time that earlier handlers took, and an error of the last write.
+// is written to the same loggers, with the fields of log_append. Two facts are known to Caddy alone and are missing in that
+// entry: the time that earlier handlers took, and an error of the last write.
 type accessEntry struct {
 	loggers  []*zap.Logger
 	request  *http.Request // cleaned
@@ -28,6 +28,7 @@ type accessEntry struct {
 	response caddyhttp.ResponseRecorder
 	start    time.Time
 	logs     *caddyhttp.ServerLogConfig
+	appended func() []zap.Field // by log_append
 }
 
 // redacted stands for a secret, as in Caddy's own logs.
@@ -49,7 +50,8 @@ func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, 
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
 	body := &countedBody{ReadCloser: r.Body}
-	entry := &accessEntry{in.accessLoggers(server.Logs, r), r.Clone(r.Context()), body, recorder, time.Now(), server.Logs}
+	entry := &accessEntry{in.accessLoggers(server.Logs, r), r.Clone(r.Context()), body, recorder, time.Now(), server.Logs,
+		func() []zap.Field { return in.appendedTo(server, r) }}
 	entry.hide(secret)
 	for _, other := range running.all() { // a webhook for another instance may come here, too
 		entry.hide(other.secretHeadersIn(other.active.Load()))
@@ -135,9 +137,13 @@ func (e *accessEntry) write() {
 		message = "NOP"
 	}
 	credentials := e.logs.ShouldLogCredentials
+	var appended []zap.Field
+	if len(e.loggers) > 0 {
+		appended = e.appended()
+	}
 	for _, logger := range e.loggers {
 		if c := logger.Check(level, message); c != nil {
-			c.Write(
+			c.Write(append([]zap.Field{
 				zap.Object("request", caddyhttp.LoggableHTTPRequest{Request: e.request, ShouldLogCredentials: credentials}),
 				zap.Int("bytes_read", e.body.read),
 				zap.String("user_id", userID),
@@ -145,7 +151,7 @@ func (e *accessEntry) write() {
 				zap.Int("size", e.response.Size()),
 				zap.Int("status", e.response.Status()),
 				zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{Header: e.response.Header(), ShouldLogCredentials: credentials}),
-			)
+			}, appended...)...)
 		}
 	}
 }

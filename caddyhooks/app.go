@@ -112,6 +112,8 @@ func (a *App) Start() error {
 		in := a.instances[name]
 		if sites != nil {
 			in.urls = siteURLs(sites, in)
+			appended := appendedFields(sites, in)
+			in.appended.Store(&appended)
 		}
 		if err := in.start(grace); err != nil {
 			for _, other := range started {

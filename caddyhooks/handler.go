@@ -225,6 +225,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		defer entry.write()
 	}
 	entryOf(r).hideQuery()
+	definePlaceholders(r)
 	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
 	r.Body = &req.received
 	if active == nil {
@@ -244,6 +245,7 @@ func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyh
 	if secret := in.secretHeadersIn(in.active.Load()); secret.anyIn(r.Header) {
 		entry = in.takeOverLogEntry(secret, w, r)
 	}
+	definePlaceholders(r)
 	err := next.ServeHTTP(w, r)
 	if entry != nil {
 		if err != nil {
@@ -287,10 +289,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 		// Another node may have changed the settings, and senders give up for good on a 404.
 		return engine.ErrAway
 	case errors.As(err, &ignored):
+		noteStatus(r, requestIgnored)
 		req.ignore(w, ignored.condition)
 		return nil
 	case errors.As(err, &challenge):
 		in.service.engine.NoteChallenge(req.name)
+		noteStatus(r, requestChallenge)
 		challenge.answer.write(w)
 		return nil
 	}
@@ -321,14 +325,17 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 		return &noWebhookError{"webhooks are off: " + active.offBecause}
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
+		noteStatus(r, requestRunAPI)
 		return q.handler.serveRun(w, r, active, run)
 	}
 	var custom *hook
 	if q.name != "wake" && q.name != "agent" {
 		if custom = active.hooks[q.name]; custom == nil {
+			setPlaceholder(r, placeholderName, "")
 			return active.whyNoHook(q.name)
 		}
 	}
+	setPlaceholder(r, placeholderName, q.name)
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
@@ -415,7 +422,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 		case run.Sync && wantsEvents(r.Header["Accept"]):
 			return q.submitStreaming(w, r, run, revision)
 		case run.Sync:
-			outcome, err = s.engine.Do(r.Context(), run, revision, q.noteStored)
+			outcome, err = s.engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })
 		default:
 			err = s.engine.SubmitAll(r.Context(), runs, revision)
 		}
@@ -429,16 +436,19 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	case err != nil:
 		return err
 	case run.Sync:
+		noteRun(r, requestStatus(outcome.Status), run)
 		return writeOutcome(w, run, outcome)
 	default:
 		q.taken = room{}
+		noteRun(r, requestAccepted, run)
 		q.writeAccepted(w, r, run)
 		return nil
 	}
 }
 
 // noteStored is called when the run is stored for which the caller waits. That may take an hour, and the body is not needed again.
-func (q *hookRequest) noteStored() {
+func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
+	noteRun(r, requestAccepted, run)
 	q.stored, q.taken = true, room{}
 	q.release()
 }

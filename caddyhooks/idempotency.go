@@ -109,6 +109,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 	}
 	first := duplicate.First
 	if !first.Sync {
+		noteRun(r, requestReplayed, first)
 		w.Header().Set("Idempotent-Replayed", "true")
 		q.writeAccepted(w, r, first)
 		return nil
@@ -128,6 +129,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 	if record.Status.Ended() && record.Outcome.ForgetsKey() {
 		return errKeyReleased
 	}
+	noteRun(r, requestReplayed, first)
 	w.Header().Set("Idempotent-Replayed", "true")
 	if streams {
 		q.replayStreaming(w, r, record)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -40,6 +41,8 @@ type instance struct {
 	secrets       map[string]string // resolved secrets by their configured text
 	secretHeaders headerNames       // request headers that must not be logged before the start
 	warned        []warning         // when it was loaded
+
+	appended atomic.Pointer[map[*caddyhttp.Server][]appendedField] // fields in the access log
 
 	// Set when the instance is started.
 	active  atomic.Pointer[activeSettings]

@@ -339,10 +339,16 @@ func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) 
 	in := q.handler.instance
 	answer := answerTo(err, in.log)
 	if answer == nil {
+		noteStatus(r, requestGone)
 		w.WriteHeader(statusCallerGone) // for the access log
 		return statusCallerGone
 	}
-	if !q.stored && !answer.ofRun {
+	switch {
+	case answer.ofRun: // its status is known
+	case q.stored:
+		noteStatus(r, requestAccepted)
+	default:
+		noteStatus(r, requestRefused)
 		in.noteRefusal(q, r, answer)
 	}
 	writeError(w, r, answer)

@@ -31,7 +31,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	var follower sync.WaitGroup
 	said := make(chan struct{}) // closed when the caller has all that the run says
 	outcome, err := e.Do(ctx, run, revision, func() {
-		q.noteStored()
+		q.noteStored(r, run)
 		stream = newRunStream(w, newStreamEnd())
 		follower.Go(func() {
 			defer close(said)
@@ -59,7 +59,12 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	}
 	unfollow()
 	follower.Wait()
-	q.told = stream.end(r.Context(), q.handler.instance, run, outcome, err)
+	switch q.told = stream.end(r.Context(), q.handler.instance, run, outcome, err); {
+	case q.told == statusCallerGone:
+		noteStatus(r, requestGone)
+	case err == nil:
+		noteStatus(r, requestStatus(outcome.Status))
+	}
 	return nil
 }
 
