@@ -29,6 +29,8 @@ func hooksCommand(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default: $CADDY_ADMIN, or else localhost:2019)")
 	cmd.PersistentFlags().String("instance", "", "the hooks instance (default: the one named default, or the only one)")
 	cmd.PersistentFlags().Bool("json", false, "print JSON, for other programs")
+	_ = cmd.RegisterFlagCompletionFunc("instance", completeInstances)
+	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, &usageError{err.Error()}) })
 	for _, verb := range verbs {
 		cmd.AddCommand(verb())

@@ -114,6 +114,7 @@ type apiCall struct {
 	body        []byte
 	contentType string // default: application/json
 	header      http.Header
+	answer      int // a status that is an answer, too, and no refusal; 0 is none
 }
 
 // callPatience is how long an answer may take that is read as a whole.
@@ -153,7 +154,7 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 	if err != nil {
 		return nil, c.away(err)
 	}
-	if resp.StatusCode < http.StatusMultipleChoices {
+	if resp.StatusCode < http.StatusMultipleChoices || resp.StatusCode == call.answer {
 		return resp, nil
 	}
 	defer resp.Body.Close()

@@ -30,17 +30,24 @@ func errandVerb(run func(e *errand, cmd *cobra.Command, args []string) error) fu
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		client, err := newAdminClient(cmd)
+		e, err := newErrand(ctx, cmd)
 		if err != nil {
-			return err
-		}
-		e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
-		wanted, _ := cmd.Flags().GetString("instance")
-		if e.instance, err = client.chooseInstance(ctx, wanted); err != nil {
 			return err
 		}
 		return run(e, cmd, args)
 	}
+}
+
+// newErrand reads the flags that all verbs have, and chooses the instance.
+func newErrand(ctx context.Context, cmd *cobra.Command) (*errand, error) {
+	client, err := newAdminClient(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	wanted, _ := cmd.Flags().GetString("instance")
+	e.instance, err = client.chooseInstance(ctx, wanted)
+	return e, err
 }
 
 func newScreen(cmd *cobra.Command) *terminal.Screen {
@@ -72,15 +79,32 @@ func (c *adminClient) chooseInstance(ctx context.Context, wanted string) (string
 // namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
 func (c *adminClient) namedInstances(ctx context.Context, wanted string) ([]string, error) {
 	names, err := c.instances(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(names) == 0:
-		return nil, fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
-	case wanted != "" && !slices.Contains(names, wanted):
-		return nil, fmt.Errorf("there is no hooks instance %q; there is %s", wanted, listWords(names))
 	}
-	return names, nil
+	if len(names) == 0 || wanted != "" && !slices.Contains(names, wanted) {
+		// It may be there, and wait for its store.
+		if health, err := c.health(ctx); err == nil {
+			for _, name := range health.names() {
+				if why := health.whyNotReady(name); why != "" && (name == wanted || wanted == "") {
+					return nil, fmt.Errorf("the hooks instance %q is not ready: %s", name, why)
+				}
+			}
+		}
+	}
+	return names, c.checkNames(names, wanted)
+}
+
+// checkNames says what is wrong if there is no instance, or not the wanted one.
+func (c *adminClient) checkNames(names []string, wanted string) error {
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
+	case wanted != "" && !slices.Contains(names, wanted):
+		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, listWords(names))
+	default:
+		return nil
+	}
 }
 
 // get asks for a part of the instance, such as "runs/<id>", and reads the answer into a value. It returns the answer as it came, too. The
@@ -96,10 +120,15 @@ func (e *errand) call(call apiCall, into any) ([]byte, error) {
 	if err != nil || into == nil {
 		return answer, err
 	}
+	return answer, e.decode(answer, into)
+}
+
+// decode reads an answer of the API, or a part of one.
+func (e *errand) decode(answer []byte, into any) error {
 	if err := json.Unmarshal(answer, into); err != nil {
-		return nil, fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
+		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
 	}
-	return answer, nil
+	return nil
 }
 
 // path is the path of a part of the instance on the admin endpoint.

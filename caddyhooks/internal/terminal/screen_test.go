@@ -63,3 +63,16 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 }
+
+func TestRowsThatCome(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	rows := New(strings.NewReader(""), &out, &out).Rows("A", "B")
+	rows.Print([]Text{Plain("long word"), Plain("1")})
+	rows.Print([]Text{Plain("a"), Plain("2")})
+	rows.Print([]Text{Plain("a longer word"), Plain("3")}, []Text{Plain("b"), Plain("4")})
+	New(strings.NewReader(""), &out, &out).Rows().AtLeast(3).Print([]Text{Plain("c"), Plain("5")})
+	if want := "A          B\nlong word  1\na          2\na longer word  3\nb              4\nc    5\n"; out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

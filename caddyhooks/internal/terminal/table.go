@@ -32,6 +32,12 @@ func Good(text string) Text  { return Text{text, green} } // see Plain
 func Bad(text string) Text   { return Text{text, red} }   // see Plain
 func Warn(text string) Text  { return Text{text, amber} } // see Plain
 
+// Padded is the text with as many spaces behind it as make it so wide.
+func (t Text) Padded(width int) Text {
+	t.text += strings.Repeat(" ", max(0, width-utf8.RuneCountInString(Escaped(t.text))))
+	return t
+}
+
 func (s *Screen) paint(t Text) string {
 	text := Escaped(t.text)
 	if !s.colours || t.look == plain || text == "" {
@@ -42,38 +48,63 @@ func (s *Screen) paint(t Text) string {
 
 // Table prints rows below a header, in columns. On a terminal, the last column is cut where the line ends.
 func (s *Screen) Table(header []string, rows [][]Text) {
-	if header != nil {
-		titles := make([]Text, len(header))
-		for i, title := range header {
+	s.Rows(header...).Print(rows...)
+}
+
+// Rows prints the rows of a table as they come. Columns get wider where they must, and never narrower again.
+type Rows struct {
+	screen *Screen
+	header []string
+	widths []int
+}
+
+// Rows begins a table, which may have no header.
+func (s *Screen) Rows(header ...string) *Rows { return &Rows{screen: s, header: header} }
+
+// AtLeast gives the first columns a least width, for tables whose rows come one by one.
+func (r *Rows) AtLeast(widths ...int) *Rows {
+	r.widths = widths
+	return r
+}
+
+// Print prints rows, below the header if they are the first.
+func (r *Rows) Print(rows ...[]Text) {
+	if r.header != nil {
+		titles := make([]Text, len(r.header))
+		for i, title := range r.header {
 			titles[i] = Bold(title)
 		}
 		rows = append([][]Text{titles}, rows...)
+		r.header = nil
 	}
-	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
+			if i == len(r.widths) {
+				r.widths = append(r.widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(Escaped(cell.text)))
+			r.widths[i] = max(r.widths[i], utf8.RuneCountInString(Escaped(cell.text)))
 		}
 	}
+	for _, row := range rows {
+		r.print(row)
+	}
+}
+
+func (r *Rows) print(row []Text) {
 	const gap = 2
-	for _, row := range rows {
-		line := make([]Text, 0, 2*len(row))
-		at := 0
-		for i, cell := range row {
-			if i == len(row)-1 {
-				cell.text = s.cut(Escaped(cell.text), at)
-				line = append(line, cell)
-				break
-			}
-			space := widths[i] + gap - utf8.RuneCountInString(Escaped(cell.text))
-			line = append(line, cell, Plain(strings.Repeat(" ", space)))
-			at += widths[i] + gap
+	line := make([]Text, 0, 2*len(row))
+	at := 0
+	for i, cell := range row {
+		if i == len(row)-1 {
+			cell.text = r.screen.cut(Escaped(cell.text), at)
+			line = append(line, cell)
+			break
 		}
-		s.Line(line...)
+		space := r.widths[i] + gap - utf8.RuneCountInString(Escaped(cell.text))
+		line = append(line, cell, Plain(strings.Repeat(" ", space)))
+		at += r.widths[i] + gap
 	}
+	r.screen.Line(line...)
 }
 
 // cut shortens a text that begins at a column so that it ends where the terminal does.

@@ -1,0 +1,109 @@
+package caddyhooks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+func init() {
+	verbs = append(verbs, healthVerb)
+}
+
+func healthVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "health",
+		Short: "Says whether webhooks are taken on, for scripts and health checks",
+		Long: `
+Says whether the instances take on webhooks, and why not. It exits with 0 if all of them do, or the one of --instance, and with 1 otherwise,
+also if Caddy does not run. Webhooks that are switched off do not make an instance unhealthy.`,
+		Example: `  caddy hooks health
+  caddy hooks health --instance ops || systemctl restart caddy`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runHealth(cmd) },
+	}
+}
+
+// healthTold is what the admin endpoint tells about the health of instances.
+type healthTold struct {
+	Instances []struct {
+		Instance string `json:"instance"`
+		Ready    bool   `json:"ready"`
+		Reason   string `json:"reason"`
+	} `json:"instances"`
+
+	raw []byte
+}
+
+// health asks for the health of all instances, those among them that wait for their store.
+func (c *adminClient) health(ctx context.Context) (told healthTold, err error) {
+	told.raw, err = c.call(ctx, apiCall{path: "/hooks/health", answer: http.StatusServiceUnavailable})
+	if err == nil && json.Unmarshal(told.raw, &told) != nil {
+		err = c.noHooks()
+	}
+	return told, err
+}
+
+// whyNotReady is why an instance is not ready, "" if it is or is not there.
+func (h *healthTold) whyNotReady(name string) string {
+	for _, in := range h.Instances {
+		if in.Instance == name && !in.Ready {
+			return orDefault(in.Reason, "it is not ready")
+		}
+	}
+	return ""
+}
+
+func (h *healthTold) names() (names []string) {
+	for _, in := range h.Instances {
+		names = append(names, in.Instance)
+	}
+	return names
+}
+
+func runHealth(cmd *cobra.Command) error {
+	client, err := newAdminClient(cmd)
+	if err != nil {
+		return err
+	}
+	told, err := client.health(cmd.Context())
+	if err != nil {
+		return err
+	}
+	wanted, _ := cmd.Flags().GetString("instance")
+	if err := client.checkNames(told.names(), wanted); err != nil {
+		return err
+	}
+	e := &errand{client: client, screen: newScreen(cmd)}
+	if wantsJSON(cmd) {
+		if err := e.printJSON(told.raw); err != nil {
+			return err
+		}
+	}
+	rows, bad := [][]terminal.Text(nil), []string(nil)
+	for _, in := range told.Instances {
+		if wanted != "" && in.Instance != wanted {
+			continue
+		}
+		state := terminal.Good("ready")
+		if !in.Ready {
+			state = terminal.Bad("not ready")
+			bad = append(bad, in.Instance)
+		}
+		rows = append(rows, []terminal.Text{terminal.Plain(in.Instance), state, terminal.Plain(in.Reason)})
+	}
+	if !wantsJSON(cmd) {
+		e.screen.Table(nil, rows)
+	}
+	if bad != nil {
+		slices.Sort(bad)
+		return fmt.Errorf("not ready: %s", listWords(bad))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package caddyhooks_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// lookedAt is a Caddy with something to look at: runs that completed, failed and wait, hooks of several kinds, deliveries that were
+// made and given up, and a request that was refused.
+type lookedAt struct {
+	*hookstest.Server
+	address   string // of the admin endpoint
+	completed string // ids of runs
+	failed    string
+	receiver  string // the host of callbacks
+	release   chan struct{}
+}
+
+func lookAt(t *testing.T) *lookedAt {
+	t.Helper()
+	rn, _, release := hookstest.HeldRunner(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/gone" {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	t.Cleanup(func() { close(release) })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n"+hookstest.WithCallbacks+`
+		hook issues {
+			action agent
+			auth github look-secret
+			template "Issue {number}: {title}"
+			chat_id "repo:{repo}"
+			callback_url `+receiver.URL+`/fine
+		}
+		hook ring {
+			template "Somebody rings at {door}"
+		}`))
+	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://"), release: release, receiver: strings.TrimPrefix(receiver.URL, "http://")}
+	look.completed = s.Accept(`{"message":"Say hello","chatId":"greetings"}`)
+	s.Ended(look.completed)
+	look.failed = s.Accept(`{"message":"fail","chatId":"greetings"}`)
+	s.Ended(look.failed)
+	s.Ended(s.CallBack("callback", receiver.URL+"/gone"))
+	hookstest.Eventually(t, "a delivery is given up", func() bool { return len(s.Deliveries("status=dead")) == 1 })
+	s.Post("/api/hooks/ring", `{"door":"the front door"}`)
+	hookstest.Eventually(t, "the ring is heard", func() bool {
+		ids, _ := s.Listed("?hook=ring&status=completed")
+		return len(ids) == 1
+	})
+	s.Request("POST", "/api/hooks/agent", `{}`, "Authorization", "Bearer wrong")
+	return look
+}
+
+// command runs a command about the Caddy, and returns what it prints.
+func (look *lookedAt) command(t *testing.T, args ...string) (out, errs string) {
+	t.Helper()
+	out, errs, err := command(t, append([]string{"--address", look.address}, args...)...)
+	if err != nil {
+		t.Errorf("caddy hooks %s: %v\n%s", strings.Join(args, " "), err, errs)
+	}
+	return out, errs
+}
+
+// json runs a command with --json, and reads what it prints.
+func (look *lookedAt) json(t *testing.T, into any, args ...string) {
+	t.Helper()
+	out, _ := look.command(t, append(args, "--json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		t.Errorf("caddy hooks %s --json: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+var (
+	someDuration = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)\b`)
+	durationCell = regexp.MustCompile(`(?m)^(\d\d:.*?  )(\d+(\.\d+)?(?:ms|s)) +`)
+)
+
+// steady replaces what took some time. Columns behind it begin where they would if it always took as long.
+func steady(printed string) string {
+	printed = regexp.MustCompile(`TOOK +`).ReplaceAllString(printed, "TOOK  ")
+	printed = durationCell.ReplaceAllString(printed, "${1}${2}  ")
+	return someDuration.ReplaceAllString(printed, "12ms")
+}
+
+// golden compares what a command prints with a golden file: the answer, and what is said beside it.
+func (look *lookedAt) golden(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, errs := look.command(t, args...)
+	if errs != "" {
+		out += "-- beside the answer --\n" + errs
+	}
+	wantGolden(t, name, "$ caddy hooks "+strings.Join(args, " ")+"\n"+steady(out), look.receiver, "callbacks.example.com", look.URL, "http://example.com", look.address, "localhost:2019")
+}
+
+func TestWhatVerbsThatLookPrint(t *testing.T) {
+	look := lookAt(t)
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"status", []string{"status"}},
+		{"runs", []string{"runs"}},
+		{"runs-failed", []string{"runs", "--status", "failed,timed_out"}},
+		{"runs-none", []string{"runs", "--hook", "issues"}},
+		{"runs-more", []string{"runs", "--limit", "1"}},
+		{"health", []string{"health"}},
+	} {
+		look.golden(t, c.name, c.args...)
+	}
+}
