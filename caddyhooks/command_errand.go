@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -27,18 +31,25 @@ type errand struct {
 
 // errandVerb is the RunE of a verb that asks a running Caddy.
 func errandVerb(run func(e *errand, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
+	return interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		e, err := newErrand(ctx, cmd)
 		if err != nil {
 			return err
 		}
 		return run(e, cmd, args)
+	})
+}
+
+// interruptible is the RunE of a verb that ends when the person at the terminal does not want to wait any more.
+func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return run(ctx, cmd, args)
 	}
 }
 
-// newErrand reads the flags that all verbs have, and chooses the instance.
+// newErrand reads the flags that all verbs have, and chooses the instance. Verbs call it that ask a running Caddy only if they have to.
 func newErrand(ctx context.Context, cmd *cobra.Command) (*errand, error) {
 	client, err := newAdminClient(cmd)
 	if err != nil {
@@ -138,11 +149,39 @@ func (e *errand) path(part string) string {
 
 // printJSON prints an answer of the API as it came, each value on lines of its own.
 func (e *errand) printJSON(answer []byte) error {
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
+	if err := printIndented(e.screen.Out(), answer); err != nil {
 		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", e.client.address, err)
 	}
-	indented.WriteByte('\n')
-	_, err := indented.WriteTo(e.screen.Out())
+	return nil
+}
+
+// printValue prints a value as JSON.
+func printValue(out io.Writer, value any) error {
+	var plain bytes.Buffer
+	encoder := json.NewEncoder(&plain)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	return printIndented(out, plain.Bytes())
+}
+
+// printIndented prints JSON, each value on lines of its own. What does not print, and may control a terminal, is escaped as JSON does.
+func printIndented(out io.Writer, answer []byte) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
+		return err
+	}
+	var escaped strings.Builder
+	for _, r := range indented.String() { // JSON itself refuses control characters below 0x20 in its texts
+		if r < 0x7f || unicode.IsPrint(r) {
+			escaped.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&escaped, `\u%04x`, unit)
+		}
+	}
+	_, err := fmt.Fprintln(out, escaped.String())
 	return err
 }
