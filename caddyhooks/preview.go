@@ -63,9 +63,14 @@ type problemJSON struct {
 // maxSegments bounds the segments of a preview. The rest of a longer message is one segment.
 const maxSegments = 10_000
 
+// newPreview is a preview in which no list is null in JSON.
+func newPreview() *preview {
+	return &preview{Message: []segmentJSON{}, Conditions: []conditionJSON{}, Samples: []outcomeJSON{}, Problems: []problemJSON{}, Warnings: []string{}}
+}
+
 // preview shows what a mapping, as it was sent, would make of a request. It changes nothing, and reads no secret.
 func (in *instance) preview(asked previewRequest) *preview {
-	p := &preview{Message: []segmentJSON{}, Conditions: []conditionJSON{}, Samples: []outcomeJSON{}, Problems: []problemJSON{}, Warnings: []string{}}
+	p := newPreview()
 	m, err := parseMapping(asked.mapping)
 	if err != nil {
 		p.addProblem("mapping", err)

@@ -1,0 +1,100 @@
+package caddyhooks
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpguts"
+)
+
+// addPayloadFlag lets a verb take the body of a request.
+func addPayloadFlag(cmd *cobra.Command) {
+	cmd.Flags().String("payload", "", "the body of the request: a file, or - for standard input")
+	_ = cmd.MarkFlagFilename("payload") // for completion
+}
+
+// readPayload reads what --payload names.
+func readPayload(cmd *cobra.Command) ([]byte, error) {
+	name := flagText(cmd, "payload")
+	if name == "" {
+		return nil, &usageError{"--payload is missing: name a file with the body of the request, or - for standard input"}
+	}
+	payload, err := readInput(cmd, name, maxPayloadLimit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload: %w", err)
+	}
+	return payload, nil
+}
+
+// readInput reads a file, or standard input if its name is -.
+func readInput(cmd *cobra.Command, name string, most int64) ([]byte, error) {
+	in := cmd.InOrStdin()
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", name, most)
+	}
+	return data, err
+}
+
+// flagText is the value of a flag with a text.
+func flagText(cmd *cobra.Command, name string) string {
+	value, _ := cmd.Flags().GetString(name)
+	return value
+}
+
+func flagIsOn(cmd *cobra.Command, name string) bool {
+	on, _ := cmd.Flags().GetBool(name)
+	return on
+}
+
+// addHeaderFlag lets a verb take further headers of a request.
+func addHeaderFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArray("header", nil, "a header of the request, as in 'X-GitHub-Event: issues'; can be repeated")
+}
+
+// headersOfSecrets carry a secret as it is. A signature in a header is none.
+var headersOfSecrets = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Gitlab-Token", "X-Telegram-Bot-Api-Secret-Token"}
+
+// readHeaders reads what --header says. Errors do not quote values.
+func readHeaders(cmd *cobra.Command) (http.Header, error) {
+	lines, _ := cmd.Flags().GetStringArray("header")
+	header := make(http.Header)
+	for _, line := range lines {
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, &usageError{"--header takes a name and a value, as in 'X-GitHub-Event: issues'"}
+		}
+		if slices.Contains(headersOfSecrets, http.CanonicalHeaderKey(name)) {
+			return nil, &usageError{fmt.Sprintf("the header %s carries a secret, and %s", http.CanonicalHeaderKey(name), secretInArguments)}
+		}
+		header.Add(name, value)
+	}
+	return header, nil
+}
+
+// withContentType sets the content type of a payload, if there is none yet.
+func withContentType(header http.Header, payload []byte) {
+	if header.Get("Content-Type") != "" {
+		return
+	}
+	contentType := "application/json"
+	if !json.Valid(payload) && beginsAsForm.Match(payload) {
+		contentType = "application/x-www-form-urlencoded"
+	}
+	header.Set("Content-Type", contentType)
+}
