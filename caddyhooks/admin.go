@@ -49,6 +49,7 @@ func init() {
 //	GET, DELETE       /hooks/deliveries/<id>
 //	POST              /hooks/deliveries/<id>/retry
 //	GET               /hooks/export
+//	GET               /hooks/backup
 //	GET               /hooks/refused
 //	GET               /hooks/runners
 //	POST              /hooks/runners/<name>/try
@@ -57,7 +58,8 @@ func init() {
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
 // Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked, and so are
-// the queries of callback URLs. A mask that is sent back keeps what it stands for.
+// the queries of callback URLs. A mask that is sent back keeps what it stands for. A backup has all secrets, so dashboards do not
+// pass it on.
 //
 // Settings and mappings have an ETag. A change with If-Match is answered 412 if somebody else made one meanwhile, and with
 // If-None-Match: * a mapping is only created.
@@ -77,6 +79,7 @@ type adminEndpoint struct {
 	serve      adminHandler
 	parameters []string // of the query
 	looksOnly  bool     // changes nothing, so that read-only operators may use it
+	secret     bool     // is for those alone who may do everything
 }
 
 // adminHandler serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
@@ -94,12 +97,16 @@ var (
 // postsThatLookOnly are the endpoints that change nothing and get what they look at in a body.
 var postsThatLookOnly = []string{"POST /preview"}
 
+// endpointsWithSecrets answer with secrets. Dashboards do not have them.
+var endpointsWithSecrets = []string{"GET /backup"}
+
 // handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel". A query may have the named
 // parameters, each once: a request with any other is answered 400 and does not reach serve.
 func (e adminEndpoints) handle(pattern string, serve adminHandler, parameters ...string) {
 	method, path, _ := strings.Cut(pattern, " ")
 	looksOnly := method == http.MethodGet || slices.Contains(postsThatLookOnly, pattern)
-	e[path] = append(e[path], adminEndpoint{method, serve, parameters, looksOnly})
+	secret := slices.Contains(endpointsWithSecrets, pattern)
+	e[path] = append(e[path], adminEndpoint{method, serve, parameters, looksOnly, secret})
 }
 
 // Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
@@ -174,6 +181,9 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		var allowed []string
 		for _, e := range endpoints {
 			if e.method == r.Method {
+				if e.secret && callerFrom(r).usesDashboard() {
+					return apiError(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, as `caddy hooks backup` does")
+				}
 				if callerFrom(r).readOnly && !e.looksOnly {
 					return apiError(http.StatusForbidden, "you may look, and change nothing; read_only of hooks_dashboard says who")
 				}

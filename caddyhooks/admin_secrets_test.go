@@ -82,7 +82,7 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 	}
 	for _, e := range caddyhooks.AdminEndpoints() {
 		method, path, _ := strings.Cut(e.Pattern, " ")
-		if method != "GET" {
+		if method != "GET" || path == "/backup" { // which has all of them; see TestABackupIsNotForDashboards
 			continue
 		}
 		paths := []string{path}

@@ -56,6 +56,9 @@ func callerFrom(r *http.Request) caller {
 	return c
 }
 
+// usesDashboard reports whether a browser asks.
+func (c caller) usesDashboard() bool { return c.via != adminDoor && c.via != commandDoor }
+
 // maySee reports whether the caller may see an instance.
 func (c caller) maySee(instance string) bool {
 	return c.instances == nil || slices.Contains(c.instances, instance)

@@ -152,6 +152,12 @@ func SampleNext() {
 	}
 }
 
+// SetBackupPatience changes how long a client may take for a part of a backup.
+func SetBackupPatience(patience time.Duration) (before time.Duration) {
+	before, backupPatience = backupPatience, patience
+	return before
+}
+
 // RunVerb runs a verb of `caddy hooks`, and returns what it prints.
 func RunVerb(args ...string) (string, error) {
 	out := new(strings.Builder)

@@ -22,6 +22,7 @@ import (
 type service struct {
 	engine   *engine.Engine
 	settings engine.Settings       // where the live settings are kept
+	store    engine.Store          // the engine's
 	throttle func() *auth.Throttle // made when it is first needed
 	samples  samples
 	rates    rates
@@ -54,7 +55,7 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 		return nil, err
 	}
 	s := &service{
-		engine: engine.New(store), settings: store.Settings(), throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
+		engine: engine.New(store), settings: store.Settings(), store: store, throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
 		searches: make(slots, maxSearches), exports: make(slots, maxExports),
 	}
 	s.events = newEventHub(serviceEvents{s})

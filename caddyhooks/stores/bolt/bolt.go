@@ -128,7 +128,10 @@ type Database struct {
 	freelistNoted bool
 	freelistSize  int // in pages
 
+	backingUp atomic.Bool
+
 	// Which tests change.
+	giveWayAfter   time.Duration
 	segmentSize    int
 	withoutIndexes bool
 
@@ -146,7 +149,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize,
+		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize, giveWayAfter: giveWayAfter,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

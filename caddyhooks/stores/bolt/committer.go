@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,6 +34,7 @@ type committer struct {
 	closed  bool
 
 	pause time.Duration // after a transaction that failed
+	since atomic.Int64  // when the transaction under way began, in nanoseconds since 1970; 0 if there is none
 
 	// Which tests replace.
 	commitTx func(*bbolt.Tx) error
@@ -343,6 +345,8 @@ func (c *committer) write(changes []*change) (t *transaction, err error) {
 
 func (c *committer) writeAll(t *transaction, changes []*change) (err error) {
 	s := c.database
+	c.since.Store(time.Now().UnixNano())
+	defer c.since.Store(0)
 	if t.tx, err = s.db.Begin(true); err != nil {
 		return fmt.Errorf("writing to the store: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -107,7 +108,7 @@ func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err e
 		return c.file, err
 	}
 	err = guarded(func() error {
-		db, err = bbolt.Open(path, 0o600, options)
+		db, err = openForWriting(path, options)
 		return err
 	})
 	if err != nil {
@@ -115,11 +116,14 @@ func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err e
 		return nil, nil, err
 	}
 	db.AllocSize = growBy
+	err = checkInPlace(path, c.file)
 	var txID int
-	err = db.View(func(tx *bbolt.Tx) error {
-		txID = tx.ID()
-		return nil
-	})
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error {
+			txID = tx.ID()
+			return nil
+		})
+	}
 	if err == nil && txID != c.txID {
 		err = errBusy
 	}
@@ -130,8 +134,27 @@ func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err e
 	return db, c, nil
 }
 
+// checkInPlace refuses a file that another one took the place of while this process waited for its lock, as restore and compact do.
+func checkInPlace(path string, file *os.File) error {
+	opened, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Stat(path); err != nil || !os.SameFile(opened, named) {
+		return errBusy
+	}
+	return nil
+}
+
 // growBy is how much longer a file is made when it is full.
 const growBy = 4 << 20
+
+// mapSize is how much of the addresses of the process a file gets, whatever its size. There are plenty where they have 64 bits: a file
+// up to this size never waits for those who read, such as a backup.
+var mapSize = 1 << (28 + 8*(strconv.IntSize/64))
+
+// smallMapSize is the same for a process with few addresses.
+const smallMapSize = 1 << 28
 
 func boltOptions(readOnly bool) *bbolt.Options {
 	options := &bbolt.Options{
@@ -143,9 +166,19 @@ func boltOptions(readOnly bool) *bbolt.Options {
 	}
 	if !readOnly && runtime.GOOS != "windows" {
 		// Growing the map means to wait for all readers. On Windows it would grow the file too.
-		options.InitialMmapSize = 1 << 28
+		options.InitialMmapSize = mapSize
 	}
 	return options
+}
+
+// openForWriting opens a file with options of boltOptions.
+func openForWriting(path string, options *bbolt.Options) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, 0o600, options)
+	if errors.Is(err, syscall.ENOMEM) { // the process may not have that many addresses
+		options.InitialMmapSize = smallMapSize
+		return bbolt.Open(path, 0o600, options)
+	}
+	return db, err
 }
 
 // explain says what an error of the database means for an operator.
@@ -249,12 +282,12 @@ func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 		return err
 	}
 	if version > len(migrations)+1 {
-		return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", version, len(migrations)+1)
+		return newerLayout(version, len(migrations)+1)
 	}
 	return guarded(func() error {
 		options := boltOptions(false)
 		options.NoFreelistSync = false
-		db, err := bbolt.Open(path, 0o600, options)
+		db, err := openForWriting(path, options)
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,11 @@ func (*Memory) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // StoreKey names the data of an instance.
 func (Memory) StoreKey(instance string) string { return "memory:" + instance }
 
+// BackupAdvice says why there is no backup.
+func (Memory) BackupAdvice(string) string {
+	return "the store of this instance is in memory, and is gone when Caddy ends: there is nothing to back up. Write store bolt in the Caddyfile to keep runs in a file"
+}
+
 // OpenStore makes an empty store.
 func (Memory) OpenStore(context.Context, string) (engine.Store, error) { return New().Store(), nil }
 

@@ -159,6 +159,11 @@ func (p *Postgres) Place(instance string) string {
 	return p.dsn.place() + " schema " + p.schema(instance)
 }
 
+// BackupAdvice says how the database is backed up.
+func (p *Postgres) BackupAdvice(instance string) string {
+	return fmt.Sprintf("the store of this instance is in PostgreSQL, which has a tool of its own: pg_dump --schema=%s. Keep what it writes as secret as the database", p.schema(instance))
+}
+
 // ClaimLease is how long a node keeps what it has claimed, 0 for the default.
 func (p *Postgres) ClaimLease() time.Duration { return time.Duration(p.Lease) }
 

@@ -1,0 +1,218 @@
+package bolt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// Summary is how much a file has of everything.
+type Summary struct {
+	Unfinished int            `json:"unfinished"` // runs that are carried out when Caddy starts with the file
+	Ended      int            `json:"ended"`
+	ByStatus   map[string]int `json:"byStatus"` // of runs that have ended
+	Pending    int            `json:"pending"`  // deliveries
+	Delivered  int            `json:"delivered"`
+	Dead       int            `json:"dead"`
+	Keys       int            `json:"keys"`
+	Sessions   int            `json:"sessions"`
+	History    int            `json:"history"`  // runs whose message is kept
+	Revision   int64          `json:"revision"` // of the live settings
+	Changes    int            `json:"changes"`  // of the live settings
+	Minutes    int            `json:"minutes"`  // that were counted
+	Damaged    int            `json:"damaged"`  // records that cannot be read
+	FreeBytes  int64          `json:"freeBytes"`
+}
+
+// Deliveries is how many there are.
+func (s *Summary) Deliveries() int { return s.Pending + s.Delivered + s.Dead }
+
+// Checked is a file that was looked at as a whole.
+type Checked struct {
+	Path     string
+	Manifest *Manifest // nil if it was not made by a backup
+	Bytes    int64     // of the database, without the manifest
+	Layout   int
+	Summary  Summary
+
+	digest []byte // of the database
+	txID   int
+}
+
+// errNotRegular is why nothing but a file is checked: to read from a pipe or a device might never end.
+var errNotRegular = errors.New("it is no file")
+
+// Check looks at all of a file: a backup, or that of a store that is not in use. It is only read.
+func Check(path string) (*Checked, error) {
+	c := &Checked{Path: path}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("checking %s: %w", path, explainCheck(err))
+	}
+	return c, nil
+}
+
+func (c *Checked) check() error {
+	info, err := os.Stat(c.Path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errNotRegular
+	}
+	file, err := os.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if c.Manifest, err = readManifest(file, info.Size()); err != nil {
+		return err
+	}
+	c.Bytes = info.Size()
+	if c.Manifest != nil {
+		c.Bytes = c.Manifest.Bytes
+	}
+	return readFile(c.Path, func(tx *bbolt.Tx) error { return c.checkContents(tx, file) })
+}
+
+// checkContents is called while the lock of the file is held.
+func (c *Checked) checkContents(tx *bbolt.Tx, file io.ReaderAt) (err error) {
+	digest := sha256.New()
+	if _, err := io.Copy(digest, io.NewSectionReader(file, 0, c.Bytes)); err != nil {
+		return err
+	}
+	c.digest = digest.Sum(nil)
+	if c.Manifest != nil && (!bytes.Equal(c.digest, c.Manifest.SHA256) || c.Manifest.Bytes < tx.Size()) {
+		return fmt.Errorf("%w: its checksum is wrong", errDamaged)
+	}
+	c.txID = tx.ID()
+	if err := checkPages(tx); err != nil { // before the database looks at anything but the meta pages
+		return err
+	}
+	if c.Layout, err = versionOf(tx); err != nil {
+		return err
+	}
+	if c.Layout > layoutVersion {
+		return newerLayout(c.Layout, layoutVersion)
+	}
+	if err := checkConsistency(tx); err != nil {
+		return err
+	}
+	c.Summary = summarize(tx)
+	return nil
+}
+
+// checkConsistency has the database check its pages, after checkPages has found them safe to look at. A page that is neither in use nor free is no more
+// than lost space, and compact gives it back.
+func checkConsistency(tx *bbolt.Tx) (first error) {
+	for err := range tx.Check() { // to its end: it reads as long as there is something to report
+		if first == nil && !strings.HasSuffix(err.Error(), "unreachable unfreed") {
+			first = fmt.Errorf("%w: %w", errDamaged, err)
+		}
+	}
+	return first
+}
+
+// explainCheck says what an error means to somebody who may have another backup.
+func explainCheck(err error) error {
+	switch explained := explain(err); {
+	case explained == err: //nolint:errorlint // whether there was something to explain
+		return err
+	case errors.Is(err, errTruncated):
+		return errors.New("the end of the file is missing: it was not copied to the end")
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("the file is damaged (%w)", err)
+	case errors.Is(explained, err):
+		return fmt.Errorf("it is neither a backup nor the file of a store (%w)", err)
+	default:
+		return explained
+	}
+}
+
+func newerLayout(layout, known int) error {
+	return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", layout, known)
+}
+
+// summarize counts all records, and those that are damaged.
+func summarize(tx *bbolt.Tx) (s Summary) {
+	s.ByStatus = make(map[string]int)
+	each := func(bucket []byte, record func(key, value []byte) error) (n int) {
+		b := tx.Bucket(bucket)
+		if b == nil { // of a layout that came later
+			return 0
+		}
+		_ = b.ForEach(func(key, value []byte) error {
+			n++
+			if record != nil && record(key, value) != nil {
+				s.Damaged++
+			}
+			return nil
+		})
+		return n
+	}
+	readable := func(key, value []byte) error {
+		return fieldsOf(key, value, func(protowire.Number, field) bool { return true })
+	}
+	delivery := func(key, value []byte) error {
+		var status engine.DeliveryStatus
+		err := fieldsOf(key, value, func(n protowire.Number, f field) bool {
+			if n == deliveryStatus {
+				status = engine.DeliveryStatus(f.text())
+			}
+			return true
+		})
+		switch status {
+		case engine.Delivered:
+			s.Delivered++
+		case engine.Dead:
+			s.Dead++
+		default:
+			s.Pending++
+		}
+		return err
+	}
+	s.Unfinished = each(runsBucket, readable)
+	s.Ended = each(endedBucket, func(key, value []byte) error {
+		status := "unknown"
+		err := fieldsOf(key, value, func(n protowire.Number, f field) bool {
+			if n == endStatus {
+				status = f.text()
+			}
+			return true
+		})
+		s.ByStatus[status]++
+		return err
+	})
+	unfinishedTold := 0
+	s.History = each(toldBucket, func(key, value []byte) error {
+		if runs := tx.Bucket(runsBucket); runs.Get(key) != nil {
+			unfinishedTold++
+		}
+		return readable(key, value)
+	}) - unfinishedTold
+	for _, bucket := range [][]byte{outboxBucket, settledBucket, deadBucket} {
+		each(bucket, delivery)
+	}
+	s.Keys = each(keysBucket, func(key, value []byte) error {
+		if len(value) < len(uuid.UUID{}) {
+			return errDamaged
+		}
+		return readable(key, value[len(uuid.UUID{}):])
+	})
+	s.Sessions = each(sessionsBucket, nil)
+	s.Revision = revisionOf(tx)
+	s.Changes = each(changesBucket, readable)
+	s.Minutes = each(minutesBucket, readable)
+	stats := tx.DB().Stats()
+	s.FreeBytes = int64(stats.FreePageN+stats.PendingPageN) * int64(tx.DB().Info().PageSize)
+	return s
+}

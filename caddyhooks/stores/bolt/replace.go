@@ -1,0 +1,242 @@
+package bolt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// NewFile is a file that takes its place when it is complete. Until then it has a name of its own in the same directory, and is removed if it never gets
+// that far. Only its owner may read it.
+type NewFile struct {
+	*os.File
+	path string // its place
+}
+
+// CreateBackup begins a backup at a path. Without overwrite, a file that is there is left alone.
+func CreateBackup(path string, overwrite bool) (*NewFile, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return nil, fmt.Errorf("%s is a symbolic link: name the file that you mean", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no file", path)
+	case !overwrite:
+		return nil, &ExistsError{Path: path}
+	}
+	return createBeside(path)
+}
+
+// ExistsError says that there is a file already.
+type ExistsError struct{ Path string }
+
+func (e *ExistsError) Error() string { return fmt.Sprintf("there is a file %s already", e.Path) }
+
+// partial ends the names of files that are not complete.
+const partial = ".partial"
+
+func createBeside(path string) (*NewFile, error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+partial) // readable for its owner alone
+	if err != nil {
+		return nil, explainSpace(err)
+	}
+	return &NewFile{file, path}, nil
+}
+
+// Discard removes the file, unless it took its place.
+func (f *NewFile) Discard() {
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+}
+
+// finish makes the file survive a power cut.
+func (f *NewFile) finish() error {
+	err := f.Sync()
+	return explainSpace(errors.Join(err, f.Close()))
+}
+
+// Place checks a backup that was written, and gives it its name. A file that came into being there meanwhile stays, without overwrite.
+func (f *NewFile) Place(overwrite bool) (*Checked, error) {
+	if err := f.finish(); err != nil {
+		return nil, err
+	}
+	checked, err := Check(f.Name())
+	if err != nil {
+		return nil, err
+	}
+	checked.Path = f.path
+	if checked.Manifest == nil {
+		return nil, errors.New("the copy has no end: it broke off")
+	}
+	if overwrite {
+		err = os.Rename(f.Name(), f.path)
+	} else {
+		err = nameOnce(f.Name(), f.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return checked, syncDir(filepath.Dir(f.path))
+}
+
+// nameOnce gives a file a name that no other has.
+func nameOnce(temp, path string) error {
+	err := os.Link(temp, path)
+	switch {
+	case err == nil:
+		return os.Remove(temp)
+	case errors.Is(err, fs.ErrExist):
+		return &ExistsError{Path: path}
+	}
+	if _, err := os.Lstat(path); err == nil { // a file system without links
+		return &ExistsError{Path: path}
+	}
+	return os.Rename(temp, path)
+}
+
+// Restore puts a backup that was checked in the place of a store's file. A file that is there is refused without overwrite, and with it, is kept
+// under another name: kept, which is "" if there was none. It fails if a process has the file open.
+func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("restoring %s: %w", path, err)
+		}
+	}()
+	old, err := lockPlace(path)
+	if err != nil {
+		return "", err
+	}
+	defer old.release()
+	if old.exists() && !overwrite {
+		return "", &ExistsError{Path: old.path}
+	}
+	if err := os.MkdirAll(filepath.Dir(old.path), 0o700); err != nil {
+		return "", err
+	}
+	temp, err := createBeside(old.path)
+	if err != nil {
+		return "", err
+	}
+	defer temp.Discard()
+	if err := c.copyTo(temp); err != nil {
+		return "", explainSpace(err)
+	}
+	if err := temp.finish(); err != nil {
+		return "", err
+	}
+	return old.replace(temp.Name(), true)
+}
+
+// copyTo copies the database, without the manifest.
+func (c *Checked) copyTo(w io.Writer) error {
+	file, err := os.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	digest := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(w, digest), io.NewSectionReader(file, 0, c.Bytes)); err != nil {
+		return err
+	}
+	if !bytes.Equal(digest.Sum(nil), c.digest) {
+		return fmt.Errorf("%s was changed since it was checked", c.Path)
+	}
+	return nil
+}
+
+// lockedPlace is where a store's file is or will be. Nobody else opens the file while it is locked.
+type lockedPlace struct {
+	path    string      // without symbolic links
+	info    fs.FileInfo // nil if there is none
+	release func()      // unlocks it
+}
+
+// lockPlace locks the file at a path, if there is one. Caddy looks again once it gets the lock of a file: if another one took its place, it lets go.
+func lockPlace(path string) (*lockedPlace, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil {
+			return nil, errors.New("it is a symbolic link to a file that is not there")
+		}
+		return &lockedPlace{path: path, release: func() {}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	file, err := os.Open(real)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(file); err != nil {
+		_ = file.Close()
+		return nil, errInUse
+	}
+	return &lockedPlace{real, info, sync.OnceFunc(func() { letGo(file) })}, nil
+}
+
+var errInUse = errors.New("the file is in use: stop Caddy first")
+
+func (p *lockedPlace) exists() bool { return p.info != nil }
+
+// keptFormat ends the name of a file that another one took the place of.
+const keptFormat = ".before-20060102T150405.000Z"
+
+// replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is set.
+func (p *lockedPlace) replace(temp string, keep bool) (kept string, err error) {
+	dir := filepath.Dir(p.path)
+	like := p.info
+	if like == nil {
+		if like, err = os.Stat(dir); err != nil {
+			return "", err
+		}
+	}
+	if err := giveTo(temp, like); err != nil {
+		return "", err
+	}
+	if !p.exists() {
+		return "", errors.Join(nameOnce(temp, p.path), syncDir(dir))
+	}
+	if runtime.GOOS == "windows" {
+		p.release() // where an open file keeps its name
+	}
+	if keep {
+		kept = p.path + time.Now().UTC().Format(keptFormat)
+		if err := os.Link(p.path, kept); errors.Is(err, fs.ErrExist) {
+			return "", err
+		} else if err != nil { // a file system without links
+			if err := os.Rename(p.path, kept); err != nil {
+				return "", err
+			}
+		}
+	}
+	if err := os.Rename(temp, p.path); err != nil {
+		return "", err
+	}
+	return kept, syncDir(dir)
+}
+
+// explainSpace says that a disk is full in words that name the remedy.
+func explainSpace(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("there is not enough space for the copy, and nothing was changed: make room, or choose another place (%w)", err)
+	}
+	return err
+}
