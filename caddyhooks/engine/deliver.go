@@ -117,11 +117,13 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	err := send(ctx, config, d)
 	took := time.Since(began)
 	e.attempts.Add(-1)
-	e.metrics().DeliveryAttempted(d, took, err)
+	d.Status = Pending
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
+		e.metrics().DeliveryAttempted(d, took, err)
 		return // another node sends it
 	}
 	if err != nil && e.base.Err() != nil {
+		e.metrics().DeliveryAttempted(d, took, err)
 		before.Sent = d.Sent
 		e.settle(config, &before, err, 0, nil) // it was us who broke it off, and it is as due as before
 		return
@@ -137,7 +139,7 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	var final *FinalError
 	var pause time.Duration
 	delay, more := retryDelay(d.Attempt-d.Restart, rand.Float64)
-	d.Status, d.LastError = Pending, lastError(err)
+	d.LastError = lastError(err)
 	d.remember(Attempt{At: d.TriedAt, Took: took, Status: d.LastStatus, Error: d.LastError})
 	switch {
 	case err == nil:
@@ -152,6 +154,7 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	default:
 		pause = max(delay, askedToWait(err))
 	}
+	e.metrics().DeliveryAttempted(d, took, err)
 	e.settle(config, d, err, pause, throttles)
 }
 
@@ -223,6 +226,7 @@ func (e *Engine) giveUpOverdue(config *Config, host string) {
 				defer e.endAttempt(attempt)
 				err := errors.New("the host could not be reached for a day")
 				d.Status, d.LastError = Dead, err.Error()
+				e.metrics().DeliveryAttempted(d, 0, err)
 				e.settle(config, d, err, 0, nil)
 			})
 		}

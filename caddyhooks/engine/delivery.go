@@ -67,13 +67,24 @@ type Destination struct {
 	Chat string // on a channel: what is written to one message at a time
 }
 
+// channelHost is how the host of a channel begins. Those of callbacks begin with a scheme.
+const channelHost = "channel/"
+
+// Channel is the name of the channel, "" of a callback.
+func (d Destination) Channel() string {
+	if channel, ok := strings.CutPrefix(d.Host, channelHost); ok {
+		return channel
+	}
+	return ""
+}
+
 // PerHost is how many deliveries to one host are under way at once, unless it is throttled.
 const PerHost = 16
 
 // Destination tells where the delivery goes to.
 func (d *Delivery) Destination() Destination {
 	if d.Channel != "" {
-		return Destination{Host: "channel/" + d.Channel, Chat: d.To}
+		return Destination{Host: channelHost + d.Channel, Chat: d.To}
 	}
 	scheme, _, _ := strings.Cut(strings.ToLower(d.Callback), ":")
 	return Destination{Host: scheme + "://" + d.CallbackHost()}

@@ -124,6 +124,9 @@ func New(store Store) *Engine {
 	e.leases.renewedAt = time.Now()
 	e.minutes.began = time.Now().Truncate(time.Minute)
 	e.base, e.cut = context.WithCancelCause(context.Background())
+	if commits, ok := store.(Commits); ok {
+		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })
+	}
 	return e
 }
 

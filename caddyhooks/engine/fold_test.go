@@ -165,6 +165,7 @@ func TestRunsThatComeInTheWindowAreOneTurn(t *testing.T) {
 		wantAll(t, "at its end", runner.told(), "a b c")
 		wantAll(t, "at its end", statuses(t, e, runs), "completed of 3", "completed by 0", "completed by 0")
 		wantAll(t, "metrics", metrics.take(), "turn of a by default, repair 0, after 0s, failed false",
+			"taken on a after 5s", "taken on b after 5s", "taken on c after 2s",
 			"ended a: completed after 0s", "ended b: completed after 0s", "ended c: completed after 0s")
 		if changed, _, _ := events.Runs.After(before, 10); len(changed) != 3 {
 			t.Errorf("news of %d runs, want 3", len(changed))

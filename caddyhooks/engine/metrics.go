@@ -7,6 +7,10 @@ type Metrics interface {
 	// RunAccepted is called for each run that this engine has stored.
 	RunAccepted(run *Run)
 
+	// RunTakenOn is called for each run that a runner takes on for the first time: it did not say that it is busy or away. waited is
+	// how long that was after the run was accepted. It is called when the runner has answered.
+	RunTakenOn(run *Run, waited time.Duration)
+
 	// RunEnded is called for each run whose end this engine has stored. took is 0 for a run that was not started.
 	RunEnded(run *Run, outcome Outcome, took time.Duration)
 
@@ -14,7 +18,8 @@ type Metrics interface {
 	// turn itself.
 	TurnEnded(run *Run, runner string, repair int, took time.Duration, err error)
 
-	// DeliveryAttempted is called for each attempt at a delivery.
+	// DeliveryAttempted is called for each attempt at a delivery. Its status tells what comes of it: it is delivered, it is dead, or it is
+	// pending and will be tried again. took is 0 if it was given up without another attempt.
 	DeliveryAttempted(d *Delivery, took time.Duration, err error)
 
 	// RequestIgnored is called for each request that the named hook leaves out.
@@ -22,6 +27,9 @@ type Metrics interface {
 
 	// ChallengeAnswered is called for each request with which a sender tried out whether the named hook is there.
 	ChallengeAnswered(hook string)
+
+	// StoreCommitted is called for each transaction of a store that tells of them. changes is how many calls share it.
+	StoreCommitted(changes int, took time.Duration)
 }
 
 // NoMetrics counts nothing.
@@ -29,6 +37,9 @@ type NoMetrics struct{}
 
 // RunAccepted does nothing.
 func (NoMetrics) RunAccepted(*Run) {}
+
+// RunTakenOn does nothing.
+func (NoMetrics) RunTakenOn(*Run, time.Duration) {}
 
 // RunEnded does nothing.
 func (NoMetrics) RunEnded(*Run, Outcome, time.Duration) {}
@@ -44,3 +55,6 @@ func (NoMetrics) RequestIgnored(string) {}
 
 // ChallengeAnswered does nothing.
 func (NoMetrics) ChallengeAnswered(string) {}
+
+// StoreCommitted does nothing.
+func (NoMetrics) StoreCommitted(int, time.Duration) {}

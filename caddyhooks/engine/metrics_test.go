@@ -33,15 +33,20 @@ func (c *counted) RunAccepted(run *engine.Run) { c.add("accepted %s", run.Messag
 func (c *counted) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Duration) {
 	c.add("ended %s: %s after %s", run.Message, outcome.Status, took)
 }
+func (c *counted) RunTakenOn(run *engine.Run, waited time.Duration) {
+	c.add("taken on %s after %s", run.Message, waited)
+}
 func (c *counted) TurnEnded(run *engine.Run, runner string, repair int, took time.Duration, err error) {
 	c.add("turn of %s by %s, repair %d, after %s, failed %t", run.Message, runner, repair, took, err != nil)
 }
 func (c *counted) DeliveryAttempted(d *engine.Delivery, took time.Duration, err error) {
-	c.add("attempt %d at %s after %s, failed %t", d.Attempt, d.Callback, took, err != nil)
+	c.add("attempt %d at %s after %s, failed %t, now %s", d.Attempt, d.Callback, took, err != nil, d.Status)
 }
 
 func (c *counted) RequestIgnored(hook string)    { c.add("ignored by %s", hook) }
 func (c *counted) ChallengeAnswered(hook string) { c.add("challenge of %s", hook) }
+
+func (c *counted) StoreCommitted(changes int, _ time.Duration) { c.add("commit of %d", changes) }
 
 // take returns what was counted since the last time.
 func (c *counted) take() []string {
@@ -97,8 +102,8 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		run.CallbackURL = "https://example.com"
 		submit(t, e, run)
 		time.Sleep(time.Minute)
-		expect("a run with a callback", "accepted hello", "turn of hello by default, repair 0, after 1s, failed false", "ended hello: completed after 1s",
-			"attempt 1 at https://example.com after 2s, failed true", "attempt 2 at https://example.com after 2s, failed false")
+		expect("a run with a callback", "accepted hello", "turn of hello by default, repair 0, after 1s, failed false", "taken on hello after 0s", "ended hello: completed after 1s",
+			"attempt 1 at https://example.com after 2s, failed true, now pending", "attempt 2 at https://example.com after 2s, failed false, now delivered")
 
 		run = syncRun("chat", "words")
 		run.Schema = json.RawMessage(`{"type":"object"}`)
@@ -106,7 +111,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 			t.Error(err)
 		}
 		lines := got.take()
-		if len(lines) != 4 || !strings.Contains(lines[2], "repair 1, after 0s, failed false") || lines[3] != "ended words: completed after 1s" {
+		if len(lines) != 5 || !strings.Contains(lines[3], "repair 1, after 0s, failed false") || lines[4] != "ended words: completed after 1s" {
 			t.Errorf("a run with a repair: %q", lines)
 		}
 
@@ -114,7 +119,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 			if _, err := e.Do(t.Context(), syncRun("chat", message), 0); err != nil {
 				t.Error(err)
 			}
-			expect("a run that fails", "accepted "+message, "turn of "+message+" by default, repair 0, after 0s, failed true", "ended "+message+": failed after 0s")
+			expect("a run that fails", "accepted "+message, "turn of "+message+" by default, repair 0, after 0s, failed true", "taken on "+message+" after 0s", "ended "+message+": failed after 0s")
 		}
 
 		submit(t, e, newRun("chat", "hang"))

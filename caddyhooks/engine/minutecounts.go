@@ -378,5 +378,23 @@ func (e *Engine) CountUndelivered(ctx context.Context) (pending, dead int, err e
 	return pending, dead, err
 }
 
+// CountUndeliveredBy is CountUndelivered by channel. Those of "" are callbacks.
+func (e *Engine) CountUndeliveredBy(ctx context.Context) (map[string]Undelivered, error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	counts, err := e.store.Deliveries().CountByChannel(ctx)
+	e.noteBroken(err)
+	return counts, err
+}
+
+// StoreSize is about how many bytes the store takes.
+func (e *Engine) StoreSize(ctx context.Context) (bytes int64, err error) {
+	ctx, stop := e.patience(ctx)
+	defer stop()
+	bytes, err = e.store.Size(ctx)
+	e.noteBroken(err)
+	return bytes, err
+}
+
 // Accepted is how many runs this engine has accepted since it was made.
 func (e *Engine) Accepted() int64 { return e.minutes.counts.accepted.Load() }

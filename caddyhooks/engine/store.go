@@ -51,6 +51,9 @@ type Store interface {
 	// the same time, one of them may find nothing to do.
 	Prune(ctx context.Context, limits Limits) (more bool, err error)
 
+	// Size is about how many bytes the data takes, where it is kept. It takes no longer if there is much.
+	Size(ctx context.Context) (bytes int64, err error)
+
 	// Close ends this opening. Claims that it still has are lost when their lease is over.
 	Close() error
 }
@@ -189,6 +192,23 @@ type Deliveries interface {
 
 	// Count is how many deliveries are pending, and how many were given up. It takes no longer if there are many.
 	Count(ctx context.Context) (pending, dead int, err error)
+
+	// CountByChannel is Count for each channel that has some, and for callbacks, as that of "". It takes no longer if there are many: a
+	// store may count no more than MaxCounted pending ones of a channel, and of those that were given up no more than the newest
+	// MaxCounted of all.
+	CountByChannel(ctx context.Context) (map[string]Undelivered, error)
+}
+
+// Undelivered is how many deliveries have not arrived.
+type Undelivered struct{ Pending, Dead int }
+
+// MaxCounted is how many deliveries a store may look at to count them.
+const MaxCounted = 10_000
+
+// Commits is a Store that has transactions of its own, and tells of them.
+type Commits interface {
+	// OnCommit has told called after each transaction, with the number of calls that shared it. It must not block.
+	OnCommit(told func(changes int, took time.Duration))
 }
 
 // Sessions keeps which session each runner goes on with in each chat. Runs.End stores them: the last one that a runner has named

@@ -18,6 +18,7 @@ type attempt struct {
 	notes    *replyNotes
 	chat     *chatOfTurn // nil without memory
 	voice    *voice      // tells what the runner says; repairs have none
+	began    time.Time
 }
 
 // carryOutTurn carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A
@@ -160,6 +161,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 		a.notes.add(&turn, &reply)
 		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
+		if turn.Repair == 0 && claim.Attempt == 1 && !errors.As(err, &unavailable) {
+			e.noteTakenOn(claim, start.Sub(a.began))
+		}
 		if errors.As(err, &unavailable) {
 			// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
 			brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
@@ -193,6 +197,15 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 			timer.Stop()
 			return reply, err
 		}
+	}
+}
+
+// noteTakenOn counts the runs of a claim that their runner took on, some time after they were claimed.
+func (e *Engine) noteTakenOn(claim *Claim, after time.Duration) {
+	waited := claim.Waited + after
+	for run := range claim.eachRun {
+		later := run.AcceptedAt.Sub(claim.Run.AcceptedAt) // than the first one, which alone has a Waited
+		e.metrics().RunTakenOn(run, max(0, waited-later))
 	}
 }
 

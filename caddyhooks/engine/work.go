@@ -132,7 +132,7 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 	}
 	outcome, hopeless := e.hopelessOutcome(config, claim)
 	chat := e.chatOf(config, run)
-	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat}
+	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat, began: start}
 	var err error
 	if !hopeless {
 		if claim.Attempt > 1 {

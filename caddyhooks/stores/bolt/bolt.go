@@ -110,10 +110,12 @@ type Database struct {
 	awaited  map[uuid.UUID]*engine.Run   // unfinished runs whose callers wait in this process: they need not be read
 	revision int64                       // of the settings, with the change that is just being written
 	idsAhead time.Duration               // by how much ids are ahead of the time of acceptance at most
-	dead     int                         // deliveries that were given up, likewise
+	dead     deadCounts                  // likewise
 
 	// The revision in the file.
 	savedRevision atomic.Int64
+
+	onCommit atomic.Pointer[func(changes int, took time.Duration)] // nil if nobody wants to know
 
 	idleReaders chan reading
 	readers     atomic.Int32  // that are idle
@@ -197,6 +199,21 @@ func (s *store) Close() error {
 	}
 	return nil
 }
+
+// Size is that of the file.
+func (d *Database) Size(context.Context) (int64, error) {
+	if err := d.whenBroken(); err != nil {
+		return 0, err
+	}
+	info, err := d.file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("looking at the store: %w", err)
+	}
+	return info.Size(), nil
+}
+
+// OnCommit has told called after each transaction.
+func (d *Database) OnCommit(told func(changes int, took time.Duration)) { d.onCommit.Store(&told) }
 
 // close closes the file, or leaves it alone if the database is broken.
 func (d *Database) close() error {

@@ -247,7 +247,11 @@ func (c *committer) commit(changes []*change) {
 	c.mu.Lock()
 	changes = slices.DeleteFunc(changes, func(ch *change) bool { return ch.left })
 	c.mu.Unlock()
+	began := time.Now()
 	t, err := c.write(changes)
+	if told := c.database.onCommit.Load(); told != nil && err == nil && t.written {
+		(*told)(len(changes), time.Since(began))
+	}
 	settleErr := c.database.safely(func() error {
 		c.settle(t, changes, err)
 		return nil

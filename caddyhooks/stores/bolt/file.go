@@ -81,7 +81,7 @@ type contents struct {
 	told     int64
 	ahead    time.Duration
 	newRuns  int
-	dead     int
+	dead     deadCounts
 	txID     int
 	file     *os.File // that the database writes to
 }
@@ -437,7 +437,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	c.ahead = aheadOf(tx)
 	c.newRuns = len(newRunsOf(tx))
 	c.revision = revisionOf(tx)
-	c.dead = deadCountOf(tx)
+	c.dead = deadCountsOf(tx)
 	if id, _ := tx.Bucket(endedBucket).Cursor().Last(); id != nil {
 		c.ids.After(uuid.UUID(id))
 	}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,6 +55,7 @@ type Outbox struct {
 	pending map[DeliveryKey]*pending
 	claimed map[DeliveryKey]*pending // those with a token
 	hosts   map[string]*host
+	counts  map[string]int   // pending, by channel
 	ready   timeQueue[*host] // those with something to hand out, by when that can be
 	count   uint64           // of all deliveries, chats and hosts there have been
 	most    int              // pending there were
@@ -64,6 +66,7 @@ type Outbox struct {
 type pending struct {
 	key     DeliveryKey
 	chat    *chat
+	channel string // "" of a callback
 	due     time.Time
 	state   state
 	token   string // of the claim, unless it waits
@@ -125,7 +128,7 @@ func (c *chat) number() uint64    { return c.nth }
 
 // NewOutbox makes an empty outbox.
 func NewOutbox() *Outbox {
-	return &Outbox{pending: make(map[DeliveryKey]*pending), claimed: make(map[DeliveryKey]*pending), hosts: make(map[string]*host)}
+	return &Outbox{pending: make(map[DeliveryKey]*pending), claimed: make(map[DeliveryKey]*pending), hosts: make(map[string]*host), counts: make(map[string]int)}
 }
 
 // OutboxSize is what an Outbox holds.
@@ -138,14 +141,36 @@ func (o *Outbox) Size() OutboxSize {
 	return OutboxSize{len(o.pending), len(o.claimed), len(o.hosts), len(o.ready.entries)}
 }
 
+// CountByChannel is how many are pending for each channel, and as callbacks, which are under "".
+func (o *Outbox) CountByChannel() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.counts)
+}
+
+// Undelivered puts together how many deliveries are pending and how many were given up, by channel.
+func Undelivered(pending, dead map[string]int) map[string]engine.Undelivered {
+	counts := make(map[string]engine.Undelivered)
+	for channel, n := range pending {
+		counts[channel] = engine.Undelivered{Pending: n}
+	}
+	for channel, n := range dead {
+		count := counts[channel]
+		count.Dead = n
+		counts[channel] = count
+	}
+	return counts
+}
+
 // Add takes in a delivery, or says when one that is known is due. It waits from now on.
 func (o *Outbox) Add(to engine.Destination, key DeliveryKey, due time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.pending[key]
 	if p == nil {
-		p = &pending{key: key, chat: o.chatOf(to), nth: o.nextNumber()}
+		p = &pending{key: key, chat: o.chatOf(to), channel: to.Channel(), nth: o.nextNumber()}
 		p.chat.pending++
+		o.counts[p.channel]++
 		o.pending[key] = p
 	}
 	o.leave(p)
@@ -430,6 +455,9 @@ func (o *Outbox) forget(p *pending) {
 	o.pending = shrunk(o.pending, &o.most)
 	delete(o.claimed, p.key)
 	p.chat.pending--
+	if o.counts[p.channel]--; o.counts[p.channel] == 0 {
+		delete(o.counts, p.channel)
+	}
 	p.chat.waiting.remove(p)
 	o.reorder(p.chat)
 }

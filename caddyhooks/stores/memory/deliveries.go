@@ -90,14 +90,25 @@ func (d *Data) replace(key local.DeliveryKey, record *run, delivery *engine.Deli
 // countDead counts a delivery that comes or goes, if it was given up.
 func (d *Data) countDead(delivery *engine.Delivery, n int) {
 	if delivery != nil && delivery.Status == engine.Dead {
-		d.dead += n
+		if d.dead[delivery.Channel] += n; d.dead[delivery.Channel] == 0 {
+			delete(d.dead, delivery.Channel)
+		}
 	}
 }
 
 func (s deliveries) Count(context.Context) (pending, dead int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.outbox.Size().Pending, s.dead, nil
+	for _, n := range s.dead {
+		dead += n
+	}
+	return s.outbox.Size().Pending, dead, nil
+}
+
+func (s deliveries) CountByChannel(context.Context) (map[string]engine.Undelivered, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return local.Undelivered(s.outbox.CountByChannel(), s.dead), nil
 }
 
 func (s deliveries) Get(_ context.Context, id string) (*engine.Delivery, error) {

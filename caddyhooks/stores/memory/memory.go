@@ -76,7 +76,7 @@ type Data struct {
 	revision int64
 	changes  []engine.SettingsChange // the oldest first
 	minutes  []savedMinute           // likewise
-	dead     int                     // deliveries that were given up
+	dead     map[string]int          // deliveries that were given up, by channel
 }
 
 // run is a record, and the token of the claim under which it ended.
@@ -90,7 +90,7 @@ type run struct {
 
 // New makes empty data.
 func New() *Data {
-	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run)}
+	d := &Data{outbox: local.NewOutbox(), runs: make(map[uuid.UUID]*run), keys: make(map[[32]byte]*engine.Run), dead: make(map[string]int)}
 	d.queue = local.NewQueue(&d.nodes)
 	d.indexes.init()
 	return d
@@ -122,6 +122,13 @@ func (s *store) Settings() engine.Settings     { return settings{s} }
 func (s *store) Minutes() engine.Minutes       { return minutes{s} }
 func (s *store) Watch() engine.Watch           { return s.node }
 func (s *store) Streams() engine.Streams       { return local.Streams{Node: s.node} }
+
+// Size is about how many bytes runs and deliveries take.
+func (s *store) Size(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.bytes), nil
+}
 
 // Close takes this node out. The data stays for the others.
 func (s *store) Close() error {

@@ -192,6 +192,7 @@ func (a *adding) call(ctx context.Context, together []*addition) error {
 		if err := a.on(laneAdd).query(ctx, answer.read, addStatement, arguments...); err != nil {
 			return err
 		}
+		a.commits.note(len(together), asked)
 		a.learnClock(asked, answer.now)
 		if answer.status == "clock" {
 			a.ids = local.IDs{} // or all further ids would be greater

@@ -164,6 +164,7 @@ func (c *claiming) carryOutTogether(ctx context.Context, together []*turnover) e
 		if err != nil {
 			return err
 		}
+		c.commits.note(countEnds(together), asked)
 		c.learnClock(asked, answer.at)
 		if !answer.retry {
 			break
@@ -172,6 +173,15 @@ func (c *claiming) carryOutTogether(ctx context.Context, together []*turnover) e
 	c.behind.note(asks, answer)
 	c.give(ctx, together, asks, answer)
 	return nil
+}
+
+func countEnds(calls []*turnover) (ends int) {
+	for _, t := range calls {
+		if t.end != nil {
+			ends++
+		}
+	}
+	return ends
 }
 
 // undoLost gives back what was claimed by calls whose answer was lost.

@@ -94,12 +94,6 @@ func unsentError(answer string) error {
 	}
 }
 
-func (d *deliveries) Count(ctx context.Context) (pending, dead int, err error) {
-	err = d.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&pending, &dead) },
-		"SELECT coalesce(sum(pending), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM @.counter")
-	return pending, dead, err
-}
-
 func (d *deliveries) Renew(ctx context.Context, held []*engine.Delivery, lease time.Duration) (lost []*engine.Delivery, err error) {
 	var (
 		runs, tokens []string

@@ -119,6 +119,7 @@ func (d *deliveries) deliverOnce(ctx context.Context, settles []*deliveryCall, c
 		wait float64
 		more bool // due than were handed out
 	)
+	asked := time.Now()
 	err := d.on(laneDeliveries).query(ctx, func(rows pgx.Rows) error {
 		var (
 			row     deliveryRow
@@ -142,6 +143,7 @@ func (d *deliveries) deliverOnce(ctx context.Context, settles []*deliveryCall, c
 	if err != nil {
 		return err
 	}
+	d.commits.note(len(settles), asked)
 	for _, place := range lost {
 		settles[place-1].lost = true
 	}

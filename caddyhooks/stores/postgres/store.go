@@ -5,12 +5,17 @@
 package postgres
 
 import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // store is one opening: a node.
 type store struct {
 	*database
+	commits
 
 	runs       *runs
 	deliveries *deliveries
@@ -50,6 +55,13 @@ func (s *store) Minutes() engine.Minutes       { return s.minutes }
 func (s *store) Watch() engine.Watch           { return s.watch }
 func (s *store) Streams() engine.Streams       { return s.streams }
 
+// Size is that of the tables of the schema with all that belongs to them.
+func (s *store) Size(ctx context.Context) (bytes int64, err error) {
+	err = s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&bytes) },
+		"SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'", s.schema)
+	return bytes, err
+}
+
 // Close ends this opening.
 func (s *store) Close() error {
 	s.runs.leave()
@@ -58,4 +70,7 @@ func (s *store) Close() error {
 	return nil
 }
 
-var _ engine.Store = (*store)(nil)
+var (
+	_ engine.Store   = (*store)(nil)
+	_ engine.Commits = (*store)(nil)
+)

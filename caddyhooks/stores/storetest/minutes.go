@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,6 +162,8 @@ var backlogChecks = []check{
 	{"there is none at first", func(_ *testing.T, s *store) { s.backlogIs(engine.Backlog{}) }},
 	{"queued and running runs are counted, and the oldest that waits is known", backlogOfRuns},
 	{"pending and dead deliveries are counted", countedDeliveries},
+	{"deliveries are counted by channel", countedByChannel},
+	{"the size of the data is known", knownSize},
 	{"dead deliveries of runs that are pruned do not count", countedWhenPruned},
 }
 
@@ -223,6 +227,74 @@ func countedDeliveries(_ *testing.T, s *store) {
 	if s.options.Reopen != nil {
 		s.reopen()
 		s.counts(0, 1)
+	}
+}
+
+// countsBy expects so many deliveries of callbacks, which are under "", and of channels.
+func (s *store) countsBy(want map[string]engine.Undelivered) {
+	s.t.Helper()
+	got, err := s.Deliveries().CountByChannel(s.t.Context())
+	if err != nil || !maps.Equal(got, want) {
+		s.t.Errorf("deliveries by channel: got %v (%v), want %v", got, err, want)
+	}
+}
+
+func countedByChannel(t *testing.T, s *store) {
+	type by = map[string]engine.Undelivered
+	s.countsBy(by{})
+	s.endTo(3, func(*engine.Delivery) {})
+	s.endTo(2, func(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "ops", "one" })
+	s.endTo(1, func(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "a/b", "three" })
+	s.endTo(1, func(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "zebra ✓", "two" })
+	s.countsBy(by{"": {Pending: 3}, "ops": {Pending: 2}, "a/b": {Pending: 1}, "zebra ✓": {Pending: 1}})
+	due, _ := s.due(6) // all but the second to the same chat
+	for _, d := range due {
+		s.settle(d, engine.Dead, 0, "gone")
+	}
+	s.countsBy(by{"": {Dead: 3}, "ops": {Pending: 1, Dead: 1}, "a/b": {Dead: 1}, "zebra ✓": {Dead: 1}})
+	for _, d := range due {
+		switch d.Channel {
+		case "ops":
+			s.retry(d)
+		case "a/b":
+			s.drop(d)
+		}
+	}
+	want := by{"": {Dead: 3}, "ops": {Pending: 2}, "zebra ✓": {Dead: 1}}
+	s.countsBy(want)
+	if s.options.Reopen != nil {
+		s.reopen()
+		s.countsBy(want)
+	}
+	for range 2 {
+		due, _ = s.due(1)
+		s.settle(due[0], engine.Delivered, 0, "")
+	}
+	s.countsBy(by{"": {Dead: 3}, "zebra ✓": {Dead: 1}})
+	s.advance(2 * time.Hour)
+	for more := true; more; {
+		var err error
+		if more, err = s.Prune(t.Context(), engine.Limits{Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.countsBy(by{})
+}
+
+func knownSize(t *testing.T, s *store) {
+	size := func() int64 {
+		bytes, err := s.Size(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	before := size()
+	run := newRun("a")
+	run.Message = strings.Repeat("long ", 1<<18)
+	s.add(run)
+	if after := size(); after < before+1<<10 {
+		t.Errorf("the size is %d with a long run, and was %d before", after, before)
 	}
 }
 
