@@ -73,6 +73,9 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Provision offers metrics.
+func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx) }
+
 // adminEndpoint serves one method of one path.
 type adminEndpoint struct {
 	method     string

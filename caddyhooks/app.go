@@ -63,10 +63,10 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision keeps the context, in which Start finds the http app.
+// Provision keeps the context, in which Start finds the http app, and offers metrics.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
-	return nil
+	return registerMetrics(ctx)
 }
 
 // instance returns the instance of a handler. Handlers with the same name share an instance, since one site may have several
@@ -96,6 +96,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	}
 	a.instances[handler.Name] = in
 	in.joinRecorder()
+	in.joinMeters()
 	return in, nil
 }
 

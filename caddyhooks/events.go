@@ -276,6 +276,13 @@ func (h *eventHub) isWanted(t topic) bool {
 	return h.wanted[t] > 0
 }
 
+// streamCount is how many streams are open.
+func (h *eventHub) streamCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams
+}
+
 func (h *eventHub) anyStream() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -229,12 +229,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	req := &hookRequest{handler: h, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
 	r.Body = &req.received
 	if active == nil {
-		req.refuse(w, r, in.whyNotStarted())
-	} else if err := h.serve(w, r, active, req); err != nil {
-		in.service.engine.NoteAnswer(req.refuse(w, r, err))
-	} else {
-		in.service.engine.NoteAnswer(orDefault(req.told, http.StatusOK)) // or the like
+		req.meters().answered(req.refuse(w, r, in.whyNotStarted()))
+		return nil
 	}
+	var status int
+	if err := h.serve(w, r, active, req); err != nil {
+		status = req.refuse(w, r, err)
+	} else {
+		status = orDefault(req.told, orDefault(req.answered, http.StatusOK))
+	}
+	in.service.engine.NoteAnswer(status)
+	req.meters().answered(status)
 	return nil
 }
 
@@ -279,11 +284,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 	inDoubt := isBySettings(err) && in.isStoreAway()
 	switch {
 	case errors.As(err, &refused):
-		answer := in.unauthorized(r, refused)
-		var tooMany *httpError
-		if inDoubt && !(errors.As(answer, &tooMany) && tooMany.status == http.StatusTooManyRequests) {
+		answer, throttled := in.unauthorized(r, refused)
+		if inDoubt && !throttled {
 			return engine.ErrAway
 		}
+		req.meters().refused(refused.kind(throttled))
 		return answer
 	case inDoubt:
 		// Another node may have changed the settings, and senders give up for good on a 404.
@@ -295,6 +300,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, active *activeSe
 	case errors.As(err, &challenge):
 		in.service.engine.NoteChallenge(req.name)
 		noteStatus(r, requestChallenge)
+		req.answered = challenge.answer.status
 		challenge.answer.write(w)
 		return nil
 	}
@@ -312,11 +318,16 @@ type hookRequest struct {
 	incoming incoming
 	custom   *hook // nil for wake and agent
 	body     *body
-	chat     string // that the run is for, once it is known
-	taken    room   // that the rate of the hook has for runs which are not stored yet
-	stored   bool   // it became a run, for which the caller waits
-	told     int    // the status in the error event that ended its stream, 0 if there was none
+	chat     string    // that the run is for, once it is known
+	taken    room      // that the rate of the hook has for runs which are not stored yet
+	stored   bool      // it became a run, for which the caller waits
+	answered int       // the status of an answer that is no error; 0 is 200
+	told     int       // the status in the error event that ended its stream, 0 if there was none
+	readAt   time.Time // when the body was read
 }
+
+// meters are the counters of the hook that the request names.
+func (q *hookRequest) meters() *hookMeters { return q.handler.instance.meters.endpoint(q.name) }
 
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
 func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
@@ -326,7 +337,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
 		noteStatus(r, requestRunAPI)
-		return q.handler.serveRun(w, r, active, run)
+		return q.serveRun(w, r, active, run)
 	}
 	var custom *hook
 	if q.name != "wake" && q.name != "agent" {
@@ -394,7 +405,7 @@ func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int
 		if q.body, err = readBody(w, r, limit, &q.handler.instance.bodies); err != nil {
 			return err
 		}
-		q.incoming.body = q.body.bytes
+		q.incoming.body, q.readAt = q.body.bytes, time.Now()
 	}
 	if int64(len(q.incoming.body)) > limit {
 		return tooLarge(limit)
@@ -424,7 +435,9 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 		case run.Sync:
 			outcome, err = s.engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })
 		default:
-			err = s.engine.SubmitAll(r.Context(), runs, revision)
+			if err = s.engine.SubmitAll(r.Context(), runs, revision); err == nil {
+				q.noteAccepted(run)
+			}
 		}
 	}
 	var duplicate *engine.DuplicateError
@@ -449,19 +462,26 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 // noteStored is called when the run is stored for which the caller waits. That may take an hour, and the body is not needed again.
 func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
 	noteRun(r, requestAccepted, run)
+	q.noteAccepted(run)
 	q.stored, q.taken = true, room{}
 	q.release()
 }
 
-// unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them.
-func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) error {
+// noteAccepted counts how long it took to accept the request. run is the first of its runs.
+func (q *hookRequest) noteAccepted(run *engine.Run) {
+	q.handler.instance.meters.accepted(run, time.Since(q.readAt))
+}
+
+// unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them, which is throttled.
+func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) (answer *httpError, throttled bool) {
 	addr, _ := netip.ParseAddr(clientAddress(r))
-	if after, throttled := in.service.throttle().Fail(addr, time.Now()); throttled {
+	after, throttled := in.service.throttle().Fail(addr, time.Now())
+	if throttled {
 		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
 			message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", retryAfterSeconds(after)),
-			reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.verdict.Reason)}
+			reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.verdict.Reason)}, true
 	}
-	return refused.answer()
+	return refused.answer(), false
 }
 
 // clientAddress is the address of the caller, "" if it is unknown. Behind a trusted proxy it is the one that the proxy tells.

@@ -110,6 +110,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 	first := duplicate.First
 	if !first.Sync {
 		noteRun(r, requestReplayed, first)
+		q.meters().replayed()
 		w.Header().Set("Idempotent-Replayed", "true")
 		q.writeAccepted(w, r, first)
 		return nil
@@ -130,6 +131,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 		return errKeyReleased
 	}
 	noteRun(r, requestReplayed, first)
+	q.meters().replayed()
 	w.Header().Set("Idempotent-Replayed", "true")
 	if streams {
 		q.replayStreaming(w, r, record)

@@ -37,6 +37,8 @@ type instance struct {
 
 	refused       *refusals
 	leaveRecorder func()
+	meters        *meters
+	leaveMeters   func()
 
 	secrets       map[string]string // resolved secrets by their configured text
 	secretHeaders headerNames       // request headers that must not be logged before the start
@@ -209,6 +211,7 @@ func (in *instance) startOn(s *service, reload bool) error {
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
+	in.meters.add(active, in.rules.channels)
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
 	in.refused.logTo(in.log)
@@ -247,6 +250,7 @@ func (in *instance) stop() {
 // settings must reach them.
 func (in *instance) cleanup() {
 	in.leaveRecorder()
+	in.leaveMeters()
 	if in.service == nil {
 		return
 	}

@@ -160,6 +160,7 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 	if run.Action == engine.Agent {
 		status = http.StatusAccepted
 	}
+	q.answered = status
 	body := append(make([]byte, 0, 128), `{"status":"accepted",`...)
 	switch together := q.together(run); {
 	case together != nil && run.Action == engine.Agent:
@@ -237,6 +238,7 @@ func (q *hookRequest) writeGiven(w http.ResponseWriter) bool {
 		return false
 	}
 	given := q.custom.answer
+	q.answered = given.status
 	writeAny(w, given.status, given.contentType, given.body)
 	return true
 }

@@ -101,8 +101,8 @@ func (e *runEndedError) Error() string {
 }
 
 // serveRun serves the run API: GET <id>, GET <id>/events and POST <id>/cancel.
-func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
-	in := h.instance
+func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
+	in := q.handler.instance
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	events := false
 	if !cancel {
@@ -127,7 +127,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 		return err
 	}
 	if events {
-		return h.serveRunEvents(w, r, active, id)
+		return q.serveRunEvents(w, r, active, id)
 	}
 	status := http.StatusOK
 	var record *engine.Record
@@ -144,6 +144,7 @@ func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request, active *activ
 	if err != nil {
 		return in.runError(err)
 	}
+	q.answered = status
 	writeJSON(w, status, newRunJSON(record))
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 //
 // The stream ends early when the configuration is replaced, or when the token is not valid any more. Clients come back by
 // themselves, with the id of the last event, and miss nothing.
-func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active *activeSettings, id string) error {
-	in := h.instance
+func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, active *activeSettings, id string) error {
+	in := q.handler.instance
 	record, err := in.service.engine.Find(r.Context(), id, 0)
 	if err != nil {
 		return in.runError(err)
@@ -29,7 +29,8 @@ func (h *Handler) serveRunEvents(w http.ResponseWriter, r *http.Request, active 
 	after := lastEventID(r.Header["Last-Event-Id"])
 	if after == resultID {
 		if record.Status.Ended() {
-			w.WriteHeader(http.StatusNoContent) // browsers do not come back after that
+			q.answered = http.StatusNoContent
+			w.WriteHeader(q.answered) // browsers do not come back after that
 			return nil
 		}
 		after = 0
@@ -192,6 +193,13 @@ func (s *runStreams) open(id string) *runReaders {
 	}
 	readers.count.Add(1)
 	return readers
+}
+
+// streamCount is how many are open.
+func (s *runStreams) streamCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
 }
 
 func (s *runStreams) close(readers *runReaders) {

@@ -283,6 +283,19 @@ func (e *refusedCredential) Error() string {
 	return fmt.Sprintf("the credential is refused: %s", e.verdict.Reason)
 }
 
+// kind is how the request is counted.
+func (e *refusedCredential) kind(throttled bool) authReason {
+	_, signs := e.verifier.(auth.Signer)
+	switch {
+	case throttled:
+		return throttledClient
+	case signs:
+		return badSignature
+	default:
+		return badToken
+	}
+}
+
 // answer is the answer to the caller.
 func (e *refusedCredential) answer() *httpError {
 	message := e.wrong

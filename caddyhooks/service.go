@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ type service struct {
 	throttle func() *auth.Throttle // made when it is first needed
 	samples  samples
 	rates    rates
+	figures  storeFigures
 	previews previewLimiter
 	searches slots
 	exports  slots
@@ -160,6 +162,9 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 	if newest := s.newest(); newest != nil {
 		s.followSettings(newest.active.Load())
 	}
+	if newest := s.newest(); newest != nil {
+		newest.meters.settingsChanges.Inc()
+	}
 	if s.history() < history { // what is too old now goes at once
 		s.engine.Prune()
 	}
@@ -169,7 +174,29 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 func (s *service) followSettings(active *activeSettings) {
 	s.samples.follow(active)
 	s.rates.follow(active)
+	s.followMeters()
 	s.engine.LimitHooks(active.hookWorkers())
+}
+
+// followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration
+// stay until it is stopped: if the new one fails, nothing has changed.
+func (s *service) followMeters() {
+	wanted := make(map[*meters]names)
+	for _, in := range s.instances {
+		active := in.active.Load()
+		if in.stopped || active == nil {
+			continue
+		}
+		own := meteredNames(active, in.rules.channels)
+		if others, ok := wanted[in.meters]; ok {
+			maps.Copy(own.hooks, others.hooks)
+			maps.Copy(own.channels, others.channels)
+		}
+		wanted[in.meters] = own
+	}
+	for meters, own := range wanted {
+		meters.keep(own, true)
+	}
 }
 
 // history is how long the newest instance keeps messages of finished runs.

@@ -1,0 +1,476 @@
+package caddyhooks
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// meters counts what an instance does, for Prometheus. It outlives reloads, as the engine does, while Caddy's registry is new with
+// each configuration: a collector of the configuration reads the counts.
+//
+// Whoever counts finds the counters of a hook with one look into a map that nobody changes, and takes no lock. There are counters for
+// hooks, channels and runners that are configured, and for nothing that callers choose.
+type meters struct {
+	instance string
+	families *families
+
+	acceptDuration, runWait       prometheus.Observer
+	commitDuration, commitChanges prometheus.Observer // nil until the store tells of a transaction
+	settingsChanges               prometheus.Counter
+	commits                       sync.Once
+
+	hooks    atomic.Pointer[map[string]*hookMeters]
+	channels atomic.Pointer[map[string]*deliveryMeters]
+	unknown  *hookMeters     // names that no hook has, and runs of hooks that are gone
+	runAPI   *hookMeters     // requests below runs/
+	callback *deliveryMeters // deliveries to URLs
+	gone     *deliveryMeters // deliveries to channels that are not configured any more
+
+	mu sync.Mutex // held by whoever adds or removes series
+}
+
+// maxHooksAtZero is up to how many hooks have their series before their first request, so that the first failure of a hook is an
+// increase. With more hooks than that each gets its series with its first request.
+const maxHooksAtZero = 100
+
+// allMeters has the meters of the instances of all configurations, by the name of the instance.
+var allMeters = caddy.NewUsagePool()
+
+// joinMeters shares the meters of instances of the same name, which is how they outlive a reload.
+func (in *instance) joinMeters() {
+	joined, _, _ := allMeters.LoadOrNew(in.name, func() (caddy.Destructor, error) { return newMeters(in.name), nil })
+	in.meters = joined.(*meters)
+	in.engineConfig.Metrics = in.meters
+	in.leaveMeters = sync.OnceFunc(func() { _, _ = allMeters.Delete(in.name) })
+}
+
+// Destruct does nothing: counts that nobody collects are gone.
+func (m *meters) Destruct() error { return nil }
+
+func newMeters(instance string) *meters {
+	f := newFamilies()
+	m := &meters{
+		instance: instance, families: f,
+		acceptDuration:  f.acceptDuration.WithLabelValues(instance),
+		runWait:         f.runWait.WithLabelValues(instance),
+		settingsChanges: f.settingsChanges.WithLabelValues(instance),
+	}
+	m.unknown, m.runAPI = &hookMeters{meters: m}, &hookMeters{meters: m, name: "runs"}
+	m.callback = newDeliveryMeters(m, callbackKind, "")
+	m.gone = &deliveryMeters{meters: m, kind: channelKind}
+	m.hooks.Store(&map[string]*hookMeters{})
+	m.channels.Store(&map[string]*deliveryMeters{})
+	return m
+}
+
+// hook finds the counters of a hook.
+func (m *meters) hook(name string) *hookMeters {
+	if known := (*m.hooks.Load())[name]; known != nil {
+		return known
+	}
+	return m.unknown
+}
+
+// endpoint finds the counters for the part of a request's path that names the hook.
+func (m *meters) endpoint(name string) *hookMeters {
+	if strings.HasPrefix(name, "runs/") {
+		return m.runAPI
+	}
+	return m.hook(name)
+}
+
+// destination finds the counters for a delivery.
+func (m *meters) destination(d *engine.Delivery) *deliveryMeters {
+	if d.Channel == "" {
+		return m.callback
+	}
+	if known := (*m.channels.Load())[d.Channel]; known != nil {
+		return known
+	}
+	return m.gone
+}
+
+// add makes counters for the hooks and channels of a configuration.
+func (m *meters) add(active *activeSettings, channels map[string]engine.Channel) {
+	m.keep(meteredNames(active, channels), false)
+}
+
+// names are those of the hooks and channels that have series.
+type names struct{ hooks, channels map[string]struct{} }
+
+func meteredNames(active *activeSettings, channels map[string]engine.Channel) names {
+	n := names{hooks: map[string]struct{}{"wake": {}, "agent": {}}, channels: make(map[string]struct{})}
+	for name := range active.hooks {
+		n.hooks[name] = struct{}{}
+	}
+	for name := range channels {
+		n.channels[name] = struct{}{}
+	}
+	return n
+}
+
+// keep makes counters for hooks and channels. With only, all others go with their series.
+func (m *meters) keep(wanted names, only bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hooks.Store(keptMeters(*m.hooks.Load(), wanted.hooks, only, func(name string) *hookMeters {
+		return &hookMeters{meters: m, name: name}
+	}))
+	m.channels.Store(keptMeters(*m.channels.Load(), wanted.channels, only, func(name string) *deliveryMeters {
+		return newDeliveryMeters(m, channelKind, name)
+	}))
+	if hooks := *m.hooks.Load(); len(hooks) <= maxHooksAtZero+2 { // wake and agent besides
+		for _, hook := range hooks {
+			hook.makeRequestsLocked()
+			hook.makeRunsLocked()
+		}
+	}
+}
+
+// keptMeters is a map with the wanted names, of the meters there are and of new ones.
+func keptMeters[M interface{ remove() }](known map[string]M, wanted map[string]struct{}, only bool, create func(name string) M) *map[string]M {
+	kept := make(map[string]M, len(wanted))
+	for name, meter := range known {
+		if _, ok := wanted[name]; ok || !only {
+			kept[name] = meter
+		} else {
+			meter.remove()
+		}
+	}
+	for name := range wanted {
+		if _, ok := kept[name]; !ok {
+			kept[name] = create(name)
+		}
+	}
+	return &kept
+}
+
+// hookMeters are the counters of a hook. It has series for its requests, and for its runs, since there was one.
+type hookMeters struct {
+	meters   *meters
+	name     string
+	gone     bool // under the lock of the meters
+	requests atomic.Pointer[requestMeters]
+	runs     atomic.Pointer[runMeters]
+}
+
+type requestMeters struct {
+	codes            atomic.Pointer[[]codeMeter]
+	failures         [len(authReasons)]prometheus.Counter
+	replays, ignored prometheus.Counter
+}
+
+// codeMeter counts the answers with a status.
+type codeMeter struct {
+	status int
+	count  prometheus.Counter
+}
+
+type runMeters struct {
+	ended    [len(endStatuses)]prometheus.Counter
+	failures [len(failureReasons)]prometheus.Counter
+	repairs  prometheus.Counter
+	duration prometheus.Observer
+}
+
+// The values of labels.
+var (
+	endStatuses    = [...]engine.Status{engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
+	failureReasons = [...]engine.Failure{engine.RunnerFailed, engine.RunnerUnavailable, engine.SchemaUnmet, engine.Interrupted, engine.ShuttingDown}
+	authReasons    = [...]string{"token", "signature", "throttled"}
+	sendOutcomes   = [...]engine.DeliveryStatus{engine.Delivered, engine.Pending, engine.Dead}
+)
+
+// authReason is the place in authReasons.
+type authReason int
+
+const (
+	badToken authReason = iota
+	badSignature
+	throttledClient
+)
+
+const (
+	callbackKind = "callback"
+	channelKind  = "channel"
+)
+
+// maxCodes bounds the codes of a hook that have series of their own. There are fewer that anything here answers with, unless an
+// operator tries them all out as respondStatus.
+const maxCodes = 64
+
+// requestSeries returns the counters for requests, which it makes if there are none.
+func (h *hookMeters) requestSeries() *requestMeters {
+	if known := h.requests.Load(); known != nil {
+		return known
+	}
+	h.meters.mu.Lock()
+	defer h.meters.mu.Unlock()
+	return h.makeRequestsLocked()
+}
+
+func (h *hookMeters) makeRequestsLocked() *requestMeters {
+	if known := h.requests.Load(); known != nil {
+		return known
+	}
+	f, of := h.meters.familiesFor(h.gone), h.meters.instance
+	made := &requestMeters{replays: f.replays.WithLabelValues(of, h.name), ignored: f.ignored.WithLabelValues(of, h.name)}
+	made.codes.Store(new([]codeMeter))
+	for i, reason := range authReasons {
+		made.failures[i] = f.authFailures.WithLabelValues(of, h.name, reason)
+	}
+	h.requests.Store(made)
+	return made
+}
+
+// familiesFor are the families for more series. For something that is gone they are others, which nobody collects.
+func (m *meters) familiesFor(gone bool) *families {
+	if gone {
+		return newFamilies()
+	}
+	return m.families
+}
+
+// runSeries returns the counters for runs, which it makes if there are none.
+func (h *hookMeters) runSeries() *runMeters {
+	if known := h.runs.Load(); known != nil {
+		return known
+	}
+	h.meters.mu.Lock()
+	defer h.meters.mu.Unlock()
+	return h.makeRunsLocked()
+}
+
+func (h *hookMeters) makeRunsLocked() *runMeters {
+	if known := h.runs.Load(); known != nil {
+		return known
+	}
+	f, of := h.meters.familiesFor(h.gone), h.meters.instance
+	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name), duration: f.runDuration.WithLabelValues(of, h.name)}
+	for i, status := range endStatuses {
+		made.ended[i] = f.runs.WithLabelValues(of, h.name, string(status))
+	}
+	for i, reason := range failureReasons {
+		made.failures[i] = f.runFailures.WithLabelValues(of, h.name, string(reason))
+	}
+	h.runs.Store(made)
+	return made
+}
+
+// remove takes the series of a hook away. It is called under the lock.
+func (h *hookMeters) remove() {
+	h.gone = true
+	f, of := h.meters.families, h.meters.instance
+	if made := h.requests.Load(); made != nil {
+		for _, code := range *made.codes.Load() {
+			f.requests.DeleteLabelValues(of, h.name, codeLabel(code.status))
+		}
+		for _, reason := range authReasons {
+			f.authFailures.DeleteLabelValues(of, h.name, reason)
+		}
+		f.replays.DeleteLabelValues(of, h.name)
+		f.ignored.DeleteLabelValues(of, h.name)
+	}
+	if h.runs.Load() == nil {
+		return
+	}
+	for _, status := range endStatuses {
+		f.runs.DeleteLabelValues(of, h.name, string(status))
+	}
+	for _, reason := range failureReasons {
+		f.runFailures.DeleteLabelValues(of, h.name, string(reason))
+	}
+	f.repairs.DeleteLabelValues(of, h.name)
+	f.runDuration.DeleteLabelValues(of, h.name)
+}
+
+// otherCode stands for all codes beyond maxCodes.
+const otherCode = 0
+
+func codeLabel(status int) string {
+	if status == otherCode {
+		return "other"
+	}
+	return strconv.Itoa(status)
+}
+
+// answered counts a request that was answered with a status.
+func (h *hookMeters) answered(status int) {
+	made := h.requestSeries()
+	for _, code := range *made.codes.Load() {
+		if code.status == status {
+			code.count.Inc()
+			return
+		}
+	}
+	h.addCode(made, status).Inc()
+}
+
+// addCode makes the counter for a status.
+func (h *hookMeters) addCode(made *requestMeters, status int) prometheus.Counter {
+	h.meters.mu.Lock()
+	defer h.meters.mu.Unlock()
+	codes := *made.codes.Load()
+	if len(codes) >= maxCodes-1 {
+		status = otherCode
+	}
+	for _, code := range codes {
+		if code.status == status {
+			return code.count
+		}
+	}
+	count := h.meters.familiesFor(h.gone).requests.WithLabelValues(h.meters.instance, h.name, codeLabel(status))
+	added := append(codes[:len(codes):len(codes)], codeMeter{status, count})
+	made.codes.Store(&added)
+	return count
+}
+
+// refused counts a request whose credential was refused.
+func (h *hookMeters) refused(reason authReason) { h.requestSeries().failures[reason].Inc() }
+
+// replayed counts a request that was answered like an earlier one.
+func (h *hookMeters) replayed() { h.requestSeries().replays.Inc() }
+
+// deliveryMeters are the counters for deliveries to a channel, or for callbacks.
+type deliveryMeters struct {
+	meters        *meters
+	kind, channel string
+	once          sync.Once
+	outcomes      [len(sendOutcomes)]prometheus.Counter
+	duration      prometheus.Observer
+}
+
+// newDeliveryMeters makes counters with their series.
+func newDeliveryMeters(m *meters, kind, channel string) *deliveryMeters {
+	made := &deliveryMeters{meters: m, kind: kind, channel: channel}
+	made.make()
+	return made
+}
+
+func (d *deliveryMeters) make() {
+	d.once.Do(func() {
+		f, of := d.meters.families, d.meters.instance
+		for i, outcome := range sendOutcomes {
+			d.outcomes[i] = f.attempts.WithLabelValues(of, d.kind, d.channel, outcomeLabel(outcome))
+		}
+		d.duration = f.deliveryDuration.WithLabelValues(of, d.kind, d.channel)
+	})
+}
+
+func outcomeLabel(outcome engine.DeliveryStatus) string {
+	if outcome == engine.Pending {
+		return "retried"
+	}
+	return string(outcome)
+}
+
+// remove takes the series of a channel away. It is called under the lock.
+func (d *deliveryMeters) remove() {
+	f, of := d.meters.families, d.meters.instance
+	for _, outcome := range sendOutcomes {
+		f.attempts.DeleteLabelValues(of, d.kind, d.channel, outcomeLabel(outcome))
+	}
+	f.deliveryDuration.DeleteLabelValues(of, d.kind, d.channel)
+}
+
+// accepted counts a request whose runs were stored so long after it was read.
+func (m *meters) accepted(run *engine.Run, took time.Duration) {
+	observe(m.acceptDuration, took, run.TraceParent)
+}
+
+// RunAccepted does nothing: answers are counted.
+func (m *meters) RunAccepted(*engine.Run) {}
+
+// RunTakenOn counts how long a run waited.
+func (m *meters) RunTakenOn(_ *engine.Run, waited time.Duration) { m.runWait.Observe(waited.Seconds()) }
+
+// RunEnded counts a run by how it ended.
+func (m *meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Duration) {
+	series := m.hook(run.Hook).runSeries()
+	for i, status := range endStatuses {
+		if status == outcome.Status {
+			series.ended[i].Inc()
+		}
+	}
+	if outcome.Status == engine.Failed {
+		for i, reason := range failureReasons {
+			if reason == outcome.Failure {
+				series.failures[i].Inc()
+			}
+		}
+	}
+	if took > 0 {
+		observe(series.duration, took, run.TraceParent)
+	}
+}
+
+// TurnEnded counts repairs.
+func (m *meters) TurnEnded(run *engine.Run, _ string, repair int, _ time.Duration, err error) {
+	var unavailable *engine.UnavailableError
+	if repair > 0 && !errors.As(err, &unavailable) { // which is tried again
+		m.hook(run.Hook).runSeries().repairs.Inc()
+	}
+}
+
+// DeliveryAttempted counts an attempt at a delivery by what comes of it.
+func (m *meters) DeliveryAttempted(d *engine.Delivery, took time.Duration, _ error) {
+	to := m.destination(d)
+	to.make()
+	for i, outcome := range sendOutcomes {
+		if outcome == d.Status {
+			to.outcomes[i].Inc()
+		}
+	}
+	if took > 0 {
+		observe(to.duration, took, "")
+	}
+}
+
+// RequestIgnored counts a request that a hook leaves out.
+func (m *meters) RequestIgnored(hook string) { m.hook(hook).requestSeries().ignored.Inc() }
+
+// ChallengeAnswered does nothing: the answer is counted.
+func (m *meters) ChallengeAnswered(string) {}
+
+// StoreCommitted counts a transaction of the store.
+func (m *meters) StoreCommitted(changes int, took time.Duration) {
+	m.commits.Do(func() {
+		m.commitDuration = m.families.commitDuration.WithLabelValues(m.instance)
+		m.commitChanges = m.families.commitChanges.WithLabelValues(m.instance)
+	})
+	m.commitDuration.Observe(took.Seconds())
+	m.commitChanges.Observe(float64(changes))
+}
+
+// observe counts a duration. That of a sampled trace is an example by which somebody who looks at a plot finds the trace.
+func observe(histogram prometheus.Observer, took time.Duration, traceParent string) {
+	if id := sampledTrace(traceParent); id != "" {
+		histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": id})
+		return
+	}
+	histogram.Observe(took.Seconds())
+}
+
+// sampledTrace returns the trace id in a traceparent whose flags say that the trace is recorded, otherwise "".
+func sampledTrace(traceParent string) string {
+	const idAt, idEnd, flagsAt = 3, 35, 53
+	if len(traceParent) != flagsAt+2 {
+		return ""
+	}
+	flags, err := strconv.ParseUint(traceParent[flagsAt:], 16, 8)
+	if id := traceParent[idAt:idEnd]; err == nil && flags&1 == 1 && strings.Trim(id, "0") != "" {
+		return id
+	}
+	return ""
+}
+
+var _ engine.Metrics = (*meters)(nil)

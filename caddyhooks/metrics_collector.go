@@ -1,0 +1,128 @@
+package caddyhooks
+
+import (
+	"errors"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// metricsCollector answers scrapes with the metrics of all instances that run in this process. So a scrape while configurations
+// change gets each instance once, and one that is gone is gone.
+//
+// Each configuration has a registry of its own, at which both the app and the admin API register. The admin API does so too since it
+// answers for a configuration that failed to start, until the next one: the instances of before go on meanwhile.
+type metricsCollector struct{}
+
+func registerMetrics(ctx caddy.Context) error {
+	var already prometheus.AlreadyRegisteredError
+	if err := ctx.GetMetricsRegistry().Register(metricsCollector{}); err != nil && !errors.As(err, &already) {
+		return err
+	}
+	return nil
+}
+
+// Describe lists all metrics there can be.
+func (metricsCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, family := range newFamilies().all() {
+		family.Describe(descs)
+	}
+	for _, desc := range gauges {
+		descs <- desc
+	}
+}
+
+// Collect is called for each scrape.
+func (metricsCollector) Collect(metrics chan<- prometheus.Metric) {
+	names := slices.Concat(running.names(), waiting.names())
+	slices.Sort(names)
+	var group sync.WaitGroup
+	for _, name := range slices.Compact(names) {
+		in := running.find(name)
+		if in == nil {
+			in = waiting.find(name)
+		}
+		if in == nil {
+			continue // it was stopped meanwhile
+		}
+		group.Go(func() { in.collect(metrics) }) // their stores may be slow
+	}
+	group.Wait()
+	if len(names) > 0 {
+		metrics <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, moduleVersion())
+	}
+}
+
+// moduleVersion is the version of this module in the program, as far as it is known.
+var moduleVersion = sync.OnceValue(func() string {
+	const path = "github.com/caddy-hooks/caddy-hooks"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, module := range append(info.Deps, &info.Main) {
+		if module.Path == path && module.Version != "" {
+			return module.Version
+		}
+	}
+	return "(devel)"
+})
+
+// collect gives the counts of the instance, and figures that are read now.
+func (in *instance) collect(metrics chan<- prometheus.Metric) {
+	for _, family := range in.meters.families.all() {
+		family.Collect(metrics)
+	}
+	show := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{in.name}, labels...)...)
+	}
+	s, config := in.service, &in.engineConfig
+	show(queueLimit, float64(config.Limits.Queue))
+	show(workersAtOnce, float64(config.Workers))
+	show(eventStreams, float64(s.events.streamCount()+s.runStreams.streamCount()))
+	if active := in.active.Load(); active != nil {
+		show(settingsProblems, float64(len(active.problems)))
+	}
+	away := make(map[string]bool)
+	for _, runner := range s.engine.AwayRunners() {
+		away[runner.Name] = true
+	}
+	for name := range config.Runners {
+		show(runnerUp, oneUnless(away[name]), name)
+	}
+	figures, err := s.figures.ask(s.engine)
+	show(storeUp, oneUnless(err != nil))
+	if err != nil {
+		return
+	}
+	show(queueDepth, float64(figures.backlog.Queued))
+	show(queueOldest, figures.backlog.Oldest.Seconds())
+	show(runsRunning, float64(figures.backlog.Running))
+	if figures.bytes >= 0 {
+		show(storeBytes, float64(figures.bytes))
+	}
+	callbacks, channels, gone := figures.undelivered.by(config.Channels)
+	showUndelivered := func(count engine.Undelivered, kind, channel string) {
+		show(pendingOf, float64(count.Pending), kind, channel)
+		show(deadOf, float64(count.Dead), kind, channel)
+	}
+	showUndelivered(callbacks, callbackKind, "")
+	for name, count := range channels {
+		showUndelivered(count, channelKind, name)
+	}
+	if gone != (engine.Undelivered{}) {
+		showUndelivered(gone, channelKind, "")
+	}
+}
+
+func oneUnless(down bool) float64 {
+	if down {
+		return 0
+	}
+	return 1
+}
