@@ -111,12 +111,18 @@ func (a *App) Start() error {
 	var started []*instance
 	for _, name := range slices.Sorted(maps.Keys(a.instances)) {
 		in := a.instances[name]
+		var err error
 		if sites != nil {
 			in.urls = siteURLs(sites, in)
 			appended := appendedFields(sites, in)
 			in.appended.Store(&appended)
+			err = in.openTraces(sites)
 		}
-		if err := in.start(grace); err != nil {
+		if err == nil {
+			err = in.start(grace)
+		}
+		if err != nil {
+			in.closeTraces()
 			for _, other := range started {
 				other.stop()
 			}

@@ -86,7 +86,7 @@ type callbackSender struct{ client *outbound.Client }
 func (s callbackSender) Send(ctx context.Context, d *engine.Delivery) error {
 	return s.client.Post(ctx, outbound.Callback{
 		URL: d.Callback, ID: d.ID, RunID: d.RunID, ChatID: d.ChatID, RunStatus: string(d.RunStatus),
-		Attempt: d.Attempt, ContentType: d.ContentType, Body: []byte(d.Body),
+		Attempt: d.Attempt, ContentType: d.ContentType, Body: []byte(d.Body), TraceParent: engine.DeliveryTraceParent(ctx),
 	}).NoteIn(d)
 }
 

@@ -383,7 +383,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	if err != nil {
 		return err
 	}
-	trace, history, fold := traceParent(r.Header), active.historyOf(custom), active.foldOf(q.name, custom)
+	trace, history, fold := traceParent(r), active.historyOf(custom), active.foldOf(q.name, custom)
 	for _, run := range runs {
 		run.TraceParent, run.History, run.Client = trace, history, req.client
 		if !run.NewChat { // where nobody else would come
@@ -488,16 +488,6 @@ func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) (a
 func clientAddress(r *http.Request) string {
 	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	return ip
-}
-
-// traceParent returns the Traceparent header if it has the form of W3C Trace Context.
-func traceParent(h http.Header) string {
-	value := h.Get("Traceparent")
-	if len(value) != 55 || strings.Trim(value, "0123456789abcdef-") != "" ||
-		value[2] != '-' || value[35] != '-' || value[52] != '-' {
-		return ""
-	}
-	return value
 }
 
 // Interface guards

@@ -50,6 +50,7 @@ type instance struct {
 	active  atomic.Pointer[activeSettings]
 	service *service
 	detach  func() // ends the use of the engine
+	traced  bool   // it uses the exporter of traces
 	started chan struct{}
 	held    chan struct{} // closed if the start has to wait for the store
 	stopped bool          // guarded by service.mu
@@ -222,6 +223,7 @@ func (in *instance) startOn(s *service, reload bool) error {
 }
 
 func (in *instance) stop() {
+	defer in.closeTraces() // the engine has spans until it stops
 	if in.service == nil {
 		return
 	}

@@ -141,7 +141,7 @@ func TestTraceParentIsPassedOnOnlyIfItIsOne(t *testing.T) {
 	t.Parallel()
 	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for value, want := range map[string]string{good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): ""} {
-		if got := traceParent(map[string][]string{"Traceparent": {value}}); got != want {
+		if got := callersTraceParent(map[string][]string{"Traceparent": {value}}); got != want {
 			t.Errorf("%q gives %q", value, got)
 		}
 	}

@@ -156,6 +156,9 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json; charset=utf-8")
 	}
+	if traceParent := engine.DeliveryTraceParent(ctx); traceParent != "" {
+		req.Header.Set("Traceparent", traceParent)
+	}
 	return req, nil
 }
 

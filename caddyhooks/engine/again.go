@@ -25,8 +25,7 @@ func (e *Engine) RunAgain(ctx context.Context, id string, how Again) (*Run, erro
 	if err := record.checkAgain(); err != nil {
 		return nil, err
 	}
-	run := record.Run.again(how)
-	return run, e.submitAgain(ctx, run, false)
+	return e.runAgain(ctx, record.Run, how, false)
 }
 
 // NotAgainError says why a run cannot be run again.
@@ -70,6 +69,15 @@ func (r *Run) again(how Again) *Run {
 		run.CallbackURL, run.Channel, run.To = r.CallbackURL, r.Channel, r.To
 	}
 	return run
+}
+
+// runAgain starts a run again.
+func (e *Engine) runAgain(ctx context.Context, earlier *Run, how Again, once bool) (*Run, error) {
+	run := earlier.again(how)
+	ended := e.traceAgain(ctx, run, earlier)
+	err := e.submitAgain(ctx, run, once)
+	ended(err)
+	return run, err
 }
 
 // submitAgain stores a run under whatever settings are in force: it was checked when it was first accepted.
@@ -189,7 +197,8 @@ func (e *Engine) runOneAgain(ctx context.Context, id string, how Again, dry bool
 	if err := record.checkAgain(); err != nil || dry {
 		return err
 	}
-	return e.submitAgain(ctx, record.Run.again(how), true)
+	_, err = e.runAgain(ctx, record.Run, how, true)
+	return err
 }
 
 // add counts a run, and returns an error if it is not one of this run alone.

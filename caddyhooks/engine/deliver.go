@@ -114,7 +114,9 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	d.Attempt++
 	d.LastStatus, d.LastAnswer = 0, ""
 	began := time.Now()
-	err := send(ctx, config, d)
+	sending, ended := e.traceDelivery(ctx, d)
+	err := send(sending, config, d)
+	ended(err)
 	took := time.Since(began)
 	e.attempts.Add(-1)
 	d.Status = Pending

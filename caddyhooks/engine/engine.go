@@ -83,6 +83,7 @@ type Config struct {
 	Lease         time.Duration        // how long a node keeps what it has claimed if it falls silent. Default: 12s.
 	DrainTimeout  time.Duration
 	Metrics       Metrics // nil if nobody counts
+	Traces        Traces  // nil if nobody traces
 	Log           *zap.Logger
 }
 

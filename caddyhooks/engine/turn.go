@@ -153,7 +153,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 		if turn.Repair == 0 {
 			turn.Emit, hush = a.voice.speak()
 		}
+		ended := e.traceTurn(ctx, claim, &turn, name, tries)
 		reply, err := e.call(ctx, name, runner, turn)
+		ended(err)
 		hush()
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)

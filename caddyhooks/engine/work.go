@@ -364,8 +364,9 @@ type ending struct {
 	attempts int           // how often it was started
 	err      error         // why it failed, if it was carried out
 
-	folded     int    // how many runs its turn had, if it led them
-	foldedInto string // the run that led its turn, if that is another one
+	folded int           // how many runs its turn had, if it led them
+	leader *Run          // the run that led its turn, if that is another one
+	waited time.Duration // until it was last started
 }
 
 // concludeAll is conclude for all runs of a turn.
@@ -373,10 +374,12 @@ func (e *Engine) concludeAll(claim *Claim, end End, how ending) {
 	if len(claim.Folded) > 0 {
 		how.folded = 1 + len(claim.Folded)
 	}
+	how.waited = claim.Waited
 	e.conclude(claim.Run, end, how)
 	end.Deliveries = nil // they have been told about
-	how.folded, how.foldedInto = 0, claim.Run.ID
+	how.folded, how.leader = 0, claim.Run
 	for _, run := range claim.Folded {
+		how.waited = claim.waitedOf(run)
 		e.conclude(run, end, how)
 	}
 }
@@ -387,6 +390,7 @@ func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.streams.end(run.ID)
 	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, how.took)
+	e.traceRun(run, &end.Outcome, &how)
 	e.minutes.ended(run, end.Outcome.Status, how.took)
 	e.events.Runs.publish(run.ID)
 	for _, d := range end.Deliveries {
@@ -415,7 +419,7 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
 	)
 	for _, optional := range []struct{ name, text string }{
-		{"runner", run.Runner}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"folded_into", how.foldedInto}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
+		{"runner", run.Runner}, {"traceID", run.traceID()}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"folded_into", how.foldedInto()}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
 	} {
 		if optional.text != "" {
 			fields = append(fields, zap.String(optional.name, optional.text))
@@ -438,6 +442,14 @@ func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 		fields = append(fields, zap.ByteString("stack", panicked.Stack))
 	}
 	return fields
+}
+
+// foldedInto is the id of the run that led the turn, "" if that is the run itself.
+func (how *ending) foldedInto() string {
+	if how.leader == nil {
+		return ""
+	}
+	return how.leader.ID
 }
 
 // maxLabel bounds names and chats in the log. They come from callers.

@@ -250,6 +250,9 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 	}
 	word, rest, _ := strings.Cut(message, " ")
 	switch word {
+	case "trace":
+		a.say(ctx, id, fmt.Sprint(params.Meta))
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "stop": // with a reason
 		a.say(ctx, id, "half an answer")
 		return acp.PromptResponse{StopReason: acp.StopReason(rest)}, nil

@@ -118,6 +118,18 @@ func TestACPChatGoesOnInItsSession(t *testing.T) {
 	}
 }
 
+func TestACPAgentIsToldTheTraceParent(t *testing.T) {
+	t.Parallel()
+	a := newACP(t)
+	const span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for traceParent, want := range map[string]string{span: "map[traceparent:" + span + "]", "": "map[]"} {
+		reply, err := a.Run(t.Context(), engine.Turn{Message: "trace", Chat: new(testChat), MemoryPreset: "general_chat", TraceParent: traceParent})
+		if err != nil || reply.Text != want {
+			t.Errorf("the agent got %q, %v; want %s", reply.Text, err, want)
+		}
+	}
+}
+
 // A session that an agent opens and then does not know is replaced, unless something was done already.
 func TestACPSessionLostUnseenIsRenewed(t *testing.T) {
 	t.Parallel()

@@ -222,7 +222,7 @@ func (t *acpTurn) prompt(ctx context.Context, agent *acpAgent, session, message 
 	within, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	go func() {
-		reason, err := agent.client.Prompt(within, session, message)
+		reason, err := agent.client.Prompt(within, session, message, t.turn.TraceParent)
 		result <- ended{reason, err}
 	}()
 	var err error

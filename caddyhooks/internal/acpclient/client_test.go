@@ -84,7 +84,7 @@ func TestUpdatesOfASessionComeInOrderBeforeTheEndOfItsTurn(t *testing.T) {
 	)
 	h := new(heard)
 	defer c.Listen("s", h)()
-	reason, err := c.Prompt(t.Context(), "s", "hello")
+	reason, err := c.Prompt(t.Context(), "s", "hello", "")
 	if err != nil || reason != "end_turn" {
 		t.Fatalf("got %q, %v", reason, err)
 	}
@@ -113,7 +113,7 @@ func TestErrorsOfTheAgentAreTold(t *testing.T) {
 	} {
 		c, agent := connect(t)
 		go agent.answer(t, result)
-		if _, err := c.Prompt(t.Context(), "s", "hello"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.Prompt(t.Context(), "s", "hello", ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is %v", result, err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestAgentThatHangsUpEndsItsRequests(t *testing.T) {
 		agent.in.Scan()
 		agent.out.Close()
 	}()
-	if _, err := c.Prompt(t.Context(), "s", "hello"); !errors.Is(err, ErrClosed) {
+	if _, err := c.Prompt(t.Context(), "s", "hello", ""); !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestAgentThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	if !errors.Is(c.Err(), errOutbox) {
 		t.Errorf("closed because of %v", c.Err())
 	}
-	if _, err := c.Prompt(t.Context(), "s", "hello"); !errors.Is(err, errOutbox) {
+	if _, err := c.Prompt(t.Context(), "s", "hello", ""); !errors.Is(err, errOutbox) {
 		t.Errorf("then a prompt is %v", err)
 	}
 }

@@ -175,11 +175,16 @@ func (c *Client) SetModel(ctx context.Context, id, model string) error {
 	return err
 }
 
-// Prompt sends a message and waits for the end of the turn. It returns why the turn ended.
-func (c *Client) Prompt(ctx context.Context, id, message string) (stopReason string, err error) {
+// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent is told the trace parent unless
+// that is "".
+func (c *Client) Prompt(ctx context.Context, id, message, traceParent string) (stopReason string, err error) {
+	request := acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}}
+	if traceParent != "" {
+		request.Meta = map[string]any{"traceparent": traceParent} // a name that the protocol reserves for this
+	}
 	result, err := call[struct {
 		StopReason string `json:"stopReason"`
-	}](ctx, c, acp.AgentMethodSessionPrompt, acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}})
+	}](ctx, c, acp.AgentMethodSessionPrompt, request)
 	return result.StopReason, err
 }
 

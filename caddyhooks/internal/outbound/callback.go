@@ -23,6 +23,8 @@ type Callback struct {
 	// Default: text/plain; charset=utf-8.
 	ContentType string
 	Body        []byte
+	// The attempt as a span of a trace, in the form of W3C Trace Context. Default: none is sent.
+	TraceParent string
 }
 
 // request builds the request of one attempt, signed as of now.
@@ -41,6 +43,9 @@ func (cb Callback) request(ctx context.Context, s Signer) (*http.Request, error)
 	req.Header.Set("X-Service-Chat-Id", HeaderValue(cb.ChatID))
 	req.Header.Set("X-Service-Run-Status", HeaderValue(cb.RunStatus))
 	req.Header.Set("X-Service-Attempt", strconv.Itoa(cb.Attempt))
+	if cb.TraceParent != "" {
+		req.Header.Set("Traceparent", cb.TraceParent)
+	}
 	s.Sign(req.Header, HeaderValue(cb.ID), time.Now(), cb.Body)
 	return req, nil
 }

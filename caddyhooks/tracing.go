@@ -1,0 +1,131 @@
+package caddyhooks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// openTraces has the engine of an instance show its runs as spans, if Caddy's tracing handles requests to its hooks.
+func (in *instance) openTraces(sites *caddyhttp.App) error {
+	if !isTraced(sites, in) {
+		return nil
+	}
+	value, _, err := traceExporters.LoadOrNew(traceExporterKey, openTraceExporter)
+	if err != nil {
+		return err
+	}
+	in.traced = true
+	in.engineConfig.Traces = newRunSpans(value.(*traceExporter), in)
+	return nil
+}
+
+// closeTraces ends the use of the exporter, once.
+func (in *instance) closeTraces() {
+	if !in.traced {
+		return
+	}
+	in.traced = false
+	if _, err := traceExporters.Delete(traceExporterKey); err != nil {
+		in.log.Warn("the last spans were not exported", zap.Error(err))
+	}
+}
+
+// traceExporters has the exporter of all instances, which outlives reloads. There is one: the environment configures it.
+var traceExporters = caddy.NewUsagePool()
+
+const traceExporterKey = "traces"
+
+// traceExporter exports spans as Caddy's tracing does. That has a provider of its own, which is private, and which is not there
+// before its first request.
+type traceExporter struct {
+	provider *sdktrace.TracerProvider
+}
+
+func openTraceExporter() (caddy.Destructor, error) {
+	exporter, err := autoexport.NewSpanExporter(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("making the exporter of traces: %w", err)
+	}
+	version, _ := caddy.Version()
+	described, err := resource.Merge(resource.Default(), resource.NewSchemaless(
+		semconv.WebEngineName(caddyhttp.ServerHeader), semconv.WebEngineVersion(version)))
+	if err != nil {
+		return nil, fmt.Errorf("describing this service in traces: %w", err)
+	}
+	return &traceExporter{sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter}), // which drops spans when there are too many
+		sdktrace.WithResource(described),
+		sdktrace.WithIDGenerator(spanIDs{}),
+	)}, nil
+}
+
+// flushTimeout is how long the end of the process waits for the last spans to be exported.
+const flushTimeout = 2 * time.Second
+
+// Destruct exports what is left.
+func (e *traceExporter) Destruct() error {
+	ctx, stop := context.WithTimeout(context.Background(), flushTimeout)
+	defer stop()
+	return e.provider.Shutdown(ctx)
+}
+
+// loggedExporter tells the log when spans cannot be exported, and when they can again. OpenTelemetry would write every failure to
+// the standard error.
+type loggedExporter struct {
+	sdktrace.SpanExporter
+	lost int // since when it failed; exports come one after the other
+}
+
+// ExportSpans exports spans.
+func (e *loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	log := caddy.Log().Named("hooks.traces")
+	switch {
+	case err != nil:
+		if e.lost == 0 {
+			log.Warn("spans cannot be exported, and are dropped", zap.Error(err))
+		}
+		e.lost += len(spans)
+	case e.lost > 0:
+		log.Info("spans are exported again", zap.Int("dropped", e.lost))
+		e.lost = 0
+	}
+	return nil
+}
+
+// traceParent is what a run of a request keeps of its trace: the span of Caddy's tracing if that handles the request, and
+// otherwise what the caller sent.
+func traceParent(r *http.Request) string {
+	if span := trace.SpanContextFromContext(r.Context()); span.IsValid() {
+		return formatTraceParent(span)
+	}
+	return callersTraceParent(r.Header)
+}
+
+// callersTraceParent returns the Traceparent header if it has the form of W3C Trace Context.
+func callersTraceParent(h http.Header) string {
+	value := h.Get("Traceparent")
+	if len(value) != 55 || strings.Trim(value, "0123456789abcdef-") != "" ||
+		value[2] != '-' || value[35] != '-' || value[52] != '-' {
+		return ""
+	}
+	return value
+}
+
+// Interface guards
+var (
+	_ caddy.Destructor      = (*traceExporter)(nil)
+	_ sdktrace.SpanExporter = (*loggedExporter)(nil)
+)

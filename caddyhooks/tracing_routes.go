@@ -1,0 +1,71 @@
+package caddyhooks
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// isTraced reports whether Caddy's tracing comes before the hooks of an instance in the routes of a server. Matchers are not looked
+// at: a site may trace only some of its requests.
+func isTraced(app *caddyhttp.App, in *instance) bool {
+	for _, server := range app.Servers {
+		s := tracingSearch{instance: in, named: server.NamedRoutes}
+		s.walk(server.Routes, false, 0)
+		if s.found {
+			return true
+		}
+	}
+	return false
+}
+
+// tracingSearch looks for hooks of an instance whose requests are traced.
+type tracingSearch struct {
+	instance *instance
+	named    map[string]*caddyhttp.Route
+	found    bool
+}
+
+// maxRouteDepth ends the search in a named route that invokes itself.
+const maxRouteDepth = 64
+
+// walk looks through routes whose requests are traced or not. It reports whether those of a route after them may be.
+func (s *tracingSearch) walk(routes caddyhttp.RouteList, traced bool, depth int) bool {
+	if depth > maxRouteDepth {
+		return traced
+	}
+	groups := make(map[string]bool) // one route of a group is taken: what is known before the first holds for all
+	for _, route := range routes {
+		before := traced
+		if route.Group != "" {
+			if known, ok := groups[route.Group]; ok {
+				before = known
+			} else {
+				groups[route.Group] = traced
+			}
+		}
+		after := s.handlers(route.Handlers, before, depth)
+		if !route.Terminal {
+			traced = traced || after
+		}
+	}
+	return traced
+}
+
+// handlers looks through the handlers of a route.
+func (s *tracingSearch) handlers(handlers []caddyhttp.MiddlewareHandler, traced bool, depth int) bool {
+	for _, handler := range handlers {
+		switch handler := handler.(type) {
+		case *Handler:
+			s.found = s.found || traced && handler.instance == s.instance
+		case *caddyhttp.Subroute:
+			traced = s.walk(handler.Routes, traced, depth+1)
+		case *caddyhttp.Invoke:
+			if route := s.named[handler.Name]; route != nil {
+				traced = s.walk(caddyhttp.RouteList{*route}, traced, depth+1)
+			}
+		case caddy.Module:
+			traced = traced || handler.CaddyModule().ID == "http.handlers.tracing"
+		}
+	}
+	return traced
+}
