@@ -178,6 +178,14 @@ func (s span) check(t testing.TB, kind int, attributes string) {
 	}
 }
 
+// wantLink checks that the span has one link, to another.
+func (s span) wantLink(t testing.TB, other span) {
+	t.Helper()
+	if len(s.Links) != 1 || s.Links[0].TraceID != other.TraceID || s.Links[0].SpanID != other.ID {
+		t.Errorf("%s has the links %v, want one to %s %s", s.Name, s.Links, other.TraceID, other.ID)
+	}
+}
+
 // traceParent is what others are told about the span.
 func (s span) traceParent() string { return "00-" + s.TraceID + "-" + s.ID + "-01" }
 
