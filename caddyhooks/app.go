@@ -53,6 +53,7 @@ func init() {
 type App struct {
 	ctx       caddy.Context
 	instances map[string]*instance
+	emitter   *emitter
 }
 
 // CaddyModule returns the Caddy module information.
@@ -63,10 +64,23 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision keeps the context, in which Start finds the http app, and offers metrics.
-func (a *App) Provision(ctx caddy.Context) error {
+// Provision keeps the context, in which Start finds the http app, finds the events app, and offers metrics.
+func (a *App) Provision(ctx caddy.Context) (err error) {
 	a.ctx = ctx
+	if a.emitter, err = newEmitter(ctx, a.announcers); err != nil {
+		return err
+	}
 	return registerMetrics(ctx)
+}
+
+// announcers are those of all instances that are started.
+func (a *App) announcers() (all []*announcer) {
+	for _, in := range a.instances {
+		if in.service != nil {
+			all = append(all, in.service.announcer)
+		}
+	}
+	return all
 }
 
 // instance returns the instance of a handler. Handlers with the same name share an instance, since one site may have several
@@ -94,6 +108,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	if a.instances == nil {
 		a.instances = make(map[string]*instance)
 	}
+	in.emitter = a.emitter
 	a.instances[handler.Name] = in
 	in.joinRecorder()
 	in.joinMeters()

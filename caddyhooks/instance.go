@@ -34,6 +34,7 @@ type instance struct {
 	accessLog  *zap.Logger
 
 	streamEnd *streamEnd // of event streams
+	emitter   *emitter   // of events for the events app
 
 	refused       *refusals
 	leaveRecorder func()
@@ -213,6 +214,7 @@ func (in *instance) startOn(s *service, reload bool) error {
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
 	in.meters.add(active, in.rules.channels)
+	in.engineConfig.Announcer = s.announcer
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
 	in.refused.logTo(in.log)
@@ -241,6 +243,7 @@ func (in *instance) stop() {
 	if in.detach != nil {
 		in.detach()
 	}
+	in.service.announcer.leave(in.emitter)
 	if _, err := services.Delete(in.storeKey()); err != nil {
 		in.log.Error("closing the engine failed", zap.Error(err))
 	}

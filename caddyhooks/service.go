@@ -33,6 +33,8 @@ type service struct {
 	exports  slots
 	events   *eventHub
 
+	announcer *announcer
+
 	runStreams runStreams
 
 	mu        sync.Mutex
@@ -61,7 +63,9 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 		searches: make(slots, maxSearches), exports: make(slots, maxExports),
 	}
 	s.events = newEventHub(serviceEvents{s})
+	s.announcer = newAnnouncer(name)
 	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrAway) {
+		s.announcer.shut()
 		store.Close()
 		return nil, err
 	}
@@ -226,6 +230,7 @@ func (s *service) Destruct() error {
 	s.follower.Wait()
 	s.events.shut()
 	s.engine.Stop()
+	s.announcer.shut()
 	return nil
 }
 
@@ -317,6 +322,7 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 	s.events.settingsChanged(revision, from.By)
 	active := newest.active.Load()
 	if change != nil {
+		s.announcer.settingsChanged(change)
 		change.log(newest, active)
 	}
 	return active, nil

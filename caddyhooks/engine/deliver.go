@@ -263,6 +263,7 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		e.storeFailed("recording a delivery failed", err, fields...)
 	default:
 		e.minutes.settled(d.Status)
+		e.announceSettled(d)
 		e.events.Deliveries.publish(d.ID)
 	}
 }

@@ -84,6 +84,7 @@ type Config struct {
 	DrainTimeout  time.Duration
 	Metrics       Metrics // nil if nobody counts
 	Traces        Traces  // nil if nobody traces
+	Announcer     Announcer
 	Log           *zap.Logger
 }
 

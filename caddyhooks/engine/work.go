@@ -392,6 +392,7 @@ func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.metrics().RunEnded(run, end.Outcome, how.took)
 	e.traceRun(run, &end.Outcome, &how)
 	e.minutes.ended(run, end.Outcome.Status, how.took)
+	e.announceEnd(run, end.Outcome, how.took)
 	e.events.Runs.publish(run.ID)
 	for _, d := range end.Deliveries {
 		e.events.Deliveries.publish(d.ID)
