@@ -18,6 +18,7 @@ type lookedAt struct {
 	address   string // of the admin endpoint
 	completed string // ids of runs
 	failed    string
+	dead      string // the id of a delivery
 	receiver  string // the host of callbacks
 	release   chan struct{}
 }
@@ -56,6 +57,10 @@ func lookAt(t *testing.T) *lookedAt {
 		return len(ids) == 1
 	})
 	s.Request("POST", "/api/hooks/agent", `{}`, "Authorization", "Bearer wrong")
+	look.dead = s.Deliveries("status=dead")[0].ID
+	s.PatchSettings(`{"defaultTimeoutSeconds": 60}`)
+	s.PutMapping("saved", `{"messageTemplate": "first line {a}\nsecond line", "authMode": "hmac", "hmacHeader": "X-Signature", "hmacSecret": "look-secret-two"}`)
+	s.PutMapping("saved", `{"messageTemplate": "{a}", "authMode": "hmac", "hmacHeader": "X-Signature", "hmacSecret": "look-secret-three"}`)
 	return look
 }
 
@@ -79,15 +84,23 @@ func (look *lookedAt) json(t *testing.T, into any, args ...string) {
 }
 
 var (
-	someDuration = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)\b`)
-	durationCell = regexp.MustCompile(`(?m)^(\d\d:.*?  )(\d+(\.\d+)?(?:ms|s)) +`)
+	tookColumn   = regexp.MustCompile(`TOOK( +)`)
+	durationCell = regexp.MustCompile(`(?m)^( *\d\d:\d\d:\d\d .*? )(\d+(?:\.\d+)?m?s) ( *)`)
+	someDuration = regexp.MustCompile(`\b\d+(\.\d+)?m?s\b`)
 )
 
 // steady replaces what took some time. Columns behind it begin where they would if it always took as long.
 func steady(printed string) string {
-	printed = regexp.MustCompile(`TOOK +`).ReplaceAllString(printed, "TOOK  ")
-	printed = durationCell.ReplaceAllString(printed, "${1}${2}  ")
-	return someDuration.ReplaceAllString(printed, "12ms")
+	const as = "12ms" // as wide as the header
+	if header := tookColumn.FindStringSubmatch(printed); header != nil {
+		width := len("TOOK") + len(header[1]) - 2
+		printed = strings.Replace(printed, header[0], "TOOK  ", 1)
+		printed = durationCell.ReplaceAllStringFunc(printed, func(match string) string {
+			parts := durationCell.FindStringSubmatch(match)
+			return parts[1] + as + " " + parts[3][min(max(width-len(parts[2]), 0), len(parts[3])):]
+		})
+	}
+	return someDuration.ReplaceAllString(printed, as)
 }
 
 // golden compares what a command prints with a golden file: the answer, and what is said beside it.
@@ -112,6 +125,22 @@ func TestWhatVerbsThatLookPrint(t *testing.T) {
 		{"runs-none", []string{"runs", "--hook", "issues"}},
 		{"runs-more", []string{"runs", "--limit", "1"}},
 		{"health", []string{"health"}},
+		{"list", []string{"list"}},
+		{"show-hook", []string{"show", "issues"}},
+		{"show-built-in", []string{"show", "agent"}},
+		{"show-run", []string{"show", look.completed}},
+		{"show-failed", []string{"show", look.failed}},
+		{"show-dead", []string{"show", look.dead}},
+		{"session", []string{"session", "greetings"}},
+		{"session-none", []string{"session", "nobody"}},
+		{"sessions", []string{"session"}},
+		{"deliveries", []string{"deliveries"}},
+		{"deliveries-none", []string{"deliveries", "--status", "pending"}},
+		{"changes", []string{"changes"}},
+		{"refused", []string{"refused"}},
+		{"refused-none", []string{"refused", "--hook", "issues"}},
+		{"runners", []string{"runners"}},
+		{"export", []string{"export", "--of", "deliveries", "--format", "csv"}},
 	} {
 		look.golden(t, c.name, c.args...)
 	}

@@ -49,7 +49,8 @@ type listing struct {
 	part   string // of the path
 	member string // of a page, that has the rows
 	query  url.Values
-	limit  int // 0 is all
+	limit  int                       // 0 is all
+	beside func(page listPage) error // shows what a page has beside its rows, unless it is nil
 }
 
 // listPage is a page of a list.
@@ -111,11 +112,14 @@ func showList[Row any](e *errand, l listing, none string, show func(rows []Row))
 	}
 	rows, more, err := e.walk(l, func(page listPage) error {
 		var rows []Row
-		if err := e.decode(page.members[l.member], &rows); err != nil || len(rows) == 0 {
-			return err
+		err := e.decode(page.members[l.member], &rows)
+		if err == nil && len(rows) > 0 {
+			show(rows)
 		}
-		show(rows)
-		return nil
+		if err == nil && l.beside != nil {
+			err = l.beside(page)
+		}
+		return err
 	})
 	switch {
 	case err != nil:

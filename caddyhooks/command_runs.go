@@ -94,7 +94,7 @@ func runRuns(e *errand, cmd *cobra.Command, _ []string) error {
 	if len(query) > 0 {
 		none = "No run matches."
 	}
-	return showList(e, listing{"runs", "runs", query, limit}, none, table.print)
+	return showList(e, listing{part: "runs", member: "runs", query: query, limit: limit}, none, table.print)
 }
 
 // runTable is a table of runs.

@@ -105,7 +105,7 @@ func (t *tail) eachRow(event heardEvent, show func(json.RawMessage) error) error
 // catchUp shows the runs that were accepted while there was no connection.
 func (t *tail) catchUp() error {
 	query := url.Values{"since": {t.since.Format(time.RFC3339Nano)}}
-	rows, more, err := t.walk(listing{"runs", "runs", query, maxPage}, func(page listPage) (err error) {
+	rows, more, err := t.walk(listing{part: "runs", member: "runs", query: query, limit: maxPage}, func(page listPage) (err error) {
 		for i := len(page.rows) - 1; i >= 0; i-- {
 			err = errors.Join(err, t.run(page.rows[i]))
 		}
