@@ -39,7 +39,7 @@ func newCredential(m Mapping, secret string) (*credential, error) {
 	}
 	var err error
 	if c.verifier, err = c.scheme.compile(&m, secrets); err != nil {
-		return nil, fmt.Errorf("the secret does not go with auth %s: %w", c.scheme.name, err)
+		return nil, fmt.Errorf("auth %s: %w", c.scheme.name, err)
 	}
 	return c, nil
 }

@@ -69,7 +69,7 @@ func TestSignRefuses(t *testing.T) {
 		{[]string{"--auth", "github", "--prefix", "a", "--payload", payload, "--secret-file", file}, 2, "describe an HMAC signature"},
 		{[]string{"--auth", "bearer", "--payload", payload, "--secret-file", file}, 2, "requests with auth bearer are not signed"},
 		{[]string{"--auth", "telegram", "--payload", payload, "--secret-file", file}, 1, "are not signed: they carry the secret as it is, in the header X-Telegram-Bot-Api-Secret-Token"},
-		{[]string{"--auth", "standard", "--payload", payload, "--secret-file", file}, 1, "the secret does not go with auth standard: authSecret has a secret that is not base64 after whsec_"},
+		{[]string{"--auth", "standard", "--payload", payload, "--secret-file", file}, 1, "auth standard: authSecret has a secret that is not base64 after whsec_"},
 		{[]string{"--auth", "twilio", "--payload", payload, "--secret-file", file}, 1, "the URL is signed, too, so name it by --url"},
 		{[]string{"--header", "X-Sig", "--algorithm", "md5", "--payload", payload, "--secret-file", file}, 1, "sha512"},
 		{[]string{"agent", "--payload", payload}, 1, "requests to agent are not signed"},

@@ -167,11 +167,13 @@ func RunVerb(args ...string) (string, error) {
 
 // RunCommand runs `caddy hooks` with these arguments. Wrong usage is an error of Caddy's with the exit code 2.
 func RunCommand(in io.Reader, out, errs io.Writer, args ...string) error {
-	cmd := new(cobra.Command)
+	root := &cobra.Command{Use: "caddy", SilenceUsage: true} // as Caddy's is
+	cmd := &cobra.Command{Use: "hooks"}
 	hooksCommand(cmd)
-	cmd.SetIn(in)
-	cmd.SetOut(out)
-	cmd.SetErr(errs)
-	cmd.SetArgs(args)
-	return cmd.Execute()
+	root.AddCommand(cmd)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	root.SetArgs(append([]string{"hooks"}, args...))
+	return root.Execute()
 }
