@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,13 +20,22 @@ func addPayloadFlag(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("payload") // for completion
 }
 
+// withPayload checks that --payload is there, beside the arguments.
+func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if flagText(cmd, "payload") == "" {
+			return errors.New("--payload is missing: name a file with the body of the request, or - for standard input")
+		}
+		return check(cmd, args)
+	}
+}
+
 // readPayload reads what --payload names.
 func readPayload(cmd *cobra.Command) ([]byte, error) {
-	name := flagText(cmd, "payload")
-	if name == "" {
-		return nil, &usageError{"--payload is missing: name a file with the body of the request, or - for standard input"}
+	if err := withPayload(cobra.ArbitraryArgs)(cmd, nil); err != nil {
+		return nil, &usageError{err.Error()}
 	}
-	payload, err := readInput(cmd, name, maxPayloadLimit)
+	payload, err := readInput(cmd, flagText(cmd, "payload"), maxPayloadLimit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the payload: %w", err)
 	}

@@ -1,0 +1,223 @@
+package caddyhooks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+func init() {
+	verbs = append(verbs, againVerb)
+}
+
+func againVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "again {<run id> [--chat <id>] | --failed | --timed-out | --expired [--hook <name>]} [--deliver]",
+		Short: "Runs again what failed, timed out or expired",
+		Long: `
+Starts a run again, as a new run with what the old one was told. Nothing is sent out unless --deliver is given.
+
+With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You are told how
+many these are, and asked first.
+
+  caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
+  caddy hooks again --failed --hook github-issues --deliver`,
+		Args: checkAgainArgs,
+		RunE: errandVerb(runAgain),
+	}
+	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
+	cmd.Flags().String("chat", "", "the chat of the new run (default: that of the old one)")
+	for _, status := range againStatuses {
+		cmd.Flags().Bool(strings.ReplaceAll(string(status), "_", "-"), false, "all runs that "+strings.ReplaceAll(string(status), "_", " "))
+	}
+	cmd.Flags().String("hook", "", "of those, the runs of this hook")
+	addYesFlag(cmd)
+	return cmd
+}
+
+var againStatuses = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}
+
+// statusesToRunAgain are those that flags name.
+func statusesToRunAgain(cmd *cobra.Command) (statuses []engine.Status) {
+	for _, status := range againStatuses {
+		if flagIsOn(cmd, strings.ReplaceAll(string(status), "_", "-")) {
+			statuses = append(statuses, status)
+		}
+	}
+	return statuses
+}
+
+func checkAgainArgs(cmd *cobra.Command, args []string) error {
+	all := len(statusesToRunAgain(cmd)) > 0
+	switch {
+	case len(args) == 0 && !all:
+		return errors.New("what to run again is missing: the id of a run, --failed, --timed-out or --expired")
+	case len(args) > 0 && (all || flagText(cmd, "hook") != ""):
+		return errors.New("name one run, or all by --failed, --timed-out, --expired and --hook")
+	case all && flagText(cmd, "chat") != "":
+		return errors.New("--chat is for a single run")
+	}
+	return cobra.MaximumNArgs(1)(cmd, args)
+}
+
+func runAgain(e *errand, cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return e.allAgain(cmd, statusesToRunAgain(cmd), flagText(cmd, "hook"))
+	}
+	chat := flagText(cmd, "chat")
+	how := map[string]any{"deliver": flagIsOn(cmd, "deliver")}
+	if chat != "" {
+		how["chatId"] = chat
+	}
+	body, err := json.Marshal(how)
+	if err != nil {
+		return err
+	}
+	var run runJSON
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(args[0]) + "/again", body: body}, &run)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.printJSON(answer)
+	}
+	e.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
+	return nil
+}
+
+// againSum is what became of runs that were run again.
+type againSum struct {
+	Would   int            `json:"-"`
+	Started int            `json:"started"`
+	Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
+}
+
+func (sum *againSum) add(other againSum) {
+	sum.Would += other.Would
+	sum.Started += other.Started
+	for reason, n := range other.Skipped {
+		if sum.Skipped == nil {
+			sum.Skipped = make(map[string]int)
+		}
+		sum.Skipped[reason] += n
+	}
+}
+
+// allAgain runs all runs of some statuses again.
+func (e *errand) allAgain(cmd *cobra.Command, statuses []engine.Status, hook string) error {
+	deliver := flagIsOn(cmd, "deliver")
+	planned, err := e.eachAgain(statuses, hook, deliver, true)
+	if err != nil {
+		return err
+	}
+	if planned.Would == 0 {
+		e.screen.Note("There is nothing to run again.%s", planned.leftOut())
+		return e.printAgain(planned)
+	}
+	words := make([]string, len(statuses))
+	for i, status := range statuses {
+		words[i] = strings.ReplaceAll(string(status), "_", " ")
+	}
+	plan := fmt.Sprintf("%s run that %s will be run again", humanize.Comma(int64(planned.Would)), listWords(words))
+	if planned.Would != 1 {
+		plan = strings.Replace(plan, " run that ", " runs that ", 1)
+	}
+	if hook != "" {
+		plan = strings.Replace(plan, " that ", " of "+hook+" that ", 1)
+	}
+	if deliver {
+		plan += ", and the answers are sent out."
+	} else {
+		plan += ", and nothing is sent out."
+	}
+	if err := confirm(cmd, plan); err != nil {
+		return err
+	}
+	done, err := e.eachAgain(statuses, hook, deliver, false)
+	if err != nil {
+		return err
+	}
+	done.Would = planned.Would
+	return e.printAgain(done)
+}
+
+// eachAgain asks for one status after the other.
+func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry bool) (sum againSum, err error) {
+	body, err := json.Marshal(map[string]bool{"deliver": deliver})
+	if err != nil {
+		return sum, err
+	}
+	progress := e.screen.Progress()
+	defer progress.Close()
+	for _, status := range statuses {
+		query := url.Values{"status": {string(status)}}
+		if hook != "" {
+			query.Set("hook", hook)
+		}
+		if dry {
+			query.Set("dry", "1")
+		} else {
+			progress.Show("starting runs that %s", strings.ReplaceAll(string(status), "_", " "))
+		}
+		var part struct {
+			againSum
+			Would int `json:"would"`
+		}
+		if err := e.callLong(apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body}, &part); err != nil {
+			return sum, err
+		}
+		part.againSum.Would = part.Would
+		sum.add(part.againSum)
+	}
+	return sum, nil
+}
+
+// callLong is call for work that takes as long as it takes.
+func (e *errand) callLong(call apiCall, into any) error {
+	call.path = e.path(call.path)
+	resp, err := e.client.open(e.ctx, call)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return e.client.away(err)
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
+	}
+	return nil
+}
+
+func (e *errand) printAgain(sum againSum) error {
+	if e.json {
+		return printValue(e.screen.Out(), sum)
+	}
+	if sum.Would > 0 {
+		e.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s started", humanize.Comma(int64(sum.Started)), humanize.Comma(int64(sum.Would)))), terminal.Plain(sum.leftOut()))
+	}
+	return nil
+}
+
+// leftOut says which runs cannot be run again, and why.
+func (sum *againSum) leftOut() string {
+	text := ""
+	if n := sum.Skipped["gone"]; n > 0 {
+		text += fmt.Sprintf("   %s left out, since their message is not kept any more", humanize.Comma(int64(n)))
+	}
+	if n := sum.Skipped["cut"]; n > 0 {
+		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", humanize.Comma(int64(n)))
+	}
+	return text
+}

@@ -1,0 +1,132 @@
+package caddyhooks
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+func init() {
+	verbs = append(verbs, tryVerb)
+}
+
+func tryVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "try <hook> --payload <file> [--wait]",
+		Short: "Starts a run of a hook that sends nothing out",
+		Long: `
+Starts a real run of a custom hook, in the chat test:<hook>. Nothing is sent out: no callback, and no message to a channel. The payload needs no
+signature, and webhooks may be off.
+
+  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait`,
+		Args: withPayload(cobra.ExactArgs(1)),
+		RunE: errandVerb(runTry),
+	}
+	addPayloadFlag(cmd)
+	addHeaderFlag(cmd)
+	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
+	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
+	return cmd
+}
+
+func runTry(e *errand, cmd *cobra.Command, args []string) error {
+	header, err := readHeaders(cmd)
+	if err != nil {
+		return err
+	}
+	payload, err := readPayload(cmd)
+	if err != nil {
+		return err
+	}
+	query := make(url.Values)
+	var lines []string
+	for name, values := range header {
+		for _, value := range values {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if len(lines) > 0 {
+		query.Set("headers", strings.Join(lines, "\n"))
+	}
+	if text := flagText(cmd, "query"); text != "" {
+		query.Set("query", text)
+	}
+	var run runJSON
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: payload}, &run)
+	if err != nil {
+		return err
+	}
+	if flagIsOn(cmd, "wait") {
+		return e.showEnd(cmd, run.RunID)
+	}
+	if e.json {
+		return e.printJSON(answer)
+	}
+	e.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
+	return nil
+}
+
+// pollPause is the pause between two questions about something that takes its time.
+const pollPause = 200 * time.Millisecond
+
+// showEnd waits until a run has ended, and shows its answer.
+func (e *errand) showEnd(cmd *cobra.Command, runID string) error {
+	progress := e.screen.Progress()
+	defer progress.Close()
+	for start := time.Now(); ; {
+		var run runJSON
+		answer, err := e.get("runs/"+url.PathEscape(runID), nil, &run)
+		if err != nil {
+			return err
+		}
+		if run.Status.Ended() {
+			progress.Close()
+			return e.printEnd(cmd, answer, run)
+		}
+		progress.Show("%s for %s", run.Status, time.Since(start).Round(time.Second))
+		if err := e.pause(pollPause); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *errand) printEnd(cmd *cobra.Command, answer []byte, run runJSON) error {
+	if e.json {
+		if err := e.printJSON(answer); err != nil {
+			return err
+		}
+	} else {
+		look := terminal.Good
+		if run.Reply == nil {
+			look = terminal.Bad
+		}
+		e.printRun(cmd, look(strings.ReplaceAll(string(run.Status), "_", " ")), run.RunID, run.ChatID)
+		if run.Reply != nil {
+			for line := range strings.Lines(*run.Reply) {
+				e.screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
+			}
+		}
+	}
+	if run.Reply == nil {
+		return fmt.Errorf("the run did not complete: %s", orDefault(terminal.Escaped(run.ErrorMessage), string(run.Status)))
+	}
+	return nil
+}
+
+// pause waits, unless nobody waits any more.
+func (e *errand) pause(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
+}
