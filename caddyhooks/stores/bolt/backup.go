@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -113,6 +115,41 @@ func (b *backup) Close() error {
 		return err // its locks may be held for ever
 	}
 	return d.safely(b.tx.Rollback)
+}
+
+// BackUpFile writes a backup of a file that no process has open for writing. begin is told how long it will be.
+func BackUpFile(path, instance string, w io.Writer, begin func(bytes int64)) error {
+	var failed error // of w, which is not the fault of the file
+	err := readFile(path, func(tx *bbolt.Tx) error {
+		if err := checkPages(tx); err != nil {
+			return err
+		}
+		note, err := newManifest(tx, instance, time.Now())
+		if err != nil {
+			return err
+		}
+		begin(note.Bytes + int64(len(note.encode())))
+		digest := sha256.New()
+		if _, failed = tx.WriteTo(io.MultiWriter(w, digest)); failed == nil {
+			note.SHA256 = digest.Sum(nil)
+			_, failed = w.Write(note.encode())
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return &InUseError{path}
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", path, explainCheck(err))
+	}
+	return ExplainSpace(failed)
+}
+
+// InUseError says that a process has a file open.
+type InUseError struct{ Path string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("the file %s is in use: stop Caddy first", e.Path)
 }
 
 // untilDone writes until a context is done.

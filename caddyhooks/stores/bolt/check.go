@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -52,6 +53,8 @@ type Checked struct {
 // errNotRegular is why nothing but a file is checked: to read from a pipe or a device might never end.
 var errNotRegular = errors.New("it is no file")
 
+var errTooShort = errors.New("it is too short for a backup or the file of a store")
+
 // Check looks at all of a file: a backup, or that of a store that is not in use. It is only read.
 func Check(path string) (*Checked, error) {
 	c := &Checked{Path: path}
@@ -68,6 +71,9 @@ func (c *Checked) check() error {
 	}
 	if !info.Mode().IsRegular() {
 		return errNotRegular
+	}
+	if info.Size() < smallestFile {
+		return errTooShort
 	}
 	file, err := os.Open(c.Path)
 	if err != nil {
@@ -125,12 +131,14 @@ func checkConsistency(tx *bbolt.Tx) (first error) {
 // explainCheck says what an error means to somebody who may have another backup.
 func explainCheck(err error) error {
 	switch explained := explain(err); {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("the file is in use: stop Caddy first (%w)", err)
 	case explained == err: //nolint:errorlint // whether there was something to explain
 		return err
 	case errors.Is(err, errTruncated):
 		return errors.New("the end of the file is missing: it was not copied to the end")
 	case errors.Is(err, errDamaged):
-		return fmt.Errorf("the file is damaged (%w)", err)
+		return errors.New("the file is damaged: " + strings.TrimPrefix(err.Error(), errDamaged.Error()+": "))
 	case errors.Is(explained, err):
 		return fmt.Errorf("it is neither a backup nor the file of a store (%w)", err)
 	default:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // Compacted is a file that was written anew.
@@ -30,8 +31,11 @@ func Compact(path string, note func(bytes int64)) (done *Compacted, err error) {
 		done, err = compact(path, note)
 		return err
 	})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, &InUseError{path}
+	}
 	if err != nil {
-		return nil, fmt.Errorf("compacting %s: %w", path, explainSpace(err))
+		return nil, fmt.Errorf("compacting %s: %w", path, ExplainSpace(err))
 	}
 	return done, nil
 }
@@ -41,9 +45,9 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 	if err != nil {
 		return nil, err
 	}
-	checked, err := Check(path)
-	if err != nil {
-		return nil, err
+	checked := &Checked{Path: path}
+	if err := checked.check(); err != nil {
+		return nil, explainCheck(err)
 	}
 	if checked.Manifest != nil {
 		return nil, errors.New("it is a backup, and stays as it is; restore it, and compact the file of the store")
@@ -55,7 +59,7 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 	// As one that writes, it keeps out all others. It does not write.
 	from, err := openForWriting(path, boltOptions(false))
 	if err != nil {
-		return nil, explain(err)
+		return nil, err
 	}
 	defer from.Close()
 	temp, err := createBeside(path)

@@ -1,11 +1,14 @@
 package bolt
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"time"
 
@@ -61,25 +64,24 @@ var errNewerBackup = errors.New("the backup was made by a newer version of caddy
 
 // readManifest reads the end of a file of the given size. A file without a manifest is no backup that we made: nil.
 func readManifest(file io.ReaderAt, size int64) (*Manifest, error) {
-	tail := make([]byte, manifestTail)
-	if size < int64(manifestTail) {
-		return nil, nil
-	}
-	if _, err := file.ReadAt(tail, size-int64(len(tail))); err != nil {
+	end := make([]byte, min(size, maxManifest+int64(manifestTail)))
+	if _, err := file.ReadAt(end, size-int64(len(end))); err != nil {
 		return nil, err
 	}
-	if string(tail[8:]) != manifestMagic {
+	return parseManifest(end, size)
+}
+
+// parseManifest is readManifest for the last bytes of a file, or all.
+func parseManifest(end []byte, size int64) (*Manifest, error) {
+	before, ok := bytes.CutSuffix(end, []byte(manifestMagic))
+	if !ok || len(before) < 8 {
 		return nil, nil
 	}
-	length := binary.BigEndian.Uint64(tail)
-	rest := size - int64(len(tail))
-	if length > maxManifest || int64(length) > rest {
+	before, length := before[:len(before)-8], binary.BigEndian.Uint64(before[len(before)-8:])
+	if length > uint64(len(before)) {
 		return nil, fmt.Errorf("the end of the backup: %w", errDamaged)
 	}
-	text := make([]byte, length)
-	if _, err := file.ReadAt(text, rest-int64(length)); err != nil {
-		return nil, err
-	}
+	text := before[uint64(len(before))-length:]
 	m := new(Manifest)
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("the end of the backup: %w", errDamaged)
@@ -87,8 +89,46 @@ func readManifest(file io.ReaderAt, size int64) (*Manifest, error) {
 	if m.Format > manifestFormat {
 		return nil, errNewerBackup
 	}
-	if m.Format < 1 || m.Bytes != rest-int64(length) || len(m.SHA256) != 32 {
+	if m.Format < 1 || m.Bytes != size-int64(len(text)+manifestTail) || len(m.SHA256) != 32 {
 		return nil, fmt.Errorf("the end of the backup does not go with the rest: %w", errDamaged)
 	}
 	return m, nil
 }
+
+// StreamCheck checks a backup that is passed on and is in no file here. All of it is written to the check.
+type StreamCheck struct {
+	digest hash.Hash
+	size   int64
+	end    []byte // that may be the manifest
+}
+
+// NewStreamCheck begins a check.
+func NewStreamCheck() *StreamCheck { return &StreamCheck{digest: sha256.New()} }
+
+func (c *StreamCheck) Write(p []byte) (int, error) {
+	c.size += int64(len(p))
+	c.end = append(c.end, p...)
+	if more := len(c.end) - maxManifest - manifestTail; more > 0 {
+		_, _ = c.digest.Write(c.end[:more]) // never fails
+		c.end = append(c.end[:0], c.end[more:]...)
+	}
+	return len(p), nil
+}
+
+// Manifest is that of the backup, if all of it was written and nothing is wrong with it.
+func (c *StreamCheck) Manifest() (*Manifest, error) {
+	m, err := parseManifest(c.end, c.size)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, errNoEnd
+	}
+	_, _ = c.digest.Write(c.end[:int64(len(c.end))-(c.size-m.Bytes)])
+	if !bytes.Equal(c.digest.Sum(nil), m.SHA256) {
+		return nil, fmt.Errorf("%w: its checksum is wrong", errDamaged)
+	}
+	return m, nil
+}
+
+var errNoEnd = errors.New("the copy has no end: it broke off")

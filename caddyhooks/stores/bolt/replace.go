@@ -22,6 +22,26 @@ type NewFile struct {
 	path string // its place
 }
 
+// CheckPlace reports whether there is a file at the path of a store. It is an error if a process has it open, or if a file cannot be put there.
+func CheckPlace(path string) (exists bool, err error) {
+	place, err := lockPlace(path)
+	if err != nil {
+		return false, placeError(path, err)
+	}
+	place.release()
+	return place.exists(), nil
+}
+
+// placeError names the path, unless the error does.
+func placeError(path string, err error) error {
+	var inUse *InUseError
+	var exists *ExistsError
+	if err == nil || errors.As(err, &inUse) || errors.As(err, &exists) {
+		return err
+	}
+	return fmt.Errorf("the place of the store, %s: %w", path, err)
+}
+
 // CreateBackup begins a backup at a path. Without overwrite, a file that is there is left alone.
 func CreateBackup(path string, overwrite bool) (*NewFile, error) {
 	switch info, err := os.Lstat(path); {
@@ -49,7 +69,7 @@ const partial = ".partial"
 func createBeside(path string) (*NewFile, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+partial) // readable for its owner alone
 	if err != nil {
-		return nil, explainSpace(err)
+		return nil, ExplainSpace(err)
 	}
 	return &NewFile{file, path}, nil
 }
@@ -63,7 +83,7 @@ func (f *NewFile) Discard() {
 // finish makes the file survive a power cut.
 func (f *NewFile) finish() error {
 	err := f.Sync()
-	return explainSpace(errors.Join(err, f.Close()))
+	return ExplainSpace(errors.Join(err, f.Close()))
 }
 
 // Place checks a backup that was written, and gives it its name. A file that came into being there meanwhile stays, without overwrite.
@@ -77,7 +97,7 @@ func (f *NewFile) Place(overwrite bool) (*Checked, error) {
 	}
 	checked.Path = f.path
 	if checked.Manifest == nil {
-		return nil, errors.New("the copy has no end: it broke off")
+		return nil, errNoEnd
 	}
 	if overwrite {
 		err = os.Rename(f.Name(), f.path)
@@ -109,9 +129,7 @@ func nameOnce(temp, path string) error {
 // under another name: kept, which is "" if there was none. It fails if a process has the file open.
 func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) {
 	defer func() {
-		if err != nil {
-			err = fmt.Errorf("restoring %s: %w", path, err)
-		}
+		err = placeError(path, err)
 	}()
 	old, err := lockPlace(path)
 	if err != nil {
@@ -130,7 +148,7 @@ func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) 
 	}
 	defer temp.Discard()
 	if err := c.copyTo(temp); err != nil {
-		return "", explainSpace(err)
+		return "", ExplainSpace(err)
 	}
 	if err := temp.finish(); err != nil {
 		return "", err
@@ -187,12 +205,10 @@ func lockPlace(path string) (*lockedPlace, error) {
 	}
 	if err := lock(file); err != nil {
 		_ = file.Close()
-		return nil, errInUse
+		return nil, &InUseError{real}
 	}
 	return &lockedPlace{real, info, sync.OnceFunc(func() { letGo(file) })}, nil
 }
-
-var errInUse = errors.New("the file is in use: stop Caddy first")
 
 func (p *lockedPlace) exists() bool { return p.info != nil }
 
@@ -233,8 +249,8 @@ func (p *lockedPlace) replace(temp string, keep bool) (kept string, err error) {
 	return kept, syncDir(dir)
 }
 
-// explainSpace says that a disk is full in words that name the remedy.
-func explainSpace(err error) error {
+// ExplainSpace says that a disk is full in words that name the remedy.
+func ExplainSpace(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		return fmt.Errorf("there is not enough space for the copy, and nothing was changed: make room, or choose another place (%w)", err)
 	}
