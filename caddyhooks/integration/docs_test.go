@@ -28,8 +28,8 @@ const root = "../.."
 func TestDocumentedCommandsPrintWhatTheySay(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
-		// TestOpenClaw, TestPostgresExample, TestAgentExamples and TestRecipes… run the others.
-		if page == openclawPage || page == postgresPage || isAgentPage(page) || strings.Contains(page, "/examples/senders/") {
+		// TestOpenClaw, TestPostgresExample, TestBehindAProxyExample, TestAgentExamples and TestRecipes… run the others.
+		if page == openclawPage || page == postgresPage || page == proxyPage || isAgentPage(page) || strings.Contains(page, "/examples/senders/") {
 			continue
 		}
 		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
@@ -45,6 +45,7 @@ var (
 	startsRunner = regexp.MustCompile(`(?m)^(python3|node) (\S+) &$`)
 	startsGo     = regexp.MustCompile(`(?m)^go run (\./examples/\S+) &$`)
 	startsAgents = regexp.MustCompile(`(?m)^PORT=([0-9]+) (python3|node) (\S+) &$`)
+	startsProm   = regexp.MustCompile(`(?m)^prometheus (.+) &$`)
 	startsAlerts = regexp.MustCompile(`(?m)^prometheus-alertmanager (.+) &$`)
 	notRun       = regexp.MustCompile(`(?m)^(go test \./\.\.\.|xcaddy build .*)$`) // CI runs the one, a test below checks the other
 )
@@ -53,12 +54,12 @@ var (
 func runPage(t *testing.T, page string, env []string, addresses ...string) {
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404", env...) // and later with the page's configuration
-	runnerPort, alertsPort, deskPort, modelPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
+	runnerPort, alertsPort, deskPort, modelPort, promPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
 	ports := strings.NewReplacer(append(addresses,
 		"127.0.0.1:8080", "127.0.0.1:"+s.Port, "127.0.0.1:2019", strings.TrimPrefix(s.Admin, "http://"),
 		"127.0.0.1:8081", "127.0.0.1:"+deskPort, "localhost:8081", "localhost:"+deskPort,
 		"127.0.0.1:9000", "127.0.0.1:"+runnerPort, "127.0.0.1:9001", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9002", "127.0.0.1:"+hookstest.FreePort(t),
-		"127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort)...)
+		"127.0.0.1:9090", "127.0.0.1:"+promPort, "127.0.0.1:9100", "127.0.0.1:"+hookstest.FreePort(t), "127.0.0.1:9093", "127.0.0.1:"+alertsPort, "127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort)...)
 	models := strings.NewReplacer("127.0.0.1:11434", "127.0.0.1:"+modelPort, "127.0.0.1:4000", "127.0.0.1:"+modelPort) // of presets
 	commands := 0
 	for i, block := range blocks {
@@ -81,6 +82,10 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 		if m := startsAlerts.FindStringSubmatch(script); m != nil {
 			startAlertmanager(t, alertsPort, ports, strings.Fields(m[1])...)
 			script = startsAlerts.ReplaceAllString(script, "")
+		}
+		if m := startsProm.FindStringSubmatch(script); m != nil {
+			startPrometheusExample(t, promPort, ports, strings.Fields(m[1])...)
+			script = startsProm.ReplaceAllString(script, "")
 		}
 		if startsModel.MatchString(script) {
 			startModels(t, modelPort)

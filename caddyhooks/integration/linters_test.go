@@ -1,0 +1,68 @@
+package integration
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Linters that others wrote look at the files of the examples. Each of them must also find a mistake that is made on purpose, so
+// that a linter that looks at nothing is noticed.
+
+func TestYAMLOfTheExamplesIsTidy(t *testing.T) {
+	t.Parallel()
+	examples := filepath.Join(root, "examples")
+	lint(t, "yamllint", "--strict", "-c", filepath.Join(examples, ".yamllint"), examples)
+	wantLintError(t, "too many spaces", "yamllint", "--strict", "-c", filepath.Join(examples, ".yamllint"),
+		edited(t, filepath.Join(examples, "prometheus", "prometheus.yml"), "scrape_interval: ", "scrape_interval:   "))
+}
+
+func TestPromtoolLikesTheAlerts(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(root, "examples", "prometheus")
+	lint(t, "promtool", "check", "config", "--lint-fatal", filepath.Join(dir, "prometheus.yml")) // and the rules that it names
+	wantLintError(t, "could not parse expression", "promtool", "check", "rules", edited(t, filepath.Join(dir, "alerts.yml"), "== 0", "== = 0"))
+	// That the cases in alerts_test.yml hold is told by a command in README.md. Here: they notice an alert that comes too early.
+	early := t.TempDir()
+	if err := os.CopyFS(early, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(edited(t, filepath.Join(dir, "alerts.yml"), "for: 2m", "for: 0m"), filepath.Join(early, "alerts.yml")); err != nil {
+		t.Fatal(err)
+	}
+	wantLintError(t, "HooksTargetDown", "promtool", "test", "rules", filepath.Join(early, "alerts_test.yml"))
+}
+
+// lint runs a linter, which must find nothing.
+func lint(t *testing.T, linter string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(linter, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", filepath.Base(linter), err, bytes.TrimSpace(out))
+	}
+}
+
+// wantLintError runs a linter, which must find a mistake.
+func wantLintError(t *testing.T, words, linter string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(linter, args...).CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte(words)) {
+		t.Errorf("%s does not find a mistake: %v\n%s", filepath.Base(linter), err, bytes.TrimSpace(out))
+	}
+}
+
+// edited is a copy of a file, of the same name, in which a text was replaced wherever it stands.
+func edited(t *testing.T, file, from, to string) string {
+	t.Helper()
+	text := string(readFile(t, file))
+	if !strings.Contains(text, from) {
+		t.Fatalf("%s has no %q", file, from)
+	}
+	copied := filepath.Join(t.TempDir(), filepath.Base(file))
+	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(text, from, to)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
