@@ -18,7 +18,7 @@ import (
 // each configuration: a collector of the configuration reads the counts.
 //
 // Whoever counts finds the counters of a hook with one look into a map that nobody changes, and takes no lock. There are counters for
-// hooks, channels and runners that are configured, and for nothing that callers choose.
+// hooks, channels and runners that are configured, and for nothing that callers choose. A nil value does not count requests.
 type meters struct {
 	instance string
 	families *families
@@ -34,6 +34,8 @@ type meters struct {
 	runAPI   *hookMeters     // requests below runs/
 	callback *deliveryMeters // deliveries to URLs
 	gone     *deliveryMeters // deliveries to channels that are not configured any more
+
+	traces deliveryTraces
 
 	mu sync.Mutex // held by whoever adds or removes series
 }
@@ -82,10 +84,14 @@ func (m *meters) hook(name string) *hookMeters {
 
 // endpoint finds the counters for the part of a request's path that names the hook.
 func (m *meters) endpoint(name string) *hookMeters {
-	if strings.HasPrefix(name, "runs/") {
+	switch {
+	case m == nil:
+		return nil
+	case strings.HasPrefix(name, "runs/"):
 		return m.runAPI
+	default:
+		return m.hook(name)
 	}
-	return m.hook(name)
 }
 
 // destination finds the counters for a delivery.
@@ -305,6 +311,9 @@ func codeLabel(status int) string {
 
 // answered counts a request that was answered with a status.
 func (h *hookMeters) answered(status int) {
+	if h == nil {
+		return
+	}
 	made := h.requestSeries()
 	for _, code := range *made.codes.Load() {
 		if code.status == status {
@@ -335,10 +344,18 @@ func (h *hookMeters) addCode(made *requestMeters, status int) prometheus.Counter
 }
 
 // refused counts a request whose credential was refused.
-func (h *hookMeters) refused(reason authReason) { h.requestSeries().failures[reason].Inc() }
+func (h *hookMeters) refused(reason authReason) {
+	if h != nil {
+		h.requestSeries().failures[reason].Inc()
+	}
+}
 
 // replayed counts a request that was answered like an earlier one.
-func (h *hookMeters) replayed() { h.requestSeries().replays.Inc() }
+func (h *hookMeters) replayed() {
+	if h != nil {
+		h.requestSeries().replays.Inc()
+	}
+}
 
 // deliveryMeters are the counters for deliveries to a channel, or for callbacks.
 type deliveryMeters struct {
@@ -384,17 +401,24 @@ func (d *deliveryMeters) remove() {
 
 // accepted counts a request whose runs were stored so long after it was read.
 func (m *meters) accepted(run *engine.Run, took time.Duration) {
-	observe(m.acceptDuration, took, run.TraceParent)
+	if m == nil {
+		return
+	}
+	observe(m.acceptDuration, took, sampledTrace(run.TraceParent))
 }
 
 // RunAccepted does nothing: answers are counted.
 func (m *meters) RunAccepted(*engine.Run) {}
 
 // RunTakenOn counts how long a run waited.
-func (m *meters) RunTakenOn(_ *engine.Run, waited time.Duration) { m.runWait.Observe(waited.Seconds()) }
+func (m *meters) RunTakenOn(run *engine.Run, waited time.Duration) {
+	m.runWait.Observe(waited.Seconds())
+	m.traces.note(run)
+}
 
 // RunEnded counts a run by how it ended.
 func (m *meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Duration) {
+	m.traces.note(run)
 	series := m.hook(run.Hook).runSeries()
 	for i, status := range endStatuses {
 		if status == outcome.Status {
@@ -409,7 +433,7 @@ func (m *meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Dur
 		}
 	}
 	if took > 0 {
-		observe(series.duration, took, run.TraceParent)
+		observe(series.duration, took, sampledTrace(run.TraceParent))
 	}
 }
 
@@ -431,7 +455,7 @@ func (m *meters) DeliveryAttempted(d *engine.Delivery, took time.Duration, _ err
 		}
 	}
 	if took > 0 {
-		observe(to.duration, took, "")
+		observe(to.duration, took, m.traces.of(d))
 	}
 }
 
@@ -449,28 +473,6 @@ func (m *meters) StoreCommitted(changes int, took time.Duration) {
 	})
 	m.commitDuration.Observe(took.Seconds())
 	m.commitChanges.Observe(float64(changes))
-}
-
-// observe counts a duration. That of a sampled trace is an example by which somebody who looks at a plot finds the trace.
-func observe(histogram prometheus.Observer, took time.Duration, traceParent string) {
-	if id := sampledTrace(traceParent); id != "" {
-		histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": id})
-		return
-	}
-	histogram.Observe(took.Seconds())
-}
-
-// sampledTrace returns the trace id in a traceparent whose flags say that the trace is recorded, otherwise "".
-func sampledTrace(traceParent string) string {
-	const idAt, idEnd, flagsAt = 3, 35, 53
-	if len(traceParent) != flagsAt+2 {
-		return ""
-	}
-	flags, err := strconv.ParseUint(traceParent[flagsAt:], 16, 8)
-	if id := traceParent[idAt:idEnd]; err == nil && flags&1 == 1 && strings.Trim(id, "0") != "" {
-		return id
-	}
-	return ""
 }
 
 var _ engine.Metrics = (*meters)(nil)
