@@ -65,6 +65,14 @@ func wantBroken(t *testing.T, s *store, path string) {
 			_, err := s.Runs().Queued(ctx)
 			return err
 		},
+		"counting deliveries": func(ctx context.Context) error {
+			_, err := s.Deliveries().CountByChannel(ctx)
+			return err
+		},
+		"measuring": func(ctx context.Context) error {
+			_, err := s.Size(ctx)
+			return err
+		},
 		"listing deliveries": func(ctx context.Context) error {
 			_, _, err := s.Deliveries().List(ctx, engine.DeliveryQuery{Limit: 10})
 			return err

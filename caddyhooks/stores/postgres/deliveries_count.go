@@ -54,7 +54,7 @@ func (d *deliveries) countPending(ctx context.Context, all int, counts map[strin
 			SELECT (SELECT d.host FROM @.delivery d WHERE d.chat IS NOT NULL AND d.status = 'pending' AND d.host > c.host ORDER BY d.host LIMIT 1)
 			FROM channel c WHERE c.host IS NOT NULL)
 		SELECT c.host, (SELECT count(*) FROM (
-			SELECT FROM @.delivery d WHERE d.chat IS NOT NULL AND d.status = 'pending' AND d.host = c.host LIMIT $1) x)
+			SELECT FROM @.delivery d WHERE d.chat IS NOT NULL AND d.status = 'pending' AND d.host = c.host ORDER BY d.due, d.seq LIMIT $1) x)
 		FROM channel c WHERE c.host IS NOT NULL`, engine.MaxCounted)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (d *deliveries) countPending(ctx context.Context, all int, counts map[strin
 // countReadyCallbacks counts callbacks that wait, up to a bound. Those that are under way are few.
 func (d *deliveries) countReadyCallbacks(ctx context.Context) (n int, err error) {
 	err = d.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&n) },
-		"SELECT count(*) FROM (SELECT chat FROM @.delivery WHERE ready_at IS NOT NULL LIMIT $1) d WHERE d.chat IS NULL", engine.MaxCounted)
+		"SELECT count(*) FROM (SELECT chat FROM @.delivery WHERE ready_at IS NOT NULL ORDER BY host, ready_at, seq LIMIT $1) d WHERE d.chat IS NULL", engine.MaxCounted)
 	return n, err
 }
 

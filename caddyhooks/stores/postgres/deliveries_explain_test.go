@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -97,4 +98,34 @@ func TestDeliveriesTakeNoLongerIfThereAreMany(t *testing.T) {
 		}
 		fail("looking", s.exec(ctx, "SELECT @.deliveries_due_1()"))
 	})
+}
+
+// Counting looks at a bounded number of deliveries of each of the two channels, of callbacks and of those that were given up.
+func TestCountingDeliveriesTakesNoLongerIfThereAreMany(t *testing.T) {
+	explainsUpTo(t, 2*engine.MaxCounted, func(t *testing.T, s *store, from, to int) {
+		fillDeliveries(t, s, from, to)
+		execForLong(t, s, `INSERT INTO @.counter (node, lane, pending, dead) SELECT 'test', 0, count(*) FILTER (WHERE status = 'pending'), count(*) FILTER (WHERE status = 'dead') FROM @.delivery
+			ON CONFLICT (node, lane) DO UPDATE SET pending = EXCLUDED.pending, dead = EXCLUDED.dead`)
+	}, func(t *testing.T, s *store, _ int) {
+		if _, err := s.deliveries.CountByChannel(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestManyDeliveriesAreCountedUpToABound(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t)
+	const more = engine.MaxCounted + 10
+	execForLong(t, s, fmt.Sprintf(`
+		INSERT INTO @.delivery (run, index, seq, host, chat, status, created_at, due, ready_at, record)
+		SELECT gen_random_uuid(), 0, i, CASE WHEN i %% 3 = 0 THEN 'https://a.example:443' ELSE 'channel/' || i %% 3 END, CASE WHEN i %% 3 > 0 THEN 'chat' END,
+			CASE WHEN i > 3 * %[1]d THEN 'dead' ELSE 'pending' END, now(), now(), CASE WHEN i %% 3 = 0 AND i <= 3 * %[1]d THEN now() END, '{}'
+		FROM generate_series(1, 3 * %[1]d + 5) i`, more))
+	execForLong(t, s, fmt.Sprintf("INSERT INTO @.counter (node, lane, pending, dead) VALUES ('test', 0, 3 * %d, 5)", more))
+	got, err := s.deliveries.CountByChannel(t.Context())
+	want := map[string]engine.Undelivered{"": {Pending: engine.MaxCounted, Dead: 1}, "1": {Pending: engine.MaxCounted, Dead: 2}, "2": {Pending: engine.MaxCounted, Dead: 2}}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v (%v), want %v", got, err, want)
+	}
 }
