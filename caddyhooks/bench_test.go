@@ -32,6 +32,8 @@ import (
 // run, with clients that keep their connections. The two are measured in turns, so that whatever else the machine does
 // falls on both; ratio, the median of those turns, is what to look at. Clients and server share the machine's cores.
 //
+// In agent-traced Caddy's tracing handles all requests, and spans are made and not sent anywhere.
+//
 // hmac-20KB and ignored-20KB take the same events; the latter leave all of them out.
 //
 // Runs are stored on disk before they are answered. In the cases that are called held all workers are busy, so that the
@@ -61,13 +63,19 @@ func BenchmarkIngress(b *testing.B) {
 		{"wake", 256, "wake", bearer, wake, "200", "runner echo"},
 		{"agent", 64, "agent", bearer, agent, "202", "runner echo"},
 		{"agent", 256, "agent", bearer, agent, "202", "runner echo"},
+		{"agent-traced", 64, "agent", bearer, agent, "202", "runner echo"},
 		{"hmac-20KB", 64, "github", signature, large, "202", "runner echo"},
 		{"ignored-20KB", 64, "closed", signature, large, "200", "runner echo"},
 		{"ignored-by-header-20KB", 64, "pings", signature, large, "200", "runner echo"},
 		{"wake-memory", 64, "wake", bearer, wake, "200", "runner echo\nstore memory"},
 	} {
 		b.Run(fmt.Sprintf("%s/%d", bench.name, bench.clients), func(b *testing.B) {
-			s := hookstest.StartSite(b, `
+			tracing := ""
+			if strings.HasSuffix(bench.name, "traced") {
+				tracing = "tracing"
+				b.Setenv("OTEL_TRACES_EXPORTER", "none")
+			}
+			s := hookstest.StartSite(b, tracing+`
 			respond /bare "ok"
 			hooks {
 				enabled

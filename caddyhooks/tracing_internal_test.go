@@ -110,3 +110,26 @@ func TestRunsWithoutATraceHaveNoSpans(t *testing.T) {
 		end("")
 	}
 }
+
+// BenchmarkRunSpans measures the spans of a run with one turn, and what they cost where nothing is sampled.
+func BenchmarkRunSpans(b *testing.B) {
+	b.Setenv("OTEL_TRACES_EXPORTER", "none")
+	exporter, err := openTraceExporter()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = exporter.Destruct() }()
+	spans := newRunSpans(exporter.(*traceExporter), &instance{name: "default"})
+	for name, flags := range map[string]string{"sampled": "01", "unsampled": "00"} {
+		run := &engine.Run{ID: "01a1e597-8758-7f65-a47a-ada3f8a6e0d1", Hook: "agent", AcceptedAt: time.Now(),
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-" + flags}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, end := spans.TurnBegins(engine.TracedCall{Runs: []*engine.Run{run}, Runner: "default", Attempt: 1, Try: 1})
+				end("")
+				spans.RunEnded(run, engine.TracedEnd{Status: engine.Completed, Attempts: 1})
+			}
+		})
+	}
+}

@@ -104,7 +104,7 @@ func (s *runSpans) RunEnded(run *engine.Run, end engine.TracedEnd) {
 		attributes = append(attributes, spanInto.String(end.Leader.ID))
 		options = append(options, linksTo(end.Leader))
 	}
-	ctx := context.WithValue(trace.ContextWithRemoteSpanContext(context.Background(), parent), runSpanKey{}, spanIDOf(run))
+	ctx := context.WithValue(trace.ContextWithSpanContext(context.Background(), parent), runSpanKey{}, spanIDOf(run))
 	_, span := s.tracer.Start(ctx, "run "+run.Hook, append(options, trace.WithAttributes(attributes...))...)
 	failure := string(end.Failure)
 	switch end.Status {
@@ -125,7 +125,8 @@ func (s *runSpans) RunAgain(ctx context.Context, earlier *engine.Run) (tracePare
 
 // TurnBegins begins the span of a turn or a repair. It is below the first of its runs, and has links to the others.
 func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end func(failure string)) {
-	first := slices.IndexFunc(call.Runs, func(run *engine.Run) bool { return parentOf(run).IsValid() })
+	var parent trace.SpanContext
+	first := slices.IndexFunc(call.Runs, func(run *engine.Run) bool { parent = spanOf(run); return parent.IsValid() })
 	if first < 0 {
 		return call.Runs[0].TraceParent, func(string) {}
 	}
@@ -142,14 +143,15 @@ func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end f
 	if len(call.Runs) > 1 {
 		attributes = append(attributes, spanFolded.Int(len(call.Runs)))
 	}
-	_, span := s.tracer.Start(below(run), "invoke_agent "+call.Runner, trace.WithSpanKind(trace.SpanKindClient),
+	_, span := s.tracer.Start(below(parent), "invoke_agent "+call.Runner, trace.WithSpanKind(trace.SpanKindClient),
 		linksTo(call.Runs[first+1:]...), trace.WithAttributes(attributes...))
 	return begun(span)
 }
 
 // DeliveryBegins begins the span of an attempt at a delivery.
 func (s *runSpans) DeliveryBegins(run *engine.Run, d *engine.Delivery) (traceParent string, end func(failure string)) {
-	if !parentOf(run).IsValid() {
+	parent := spanOf(run)
+	if !parent.IsValid() {
 		return "", func(string) {}
 	}
 	attributes := []attribute.KeyValue{
@@ -169,7 +171,7 @@ func (s *runSpans) DeliveryBegins(run *engine.Run, d *engine.Delivery) (tracePar
 			attributes = append(attributes, semconv.ServerAddress(host), semconv.ServerPort(number))
 		}
 	}
-	_, span := s.tracer.Start(below(run), name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	_, span := s.tracer.Start(below(parent), name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
 	traceParent, endSpan := begun(span)
 	return traceParent, func(failure string) {
 		if d.LastStatus != 0 {
@@ -197,19 +199,39 @@ func markFailed(span trace.Span, failure string) {
 
 // parentOf is the span that the run is a child of. It is not valid if the caller sent something else.
 func parentOf(run *engine.Run) trace.SpanContext {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": run.TraceParent})
-	return trace.SpanContextFromContext(ctx)
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), traceParentCarrier(run.TraceParent)))
 }
 
-// spanOf is the span of a run, which need not be there yet.
+// spanOf is the span of a run, which need not be there yet. It is not valid if the run has no parent.
 func spanOf(run *engine.Run) trace.SpanContext {
-	return parentOf(run).WithSpanID(spanIDOf(run)).WithRemote(false)
+	parent := parentOf(run)
+	if !parent.IsValid() {
+		return trace.SpanContext{}
+	}
+	return parent.WithSpanID(spanIDOf(run)).WithRemote(false)
 }
 
-// below is the context of spans below that of a run.
-func below(run *engine.Run) context.Context {
-	return trace.ContextWithSpanContext(context.Background(), spanOf(run))
+// below is the context of spans below another.
+func below(parent trace.SpanContext) context.Context {
+	return trace.ContextWithSpanContext(context.Background(), parent)
 }
+
+// traceParentCarrier is a request with a traceparent alone, as OpenTelemetry reads it.
+type traceParentCarrier string
+
+// Get returns the value of a header.
+func (c traceParentCarrier) Get(name string) string {
+	if name == "traceparent" {
+		return string(c)
+	}
+	return ""
+}
+
+// Set is for requests that are written.
+func (traceParentCarrier) Set(string, string) {}
+
+// Keys are the names of the headers.
+func (traceParentCarrier) Keys() []string { return []string{"traceparent"} }
 
 // linksTo links the spans of runs that have one.
 func linksTo(runs ...*engine.Run) trace.SpanStartOption {
