@@ -55,6 +55,8 @@ func init() {
 //	POST              /hooks/runners/<name>/try
 //	GET               /hooks/instances
 //	GET               /hooks/health
+//	GET               /hooks/health/live
+//	GET               /hooks/health/ready
 //
 // These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
 // Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked, and so are

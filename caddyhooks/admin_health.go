@@ -3,27 +3,36 @@ package caddyhooks
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
 func init() {
 	globalEndpoints.handle("GET /health", serveHealth)
+	globalEndpoints.handle("GET /health/ready", serveHealth)
+	globalEndpoints.handle("GET /health/live", serveHealth)
 }
 
 // healthJSON tells whether this node takes on work.
 type healthJSON struct {
+	Live      bool                 `json:"live"`  // no instance needs a restart of Caddy
 	Ready     bool                 `json:"ready"` // all instances are
 	Instances []instanceHealthJSON `json:"instances"`
 }
 
 type instanceHealthJSON struct {
-	Instance string `json:"instance"`
-	Ready    bool   `json:"ready"`
-	Reason   string `json:"reason,omitempty"` // why it is not
+	Instance string          `json:"instance"`
+	Live     bool            `json:"live"`
+	Ready    bool            `json:"ready"`
+	Webhooks string          `json:"webhooks,omitempty"` // "on" or "off"
+	Reason   string          `json:"reason,omitempty"`   // why it is not ready, in words
+	Reasons  []healthProblem `json:"reasons,omitempty"`
+	Degraded []healthProblem `json:"degraded,omitempty"` // what else is wrong
 }
 
-// serveHealth answers 200 if all instances take on work, and otherwise 503. Load balancers look at the status, operators at the reason.
+// serveHealth answers 200 if all instances take on work, or are live if that is asked, and otherwise 503. Load balancers look at the
+// status, operators at the reason.
 func serveHealth(_ *instance, w http.ResponseWriter, r *http.Request) error {
-	health := healthJSON{Ready: true, Instances: []instanceHealthJSON{}}
+	shown := healthJSON{Live: true, Ready: true, Instances: []instanceHealthJSON{}}
 	names := slices.Concat(running.names(), waiting.names())
 	slices.Sort(names)
 	for _, name := range callerFrom(r).visible(slices.Compact(names)) {
@@ -34,15 +43,28 @@ func serveHealth(_ *instance, w http.ResponseWriter, r *http.Request) error {
 		if in == nil {
 			continue // it was stopped meanwhile
 		}
-		shown := instanceHealthJSON{Instance: name, Ready: true}
-		if err := in.notReady(); err != nil {
-			shown.Ready, shown.Reason, health.Ready = false, err.Error(), false
-		}
-		health.Instances = append(health.Instances, shown)
+		h := in.health()
+		shown.Live, shown.Ready = shown.Live && h.live, shown.Ready && h.ready()
+		shown.Instances = append(shown.Instances, instanceHealthJSON{
+			Instance: name, Live: h.live, Ready: h.ready(), Webhooks: h.webhooks,
+			Reason: inWords(h.reasons), Reasons: h.reasons, Degraded: h.degraded,
+		})
+	}
+	good := shown.Ready
+	if strings.HasSuffix(r.URL.Path, "/live") {
+		good = shown.Live
 	}
 	status := http.StatusOK
-	if !health.Ready {
+	if !good {
 		status = http.StatusServiceUnavailable
 	}
-	return writeAdminJSON(w, status, health)
+	return writeAdminJSON(w, status, shown)
+}
+
+func inWords(problems []healthProblem) string {
+	var words []string
+	for _, problem := range problems {
+		words = append(words, problem.Detail)
+	}
+	return strings.Join(words, "; ")
 }

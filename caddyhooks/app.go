@@ -54,6 +54,7 @@ type App struct {
 	ctx       caddy.Context
 	instances map[string]*instance
 	emitter   *emitter
+	healthOf  []string // the names of instances that hooks_health tells about
 }
 
 // CaddyModule returns the Caddy module information.
@@ -122,6 +123,9 @@ func (a *App) Start() error {
 	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
 		sites = app.(*caddyhttp.App)
 		grace = time.Duration(sites.GracePeriod)
+	}
+	if err := a.checkHealth(sites); err != nil {
+		return err
 	}
 	var started []*instance
 	for _, name := range slices.Sorted(maps.Keys(a.instances)) {

@@ -10,7 +10,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
@@ -19,21 +18,39 @@ import (
 )
 
 func init() {
-	httpcaddyfile.RegisterHandlerDirective("hooks", parseCaddyfile)
+	httpcaddyfile.RegisterDirective("hooks", parseCaddyfile)
 	// Only requests below the path of the hooks end here, and they are not for the rest of the site: try_files would
 	// rewrite them, basic_auth wants the header that carries their token, templates would evaluate the replies of an agent,
 	// and a catch-all handle would take them.
 	httpcaddyfile.RegisterDirectiveOrder("hooks", httpcaddyfile.Before, "rewrite")
 }
 
-func parseCaddyfile(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+// parseCaddyfile makes a route of the block, and another one if it has health.
+func parseCaddyfile(helper httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	helper.Next()
+	matcher, err := helper.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
 	h := new(Handler)
-	return h, h.unmarshal(helper)
+	health, err := h.unmarshal(helper)
+	if err != nil {
+		return nil, err
+	}
+	routes := helper.NewRoute(matcher, h)
+	if health != nil {
+		routes = append(health.route(helper), routes...)
+	}
+	return routes, nil
 }
 
 // UnmarshalCaddyfile does what parseCaddyfile does, without the site that the block stands in.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return h.unmarshal(httpcaddyfile.Helper{Dispenser: d})
+	health, err := h.unmarshal(httpcaddyfile.Helper{Dispenser: d})
+	if health != nil {
+		return d.Err("health needs a site")
+	}
+	return err
 }
 
 // unmarshal parses:
@@ -46,6 +63,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		memory_preset   <id>
 //		history         <duration>|off
 //		path            <path>
+//		health          <path> { … }
 //		max_timeout     <duration>
 //		max_request     <size>
 //		max_memory      <size>
@@ -64,17 +82,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		callbacks       { … }
 //		hook            <name> { … }
 //	}
-func (h *Handler) unmarshal(helper httpcaddyfile.Helper) error {
+func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err error) {
 	d := helper.Dispenser
 	d.Next()
 	if d.NextArg() {
 		h.Name = d.Val()
 		if !hookName.MatchString(h.Name) {
-			return d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name, ifEmpty(h.Name))
+			return nil, d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name, ifEmpty(h.Name))
 		}
 	}
 	if d.NextArg() {
-		return d.ArgErr()
+		return nil, d.ArgErr()
 	}
 	places := make(settingPlaces)
 	var directives []caddyconf.Directive
@@ -85,6 +103,10 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) error {
 	runners := runnerLines{handler: h, helper: helper}
 	directives = append(directives,
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
+		places.note(caddyconf.Directive{Word: "health", Read: func(d *caddyfile.Dispenser) error {
+			health, err = unmarshalHealth(d)
+			return err
+		}}, "health"),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
 		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxPayloadLimit>>20)),
 		places.note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
@@ -108,12 +130,19 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) error {
 		}},
 	)
 	if err := caddyconf.ReadBlock(d, "hooks", directives...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := runners.check(); err != nil {
-		return err
+		return nil, err
 	}
-	return h.checkBlock(d, places, hooks)
+	if health != nil {
+		health.Name = h.Name
+		place := places["health"]
+		if err := health.checkPaths(orDefault(h.Path, defaultPath)); err != nil {
+			return nil, place.WrapErr(err)
+		}
+	}
+	return health, h.checkBlock(d, places, hooks)
 }
 
 // ifEmpty explains why a text may be empty.

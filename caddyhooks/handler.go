@@ -92,6 +92,7 @@ type Handler struct {
 }
 
 const (
+	defaultPath       = "/api/hooks"
 	defaultMaxRequest = 1 << 20
 	defaultMaxMemory  = 256 << 20
 	minMaxMemory      = 1 << 20
@@ -116,7 +117,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores", h.Name)
 	}
 	if h.Path == "" {
-		h.Path = "/api/hooks"
+		h.Path = defaultPath
 	}
 	if err := checkPath(h.Path); err != nil {
 		return err

@@ -34,6 +34,7 @@ type service struct {
 	events   *eventHub
 
 	announcer *announcer
+	queued    queueCount
 
 	runStreams runStreams
 

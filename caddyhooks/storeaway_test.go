@@ -48,8 +48,10 @@ func TestHooksStartWithoutTheirDatabase(t *testing.T) {
 	s, log := newLoggedServer(t)
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
 	const store = "store postgres {env.HOOKS_TEST_DSN} {\nlease 5s\n}"
-	s.Load(hookstest.Hooks(rn, store))
+	s.Load(hookstest.Hooks(rn, store+"\nhealth /healthz"))
 	wantAway(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
+	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"reasons":["store_away"]}`)
+	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"reasons":["store_away"]}`)
 	wantAway(t, s.Request("GET", "/api/hooks/runs/00000000-0000-7000-8000-000000000000", ""))
 	health := s.AdminRequest("GET", "/hooks/health", "")
 	if health.Status != 503 || health.Field(t, "ready") != false || !strings.Contains(health.Body, "the store cannot be reached: ") {

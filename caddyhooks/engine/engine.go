@@ -59,6 +59,7 @@ type Engine struct {
 	streams     streams
 	broken      chan struct{} // closed when the store is known to be broken
 	brokenOnce  sync.Once
+	writes      storeWrites
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -218,6 +219,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
+		e.writes.note(nil)
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
 			e.minutes.accepted(run)
@@ -230,6 +232,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		return err
 	default:
 		e.noteBroken(err)
+		e.writes.note(err)
 		return fmt.Errorf("storing a run: %w", err)
 	}
 }

@@ -331,6 +331,7 @@ func (e *Engine) insist(config *Config, what, runID string, do func(context.Cont
 		ctx, stop := e.storeContext()
 		err := do(ctx)
 		stop()
+		e.writes.note(err)
 		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil || e.noteBroken(err) {
 			return err
 		}

@@ -1,0 +1,242 @@
+package caddyhooks_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
+)
+
+// wantHealth checks an answer to whoever asks for the health of a site.
+func wantHealth(t *testing.T, s *hookstest.Server, path string, status int, body string) {
+	t.Helper()
+	resp := s.Request("GET", path, "")
+	if resp.Status != status || resp.Body != body || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s: got %d %s %v\nwant %d %s", path, resp.Status, resp.Body, resp.Header, status, body)
+	}
+}
+
+// eventuallyHealth waits until a site answers with a status about its health.
+func eventuallyHealth(t *testing.T, s *hookstest.Server, path string, status int) {
+	t.Helper()
+	hookstest.Eventually(t, fmt.Sprintf("%s answers %d", path, status), func() bool {
+		resp, err := hookstest.TryRequest("GET", s.URL+path, "", "Connection", "close")
+		return err == nil && resp.Status == status
+	})
+}
+
+func TestHealthIsToldOnTheSite(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	const on = `{"live":true,"ready":true,"webhooks":"on"}`
+	s := hookstest.StartSite(t, `
+	basic_auth /private/* {
+		somebody $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG
+	}
+	@never header X-Never 1
+	hooks @never team {
+		path /team
+		health /health/team
+	}
+	`+hookstest.Hooks(rn, "health /healthz")+`
+	respond "the rest of the site"`)
+	for path, want := range map[string]string{
+		"/healthz": on, "/healthz/ready": on, "/healthz/live": on,
+		// Off is what an operator chose. The matcher of the hooks does not matter.
+		"/health/team": `{"live":true,"ready":true,"webhooks":"off"}`, "/health/team/live": `{"live":true,"ready":true,"webhooks":"off"}`,
+	} {
+		wantHealth(t, s, path, 200, want)
+	}
+	for _, path := range []string{"/healthz/", "/healthz/dead", "/healthzz", "/health", "/HEALTHZ"} {
+		if resp := s.Request("GET", path, ""); resp.Body != "the rest of the site" {
+			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
+		}
+	}
+	if head := s.Request("HEAD", "/healthz", ""); head.Status != 200 || head.Body != "" || head.Header.Get("Content-Length") != fmt.Sprint(len(on)) {
+		t.Errorf("HEAD: got %d %q %v", head.Status, head.Body, head.Header)
+	}
+	post := s.Post("/healthz", "{}")
+	post.WantError(t, 405, "GET or HEAD")
+	if post.Header.Get("Allow") != "GET, HEAD" || post.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("POST: got %v", post.Header)
+	}
+	s.AdminRequest("GET", "/hooks/health", "").WantJSON(t, `{"live":true,"ready":true,"instances":[
+		{"instance":"default","live":true,"ready":true,"webhooks":"on"},{"instance":"team","live":true,"ready":true,"webhooks":"off"}]}`)
+	if err := s.TryLoad("hooks {\n health /healthz\n}\nhooks b {\n path /b\n health /healthz\n}"); err == nil || !strings.Contains(err.Error(), "same path, /healthz,") {
+		t.Errorf("two instances with one path: %v", err)
+	}
+}
+
+func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
+	var up atomic.Bool
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(agent.Close)
+	good := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, `
+	hooks {
+		enabled
+		token `+hookstest.Token+`
+		runner http `+agent.URL+`
+		health /healthz
+	}
+	hooks accepts {
+		path /accepts
+		enabled
+		token `+hookstest.Token+`
+		runner http `+agent.URL+`
+		health /accepts-health {
+			despite runner_away
+		}
+	}
+	hooks other {
+		path /other
+		enabled
+		token `+hookstest.Token+`
+		runner away http `+agent.URL+`
+		runner good http `+good.URL+`
+		runner_for smart good
+		health /other-health
+	}`)
+	for _, path := range []string{"/api/hooks", "/accepts", "/other"} {
+		for range 5 {
+			body := `{"message":"a"}`
+			if path == "/other" {
+				body = `{"message":"a","model":"balanced"}`
+			}
+			if resp := s.Post(path+"/agent", body); resp.Status != 202 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
+			}
+		}
+	}
+	// From time to time the runner is tried again, and for a moment nobody knows.
+	const away, degraded = `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_away"]}`, `{"live":true,"ready":true,"webhooks":"on","degraded":["runner_away"]}`
+	for path, want := range map[string]string{
+		"/healthz": "503 " + away, "/healthz/ready": "503 " + away, "/healthz/live": "200 " + away, "/accepts-health": "200 " + degraded, "/other-health": "200 " + degraded,
+	} {
+		hookstest.Eventually(t, path+" answers "+want, func() bool {
+			resp := s.Request("GET", path, "")
+			return fmt.Sprint(resp.Status, " ", resp.Body) == want
+		})
+	}
+	hookstest.Eventually(t, "the admin endpoint names the runners", func() bool {
+		admin := s.AdminRequest("GET", "/hooks/health", "")
+		return admin.Status == 503 && strings.Contains(admin.Body, `the runner \"default\"`) && strings.Contains(admin.Body, `the runner \"away\"`) && strings.Contains(admin.Body, `"code":"runner_away"`)
+	})
+	if live := s.AdminRequest("GET", "/hooks/health/live", ""); live.Status != 200 {
+		t.Errorf("live: got %d %s", live.Status, live.Body)
+	}
+	up.Store(true)
+	eventuallyHealth(t, s, "/healthz", 200)
+}
+
+func TestNotReadyWhileTheQueueIsNearlyFull(t *testing.T) {
+	rn, _, release := hookstest.HeldRunner(t)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n queue_limit 10\n health /healthz"))
+	s.Accept(`{"message":"hold"}`)
+	rn.Next()
+	for range 9 {
+		s.Accept(`{"message":"a"}`)
+	}
+	wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
+	s.Accept(`{"message":"a"}`)
+	eventuallyHealth(t, s, "/healthz", 503)
+	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["queue_nearly_full"]}`)
+	if admin := s.AdminRequest("GET", "/hooks/health", ""); !strings.Contains(admin.Body, "more than 9 of 10 runs are queued") {
+		t.Errorf("got %s", admin.Body)
+	}
+	close(release)
+	eventuallyHealth(t, s, "/healthz", 200)
+}
+
+func init() {
+	caddy.RegisterModule(new(unwritableStore))
+}
+
+// unwritableStore is a store that accepts runs as long as unwritable is nil. Its name comes after those that a golden file lists.
+type unwritableStore struct{}
+
+var unwritable atomic.Pointer[error]
+
+func (*unwritableStore) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "hooks.stores.unwritable", New: func() caddy.Module { return new(unwritableStore) }}
+}
+
+func (*unwritableStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return nil }
+func (*unwritableStore) StoreKey(instance string) string                 { return "unwritable:" + instance }
+func (*unwritableStore) OpenStore(context.Context, string) (engine.Store, error) {
+	return storeOfUnwritableRuns{memory.New().Store()}, nil
+}
+
+type storeOfUnwritableRuns struct{ engine.Store }
+
+func (s storeOfUnwritableRuns) Runs() engine.Runs { return unwritableRuns{s.Store.Runs()} }
+
+type unwritableRuns struct{ engine.Runs }
+
+func (r unwritableRuns) AddAll(ctx context.Context, runs []*engine.Run, terms engine.Terms) error {
+	if err := unwritable.Load(); err != nil {
+		return *err
+	}
+	return r.Runs.AddAll(ctx, runs, terms)
+}
+
+func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n store unwritable\n health /healthz\n}")
+	t.Cleanup(func() { unwritable.Store(nil) })
+	wake := func() int { return s.Post("/api/hooks/wake", `{"text":"a"}`).Status }
+	for code, err := range map[string]error{
+		"store_disk_full": fmt.Errorf("writing /secret/path: %w", syscall.ENOSPC),
+		"store_read_only": fmt.Errorf("writing /secret/path: %w", syscall.EROFS),
+		"store_failing":   fmt.Errorf("writing /secret/path: %w", syscall.EIO),
+	} {
+		unwritable.Store(&err)
+		if status := wake(); status != 503 {
+			t.Errorf("accepting answers %d", status)
+		}
+		wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["`+code+`"]}`)
+		wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"webhooks":"on","reasons":["`+code+`"]}`)
+		unwritable.Store(nil)
+		if status := wake(); status != 200 {
+			t.Errorf("accepting answers %d", status)
+		}
+		wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
+	}
+	// Only a restart mends a broken store.
+	var broken error = &engine.StoreBrokenError{Reason: "/secret/path has a torn page"}
+	unwritable.Store(&broken)
+	wake()
+	wantHealth(t, s, "/healthz", 503, `{"live":false,"ready":false,"webhooks":"on","reasons":["store_broken"]}`)
+	wantHealth(t, s, "/healthz/live", 503, `{"live":false,"ready":false,"webhooks":"on","reasons":["store_broken"]}`)
+	if live := s.AdminRequest("GET", "/hooks/health/live", ""); live.Status != 503 {
+		t.Errorf("live: got %d %s", live.Status, live.Body)
+	}
+}
+
+// Caddy serves on for shutdown_delay, so that load balancers hear of the end.
+func TestNotReadyWhileCaddyIsAboutToStop(t *testing.T) {
+	s := hookstest.NewServer(t)
+	s.Globals = "shutdown_delay 2s\n"
+	s.Load("hooks {\n health /healthz\n}")
+	stopped := make(chan error, 1)
+	go func() { stopped <- caddy.Stop() }()
+	eventuallyHealth(t, s, "/healthz", 503)
+	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
+	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
