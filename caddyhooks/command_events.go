@@ -28,6 +28,8 @@ const (
 	// The pauses between attempts to reach a Caddy that is away.
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 2 * time.Second
+	// longReload is a pause after which it is said that Caddy is still away.
+	longReload = 500 * time.Millisecond
 )
 
 // follow hands over events until the person at the terminal has enough. When Caddy reloads its configuration, restarts or is out of
@@ -43,6 +45,7 @@ func (e *errand) follow(topics []topic, each func(heardEvent) error) error {
 		stopped = each(event)
 		return stopped
 	}
+	toldWaiting := false
 	for pause := firstReconnect; ; {
 		connected, err := stream.read()
 		switch {
@@ -54,7 +57,10 @@ func (e *errand) follow(topics []topic, each func(heardEvent) error) error {
 			return err
 		case connected:
 			e.screen.Note("%s", stream.farewell(err))
-			pause = firstReconnect
+			pause, toldWaiting = firstReconnect, false
+		case pause > longReload && !toldWaiting:
+			e.screen.Note("Waiting until Caddy is back; Ctrl-C ends this.")
+			toldWaiting = true
 		}
 		select {
 		case <-e.ctx.Done():
@@ -119,12 +125,12 @@ func (s *eventsOf) farewell(err error) string {
 	case "reload":
 		return "Caddy reloads its configuration."
 	case "shutdown":
-		return "Caddy shuts down. Waiting until it is back; Ctrl-C ends this."
+		return "Caddy shuts down."
 	}
 	if err == nil {
-		return "The connection to Caddy ended. Waiting until it is back; Ctrl-C ends this."
+		return "The connection to Caddy ended."
 	}
-	return fmt.Sprintf("The connection to Caddy was lost (%v). Waiting until it is back; Ctrl-C ends this.", err)
+	return fmt.Sprintf("The connection to Caddy was lost (%v).", err)
 }
 
 // alive tells when there was something to read.

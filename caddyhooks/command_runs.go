@@ -162,7 +162,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 		}
 	}
 	wanted := newRunFilter(query)
-	print := func(rows []json.RawMessage) error {
+	show := func(rows []json.RawMessage) error {
 		for _, raw := range rows {
 			var run runSummary
 			if err := e.decode(raw, &run); err != nil {
@@ -181,7 +181,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 	catchUp := func() error {
 		page, err := e.page(listing{part: "runs", member: "runs", query: query}, cmp.Or(limit, maxPage), "")
 		slices.Reverse(page.rows)
-		return errors.Join(err, print(page.rows))
+		return errors.Join(err, show(page.rows))
 	}
 	begun := false
 	return e.follow([]topic{topicRuns}, func(event heardEvent) error {
@@ -196,7 +196,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 			return catchUp()
 		case "runs":
 			rows, err := e.eventRows(event)
-			return errors.Join(err, print(rows))
+			return errors.Join(err, show(rows))
 		}
 		return nil
 	})
@@ -217,11 +217,11 @@ func newRunFilter(query url.Values) *runFilter {
 }
 
 func (f *runFilter) matches(r *runSummary) bool {
-	return (f.statuses == nil || slices.Contains(f.statuses, string(r.Status))) && f.ofHook(r.Hook) && (f.chat == "" || f.chat == r.ChatID)
+	return (len(f.statuses) == 0 || slices.Contains(f.statuses, string(r.Status))) && f.ofHook(r.Hook) && (f.chat == "" || f.chat == r.ChatID)
 }
 
 // ofHook reports whether events of a hook are wanted.
-func (f *runFilter) ofHook(name string) bool { return f.hooks == nil || slices.Contains(f.hooks, name) }
+func (f *runFilter) ofHook(name string) bool { return len(f.hooks) == 0 || slices.Contains(f.hooks, name) }
 
 // news tells apart what was printed and what was not.
 type news struct{ last, before map[string]string } // the states of the last ones, and of those before them

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -167,6 +168,11 @@ func RunVerb(args ...string) (string, error) {
 
 // RunCommand runs `caddy hooks` with these arguments. Wrong usage is an error of Caddy's with the exit code 2.
 func RunCommand(in io.Reader, out, errs io.Writer, args ...string) error {
+	return RunCommandUntil(context.Background(), in, out, errs, args...)
+}
+
+// RunCommandUntil is RunCommand for a command that goes on until ctx is done.
+func RunCommandUntil(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
 	root := &cobra.Command{Use: "caddy", SilenceUsage: true} // as Caddy's is
 	cmd := &cobra.Command{Use: "hooks"}
 	hooksCommand(cmd)
@@ -175,5 +181,5 @@ func RunCommand(in io.Reader, out, errs io.Writer, args ...string) error {
 	root.SetOut(out)
 	root.SetErr(errs)
 	root.SetArgs(append([]string{"hooks"}, args...))
-	return root.Execute()
+	return root.ExecuteContext(ctx)
 }
