@@ -1,6 +1,7 @@
 package caddyhooks_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 // made and given up, and a request that was refused.
 type lookedAt struct {
 	*hookstest.Server
+	config    string // of the site
 	address   string // of the admin endpoint
 	completed string // ids of runs
 	failed    string
@@ -33,7 +35,7 @@ func lookAt(t *testing.T) *lookedAt {
 	}))
 	t.Cleanup(receiver.Close)
 	t.Cleanup(func() { close(release) })
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n"+hookstest.WithCallbacks+`
+	config := hookstest.Hooks(rn, "workers 1\n"+hookstest.WithCallbacks+`
 		hook issues {
 			action agent
 			auth github look-secret
@@ -43,8 +45,9 @@ func lookAt(t *testing.T) *lookedAt {
 		}
 		hook ring {
 			template "Somebody rings at {door}"
-		}`))
-	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://"), release: release, receiver: strings.TrimPrefix(receiver.URL, "http://")}
+		}`)
+	s := hookstest.StartSite(t, config)
+	look := &lookedAt{Server: s, config: config, address: strings.TrimPrefix(s.Admin, "http://"), release: release, receiver: strings.TrimPrefix(receiver.URL, "http://")}
 	look.completed = s.Accept(`{"message":"Say hello","chatId":"greetings"}`)
 	s.Ended(look.completed)
 	look.failed = s.Accept(`{"message":"fail","chatId":"greetings"}`)
@@ -110,7 +113,7 @@ func (look *lookedAt) golden(t *testing.T, name string, args ...string) {
 	if errs != "" {
 		out += "-- beside the answer --\n" + errs
 	}
-	wantGolden(t, name, "$ caddy hooks "+strings.Join(args, " ")+"\n"+steady(out), look.receiver, "callbacks.example.com", look.URL, "http://example.com", look.address, "localhost:2019")
+	wantGolden(t, name, "$ caddy hooks "+strings.Join(args, " ")+"\n"+steady(out), cmp.Or(look.receiver, "no receiver"), "callbacks.example.com", look.URL, "http://example.com", look.address, "localhost:2019")
 }
 
 func TestWhatVerbsThatLookPrint(t *testing.T) {

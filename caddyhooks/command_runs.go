@@ -221,7 +221,9 @@ func (f *runFilter) matches(r *runSummary) bool {
 }
 
 // ofHook reports whether events of a hook are wanted.
-func (f *runFilter) ofHook(name string) bool { return len(f.hooks) == 0 || slices.Contains(f.hooks, name) }
+func (f *runFilter) ofHook(name string) bool {
+	return len(f.hooks) == 0 || slices.Contains(f.hooks, name)
+}
 
 // news tells apart what was printed and what was not.
 type news struct{ last, before map[string]string } // the states of the last ones, and of those before them

@@ -260,7 +260,7 @@ func (e *errand) showNeed(n need, named bool) {
 	e.screen.Line(line...)
 }
 
-// command are the arguments of `caddy hooks` that show more, as the link does in the dashboard. There are none for some.
+// command are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
 func (n *need) command() []string {
 	path, rawQuery, _ := strings.Cut(n.Link, "?")
 	query, err := url.ParseQuery(rawQuery)
@@ -271,6 +271,10 @@ func (n *need) command() []string {
 	switch {
 	case n.Kind == "runner_away":
 		return []string{"runners"}
+	case n.Kind == "off" && strings.Contains(n.Text, "no token is set"):
+		return []string{"token", "generate"}
+	case n.Kind == "off" && strings.Contains(n.Text, "enabled is"):
+		return []string{"set", "enabled", "true"}
 	case path == "#/deliveries":
 		command = []string{"deliveries"}
 	case path == "#/runs":

@@ -1,0 +1,320 @@
+package caddyhooks_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// lookingVerbs are all that look and end, with arguments that find something.
+func (look *lookedAt) lookingVerbs() [][]string {
+	return [][]string{
+		{"status"}, {"list"}, {"show", "issues"}, {"show", "wake"}, {"show", look.completed}, {"show", look.failed[:18]}, {"show", look.dead}, {"show", look.dead[:30]},
+		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"session"}, {"session", "greetings"},
+		{"deliveries"}, {"deliveries", "--host", look.receiver}, {"changes"}, {"refused"}, {"runners"}, {"health"},
+		{"export", "--of", "runs"}, {"export", "--of", "session", "--chat", "greetings"}, {"export", "--of", "deliveries", "--status", "dead"},
+	}
+}
+
+func TestVerbsThatLookOverTCPAndASocket(t *testing.T) {
+	look := lookAt(t)
+	printed := make(map[string]string)
+	for _, place := range []string{"TCP", "a socket"} {
+		if place == "a socket" {
+			socket := "unix/" + filepath.Join(t.TempDir(), "admin.sock")
+			look.Admin, look.address = socket, socket
+			look.Load(look.config)
+		}
+		for _, args := range look.lookingVerbs() {
+			name := strings.Join(args, " ")
+			out, _ := look.command(t, args...)
+			out = steady(out)
+			switch {
+			case out == "":
+				t.Errorf("caddy hooks %s prints nothing over %s", name, place)
+			case place == "TCP":
+				printed[name] = out
+			case args[0] != "status" && args[0] != "health" && out != printed[name]: // which may count another minute
+				t.Errorf("caddy hooks %s prints, over %s,\n%s\nwant\n%s", name, place, out, printed[name])
+			}
+			if strings.Contains(out, "look-secret") {
+				t.Errorf("caddy hooks %s shows a secret", name)
+			}
+			if args[0] == "export" {
+				continue
+			}
+			var value any
+			look.json(t, &value, args...)
+		}
+	}
+}
+
+func TestJSONOfVerbsThatLook(t *testing.T) {
+	look := lookAt(t)
+	type runs struct {
+		Runs   []struct{ RunID string }
+		Cursor string
+	}
+	var whole, paged, first runs
+	look.json(t, &whole, "runs")
+	look.json(t, &first, "runs", "--limit", "1")
+	if len(whole.Runs) != 4 || len(first.Runs) != 1 || first.Cursor == "" || whole.Cursor != "" {
+		t.Errorf("got %+v and %+v", whole, first)
+	}
+	look.json(t, &paged, "runs", "--search", "hello", "--limit", "0")
+	if len(paged.Runs) != 1 || paged.Runs[0].RunID != look.completed {
+		t.Errorf("got %+v", paged)
+	}
+	var status struct {
+		Instances []struct {
+			Instance string
+			About    struct{ On bool }
+			Overview struct {
+				Figures struct{ Accepted int }
+				Series  []any
+				Hooks   []struct {
+					Name   string
+					Points []any
+				}
+			}
+		}
+	}
+	look.json(t, &status, "status")
+	if len(status.Instances) != 1 || !status.Instances[0].About.On || status.Instances[0].Overview.Figures.Accepted != 4 ||
+		len(status.Instances[0].Overview.Hooks) == 0 || status.Instances[0].Overview.Series != nil || status.Instances[0].Overview.Hooks[0].Points != nil {
+		t.Errorf("got %+v", status)
+	}
+	var run struct{ RunID, Reply string }
+	look.json(t, &run, "show", look.completed[:18])
+	if run.RunID != look.completed || run.Reply != "Say hello" {
+		t.Errorf("got %+v", run)
+	}
+	var hooks []struct {
+		Name     string
+		Accepted int
+	}
+	look.json(t, &hooks, "list")
+	if len(hooks) != 5 || hooks[1].Name != "agent" || hooks[1].Accepted != 3 {
+		t.Errorf("got %+v", hooks)
+	}
+}
+
+func TestPagesBecomeOneList(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 8\nstore memory"))
+	const n = 1005 // more than a page has
+	for range n {
+		s.Post("/api/hooks/wake", `{"text":"again"}`)
+	}
+	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
+	var list struct {
+		Runs   []struct{ RunID string }
+		Cursor string
+	}
+	look.json(t, &list, "runs", "--limit", "0")
+	ids := make(map[string]bool)
+	for _, run := range list.Runs {
+		ids[run.RunID] = true
+	}
+	if len(list.Runs) != n || len(ids) != n || list.Cursor != "" {
+		t.Errorf("got %d runs, %d of them different, and the cursor %q", len(list.Runs), len(ids), list.Cursor)
+	}
+	if out, errs := look.command(t, "runs", "--limit", "1002"); strings.Count(out, "\n") != 1003 || strings.Count(out, "ACCEPTED") != 1 || !strings.Contains(errs, "There are more") {
+		t.Errorf("got %d lines, %s", strings.Count(out, "\n"), errs)
+	}
+}
+
+func TestVerbsThatLookWithoutAServer(t *testing.T) {
+	t.Parallel()
+	look := &lookedAt{address: "127.0.0.1:" + hookstest.FreePort(t), completed: "01a1e59e-593a-76be-9b83-dbae2c2df03a", failed: "01a1e59e-593a-76be-9b83-dbae2c2df03a", dead: "msg_01a1e59e593a76be9b83dbae2c2df03a_0"}
+	for _, args := range append(look.lookingVerbs(), []string{"tail"}, []string{"runs", "--follow"}) {
+		out, errs, err := command(t, append(args, "--address", look.address)...)
+		if err == nil || !strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "is Caddy running?") || out != "" {
+			t.Errorf("caddy hooks %s: got %v %s %s", strings.Join(args, " "), err, out, errs)
+		}
+	}
+}
+
+func TestWrongUsageOfVerbsThatLook(t *testing.T) {
+	look := lookAt(t)
+	for _, c := range []struct {
+		args  string
+		want  string
+		usage bool
+	}{
+		{"show", "accepts 1 arg(s), received 0", true},
+		{"show nothing", `there is no hook "nothing"`, false},
+		{"show 00000000-0000-7000-8000-000000000000", `there is no run "00000000-0000-7000-8000-000000000000"`, false},
+		{"show " + look.completed[:8] + "-0000", "there is no run whose id begins with", false},
+		{"show msg_", "there is no delivery whose id begins with msg_", false},
+		{"runs --limit -1", "--limit must be a number of rows", true},
+		{"runs --limit many", `invalid argument "many"`, true},
+		{"runs --status bad", "status must be one of queued", false},
+		{"runs --since yesterday", "since must be a time such as", false},
+		{"runs --hook=", "--hook must not be empty", true},
+		{"runs here", "unknown command", true},
+		{"status --range 2h", "--range must be one of 1h, 6h, 24h and 7d", true},
+		{"status --instance nope", `there is no hooks instance "nope"; there is default`, false},
+		{"health --instance nope", `there is no hooks instance "nope"; there is default`, false},
+		{"runs --instance nope", `there is no hooks instance "nope"; there is default`, false},
+		{"export", "--of must be one of runs, session and deliveries", true},
+		{"export --of runs --format xml", "--format must be jsonl, or csv", true},
+		{"export --of runs --host a", "--host does not go with --of runs", true},
+		{"export --of session", "say which session by --chat", true},
+		{"export --of runs --status dead", "status must be one of queued", false},
+	} {
+		out, errs, err := command(t, append(strings.Fields(c.args), "--address", look.address)...)
+		text := errs
+		if err != nil {
+			text += err.Error()
+		}
+		if err == nil || !strings.Contains(text, c.want) || c.usage != strings.Contains(errs, "More: ") || out != "" {
+			t.Errorf("caddy hooks %s: got %v %s %s, want %s", c.args, err, out, errs, c.want)
+		}
+	}
+}
+
+func TestSeveralInstances(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks ops {\npath /ops\n}\nhooks night {\npath /night\nstore memory\n}")
+	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
+	look.golden(t, "status-instances", "status")
+	look.golden(t, "status-instance", "status", "--instance", "ops")
+	look.golden(t, "list-none", "list", "--instance", "ops")
+	look.golden(t, "session-nobody", "session", "--instance", "ops")
+	look.golden(t, "runs-nothing", "runs", "--instance", "ops")
+	look.golden(t, "changes-none", "changes", "--instance", "ops")
+	look.golden(t, "health-instances", "health")
+	if _, errs, err := command(t, "runs", "--address", look.address); err == nil || !strings.Contains(errs, "choose one of them by --instance: night and ops") {
+		t.Errorf("got %v %s", err, errs)
+	}
+}
+
+func TestAnInstanceThatWaitsForItsStore(t *testing.T) {
+	t.Setenv("HOOKS_TEST_DSN", "host=127.0.0.1 port="+hookstest.FreePort(t)+" user=hooks password=geheimnis sslmode=disable")
+	s := hookstest.NewServer(t)
+	s.Load("hooks {\nstore postgres {env.HOOKS_TEST_DSN}\n}\nhooks ops {\npath /ops\nstore memory\n}")
+	address := strings.TrimPrefix(s.Admin, "http://")
+	out, errs, err := command(t, "health", "--address", address)
+	if err == nil || err.Error() != "not ready: default" || !strings.Contains(out, "default  not ready  the store cannot be reached: ") || !strings.Contains(out, "ops      ready\n") {
+		t.Errorf("health: %v %s %s", err, out, errs)
+	}
+	if out, _, err := command(t, "health", "--instance", "ops", "--address", address); err != nil || out != "ops  ready\n" {
+		t.Errorf("health of ops: %v %s", err, out)
+	}
+	out, _, err = command(t, "status", "--address", address)
+	if err != nil || !strings.HasPrefix(out, "default   not ready\n! the store cannot be reached: ") || !strings.Contains(out, "\n\nops       off   ") {
+		t.Errorf("status: %v %s", err, out)
+	}
+	if out, _, err := command(t, "status", "--json", "--address", address); err != nil || !json.Valid([]byte(out)) || strings.Contains(out, "geheimnis") {
+		t.Errorf("status --json: %v %s", err, out)
+	}
+	if _, _, err := command(t, "runs", "--instance", "default", "--address", address); err == nil || !strings.Contains(err.Error(), `the hooks instance "default" is not ready: the store cannot be reached`) {
+		t.Errorf("runs: %v", err)
+	}
+}
+
+func TestHostileTextsInATerminal(t *testing.T) {
+	const hostile = "\x1b[31mred \u202egnp.exe\u202c \x07bell\r\nsecond\tline \u009b2J"
+	rn := hookstest.StartRunner(t, hookstest.ReplyText(hostile+strings.Repeat(" long", 10_000)))
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
+	tail := follow(t, "tail", "--address", look.address)
+	streams(s, 1)
+	id := s.Accept(hookstest.AsJSON(t, map[string]any{"message": hostile, "chatId": "chat \u202e" + strings.Repeat("x", 100), "metadata": map[string]string{"a": hostile}}))
+	s.Ended(id)
+	tail.want(1, "completed")
+	tail.end()
+	printed := tail.out.All() + tail.errs.All()
+	for _, args := range [][]string{{"runs"}, {"session"}, {"session", s.Run(id).ChatID}, {"session", "\x1b[2J"}, {"show", id}, {"show", "\x1b[2J"}, {"list"}, {"status"}, {"export", "--of", "runs", "--hook", "\x1b[2J"},
+		{"runs", "--hook", "\x1b[2J"}, {"runs", "--status", "\x1b[2J"}, {"status", "--instance", "\x1b[2J"}} {
+		out, errs, err := command(t, append(args, "--address", look.address)...)
+		printed += out + errs
+		if err != nil {
+			printed += err.Error()
+		}
+		if args[0] == "runs" && len(out) > 1000 {
+			t.Errorf("a list has a line of %d bytes", len(out))
+		}
+	}
+	for _, bad := range []string{"\x1b", "\u202e", "\x07", "\r", "\u009b"} {
+		if at := strings.Index(printed, bad); at >= 0 {
+			t.Errorf("%q is printed: %q", bad, printed[max(0, at-40):at+20])
+		}
+	}
+	if strings.Count(printed, " long") < 10_000 {
+		t.Error("the reply is not shown whole")
+	}
+}
+
+func TestExportsAreWholeOrNotThere(t *testing.T) {
+	look := lookAt(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "runs.jsonl")
+	if _, errs := look.command(t, "export", "--of", "runs", "-o", file); !strings.HasPrefix(errs, "4 rows were written to "+file) {
+		t.Errorf("said %s", errs)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil || strings.Count(string(data), "\n") != 4 {
+		t.Errorf("%v %s", err, data)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	if _, _, err := command(t, "export", "--of", "runs", "-o", file, "--address", look.address); err == nil || !strings.Contains(err.Error(), "is there already: choose another name, or say --force") {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, errs := look.command(t, "export", "--of", "runs", "--status", "failed", "--format", "csv", "-o", file, "--force"); !strings.HasPrefix(errs, "1 row was written to ") {
+		t.Errorf("said %s", errs)
+	}
+	if data, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(data), "status,runId,") {
+		t.Errorf("%v %s", err, data)
+	}
+	for _, path := range []string{dir, os.DevNull} {
+		if _, _, err := command(t, "export", "--of", "runs", "-o", path, "--force", "--address", look.address); err == nil || !strings.Contains(err.Error(), "is no file") {
+			t.Errorf("to %s: %v", path, err)
+		}
+	}
+	if _, _, err := command(t, "export", "--of", "runs", "--status", "dead", "-o", filepath.Join(dir, "none"), "--address", look.address); err == nil {
+		t.Error("a refused export is fine")
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("there are %d files", len(files))
+	}
+}
+
+func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
+	look := lookAt(t)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"show", ""}, []string{"wake", "agent", "issues\tagent", "ring\twake", look.completed + "\tcompleted agent Say hello", look.dead + "\tdead http://" + look.receiver + "/…"}},
+		{[]string{"show", "iss"}, []string{"issues\tagent"}},
+		{[]string{"show", look.failed}, []string{look.failed + "\tfailed agent fail"}},
+		{[]string{"session", "gr"}, []string{"greetings\tfail"}},
+		{[]string{"runs", "--status", "failed,ti"}, []string{"failed,timed_out"}},
+		{[]string{"runs", "--hook", "ri"}, []string{"ring\twake"}},
+		{[]string{"deliveries", "--status", "d"}, []string{"delivered", "dead"}},
+		{[]string{"export", "--of", "s"}, []string{"session"}},
+		{[]string{"status", "--instance", ""}, []string{"default"}},
+		{[]string{"status", "--range", ""}, []string{"1h", "6h", "24h", "7d"}},
+		{[]string{"st"}, []string{"status\tShows how the hooks fare, and what needs you"}},
+	} {
+		out, _, err := command(t, append([]string{"__complete", "--address", look.address}, c.args...)...)
+		lines := strings.Split(out, "\n")
+		for _, want := range c.want {
+			if !strings.Contains("\n"+out, "\n"+want+"\n") {
+				t.Errorf("completing %q, %v: got %q, want %q", c.args, err, lines, want)
+			}
+		}
+	}
+	look.Stop()
+	out, errs, err := command(t, "__complete", "--address", look.address, "show", "iss")
+	if err != nil || !strings.HasPrefix(out, ":") || strings.Contains(errs, "cannot be reached") {
+		t.Errorf("without a Caddy: %v %q %q", err, out, errs)
+	}
+}
