@@ -1,0 +1,258 @@
+package caddyhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+func init() {
+	verbs = append(verbs, setVerb)
+}
+
+func setVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set <setting> {<value> | --default}",
+		Short: "Changes a live setting",
+		Long: `
+Changes a setting while Caddy runs. A value is written as in a Caddyfile, and enabled is on or off. A setting that the Caddyfile sets can only be
+changed there. Hooks are changed by caddy hooks hook put, and a token is best made by caddy hooks token generate.
+
+The settings are ` + listWords(settingWords()) + `; their names in JSON, such as maxPayloadSize, are known, too.
+
+  caddy hooks set enabled on
+  caddy hooks set max_payload 256KB
+  caddy hooks set history off
+  caddy hooks set wake_fold 30s 50
+  caddy hooks set default_timeout --default
+  caddy hooks set token --secret-file token`,
+		Args: checkSetArgs,
+		RunE: errandVerb(runSet),
+	}
+	cmd.ValidArgs = settingWords()
+	cmd.Flags().Bool("default", false, "take the setting back, so that its default is in force")
+	newTokenInput.addFlags(cmd)
+	addYesFlag(cmd)
+	return cmd
+}
+
+// newTokenInput is a token to be set.
+var newTokenInput = secretInput{"secret", "secret-file", "HOOKS_TOKEN", "token"}
+
+// settingWords are the names of the settings in a Caddyfile.
+func settingWords() []string {
+	words := make([]string, len(allSettings))
+	for i, e := range allSettings {
+		words[i] = settingWord(e)
+	}
+	return words
+}
+
+// settingWord is the name of a setting in a Caddyfile.
+func settingWord(e setting) string { return e.caddyfileDirective(new(Settings)).Word }
+
+// namedSetting finds a setting by its name in a Caddyfile or in JSON, nil if there is none.
+func namedSetting(name string) setting {
+	for _, e := range allSettings {
+		if settingWord(e) == name || e.jsonName() == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// isSecret reports whether a setting holds secrets.
+func isSecret(e setting) bool {
+	_, secret := e.(settingOf[Secrets])
+	return secret
+}
+
+// checkSetArgs checks what can be known without a running Caddy. Errors do not quote values.
+func checkSetArgs(cmd *cobra.Command, args []string) error {
+	if err := newTokenInput.check(cmd); err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return errors.New("the setting is missing; the settings are " + listWords(settingWords()))
+	}
+	e := namedSetting(args[0])
+	byDefault, byFile := flagIsOn(cmd, "default"), flagText(cmd, newTokenInput.file) != ""
+	switch {
+	case args[0] == "mappings" || args[0] == "hook":
+		return errors.New("a hook is changed by: caddy hooks hook put <name> -f <file>")
+	case e == nil:
+		hint := ""
+		if meant := nearest(args[0], settingWords()); meant != "" {
+			hint = fmt.Sprintf("did you mean %s? ", meant)
+		}
+		return fmt.Errorf("there is no setting %q; %sthe settings are %s", abridge(args[0]), hint, listWords(settingWords()))
+	case byDefault && (len(args) > 1 || byFile):
+		return errors.New("--default goes without a value")
+	case isSecret(e) && len(args) > 1:
+		return newTokenInput.refused()
+	case byFile && !isSecret(e):
+		return errors.New("--secret-file is for the token")
+	case !byDefault && !isSecret(e):
+		_, err := readSetting(e, args[1:])
+		return err
+	}
+	return nil
+}
+
+// readSetting reads a value as a Caddyfile has it, and returns it as JSON.
+func readSetting(e setting, words []string) (json.RawMessage, error) {
+	if _, isFlag := e.(settingOf[*bool]); isFlag {
+		switch strings.Join(words, " ") {
+		case "on", "true":
+			return json.RawMessage("true"), nil
+		case "off", "false":
+			return json.RawMessage("false"), nil
+		}
+		return nil, fmt.Errorf("%s is on or off", settingWord(e))
+	}
+	var s Settings
+	directive := e.caddyfileDirective(&s)
+	tokens := []caddyfile.Token{{Text: directive.Word}}
+	for _, word := range words {
+		tokens = append(tokens, caddyfile.Token{Text: word})
+	}
+	d := caddyfile.NewDispenser(tokens)
+	d.Next()
+	if err := directive.Read(d); err != nil {
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without the line of a Caddyfile
+		}
+		return nil, errors.New(strings.TrimSuffix(err.Error(), caddyconf.Unset))
+	}
+	return json.Marshal(e.shownIn(&s))
+}
+
+func runSet(e *errand, cmd *cobra.Command, args []string) error {
+	s := namedSetting(args[0])
+	value := json.RawMessage("null")
+	var err error
+	switch {
+	case flagIsOn(cmd, "default"):
+	case isSecret(s):
+		token, err := newTokenInput.read(cmd, e.screen)
+		if err != nil {
+			return err
+		}
+		value = jsonString(token)
+	default:
+		if value, err = readSetting(s, args[1:]); err != nil {
+			return err
+		}
+	}
+	before, err := e.settings()
+	if err != nil {
+		return err
+	}
+	if isSecret(s) {
+		if err := e.confirmTokens(cmd, before); err != nil {
+			return err
+		}
+	}
+	after, err := e.patchSettings(before.etag, map[string]json.RawMessage{s.jsonName(): value})
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.printJSON(after.answer)
+	}
+	e.printChange(s.jsonName(), before.members[s.jsonName()], after.members[s.jsonName()])
+	if isSecret(s) || s.jsonName() == "enabled" {
+		e.noteWhyOff()
+	}
+	return nil
+}
+
+func (e *errand) printChange(name string, before, after json.RawMessage) {
+	shown := func(raw json.RawMessage) string { return orDefault(string(raw), "none") }
+	line := []terminal.Text{terminal.Bold(name), terminal.Plain("  " + shown(before))}
+	switch {
+	case name == "token":
+		done := "set"
+		switch {
+		case bytes.Equal(after, []byte("null")):
+			done = "taken out"
+		case !bytes.Equal(before, []byte("null")):
+			done = "replaced"
+		}
+		line = []terminal.Text{terminal.Bold(name), terminal.Plain("  " + done)}
+	case bytes.Equal(before, after):
+		line = append(line, terminal.Plain(", as before"))
+	default:
+		line = append(line, terminal.Plain(" → "), terminal.Bold(shown(after)))
+	}
+	e.screen.Line(line...)
+}
+
+// shownSettings are the settings of an instance, with secrets masked.
+type shownSettings struct {
+	answer  []byte
+	etag    string
+	members map[string]json.RawMessage
+	Token   Secrets  `json:"token"`
+	Pinned  []string `json:"pinned"`
+}
+
+func (e *errand) settings() (*shownSettings, error) {
+	return e.callSettings(apiCall{path: "settings"})
+}
+
+// patchSettings changes settings, unless somebody else did since they had the ETag.
+func (e *errand) patchSettings(etag string, values map[string]json.RawMessage) (*shownSettings, error) {
+	body, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	return e.callSettings(apiCall{method: http.MethodPatch, path: "settings", body: body, header: http.Header{"If-Match": {etag}}})
+}
+
+func (e *errand) callSettings(call apiCall) (*shownSettings, error) {
+	s := new(shownSettings)
+	var err error
+	if s.answer, s.etag, err = e.callTagged(call); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(json.Unmarshal(s.answer, s), json.Unmarshal(s.answer, &s.members)); err != nil {
+		return nil, fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
+	}
+	return s, nil
+}
+
+// noteWhyOff says why webhooks are off, if they are.
+func (e *errand) noteWhyOff() {
+	var about aboutJSON
+	if _, err := e.get("about", nil, &about); err == nil && about.OffBecause != "" {
+		e.screen.Note("Webhooks are off: %s", about.OffBecause)
+	}
+}
+
+// callTagged is call for something with an ETag.
+func (e *errand) callTagged(call apiCall) (answer []byte, etag string, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, callPatience)
+	defer cancel()
+	call.path = e.path(call.path)
+	resp, err := e.client.open(ctx, call)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return nil, "", e.client.away(err)
+	}
+	return body.Bytes(), resp.Header.Get("ETag"), nil
+}
