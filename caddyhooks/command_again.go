@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -34,13 +33,17 @@ many these are, and asked first.
   caddy hooks again --failed --hook github-issues --deliver`,
 		Args: checkAgainArgs,
 		RunE: errandVerb(runAgain),
+
+		ValidArgsFunction: completeOne(completeRuns(againStatuses...)),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
 	cmd.Flags().String("chat", "", "the chat of the new run (default: that of the old one)")
 	for _, status := range againStatuses {
-		cmd.Flags().Bool(strings.ReplaceAll(string(status), "_", "-"), false, "all runs that "+strings.ReplaceAll(string(status), "_", " "))
+		cmd.Flags().Bool(strings.ReplaceAll(string(status), "_", "-"), false, "all runs that "+statusWord(status))
 	}
 	cmd.Flags().String("hook", "", "of those, the runs of this hook")
+	_ = cmd.RegisterFlagCompletionFunc("chat", completeChats)
+	_ = cmd.RegisterFlagCompletionFunc("hook", completeAllHooks)
 	addYesFlag(cmd)
 	return cmd
 }
@@ -126,15 +129,13 @@ func (e *errand) allAgain(cmd *cobra.Command, statuses []engine.Status, hook str
 	}
 	words := make([]string, len(statuses))
 	for i, status := range statuses {
-		words[i] = strings.ReplaceAll(string(status), "_", " ")
+		words[i] = statusWord(status)
 	}
-	plan := fmt.Sprintf("%s run that %s will be run again", humanize.Comma(int64(planned.Would)), listWords(words))
-	if planned.Would != 1 {
-		plan = strings.Replace(plan, " run that ", " runs that ", 1)
-	}
+	plan := counted(planned.Would, "run", "runs")
 	if hook != "" {
-		plan = strings.Replace(plan, " that ", " of "+hook+" that ", 1)
+		plan += " of " + hook
 	}
+	plan += " that " + listWords(words) + " will be run again"
 	if deliver {
 		plan += ", and the answers are sent out."
 	} else {
@@ -167,7 +168,7 @@ func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry b
 		if dry {
 			query.Set("dry", "1")
 		} else {
-			progress.Show("starting runs that %s", strings.ReplaceAll(string(status), "_", " "))
+			progress.Show("starting runs that %s", statusWord(status))
 		}
 		var part struct {
 			againSum
@@ -194,10 +195,7 @@ func (e *errand) callLong(call apiCall, into any) error {
 	if err != nil {
 		return e.client.away(err)
 	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
-	}
-	return nil
+	return e.decode(answer, into)
 }
 
 func (e *errand) printAgain(sum againSum) error {
@@ -205,7 +203,7 @@ func (e *errand) printAgain(sum againSum) error {
 		return printValue(e.screen.Out(), sum)
 	}
 	if sum.Would > 0 {
-		e.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s started", humanize.Comma(int64(sum.Started)), humanize.Comma(int64(sum.Would)))), terminal.Plain(sum.leftOut()))
+		e.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s started", withCommas(sum.Started), withCommas(sum.Would))), terminal.Plain(sum.leftOut()))
 	}
 	return nil
 }
@@ -214,10 +212,10 @@ func (e *errand) printAgain(sum againSum) error {
 func (sum *againSum) leftOut() string {
 	text := ""
 	if n := sum.Skipped["gone"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since their message is not kept any more", humanize.Comma(int64(n)))
+		text += fmt.Sprintf("   %s left out, since their message is not kept any more", withCommas(n))
 	}
 	if n := sum.Skipped["cut"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", humanize.Comma(int64(n)))
+		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", withCommas(n))
 	}
 	return text
 }

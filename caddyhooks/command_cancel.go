@@ -25,6 +25,8 @@ Cancels a run. One that is queued ends at once. The runner of one that is runnin
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
 		Args: cobra.ExactArgs(1),
 		RunE: errandVerb(runCancel),
+
+		ValidArgsFunction: completeOne(completeRuns(engine.Queued, engine.Running)),
 	}
 }
 

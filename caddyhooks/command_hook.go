@@ -34,6 +34,8 @@ meanwhile: leave it in.
   caddy hooks hook put github-issues -f issues.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: errandVerb(runHookGet),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	put := &cobra.Command{
 		Use:   "put <name> -f <file>",
@@ -51,6 +53,8 @@ somebody else changed the hook meanwhile.
 			return cobra.ExactArgs(1)(cmd, args)
 		},
 		RunE: errandVerb(runHookPut),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	put.Flags().StringP("file", "f", "", "a file with the hook as JSON, or - for standard input")
 	_ = put.MarkFlagFilename("file", "json")
@@ -65,6 +69,8 @@ Deletes a hook, after asking. Requests to it are answered 404 from then on; its 
   caddy hooks hook rm github-issues`,
 		Args: cobra.ExactArgs(1),
 		RunE: errandVerb(runHookRm),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addYesFlag(rm)
 	cmd.AddCommand(get, put, rm)

@@ -60,6 +60,13 @@ func readInput(cmd *cobra.Command, name string, most int64) ([]byte, error) {
 	return data, err
 }
 
+// noFiles keeps a shell from offering files as the values of flags.
+func noFiles(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
 // flagText is the value of a flag with a text.
 func flagText(cmd *cobra.Command, name string) string {
 	value, _ := cmd.Flags().GetString(name)
@@ -74,6 +81,7 @@ func flagIsOn(cmd *cobra.Command, name string) bool {
 // addHeaderFlag lets a verb take further headers of a request.
 func addHeaderFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArray("header", nil, "a header of the request, as in 'X-GitHub-Event: issues'; can be repeated")
+	noFiles(cmd, "header")
 }
 
 // headersOfSecrets carry a secret as it is. A signature in a header is none.

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -35,6 +34,8 @@ are, and asked first. Then it waits a while, and tells what became of them.
   caddy hooks retry msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 		Args: checkDeliveryArgs,
 		RunE: errandVerb(runRetry),
+
+		ValidArgsFunction: completeOne(completeDeliveries(engine.Dead, engine.Pending)),
 	}
 	addDeliveryFlags(cmd)
 	cmd.Flags().Duration("wait", defaultRetryWait, "wait at most so long to tell what became of them")
@@ -55,6 +56,8 @@ are, and asked first.
   caddy hooks drop msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 		Args: checkDeliveryArgs,
 		RunE: errandVerb(runDrop),
+
+		ValidArgsFunction: completeOne(completeDeliveries(engine.Dead, engine.Pending)),
 	}
 	addDeliveryFlags(cmd)
 	return cmd
@@ -65,6 +68,8 @@ func addDeliveryFlags(cmd *cobra.Command) {
 	cmd.Flags().Bool("pending", false, "all deliveries that wait for their next attempt")
 	cmd.Flags().String("host", "", "of those, the callbacks to this host")
 	cmd.Flags().String("channel", "", "of those, the messages to this channel")
+	_ = cmd.RegisterFlagCompletionFunc("channel", completeChannels)
+	noFiles(cmd, "host")
 	addYesFlag(cmd)
 }
 
@@ -109,10 +114,7 @@ func deliveryQuery(cmd *cobra.Command) url.Values {
 
 // describeDeliveries says how many deliveries these are, as in "3 deliveries to callbacks.acme.dev".
 func describeDeliveries(n int, query url.Values) string {
-	text := humanize.Comma(int64(n)) + " deliveries"
-	if n == 1 {
-		text = "1 delivery"
-	}
+	text := counted(n, "delivery", "deliveries")
 	for _, name := range []string{"host", "channel"} {
 		if value := query.Get(name); value != "" {
 			text += " to " + value
@@ -218,7 +220,7 @@ func runDrop(e *errand, cmd *cobra.Command, args []string) error {
 		return printValue(e.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
 	}
 	if r.selected > 0 {
-		e.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", humanize.Comma(int64(len(r.done))), humanize.Comma(int64(r.selected)))))
+		e.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", withCommas(len(r.done)), withCommas(r.selected))))
 	}
 	return nil
 }
@@ -359,10 +361,10 @@ func (sum *retrySum) add(d deliveryDetails) {
 }
 
 func (e *errand) printRetried(cmd *cobra.Command, sum *retrySum) {
-	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", humanize.Comma(int64(sum.Retried)), humanize.Comma(int64(sum.Selected))))}
+	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", withCommas(sum.Retried), withCommas(sum.Selected)))}
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
-			line = append(line, look("   "+humanize.Comma(int64(n))+" "+word))
+			line = append(line, look("   "+withCommas(n)+" "+word))
 			if more != "" {
 				line = append(line, terminal.Plain(" ("+more+")"))
 			}
@@ -371,7 +373,7 @@ func (e *errand) printRetried(cmd *cobra.Command, sum *retrySum) {
 	next := ""
 	switch {
 	case sum.NextAttemptAt != nil && time.Until(*sum.NextAttemptAt) > 0:
-		next = "next attempt in " + shortDuration(time.Until(*sum.NextAttemptAt).Round(time.Second))
+		next = "next attempt in " + roughly(time.Until(*sum.NextAttemptAt))
 	case sum.waitsFor != "":
 		next = "waits for " + sum.waitsFor
 	}
@@ -379,7 +381,7 @@ func (e *errand) printRetried(cmd *cobra.Command, sum *retrySum) {
 	add(sum.Pending, terminal.Warn, "pending", next)
 	add(sum.Dead, terminal.Bad, "given up again", sum.lastError)
 	if sum.Unwatched > 0 {
-		line = append(line, terminal.Faint("   and "+humanize.Comma(int64(sum.Unwatched))+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
+		line = append(line, terminal.Faint("   and "+withCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
 	}
 	e.screen.Line(line...)
 }

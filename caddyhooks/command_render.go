@@ -35,6 +35,8 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
   caddy hooks render github-issues --payload issue.json --header 'X-GitHub-Event: issues'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: interruptible(runRender),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	cmd.Flags().String("template", "", "the template, in single quotes")
 	cmd.Flags().String("template-file", "", "a file with the template, or - for standard input")
@@ -42,6 +44,7 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
 	addPayloadFlag(cmd)
 	addHeaderFlag(cmd)
 	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
+	noFiles(cmd, "template", "query")
 	return cmd
 }
 

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
@@ -47,12 +46,16 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
 		Args: cobra.ExactArgs(1),
 		RunE: interruptible(runSend),
+
+		ValidArgsFunction: completeOne(completeAllHooks),
 	}
 	addPayloadFlag(cmd)
 	addHeaderFlag(cmd)
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
 	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
+	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(schemeNames()...))
+	noFiles(cmd, "url", "repeat")
 	hookSecretInput.addFlags(cmd)
 	tokenInput.addFlags(cmd)
 	return cmd
@@ -399,13 +402,13 @@ func (s *sending) sendAll(ctx context.Context, times int) error {
 
 // printSum prints how many were answered how, and how long that took.
 func (s *sending) printSum(sum *sentSum) {
-	line := []terminal.Text{terminal.Plain(humanize.Comma(int64(sum.Sent)) + " sent")}
+	line := []terminal.Text{terminal.Plain(withCommas(sum.Sent) + " sent")}
 	for _, status := range slices.Sorted(maps.Keys(sum.Statuses)) {
 		look := terminal.Good
 		if sum.Refused[status] != "" {
 			look = terminal.Bad
 		}
-		line = append(line, terminal.Plain("   "+humanize.Comma(int64(sum.Statuses[status]))+" × "), look(fmt.Sprint(status)))
+		line = append(line, terminal.Plain("   "+withCommas(sum.Statuses[status])+" × "), look(fmt.Sprint(status)))
 	}
 	line = append(line, terminal.Plain(fmt.Sprintf("   median %s   95 %% %s   longest %s", milliseconds(sum.Median), milliseconds(sum.P95), milliseconds(sum.Longest))),
 		terminal.Faint("        "+nextCommand(s.cmd, "runs", "--hook", s.hook)))

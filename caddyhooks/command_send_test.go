@@ -2,6 +2,8 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -183,7 +185,9 @@ func TestSendRefuses(t *testing.T) {
 	defer elsewhere.Close()
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	tls := httptest.NewTLSServer(nil)
+	tls := httptest.NewUnstartedServer(nil)
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0) // it would tell of a client that hangs up
+	tls.StartTLS()
 	defer tls.Close()
 	payload := writeInput(t, "a.json", `{"text":"a"}`)
 	token := writeInput(t, "token", "geheimes-token")

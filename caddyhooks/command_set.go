@@ -39,7 +39,7 @@ The settings are ` + listWords(settingWords()) + `; their names in JSON, such as
 		Args: checkSetArgs,
 		RunE: errandVerb(runSet),
 	}
-	cmd.ValidArgs = settingWords()
+	cmd.ValidArgsFunction = completeSettings
 	cmd.Flags().Bool("default", false, "take the setting back, so that its default is in force")
 	newTokenInput.addFlags(cmd)
 	addYesFlag(cmd)
@@ -60,6 +60,18 @@ func settingWords() []string {
 
 // settingWord is the name of a setting in a Caddyfile.
 func settingWord(e setting) string { return e.caddyfileDirective(new(Settings)).Word }
+
+// completeSettings offers settings, and values of those that have few.
+func completeSettings(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	words := settingWords()
+	if len(args) > 0 {
+		words = nil
+	}
+	if len(args) == 1 {
+		words = map[string][]string{"enabled": {"on", "off"}, "memory_preset": memoryPresets}[args[0]]
+	}
+	return completeWords(words...)(cmd, args, typed)
+}
 
 // namedSetting finds a setting by its name in a Caddyfile or in JSON, nil if there is none.
 func namedSetting(name string) setting {
@@ -226,10 +238,7 @@ func (e *errand) callSettings(call apiCall) (*shownSettings, error) {
 	if s.answer, s.etag, err = e.callTagged(call); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(json.Unmarshal(s.answer, s), json.Unmarshal(s.answer, &s.members)); err != nil {
-		return nil, fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
-	}
-	return s, nil
+	return s, errors.Join(e.decode(s.answer, s), e.decode(s.answer, &s.members))
 }
 
 // noteWhyOff says why webhooks are off, if they are.

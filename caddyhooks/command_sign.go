@@ -34,15 +34,19 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
   caddy hooks sign --header X-Signature --prefix sha256= --secret-file my.secret --payload - < body.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: interruptible(runSign),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	cmd.Flags().String("auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …")
-	_ = cmd.RegisterFlagCompletionFunc("auth", cobra.FixedCompletions(signingSchemes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(signingSchemes()...))
 	cmd.Flags().String("header", "", "the header with an HMAC signature")
 	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
 	cmd.Flags().String("algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)")
 	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
 	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
 	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
+	_ = cmd.RegisterFlagCompletionFunc("algorithm", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
+	noFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
 	hookSecretInput.addFlags(cmd)
 	addPayloadFlag(cmd)
 	return cmd

@@ -27,10 +27,13 @@ signature, and webhooks may be off.
   caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait`,
 		Args: withPayload(cobra.ExactArgs(1)),
 		RunE: errandVerb(runTry),
+
+		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addPayloadFlag(cmd)
 	addHeaderFlag(cmd)
 	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
+	noFiles(cmd, "query")
 	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
 	return cmd
 }
@@ -106,7 +109,7 @@ func (e *errand) printEnd(cmd *cobra.Command, answer []byte, run runJSON) error 
 		if run.Reply == nil {
 			look = terminal.Bad
 		}
-		e.printRun(cmd, look(strings.ReplaceAll(string(run.Status), "_", " ")), run.RunID, run.ChatID)
+		e.printRun(cmd, look(statusWord(run.Status)), run.RunID, run.ChatID)
 		if run.Reply != nil {
 			for line := range strings.Lines(*run.Reply) {
 				e.screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))

@@ -1,0 +1,100 @@
+package integration
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// actingVerbs are verbs with a word of their help.
+var actingVerbs = map[string]string{
+	"send": "--repeat", "sign": "--prefix", "render": "--template-file", "try": "--wait", "cancel": "queued", "again": "--deliver",
+	"retry": "--dead", "drop": "--pending", "set": "max_payload", "hook put": "--create", "hook get": "etag", "hook rm": "404",
+	"token generate": "--keep-old", "token retire": "--number",
+}
+
+func TestEveryVerbHasHelpAndAManPage(t *testing.T) {
+	t.Parallel()
+	b := hookstest.NewBinary(t)
+	dir := t.TempDir()
+	if out, err := b.Command(nil, "manpage", "--directory", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for verb, word := range actingVerbs {
+		page, err := os.ReadFile(filepath.Join(dir, "caddy-hooks-"+strings.ReplaceAll(verb, " ", "-")+".8"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		// A manual page writes a dash as \-.
+		if text := strings.ReplaceAll(string(page), `\`, ""); !strings.Contains(text, word) || !strings.Contains(text, "caddy hooks "+verb) {
+			t.Errorf("the page of %s does not tell of %s:\n%s", verb, word, text)
+		}
+		args := append(append([]string{"hooks"}, strings.Fields(verb)...), "--help")
+		help, err := b.Command(nil, args...).CombinedOutput()
+		if err != nil || !bytes.Contains(help, []byte(word)) || !bytes.Contains(help, []byte("  caddy hooks "+verb)) {
+			t.Errorf("%v: the help of %s does not tell of %s, or has no example:\n%s", err, verb, word, help)
+		}
+	}
+}
+
+func TestShellsCompleteVerbsFlagsAndNames(t *testing.T) {
+	t.Parallel()
+	b := hookstest.NewBinary(t)
+	caddy := b.Serve(t, "", "hooks {\nhook github-issues {\n auth github secret\n}\n}")
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		script, err := b.Command(nil, "completion", shell).Output()
+		if err != nil || !bytes.Contains(script, []byte("__complete")) {
+			t.Errorf("%s: %v\n%.200s", shell, err, script)
+		}
+		if shell != "bash" {
+			continue
+		}
+		check := exec.Command("bash", "-n")
+		check.Stdin = bytes.NewReader(script)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("bash: %v\n%s", err, out)
+		}
+	}
+	admin := strings.TrimPrefix(caddy.Admin, "http://")
+	// What the scripts of all shells ask when somebody presses the key.
+	for _, c := range []struct {
+		typed string
+		want  []string
+	}{
+		{"hooks ", []string{"send", "sign", "render", "try", "cancel", "again", "retry", "drop", "set", "hook", "token", "dashboard"}},
+		{"hooks token ", []string{"generate", "retire"}},
+		{"hooks hook ", []string{"get", "put", "rm"}},
+		{"hooks send --address " + admin + " ", []string{"github-issues", "wake", "agent"}},
+		{"hooks sign --address " + admin + " git", []string{"github-issues"}},
+		{"hooks hook rm --address " + admin + " ", []string{"github-issues"}},
+		{"hooks sign --auth s", []string{"stripe", "slack", "shopify", "sentry", "standard"}},
+		{"hooks set ", []string{"enabled", "max_payload", "history"}},
+		{"hooks set enabled ", []string{"on", "off"}},
+		{"hooks retry --", []string{"--dead", "--pending", "--host", "--channel", "--yes"}},
+		{"hooks send --", []string{"--payload", "--token-file", "--secret-file", "--repeat"}},
+	} {
+		words := strings.Split(c.typed, " ")
+		out, err := b.Command(nil, append([]string{"__complete"}, words...)...).Output()
+		offered := make(map[string]bool)
+		for line := range strings.Lines(string(out)) {
+			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			offered[word] = true
+		}
+		for _, want := range c.want {
+			if !offered[want] {
+				t.Errorf("%q: %v, %s is not offered in\n%s", c.typed, err, want, out)
+			}
+		}
+		for _, secret := range []string{"--secret", "--token"} {
+			if offered[secret] {
+				t.Errorf("%q: %s is offered", c.typed, secret)
+			}
+		}
+	}
+}
