@@ -165,7 +165,7 @@ func TestDashboardBehindBasicAuth(t *testing.T) {
 			t.Errorf("the change says %+v", change)
 		}
 	}
-	ops.api("GET", "nothing", "").WantAdminError(t, 404, "no such endpoint; try api/about, api/changes, ")
+	ops.api("GET", "nothing", "").WantAdminError(t, 404, "no such endpoint; try api/about, ", "api/changes, ")
 	ops.api("GET", "runs/none", "").WantAdminError(t, 404, `no run "none"`)
 	ops.api("POST", "settings", "").WantAdminError(t, 405, "use GET, PATCH")
 	ops.api("PATCH", "settings", `{"enabled":1}`).WantAdminError(t, 400, "enabled")

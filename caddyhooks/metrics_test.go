@@ -227,7 +227,7 @@ metrics /metrics`
 		{name: "somebody follows a run", do: func() {
 			var ctx context.Context
 			ctx, stop = context.WithCancel(t.Context())
-			follow(t, ctx, s, "/api/hooks/runs/"+agent(`"message":"late"`).Field(t, "runId").(string)+"/events")
+			openStream(t, ctx, s, "/api/hooks/runs/"+agent(`"message":"late"`).Field(t, "runId").(string)+"/events")
 		}, want: []string{key("event_streams")}},
 		{name: "it is over", do: func() {
 			stop()
@@ -274,8 +274,8 @@ metrics /metrics`
 	wantAllMetrics(t, s.Request("GET", "/metrics", "").Body)
 }
 
-// follow opens a stream of events until ctx is done.
-func follow(t *testing.T, ctx context.Context, s *hookstest.Server, path string) {
+// openStream opens a stream of events until ctx is done.
+func openStream(t *testing.T, ctx context.Context, s *hookstest.Server, path string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
 	if err != nil {

@@ -262,7 +262,7 @@ func TestARequestThatBecameARunIsNoRefusal(t *testing.T) {
 
 func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	in := &instance{refused: newRefusals(), log: zap.NewNop(), started: make(chan struct{})}
+	in := &instance{refused: newRefusals(), meters: newMeters("default"), log: zap.NewNop(), started: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that the start is not waited for
 	h := &Handler{Path: "/api/hooks", instance: in}
