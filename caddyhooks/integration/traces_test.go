@@ -92,6 +92,10 @@ func TestATracedRunIsOneTree(t *testing.T) {
 			if run.Start < request.Start || run.End < turns[1].End || turns[0].End > turns[1].Start {
 				t.Errorf("the times of %+v do not go together", spans)
 			}
+
+			const otherTrace = "0af7651916cd43dd8448eb211c80319c" // of a caller who follows the run as events
+			s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`, "Traceparent", "00-"+otherTrace+"-"+callersSpan+"-01", "Accept", "text/event-stream")
+			receiver.wantTree(otherTrace, callersSpan, "request", "  run agent", "    invoke_agent default")
 		})
 	}
 }
