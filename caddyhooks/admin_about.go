@@ -26,6 +26,7 @@ type aboutJSON struct {
 	Runner            string       `json:"runner"` // the kind of the default one
 	Runners           []guestJSON  `json:"runners"`
 	Store             string       `json:"store"`
+	StoreBytes        int64        `json:"storeBytes,omitempty"` // if it is known
 	Tiers             []string     `json:"tiers"`
 	MemoryPresets     []string     `json:"memoryPresets"`
 	MaxTimeoutSeconds int          `json:"maxTimeoutSeconds"`
@@ -78,6 +79,9 @@ func (in *instance) serveAbout(w http.ResponseWriter, _ *http.Request) error {
 		Tiers: tiers, MemoryPresets: memoryPresets,
 		MaxTimeoutSeconds: in.rules.maxSeconds(), QueueTimeSeconds: in.rules.maxQueueSeconds(), RetentionSeconds: in.rules.retentionSeconds(),
 		Workers: in.engineConfig.Workers, Schemes: showSchemes(), Now: jsonTime(time.Now()),
+	}
+	if told, err := in.service.figures.ask(in.service.engine); err == nil {
+		about.StoreBytes = max(told.bytes, 0)
 	}
 	for _, name := range in.rules.runners.names {
 		about.Runners = append(about.Runners, guestJSON{name, kindOf(in.engineConfig.Runners[name])})

@@ -36,6 +36,10 @@ func TestAboutAnInstance(t *testing.T) {
 	}
 	s.PatchSettings(`{"enabled":true,"token":"one"}`)
 	s.AdminRequest("GET", "/hooks/about", "").WantMembers(t, `{"on":true,"offBecause":""}`)
+	s.Reload("hooks {\nstore bolt\n}")
+	if size, _ := s.AdminRequest("GET", "/hooks/about", "").Field(t, "storeBytes").(float64); size < 4096 {
+		t.Errorf("the store has %v bytes", size)
+	}
 }
 
 func TestURLsOfHooksAreRightOrLeftOut(t *testing.T) {

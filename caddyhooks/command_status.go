@@ -121,7 +121,7 @@ func runStatus(cmd *cobra.Command, _ []string) error {
 		if i > 0 {
 			e.screen.Line()
 		}
-		if err := e.showStatus(told, len(health.Instances) > 1 && name != "default"); err != nil {
+		if err := e.showStatus(cmd, told, len(health.Instances) > 1 && name != "default"); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func withoutPlots(overview json.RawMessage) json.RawMessage {
 }
 
 // showStatus shows one instance. Commands in it name the instance if they must.
-func (e *errand) showStatus(told statusTold, named bool) error {
+func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
 	var about aboutJSON
 	var overview overviewTold
 	if told.About != nil {
@@ -181,7 +181,7 @@ func (e *errand) showStatus(told statusTold, named bool) error {
 		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
 	}
 	for _, need := range overview.Needs {
-		e.showNeed(need, named)
+		e.showNeed(cmd, need, named)
 	}
 	return nil
 }
@@ -212,7 +212,11 @@ func (e *errand) firstLine(told statusTold, about *aboutJSON) []terminal.Text {
 	if kinds == nil {
 		runner = "runner " + orDefault(about.Runner, "none")
 	}
-	return append(line, terminal.Plain(runner), terminal.Plain("store "+about.Store))
+	store := "store " + about.Store
+	if about.StoreBytes > 0 {
+		store += " " + byteSize(about.StoreBytes)
+	}
+	return append(line, terminal.Plain(runner), terminal.Plain(store))
 }
 
 // figureLines are the lines below the first one, each with its name and its parts.
@@ -242,7 +246,7 @@ func figureLines(o *overviewTold) [][]terminal.Text {
 }
 
 // showNeed prints what needs the operator, and the command that shows more.
-func (e *errand) showNeed(n need, named bool) {
+func (e *errand) showNeed(cmd *cobra.Command, n need, named bool) {
 	mark, text := terminal.Warn("! "), n.Text
 	if n.Severity == bad {
 		mark = terminal.Bad("! ")
@@ -252,10 +256,10 @@ func (e *errand) showNeed(n need, named bool) {
 	}
 	line := []terminal.Text{mark, terminal.Plain(text)}
 	if command := n.command(); command != nil {
-		if named {
+		if named && !cmd.Flags().Changed("instance") {
 			command = append(command, "--instance", e.instance)
 		}
-		line = append(line, terminal.Plain("      "), terminal.Bold(shellLine(append([]string{"caddy", "hooks"}, command...))))
+		line = append(line, terminal.Plain("      "), terminal.Bold(nextCommand(cmd, command...)))
 	}
 	e.screen.Line(line...)
 }
@@ -296,18 +300,4 @@ func (n *need) command() []string {
 		}
 	}
 	return command
-}
-
-// shellLine is a command as a shell reads it. A host or a chat in it may come from outside.
-func shellLine(words []string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i] = word
-		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@%+=", r)
-		}) {
-			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
 }

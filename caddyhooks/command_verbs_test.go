@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -304,7 +305,7 @@ func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
 		{[]string{"status", "--range", ""}, []string{"1h", "6h", "24h", "7d"}},
 		{[]string{"st"}, []string{"status\tShows how the hooks fare, and what needs you"}},
 	} {
-		out, _, err := command(t, append([]string{"__complete", "--address", look.address}, c.args...)...)
+		out, _, err := caddyhooks.CompleteCommand(append([]string{"--address", look.address}, c.args...)...)
 		lines := strings.Split(out, "\n")
 		for _, want := range c.want {
 			if !strings.Contains("\n"+out, "\n"+want+"\n") {
@@ -313,7 +314,7 @@ func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
 		}
 	}
 	look.Stop()
-	out, errs, err := command(t, "__complete", "--address", look.address, "show", "iss")
+	out, errs, err := caddyhooks.CompleteCommand("--address", look.address, "show", "iss")
 	if err != nil || !strings.HasPrefix(out, ":") || strings.Contains(errs, "cannot be reached") {
 		t.Errorf("without a Caddy: %v %q %q", err, out, errs)
 	}

@@ -171,15 +171,30 @@ func RunCommand(in io.Reader, out, errs io.Writer, args ...string) error {
 	return RunCommandUntil(context.Background(), in, out, errs, args...)
 }
 
+// CompleteCommand is what a shell gets that completes the last word of `caddy hooks` with these arguments.
+func CompleteCommand(args ...string) (out, errs string, err error) {
+	var stdout, stderr strings.Builder
+	root := caddyWithHooks(strings.NewReader(""), &stdout, &stderr)
+	root.SetArgs(append([]string{cobra.ShellCompRequestCmd, "hooks"}, args...))
+	err = root.Execute()
+	return stdout.String(), stderr.String(), err
+}
+
 // RunCommandUntil is RunCommand for a command that goes on until ctx is done.
 func RunCommandUntil(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
-	root := &cobra.Command{Use: "caddy", SilenceUsage: true} // as Caddy's is
+	root := caddyWithHooks(in, out, errs)
+	root.SetArgs(append([]string{"hooks"}, args...))
+	return root.ExecuteContext(ctx)
+}
+
+// caddyWithHooks is Caddy's own command, as far as `caddy hooks` knows it.
+func caddyWithHooks(in io.Reader, out, errs io.Writer) *cobra.Command {
+	root := &cobra.Command{Use: "caddy", SilenceUsage: true}
 	cmd := &cobra.Command{Use: "hooks"}
 	hooksCommand(cmd)
 	root.AddCommand(cmd)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.SetArgs(append([]string{"hooks"}, args...))
-	return root.ExecuteContext(ctx)
+	return root
 }
