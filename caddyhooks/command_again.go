@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -144,7 +147,9 @@ func (e *errand) allAgain(cmd *cobra.Command, statuses []engine.Status, hook str
 	if err := confirm(cmd, plan); err != nil {
 		return err
 	}
+	stop := e.tellStarted(statuses, hook, planned.Would)
 	done, err := e.eachAgain(statuses, hook, deliver, false)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -158,8 +163,6 @@ func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry b
 	if err != nil {
 		return sum, err
 	}
-	progress := e.screen.Progress()
-	defer progress.Close()
 	for _, status := range statuses {
 		query := url.Values{"status": {string(status)}}
 		if hook != "" {
@@ -167,8 +170,6 @@ func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry b
 		}
 		if dry {
 			query.Set("dry", "1")
-		} else {
-			progress.Show("starting runs that %s", statusWord(status))
 		}
 		var part struct {
 			againSum
@@ -181,6 +182,30 @@ func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry b
 		sum.add(part.againSum)
 	}
 	return sum, nil
+}
+
+// tellStarted tells on a terminal, every now and then, how many of so many runs were started, until it is stopped.
+func (e *errand) tellStarted(statuses []engine.Status, hook string, would int) (stop func()) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	asking := *e
+	asking.ctx = ctx
+	progress := e.screen.Progress()
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		const pause = 2 * time.Second // to count them is work, too
+		for asking.pause(pause) == nil {
+			left, err := asking.eachAgain(statuses, hook, false, true)
+			if err != nil {
+				return
+			}
+			progress.Show("%s of %s started", withCommas(max(0, would-left.Would)), withCommas(would))
+		}
+	})
+	return func() {
+		cancel()
+		telling.Wait()
+		progress.Close()
+	}
 }
 
 // callLong is call for work that takes as long as it takes.

@@ -98,7 +98,7 @@ func readHeaders(cmd *cobra.Command) (http.Header, error) {
 			return nil, &usageError{"--header takes a name and a value, as in 'X-GitHub-Event: issues'"}
 		}
 		if slices.Contains(headersOfSecrets, http.CanonicalHeaderKey(name)) {
-			return nil, &usageError{fmt.Sprintf("the header %s carries a secret, and %s", http.CanonicalHeaderKey(name), secretInArguments)}
+			return nil, &usageError{fmt.Sprintf("the header %s carries a secret, and %s", http.CanonicalHeaderKey(name), othersCanRead)}
 		}
 		header.Add(name, value)
 	}

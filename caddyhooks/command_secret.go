@@ -24,7 +24,7 @@ var (
 	tokenInput      = secretInput{"token", "token-file", "HOOKS_TOKEN", "token"}
 )
 
-const secretInArguments = "what stands on a command line can be read by other users of this machine"
+const othersCanRead = "what stands on a command line can be read by other users of this machine"
 
 // addFlags adds the flag for a file, and one that says why it is refused.
 func (s secretInput) addFlags(cmd *cobra.Command) {
@@ -44,7 +44,7 @@ func (s secretInput) check(cmd *cobra.Command) error {
 
 // refused says how the secret is given instead.
 func (s secretInput) refused() error {
-	return &usageError{fmt.Sprintf("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", secretInArguments, s.noun, s.file, s.variable)}
+	return &usageError{fmt.Sprintf("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file, s.variable)}
 }
 
 // maxSecretFile bounds a file with a secret.

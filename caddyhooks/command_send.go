@@ -156,7 +156,7 @@ func checkBase(base string) error {
 	parsed, err := url.Parse(base)
 	switch {
 	case err == nil && parsed.User != nil:
-		return &usageError{"--url must not have a user and a password: " + secretInArguments}
+		return &usageError{"--url must not have a user and a password: " + othersCanRead}
 	case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.RawQuery != "" || parsed.Fragment != "":
 		return &usageError{"--url must be where the hooks are, as in https://example.com/api/hooks"}
 	}
@@ -270,6 +270,9 @@ func (s *sending) sign() (headers []auth.Header, called string, err error) {
 
 // unreached says that the site does not answer.
 func (s *sending) unreached(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		err = outer.Err

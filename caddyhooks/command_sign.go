@@ -183,7 +183,7 @@ func (e *errand) sign(hook string, payload []byte) (*signatureJSON, error) {
 		return nil, err
 	}
 	if len(signed.Headers) == 0 {
-		return nil, errors.New("Caddy cannot sign this payload: the hook takes a secret as it is, or the URL is signed, too, and Caddy does not know it; use --secret-file, and --url for the URL")
+		return nil, errors.New("this payload cannot be signed by Caddy: the hook takes a secret as it is, or the URL is signed, too, and not known there; use --secret-file, and --url for the URL")
 	}
 	return signed, nil
 }
