@@ -1,11 +1,13 @@
 package bolt
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -15,7 +17,11 @@ const keySize = len(engine.Key{}.ID)
 
 // firstWithKey returns the run that a key was sent with, or nil.
 func firstWithKey(t *transaction, key [32]byte) *engine.Run {
-	value := t.bucket(keysBucket).Get(key[:])
+	return decodeFirst(key, t.bucket(keysBucket).Get(key[:]))
+}
+
+// decodeFirst reads what is noted with a key, nil if that is nothing or damaged.
+func decodeFirst(key [32]byte, value []byte) *engine.Run {
 	if len(value) < len(uuid.UUID{}) {
 		return nil
 	}
@@ -119,4 +125,16 @@ func (d *Database) pruneKeys(t *transaction, now time.Time, limits engine.Limits
 		d.deleteKeys(t, uuid.UUID(id))
 	}
 	return true
+}
+
+// EachKey lists all keys, each with the run that it was first sent with.
+func (s *store) EachKey(ctx context.Context, each func(key engine.Key, first *engine.Run)) error {
+	return s.view(ctx, func(tx *bbolt.Tx) error {
+		return tx.Bucket(keysBucket).ForEach(func(key, value []byte) error {
+			if first := decodeFirst([32]byte(key), value); first != nil {
+				each(*first.Key, first)
+			}
+			return nil
+		})
+	})
 }

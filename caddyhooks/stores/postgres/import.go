@@ -15,12 +15,32 @@ import (
 )
 
 // Imported is how much was imported.
-type Imported struct{ Queued, Ended, Deliveries, Keys, Sessions int }
+type Imported struct {
+	Queued, Ended int // runs
+	History       int // runs whose message is kept
+	Deliveries    int
+	Keys          int
+	Sessions      int
+	Revision      int64 // of the live settings
+	Changes       int   // of the live settings
+	Minutes       int   // that were counted
+}
+
+// Importing says how to import.
+type Importing struct {
+	Runner string                   // the name of the default runner, whose sessions runs without a runner have
+	Note   func(runs int)           // is told now and then how many runs were read
+	Check  func(all Imported) error // refuses what was read, before it is in effect
+}
+
+// keyStore is a store that lists idempotency keys: they may be there longer than their runs, or shorter.
+type keyStore interface {
+	EachKey(ctx context.Context, each func(key engine.Key, first *engine.Run)) error
+}
 
 // Import copies all that another store has into the schema of an instance, which has to be empty: in one transaction, so all of it or
 // nothing. Nobody may work with the other store meanwhile. Of runs that wait for a pause it copies no pause, and of hosts no throttle.
-// runner is the name of the default runner, whose sessions runs without a runner have. note is told now and then how many runs were read.
-func (p *Postgres) Import(ctx context.Context, instance string, from engine.Store, runner string, note func(runs int)) (Imported, error) {
+func (p *Postgres) Import(ctx context.Context, instance string, from engine.Store, how Importing) (Imported, error) {
 	d := newDatabase(p.dsn, p.schema(instance))
 	defer d.close()
 	if err := d.open(ctx); err != nil {
@@ -31,7 +51,7 @@ func (p *Postgres) Import(ctx context.Context, instance string, from engine.Stor
 		return Imported{}, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	i := importing{from: from, runner: runner, note: note, keys: make(map[[32]byte]keyRow), kinds: make(map[[2]string]int32), sessions: make(map[[2]string]struct{})}
+	i := importing{from: from, how: how, keys: make(map[[32]byte]keyRow), kinds: make(map[[2]string]int32), sessions: make(map[[2]string]struct{})}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		i.tx = tx
 		return i.all(ctx, d.schema)
@@ -41,11 +61,10 @@ func (p *Postgres) Import(ctx context.Context, instance string, from engine.Stor
 
 // importing is an import that is under way.
 type importing struct {
-	tx     pgx.Tx
-	from   engine.Store
-	runner string
-	note   func(runs int)
-	count  Imported
+	tx    pgx.Tx
+	from  engine.Store
+	how   Importing
+	count Imported
 
 	seq, deliverySeq int64 // the last ones that were given out
 
@@ -87,6 +106,9 @@ func (i *importing) all(ctx context.Context, schema string) error {
 		return err
 	}
 	if err := i.copySettings(ctx); err != nil {
+		return err
+	}
+	if err := i.how.Check(i.count); err != nil {
 		return err
 	}
 	_, err := i.tx.Exec(ctx, "SELECT bump_1('', 4, $1, 0, $2, $3, $4, $5), setval('run_seq', $6 + 1), setval('delivery_seq', $7 + 1)",
@@ -136,7 +158,7 @@ func (i *importing) runs(ctx context.Context) error {
 		if err := rows.write(ctx, i.tx); err != nil {
 			return err
 		}
-		i.note(i.count.Queued + i.count.Ended)
+		i.how.Note(i.count.Queued + i.count.Ended)
 		if next == "" {
 			return nil
 		}
@@ -152,7 +174,7 @@ func (i *importing) add(ctx context.Context, rows *importedRows, record *engine.
 		return err
 	}
 	i.seq++
-	i.sessions[[2]string{cmp.Or(run.Runner, i.runner), run.ChatID}] = struct{}{}
+	i.sessions[[2]string{cmp.Or(run.Runner, i.how.Runner), run.ChatID}] = struct{}{}
 	if !record.Status.Ended() || !record.Outcome.ForgetsKey() {
 		first := encodeFirst(run)
 		for _, key := range []*engine.Key{run.Key, run.Replay} {
@@ -259,6 +281,7 @@ func (i *importing) addEnded(rows *importedRows, id uuid.UUID, record *engine.Re
 		return err
 	}
 	i.told += int64(told.Size())
+	i.count.History++
 	rows.told = append(rows.told, []any{[16]byte(id), record.FinishedAt, record.FinishedAt.Add(run.History), int32(told.Size()), text})
 	return nil
 }

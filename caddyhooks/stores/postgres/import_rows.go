@@ -93,6 +93,16 @@ func (i *importing) nextDelivery() int64 {
 }
 
 func (i *importing) copyKeys(ctx context.Context) error {
+	if from, ok := i.from.(keyStore); ok {
+		clear(i.keys)
+		err := from.EachKey(ctx, func(key engine.Key, first *engine.Run) {
+			id, _ := uuid.Parse(first.ID) // which the store made
+			i.keys[key.ID] = keyRow{key.Body, first.AcceptedAt, id, encodeFirst(first)}
+		})
+		if err != nil {
+			return fmt.Errorf("reading the keys: %w", err)
+		}
+	}
 	i.count.Keys = len(i.keys)
 	var rows [][]any
 	for id, key := range i.keys {
@@ -124,6 +134,7 @@ func (i *importing) copyMinutes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the minutes: %w", err)
 	}
+	i.count.Minutes = len(minutes)
 	for n := range minutes {
 		counted, err := encodeMinute(&minutes[n])
 		if err != nil {
@@ -147,6 +158,7 @@ func (i *importing) copySettings(ctx context.Context) error {
 	if revision == 0 {
 		return nil
 	}
+	i.count.Revision = revision
 	if _, err := i.tx.Exec(ctx, "UPDATE settings SET revision = $1, body = $2", revision, settings); err != nil {
 		return err
 	}
@@ -155,6 +167,7 @@ func (i *importing) copySettings(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading the changes of the live settings: %w", err)
 		}
+		i.count.Changes += len(changes)
 		for _, change := range changes {
 			if _, err := i.tx.Exec(ctx, "INSERT INTO settings_change (revision, at, description) VALUES ($1, $2, $3)",
 				change.Revision, change.At, change.Description); err != nil {

@@ -29,14 +29,19 @@ func TestImportBringsAllThatAFileHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	var noted int
-	got, err := opener.Import(t.Context(), "default", from, "default", func(runs int) { noted = runs })
+	fine := func(Imported) error { return nil }
+	refused := errors.New("there should be more")
+	if _, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, func(Imported) error { return refused }}); !errors.Is(err, refused) {
+		t.Errorf("an import that is refused: %v", err)
+	}
+	got, err := opener.Import(t.Context(), "default", from, Importing{"default", func(runs int) { noted = runs }, fine})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Imported{Queued: 6, Ended: 9, Deliveries: 4, Keys: 2, Sessions: 2}); got != want || noted != 15 {
+	if want := (Imported{Queued: 6, Ended: 9, History: 1, Deliveries: 4, Keys: 2, Sessions: 2, Revision: 2, Changes: 2, Minutes: 1}); got != want || noted != 15 {
 		t.Errorf("imported %+v, and told of %d, want %+v", got, noted, want)
 	}
-	if _, err := opener.Import(t.Context(), "default", from, "default", func(int) {}); err == nil || !strings.Contains(err.Error(), "already") {
+	if _, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, fine}); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a second import: %v", err)
 	}
 	to, err := opener.OpenStore(t.Context(), "default")

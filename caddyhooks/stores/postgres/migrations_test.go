@@ -164,7 +164,7 @@ func TestARoleWithTheLeastRightsIsEnough(t *testing.T) {
 	if err := from.Runs().Add(ctx, newAdded("chat", ""), engine.Terms{}); err != nil {
 		t.Fatal(err)
 	}
-	if moved, err := p.Import(ctx, "moved", from, "default", func(int) {}); err != nil || moved.Queued != 1 {
+	if moved, err := p.Import(ctx, "moved", from, Importing{"default", func(int) {}, func(Imported) error { return nil }}); err != nil || moved.Queued != 1 {
 		t.Errorf("moved %+v from another store: %v", moved, err)
 	}
 	if err := errors.Join(overdue, list, chats, past, backlog, get, retry, deliveries, paused, save, changes, prune, s.Runs().Resume(ctx)); err != nil {
