@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -546,6 +547,73 @@ func TestAFileThatWasReplacedIsNotOpened(t *testing.T) {
 	if err := checkInPlace(path, file); !errors.Is(err, errBusy) {
 		t.Errorf("another one took its place: %v", err)
 	}
+}
+
+// Whoever opens a file while it is replaced has the new one, or is told to try again.
+func TestAFileThatIsReplacedIsOpenedWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	checked, err := Check(backupFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "store.db")
+	if _, err := checked.Restore(path, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		opened := make(chan error, 1)
+		go func() {
+			database, err := Open(path)
+			if err == nil {
+				err = errors.Join(checkInPlace(path, database.file), database.Store().Close())
+			}
+			opened <- err
+		}()
+		var inUse *InUseError
+		if _, err := checked.Restore(path, true); err != nil && !errors.As(err, &inUse) {
+			t.Error(err)
+		}
+		if err := <-opened; err != nil && !errors.Is(err, errBusy) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAReplacedFileKeepsItsOwner(t *testing.T) {
+	t.Parallel()
+	const somebody = 65534
+	checked, err := Check(backupFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "hooks", "store.db")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := uint32(os.Geteuid()) // who may not give files away
+	if want == 0 {
+		want = somebody
+		if err := os.Chown(filepath.Dir(path), somebody, somebody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOwner := func(what string) {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != want || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the file is %+v, %v", what, info.Sys(), err)
+		}
+	}
+	for range 2 {
+		if _, err := checked.Restore(path, true); err != nil {
+			t.Fatal(err)
+		}
+		wantOwner("restored")
+	}
+	if _, err := Compact(path, func(int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	wantOwner("compacted")
 }
 
 func TestCompactGivesSpaceBackAndLosesNothing(t *testing.T) {

@@ -70,6 +70,44 @@ func TestImportBringsAllThatAFileHas(t *testing.T) {
 	}
 }
 
+// Keys may be kept for longer than runs.
+func TestImportBringsKeysOfForgottenRuns(t *testing.T) {
+	database, err := bolt.Open(filepath.Join(t.TempDir(), "hooks.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := database.Store()
+	defer func() { _ = from.Close() }()
+	first := &engine.Run{ChatID: "a", Hook: "agent", Timeout: time.Minute, Key: &engine.Key{ID: [32]byte{1}, Body: [32]byte{2}}}
+	if err := from.Runs().Add(t.Context(), first, engine.Terms{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Runs().End(t.Context(), &engine.Claim{Run: first}, engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Prune(t.Context(), engine.Limits{Retention: time.Nanosecond, KeyAge: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	opener := &Postgres{DSN: pgtest.Shared(t).DSN("postgres"), Schema: pgtest.NewName("imported_")}
+	if opener.dsn, err = parseDSN(opener.DSN); err != nil {
+		t.Fatal(err)
+	}
+	got, err := opener.Import(t.Context(), "default", from, Importing{"default", func(int) {}, func(Imported) error { return nil }})
+	if want := (Imported{Keys: 1}); err != nil || got != want {
+		t.Fatalf("imported %+v, want %+v: %v", got, want, err)
+	}
+	to, err := opener.OpenStore(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = to.Close() }()
+	var duplicate *engine.DuplicateError
+	again := &engine.Run{ChatID: "a", Hook: "agent", Key: first.Key}
+	if err := to.Runs().Add(t.Context(), again, engine.Terms{}); !errors.As(err, &duplicate) || !duplicate.SameBody || duplicate.First.ID != first.ID {
+		t.Errorf("a repeated request: %v", err)
+	}
+}
+
 // fill makes a store that has something of everything.
 func fill(t *testing.T, s engine.Store) {
 	t.Helper()
