@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/gotool"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // Linters that others wrote look at the files of the examples. Each of them must also find a mistake that is made on purpose, so
@@ -65,4 +68,72 @@ func edited(t *testing.T, file, from, to string) string {
 		t.Fatal(err)
 	}
 	return copied
+}
+
+var (
+	goLinters         = gotool.Tools("testdata/linters")
+	dockerfileLinters = npmtest.Packages("testdata/dockerfile-linters")
+)
+
+func TestLintersLikeTheContainerfile(t *testing.T) {
+	t.Parallel()
+	packages, err := dockerfileLinters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(containerDir, "Containerfile")
+	bad := edited(t, file, "\nEXPOSE ", "\nEXPSE ")
+	utils := filepath.Join(packages, "node_modules", ".bin", "dockerfile-utils")
+	lint(t, utils, "lint", file)
+	wantLintError(t, "Unknown instruction: EXPSE", utils, "lint", bad)
+	older := filepath.Join(packages, "node_modules", ".bin", "dockerfilelint")
+	lint(t, older, file)
+	wantLintError(t, "Invalid Command", older, bad)
+}
+
+// compose-go reads files for Docker Compose.
+func TestComposeReadsTheComposeFiles(t *testing.T) {
+	t.Parallel()
+	compose := goLinter(t, "cmd")
+	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "compose.yaml"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	for _, file := range files {
+		lint(t, compose, "-no-interpolation", file)
+	}
+	wantLintError(t, "services.caddy.readonly", compose, edited(t, filepath.Join(containerDir, "compose.yaml"), "read_only: ", "readonly: "))
+}
+
+func TestLintersLikeTheManifests(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(kubernetesDir, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifests []string
+	for _, file := range files {
+		switch filepath.Base(file) {
+		case "kustomization.yaml", "servicemonitor.yaml": // kinds of others
+		default:
+			manifests = append(manifests, file)
+		}
+	}
+	if len(manifests) < 5 {
+		t.Fatalf("found %v", manifests)
+	}
+	deployment := filepath.Join(kubernetesDir, "deployment.yaml")
+	lint(t, goLinter(t, "strictkube"), manifests...)
+	wantLintError(t, `unknown field "spec.replicaz"`, goLinter(t, "strictkube"), edited(t, deployment, "replicas: ", "replicaz: "))
+	lint(t, goLinter(t, "kube-score"), append([]string{"score"}, manifests...)...)
+	wantLintError(t, "CRITICAL", goLinter(t, "kube-score"), "score", edited(t, deployment, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false"))
+}
+
+func goLinter(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := goLinters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
 }

@@ -336,13 +336,12 @@ func (w *watched) post(t *testing.T, body string) {
 	})
 }
 
-func (w *watched) admin(t *testing.T, method, path, body string) hookstest.Response {
+func (w *watched) admin(t *testing.T, method, path, body string) {
 	t.Helper()
 	resp, err := hookstest.TryRequest(method, w.caddy.Admin+path, body, "Content-Type", "application/json")
 	if err != nil || resp.Status >= 300 {
 		t.Fatalf("%s %s: %d %s, %v", method, path, resp.Status, resp.Body, err)
 	}
-	return resp
 }
 
 func (w *watched) breakAround(t *testing.T) func(*testing.T) {

@@ -1,0 +1,74 @@
+// Package gotool builds the programs in Go that tests try the examples with. They are in modules of their own, so that the program
+// does not depend on them.
+package gotool
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// Tools are the tools of a folder with a go.mod and a go.sum, and the folder's own programs, built once for all tests of a package.
+// They are kept in the user's cache, so that the next run of the tests has them at hand.
+func Tools(from string) func() (dir string, err error) {
+	name := filepath.Base(from)
+	return sync.OnceValues(func() (string, error) {
+		sum, err := checksum(from)
+		if err != nil {
+			return "", err
+		}
+		cache, err := os.UserCacheDir()
+		if err != nil { // no home
+			cache, err = hookstest.SharedDir()
+		}
+		if err != nil {
+			return "", err
+		}
+		cache = filepath.Join(cache, "caddyhooks-tests")
+		kept := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sum))
+		if _, err := os.Stat(kept); err == nil {
+			return kept, nil
+		}
+		if err := os.MkdirAll(cache, 0o700); err != nil {
+			return "", err
+		}
+		dir, err := os.MkdirTemp(cache, name+"-")
+		if err != nil {
+			return "", err
+		}
+		defer os.RemoveAll(dir) // unless it was renamed
+		cmd := exec.Command("go", "install", "-mod=readonly", "tool", "./...")
+		cmd.Dir = from
+		cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-buildvcs=false", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building %s: %w\n%s", name, err, bytes.TrimSpace(out))
+		}
+		if err := os.Rename(dir, kept); err != nil {
+			if _, missing := os.Stat(kept); missing != nil {
+				return "", err
+			}
+			// Another process was quicker.
+		}
+		return kept, nil
+	})
+}
+
+// checksum tells one state of a folder from another.
+func checksum(dir string) ([]byte, error) {
+	hash := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		fmt.Fprintf(hash, "%s %d\n%s", path, len(data), data)
+		return err
+	})
+	return hash.Sum(nil), err
+}
