@@ -13,10 +13,10 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
-// slowStore takes its time to tell how many runs wait.
+// slowStore does not tell how many runs wait until something happens.
 type slowStore struct {
 	engine.Store
-	takes time.Duration
+	until chan struct{}
 	asked atomic.Int32
 }
 
@@ -30,7 +30,7 @@ type slowRuns struct {
 func (r slowRuns) Backlog(ctx context.Context) (engine.Backlog, error) {
 	r.store.asked.Add(1)
 	select {
-	case <-time.After(r.store.takes):
+	case <-r.store.until:
 		return r.Runs.Backlog(ctx)
 	case <-ctx.Done():
 		return engine.Backlog{}, ctx.Err()
@@ -39,7 +39,7 @@ func (r slowRuns) Backlog(ctx context.Context) (engine.Backlog, error) {
 
 func TestScrapesAtTheSameTimeAskTheStoreOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{Store: memory.New().Store(), takes: 100 * time.Millisecond}
+		store := &slowStore{Store: memory.New().Store(), until: make(chan struct{}, 10)}
 		e := engine.New(store)
 		var figures storeFigures
 		scrape := func() {
@@ -51,6 +51,7 @@ func TestScrapesAtTheSameTimeAskTheStoreOnce(t *testing.T) {
 					}
 				})
 			}
+			store.until <- struct{}{} // no time passes before, as long as somebody waits for another one's answer
 			group.Wait()
 		}
 		scrape()
@@ -67,7 +68,7 @@ func TestScrapesAtTheSameTimeAskTheStoreOnce(t *testing.T) {
 
 func TestAScrapeDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := engine.New(&slowStore{Store: memory.New().Store(), takes: time.Hour})
+		e := engine.New(&slowStore{Store: memory.New().Store()})
 		var figures storeFigures
 		began := time.Now()
 		if _, err := figures.ask(e); !errors.Is(err, context.DeadlineExceeded) {
