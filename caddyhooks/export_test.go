@@ -51,6 +51,15 @@ func AdminEndpoints() (all []AdminEndpoint) {
 // StopNotingRefusals lets an instance that has had no request yet neither remember nor log refused requests.
 func StopNotingRefusals(instance string) { running.find(instance).refused = nil }
 
+// StopCounting lets an instance that has had no request yet go on without metrics.
+func StopCounting(instance string) {
+	in := running.find(instance)
+	in.meters, in.engineConfig.Metrics = nil, nil
+	detach := in.detach
+	in.detach = in.service.engine.Attach(in.engineConfig)
+	detach()
+}
+
 // AddStream adds an endpoint that sends a line at once, and the next one for each value from more.
 func AddStream(path string, more <-chan string) (remove func()) {
 	instanceEndpoints.handle("GET "+path, func(_ *instance, w http.ResponseWriter, r *http.Request) error {

@@ -439,10 +439,17 @@ func (m *meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Dur
 
 // TurnEnded counts repairs.
 func (m *meters) TurnEnded(run *engine.Run, _ string, repair int, _ time.Duration, err error) {
-	var unavailable *engine.UnavailableError
-	if repair > 0 && !errors.As(err, &unavailable) { // which is tried again
+	if repair > 0 && !isUnavailable(err) { // which is tried again
 		m.hook(run.Hook).runSeries().repairs.Inc()
 	}
+}
+
+func isUnavailable(err error) bool {
+	if err == nil {
+		return false
+	}
+	var unavailable *engine.UnavailableError
+	return errors.As(err, &unavailable)
 }
 
 // DeliveryAttempted counts an attempt at a delivery by what comes of it.

@@ -75,6 +75,9 @@ var moduleVersion = sync.OnceValue(func() string {
 
 // collect gives the counts of the instance, and figures that are read now.
 func (in *instance) collect(metrics chan<- prometheus.Metric) {
+	if in.meters == nil {
+		return
+	}
 	for _, family := range in.meters.families.all() {
 		family.Collect(metrics)
 	}

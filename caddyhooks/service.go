@@ -189,7 +189,7 @@ func (s *service) followMeters() {
 	wanted := make(map[*meters]names)
 	for _, in := range s.instances {
 		active := in.active.Load()
-		if in.stopped || active == nil {
+		if in.stopped || active == nil || in.meters == nil {
 			continue
 		}
 		own := meteredNames(active, in.rules.channels)
