@@ -373,7 +373,7 @@ func versionOf(tx *bbolt.Tx) (int, error) {
 
 // readFile reads from a file without any risk for it, and for the process if the file is damaged.
 func readFile(path string, read func(*bbolt.Tx) error) error {
-	return guarded(func() error {
+	return guarded(func() (err error) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
@@ -381,11 +381,22 @@ func readFile(path string, read func(*bbolt.Tx) error) error {
 		if info.Size() < smallestFile {
 			return errTruncated
 		}
-		db, err := bbolt.Open(path, 0o600, boltOptions(true))
+		var file *os.File
+		options := boltOptions(true)
+		options.OpenFile = func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		}
+		db, err := bbolt.Open(path, 0o600, options)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
+		defer func() {
+			if err != nil && checkInPlace(path, file) != nil {
+				err = errBusy // another file took its place, so what was found says nothing
+			}
+		}()
 		return db.View(func(tx *bbolt.Tx) error {
 			if info, err = os.Stat(path); err != nil {
 				return err
