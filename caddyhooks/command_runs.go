@@ -179,7 +179,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 		return nil
 	}
 	catchUp := func() error {
-		page, err := e.page(listing{part: "runs", member: "runs", query: query}, cmp.Or(limit, maxPage), "")
+		page, err := e.page(listing{part: "runs", member: "runs", query: query}, min(cmp.Or(limit, maxPage), maxPage), "")
 		slices.Reverse(page.rows)
 		return errors.Join(err, show(page.rows))
 	}
