@@ -186,10 +186,13 @@ func (e *errand) eachAgain(statuses []engine.Status, hook string, deliver, dry b
 
 // tellStarted tells on a terminal, every now and then, how many of so many runs were started, until it is stopped.
 func (e *errand) tellStarted(statuses []engine.Status, hook string, would int) (stop func()) {
+	progress := e.screen.Progress()
+	if !progress.IsShown() {
+		return func() {}
+	}
 	ctx, cancel := context.WithCancel(e.ctx)
 	asking := *e
 	asking.ctx = ctx
-	progress := e.screen.Progress()
 	var telling sync.WaitGroup
 	telling.Go(func() {
 		const pause = 2 * time.Second // to count them is work, too

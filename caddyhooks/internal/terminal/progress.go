@@ -17,6 +17,9 @@ type Progress struct {
 // Progress begins to tell of long work. Without a terminal nothing is told.
 func (s *Screen) Progress() *Progress { return &Progress{screen: s} }
 
+// IsShown reports whether somebody sees it.
+func (p *Progress) IsShown() bool { return p.screen.progress }
+
 // Show replaces the line, some times a second at most.
 func (p *Progress) Show(format string, args ...any) {
 	const pause = 100 * time.Millisecond
