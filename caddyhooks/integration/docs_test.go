@@ -99,7 +99,8 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 			continue
 		}
 		commands++
-		wantOutput(t, blocks, i, ports.Replace(script))
+		// `caddy hooks` is that of this repository, and asks the Caddy of the page.
+		wantOutput(t, blocks, i, ports.Replace(script), "PATH="+hookstest.NewBinary(t).Folder()+":"+os.Getenv("PATH"), "CADDY_ADMIN="+strings.TrimPrefix(s.Admin, "http://"))
 	}
 	if commands == 0 {
 		t.Error("the page has no command")
@@ -107,7 +108,7 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 }
 
 // wantOutput runs the commands of a block, and compares what they print with the block that follows.
-func wantOutput(t *testing.T, blocks []fence, i int, script string) {
+func wantOutput(t *testing.T, blocks []fence, i int, script string, env ...string) {
 	t.Helper()
 	if i+1 == len(blocks) || blocks[i+1].language != "output" {
 		t.Errorf("line %d: the page does not say what this prints:\n%s", blocks[i].line, script)
@@ -116,7 +117,7 @@ func wantOutput(t *testing.T, blocks []fence, i int, script string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // real agents take their time to start
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Errorf("line %d: %v", blocks[i].line, err)

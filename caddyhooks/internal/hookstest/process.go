@@ -93,6 +93,9 @@ func NewBinary(t testing.TB) *Binary {
 // ForOtherTests is for the environment of a test process that uses the same program.
 func (b *Binary) ForOtherTests() string { return builtBinary + "=" + b.path }
 
+// Folder has the program, by the name caddy.
+func (b *Binary) Folder() string { return filepath.Dir(b.path) }
+
 // Command is a call of the program, with more in its environment.
 func (b *Binary) Command(env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(b.path, args...)
