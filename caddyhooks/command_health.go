@@ -17,23 +17,28 @@ func init() {
 }
 
 func healthVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "health",
+	cmd := &cobra.Command{
+		Use:   "health [--live]",
 		Short: "Says whether webhooks are taken on, for scripts and health checks",
 		Long: `
 Says whether the instances take on webhooks, and why not. It exits with 0 if all of them do, or the one of --instance, and with 1 otherwise,
-also if Caddy does not run. Webhooks that are switched off do not make an instance unhealthy.`,
+also if Caddy does not run. Webhooks that are switched off do not make an instance unhealthy.
+
+With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
 		Example: `  caddy hooks health
-  caddy hooks health --instance ops || systemctl restart caddy`,
+  caddy hooks health --live || systemctl restart caddy`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runHealth(cmd) },
 	}
+	cmd.Flags().Bool("live", false, "ask whether Caddy needs a restart, instead of whether it is ready")
+	return cmd
 }
 
 // healthTold is what the admin endpoint tells about the health of instances.
 type healthTold struct {
 	Instances []struct {
 		Instance string `json:"instance"`
+		Live     bool   `json:"live"`
 		Ready    bool   `json:"ready"`
 		Reason   string `json:"reason"`
 	} `json:"instances"`
@@ -87,13 +92,18 @@ func runHealth(cmd *cobra.Command) error {
 		}
 	}
 	rows, bad := [][]terminal.Text(nil), []string(nil)
+	live, _ := cmd.Flags().GetBool("live")
+	word := "ready"
+	if live {
+		word = "live"
+	}
 	for _, in := range told.Instances {
 		if wanted != "" && in.Instance != wanted {
 			continue
 		}
-		state := terminal.Good("ready")
-		if !in.Ready {
-			state = terminal.Bad("not ready")
+		state := terminal.Good(word)
+		if good := in.Ready && !live || in.Live && live; !good {
+			state = terminal.Bad("not " + word)
 			bad = append(bad, in.Instance)
 		}
 		rows = append(rows, []terminal.Text{terminal.Plain(in.Instance), state, terminal.Plain(in.Reason)})
@@ -103,7 +113,7 @@ func runHealth(cmd *cobra.Command) error {
 	}
 	if bad != nil {
 		slices.Sort(bad)
-		return fmt.Errorf("not ready: %s", listWords(bad))
+		return fmt.Errorf("not %s: %s", word, listWords(bad))
 	}
 	return nil
 }

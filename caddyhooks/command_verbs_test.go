@@ -206,6 +206,9 @@ func TestAnInstanceThatWaitsForItsStore(t *testing.T) {
 	if out, _, err := command(t, "health", "--instance", "ops", "--address", address); err != nil || out != "ops  ready\n" {
 		t.Errorf("health of ops: %v %s", err, out)
 	}
+	if out, _, err := command(t, "health", "--live", "--address", address); err != nil || !strings.HasPrefix(out, "default  live  the store cannot be reached: ") {
+		t.Errorf("health --live: %v %s", err, out)
+	}
 	out, _, err = command(t, "status", "--address", address)
 	if err != nil || !strings.HasPrefix(out, "default   not ready\n! the store cannot be reached: ") || !strings.Contains(out, "\n\nops       off   ") {
 		t.Errorf("status: %v %s", err, out)
