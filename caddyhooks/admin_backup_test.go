@@ -27,8 +27,12 @@ func largeStore(t *testing.T) (file string) {
 	}
 	store := database.Store()
 	for range 40 {
-		run := &engine.Run{ChatID: "c", Hook: "agent", Message: strings.Repeat("m", 1<<20), Timeout: time.Minute}
+		run := &engine.Run{ChatID: "c", Hook: "agent", Message: "talk", Timeout: time.Minute}
 		if err := store.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: strings.Repeat("m", 1<<20), HasText: true}}
+		if _, err := store.Runs().End(t.Context(), &engine.Claim{Run: run}, end, engine.Batch{}); err != nil {
 			t.Fatal(err)
 		}
 	}
