@@ -23,7 +23,8 @@ type meters struct {
 	instance string
 	families *families
 
-	acceptDuration, runWait       prometheus.Observer
+	acceptDuration                *durations
+	runWait                       prometheus.Observer
 	commitDuration, commitChanges prometheus.Observer // nil until the store tells of a transaction
 	settingsChanges               prometheus.Counter
 	commits                       sync.Once
@@ -62,7 +63,7 @@ func newMeters(instance string) *meters {
 	f := newFamilies()
 	m := &meters{
 		instance: instance, families: f,
-		acceptDuration:  f.acceptDuration.WithLabelValues(instance),
+		acceptDuration:  &durations{histogram: f.acceptDuration.WithLabelValues(instance)},
 		runWait:         f.runWait.WithLabelValues(instance),
 		settingsChanges: f.settingsChanges.WithLabelValues(instance),
 	}
@@ -185,7 +186,7 @@ type runMeters struct {
 	ended    [len(endStatuses)]prometheus.Counter
 	failures [len(failureReasons)]prometheus.Counter
 	repairs  prometheus.Counter
-	duration prometheus.Observer
+	duration *durations
 }
 
 // The values of labels.
@@ -261,7 +262,7 @@ func (h *hookMeters) makeRunsLocked() *runMeters {
 		return known
 	}
 	f, of := h.meters.familiesFor(h.gone), h.meters.instance
-	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name), duration: f.runDuration.WithLabelValues(of, h.name)}
+	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name), duration: &durations{histogram: f.runDuration.WithLabelValues(of, h.name)}}
 	for i, status := range endStatuses {
 		made.ended[i] = f.runs.WithLabelValues(of, h.name, string(status))
 	}
@@ -363,7 +364,7 @@ type deliveryMeters struct {
 	kind, channel string
 	once          sync.Once
 	outcomes      [len(sendOutcomes)]prometheus.Counter
-	duration      prometheus.Observer
+	duration      *durations
 }
 
 // newDeliveryMeters makes counters with their series.
@@ -379,7 +380,7 @@ func (d *deliveryMeters) make() {
 		for i, outcome := range sendOutcomes {
 			d.outcomes[i] = f.attempts.WithLabelValues(of, d.kind, d.channel, outcomeLabel(outcome))
 		}
-		d.duration = f.deliveryDuration.WithLabelValues(of, d.kind, d.channel)
+		d.duration = &durations{histogram: f.deliveryDuration.WithLabelValues(of, d.kind, d.channel)}
 	})
 }
 
@@ -404,7 +405,7 @@ func (m *meters) accepted(run *engine.Run, took time.Duration) {
 	if m == nil {
 		return
 	}
-	observe(m.acceptDuration, took, sampledTrace(run.TraceParent))
+	m.acceptDuration.observe(took, sampledTrace(run.TraceParent))
 }
 
 // RunAccepted does nothing: answers are counted.
@@ -433,7 +434,7 @@ func (m *meters) RunEnded(run *engine.Run, outcome engine.Outcome, took time.Dur
 		}
 	}
 	if took > 0 {
-		observe(series.duration, took, sampledTrace(run.TraceParent))
+		series.duration.observe(took, sampledTrace(run.TraceParent))
 	}
 }
 
@@ -462,7 +463,7 @@ func (m *meters) DeliveryAttempted(d *engine.Delivery, took time.Duration, _ err
 		}
 	}
 	if took > 0 {
-		observe(to.duration, took, m.traces.of(d))
+		to.duration.observe(took, m.traces.of(d))
 	}
 }
 

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,13 +13,35 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
+// durations is a histogram whose durations have traces.
+type durations struct {
+	histogram prometheus.Observer
+	lastAt    [magnitudes]atomic.Int64 // when the last exemplar was noted, in nanoseconds since 1970, by the magnitude of the duration
+}
+
+const (
+	// magnitudes of durations are powers of two of a nanosecond.
+	magnitudes = 64
+	// exemplarEvery is the time between two exemplars of a magnitude: each costs several times as much as the count. One that is rare, as the
+	// slow ones that somebody looks for, is always noted.
+	exemplarEvery = 100 * time.Millisecond
+)
+
 // observe counts a duration. If its trace is recorded, it is an exemplar: somebody who looks at a plot finds the trace.
-func observe(histogram prometheus.Observer, took time.Duration, trace string) {
-	if trace == "" {
-		histogram.Observe(took.Seconds())
+func (d *durations) observe(took time.Duration, trace string) {
+	if trace == "" || !d.wantsExemplar(took) {
+		d.histogram.Observe(took.Seconds())
 		return
 	}
-	histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
+	d.histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
+}
+
+// wantsExemplar reports whether there was no exemplar of the magnitude for a while.
+func (d *durations) wantsExemplar(took time.Duration) bool {
+	lastAt := &d.lastAt[bits.Len64(uint64(max(took, 0)))]
+	now, last := time.Now().UnixNano(), lastAt.Load()
+	passed := time.Duration(now - last).Abs() // somebody may have set the clock back
+	return passed >= exemplarEvery && lastAt.CompareAndSwap(last, now)
 }
 
 // sampledTrace returns the trace id in a traceparent whose flags say that the trace is recorded, otherwise "".

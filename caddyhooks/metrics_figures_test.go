@@ -118,3 +118,22 @@ func TestTracesOfTheLastRunsAreRemembered(t *testing.T) {
 		t.Errorf("%d traces are remembered", len(traces.traces))
 	}
 }
+
+// Exemplars of durations that are alike are noted now and then, and those of others at once.
+func TestRareDurationsAlwaysHaveExemplars(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &durations{}
+		for i, c := range []struct {
+			took, pause time.Duration
+			want        bool
+		}{
+			{time.Millisecond, 0, true}, {time.Millisecond, 0, false}, {time.Second, 0, true}, {0, 0, true}, {-1, 0, false},
+			{time.Millisecond, exemplarEvery - 1, false}, {time.Millisecond, 1, true}, {time.Hour, 0, true},
+		} {
+			time.Sleep(c.pause)
+			if got := d.wantsExemplar(c.took); got != c.want {
+				t.Errorf("%d: a duration of %v is an exemplar: %t, want %t", i, c.took, got, c.want)
+			}
+		}
+	})
+}
