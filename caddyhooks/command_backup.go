@@ -96,7 +96,7 @@ var errBackupFile = errors.New("the backup cannot be written")
 func (e *errand) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	resp, err := e.client.open(ctx, apiCall{path: e.path("backup")})
+	resp, err := e.client.open(ctx, apiCall{path: e.path("backup")}) //nolint:bodyclose // it is closed below
 	if err != nil {
 		return err
 	}

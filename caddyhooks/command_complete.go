@@ -159,21 +159,14 @@ var completeChats = complete(func(e *errand) (words []cobra.Completion, err erro
 })
 
 // completeChannels offers the names of channels.
-var completeChannels = completeGuests(func(about *aboutJSON) []guestJSON { return about.Channels })
-
-// completeRunners offers the names of runners.
-var completeRunners = completeGuests(func(about *aboutJSON) []guestJSON { return about.Runners })
-
-func completeGuests(of func(*aboutJSON) []guestJSON) cobra.CompletionFunc {
-	return complete(func(e *errand) (words []cobra.Completion, err error) {
-		var about aboutJSON
-		_, err = e.get("about", nil, &about)
-		for _, guest := range of(&about) {
-			words = append(words, describedWord(guest.Name, guest.Kind))
-		}
-		return words, err
-	})
-}
+var completeChannels = complete(func(e *errand) (words []cobra.Completion, err error) {
+	var about aboutJSON
+	_, err = e.get("about", nil, &about)
+	for _, guest := range about.Channels {
+		words = append(words, describedWord(guest.Name, guest.Kind))
+	}
+	return words, err
+})
 
 // completeInstances offers the names of instances.
 func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -50,7 +50,7 @@ func (e *errand) follow(topics []topic, each func(heardEvent) error) error {
 		connected, err := stream.read()
 		switch {
 		case e.ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // somebody does not want to wait any more
 		case stopped != nil:
 			return stopped
 		case !stream.begun:

@@ -28,10 +28,10 @@ func wantHealth(t *testing.T, s *hookstest.Server, path string, status int, body
 }
 
 // eventuallyHealth waits until a site answers with a status about its health.
-func eventuallyHealth(t *testing.T, s *hookstest.Server, path string, status int) {
+func eventuallyHealth(t *testing.T, s *hookstest.Server, status int) {
 	t.Helper()
-	hookstest.Eventually(t, fmt.Sprintf("%s answers %d", path, status), func() bool {
-		resp, err := hookstest.TryRequest("GET", s.URL+path, "", "Connection", "close")
+	hookstest.Eventually(t, fmt.Sprintf("/healthz answers %d", status), func() bool {
+		resp, err := hookstest.TryRequest("GET", s.URL+"/healthz", "", "Connection", "close")
 		return err == nil && resp.Status == status
 	})
 }
@@ -140,7 +140,7 @@ func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
 		t.Errorf("live: got %d %s", live.Status, live.Body)
 	}
 	up.Store(true)
-	eventuallyHealth(t, s, "/healthz", 200)
+	eventuallyHealth(t, s, 200)
 }
 
 func TestNotReadyWhileTheQueueIsNearlyFull(t *testing.T) {
@@ -153,13 +153,13 @@ func TestNotReadyWhileTheQueueIsNearlyFull(t *testing.T) {
 	}
 	wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
 	s.Accept(`{"message":"a"}`)
-	eventuallyHealth(t, s, "/healthz", 503)
+	eventuallyHealth(t, s, 503)
 	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["queue_nearly_full"]}`)
 	if admin := s.AdminRequest("GET", "/hooks/health", ""); !strings.Contains(admin.Body, "more than 9 of 10 runs are queued") {
 		t.Errorf("got %s", admin.Body)
 	}
 	close(release)
-	eventuallyHealth(t, s, "/healthz", 200)
+	eventuallyHealth(t, s, 200)
 }
 
 func init() {
@@ -233,7 +233,7 @@ func TestNotReadyWhileCaddyIsAboutToStop(t *testing.T) {
 	s.Load("hooks {\n health /healthz\n}")
 	stopped := make(chan error, 1)
 	go func() { stopped <- caddy.Stop() }()
-	eventuallyHealth(t, s, "/healthz", 503)
+	eventuallyHealth(t, s, 503)
 	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
 	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
 	if err := <-stopped; err != nil {
