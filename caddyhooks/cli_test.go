@@ -180,15 +180,21 @@ func TestProvisioningHasNoSideEffects(t *testing.T) {
 	if after := hookstest.FilesIn(t, dir); !slices.Equal(before, after) {
 		t.Errorf("there were the files %v, and now %v", before, after)
 	}
+	var left []string // calls of our functions
+	defer func() {
+		if t.Failed() {
+			t.Logf("left were %q", left)
+		}
+	}()
 	hookstest.Eventually(t, "no goroutine is left", func() bool {
 		var stacks bytes.Buffer
 		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
 			t.Fatal(err)
 		}
-		return !slices.ContainsFunc(ourGoroutine.FindAllString(stacks.String(), -1), func(call string) bool {
-			isTest := strings.Contains(call, "internal/hookstest.") || strings.Contains(call, "caddyhooks.Test") // which may wait for its turn
-			return !isTest
+		left = slices.DeleteFunc(ourGoroutine.FindAllString(stacks.String(), -1), func(call string) bool {
+			return strings.Contains(call, "internal/hookstest.") || strings.Contains(call, "caddyhooks.Test") // which may wait for its turn
 		})
+		return len(left) == 0
 	})
 	// Had anybody connected, that connection would be the first to be accepted.
 	mine, err := net.Dial("tcp", upstream.Addr().String())
