@@ -114,7 +114,7 @@ func TestCountersOutliveReloads(t *testing.T) {
 func TestSeriesOfAHookGoWithIt(t *testing.T) {
 	rn, _, release := hookstest.HeldRunner(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
-	s.PutMapping("first", `{"messageTemplate":"hold"}`)
+	s.PutMapping("first", `{"action":"agent","messageTemplate":"hold"}`)
 	if series := scrape(t, s).about("hook", "first"); len(series) == 0 {
 		t.Error("a new hook has no series")
 	}
