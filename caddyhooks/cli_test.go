@@ -192,7 +192,7 @@ func TestProvisioningHasNoSideEffects(t *testing.T) {
 			t.Fatal(err)
 		}
 		left = slices.DeleteFunc(ourGoroutine.FindAllString(stacks.String(), -1), func(call string) bool {
-			return strings.Contains(call, "internal/hookstest.") || strings.Contains(call, "caddyhooks.Test") // which may wait for its turn
+			return strings.Contains(call, "internal/hookstest.") || strings.Contains(call, "internal/pgtest.") || strings.Contains(call, "caddyhooks.Test") // which may wait for its turn
 		})
 		return len(left) == 0
 	})
