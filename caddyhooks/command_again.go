@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -219,9 +218,9 @@ func (e *errand) callLong(call apiCall, into any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	answer, err := e.client.readAnswer(resp)
 	if err != nil {
-		return e.client.away(err)
+		return err
 	}
 	return e.decode(answer, into)
 }

@@ -28,6 +28,7 @@ type adminClient struct {
 	origin    string // "" if none is sent
 	operator  string
 	door      string // what the operator uses
+	maxAnswer int64  // bytes of an answer that is read as a whole
 	transport *http.Transport
 }
 
@@ -48,7 +49,7 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &adminClient{address: address, operator: operatorName(), door: commandDoor}
+	c := &adminClient{address: address, operator: operatorName(), door: commandDoor, maxAnswer: maxAdminAnswer}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
@@ -129,9 +130,21 @@ func (c *adminClient) call(ctx context.Context, call apiCall) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
+	return c.readAnswer(resp)
+}
+
+// maxAdminAnswer bounds an answer that is read as a whole. A page of runs with long messages has its place in it; a server that is no
+// Caddy, and never stops talking, does not fill the memory.
+const maxAdminAnswer = 256 << 20
+
+// readAnswer reads an answer as a whole.
+func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
+	switch {
+	case err != nil:
 		return nil, c.away(err)
+	case int64(len(body)) > c.maxAnswer:
+		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
 	}
 	return body, nil
 }

@@ -53,6 +53,8 @@ func (e *errand) follow(topics []topic, each func(heardEvent) error) error {
 			return nil //nolint:nilerr // somebody does not want to wait any more
 		case stopped != nil:
 			return stopped
+		case !stream.begun && err == nil:
+			return e.client.noHooks()
 		case !stream.begun:
 			return err
 		case connected:

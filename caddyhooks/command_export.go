@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
@@ -90,6 +93,9 @@ func runExport(e *errand, cmd *cobra.Command, _ []string) error {
 		return &usageError{"--output must not be empty"}
 	}
 	if path == "" || path == "-" {
+		if e.screen.IsTerminal() {
+			return e.exportToPerson(call, format)
+		}
 		_, err := e.export(call, format, e.screen.Out())
 		return err
 	}
@@ -105,6 +111,18 @@ func runExport(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	e.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
 	return nil
+}
+
+// exportToPerson writes rows to a terminal. What callers wrote must not control it.
+func (e *errand) exportToPerson(call apiCall, format string) error {
+	visible := transform.NewWriter(e.screen.Out(), runes.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}))
+	_, err := e.export(call, format, visible)
+	return errors.Join(err, visible.Close())
 }
 
 // checkReplace refuses to replace a file that nobody wants to lose, and what is no file.

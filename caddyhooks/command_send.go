@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ Where the site is, and how the hook authenticates its callers, is told by the ru
 agent, and with --auth for no hook. The payload of a hook that takes signatures is signed with the secret in --secret-file or $HOOKS_SECRET;
 without one, the running Caddy signs it. The token is read from --token-file or $HOOKS_TOKEN, or you are asked for it.
 
+A token, or a secret that is sent as it is, goes to another machine over HTTPS alone, unless --insecure is said.
+
 If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its root certificate. Redirects are not followed.
 
   caddy hooks send github-issues --payload issue.json --header 'X-GitHub-Event: issues'
@@ -54,6 +57,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
 	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
+	cmd.Flags().Bool("insecure", false, "send a token or a secret over plain HTTP to another machine, too")
 	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(schemeNames()...))
 	noFiles(cmd, "url", "repeat")
 	hookSecretInput.addFlags(cmd)
@@ -142,10 +146,34 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if err := s.readCredential(m, scheme == ""); err != nil {
 		return nil, err
 	}
+	if err := s.checkPrivacy(); err != nil {
+		return nil, err
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
 	s.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s, nil
+}
+
+// checkPrivacy refuses to send a token or a secret where others can read it on its way. A signature tells nobody the secret.
+func (s *sending) checkPrivacy() error {
+	if s.credential == nil || s.credential.secret == "" || s.credential.isSigned() || flagIsOn(s.cmd, "insecure") {
+		return nil
+	}
+	called, err := url.Parse(s.url)
+	if err != nil || called.Scheme == "https" || isThisMachine(called.Hostname()) {
+		return err
+	}
+	return &usageError{fmt.Sprintf("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by --url, or say --insecure if only you can read it there", s.url)}
+}
+
+// isThisMachine reports whether a host is the machine itself for certain.
+func isThisMachine(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // checkBase checks --url.

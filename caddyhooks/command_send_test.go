@@ -233,3 +233,36 @@ func TestSendNeedsToKnowWhereTheSiteIs(t *testing.T) {
 	_, errs, err := command(t, "send", "wake", "--payload", writeInput(t, "a.json", `{}`), "--address", s.Admin)
 	wantExit(t, 2, errs, err, "name that by --url, as in https://example.com/api/hooks")
 }
+
+func TestSendKeepsTokensOffOtherMachines(t *testing.T) {
+	t.Setenv("HOOKS_SECRET", "")
+	t.Setenv("HOOKS_TOKEN", "geheimes-token")
+	other := "0.0.0.0:" + hookstest.FreePort(t) // no address of this machine that is known to be one, and yet nothing leaves it
+	payload := writeInput(t, "payload.json", `{}`)
+	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := `{"urls":["http://` + other + `/api/hooks"],"on":true}`
+		if r.URL.Path == "/hooks/instances" {
+			answer = `["default"]`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(told.Close)
+	for _, c := range []struct {
+		args    string
+		refused bool
+	}{
+		{"wake --url http://" + other, true},
+		{"wake --address " + strings.TrimPrefix(told.URL, "http://"), true},
+		{"gitlab --auth gitlab --url http://" + other + " --secret-file " + payload, true},
+		{"github --auth github --url http://" + other + " --secret-file " + payload, false},
+		{"wake --url http://" + other + " --insecure", false},
+		{"wake --url https://" + other, false},
+		{"wake --url http://127.0.0.1:" + hookstest.FreePort(t), false},
+	} {
+		// Nobody answers those that are not refused.
+		_, errs, err := command(t, append([]string{"send", "--payload", payload}, strings.Fields(c.args)...)...)
+		if err == nil || strings.Contains(errs, "over plain HTTP") != c.refused || strings.Contains(err.Error(), "does not answer") == c.refused {
+			t.Errorf("send %s: %v %s", c.args, err, errs)
+		}
+	}
+}

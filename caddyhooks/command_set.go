@@ -259,9 +259,6 @@ func (e *errand) callTagged(call apiCall) (answer []byte, etag string, err error
 		return nil, "", err
 	}
 	defer resp.Body.Close()
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(resp.Body); err != nil {
-		return nil, "", e.client.away(err)
-	}
-	return body.Bytes(), resp.Header.Get("ETag"), nil
+	answer, err = e.client.readAnswer(resp)
+	return answer, resp.Header.Get("ETag"), err
 }

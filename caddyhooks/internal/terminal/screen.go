@@ -23,7 +23,8 @@ type Screen struct {
 	out, err io.Writer
 
 	colours  bool
-	width    int  // of the terminal that out is, 0 if it is none
+	person   bool // out is a terminal
+	width    int  // of that terminal, 0 if it has none
 	asks     bool // somebody is there to answer
 	progress bool // err is a terminal
 }
@@ -32,6 +33,7 @@ type Screen struct {
 func New(in io.Reader, out, err io.Writer) *Screen {
 	s := &Screen{in: in, out: out, err: err, progress: isTerminal(err), asks: isTerminal(in) && isTerminal(err)}
 	if file, ok := out.(*os.File); ok && isTerminal(out) {
+		s.person = true
 		s.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		s.width, _, _ = term.GetSize(int(file.Fd()))
 	}
@@ -47,7 +49,7 @@ func isTerminal(stream any) bool {
 func (s *Screen) Out() io.Writer { return s.out }
 
 // IsTerminal reports whether a person sees the answers.
-func (s *Screen) IsTerminal() bool { return s.width > 0 }
+func (s *Screen) IsTerminal() bool { return s.person }
 
 // Line prints a line of the answer. Its parts stand beside each other.
 func (s *Screen) Line(parts ...Text) {
