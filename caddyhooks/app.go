@@ -54,7 +54,7 @@ type App struct {
 	ctx       caddy.Context
 	instances map[string]*instance
 	emitter   *emitter
-	healthOf  []string // the names of instances that hooks_health tells about
+	healths   []*Health // of all sites
 }
 
 // CaddyModule returns the Caddy module information.

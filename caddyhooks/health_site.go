@@ -19,8 +19,9 @@ func init() {
 }
 
 // Health tells load balancers and Kubernetes whether an instance of hooks is live and ready on this node. It answers GET and HEAD at
-// its path and at <path>/ready with 200 if the instance is ready, and at <path>/live with 200 if it is live; otherwise with 503. Other
-// requests go to the next handler. Anybody may ask: the answer names reasons such as store_away, and no details.
+// its path and at <path>/ready with 200 if the instance is ready, and at <path>/live with 200 if it is live; otherwise with 503. A slash
+// at the end makes no difference. Other paths below are answered 404, so that a misspelt check fails. Other requests go to the next
+// handler. Anybody may ask: the answer names reasons such as store_away, and no details.
 //
 // An instance is not ready while it starts or stops, while its store is away, cannot be written to or is broken, while more than 90 % of
 // queue_limit are queued, and while all of its runners are away. It is not live if its store is broken, which a restart mends.
@@ -65,7 +66,7 @@ func (h *Health) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app.(*App)
-	h.app.healthOf = append(h.app.healthOf, h.Name)
+	h.app.healths = append(h.app.healths, h)
 	return nil
 }
 
@@ -87,15 +88,21 @@ type siteHealthJSON struct {
 	Degraded []string `json:"degraded,omitempty"` // what else is wrong
 }
 
+var errHealthPath = &httpError{status: http.StatusNotFound, message: "Health is told at the path of health, and at /ready and /live below it."}
+
 var errHealthMethod = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", "GET, HEAD"}, message: "Health is asked for with GET or HEAD."}
 
 // ServeHTTP answers at the path.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	kind, ok := strings.CutPrefix(r.URL.Path, h.Path)
-	if !ok || !slices.Contains(healthKinds, kind) {
+	if !isAtOrBelow(r.URL.Path, h.Path) || h.app.hasHealthBetween(h.Path, r.URL.Path) {
 		return next.ServeHTTP(w, r)
 	}
 	w.Header().Set("Cache-Control", "no-store")
+	kind := strings.TrimSuffix(r.URL.Path[len(h.Path):], "/")
+	if !slices.Contains(healthKinds, kind) {
+		writeError(w, r, errHealthPath)
+		return nil
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		writeError(w, r, errHealthMethod)
 		return nil
@@ -115,6 +122,15 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 
 // healthKinds are the ends of the paths.
 var healthKinds = []string{"", "/ready", "/live"}
+
+func isAtOrBelow(path, top string) bool { return strings.HasPrefix(path+"/", top+"/") }
+
+// hasHealthBetween reports whether a path is that of another health, which is itself below top.
+func (a *App) hasHealthBetween(top, path string) bool {
+	return slices.ContainsFunc(a.healths, func(other *Health) bool {
+		return other.Path != top && isAtOrBelow(other.Path, top) && isAtOrBelow(path, other.Path)
+	})
+}
 
 // caddyShuttingDown reports whether the web server is about to stop. It serves on for shutdown_delay, so that load balancers hear of it.
 func caddyShuttingDown(r *http.Request) (stopping, known bool) {
@@ -156,7 +172,7 @@ func unmarshalHealth(d *caddyfile.Dispenser) (*Health, error) {
 
 // checkPaths refuses a path of health that a hook may have, or that has the hooks below it.
 func (h *Health) checkPaths(hooks string) error {
-	if below := func(path, of string) bool { return strings.HasPrefix(path+"/", of+"/") }; below(h.Path, hooks) || below(hooks, h.Path) {
+	if isAtOrBelow(h.Path, hooks) || isAtOrBelow(hooks, h.Path) {
 		return fmt.Errorf("the path '%s' of health is refused: it must not be that of the hooks, %s, nor above or below it; use /healthz, say", h.Path, hooks)
 	}
 	return nil
@@ -164,12 +180,12 @@ func (h *Health) checkPaths(hooks string) error {
 
 // checkHealth refuses instances that are not there, and those of one site that have the same path: only the first would be told about.
 func (a *App) checkHealth(sites *caddyhttp.App) error {
-	for _, name := range a.healthOf {
-		if a.instances[name] == nil {
-			return fmt.Errorf("hooks_health is for the hooks instance %q, and no hooks handler has this name", name)
+	for _, health := range a.healths {
+		if a.instances[health.Name] == nil {
+			return fmt.Errorf("hooks_health is for the hooks instance %q, and no hooks handler has this name", health.Name)
 		}
 	}
-	if sites == nil || len(a.healthOf) < 2 {
+	if sites == nil || len(a.healths) < 2 {
 		return nil
 	}
 	for _, server := range sites.Servers {
@@ -203,11 +219,7 @@ func checkHealthPaths(routes caddyhttp.RouteList) error {
 // route is the route of health. It goes before that of the hooks, and has no other matcher, so that it is reached whatever the matcher
 // of the hooks.
 func (h *Health) route(helper httpcaddyfile.Helper) []httpcaddyfile.ConfigValue {
-	var paths caddyhttp.MatchPath
-	for _, kind := range healthKinds {
-		paths = append(paths, h.Path+kind)
-	}
-	return helper.NewRoute(caddy.ModuleMap{"path": helper.JSON(paths)}, h)
+	return helper.NewRoute(caddy.ModuleMap{"path": helper.JSON(caddyhttp.MatchPath{h.Path, h.Path + "/*"})}, h)
 }
 
 // Interface guards

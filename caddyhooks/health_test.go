@@ -46,18 +46,22 @@ func TestHealthIsToldOnTheSite(t *testing.T) {
 	@never header X-Never 1
 	hooks @never team {
 		path /team
-		health /health/team
+		health /healthz/team
 	}
 	`+hookstest.Hooks(rn, "health /healthz")+`
 	respond "the rest of the site"`)
 	for path, want := range map[string]string{
-		"/healthz": on, "/healthz/ready": on, "/healthz/live": on,
+		"/healthz": on, "/healthz/ready": on, "/healthz/live": on, "/healthz/": on, "/healthz/live/": on,
 		// Off is what an operator chose. The matcher of the hooks does not matter.
-		"/health/team": `{"live":true,"ready":true,"webhooks":"off"}`, "/health/team/live": `{"live":true,"ready":true,"webhooks":"off"}`,
+		"/healthz/team": `{"live":true,"ready":true,"webhooks":"off"}`, "/healthz/team/live": `{"live":true,"ready":true,"webhooks":"off"}`,
 	} {
 		wantHealth(t, s, path, 200, want)
 	}
-	for _, path := range []string{"/healthz/", "/healthz/dead", "/healthzz", "/health", "/HEALTHZ"} {
+	// A check that is misspelt must not pass, whatever the rest of the site answers.
+	for _, path := range []string{"/healthz/dead", "/healthz/readyz", "/healthz//ready", "/healthz/live/x", "/healthz/team/dead"} {
+		s.Request("GET", path, "").WantError(t, 404, "/ready and /live")
+	}
+	for _, path := range []string{"/healthzz", "/health", "/HEALTHZ"} {
 		if resp := s.Request("GET", path, ""); resp.Body != "the rest of the site" {
 			t.Errorf("%s: got %d %s", path, resp.Status, resp.Body)
 		}
