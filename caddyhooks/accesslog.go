@@ -19,8 +19,8 @@ import (
 // Caddy hides Authorization in its logs, but not the other headers of a webhook that may hold a secret. It copies the
 // request for its logs before any handler runs, and then drops headers such as X_Service_Token, which no handler sees. So
 // webhooks are left out of Caddy's access log, as are other requests with a secret header, and an entry without the secret
-// is written to the same loggers, with the fields of log_append. Two facts are known to Caddy alone and are missing in that
-// entry: the time that earlier handlers took, and an error of the last write.
+// is written to the same loggers, with the fields of log_append and tracing, and the uuid of the request. Some facts are known to Caddy
+// alone and are missing in that entry: the time that earlier handlers took, an error of the last write, and fields of other modules.
 type accessEntry struct {
 	loggers  []*zap.Logger
 	request  *http.Request // cleaned
@@ -137,9 +137,9 @@ func (e *accessEntry) write() {
 		message = "NOP"
 	}
 	credentials := e.logs.ShouldLogCredentials
-	var appended []zap.Field
+	var added []zap.Field
 	if len(e.loggers) > 0 {
-		appended = e.appended()
+		added = append(e.appended(), identity(e.request)...)
 	}
 	for _, logger := range e.loggers {
 		if c := logger.Check(level, message); c != nil {
@@ -151,7 +151,7 @@ func (e *accessEntry) write() {
 				zap.Int("size", e.response.Size()),
 				zap.Int("status", e.response.Status()),
 				zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{Header: e.response.Header(), ShouldLogCredentials: credentials}),
-			}, appended...)...)
+			}, added...)...)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package caddyhooks
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/logging"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 )
 
@@ -106,6 +108,17 @@ func (in *instance) appendedTo(server *caddyhttp.Server, r *http.Request) (field
 				fields = append(fields, field)
 			}
 		}
+	}
+	return fields
+}
+
+// identity are the fields by which Caddy lets an entry be found from elsewhere: its trace, and its uuid if something asked for it.
+func identity(r *http.Request) (fields []zap.Field) {
+	if span := trace.SpanContextFromContext(r.Context()); span.IsValid() {
+		fields = append(fields, zap.Stringer("traceID", span.TraceID()), zap.Stringer("spanID", span.SpanID()))
+	}
+	if id, ok := caddyhttp.GetVar(r.Context(), "uuid").(fmt.Stringer); ok {
+		fields = append(fields, zap.Stringer("uuid", id))
 	}
 	return fields
 }
