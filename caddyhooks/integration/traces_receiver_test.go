@@ -2,20 +2,16 @@ package integration
 
 import (
 	"bufio"
-	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/gotool"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -29,54 +25,17 @@ type traceReceiver struct {
 	spans    []span
 }
 
-// buildTraceReceiver builds the receiver. It is kept in the user's cache, so that the next run of the tests has it at hand.
-var buildTraceReceiver = sync.OnceValues(func() (string, error) {
-	const from = "testdata/otlpreceiver"
-	digest := sha256.New()
-	io.WriteString(digest, runtime.Version())
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		data, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			return "", err
-		}
-		digest.Write(data)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil { // no home
-		if cache, err = hookstest.SharedDir(); err != nil {
-			return "", err
-		}
-	}
-	cache = filepath.Join(cache, "caddyhooks-tests")
-	program := filepath.Join(cache, fmt.Sprintf("otlpreceiver-%x", digest.Sum(nil)))
-	if _, err := os.Stat(program); err == nil {
-		return program, nil
-	}
-	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return "", err
-	}
-	dir, err := os.MkdirTemp(cache, "otlpreceiver-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-mod=readonly", "-o", filepath.Join(dir, "otlpreceiver"), ".")
-	build.Dir = from
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the OTLP receiver: %w\n%s", err, bytes.TrimSpace(out))
-	}
-	return program, os.Rename(filepath.Join(dir, "otlpreceiver"), program)
-})
+var traceReceiverProgram = gotool.Tools("testdata/otlpreceiver")
 
 // startTraceReceiver starts a receiver. It ends with the test.
 func startTraceReceiver(t testing.TB) *traceReceiver {
 	t.Helper()
-	program, err := buildTraceReceiver()
+	dir, err := traceReceiverProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &traceReceiver{t: t, grpc: "127.0.0.1:" + hookstest.FreePort(t), http: "127.0.0.1:" + hookstest.FreePort(t)}
-	cmd := exec.Command(program, r.grpc, r.http)
+	cmd := exec.Command(filepath.Join(dir, "otlpreceiver"), r.grpc, r.http)
 	stdin, err := cmd.StdinPipe() // it ends when this is closed, also if the tests are killed
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package gotool builds the programs in Go that tests try the examples with. They are in modules of their own, so that the program
+// Package gotool builds the programs in Go that tests try this one with. They are in modules of their own, so that the program
 // does not depend on them.
 package gotool
 
@@ -23,39 +23,15 @@ func Tools(from string) func() (dir string, err error) {
 		if err != nil {
 			return "", err
 		}
-		cache, err := os.UserCacheDir()
-		if err != nil { // no home
-			cache, err = hookstest.SharedDir()
-		}
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(cache, "caddyhooks-tests")
-		kept := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sum))
-		if _, err := os.Stat(kept); err == nil {
-			return kept, nil
-		}
-		if err := os.MkdirAll(cache, 0o700); err != nil {
-			return "", err
-		}
-		dir, err := os.MkdirTemp(cache, name+"-")
-		if err != nil {
-			return "", err
-		}
-		defer os.RemoveAll(dir) // unless it was renamed
-		cmd := exec.Command("go", "install", "-mod=readonly", "tool", "./...")
-		cmd.Dir = from
-		cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-buildvcs=false", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building %s: %w\n%s", name, err, bytes.TrimSpace(out))
-		}
-		if err := os.Rename(dir, kept); err != nil {
-			if _, missing := os.Stat(kept); missing != nil {
-				return "", err
+		return hookstest.Kept(name, sum, func(dir string) error {
+			cmd := exec.Command("go", "install", "-mod=readonly", "tool", "./...")
+			cmd.Dir = from
+			cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-buildvcs=false", "GOWORK=off")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("building %s: %w\n%s", name, err, bytes.TrimSpace(out))
 			}
-			// Another process was quicker.
-		}
-		return kept, nil
+			return nil
+		})
 	})
 }
 

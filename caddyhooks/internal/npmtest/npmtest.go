@@ -22,46 +22,23 @@ func Packages(from string) func() (dir string, err error) {
 		if err != nil {
 			return "", err
 		}
-		cache, err := os.UserCacheDir()
-		if err != nil { // no home
-			cache, err = hookstest.SharedDir()
-		}
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(cache, "caddyhooks-tests")
-		kept := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sha256.Sum256(lock)))
-		if _, err := os.Stat(kept); err == nil {
-			return kept, nil
-		}
-		if err := os.MkdirAll(cache, 0o700); err != nil {
-			return "", err
-		}
-		dir, err := os.MkdirTemp(cache, name+"-")
-		if err != nil {
-			return "", err
-		}
-		defer os.RemoveAll(dir) // unless it was renamed
-		for _, file := range []string{"package.json", "package-lock.json"} {
-			data, err := os.ReadFile(filepath.Join(from, file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), data, 0o600)
+		sum := sha256.Sum256(lock)
+		return hookstest.Kept(name, sum[:], func(dir string) error {
+			for _, file := range []string{"package.json", "package-lock.json"} {
+				data, err := os.ReadFile(filepath.Join(from, file))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, file), data, 0o600)
+				}
+				if err != nil {
+					return err
+				}
 			}
-			if err != nil {
-				return "", err
+			cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("installing %s: %w\n%s", name, err, bytes.TrimSpace(out))
 			}
-		}
-		cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("installing %s: %w\n%s", name, err, bytes.TrimSpace(out))
-		}
-		if err := os.Rename(dir, kept); err != nil {
-			if _, missing := os.Stat(kept); missing != nil {
-				return "", err
-			}
-			// Another process was quicker.
-		}
-		return kept, nil
+			return nil
+		})
 	})
 }
