@@ -11,7 +11,7 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "hooks",
-		Usage: "<verb>",
+		Usage: "VERB",
 		Short: "Works with the hooks of a running Caddy",
 		Long: `
 Works with the hooks of a running Caddy, through its admin endpoint.
@@ -20,6 +20,11 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
 		CobraFunc: hooksCommand,
 	})
 }
+
+// helpTemplate is cobra's own. Caddy's points to its documentation, which knows nothing of hooks.
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
 
 // verbs make the commands below `caddy hooks`. Each adds itself in the init function of its file.
 var verbs []func() *cobra.Command
@@ -31,7 +36,8 @@ func hooksCommand(cmd *cobra.Command) {
 	cmd.PersistentFlags().Bool("json", false, "print JSON, for other programs")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeInstances)
 	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, &usageError{err.Error()}) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, flagProblem(cmd, err)) })
+	cmd.SetHelpTemplate(helpTemplate)
 	for _, verb := range verbs {
 		cmd.AddCommand(verb())
 	}
@@ -69,6 +75,9 @@ func missingVerb(cmd *cobra.Command, given []string) error {
 		}
 	}
 	if len(given) > 0 {
+		if meant := nearest(given[0], names); meant != "" {
+			return &usageError{fmt.Sprintf("there is no verb %q; did you mean %s?", abridge(given[0]), meant)}
+		}
 		return &usageError{fmt.Sprintf("there is no verb %q; use %s", given[0], listWords(names))}
 	}
 	return &usageError{"a verb is missing; use " + listWords(names)}

@@ -23,7 +23,7 @@ func init() {
 
 func againVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "again {<run id> [--chat <id>] | --failed | --timed-out | --expired [--hook <name>]} [--deliver]",
+		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
 		Short: "Runs again what failed, timed out or expired",
 		Long: `
 Starts a run again, as a new run with what the old one was told. Nothing is sent out unless --deliver is given.
@@ -72,7 +72,7 @@ func checkAgainArgs(cmd *cobra.Command, args []string) error {
 	case all && flagText(cmd, "chat") != "":
 		return errors.New("--chat is for a single run")
 	}
-	return cobra.MaximumNArgs(1)(cmd, args)
+	return takesOneAtMost(cmd, args)
 }
 
 func runAgain(e *errand, cmd *cobra.Command, args []string) error {

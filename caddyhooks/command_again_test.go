@@ -62,7 +62,7 @@ func TestAgainRefuses(t *testing.T) {
 		{[]string{"a", "--failed"}, 2, "name one run, or all"},
 		{[]string{"a", "--hook", "b"}, 2, "name one run, or all"},
 		{[]string{"--failed", "--chat", "b"}, 2, "--chat is for a single run"},
-		{[]string{"a", "b"}, 2, "at most 1 arg"},
+		{[]string{"a", "b"}, 2, "is one argument too many"},
 		{[]string{"a"}, 1, "is Caddy running?"},
 	} {
 		_, errs, err := command(t, append([]string{"again", "--address", "127.0.0.1:1"}, c.args...)...)
@@ -98,7 +98,7 @@ func TestCancelEndsARun(t *testing.T) {
 	_, errs, err = command(t, "cancel", "none", "--address", s.Admin)
 	wantExit(t, 1, errs, err, `there is no run "none"`)
 	_, errs, err = command(t, "cancel", "--address", s.Admin)
-	wantExit(t, 2, errs, err, "accepts 1 arg(s), received 0")
+	wantExit(t, 2, errs, err, "the id of the run is missing: caddy hooks cancel RUN-ID")
 }
 
 func TestTrySendsNothingOut(t *testing.T) {
@@ -130,6 +130,8 @@ func TestTrySendsNothingOut(t *testing.T) {
 	}
 	_, errs, err = command(t, "try", "issues", "--payload", writeInput(t, "one.json", `{"issue":{"number":1}}`), "--address", s.Admin)
 	wantExit(t, 1, errs, err, "the hook ignores this payload")
+	_, errs, err = command(t, "try", "wake", "--payload", payload, "--address", s.Admin)
+	wantExit(t, 1, errs, err, "wake has no template to try: send it with caddy hooks --address "+s.Admin+" send wake --payload ")
 	_, errs, err = command(t, "try", "none", "--payload", payload, "--address", s.Admin)
 	wantExit(t, 1, errs, err, `there is no hook "none"`)
 	_, errs, err = command(t, "try", "issues", "--address", "127.0.0.1:1")

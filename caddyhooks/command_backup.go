@@ -23,7 +23,7 @@ func init() {
 
 func backupVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "backup <file> [--force] [--from <store>]",
+		Use:   "backup FILE [--force] [--from STORE]",
 		Short: "Copies the store of a running Caddy to a file, and checks the copy",
 		Long: `
 Copies the bolt store of an instance to a file: runs, deliveries, keys, sessions, history and live settings, all as they were at one
@@ -37,7 +37,7 @@ The file - is the standard output, for another program:
   caddy hooks backup - | age -r ... > hooks.db.age
 
 If Caddy is stopped, name the file of the store by --from. A store in PostgreSQL is backed up with pg_dump, one in memory not at all.`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the file"),
 		RunE: runBackup,
 	}
 	cmd.Flags().Bool("force", false, "replace a file that is there")

@@ -132,6 +132,7 @@ func TestBackupRestoreAndCompactOnTheCommandLine(t *testing.T) {
 	// While Caddy runs, nobody touches its file.
 	k.golden(t, "backup-from-in-use", "backup", "--from", k.store, file+".2")
 	k.golden(t, "restore-in-use", "restore", file, "--to", k.store, "--force", "--yes")
+	k.golden(t, "restore-dry-run-in-use", "restore", file, "--to", k.store, "--dry-run")
 	k.golden(t, "compact-in-use", "compact", k.store)
 
 	k.Stop()
@@ -158,6 +159,9 @@ func TestBackupRestoreAndCompactOnTheCommandLine(t *testing.T) {
 	damaged[len(damaged)/2] ^= 4
 	if err := os.WriteFile(file, damaged, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if _, _, err := k.run(t, "restore", file, "--to", k.store, "--dry-run"); err == nil {
+		t.Error("a damaged backup is found to be good")
 	}
 	k.golden(t, "restore-damaged", "restore", file, "--to", k.store, "--force", "--yes")
 	k.golden(t, "restore-no-backup", "restore", "command_backup_test.go", "--to", k.store, "--force", "--yes")

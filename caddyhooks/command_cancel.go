@@ -16,14 +16,14 @@ func init() {
 
 func cancelVerb() *cobra.Command {
 	return &cobra.Command{
-		Use:   "cancel <run id>",
+		Use:   "cancel RUN-ID",
 		Short: "Cancels a run that is queued or running",
 		Long: `
 Cancels a run. One that is queued ends at once. The runner of one that is running is told to stop, and the run ends when it has.
 
   caddy hooks runs --status queued,running
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the id of the run"),
 		RunE: errandVerb(runCancel),
 
 		ValidArgsFunction: completeOne(completeRuns(engine.Queued, engine.Running)),

@@ -19,14 +19,14 @@ func init() {
 
 func changesVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "changes [--limit <n>]",
+		Use:   "changes [--limit N]",
 		Short: "Lists who changed the live settings, and how",
 		Long: `
 Lists the changes of the live settings and saved hooks, the newest first: when, by whom, from where, and the values before and after. Secrets
 are told as set, replaced or removed. Changes of the Caddyfile are not among them.`,
 		Example: `  caddy hooks changes
   caddy hooks changes --limit 1 --json`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runChanges),
 	}
 	limitFlag(cmd, "changes")

@@ -15,7 +15,7 @@ func init() {
 
 func compactVerb() *cobra.Command {
 	return &cobra.Command{
-		Use:   "compact [<store>]",
+		Use:   "compact [STORE]",
 		Short: "Gives the free space in the file of a store back to the disk",
 		Long: `
 Writes the file of a bolt store anew, without the space that forgotten runs have left in it. Caddy uses that space again, so this is only
@@ -24,7 +24,7 @@ of the store.
 
 The new file is written beside the old one, so there must be room for both. It is checked to have the same records, and then takes the place of
 the old one. If something goes wrong before that, the old one stays as it is.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takesOneAtMost,
 		RunE: runCompact,
 	}
 }

@@ -30,7 +30,7 @@ func init() {
 
 func dashboardVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dashboard [--port <n>] [--no-open]",
+		Use:   "dashboard [--port N] [--no-open]",
 		Short: "Opens the dashboard in a browser",
 		Long: `
 Serves the dashboard on this machine, and passes its requests on to the admin endpoint of Caddy.
@@ -44,7 +44,7 @@ opened, since other users of this machine could read the link from the browser's
 On a server without a browser, forward a port from your machine, and open the link there:
 
   ssh -t -L 8765:127.0.0.1:8765 server caddy hooks dashboard --port 8765`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDashboard(cmd) },
 	}
 	cmd.Flags().Int("port", 0, "the port on 127.0.0.1 (default: any that is free)")

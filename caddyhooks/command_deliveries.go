@@ -16,14 +16,14 @@ func init() {
 
 func deliveriesVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "deliveries [--status <status>,…] [--host <host>] [--channel <channel>] [--limit <n>]",
+		Use:   "deliveries [--status STATUS,…] [--host HOST] [--channel CHANNEL] [--limit N]",
 		Short: "Lists what is sent out: callbacks and messages to channels",
 		Long: `
 Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is dead
 was given up. Hosts and channels that are left alone for a while are told on stderr.`,
 		Example: `  caddy hooks deliveries --status dead
   caddy hooks deliveries --status pending,dead --host callbacks.example.com`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runDeliveries),
 	}
 	deliveryFlags(cmd)

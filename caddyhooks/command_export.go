@@ -24,7 +24,7 @@ func init() {
 
 func exportVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "export --of runs|session|deliveries [--format jsonl|csv] [-o <file>] [filters]",
+		Use:   "export --of runs|session|deliveries [--format jsonl|csv] [-o FILE] [filters]",
 		Short: "Writes all runs, a chat or all deliveries to a file",
 		Long: `
 Writes all rows of a list, the newest first, as lines of JSON or as CSV: to a file, or to stdout without -o. The file appears when it is
@@ -35,7 +35,7 @@ export of a session.`,
 		Example: `  caddy hooks export --of runs --since 24h -o runs.jsonl
   caddy hooks export --of deliveries --status dead --format csv -o dead.csv
   caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runExport),
 	}
 	cmd.Flags().String("of", "", "what to write: runs, session or deliveries")

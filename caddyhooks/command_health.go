@@ -19,15 +19,15 @@ func init() {
 func healthVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health [--live]",
-		Short: "Says whether webhooks are taken on, for scripts and health checks",
+		Short: "Says whether the instances are ready, for scripts and health checks",
 		Long: `
-Says whether the instances take on webhooks, and why not. It exits with 0 if all of them do, or the one of --instance, and with 1 otherwise,
-also if Caddy does not run. Webhooks that are switched off do not make an instance unhealthy.
+Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1 otherwise,
+also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
 
 With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
 		Example: `  caddy hooks health
   caddy hooks health --live || systemctl restart caddy`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runHealth(cmd) },
 	}
 	cmd.Flags().Bool("live", false, "ask whether Caddy needs a restart, instead of whether it is ready")
@@ -41,6 +41,7 @@ type healthTold struct {
 		Live     bool   `json:"live"`
 		Ready    bool   `json:"ready"`
 		Reason   string `json:"reason"`
+		Webhooks string `json:"webhooks"`
 	} `json:"instances"`
 
 	raw []byte
@@ -105,6 +106,8 @@ func runHealth(cmd *cobra.Command) error {
 		if good := in.Ready && !live || in.Live && live; !good {
 			state = terminal.Bad("not " + word)
 			bad = append(bad, in.Instance)
+		} else if in.Webhooks == "off" && !live {
+			state = terminal.Warn(word + ", webhooks are off")
 		}
 		rows = append(rows, []terminal.Text{terminal.Plain(in.Instance), state, terminal.Plain(in.Reason)})
 	}

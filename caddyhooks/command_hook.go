@@ -24,7 +24,7 @@ func hookVerb() *cobra.Command {
 		Short: "Adds, changes and deletes custom hooks",
 	}
 	get := &cobra.Command{
-		Use:   "get <name>",
+		Use:   "get NAME",
 		Short: "Prints a hook as JSON, to be edited and put back",
 		Long: `
 Prints a hook as JSON. Secrets are masked; a mask that is put back keeps the secret. The etag tells whether somebody else changed the hook
@@ -32,13 +32,13 @@ meanwhile: leave it in.
 
   caddy hooks hook get github-issues > issues.json
   caddy hooks hook put github-issues -f issues.json`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the name of the hook"),
 		RunE: errandVerb(runHookGet),
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	put := &cobra.Command{
-		Use:   "put <name> -f <file>",
+		Use:   "put NAME -f FILE",
 		Short: "Adds a hook, or changes it",
 		Long: `
 Saves a hook that is described in a file, as JSON. It is in force at once. If the file has the etag of caddy hooks hook get, nothing is saved when
@@ -50,7 +50,7 @@ somebody else changed the hook meanwhile.
 			if flagText(cmd, "file") == "" {
 				return errors.New("-f is missing: name a file with the hook as JSON, or - for standard input")
 			}
-			return cobra.ExactArgs(1)(cmd, args)
+			return takesOne("the name of the hook")(cmd, args)
 		},
 		RunE: errandVerb(runHookPut),
 
@@ -60,14 +60,14 @@ somebody else changed the hook meanwhile.
 	_ = put.MarkFlagFilename("file", "json")
 	put.Flags().Bool("create", false, "only if there is no hook of that name")
 	rm := &cobra.Command{
-		Use:     "rm <name>",
+		Use:     "rm NAME",
 		Aliases: []string{"delete"},
 		Short:   "Deletes a hook",
 		Long: `
 Deletes a hook, after asking. Requests to it are answered 404 from then on; its runs are kept.
 
   caddy hooks hook rm github-issues`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the name of the hook"),
 		RunE: errandVerb(runHookRm),
 
 		ValidArgsFunction: completeOne(completeHooks),
@@ -108,8 +108,12 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	} else if etag != "" {
 		call.header.Set("If-Match", etag)
 	}
+	_, tagBefore, _ := e.callTagged(apiCall{path: call.path}) // "" if there is none yet
+	answer, tag, err := e.callTagged(call)
 	var saved mappingJSON
-	answer, err := e.call(call, &saved)
+	if err == nil {
+		err = e.decode(answer, &saved)
+	}
 	var refused *refusedError
 	if errors.As(err, &refused) {
 		switch {
@@ -131,7 +135,11 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	if _, err := e.get("about", nil, &about); err != nil {
 		return err
 	}
-	line := []terminal.Text{terminal.Good("saved"), terminal.Plain("  hook "), terminal.Bold(saved.Name)}
+	done := terminal.Good("saved")
+	if tag != "" && tag == tagBefore {
+		done = terminal.Plain("unchanged")
+	}
+	line := []terminal.Text{done, terminal.Plain("  hook "), terminal.Bold(saved.Name)}
 	if len(about.URLs) > 0 {
 		line = append(line, terminal.Plain("  "+about.URLs[0]+"/"+saved.Name))
 	}

@@ -39,6 +39,17 @@ func TestHookIsPutEditedAndDeleted(t *testing.T) {
 		t.Errorf("the secret was not kept: %s", resp.Body)
 	}
 
+	// What is put back as it was changes nothing, also if the Caddyfile sets it.
+	for _, name := range []string{"issues", "pinned"} {
+		same, errs, err := hook("get", name)
+		wantExit(t, 0, errs, err)
+		out, errs, err := hook("put", name, "-f", writeInput(t, "same.json", same))
+		wantExit(t, 0, errs, err)
+		if !strings.HasPrefix(out, "unchanged  hook "+name+"  ") {
+			t.Errorf("said %s", out)
+		}
+	}
+
 	for _, c := range []struct {
 		text string
 		code int

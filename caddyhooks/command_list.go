@@ -25,7 +25,7 @@ authenticate, how many runs were accepted and how many failed in the range of ti
 and had runs is listed, too.`,
 		Example: `  caddy hooks list
   caddy hooks list --range 7d --json | jq '.[] | select(.failed > 0)'`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runList),
 	}
 	rangeFlag(cmd, "24h")

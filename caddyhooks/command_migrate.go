@@ -22,7 +22,7 @@ func init() {
 
 func migrateVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "migrate --to <dsn> [--from <file>] [--schema <name>] [--dry-run]",
+		Use:   "migrate --to DSN [--from FILE] [--schema NAME] [--dry-run]",
 		Short: "Moves runs and live settings from a bolt file to PostgreSQL",
 		Long: `
 Copies all that a bolt file has to a PostgreSQL database: queued and ended runs, deliveries, idempotency keys, sessions, history, live
@@ -34,12 +34,12 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   caddy stop
   HOOKS_DSN=postgres://... caddy hooks migrate --to '{env.HOOKS_DSN}'
   caddy start   # with: store postgres {env.HOOKS_DSN}`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMigrate(cmd) },
 	}
 	cmd.Flags().String("from", "", "the bolt file, or the word bolt for that of the instance in Caddy's data directory, which is the default")
 	cmd.Flags().String("to", "", "the DSN, as after store postgres in the Caddyfile")
-	cmd.Flags().String("schema", "", "the schema (default: hooks_<instance>)")
+	cmd.Flags().String("schema", "", "the schema (default: hooks_ and the instance)")
 	cmd.Flags().String("runner", unnamedRunner, "the name of the default runner, if it has one: sessions are found by it")
 	cmd.Flags().Bool("dry-run", false, "check the file, say what would be moved, and do nothing")
 	return cmd

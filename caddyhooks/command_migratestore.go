@@ -21,7 +21,7 @@ func init() {
 
 func migrateStoreVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "migrate-store [--print] {--config <file> [--adapter <name>] [--dsn-env <variable>] | [--schema <name>] [<dsn>]}",
+		Use:   "migrate-store [--print] {--config FILE [--adapter NAME] [--dsn-env VARIABLE] | [--schema NAME] [DSN]}",
 		Short: "Makes the tables of a PostgreSQL store, or brings them up to date",
 		Long: `
 Makes the schema of a PostgreSQL store, or brings it up to date, as a node does when it starts. It is for those whose nodes have a role that
@@ -40,14 +40,14 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   ADMIN_DSN=postgres://... caddy hooks migrate-store --config Caddyfile --dsn-env ADMIN_DSN
   caddy hooks migrate-store --print --role hooks | psql -v ON_ERROR_STOP=1 postgres://admin@db/hooks
   HOOKS_DSN=postgres://... caddy hooks migrate-store '{env.HOOKS_DSN}'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takesOneAtMost,
 		RunE: runMigrateStore,
 	}
 	cmd.Flags().Bool("print", false, "print the SQL, and do nothing")
 	cmd.Flags().String("config", "", "the configuration of the nodes")
 	cmd.Flags().String("adapter", "", "with --config: the adapter, if it is no Caddyfile and no JSON")
 	cmd.Flags().String("dsn-env", "", "with --config: the environment variable with the DSN of a role that may create tables (default: the DSN of the configuration)")
-	cmd.Flags().String("schema", "", "without --config: the schema (default: hooks_<instance>)")
+	cmd.Flags().String("schema", "", "without --config: the schema (default: hooks_ and the instance)")
 	cmd.Flags().String("role", "", "with --print: the role of the nodes (default: that of the configuration, or hooks)")
 	cmd.Flags().Int("from", 0, "with --print: the version that the schema has, 0 if it is not there")
 	return cmd

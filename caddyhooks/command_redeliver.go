@@ -22,7 +22,7 @@ func init() {
 
 func retryVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "retry {<delivery id> | --dead | --pending [--host <host>] [--channel <name>]}",
+		Use:   "retry {DELIVERY-ID | --dead | --pending [--host HOST] [--channel NAME]}",
 		Short: "Sends deliveries again, one or all of a kind",
 		Long: `
 Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew.
@@ -44,7 +44,7 @@ are, and asked first. Then it waits a while, and tells what became of them.
 
 func dropVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "drop {<delivery id> | --dead | --pending [--host <host>] [--channel <name>]}",
+		Use:   "drop {DELIVERY-ID | --dead | --pending [--host HOST] [--channel NAME]}",
 		Short: "Forgets deliveries that have not arrived, one or all of a kind",
 		Long: `
 Forgets a delivery that was given up, or that waits for its next attempt. It is never sent.
@@ -84,7 +84,7 @@ func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
 	case cmd.Flags().Changed("host") && flagText(cmd, "host") == "" || cmd.Flags().Changed("channel") && flagText(cmd, "channel") == "":
 		return errors.New("--host and --channel must not be empty") // which would select everything
 	}
-	return cobra.MaximumNArgs(1)(cmd, args)
+	return takesOneAtMost(cmd, args)
 }
 
 const (

@@ -15,7 +15,7 @@ func init() {
 
 func refusedVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "refused [--hook <hook>] [--limit <n>]",
+		Use:   "refused [--hook HOOK] [--limit N]",
 		Short: "Lists requests that became no run",
 		Long: `
 Lists the requests that became no run since Caddy was started, by their kind: those that were refused, and those that a condition of a hook
@@ -24,7 +24,7 @@ leaves out. Beside the number of each kind are the answer, the last client and t
   --hook ''    requests to names that no hook has`,
 		Example: `  caddy hooks refused
   caddy hooks refused --hook github-issues`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runRefused),
 	}
 	cmd.Flags().String("hook", "", "only requests to this hook, '' for names that no hook has")

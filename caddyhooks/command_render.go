@@ -22,7 +22,7 @@ func init() {
 
 func renderVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "render {<hook> | --template <text> | --template-file <file>} --payload <file>",
+		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
 		Short: "Shows the message that a template or a hook makes of a payload",
 		Long: `
 Shows the message that the agent would get, and sends nothing. Placeholders without a value are counted beside the message, on standard error.
@@ -33,7 +33,7 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
   caddy hooks render --template 'Issue #{issue.number}: {issue.title}' --payload issue.json
   caddy hooks render --template-file issue.txt --payload - < issue.json
   caddy hooks render github-issues --payload issue.json --header 'X-GitHub-Event: issues'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takesOneAtMost,
 		RunE: interruptible(runRender),
 
 		ValidArgsFunction: completeOne(completeHooks),

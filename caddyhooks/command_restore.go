@@ -17,7 +17,7 @@ func init() {
 
 func restoreVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "restore <file> [--to <store>] [--force] [--yes] [--dry-run]",
+		Use:   "restore FILE [--to STORE] [--force] [--yes] [--dry-run]",
 		Short: "Puts a backup in the place of a store",
 		Long: `
 Checks a backup, and puts it in the place of the bolt store of an instance. Stop Caddy first. Run it as the user that runs Caddy, or name
@@ -31,13 +31,13 @@ A store that is there is refused. With --force it is replaced, and stays beside 
   caddy stop
   caddy hooks restore hooks.db
   caddy start`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the file of the backup"),
 		RunE: runRestore,
 	}
 	cmd.Flags().String("to", "", "the file of the store (default: that of the instance in Caddy's data directory)")
 	cmd.Flags().Bool("force", false, "replace a store that is there, and keep it under another name")
 	cmd.Flags().Bool("yes", false, "do not ask")
-	cmd.Flags().Bool("dry-run", false, "check the backup, say what would be done, and do nothing")
+	cmd.Flags().Bool("dry-run", false, "check the backup, say what would be done, and do nothing; Caddy may run")
 	return cmd
 }
 
@@ -47,14 +47,16 @@ type restoreJSON struct {
 	To       string `json:"to"`
 	Kept     string `json:"kept,omitempty"` // where the store is now that was there
 	Restored bool   `json:"restored"`
+	Obstacle string `json:"obstacle,omitempty"` // why it could not be restored right now, of a dry run
 }
 
 // restoring is a backup that is about to be restored.
 type restoring struct {
-	backup *bolt.Checked
-	to     string
-	exists bool // there is a store already
-	force  bool
+	backup   *bolt.Checked
+	to       string
+	exists   bool // there is a store already
+	force    bool
+	obstacle string // why it could not be put there right now
 }
 
 func runRestore(cmd *cobra.Command, args []string) error {
@@ -63,11 +65,17 @@ func runRestore(cmd *cobra.Command, args []string) error {
 		is, _ := cmd.Flags().GetBool(name)
 		return is
 	}
-	r, err := newRestoring(cmd, args[0], flag("force"))
+	r, err := newRestoring(cmd, args[0])
 	if err != nil {
 		return err
 	}
-	told := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to}
+	if err := r.checkPlace(flag("force")); err != nil {
+		if !flag("dry-run") {
+			return err
+		}
+		r.obstacle = err.Error()
+	}
+	told := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to, Obstacle: r.obstacle}
 	if !wantsJSON(cmd) {
 		r.show(screen)
 	}
@@ -101,8 +109,8 @@ func runRestore(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// newRestoring checks the backup, and that it can be put where it belongs.
-func newRestoring(cmd *cobra.Command, file string, force bool) (*restoring, error) {
+// newRestoring checks the backup, and finds out where it belongs.
+func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 	checked, err := bolt.Check(file)
 	if err != nil {
 		return nil, err
@@ -121,17 +129,23 @@ func newRestoring(cmd *cobra.Command, file string, force bool) (*restoring, erro
 		}
 	}
 	to, _ := cmd.Flags().GetString("to")
-	r := &restoring{backup: checked, to: storeFile(to, instance), force: force}
+	r := &restoring{backup: checked, to: storeFile(to, instance)}
 	if isSameFile(file, r.to) {
 		return nil, &usageError{"the backup is the file of the store itself"}
 	}
+	return r, nil
+}
+
+// checkPlace checks that the backup can be put where it belongs.
+func (r *restoring) checkPlace(force bool) (err error) {
+	r.force = force
 	if r.exists, err = bolt.CheckPlace(r.to); err != nil {
-		return nil, err
+		return err
 	}
 	if r.exists && !force {
-		return nil, r.refused(&bolt.ExistsError{Path: r.to})
+		return r.refused(&bolt.ExistsError{Path: r.to})
 	}
-	return r, nil
+	return nil
 }
 
 func isSameFile(a, b string) bool {
@@ -166,7 +180,9 @@ func (r *restoring) show(screen *terminal.Screen) {
 	if n := r.backup.Summary.Pending; n > 0 {
 		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", counted(n, "pending delivery", "pending deliveries")))
 	}
-	if r.exists {
+	if r.obstacle != "" {
+		warn("It could not be restored right now: " + r.obstacle)
+	} else if r.exists {
 		warn("The store at " + r.to + " will be replaced, and kept beside under another name.")
 	}
 }

@@ -19,10 +19,10 @@ func runnersVerb() *cobra.Command {
 		Short: "Shows the agents: what they are, and how they fare",
 		Long: `
 Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how many
-turns they carry out, and when they last answered and failed. A runner that is waiting takes on no turns, and its runs wait.`,
+turns they carry out now, and when they last answered and failed. A runner that is waiting takes on no turns, and its runs wait.`,
 		Example: `  caddy hooks runners
   caddy hooks runners --json | jq -r '.[] | select(.state != "ok").name'`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runRunners),
 	}
 }
@@ -51,7 +51,7 @@ func runRunners(e *errand, _ *cobra.Command, _ []string) error {
 		rows = append(rows, []terminal.Text{terminal.Plain(r.Name), terminal.Plain(strings.TrimSpace(r.Module + " " + r.Address)), terminal.Plain(r.use()), r.stateCell(),
 			terminal.Plain(withCommas(r.InFlight)), terminal.Plain(clock.when(r.LastOK)), terminal.Plain(shortText(failed, maxReasonCell))})
 	}
-	e.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "TURNS", "LAST GOOD", "LAST FAILED"}, rows)
+	e.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "NOW", "LAST GOOD", "LAST FAILED"}, rows)
 	return nil
 }
 

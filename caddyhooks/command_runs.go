@@ -22,7 +22,7 @@ func init() {
 
 func runsVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "runs [--status <status>,…] [--hook <hook>,…] [--chat <chatId>] [--since <time>] [--until <time>] [--search <text>] [--limit <n>] [--follow]",
+		Use:   "runs [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT] [--limit N] [--follow]",
 		Short: "Lists runs, the newest first",
 		Long: `
 Lists runs, the newest first, with the reason of those that did not complete and the first line of the message of the others.
@@ -35,7 +35,7 @@ With --follow the list begins with the oldest, and goes on with a row whenever a
 		Example: `  caddy hooks runs --status failed,timed_out --since 1h
   caddy hooks runs --hook github-issues --follow
   caddy hooks runs --limit 0 --json | jq -r '.runs[].runId'`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runRuns),
 	}
 	runFlags(cmd)

@@ -25,7 +25,7 @@ runners, channels and stores of this Caddy, for editors and checks before a relo
 and stores of others are listed by name, and may have any members.
 
   caddy hooks schema > hooks.schema.json`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			schema, err := configschema.Of(handlersInSchema...)
 			if err != nil {

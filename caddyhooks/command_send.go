@@ -30,7 +30,7 @@ func init() {
 
 func sendVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "send <hook> --payload <file>",
+		Use:   "send HOOK --payload FILE",
 		Short: "Sends a webhook to the site, as its sender would",
 		Long: `
 Sends a real webhook to the site, as its sender would, and shows what became of it. The hook can be wake, agent or a custom one.
@@ -47,7 +47,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
   caddy hooks send github-issues --payload issue.json --secret-file gh.secret
   echo '{"text": "The backup is done"}' | caddy hooks send wake --payload - --token-file token
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
-		Args: cobra.ExactArgs(1),
+		Args: takesOne("the hook"),
 		RunE: interruptible(runSend),
 
 		ValidArgsFunction: completeOne(completeAllHooks),

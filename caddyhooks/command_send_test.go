@@ -196,7 +196,7 @@ func TestSendRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, 2, "accepts 1 arg(s), received 0"},
+		{nil, 2, "the hook is missing: caddy hooks send HOOK --payload FILE"},
 		{[]string{"wake"}, 2, "--payload is missing"},
 		{[]string{"wake", "--payload", payload, "--repeat", "0"}, 2, "--repeat must be from 1 to 100000"},
 		{[]string{"wake", "--payload", payload, "--repeat", "many"}, 2, "--repeat"},

@@ -17,16 +17,16 @@ func init() {
 
 func sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "session [<chatId>] [--limit <n>]",
+		Use:   "session [CHAT] [--limit N]",
 		Short: "Shows a chat as a conversation, or lists chats",
 		Long: `
 Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
 after !, and where an answer was sent after ->. Without a chat it lists the chats that somebody named, the last active one first.
 
-Long texts are cut; caddy hooks show <runId> has them whole.`,
+Long texts are cut; caddy hooks show RUN-ID has them whole.`,
 		Example: `  caddy hooks session
   caddy hooks session repo:acme/api --limit 5`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              takesOneAtMost,
 		RunE:              errandVerb(runSession),
 		ValidArgsFunction: completeOne(completeChats),
 	}

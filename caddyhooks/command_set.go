@@ -22,7 +22,7 @@ func init() {
 
 func setVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set <setting> {<value> | --default}",
+		Use:   "set SETTING {VALUE | --default}",
 		Short: "Changes a live setting",
 		Long: `
 Changes a setting while Caddy runs. A value is written as in a Caddyfile, and enabled is on or off. A setting that the Caddyfile sets can only be

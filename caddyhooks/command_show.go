@@ -23,7 +23,7 @@ func init() {
 
 func showVerb() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show <hook|runId|deliveryId>",
+		Use:   "show HOOK|RUN-ID|DELIVERY-ID",
 		Short: "Shows all about a hook, a run or a delivery",
 		Long: `
 Shows all that is known about a hook, a run or a delivery. Of an id its beginning is enough, from eight characters of a run on, if no other
@@ -31,7 +31,7 @@ begins like that.`,
 		Example: `  caddy hooks show github-issues
   caddy hooks show 019a86f2-4c1e
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takesOne("what to show"),
 		RunE:              errandVerb(runShow),
 		ValidArgsFunction: completeOne(completeAny(completeAllHooks, completeRuns(), completeDeliveries())),
 	}

@@ -19,7 +19,7 @@ func init() {
 
 func signVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "sign {<hook> | --auth <scheme> | --header <name> [--prefix <text>]} --payload <file>",
+		Use:   "sign {HOOK | --auth SCHEME | --header NAME [--prefix TEXT]} --payload FILE",
 		Short: "Prints the headers that sign a payload",
 		Long: `
 Prints the headers with which a hook accepts a payload, one on each line, as curl reads them.
@@ -32,7 +32,7 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
   caddy hooks sign github-issues --payload issue.json | curl -H @- --data-binary @issue.json https://example.com/api/hooks/github-issues
   caddy hooks sign --auth stripe --secret-file stripe.secret --payload event.json
   caddy hooks sign --header X-Signature --prefix sha256= --secret-file my.secret --payload - < body.json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takesOneAtMost,
 		RunE: interruptible(runSign),
 
 		ValidArgsFunction: completeOne(completeHooks),

@@ -29,7 +29,7 @@ with ! are about what needs you, with a command that shows more. Without --insta
 With --json it prints what the API says about each instance, without the points of plots.`,
 		Example: `  caddy hooks status
   caddy hooks status --range 24h --instance ops`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: runStatus,
 	}
 	rangeFlag(cmd, overviewRanges[0].name)

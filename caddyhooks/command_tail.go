@@ -21,7 +21,7 @@ func init() {
 
 func tailVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "tail [--hook <hook>,…]",
+		Use:   "tail [--hook HOOK,…]",
 		Short: "Prints a line for each thing that happens, as it happens",
 		Long: `
 Prints a line whenever a run is accepted, started or ended, an answer is sent out, or live settings are changed. It begins with what happens
@@ -32,7 +32,7 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
 		Example: `  caddy hooks tail
   caddy hooks tail --hook github-issues,stripe
   caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runTail),
 	}
 	cmd.Flags().String("hook", "", "only what is about this hook, or about several with commas between them")

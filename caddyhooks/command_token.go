@@ -29,19 +29,19 @@ With --keep-old the tokens that were there before work on, until they are taken 
 
   caddy hooks token generate --keep-old > token
   caddy hooks token retire          # when all callers have the new one`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runTokenGenerate),
 	}
 	generate.Flags().Bool("keep-old", false, "let the old tokens work on")
 	addYesFlag(generate)
 	retire := &cobra.Command{
-		Use:   "retire [--number <n>]",
+		Use:   "retire [--number N]",
 		Short: "Takes the oldest of several tokens out",
 		Long: `
 Takes one of several tokens out: the oldest, or the one with a number. Callers that still use it are refused from now on.
 
   caddy hooks token retire`,
-		Args: cobra.NoArgs,
+		Args: takesNone,
 		RunE: errandVerb(runTokenRetire),
 	}
 	retire.Flags().Int("number", 1, "which token; 1 is the oldest")

@@ -18,14 +18,14 @@ func init() {
 
 func tryVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "try <hook> --payload <file> [--wait]",
+		Use:   "try HOOK --payload FILE [--wait]",
 		Short: "Starts a run of a hook that sends nothing out",
 		Long: `
-Starts a real run of a custom hook, in the chat test:<hook>. Nothing is sent out: no callback, and no message to a channel. The payload needs no
+Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a channel. The payload needs no
 signature, and webhooks may be off.
 
   caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait`,
-		Args: withPayload(cobra.ExactArgs(1)),
+		Args: withPayload(takesOne("the hook")),
 		RunE: errandVerb(runTry),
 
 		ValidArgsFunction: completeOne(completeHooks),
@@ -39,6 +39,9 @@ signature, and webhooks may be off.
 }
 
 func runTry(e *errand, cmd *cobra.Command, args []string) error {
+	if args[0] == "wake" || args[0] == "agent" {
+		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
+	}
 	header, err := readHeaders(cmd)
 	if err != nil {
 		return err

@@ -147,17 +147,27 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{"show", "accepts 1 arg(s), received 0", true},
+		{"show", "what to show is missing: caddy hooks show HOOK|RUN-ID|DELIVERY-ID", true},
+		{"show a b", `"b" is one argument too many`, true},
+		{"statu", `there is no verb "statu"; did you mean status?`, true},
+		{"nonsense", `there is no verb "nonsense"; use `, true},
+		{"token retir", "did you mean retire?", true},
+		{"runs failed", "runs takes no argument: did you mean --status failed?", true},
+		{"export runs", "export takes no argument: did you mean --of runs?", true},
+		{"list 6h", "list takes no argument: did you mean --range 6h?", true},
+		{"runs --stats failed", "there is no flag --stats; did you mean --status?", true},
+		{"runs --nonsense", "unknown flag: --nonsense", true},
+		{"retry --wait soon", `--wait must be a duration such as 10s, and not "soon"`, true},
 		{"show nothing", `there is no hook "nothing"`, false},
 		{"show 00000000-0000-7000-8000-000000000000", `there is no run "00000000-0000-7000-8000-000000000000"`, false},
 		{"show " + look.completed[:8] + "-0000", "there is no run whose id begins with", false},
 		{"show msg_", "there is no delivery whose id begins with msg_", false},
 		{"runs --limit -1", "--limit must be a number of rows", true},
-		{"runs --limit many", `invalid argument "many"`, true},
+		{"runs --limit many", `--limit must be a number, and not "many"`, true},
 		{"runs --status bad", "status must be one of queued", false},
 		{"runs --since yesterday", "since must be a time such as", false},
 		{"runs --hook=", "--hook must not be empty", true},
-		{"runs here", "unknown command", true},
+		{"runs here", `runs takes no argument, and got "here"`, true},
 		{"status --range 2h", "--range must be one of 1h, 6h, 24h and 7d", true},
 		{"status --instance nope", `there is no hooks instance "nope"; there is default`, false},
 		{"health --instance nope", `there is no hooks instance "nope"; there is default`, false},
@@ -200,10 +210,10 @@ func TestAnInstanceThatWaitsForItsStore(t *testing.T) {
 	s.Load("hooks {\nstore postgres {env.HOOKS_TEST_DSN}\n}\nhooks ops {\npath /ops\nstore memory\n}")
 	address := strings.TrimPrefix(s.Admin, "http://")
 	out, errs, err := command(t, "health", "--address", address)
-	if err == nil || err.Error() != "not ready: default" || !strings.Contains(out, "default  not ready  the store cannot be reached: ") || !strings.Contains(out, "ops      ready\n") {
+	if err == nil || err.Error() != "not ready: default" || !strings.Contains(out, "default  not ready                the store cannot be reached: ") || !strings.Contains(out, "ops      ready, webhooks are off\n") {
 		t.Errorf("health: %v %s %s", err, out, errs)
 	}
-	if out, _, err := command(t, "health", "--instance", "ops", "--address", address); err != nil || out != "ops  ready\n" {
+	if out, _, err := command(t, "health", "--instance", "ops", "--address", address); err != nil || out != "ops  ready, webhooks are off\n" {
 		t.Errorf("health of ops: %v %s", err, out)
 	}
 	if out, _, err := command(t, "health", "--live", "--address", address); err != nil || !strings.HasPrefix(out, "default  live  the store cannot be reached: ") {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,12 +19,33 @@ var actingVerbs = map[string]string{
 	"token generate": "--keep-old", "token retire": "--number",
 }
 
+// synopses are how verbs are called. A page must not take a part of it for HTML.
+var synopses = map[string]string{
+	"send": "send HOOK --payload FILE", "sign": "sign {HOOK | --auth SCHEME | --header NAME [--prefix TEXT]} --payload FILE",
+	"render": "render {HOOK | --template TEXT | --template-file FILE} --payload FILE", "try": "try HOOK --payload FILE", "cancel": "cancel RUN-ID",
+	"again": "again {RUN-ID [--chat CHAT]", "retry": "retry {DELIVERY-ID | --dead", "drop": "drop {DELIVERY-ID | --dead", "set": "set SETTING {VALUE | --default}",
+	"hook put": "put NAME -f FILE", "hook get": "get NAME", "hook rm": "rm NAME", "token generate": "generate [--keep-old]", "token retire": "retire [--number N]",
+}
+
+// emptied finds a synopsis in which the name of an argument or a value is not there.
+var emptied = regexp.MustCompile(`(?m)^fBcaddy hooks .*([\[ ]\]|--[a-z-]+ [],]|\{ ?\|)`)
+
 func TestEveryVerbHasHelpAndAManPage(t *testing.T) {
 	t.Parallel()
 	b := hookstest.NewBinary(t)
 	dir := t.TempDir()
 	if out, err := b.Command(nil, "manpage", "--directory", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "caddy-hooks*.8"))
+	if err != nil || len(pages) < len(actingVerbs) {
+		t.Fatalf("%v: there are %d pages", err, len(pages))
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil || emptied.Match(bytes.ReplaceAll(text, []byte(`\`), nil)) {
+			t.Errorf("%v: something is lost in %s:\n%s", err, page, text)
+		}
 	}
 	for verb, word := range actingVerbs {
 		page, err := os.ReadFile(filepath.Join(dir, "caddy-hooks-"+strings.ReplaceAll(verb, " ", "-")+".8"))
@@ -32,7 +54,7 @@ func TestEveryVerbHasHelpAndAManPage(t *testing.T) {
 			continue
 		}
 		// A manual page writes a dash as \-.
-		if text := strings.ReplaceAll(string(page), `\`, ""); !strings.Contains(text, word) || !strings.Contains(text, "caddy hooks "+verb) {
+		if text := strings.ReplaceAll(string(page), `\`, ""); !strings.Contains(text, word) || !strings.Contains(text, synopses[verb]) {
 			t.Errorf("the page of %s does not tell of %s:\n%s", verb, word, text)
 		}
 		args := append(append([]string{"hooks"}, strings.Fields(verb)...), "--help")
