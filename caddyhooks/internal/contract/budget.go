@@ -40,6 +40,9 @@ func (b *budget) run(work func()) (err error) {
 }
 
 func (b *budget) spend(work int) {
+	if work < 0 { // the estimate is too large for an int of 32 bits
+		panic(errTooCostly)
+	}
 	b.work -= work
 	b.sinceLook += work
 	if b.sinceLook > 1_000_000 {

@@ -40,7 +40,7 @@ func newEvaluation(size documentSize, b *budget) *evaluation {
 
 func (e *evaluation) reserve(bytes int) {
 	e.memory -= bytes
-	if e.memory < 0 {
+	if e.memory < 0 || bytes < 0 { // too large for an int of 32 bits
 		panic(errTooLarge)
 	}
 }

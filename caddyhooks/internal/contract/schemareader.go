@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -237,7 +238,7 @@ func keywordDemand(keyword string, value any) string {
 
 // clampCount replaces a number that is too large for the library by a smaller one that no value reaches either.
 func clampCount(v any) any {
-	const most = 1 << 50
+	const most = math.MaxInt32
 	if r, ok := new(big.Rat).SetString(string(v.(json.Number))); ok && r.Cmp(big.NewRat(most, 1)) > 0 {
 		return json.Number(strconv.Itoa(most))
 	}

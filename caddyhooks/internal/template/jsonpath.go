@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp/syntax"
 	"slices"
 	"strconv"
@@ -424,7 +425,10 @@ func (p *jsonPathParser) selector() (selector, error) {
 }
 
 // maxInteger is the largest index of RFC 9535.
-const maxInteger = 1<<53 - 1
+const maxInteger int64 = 1<<53 - 1
+
+// maxIndex stands for all larger indexes where an int has 32 bits. No array is as long, and adding two of them does not overflow.
+const maxIndex int64 = math.MaxInt / 2
 
 // integer reads an index, if there is one.
 func (p *jsonPathParser) integer() (n int, found bool, err error) {
@@ -434,12 +438,12 @@ func (p *jsonPathParser) integer() (n int, found bool, err error) {
 	if word == "" {
 		return 0, false, nil
 	}
-	n, err = strconv.Atoi(word)
-	if err != nil || strconv.Itoa(n) != word || n > maxInteger || n < -maxInteger {
+	index, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || strconv.FormatInt(index, 10) != word || index > maxInteger || index < -maxInteger {
 		return 0, false, fmt.Errorf("%s is no index", abridged(word))
 	}
 	p.rest = digits
-	return n, true, nil
+	return int(min(max(index, -maxIndex), maxIndex)), true, nil
 }
 
 func (p *jsonPathParser) literal() (any, error) {
