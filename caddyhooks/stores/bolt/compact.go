@@ -67,10 +67,7 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 		return nil, err
 	}
 	defer temp.Discard()
-	if err := temp.Close(); err != nil {
-		return nil, err
-	}
-	if err := copyRecords(temp.Name(), from, checked.txID, note); err != nil {
+	if err := copyRecords(temp, from, checked.txID, note); err != nil {
 		return nil, err
 	}
 	copied, err := Check(temp.Name())
@@ -82,14 +79,14 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 		return nil, fmt.Errorf("the copy has other records than the file (%+v, not %+v), and nothing was changed", copied.Summary, checked.Summary)
 	}
 	place := &lockedPlace{path: path, info: info, release: func() { _ = from.Close() }}
-	if _, err := place.replace(temp.Name(), false); err != nil {
+	if _, err := place.replace(temp, false); err != nil {
 		return nil, err
 	}
 	return &Compacted{Before: info.Size(), After: copied.Bytes, Summary: copied.Summary}, nil
 }
 
 // copyRecords writes all records of a database to a new one, and compares them.
-func copyRecords(path string, from *bbolt.DB, txID int, note func(bytes int64)) error {
+func copyRecords(file *NewFile, from *bbolt.DB, txID int, note func(bytes int64)) error {
 	var want []byte
 	err := from.View(func(tx *bbolt.Tx) error {
 		if tx.ID() != txID {
@@ -101,11 +98,12 @@ func copyRecords(path string, from *bbolt.DB, txID int, note func(bytes int64)) 
 	if err != nil {
 		return err
 	}
-	to, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true})
+	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true,
+		OpenFile: file.openAgain})
 	if err != nil {
 		return err
 	}
-	stop := tellSize(path, note)
+	stop := tellSize(file.Name(), note)
 	err = bbolt.Compact(to, from, compactStep)
 	stop()
 	var got []byte

@@ -25,11 +25,11 @@ func lock(file *os.File) (err error) {
 // lockRetry is how often a lock is asked for that another process has.
 const lockRetry = 50 * time.Millisecond
 
-// giveTo gives a file the owner of another one, if this process may.
-func giveTo(path string, other fs.FileInfo) error {
+// giveTo gives an open file the owner of another one, if this process may. Its name may lead to another file meanwhile.
+func giveTo(file *os.File, other fs.FileInfo) error {
 	owner, ok := other.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Chown(path, int(owner.Uid), int(owner.Gid))
+	return file.Chown(int(owner.Uid), int(owner.Gid))
 }

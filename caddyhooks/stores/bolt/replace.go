@@ -80,6 +80,38 @@ func (f *NewFile) Discard() {
 	_ = os.Remove(f.Name())
 }
 
+// errSwapped says that somebody put another file under the name of one that is not complete. Whoever may write to the directory can do so, and must not
+// get at other files through a process that may do more, such as one of root.
+var errSwapped = errors.New("another file took the place of the one that was being written, and nothing was changed")
+
+// checkName returns an error if the name is not that of this file any more.
+func (f *NewFile) checkName() error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(f.Name()); err != nil || !os.SameFile(mine, named) {
+		return errSwapped
+	}
+	return nil
+}
+
+// openAgain opens this file, and no other of its name.
+func (f *NewFile) openAgain(name string, flag int, mode os.FileMode) (*os.File, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	again, err := os.OpenFile(name, flag&^(os.O_CREATE|os.O_TRUNC), mode)
+	if err != nil {
+		return nil, err
+	}
+	if opened, err := again.Stat(); err != nil || !os.SameFile(mine, opened) {
+		return nil, errors.Join(errSwapped, again.Close())
+	}
+	return again, nil
+}
+
 // finish makes the file survive a power cut.
 func (f *NewFile) finish() error {
 	err := f.Sync()
@@ -150,10 +182,10 @@ func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) 
 	if err := c.copyTo(temp); err != nil {
 		return "", ExplainSpace(err)
 	}
-	if err := temp.finish(); err != nil {
-		return "", err
+	if err := temp.Sync(); err != nil {
+		return "", ExplainSpace(err)
 	}
-	return old.replace(temp.Name(), true)
+	return old.replace(temp, true)
 }
 
 // copyTo copies the database, without the manifest.
@@ -216,7 +248,7 @@ func (p *lockedPlace) exists() bool { return p.info != nil }
 const keptFormat = ".before-20060102T150405.000Z"
 
 // replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is set.
-func (p *lockedPlace) replace(temp string, keep bool) (kept string, err error) {
+func (p *lockedPlace) replace(file *NewFile, keep bool) (kept string, err error) {
 	dir := filepath.Dir(p.path)
 	like := p.info
 	if like == nil {
@@ -224,9 +256,16 @@ func (p *lockedPlace) replace(temp string, keep bool) (kept string, err error) {
 			return "", err
 		}
 	}
-	if err := giveTo(temp, like); err != nil {
+	if err := giveTo(file.File, like); err != nil {
 		return "", err
 	}
+	if err := file.checkName(); err != nil {
+		return "", err
+	}
+	if err := file.Close(); err != nil {
+		return "", ExplainSpace(err)
+	}
+	temp := file.Name()
 	if !p.exists() {
 		return "", errors.Join(nameOnce(temp, p.path), syncDir(dir))
 	}
