@@ -30,6 +30,10 @@ type storeWithAdvice interface {
 
 // serveBackup sends a copy of the store, as it is at this moment, with all its secrets.
 func (in *instance) serveBackup(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(operatorHeader) == "" {
+		// An agent or a server that can be talked into a GET must not bring out all secrets with it: it sends no such header.
+		return apiError(http.StatusForbidden, "a backup has all secrets in it, so say who takes it, in the header %s; `caddy hooks backup` does so", operatorHeader)
+	}
 	store, ok := in.service.store.(engine.BackedUpStore)
 	if !ok {
 		advice := "this store cannot be backed up by caddyhooks"

@@ -3,7 +3,6 @@ package caddyhooks_test
 import (
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,7 +49,7 @@ func stallBackup(t *testing.T, s *hookstest.Server) (conn net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if _, err := io.WriteString(conn, "GET /hooks/backup HTTP/1.1\r\nHost: "+strings.TrimPrefix(s.Admin, "http://")+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET /hooks/backup HTTP/1.1\r\nHost: "+strings.TrimPrefix(s.Admin, "http://")+"\r\nHooks-Operator: ops\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	head := make([]byte, len("HTTP/1.1 200"))
@@ -72,16 +71,11 @@ func TestAClientThatDoesNotReadItsBackupIsCutOff(t *testing.T) {
 	file := largeStore(t)
 	s := hookstest.StartSite(t, heldHooks(t, file))
 	conn := stallBackup(t, s)
-	s.AdminRequest("GET", "/hooks/backup", "").WantAdminError(t, 409, "another backup")
+	s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops").WantAdminError(t, 409, "another backup")
 	s.Accept(`{"message":"meanwhile"}`)
 	hookstest.Eventually(t, "another backup begins", func() bool {
-		resp, err := http.Get(s.Admin + "/hooks/backup")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return err == nil && resp.StatusCode == 200
+		resp, err := hookstest.TryRequest("GET", s.Admin+"/hooks/backup", "", "Hooks-Operator", "ops")
+		return err == nil && resp.Status == 200
 	})
 	got, _ := io.Copy(io.Discard, conn)
 	if info, err := os.Stat(file); err != nil || got >= info.Size() {
@@ -94,7 +88,7 @@ func TestAReloadEndsABackup(t *testing.T) {
 	stallBackup(t, s)
 	// To another store: the one that is backed up is closed.
 	s.Reload(heldHooks(t, filepath.Join(t.TempDir(), "other.db")))
-	if resp := s.AdminRequest("GET", "/hooks/backup", ""); resp.Status != 200 {
+	if resp := s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops"); resp.Status != 200 {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
 }
@@ -113,20 +107,21 @@ func TestABackupIsNotForDashboards(t *testing.T) {
 			resp.WantAdminError(t, 404, "secrets")
 		}
 	}
-	resp := s.AdminRequest("GET", "/hooks/backup", "")
+	s.AdminRequest("GET", "/hooks/backup", "").WantAdminError(t, 403, "Hooks-Operator")
+	resp := s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops")
 	if resp.Status != 200 || !strings.Contains(resp.Body, secret) || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("the admin endpoint answers %d %v", resp.Status, resp.Header)
 	}
-	if other := s.AdminRequest("GET", "/hooks/instances/ops/backup", ""); other.Status != 200 || strings.Contains(other.Body, secret) {
+	if other := s.AdminRequest("GET", "/hooks/instances/ops/backup", "", "Hooks-Operator", "ops"); other.Status != 200 || strings.Contains(other.Body, secret) {
 		t.Errorf("the other instance answers %d", other.Status)
 	}
 }
 
 func TestStoresThatAreNoFileSayHowTheyAreBackedUp(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks {\nstore memory\n}")
-	s.AdminRequest("GET", "/hooks/backup", "").WantAdminError(t, 501, "in memory")
+	s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops").WantAdminError(t, 501, "in memory")
 	schema := pgtest.NewName("backup_")
 	t.Setenv("HOOKS_DSN", pgtest.Shared(t).DSN("postgres"))
 	s.Reload("hooks {\nstore postgres {env.HOOKS_DSN} {\nschema " + schema + "\n}\n}")
-	s.AdminRequest("GET", "/hooks/backup", "").WantAdminError(t, 501, "pg_dump --schema="+schema)
+	s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops").WantAdminError(t, 501, "pg_dump --schema="+schema)
 }

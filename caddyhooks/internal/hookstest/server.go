@@ -210,13 +210,14 @@ func (s *Server) PostChunked(path, body string) Response {
 	return Response{resp.StatusCode, resp.Header, string(data)}
 }
 
-// AdminRequest calls the admin API.
-func (s *Server) AdminRequest(method, path, body string) Response {
+// AdminRequest calls the admin API. Headers are pairs of a name and a value.
+func (s *Server) AdminRequest(method, path, body string, headers ...string) Response {
 	s.T.Helper()
-	resp, err := TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
+	headers = append([]string{"Content-Type", "application/json"}, headers...)
+	resp, err := TryRequest(method, s.Admin+path, body, headers...)
 	for tries := 1; (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && tries < 5; tries++ {
 		// After a reload, Caddy's previous admin server may take a connection, and close it unread, while it stops.
-		resp, err = TryRequest(method, s.Admin+path, body, "Content-Type", "application/json")
+		resp, err = TryRequest(method, s.Admin+path, body, headers...)
 	}
 	if err != nil {
 		s.T.Fatalf("%s %s: %v", method, path, err)
