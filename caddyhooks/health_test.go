@@ -198,6 +198,18 @@ func (r unwritableRuns) AddAll(ctx context.Context, runs []*engine.Run, terms en
 	return r.Runs.AddAll(ctx, runs, terms)
 }
 
+// wantStoreUp checks what metrics tell about the store. What it can still read is told, too.
+func wantStoreUp(t *testing.T, s *hookstest.Server, want float64) {
+	t.Helper()
+	m := scrape(t, s)
+	if up, ok := m[key("store_up")]; !ok || up != want {
+		t.Errorf("store_up is %v, want %v", up, want)
+	}
+	if _, ok := m[key("queue_depth")]; !ok {
+		t.Error("there is no queue_depth")
+	}
+}
+
 func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n store unwritable\n health /healthz\n}")
 	t.Cleanup(func() { unwritable.Store(nil) })
@@ -213,11 +225,13 @@ func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
 		}
 		wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["`+code+`"]}`)
 		wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"webhooks":"on","reasons":["`+code+`"]}`)
+		wantStoreUp(t, s, 0)
 		unwritable.Store(nil)
 		if status := wake(); status != 200 {
 			t.Errorf("accepting answers %d", status)
 		}
 		wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
+		wantStoreUp(t, s, 1)
 	}
 	// Only a restart mends a broken store.
 	var broken error = &engine.StoreBrokenError{Reason: "/secret/path has a torn page"}

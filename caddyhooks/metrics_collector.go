@@ -99,7 +99,7 @@ func (in *instance) collect(metrics chan<- prometheus.Metric) {
 		show(runnerUp, oneUnless(away[name]), name)
 	}
 	figures, err := s.figures.ask(s.engine)
-	show(storeUp, oneUnless(err != nil))
+	show(storeUp, oneUnless(err != nil || s.engine.StoreFailing() != nil))
 	if err != nil {
 		return
 	}
