@@ -140,7 +140,12 @@ func TestChatIDsFromTemplatesFit(t *testing.T) {
 func TestTraceParentIsPassedOnOnlyIfItIsOne(t *testing.T) {
 	t.Parallel()
 	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	for value, want := range map[string]string{good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): ""} {
+	zero := func(digits string) string { return strings.Replace(good, digits, strings.Repeat("0", len(digits)), 1) }
+	for value, want := range map[string]string{
+		zero("0af7651916cd43dd8448eb211c80319c"): "", zero("b7ad6b7169203331"): "", "ff" + good[2:]: "", "00-" + strings.Repeat("-", 32) + good[35:]: "",
+		strings.Repeat("-", 53) + "01": "", good[:53] + "03": good[:53] + "03", "01" + good[2:]: "01" + good[2:],
+		good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): "",
+	} {
 		if got := callersTraceParent(map[string][]string{"Traceparent": {value}}); got != want {
 			t.Errorf("%q gives %q", value, got)
 		}

@@ -117,12 +117,23 @@ func traceParent(r *http.Request) string {
 // callersTraceParent returns the Traceparent header if it has the form of W3C Trace Context.
 func callersTraceParent(h http.Header) string {
 	value := h.Get("Traceparent")
-	if len(value) != 55 || strings.Trim(value, "0123456789abcdef-") != "" ||
-		value[2] != '-' || value[35] != '-' || value[52] != '-' {
+	fields := strings.Split(value, "-")
+	if len(fields) != len(traceParentFields) || fields[0] == "ff" {
+		return ""
+	}
+	for i, length := range traceParentFields {
+		if len(fields[i]) != length || strings.Trim(fields[i], "0123456789abcdef") != "" {
+			return ""
+		}
+	}
+	if strings.Trim(fields[1], "0") == "" || strings.Trim(fields[2], "0") == "" {
 		return ""
 	}
 	return value
 }
+
+// traceParentFields are the lengths of its version, trace, span and flags.
+var traceParentFields = [...]int{2, 32, 16, 2}
 
 // Interface guards
 var (
