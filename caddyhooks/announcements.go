@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -248,6 +249,20 @@ func plainHost(host string) string {
 	return host
 }
 
+// plainName is a name in which characters that mean something to a shell or a program are underscores: whoever asks for a change chooses it.
+func plainName(name string) string {
+	plain := strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune(" .@+-_", c) {
+			return c
+		}
+		return '_'
+	}, name)
+	if strings.HasPrefix(plain, "-") {
+		return "_" + plain[1:]
+	}
+	return plain
+}
+
 // settingsChanged announces a change of the live settings that was made on this node.
 func (a *announcer) settingsChanged(change *settingsChange) {
 	a.announce(settingsChangedEvent, func() map[string]any {
@@ -255,7 +270,7 @@ func (a *announcer) settingsChanged(change *settingsChange) {
 		for _, part := range change.Changes {
 			names = append(names, part.What)
 		}
-		return map[string]any{"instance": a.instance, "by": change.By, "via": change.Via, "settings": strings.Join(names, ","), "more": change.More}
+		return map[string]any{"instance": a.instance, "by": plainName(change.By), "via": change.Via, "settings": strings.Join(names, ","), "more": change.More}
 	})
 }
 
