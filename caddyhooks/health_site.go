@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ func (Health) CaddyModule() caddy.ModuleInfo {
 // Provision fills in defaults and finds the app, which checks that there is the instance.
 func (h *Health) Provision(ctx caddy.Context) error {
 	h.Name, h.Path = orDefault(h.Name, "default"), orDefault(h.Path, "/healthz")
-	if err := checkPath(h.Path); err != nil {
+	if err := checkHealthPath(h.Path); err != nil {
 		return err
 	}
 	if err := checkDespite(h.Despite); err != nil {
@@ -67,6 +68,17 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	}
 	h.app = app.(*App)
 	h.app.healths = append(h.app.healths, h)
+	return nil
+}
+
+// checkHealthPath refuses a path that no request has once Caddy has read it. Checks would never reach it, and may pass.
+func checkHealthPath(at string) error {
+	if err := checkPath(at); err != nil {
+		return err
+	}
+	if path.Clean(at) != at || strings.Contains(at, "%") {
+		return fmt.Errorf("the path '%s' of health is refused: it must not hold //, /./, /../ or %%", at)
+	}
 	return nil
 }
 
@@ -164,7 +176,7 @@ func unmarshalHealth(d *caddyfile.Dispenser) (*Health, error) {
 	if d.NextArg() {
 		return nil, d.ArgErr()
 	}
-	if err := checkPath(h.Path); err != nil {
+	if err := checkHealthPath(h.Path); err != nil {
 		return nil, d.WrapErr(err)
 	}
 	return h, caddyconf.ReadBlock(d, "health", caddyconf.Set("despite", &h.Despite, caddyconf.Checked(caddyconf.List, checkDespite)))
