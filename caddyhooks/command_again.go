@@ -26,7 +26,7 @@ func againVerb() *cobra.Command {
 		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
 		Short: "Runs again what failed, timed out or expired",
 		Long: `
-Starts a run again, as a new run with what the old one was told. Nothing is sent out unless --deliver is given.
+Starts a run again, as a new run with what the old one was told. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
 
 With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You are told how
 many these are, and asked first.
@@ -88,8 +88,12 @@ func runAgain(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	id, err := e.runIDOf(args[0])
+	if err != nil {
+		return err
+	}
 	var run runJSON
-	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(args[0]) + "/again", body: body}, &run)
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/again", body: body}, &run)
 	if err != nil {
 		return err
 	}

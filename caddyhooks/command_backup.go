@@ -150,7 +150,7 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 	}
 	file, err := bolt.CreateBackup(path, force)
 	if err != nil {
-		return backupFileError(err)
+		return backupFileError(folderError(path, err))
 	}
 	defer file.Discard()
 	if err := copyWithProgress(ctx, screen, file, source); err != nil {
@@ -175,7 +175,7 @@ func backupFileError(err error) error {
 		return fmt.Errorf("%w: choose another name, or replace it with --force", err)
 	}
 	var path *fs.PathError
-	if errors.As(err, &path) {
+	if errors.As(err, &path) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errBackupFile, err)
 	}
 	return err

@@ -19,7 +19,7 @@ func cancelVerb() *cobra.Command {
 		Use:   "cancel RUN-ID",
 		Short: "Cancels a run that is queued or running",
 		Long: `
-Cancels a run. One that is queued ends at once. The runner of one that is running is told to stop, and the run ends when it has.
+Cancels a run. The beginning of its id is enough. One that is queued ends at once. The runner of one that is running is told to stop, and the run ends when it has.
 
   caddy hooks runs --status queued,running
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
@@ -31,8 +31,12 @@ Cancels a run. One that is queued ends at once. The runner of one that is runnin
 }
 
 func runCancel(e *errand, cmd *cobra.Command, args []string) error {
+	id, err := e.runIDOf(args[0])
+	if err != nil {
+		return err
+	}
 	var run runJSON
-	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(args[0]) + "/cancel"}, &run)
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/cancel"}, &run)
 	if err != nil {
 		return err
 	}

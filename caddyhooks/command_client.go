@@ -197,7 +197,7 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.sentence }
 
 func (c *adminClient) noHooks() error {
-	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module", c.address)
+	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
 }
 
 // away says that the admin endpoint does not answer.

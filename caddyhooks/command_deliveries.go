@@ -54,10 +54,10 @@ func runDeliveries(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	none := "Nothing was sent out yet. A run sends its answer out if it has a callbackUrl, or a channel to deliver to."
 	if len(query) > 0 {
-		none = "No delivery matches."
+		none = "No delivery matches. Leave some of the flags out to see more."
 	}
 	clock, table := newClock(), e.screen.Rows("CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO")
-	return showList(e, listing{part: "deliveries", member: "deliveries", query: query, limit: limit, beside: e.showPaused}, none, func(deliveries []deliveryDetails) {
+	return showList(e, listing{part: "deliveries", member: "deliveries", query: query, limit: limit, beside: e.showPaused, ifNone: func() { e.noteUnknownChannel(query.Get("channel")) }}, none, func(deliveries []deliveryDetails) {
 		var rows [][]terminal.Text
 		for i := range deliveries {
 			d := &deliveries[i]

@@ -145,7 +145,7 @@ func checkReplace(path string, force bool) error {
 func writeWhole(path string, force bool, write func(w io.Writer) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
 	if err != nil {
-		return err
+		return folderError(path, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }() // if it was not renamed
 	err = write(file)
@@ -166,7 +166,7 @@ func (e *errand) export(call apiCall, format string, to io.Writer) (exported, er
 	call.path = e.path("export")
 	resp, err := e.client.open(e.ctx, call)
 	if err != nil {
-		return exported{}, err
+		return exported{}, wrongFilter(err)
 	}
 	defer resp.Body.Close()
 	written := exported{to: to, progress: e.screen.Progress(), csv: format == "csv"}

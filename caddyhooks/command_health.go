@@ -42,6 +42,8 @@ type healthTold struct {
 		Ready    bool   `json:"ready"`
 		Reason   string `json:"reason"`
 		Webhooks string `json:"webhooks"`
+
+		Reasons []healthProblem `json:"reasons"`
 	} `json:"instances"`
 
 	raw []byte
@@ -64,6 +66,16 @@ func (h *healthTold) whyNotReady(name string) string {
 		}
 	}
 	return ""
+}
+
+// lacksRunnersAlone reports whether an instance is not ready because its runners are away, and for no other reason.
+func (h *healthTold) lacksRunnersAlone(name string) bool {
+	for _, in := range h.Instances {
+		if in.Instance == name {
+			return len(in.Reasons) > 0 && !slices.ContainsFunc(in.Reasons, func(p healthProblem) bool { return p.Code != runnerAway })
+		}
+	}
+	return false
 }
 
 func (h *healthTold) names() (names []string) {

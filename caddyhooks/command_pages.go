@@ -2,8 +2,10 @@ package caddyhooks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -51,6 +53,7 @@ type listing struct {
 	query  url.Values
 	limit  int                       // 0 is all
 	beside func(page listPage) error // shows what a page has beside its rows, unless it is nil
+	ifNone func()                    // says more if there are no rows, unless it is nil
 }
 
 // listPage is a page of a list.
@@ -72,7 +75,7 @@ func (e *errand) page(l listing, size int, cursor string) (page listPage, err er
 		query.Set("cursor", cursor)
 	}
 	if page.answer, err = e.get(l.part, query, &page.members); err != nil {
-		return page, err
+		return page, wrongFilter(err)
 	}
 	if err := e.decode(page.members[l.member], &page.rows); err != nil {
 		return page, err
@@ -81,6 +84,15 @@ func (e *errand) page(l listing, size int, cursor string) (page listPage, err er
 		err = e.decode(raw, &page.cursor)
 	}
 	return page, err
+}
+
+// wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
+func wrongFilter(err error) error {
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.status == http.StatusBadRequest {
+		return &usageError{refused.sentence}
+	}
+	return err
 }
 
 // walk hands over a page after the other, up to the limit. It reports how many rows they had, and whether there are more.
@@ -126,6 +138,9 @@ func showList[Row any](e *errand, l listing, none string, show func(rows []Row))
 		return err
 	case rows == 0:
 		e.screen.Note("%s", none)
+		if l.ifNone != nil {
+			l.ifNone()
+		}
 	case more:
 		e.screen.Note("There are more: use --limit %d, or --limit 0 for all.", l.limit*moreRows)
 	}

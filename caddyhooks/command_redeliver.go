@@ -151,7 +151,11 @@ func runRetry(e *errand, cmd *cobra.Command, args []string) error {
 		return d, err
 	}
 	if len(args) > 0 {
-		d, err := retry(args[0])
+		id, err := e.deliveryIDOf(args[0])
+		if err != nil {
+			return err
+		}
+		d, err := retry(id)
 		if err != nil {
 			return err
 		}
@@ -191,14 +195,18 @@ func runDrop(e *errand, cmd *cobra.Command, args []string) error {
 		return deliveryDetails{}, err
 	}
 	if len(args) > 0 {
+		id, err := e.deliveryIDOf(args[0])
+		if err != nil {
+			return err
+		}
 		var d deliveryDetails
-		if _, err := e.get("deliveries/"+url.PathEscape(args[0]), nil, &d); err != nil {
+		if _, err := e.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
 			return err
 		}
 		if err := confirm(cmd, fmt.Sprintf("The %s to %s will be forgotten, and never sent.", d.Kind, d.Target)); err != nil {
 			return err
 		}
-		if _, err := drop(args[0]); err != nil {
+		if _, err := drop(id); err != nil {
 			return err
 		}
 		r.done = append(r.done, d)
@@ -234,7 +242,7 @@ func (r *redeliveries) count(call apiCall) error {
 	var plan struct {
 		Would int `json:"would"`
 	}
-	err := r.callLong(call, &plan)
+	err := wrongFilter(r.callLong(call, &plan))
 	r.selected = plan.Would
 	return err
 }

@@ -125,7 +125,7 @@ func TestRetryAndDropRefuse(t *testing.T) {
 			{[]string{"--host", "a"}, 2, "say which"},
 			{[]string{"msg_1", "--dead"}, 2, "name one delivery, or all"},
 			{[]string{"--dead", "--host", ""}, 2, "must not be empty"},
-			{[]string{"a", "b"}, 2, "at most 1 arg"},
+			{[]string{"a", "b"}, 2, "is one argument too many"},
 			{[]string{"--dead", "--yes"}, 1, "is Caddy running?"},
 		} {
 			_, errs, err := command(t, append([]string{verb, "--address", "127.0.0.1:1"}, c.args...)...)

@@ -48,7 +48,7 @@ func runRefused(e *errand, cmd *cobra.Command, _ []string) error {
 	if len(query) > 0 {
 		none = "No such request was refused since Caddy was started."
 	}
-	return showList(e, listing{part: "refused", member: "refused", query: query, limit: limit}, none, func(kinds []refusedJSON) {
+	return showList(e, listing{part: "refused", member: "refused", query: query, limit: limit, ifNone: func() { e.noteUnknownHooks(query.Get("hook")) }}, none, func(kinds []refusedJSON) {
 		var rows [][]terminal.Text
 		for i := range kinds {
 			k := &kinds[i]

@@ -92,9 +92,9 @@ func runRuns(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	none := "There are no runs yet. Send a webhook, or see with caddy hooks status whether webhooks are on."
 	if len(query) > 0 {
-		none = "No run matches."
+		none = "No run matches. Leave some of the flags out to see more."
 	}
-	return showList(e, listing{part: "runs", member: "runs", query: query, limit: limit}, none, table.print)
+	return showList(e, listing{part: "runs", member: "runs", query: query, limit: limit, ifNone: func() { e.noteUnknownHooks(query.Get("hook")) }}, none, table.print)
 }
 
 // runTable is a table of runs.
@@ -161,6 +161,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 			return &usageError{"--follow does not go with --until and --search: it shows what happens from now on"}
 		}
 	}
+	e.noteUnknownHooks(query.Get("hook"))
 	wanted := newRunFilter(query)
 	show := func(rows []json.RawMessage) error {
 		for _, raw := range rows {
@@ -210,10 +211,7 @@ type runFilter struct {
 }
 
 func newRunFilter(query url.Values) *runFilter {
-	split := func(list string) []string {
-		return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
-	}
-	return &runFilter{statuses: split(query.Get("status")), hooks: split(query.Get("hook")), chat: query.Get("chatId")}
+	return &runFilter{statuses: splitList(query.Get("status")), hooks: splitList(query.Get("hook")), chat: query.Get("chatId")}
 }
 
 func (f *runFilter) matches(r *runSummary) bool {

@@ -334,7 +334,7 @@ func (s *sending) print(sent *sentJSON) {
 	var next string
 	switch {
 	case sent.told.Status == "ignored":
-		add("  ignored: a condition of the hook leaves it out")
+		add("  ignored: " + s.whyIgnored())
 	case sent.RunID != "":
 		line = append(line, terminal.Plain("  run "), terminal.Bold(sent.RunID))
 		next = nextCommand(s.cmd, "show", sent.RunID)
@@ -359,6 +359,17 @@ func (s *sending) print(sent *sentJSON) {
 			s.screen.Line(terminal.Plain(strings.TrimRight(text, "\r\n")))
 		}
 	}
+}
+
+// whyIgnored names the condition that leaves the webhook out, if the running Caddy tells it.
+func (s *sending) whyIgnored() string {
+	if s.errand != nil {
+		asked := previewRequest{header: s.header, payload: s.payload}
+		if shown, err := askPreview(s.errand.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
+			return "the hook has " + shown.Ignored
+		}
+	}
+	return "a condition of the hook leaves it out; headers that it looks at are given by --header"
 }
 
 func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/spf13/cobra"
@@ -102,6 +104,8 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case args[0] == "mappings" || args[0] == "hook":
 		return errors.New("a hook is changed by: caddy hooks hook put <name> -f <file>")
+	case slices.Contains(onlyInCaddyfile, args[0]):
+		return fmt.Errorf("%s is set in the Caddyfile alone: change it there, and reload Caddy", args[0])
 	case e == nil:
 		hint := ""
 		if meant := nearest(args[0], settingWords()); meant != "" {
@@ -119,6 +123,12 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return nil
+}
+
+// onlyInCaddyfile are the words below hooks in a Caddyfile that are no live settings. Hooks have verbs of their own.
+var onlyInCaddyfile = []string{
+	"path", "health", "max_timeout", "max_request", "max_memory", "runner", "runner_for", "store", "workers", "queue_limit", "chat_limit",
+	"max_attempts", "retention", "history_limit", "queue_time", "drain_timeout", "channel", "callbacks",
 }
 
 // readSetting reads a value as a Caddyfile has it, and returns it as JSON.
@@ -176,6 +186,12 @@ func runSet(e *errand, cmd *cobra.Command, args []string) error {
 		}
 	}
 	after, err := e.patchSettings(before.etag, map[string]json.RawMessage{s.jsonName(): value})
+	var refused *refusedError
+	if errors.As(err, &refused) { // with the name that the operator used
+		if rest, ok := strings.CutPrefix(refused.sentence, s.jsonName()+" "); ok {
+			refused.sentence = args[0] + " " + withUnit(s, rest)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -187,6 +203,21 @@ func runSet(e *errand, cmd *cobra.Command, args []string) error {
 		e.noteWhyOff()
 	}
 	return nil
+}
+
+// withUnit adds the unit of a setting to a sentence that ends with a number. In JSON the name tells it, in a Caddyfile the value.
+func withUnit(s setting, sentence string) string {
+	if sentence == "" || !unicode.IsDigit(rune(sentence[len(sentence)-1])) {
+		return sentence
+	}
+	switch {
+	case strings.HasSuffix(s.jsonName(), "Seconds"):
+		return sentence + " seconds"
+	case strings.HasSuffix(s.jsonName(), "Size"):
+		return sentence + " bytes"
+	default:
+		return sentence
+	}
 }
 
 func (e *errand) printChange(name string, before, after json.RawMessage) {

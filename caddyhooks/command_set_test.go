@@ -44,9 +44,11 @@ func TestSetChangesSettings(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"memory_preset", "coding_deep"}, 1, "memoryPreset is set by Caddy's configuration, and can only be changed there"},
-		{[]string{"default_timeout", "999h"}, 1, "defaultTimeoutSeconds must be from"},
-		{[]string{"history", "999999h"}, 1, "historySeconds must not be longer than retention"},
+		{[]string{"memory_preset", "coding_deep"}, 1, "memory_preset is set by Caddy's configuration, and can only be changed there"},
+		{[]string{"memoryPreset", "coding_deep"}, 1, "memoryPreset is set by Caddy's configuration, and can only be changed there"},
+		{[]string{"retention", "24h"}, 2, "retention is set in the Caddyfile alone: change it there, and reload Caddy"},
+		{[]string{"default_timeout", "999h"}, 1, "default_timeout must be from 1 to 3600 seconds"},
+		{[]string{"history", "999999h"}, 1, "history must not be longer than retention"},
 		{[]string{"token", "--secret-file", writeInput(t, "token", "another")}, 2, "The old token will be refused at once. But there is no terminal to ask at: say --yes"},
 	} {
 		_, errs, err := command(t, append([]string{"set", "--address", s.Admin}, c.args...)...)

@@ -87,6 +87,22 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 	}
 }
 
+// runIDOf is the id of a run that an argument names whole or by its beginning. What is no id is for Caddy to refuse.
+func (e *errand) runIDOf(arg string) (string, error) {
+	if !isRunID(arg, time.Now()) {
+		return arg, nil
+	}
+	return e.wholeRunID(arg)
+}
+
+// deliveryIDOf is runIDOf for a delivery.
+func (e *errand) deliveryIDOf(arg string) (string, error) {
+	if !strings.HasPrefix(arg, deliveryPrefix) || strings.Count(arg, "_") > 1 {
+		return arg, nil
+	}
+	return e.wholeDeliveryID(arg)
+}
+
 // fact is a name and a value.
 type fact struct {
 	name  string

@@ -65,6 +65,8 @@ type statusTold struct {
 	NotReady string          `json:"notReady,omitempty"` // why
 	About    json.RawMessage `json:"about,omitempty"`
 	Overview json.RawMessage `json:"overview,omitempty"`
+
+	awayOnly bool // it is not ready because its runners are away, and for no other reason
 }
 
 // overviewTold is an overview without its plots.
@@ -108,7 +110,7 @@ func runStatus(cmd *cobra.Command, _ []string) error {
 	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
 	for i, name := range names {
 		e.instance = name
-		told := statusTold{Instance: name, NotReady: health.whyNotReady(name)}
+		told := statusTold{Instance: name, NotReady: health.whyNotReady(name), awayOnly: health.lacksRunnersAlone(name)}
 		if told.About, err = e.get("about", nil, nil); err == nil {
 			told.Overview, err = e.get("overview", url.Values{"range": {during}}, nil)
 		}
@@ -177,7 +179,8 @@ func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) err
 		}
 		e.screen.Line(parts...)
 	}
-	if told.NotReady != "" {
+	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n need) bool { return n.Kind == runnerAway })
+	if told.NotReady != "" && !saidByNeed {
 		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
 	}
 	for _, need := range overview.Needs {
@@ -232,7 +235,7 @@ func figureLines(o *overviewTold) [][]terminal.Text {
 	failed := f.Failed + f.TimedOut + f.Expired
 	notGood := plain("0 failed")
 	if failed > 0 {
-		notGood = terminal.Bad(withCommas(failed) + " failed (" + shareOf(failed, f.Ended) + ")")
+		notGood = terminal.Bad(withCommas(failed) + " failed (" + shareOf(failed, f.Ended) + " of " + withCommas(f.Ended) + " ended)")
 	}
 	runs := line(plain("last "+o.Range), plain(withCommas(f.Accepted)+" accepted"), notGood)
 	if f.MedianSeconds != nil && f.P95Seconds != nil {

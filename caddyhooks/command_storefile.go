@@ -1,8 +1,11 @@
 package caddyhooks
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,6 +16,19 @@ import (
 // storeFile is the file of an instance that is not named by its path.
 func storeFile(path, instance string) string {
 	return (&bolt.Bolt{Path: path}).File(orDefault(instance, "default"))
+}
+
+// folderError says why a file cannot be begun. The error itself has the name of a temporary file, which nobody knows.
+func folderError(path string, err error) error {
+	var failed *fs.PathError
+	switch folder := filepath.Dir(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
+	case errors.As(err, &failed):
+		return fmt.Errorf("no file can be made in the folder %s: %w", folder, failed.Err)
+	default:
+		return err
+	}
 }
 
 // showSummary prints what a file of a store has.

@@ -45,6 +45,7 @@ func runTail(e *errand, cmd *cobra.Command, _ []string) error {
 	if err := setFrom(cmd, query, "hook", "hook"); err != nil {
 		return err
 	}
+	e.noteUnknownHooks(query.Get("hook"))
 	t := &tail{errand: e, wanted: newRunFilter(query), rows: e.screen.Rows().AtLeast(tailWidths...)}
 	topics := []topic{topicRuns, topicDeliveries, topicSettings}
 	if query.Has("hook") {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -129,6 +130,8 @@ func runTokenRetire(e *errand, cmd *cobra.Command, _ []string) error {
 	number, _ := cmd.Flags().GetInt("number")
 	n := len(before.Token)
 	switch {
+	case slices.Contains(before.Pinned, "token"):
+		return errors.New("the token is set in the Caddyfile: take the old one out there, and reload Caddy")
 	case n == 0:
 		return errors.New("there is no token")
 	case n == 1:

@@ -164,8 +164,12 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"show msg_", "there is no delivery whose id begins with msg_", false},
 		{"runs --limit -1", "--limit must be a number of rows", true},
 		{"runs --limit many", `--limit must be a number, and not "many"`, true},
-		{"runs --status bad", "status must be one of queued", false},
-		{"runs --since yesterday", "since must be a time such as", false},
+		{"runs --status bad", "status must be one of queued", true},
+		{"runs --since yesterday", "since must be a time such as", true},
+		{"deliveries --status deaad", "status must be one of pending", true},
+		{"runs --address " + strings.TrimPrefix(look.URL, "http://"), "this is the address of a site and not of the admin endpoint", false},
+		{"export --of runs -o /no-such-folder/runs.jsonl", "there is no folder /no-such-folder", false},
+		{"backup /no-such-folder/hooks.db", "there is no folder /no-such-folder", false},
 		{"runs --hook=", "--hook must not be empty", true},
 		{"runs here", `runs takes no argument, and got "here"`, true},
 		{"status --range 2h", "--range must be one of 1h, 6h, 24h and 7d", true},
@@ -176,9 +180,9 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"export --of runs --format xml", "--format must be jsonl, or csv", true},
 		{"export --of runs --host a", "--host does not go with --of runs", true},
 		{"export --of session", "say which session by --chat", true},
-		{"export --of runs --status dead", "status must be one of queued", false},
+		{"export --of runs --status dead", "status must be one of queued", true},
 	} {
-		out, errs, err := command(t, append(strings.Fields(c.args), "--address", look.address)...)
+		out, errs, err := command(t, append([]string{"--address", look.address}, strings.Fields(c.args)...)...)
 		text := errs
 		if err != nil {
 			text += err.Error()
@@ -187,6 +191,63 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 			t.Errorf("caddy hooks %s: got %v %s %s, want %s", c.args, err, out, errs, c.want)
 		}
 	}
+}
+
+func TestNamesThatNobodyHas(t *testing.T) {
+	look := lookAt(t)
+	for args, want := range map[string]string{
+		"runs --hook isues":           "There is no hook isues now; did you mean issues?",
+		"runs --hook ring,nonsense":   "", // there are runs of ring
+		"runs --hook wake":            "",
+		"refused --hook nonsense":     "There is no hook nonsense now; there is wake, agent, issues, ring and saved",
+		"deliveries --channel nobody": "There is no channel nobody now; there is none",
+	} {
+		_, errs := look.command(t, strings.Fields(args)...)
+		if strings.Contains(errs, "There is no ") != (want != "") || !strings.Contains(errs, want) {
+			t.Errorf("caddy hooks %s says %q, want %q", args, errs, want)
+		}
+	}
+	for _, verb := range []string{"tail", "runs --follow"} {
+		f := follow(t, append(strings.Fields(verb), "--hook", "isues", "--address", look.address)...)
+		hookstest.Eventually(t, "the name is told", func() bool { return strings.Contains(f.errs.All(), "There is no hook isues now; did you mean issues?") })
+		f.end()
+	}
+}
+
+func TestBeginningsOfIDs(t *testing.T) {
+	look := lookAt(t)
+	if out, _ := look.command(t, "again", look.failed[:18]); !strings.HasPrefix(out, "started  run ") {
+		t.Errorf("again prints %s", out)
+	}
+	if _, _, err := command(t, "cancel", look.completed[:18], "--address", look.address); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("cancel: %v", err)
+	}
+	if out, _ := look.command(t, "retry", look.dead[:30], "--wait", "0s"); !strings.HasPrefix(out, "1 of 1 put back") {
+		t.Errorf("retry prints %s", out)
+	}
+	hookstest.Eventually(t, "it is given up again", func() bool { return len(look.Deliveries("status=dead")) == 1 })
+	if out, _ := look.command(t, "drop", look.dead[:30], "--yes"); !strings.HasPrefix(out, "1 of 1 dropped") {
+		t.Errorf("drop prints %s", out)
+	}
+	for _, verb := range []string{"again", "cancel"} {
+		if _, _, err := command(t, verb, look.completed[:8]+"-0000", "--address", look.address); err == nil || !strings.Contains(err.Error(), "there is no run whose id begins with") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}
+
+func TestARunnerThatIsAwayIsToldOnce(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nrunner http http://127.0.0.1:"+hookstest.FreePort(t)+"\n}")
+	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
+	s.Accept(`{"message":"hello"}`)
+	hookstest.Eventually(t, "the runner is found to be away", func() bool {
+		_, _, err := command(t, "health", "--address", look.address)
+		return err != nil
+	})
+	hookstest.Eventually(t, "status tells it once", func() bool {
+		out, _ := look.command(t, "status")
+		return strings.Count(out, "\n! ") == 1 && strings.Contains(out, "out of reach") && strings.Contains(out, "caddy hooks --address "+look.address+" runners")
+	})
 }
 
 func TestSeveralInstances(t *testing.T) {
