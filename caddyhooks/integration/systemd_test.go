@@ -73,6 +73,18 @@ func TestSystemdUnitStartsReloadsAndDrains(t *testing.T) {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
 	p.WantCleanExit(t)
+
+	// It is where the README restores it. A shell without the unit's environment would look elsewhere.
+	const store = "/caddy/hooks/default.db"
+	if _, err := os.Stat(filepath.Join(u.dir, "lib", store)); err != nil {
+		t.Error(err)
+	}
+	page := string(readFile(t, filepath.Join(systemdDir, "README.md")))
+	for _, command := range []string{"restore /var/lib/caddy/monday.db --to ", "compact "} {
+		if !strings.Contains(page, "caddy hooks "+command+"/var/lib"+store) {
+			t.Errorf("the README does not say: %s/var/lib%s", command, store)
+		}
+	}
 }
 
 // Caddy begins a new log when one is full, and no line is lost.
@@ -155,7 +167,8 @@ func (u *unit) deploy(t *testing.T, edit *strings.Replacer) *hookstest.Deploymen
 			t.Fatal(err)
 		}
 	}
-	d.Env = []string{"HOOKS_SITE=" + d.URL}
+	environment := regexp.MustCompile(`(?m)^Environment=(.+)$`).FindStringSubmatch(u.text)[1]
+	d.Env = append(strings.Fields(strings.ReplaceAll(environment, "%S", filepath.Join(u.dir, "lib"))), "HOOKS_SITE="+d.URL)
 	start := u.command(t, "ExecStart", d)
 	d.Prepare = func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args[:1], start.Args[1:]...) }
 	return d
