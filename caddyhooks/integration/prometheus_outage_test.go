@@ -58,7 +58,7 @@ func TestPrometheusSeesALoadedCaddyAndItsOutages(t *testing.T) {
 			[]string{"HooksRequestsUnauthenticated", "HooksRunsFail", "HooksDeliveriesDead", "HooksDeliveriesPending", "HooksDiskAlmostFull"}, w.breakAround},
 		{"an agent that is away", []string{"HooksRunnerAway", "HooksQueueFilling", "HooksQueueAlmostFull", "HooksOldestRunWaits"}, w.breakRunner},
 		{"a slow database", []string{"HooksStoreSlow"}, w.slowDownDatabase},
-		{"a database that is away", []string{"HooksStoreAway"}, w.breakDatabase},
+		{"a database that is away", []string{"HooksStoreAway", "HooksRequestsRefused"}, w.breakDatabase},
 		{"Caddy is down", []string{"HooksTargetDown"}, w.killCaddy},
 		{"a setting that does not go with the Caddyfile", []string{"HooksSettingsNotInForce"}, w.breakSetting},
 	} {
