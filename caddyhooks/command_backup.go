@@ -96,17 +96,20 @@ var errBackupFile = errors.New("the backup cannot be written")
 func (e *errand) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	stalled := time.AfterFunc(e.client.silence, func() { cancel(errStalled) })
+	defer stalled.Stop()
 	resp, err := e.client.open(ctx, apiCall{path: e.path("backup")}) //nolint:bodyclose // it is closed below
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	total(resp.ContentLength)
-	stalled := time.AfterFunc(downloadPatience, func() { cancel(errStalled) })
-	defer stalled.Stop()
 	n, err := io.Copy(w, readerFunc(func(p []byte) (int, error) {
 		n, err := resp.Body.Read(p)
-		stalled.Reset(downloadPatience)
+		stalled.Reset(e.client.silence)
 		if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = &brokeOffError{err}
 		}

@@ -27,8 +27,9 @@ type adminClient struct {
 	host      string // for the Host header
 	origin    string // "" if none is sent
 	operator  string
-	door      string // what the operator uses
-	maxAnswer int64  // bytes of an answer that is read as a whole
+	door      string        // what the operator uses
+	maxAnswer int64         // bytes of an answer that is read as a whole
+	silence   time.Duration // that a download may have before it counts as broken off
 	transport *http.Transport
 }
 
@@ -49,7 +50,7 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &adminClient{address: address, operator: operatorName(), door: commandDoor, maxAnswer: maxAdminAnswer}
+	c := &adminClient{address: address, operator: operatorName(), door: commandDoor, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.

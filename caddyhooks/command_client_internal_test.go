@@ -2,12 +2,17 @@ package caddyhooks
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 // clientOf is a client of a server that stands where Caddy should be.
@@ -55,6 +60,19 @@ func TestFollowingWhatTellsNoEvents(t *testing.T) {
 	e := &errand{ctx: context.Background(), client: client, instance: "default"}
 	if err := e.follow([]topic{topicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestDownloadsThatNeverBegin(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	client.silence = time.Millisecond
+	e := &errand{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
+	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errStalled) {
+		t.Errorf("a backup: %v", err)
+	}
+	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "Caddy says nothing any more") {
+		t.Errorf("an export: %v", err)
 	}
 }
 

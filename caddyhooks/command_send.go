@@ -141,6 +141,9 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 			return nil, &usageError{"the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks"}
 		}
 		base = s.about.URLs[0]
+		if i := slices.IndexFunc(s.about.URLs, func(u string) bool { return strings.HasPrefix(u, "https://") }); i >= 0 {
+			base = s.about.URLs[i]
+		}
 	}
 	s.url = strings.TrimRight(base, "/") + "/" + url.PathEscape(hook)
 	if err := s.readCredential(m, scheme == ""); err != nil {

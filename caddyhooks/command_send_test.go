@@ -266,3 +266,20 @@ func TestSendKeepsTokensOffOtherMachines(t *testing.T) {
 		}
 	}
 }
+
+func TestSendPrefersHTTPS(t *testing.T) {
+	t.Setenv("HOOKS_TOKEN", "geheimes-token")
+	open, closed := "http://127.0.0.1:"+hookstest.FreePort(t), "https://127.0.0.1:"+hookstest.FreePort(t)
+	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := `{"urls":["` + open + `","` + closed + `"],"on":true}`
+		if r.URL.Path == "/hooks/instances" {
+			answer = `["default"]`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(told.Close)
+	_, _, err := command(t, "send", "wake", "--payload", writeInput(t, "payload.json", `{}`), "--address", strings.TrimPrefix(told.URL, "http://"))
+	if err == nil || !strings.HasPrefix(err.Error(), closed+"/wake does not answer") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -2,11 +2,13 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -150,4 +152,29 @@ func TestTokenIsReplacedWhileCallersUseTheOldOne(t *testing.T) {
 		_, errs, err = command(t, verb, "burn")
 		wantExit(t, 2, errs, err, `there is no verb "burn"; use `)
 	}
+}
+
+// noRoom is a full disk.
+type noRoom struct{}
+
+func (noRoom) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestATokenThatCannotBePrintedIsNotInForce(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks")
+	first, errs, err := command(t, "token", "generate", "--address", s.Admin)
+	wantExit(t, 0, errs, err)
+	s.PatchSettings(`{"enabled":true}`)
+	var said strings.Builder
+	err = caddyhooks.RunCommand(strings.NewReader(""), noRoom{}, &said, "token", "generate", "--yes", "--address", s.Admin)
+	wantExit(t, 1, said.String(), err, "the new token cannot be printed, so it is taken back: no space left on device")
+	if resp := s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+strings.TrimSpace(first)); resp.Status != http.StatusOK {
+		t.Errorf("the old token: %d %s", resp.Status, resp.Body)
+	}
+	s.AdminRequest("GET", "/hooks/settings", "").WantMembers(t, `{"token":"••••"}`)
+}
+
+func TestATokenOfTheCaddyfileIsTakenOutThere(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\ntoken "+hookstest.Token+"\n}")
+	_, errs, err := command(t, "token", "retire", "--address", s.Admin)
+	wantExit(t, 1, errs, err, "the token is set in the Caddyfile: take the old one out there, and reload Caddy")
 }

@@ -56,9 +56,9 @@ func runTokenGenerate(e *errand, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	kept := 0
+	kept, old := 0, len(before.Token)
 	if flagIsOn(cmd, "keep-old") {
-		kept = len(before.Token)
+		kept = old
 	} else if err := e.confirmTokens(cmd, before); err != nil {
 		return err
 	}
@@ -68,17 +68,23 @@ func runTokenGenerate(e *errand, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	token := hex.EncodeToString(random)
-	after, err := e.patchTokens(before, append(masks(kept), token))
+	// The old tokens go when the new one is printed, and not before: a token that nobody has is of no use.
+	after, err := e.patchTokens(before, append(masks(old), token))
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return printValue(e.screen.Out(), struct {
-			Token  string `json:"token"`
-			Tokens int    `json:"tokens"` // in force
-		}{token, len(after.Token)})
+	if err := e.printToken(token, kept+1); err != nil {
+		_, undone := e.patchTokens(after, append(masks(old), ""))
+		return errors.Join(fmt.Errorf("the new token cannot be printed, so it is taken back: %w", err), undone)
 	}
-	fmt.Fprintln(e.screen.Out(), token)
+	if kept < old {
+		if _, err := e.patchTokens(after, append(make([]string, old), mask)); err != nil {
+			return fmt.Errorf("the new token is in force, but the old ones are, too: %w", err)
+		}
+	}
+	if e.json {
+		return nil
+	}
 	e.screen.Note("The new token is in force. It is shown this once: give it to the callers now.")
 	switch {
 	case kept > 0:
@@ -88,6 +94,18 @@ func runTokenGenerate(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	e.noteWhyOff()
 	return nil
+}
+
+// printToken prints a new token, and with --json how many are in force then.
+func (e *errand) printToken(token string, inForce int) error {
+	if e.json {
+		return printValue(e.screen.Out(), struct {
+			Token  string `json:"token"`
+			Tokens int    `json:"tokens"`
+		}{token, inForce})
+	}
+	_, err := fmt.Fprintln(e.screen.Out(), token)
+	return err
 }
 
 func oldTokens(n int, one, many string) string {
