@@ -43,6 +43,9 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return nil, &usageError{fmt.Sprintf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)}
 	}
+	if strings.HasPrefix(address, "/") {
+		return nil, &usageError{fmt.Sprintf("the address %q is a path: a socket is written unix/%s", address, address)}
+	}
 	const defaultPort = 2019
 	parsed, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", defaultPort)
 	// What stands before a slash would be taken for a network.

@@ -170,6 +170,7 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"runs --address " + strings.TrimPrefix(look.URL, "http://"), "this is the address of a site and not of the admin endpoint", false},
 		{"export --of runs -o /no-such-folder/runs.jsonl", "there is no folder /no-such-folder", false},
 		{"backup /no-such-folder/hooks.db", "there is no folder /no-such-folder", false},
+		{"runs --address /run/admin.sock", `a socket is written unix//run/admin.sock`, true},
 		{"runs --hook=", "--hook must not be empty", true},
 		{"runs here", `runs takes no argument, and got "here"`, true},
 		{"status --range 2h", "--range must be one of 1h, 6h, 24h and 7d", true},
