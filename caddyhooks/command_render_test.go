@@ -109,7 +109,7 @@ func TestRenderRefuses(t *testing.T) {
 		{[]string{"--template", "{a}", "--payload", payload, "--header", "Authorization: Bearer geheim"}, 2, "the header Authorization carries a secret"},
 		{[]string{"--template", "{a}", "--payload", payload, "--query", "%zz"}, 2, "--query cannot be read"},
 		{[]string{"wake", "--payload", payload}, 1, "wake has no template"},
-		{[]string{"one", "two", "--payload", payload}, 2, "at most 1 arg"},
+		{[]string{"one", "two", "--payload", payload}, 2, "is one argument too many"},
 		{[]string{"one", "--payload", payload, "--address", "127.0.0.1:1"}, 1, "is Caddy running?"},
 	} {
 		_, errs, err := command(t, append([]string{"render"}, c.args...)...)
