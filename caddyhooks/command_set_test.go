@@ -178,3 +178,13 @@ func TestATokenOfTheCaddyfileIsTakenOutThere(t *testing.T) {
 	_, errs, err := command(t, "token", "retire", "--address", s.Admin)
 	wantExit(t, 1, errs, err, "the token is set in the Caddyfile: take the old one out there, and reload Caddy")
 }
+
+// Every word of the Caddyfile is one that can be set while Caddy runs, or the answer says where it is set.
+func TestSetKnowsEveryWordOfTheCaddyfile(t *testing.T) {
+	t.Parallel()
+	for _, option := range optionsOf(t, "hooks {\nunknown\n}") {
+		if _, errs, err := command(t, "set", option, "1", "--address", "127.0.0.1:1"); strings.Contains(fmt.Sprint(errs, err), "there is no setting") {
+			t.Errorf("%s: %v %s", option, err, errs)
+		}
+	}
+}

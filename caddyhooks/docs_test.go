@@ -22,14 +22,7 @@ func TestExampleShowsEveryOption(t *testing.T) {
 	found := 0
 	for _, block := range []string{"hooks {\nunknown\n}", "hooks {\ncallbacks {\nunknown\n}\n}", "hooks {\nhook a {\nunknown\n}\n}",
 		"hooks_dashboard {\nunknown\n}"} {
-		// The error lists the directives that the block takes.
-		_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte("http://localhost {\n"+block+"\n}"), map[string]any{"filename": "Caddyfile"})
-		if err == nil {
-			t.Fatalf("an unknown directive is taken in %s", block)
-		}
-		_, list, _ := strings.Cut(err.Error(), " takes ")
-		list, _, _ = strings.Cut(strings.Replace(list, " and ", ", ", 1), ", at Caddyfile")
-		for option := range strings.SplitSeq(list, ", ") {
+		for _, option := range optionsOf(t, block) {
 			found++
 			if !regexp.MustCompile(`(?m)^\s*(# )?` + regexp.QuoteMeta(option) + `\b`).Match(example) {
 				t.Errorf("Caddyfile.example does not show %s", option)
@@ -39,6 +32,18 @@ func TestExampleShowsEveryOption(t *testing.T) {
 	if found < 40 {
 		t.Errorf("found only %d options", found)
 	}
+}
+
+// optionsOf are the directives that a block takes in which there is an unknown one: the error lists them.
+func optionsOf(t *testing.T, block string) []string {
+	t.Helper()
+	_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte("http://localhost {\n"+block+"\n}"), map[string]any{"filename": "Caddyfile"})
+	if err == nil {
+		t.Fatalf("an unknown directive is taken in %s", block)
+	}
+	_, list, _ := strings.Cut(err.Error(), " takes ")
+	list, _, _ = strings.Cut(strings.Replace(list, " and ", ", ", 1), ", at Caddyfile")
+	return strings.Split(list, ", ")
 }
 
 // So it does for the modules that come with it.

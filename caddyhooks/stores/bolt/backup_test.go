@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -577,43 +576,6 @@ func TestAFileThatIsReplacedIsOpenedWholeOrNotAtAll(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-func TestAReplacedFileKeepsItsOwner(t *testing.T) {
-	t.Parallel()
-	const somebody = 65534
-	checked, err := Check(backupFile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "hooks", "store.db")
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	want := uint32(os.Geteuid()) // who may not give files away
-	if want == 0 {
-		want = somebody
-		if err := os.Chown(filepath.Dir(path), somebody, somebody); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantOwner := func(what string) {
-		t.Helper()
-		info, err := os.Stat(path)
-		if err != nil || info.Sys().(*syscall.Stat_t).Uid != want || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: the file is %+v, %v", what, info.Sys(), err)
-		}
-	}
-	for range 2 {
-		if _, err := checked.Restore(path, true); err != nil {
-			t.Fatal(err)
-		}
-		wantOwner("restored")
-	}
-	if _, err := Compact(path, func(int64) {}); err != nil {
-		t.Fatal(err)
-	}
-	wantOwner("compacted")
 }
 
 func TestCompactGivesSpaceBackAndLosesNothing(t *testing.T) {

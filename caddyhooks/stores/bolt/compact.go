@@ -62,6 +62,7 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 		return nil, err
 	}
 	defer from.Close()
+	removeLeft(path)
 	temp, err := createBeside(path)
 	if err != nil {
 		return nil, err

@@ -66,8 +66,19 @@ func (e *ExistsError) Error() string { return fmt.Sprintf("there is a file %s al
 // partial ends the names of files that are not complete.
 const partial = ".partial"
 
+// besideOf is the pattern of the names of files that are to take the place of another one.
+func besideOf(path string) string { return "." + filepath.Base(path) + ".*" + partial }
+
+// removeLeft removes what a process that was killed had begun. It has secrets in it.
+func removeLeft(path string) {
+	names, _ := fs.Glob(os.DirFS(filepath.Dir(path)), besideOf(path)) // a name with a bracket in it has none
+	for _, name := range names {
+		_ = os.Remove(filepath.Join(filepath.Dir(path), name))
+	}
+}
+
 func createBeside(path string) (*NewFile, error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+partial) // readable for its owner alone
+	file, err := os.CreateTemp(filepath.Dir(path), besideOf(path)) // readable for its owner alone
 	if err != nil {
 		return nil, ExplainSpace(err)
 	}
@@ -173,6 +184,9 @@ func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) 
 	}
 	if err := os.MkdirAll(filepath.Dir(old.path), 0o700); err != nil {
 		return "", err
+	}
+	if old.exists() { // and so is locked: nobody else is restoring it
+		removeLeft(old.path)
 	}
 	temp, err := createBeside(old.path)
 	if err != nil {
@@ -290,8 +304,21 @@ func (p *lockedPlace) replace(file *NewFile, keep bool) (kept string, err error)
 
 // ExplainSpace says that a disk is full in words that name the remedy.
 func ExplainSpace(err error) error {
+	var explained *spaceError
+	if errors.As(err, &explained) {
+		return err
+	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
-		return fmt.Errorf("there is not enough space for the copy, and nothing was changed: make room, or choose another place (%w)", err)
+		return &spaceError{err}
 	}
 	return err
 }
+
+// spaceError is a disk that is full.
+type spaceError struct{ cause error }
+
+func (e *spaceError) Error() string {
+	return fmt.Sprintf("there is not enough space for the copy, and nothing was changed: make room, or choose another place (%v)", e.cause)
+}
+
+func (e *spaceError) Unwrap() error { return e.cause }
