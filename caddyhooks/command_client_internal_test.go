@@ -71,7 +71,7 @@ func TestDownloadsThatNeverBegin(t *testing.T) {
 	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errStalled) {
 		t.Errorf("a backup: %v", err)
 	}
-	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "Caddy says nothing any more") {
+	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {
 		t.Errorf("an export: %v", err)
 	}
 }

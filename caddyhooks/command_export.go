@@ -168,7 +168,7 @@ func (e *errand) export(call apiCall, format string, to io.Writer) (exported, er
 	call.path = e.path("export")
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	defer cancel(nil)
-	errSilent := errors.New("Caddy says nothing any more")
+	errSilent := errors.New("the admin endpoint says nothing any more")
 	watchdog := time.AfterFunc(searchPatience*e.client.silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 	resp, err := e.client.open(ctx, call)
