@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := hookstest.RunTests(m)
+	code := hookstest.RunTests(m, 8)
 	browsertest.Close()
 	os.Exit(code)
 }

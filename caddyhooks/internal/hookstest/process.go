@@ -18,15 +18,14 @@ import (
 	"time"
 )
 
-// RunTests runs the tests of a package, and then removes what they share. More of them run at once than
-// there are processors, since they wait for time to pass and for disks more than they compute.
-func RunTests(m *testing.M) int {
+// RunTests runs the tests of a package, and then removes what they share. So many of them run at once, which may be more than
+// there are processors if they wait for time to pass and for disks more than they compute.
+func RunTests(m *testing.M, atOnce int) int {
 	flag.Parse()
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
-	atOnce := 12
 	if raceDetected() {
-		atOnce = 4 // the race detector has them compute
+		atOnce = min(atOnce, 4) // the race detector has them compute
 	}
 	if !asked {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
