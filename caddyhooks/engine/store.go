@@ -54,7 +54,7 @@ type Store interface {
 	// Size is about how many bytes the data takes, where it is kept. It takes no longer if there is much.
 	Size(ctx context.Context) (bytes int64, err error)
 
-	// Close ends this opening. Claims that it still has are lost when their lease is over.
+	// Close ends this opening. Claims that it still has are lost, when their lease is over at the latest.
 	Close() error
 }
 
