@@ -1,11 +1,14 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 func init() {
@@ -63,7 +66,9 @@ func wrapVerbs(cmd *cobra.Command) {
 				return exit(cmd, &usageError{err.Error()})
 			}
 		}
-		return exit(cmd, run(cmd, given))
+		out := terminal.NewOutput(cmd.OutOrStdout())
+		cmd.SetOut(out)
+		return exit(cmd, cmp.Or(run(cmd, given), out.Failure()))
 	}
 }
 

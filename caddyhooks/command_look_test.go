@@ -95,7 +95,7 @@ var (
 // steady replaces what took some time. Columns behind it begin where they would if it always took as long.
 func steady(printed string) string {
 	const as = "12ms" // as wide as the header
-	printed = regexp.MustCompile(`store bolt \d+ KB`).ReplaceAllString(printed, "store bolt 128 KB")
+	printed = regexp.MustCompile(`store bolt \d+ [KM]B`).ReplaceAllString(printed, "store bolt 128 KB")
 	if header := tookColumn.FindStringSubmatch(printed); header != nil {
 		width := len("TOOK") + len(header[1]) - 2
 		printed = strings.Replace(printed, header[0], "TOOK  ", 1)

@@ -1,7 +1,9 @@
 package caddyhooks_test
 
 import (
+	"errors"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +41,21 @@ func TestExportsDoNotControlATerminal(t *testing.T) {
 		}
 		if strings.ContainsAny(seen, "\x1b\x07\u009b\u202e") {
 			t.Errorf("%s: %q", format, seen)
+		}
+	}
+}
+
+func TestAnAnswerThatTheDiskCutShortIsAFailure(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"health"}, {"runners"}, {"schema"}} {
+		err := caddyhooks.RunCommand(strings.NewReader(""), full, io.Discard, append(args, "--address", strings.TrimPrefix(s.Admin, "http://"))...)
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }

@@ -85,12 +85,13 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	refused := s.refusal(sent)
 	if wantsJSON(cmd) {
 		err = printValue(cmd.OutOrStdout(), sent)
-	} else if sent.Status < http.StatusMultipleChoices {
+	} else if refused == nil {
 		s.print(sent)
 	}
-	return errors.Join(err, s.refusal(sent))
+	return errors.Join(err, refused)
 }
 
 // sending is what is sent, and how.
@@ -104,6 +105,7 @@ type sending struct {
 	header     http.Header
 	payload    []byte
 	credential *credential // nil: the running Caddy signs
+	challenged bool        // the sender may try out whether the hook is there, and is answered as it likes
 	client     *http.Client
 }
 
@@ -201,6 +203,7 @@ func (s *sending) readCredential(m Mapping, ofHook bool) (err error) {
 	if m.AuthMode != "" {
 		scheme = findScheme(m.AuthMode)
 	}
+	s.challenged = scheme != nil && scheme.answerTo != nil
 	secret := ""
 	switch {
 	case scheme == nil: // of which newCredential tells
@@ -377,14 +380,21 @@ func (s *sending) whyIgnored() string {
 
 func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }
 
-// refusal is an error if the site refused a webhook.
+// isOfHooks reports whether an answer is that of hooks, and not of something else that the site has at the URL.
+func (s *sending) isOfHooks(sent *sentJSON) bool {
+	return sent.RunID != "" || sent.ChatID != "" || sent.told.Status == "accepted" || sent.told.Status == "ignored" || s.challenged
+}
+
+// refusal is an error if the site refused a webhook, or does not know what it is.
 func (s *sending) refusal(sent *sentJSON) error {
-	if sent.Status < http.StatusMultipleChoices {
+	if sent.Status < http.StatusMultipleChoices && s.isOfHooks(sent) {
 		return nil
 	}
 	const maxSentence = 2000
 	sentence := oneline.Of(cmp.Or(sent.told.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
 	switch {
+	case sent.Status < http.StatusMultipleChoices:
+		return fmt.Errorf("%s answers %d, but not as hooks do: say by --url where they are, as in https://example.com/api/hooks", s.url, sent.Status)
 	case sent.location != "" && sent.Status < http.StatusBadRequest:
 		return fmt.Errorf("%s answers %d and points to %s: use that by --url", s.url, sent.Status, oneline.Of(sent.location, maxSentence))
 	case sent.RunID != "":

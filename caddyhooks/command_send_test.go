@@ -183,6 +183,10 @@ func TestSendRefuses(t *testing.T) {
 		w.WriteHeader(http.StatusPermanentRedirect)
 	}))
 	defer elsewhere.Close()
+	welcome := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<h1>Welcome</h1>")
+	}))
+	defer welcome.Close()
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	tls := httptest.NewUnstartedServer(nil)
@@ -210,6 +214,8 @@ func TestSendRefuses(t *testing.T) {
 		{[]string{"signed", "--payload", payload, "--token-file", token}, 2, "signed takes a secret of its own, and not the token: use --secret-file"},
 		{[]string{"wake", "--payload", payload, "--token-file", token}, 1, "since webhooks are off: "},
 		{[]string{"wake", "--payload", payload, "--token-file", token, "--url", elsewhere.URL}, 1, `answers 308 and points to https://elsewhere.example/\u202e: use that by --url`},
+		{[]string{"wake", "--payload", payload, "--token-file", token, "--url", welcome.URL}, 1, "/wake answers 200, but not as hooks do: say by --url where they are"},
+		{[]string{"wake", "--payload", payload, "--token-file", token, "--url", welcome.URL, "--repeat", "2"}, 1, "2 of 2 were refused:"},
 		{[]string{"wake", "--payload", payload, "--token-file", token, "--url", closed.URL}, 1, "does not answer: dial tcp"},
 		{[]string{"wake", "--payload", payload, "--token-file", token, "--url", tls.URL}, 1, "set SSL_CERT_FILE to its root certificate"},
 		{[]string{"a", "--payload", payload, "--secret-file", token, "--url", closed.URL, "--auth", "hmac"}, 1, "auth hmac: hmacHeader"},

@@ -32,16 +32,19 @@ type Screen struct {
 // New makes a screen. Colours are for terminals alone, and neither for one that cannot show them nor for who does not want them.
 func New(in io.Reader, out, err io.Writer) *Screen {
 	s := &Screen{in: in, out: out, err: err, progress: isTerminal(err), asks: isTerminal(in) && isTerminal(err)}
-	if file, ok := out.(*os.File); ok && isTerminal(out) {
+	if isTerminal(out) {
 		s.person = true
 		s.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		s.width, _, _ = term.GetSize(int(file.Fd()))
+		s.width, _, _ = term.GetSize(int(out.(descriptor).Fd()))
 	}
 	return s
 }
 
+// descriptor is a file, or what stands for one.
+type descriptor interface{ Fd() uintptr }
+
 func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
+	file, ok := stream.(descriptor)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
@@ -88,7 +91,7 @@ func (s *Screen) ask(question string) (bool, error) {
 
 // Secret asks for a secret, which is not shown while it is typed.
 func (s *Screen) Secret(question string) (string, error) {
-	file, ok := s.in.(*os.File)
+	file, ok := s.in.(descriptor)
 	if !ok || !s.asks {
 		return "", errors.New("there is no terminal to ask at")
 	}
