@@ -75,7 +75,7 @@ func TestUpstreamsThatAreNotHealthyGetNoTurns(t *testing.T) {
 
 func TestRunsWaitUntilAnUpstreamIsBack(t *testing.T) {
 	addr := "127.0.0.1:" + hookstest.FreePort(t)
-	s := hookstest.StartSite(t, routedHooks("reverse_proxy 127.0.0.1:1 "+addr))
+	s := hookstest.StartSite(t, routedHooks("reverse_proxy 127.0.0.1:1 "+addr+" {\nlb_policy round_robin\n}"))
 	id := s.Accept(`{"message":"hello"}`)
 	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
 	resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`)
