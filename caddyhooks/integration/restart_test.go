@@ -245,6 +245,11 @@ func TestKilledProcessStartsRunsAgain(t *testing.T) {
 			if r := s.Ended(queued); r.Status != "completed" || r.Attempts != 1 {
 				t.Errorf("a run that was queued: %s", r.Body)
 			}
+			interrupted := map[int]int{1: 3, 2: 1}[maxAttempts]
+			series := fmt.Sprintf(`hooks_run_failures_total{hook="agent",hooks_instance="default",reason="interrupted"} %d`, interrupted)
+			if scraped := s.AdminRequest("GET", "/metrics", "").Body; !strings.Contains(scraped, series) {
+				t.Errorf("the metrics lack %s:\n%s", series, scraped)
+			}
 			for range 2 {
 				got := callbacks.Next()
 				id := got.Header.Get("X-Service-Run-Id")
