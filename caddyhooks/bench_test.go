@@ -221,7 +221,7 @@ func BenchmarkCallbacks(b *testing.B) {
 	hammer(b, s, request("troubled", "http://127.0.0.1:"+refusing), "202", 64, dead)
 	settled("troubled")
 
-	const rounds = 30
+	rounds := min(max(b.N/500, 4), 30)
 	share := max(b.N/rounds, 2000) // with fewer it would be the beginning and the end of a turn that count
 	turn := func(instance string) time.Duration {
 		received.Store(0)
