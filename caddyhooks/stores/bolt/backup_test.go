@@ -635,6 +635,7 @@ func TestCompactGivesSpaceBackAndLosesNothing(t *testing.T) {
 func FuzzManifest(f *testing.F) {
 	m := Manifest{Format: 1, Bytes: 5, SHA256: make([]byte, 32)}
 	f.Add(append([]byte("pages"), m.encode()...))
+	f.Add([]byte(nil))
 	f.Add([]byte(manifestMagic))
 	f.Add(append(make([]byte, 8), manifestMagic...))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff" + manifestMagic))

@@ -65,7 +65,7 @@ var errNewerBackup = errors.New("the backup was made by a newer version of caddy
 // readManifest reads the end of a file of the given size. A file without a manifest is no backup that we made: nil.
 func readManifest(file io.ReaderAt, size int64) (*Manifest, error) {
 	end := make([]byte, min(size, maxManifest+int64(manifestTail)))
-	if _, err := file.ReadAt(end, size-int64(len(end))); err != nil {
+	if _, err := io.ReadFull(io.NewSectionReader(file, size-int64(len(end)), int64(len(end))), end); err != nil {
 		return nil, err
 	}
 	return parseManifest(end, size)
