@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -116,24 +115,13 @@ func traceParent(r *http.Request) string {
 
 // callersTraceParent returns the Traceparent header if it has the form of W3C Trace Context.
 func callersTraceParent(h http.Header) string {
+	const length = 55 // of version 00; others may be longer
 	value := h.Get("Traceparent")
-	fields := strings.Split(value, "-")
-	if len(fields) != len(traceParentFields) || fields[0] == "ff" {
-		return ""
-	}
-	for i, length := range traceParentFields {
-		if len(fields[i]) != length || strings.Trim(fields[i], "0123456789abcdef") != "" {
-			return ""
-		}
-	}
-	if strings.Trim(fields[1], "0") == "" || strings.Trim(fields[2], "0") == "" {
+	if len(value) != length || !parseTraceParent(value).IsValid() {
 		return ""
 	}
 	return value
 }
-
-// traceParentFields are the lengths of its version, trace, span and flags.
-var traceParentFields = [...]int{2, 32, 16, 2}
 
 // Interface guards
 var (

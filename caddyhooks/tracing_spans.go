@@ -198,8 +198,11 @@ func markFailed(span trace.Span, failure string) {
 }
 
 // parentOf is the span that the run is a child of. It is not valid if the caller sent something else.
-func parentOf(run *engine.Run) trace.SpanContext {
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), traceParentCarrier(run.TraceParent)))
+func parentOf(run *engine.Run) trace.SpanContext { return parseTraceParent(run.TraceParent) }
+
+// parseTraceParent reads a span in the form of W3C Trace Context. It is not valid if the text is something else.
+func parseTraceParent(text string) trace.SpanContext {
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), traceParentCarrier(text)))
 }
 
 // spanOf is the span of a run, which need not be there yet. It is not valid if the run has no parent.
