@@ -94,55 +94,26 @@ var errBackupFile = errors.New("the backup cannot be written")
 
 // downloadBackup asks the admin endpoint for a backup.
 func (e *errand) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stalled := time.AfterFunc(e.client.silence, func() { cancel(errStalled) })
-	defer stalled.Stop()
-	resp, err := e.client.open(ctx, apiCall{path: e.path("backup")}) //nolint:bodyclose // it is closed below
-	if errors.Is(context.Cause(ctx), errStalled) {
-		return errStalled
-	}
+	resp, err := e.client.download(ctx, apiCall{path: e.path("backup")}, e.client.silence)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	total(resp.ContentLength)
-	n, err := io.Copy(w, readerFunc(func(p []byte) (int, error) {
-		n, err := resp.Body.Read(p)
-		stalled.Reset(e.client.silence)
-		if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = &brokeOffError{err}
-		}
-		return n, err
-	}))
+	n, err := io.Copy(w, resp.Body)
 	var brokeOff *brokeOffError
 	switch {
-	case errors.Is(context.Cause(ctx), errStalled):
-		return errStalled
 	case ctx.Err() != nil:
 		return errInterrupted
+	case errors.Is(err, errSilent):
+		return fmt.Errorf("the backup broke off: %w", err)
 	case errors.As(err, &brokeOff):
 		return fmt.Errorf("the backup broke off after %s of %s: a reload of Caddy ends it, and Caddy's log tells other reasons. Try again", byteSize(n), byteSize(resp.ContentLength))
 	}
 	return err
 }
 
-// downloadPatience is how long Caddy may send nothing.
-const downloadPatience = time.Minute
-
-var (
-	errStalled     = errors.New("the backup broke off: Caddy sent nothing for a minute")
-	errInterrupted = errors.New("interrupted: no backup was made")
-)
-
-// brokeOffError says that the other side ended the connection.
-type brokeOffError struct{ err error }
-
-func (e *brokeOffError) Error() string { return e.err.Error() }
-
-type readerFunc func(p []byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+var errInterrupted = errors.New("interrupted: no backup was made")
 
 // makeBackup writes a backup to a file, and tells about it.
 func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source backupSource) error {

@@ -68,7 +68,7 @@ func TestDownloadsThatNeverBegin(t *testing.T) {
 	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	client.silence = time.Millisecond
 	e := &errand{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
-	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errStalled) {
+	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
 		t.Errorf("a backup: %v", err)
 	}
 	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {

@@ -3,7 +3,6 @@ package caddyhooks
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,21 +85,17 @@ type eventsOf struct {
 
 // read reads the events of one connection. It reports whether there was one.
 func (s *eventsOf) read() (connected bool, err error) {
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
 	call := apiCall{path: s.path("events"), query: url.Values{"topics": {s.topics}}}
 	if s.lastID != "" {
 		call.header = http.Header{"Last-Event-Id": {s.lastID}}
 	}
-	watchdog := time.AfterFunc(silence, cancel)
-	defer watchdog.Stop()
-	resp, err := s.client.open(ctx, call)
+	resp, err := s.client.download(s.ctx, call, silence)
 	if err != nil {
 		return false, err
 	}
 	defer resp.Body.Close()
 	s.bye = ""
-	err = readEvents(alive{resp.Body, func() { watchdog.Reset(silence) }}, func(event heardEvent) error {
+	err = readEvents(resp.Body, func(event heardEvent) error {
 		switch {
 		case event.name == "bye":
 			var bye struct {
@@ -133,18 +128,6 @@ func (s *eventsOf) farewell(err error) string {
 		return "The connection to Caddy ended."
 	}
 	return fmt.Sprintf("The connection to Caddy was lost (%v).", err)
-}
-
-// alive tells when there was something to read.
-type alive struct {
-	io.Reader
-	tell func()
-}
-
-func (a alive) Read(p []byte) (int, error) {
-	n, err := a.Reader.Read(p)
-	a.tell()
-	return n, err
 }
 
 var errLongEvent = errors.New("an event is too long")

@@ -1,7 +1,6 @@
 package caddyhooks
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -166,27 +164,16 @@ func writeWhole(path string, force bool, write func(w io.Writer) error) error {
 // export writes rows as they come, and tells how far it has got.
 func (e *errand) export(call apiCall, format string, to io.Writer) (exported, error) {
 	call.path = e.path("export")
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	defer cancel(nil)
-	errSilent := errors.New("the admin endpoint says nothing any more")
-	watchdog := time.AfterFunc(searchPatience*e.client.silence, func() { cancel(errSilent) })
-	defer watchdog.Stop()
-	resp, err := e.client.open(ctx, call)
-	if errors.Is(context.Cause(ctx), errSilent) {
-		return exported{}, errSilent
-	}
+	resp, err := e.client.download(e.ctx, call, searchPatience*e.client.silence)
 	if err != nil {
 		return exported{}, wrongFilter(err)
 	}
 	defer resp.Body.Close()
 	written := exported{to: to, progress: e.screen.Progress(), csv: format == "csv"}
 	defer written.progress.Close()
-	if _, err := io.Copy(&written, alive{resp.Body, func() { watchdog.Reset(searchPatience * e.client.silence) }}); err != nil {
-		switch {
-		case e.ctx.Err() != nil:
+	if _, err := io.Copy(&written, resp.Body); err != nil {
+		if e.ctx.Err() != nil {
 			err = errors.New("interrupted")
-		case errors.Is(context.Cause(ctx), errSilent):
-			err = errSilent
 		}
 		return written, fmt.Errorf("the export broke off after %s: %w", counted(written.rows, "row", "rows"), err)
 	}

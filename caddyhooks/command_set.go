@@ -103,7 +103,7 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 	byDefault, byFile := flagIsOn(cmd, "default"), flagText(cmd, newTokenInput.file) != ""
 	switch {
 	case args[0] == "mappings" || args[0] == "hook":
-		return errors.New("a hook is changed by: caddy hooks hook put <name> -f <file>")
+		return errors.New("a hook is changed by: caddy hooks hook put NAME -f FILE")
 	case slices.Contains(onlyInCaddyfile, args[0]):
 		return fmt.Errorf("%s is set in the Caddyfile alone: change it there, and reload Caddy", args[0])
 	case e == nil:

@@ -73,7 +73,7 @@ func TestSetRefuses(t *testing.T) {
 	}{
 		{nil, 2, "the setting is missing; the settings are enabled, token, default_timeout"},
 		{[]string{"max_paylod", "1"}, 2, `there is no setting "max_paylod"; did you mean max_payload?`},
-		{[]string{"mappings", "[]"}, 2, "caddy hooks hook put <name> -f <file>"},
+		{[]string{"mappings", "[]"}, 2, "caddy hooks hook put NAME -f FILE"},
 		{[]string{"enabled"}, 2, "enabled is on or off"},
 		{[]string{"enabled", "maybe"}, 2, "enabled is on or off"},
 		{[]string{"max_payload"}, 2, "max_payload takes an argument, and there is none\n"},
