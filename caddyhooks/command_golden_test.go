@@ -26,7 +26,7 @@ var variable = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31"},
 	{regexp.MustCompile(`\bmsg_[0-9a-f]{32}_`), "msg_019a86f24c1e7b029d551f0c6c0e7a31_"},
-	{regexp.MustCompile(`T\d\d:\d\d:\d\d(\.\d+)?Z\b`), "T10:59:12.345Z"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`), "2026-11-16T10:59:12.345Z"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "10:59:12"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d\b`), "2026-11-16"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:8080"},
