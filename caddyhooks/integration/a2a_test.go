@@ -39,8 +39,8 @@ func TestA2A(t *testing.T) {
 				keepsManyChatsApart(t, s)
 				if form == "stream" {
 					streamsThroughA2A(t, s)
-					cancelsThroughA2A(t, s, agent)
 				}
+				cancelsThroughA2A(t, s, agent)
 			})
 		}
 	}

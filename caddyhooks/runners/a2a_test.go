@@ -348,8 +348,12 @@ func TestA2ATurnOnTheWire(t *testing.T) {
 			if err := json.Unmarshal(body.Params, &got); err != nil {
 				t.Fatal(err)
 			}
+			configuration := map[string]any{"acceptedOutputModes": []any{"text/plain", "application/json"}, "historyLength": 0.0}
+			if !way.streams {
+				configuration["returnImmediately"] = true
+			}
 			want := map[string]any{
-				"configuration": map[string]any{"acceptedOutputModes": []any{"text/plain", "application/json"}, "historyLength": 0.0},
+				"configuration": configuration,
 				"message": map[string]any{
 					"messageId": "run:turn", "contextId": "context-1", "role": "ROLE_USER",
 					"parts": []any{map[string]any{"text": "be brief\n\n<hello> & \u2028"}},
@@ -589,17 +593,37 @@ func stays(begun chan<- struct{}) a2aScript {
 
 func TestA2ACancelledTurnCancelsTheTask(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"JSON-RPC stream", "REST stream"} {
+	for name, way := range a2aWays {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			begun := make(chan struct{}, 1)
-			server := newA2AServer(t, a2aWays[name], stays(begun))
+			server := newA2AServer(t, way, stays(begun))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			turn := a2aTurnOf("hi")
 			turn.Emit = func(engine.Progress) { cancel() }
 			reply, err := newA2A(t, server.URL, nil).Run(ctx, turn)
 			if err == nil || reply.Text != "" || !server.wasCanceled() {
+				t.Errorf("got %+v, %v, cancelled: %t", reply, err, server.wasCanceled())
+			}
+		})
+	}
+}
+
+// A turn that is cancelled while the message is on its way waits for the name of the task, so that it can cancel that.
+func TestA2ATurnCancelledBeforeTheTaskHasAName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"JSON-RPC", "REST"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			server := newA2AServer(t, a2aWays[name], func(task context.Context, ex *a2asrv.ExecutorContext, tell func(a2a.Event) bool) {
+				cancel()
+				tell(submit(ex))
+				<-task.Done()
+			})
+			if reply, err := newA2A(t, server.URL, nil).Run(ctx, a2aTurnOf("hi")); err == nil || reply.Text != "" || !server.wasCanceled() {
 				t.Errorf("got %+v, %v, cancelled: %t", reply, err, server.wasCanceled())
 			}
 		})
@@ -613,15 +637,19 @@ func TestA2ASilentAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newA2AServer(t, way, stays(make(chan struct{}, 1)))
-			a := newA2A(t, server.URL, func(a *A2A) { a.IdleTimeout = caddy.Duration(limit) })
-			turn, known := a2aTurnOf("hi"), false
-			turn.Emit = func(engine.Progress) { known = true } // only a stream tells the name of the task while it lasts
-			_, err := a.Run(t.Context(), turn)
-			if err == nil || err.Error() != "the runner was silent for 1s" {
-				t.Errorf("got %v", err)
+			server.before = func(_ http.ResponseWriter, r *http.Request) bool {
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/tasks/") || bytes.Contains(body, []byte(`"GetTask"`)) {
+					<-r.Context().Done()
+					return true
+				}
+				return false
 			}
-			if server.wasCanceled() != known || known && !way.streams {
-				t.Errorf("cancelled: %t, known: %t", server.wasCanceled(), known)
+			a := newA2A(t, server.URL, func(a *A2A) { a.IdleTimeout = caddy.Duration(limit) })
+			_, err := a.Run(t.Context(), a2aTurnOf("hi"))
+			if err == nil || err.Error() != "the runner was silent for 1s" || !server.wasCanceled() {
+				t.Errorf("got %v, cancelled: %t", err, server.wasCanceled())
 			}
 		})
 	}

@@ -150,18 +150,25 @@ func (t *a2aTurn) stream(ctx context.Context, req *a2a.SendMessageRequest) error
 	return nil
 }
 
+// send has the agent name its task at once, so that the task can be cancelled. A turn that ends in the meantime waits a moment for
+// that name.
 func (t *a2aTurn) send(ctx context.Context, req *a2a.SendMessageRequest) error {
-	result, err := t.agent.client.SendMessage(ctx, req)
-	if err == nil {
-		t.broken = t.answer.add(result)
-	}
-	return err
+	return patiently(ctx, taskNamePatience, func(ctx context.Context) error {
+		result, err := t.agent.client.SendMessage(ctx, req)
+		if err == nil {
+			t.broken = t.answer.add(result)
+		}
+		return err
+	}, func() {})
 }
 
 const (
+	// taskNamePatience is how long an agent may take to name the task of a message that is not wanted any more.
+	taskNamePatience = time.Second
+
 	// The pauses between two questions for the state of a task grow from the first to the second.
-	firstPoll = 250 * time.Millisecond
-	slowPoll  = 5 * time.Second
+	firstPoll = 100 * time.Millisecond
+	slowPoll  = 2 * time.Second
 
 	// pollFailures is how many times in a row an agent that was reached before may not be reached.
 	pollFailures = 5
@@ -169,8 +176,12 @@ const (
 
 // poll asks for the task until the agent will do no more.
 func (t *a2aTurn) poll(ctx context.Context) error {
-	failures, none := 0, 0
-	for pause := t.runner.firstPoll; !t.answer.over(); pause = min(2*pause, slowPoll) {
+	failures, none, slowest := 0, 0, slowPoll
+	if limit := t.quiet.limit; limit > 0 {
+		slowest = min(slowest, limit/2) // an agent that is not asked says nothing
+	}
+	for pause := t.runner.firstPoll; !t.answer.over(); pause = 2 * pause {
+		pause = min(pause, slowest)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -240,7 +251,9 @@ func (t *a2aTurn) request(session string) *a2a.SendMessageRequest {
 			Parts:    a2a.ContentParts{a2a.NewTextPart(withSystem(turn, turn.Message))},
 			Metadata: facts,
 		},
-		Config: &a2a.SendMessageConfig{AcceptedOutputModes: []string{"text/plain", "application/json"}, HistoryLength: &none},
+		Config: &a2a.SendMessageConfig{
+			AcceptedOutputModes: []string{"text/plain", "application/json"}, HistoryLength: &none, ReturnImmediately: !t.agent.streams,
+		},
 	}
 }
 

@@ -79,7 +79,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	passage := agent.enter()
 	var session *acpSession
 	var renewed bool
-	err = agent.patiently(ctx, func(ctx context.Context) (err error) {
+	err = patiently(ctx, cancelPatience, func(ctx context.Context) (err error) {
 		session, renewed, err = a.sessionFor(ctx, agent, id, kind)
 		return err
 	}, a.endAgent(agent, "it did not open a session"))
@@ -150,22 +150,6 @@ func (a *ACP) notBegun(ctx context.Context, agent *acpAgent, err error) error {
 		return rejectedError("opening a session", err.Error(), rejected.Code)
 	}
 	return a.pool.unavailable(agent.problem("opening a session", err))
-}
-
-// patiently does something that an agent may take its time for. When ctx ends the agent gets a little longer, so that what it has
-// begun is not left half done, and is then ended.
-func (agent *acpAgent) patiently(ctx context.Context, do func(context.Context) error, end func()) error {
-	within, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	stopWaiting := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(cancelPatience, func() {
-			end()
-			cancel(context.Cause(ctx))
-		})
-		context.AfterFunc(within, func() { timer.Stop() })
-	})
-	defer stopWaiting()
-	return do(within)
 }
 
 // closeSession has the agent free a session, if it can.
