@@ -179,7 +179,7 @@ func (a *A2A) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	case len(words) == 0:
 		return place.Err("runner a2a needs the URL of an agent or of its card, as in: runner a2a https://agent.example.com" + caddyconf.Unset)
 	case len(words) > 1:
-		return place.Err("runner a2a takes one URL, and the rest in its block; a name stands before the kind, as in: runner big a2a …")
+		return place.Err(tooManyWords("a2a", "one URL", words))
 	}
 	address, err := caddyconf.Text(d)
 	if err != nil {

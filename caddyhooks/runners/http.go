@@ -188,7 +188,7 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 	case len(words) == 0:
 		return place.Err("runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn" + caddyconf.Unset)
 	case len(words) > 1:
-		return place.Err("runner http takes a URL or a path, and the rest in its block; a name stands before the kind, as in: runner big http …")
+		return place.Err(tooManyWords("http", "a URL or a path", words))
 	}
 	where, err := caddyconf.Text(d)
 	if err != nil {
@@ -217,6 +217,14 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 		return place.WrapErr(err)
 	}
 	return nil
+}
+
+// tooManyWords is the error for a runner that takes one word after its kind and got these.
+func tooManyWords(kind, takes string, words []string) string {
+	if words[0] == kind {
+		return fmt.Sprintf("%s stands twice: a kind of runner cannot be the name of one; leave one out, or choose a name, as in: runner big %s …", kind, kind)
+	}
+	return fmt.Sprintf("runner %s takes %s, and the rest in its block; a name stands before the kind, as in: runner big %s …", kind, takes, kind)
 }
 
 // directives are those of both forms.

@@ -380,8 +380,8 @@ func (c *completion) result() (string, error) {
 		return "", fmt.Errorf("the server broke it off (finish_reason %s)", c.finish)
 	}
 	switch {
-	case blank && c.tools:
-		return "", errors.New("the model wants to call tools, and this runner has none")
+	case c.tools: // text beside them says what the model is about to do
+		return "", &answerError{problem: "the model wants to call tools, and this runner has none", answer: text}
 	case blank && c.reasoned:
 		return "", &answerError{problem: "it has reasoning and no text", hint: "max_tokens in body can allow for more"}
 	case blank:

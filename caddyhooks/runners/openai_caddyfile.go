@@ -41,8 +41,8 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	var preset openAIPreset
 	place := *d
 	ahead := *d
-	if len(ahead.RemainingArgs()) > 1 {
-		return place.Err("runner openai takes a preset or a URL, and the rest in its block; a name stands before the kind, as in: runner big openai …")
+	if words := ahead.RemainingArgs(); len(words) > 1 {
+		return place.Err(tooManyWords("openai", "a preset or a URL", words))
 	}
 	if d.NextArg() {
 		first := shorthand.Undo(d.Val())
