@@ -58,7 +58,7 @@ func TestRunnersAreListedWithTheirState(t *testing.T) {
 	for range 8 {
 		s.Accept(`{"message":"to the dead","model":"deep"}`)
 	}
-	hookstest.Eventually(t, "runs wait for the dead runner", func() bool { return runnersOf(t, s)["dead"].State == "waiting" })
+	hookstest.Eventually(t, "runs wait for the dead runner", func() bool { return runnersOf(t, s)["dead"].State == "unreachable" })
 	if dead := runnersOf(t, s)["dead"]; !strings.HasPrefix(dead.LastError, "reaching the runner: ") || dead.LastErrorAt == nil || dead.LastOK != nil {
 		t.Errorf("the dead runner is %+v", dead)
 	}
@@ -66,7 +66,7 @@ func TestRunnersAreListedWithTheirState(t *testing.T) {
 		t.Errorf("the other runner: %d %s", resp.Status, resp.Body)
 	}
 	s.Post("/api/hooks/agent", `{"message":"fail","syncResponse":true}`).WantError(t, 502, "The agent failed to answer.")
-	if works := runnersOf(t, s)["default"]; works.State != "ok" || works.LastOK == nil || works.LastError != "the runner answered 500: it is so" || works.LastErrorAt.Before(*works.LastOK) {
+	if works := runnersOf(t, s)["default"]; works.State != "failing" || works.LastOK == nil || works.LastError != "the runner answered 500: it is so" || works.LastErrorAt.Before(*works.LastOK) {
 		t.Errorf("the runner that works is %+v", works)
 	}
 	if overview := s.AdminRequest("GET", "/hooks/overview", "").Body; !strings.Contains(overview, `"text":"the agent dead has been out of reach for`) {
@@ -85,7 +85,7 @@ func TestRunnersAreListedWithTheirState(t *testing.T) {
 	if run.Field(t, "reason") != `runner "dead" is not configured any more` || run.Field(t, "errorMessage") != "The agent that the run was accepted for is not configured any more." || run.Field(t, "runner") != "dead" {
 		t.Errorf("such a run is %s", run.Body)
 	}
-	if all := runnersOf(t, s); len(all) != 2 || all["default"].State != "ok" || all["default"].LastOK == nil {
+	if all := runnersOf(t, s); len(all) != 2 || all["default"].State != "failing" || all["default"].LastOK == nil {
 		t.Errorf("after the reload there are %+v", all)
 	}
 }

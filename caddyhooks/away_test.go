@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
@@ -152,5 +153,42 @@ func TestOperatorsAreToldAtOnceThatTheAgentIsAway(t *testing.T) {
 	}
 	if list := s.AdminRequest("GET", "/hooks/runs?limit=1", "").Body; !strings.Contains(list, why) {
 		t.Errorf("the list has %s", list)
+	}
+}
+
+// Whoever asks about a runner that cannot be reached gets the same answer everywhere, from the first refusal on, although its only run is
+// tried less and less often.
+func TestHealthMetricsAndPageAgreeAboutARunner(t *testing.T) {
+	s := hookstest.StartSite(t, awayHooks("store memory\nhealth /healthz"))
+	wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
+	s.Accept(`{"message":"hello"}`)
+	var refused time.Time
+	hookstest.Eventually(t, "the runner is unreachable", func() bool {
+		runner := runnersOf(t, s)["default"]
+		if runner.State == "unreachable" {
+			refused = *runner.LastErrorAt
+		}
+		return !refused.IsZero()
+	})
+	for refusals := 1; refusals < 3; {
+		wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_away"]}`)
+		if up := scrape(t, s)[key("runner_up", "runner", "default")]; up != 0 {
+			t.Errorf("after %d refusals runner_up is %v", refusals, up)
+		}
+		overview := s.AdminRequest("GET", "/hooks/overview", "").Body
+		if !strings.Contains(overview, `"kind":"runner_away"`) || !strings.Contains(overview, "and 1 run") && !strings.Contains(overview, "and 0 runs") {
+			t.Errorf("after %d refusals the overview is %s", refusals, overview)
+		}
+		runner := runnersOf(t, s)["default"]
+		if runner.State != "unreachable" {
+			t.Errorf("after %d refusals the runner is %+v", refusals, runner)
+		}
+		if t.Failed() {
+			return
+		}
+		if runner.LastErrorAt.After(refused) {
+			refused = *runner.LastErrorAt
+			refusals++
+		}
 	}
 }

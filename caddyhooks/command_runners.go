@@ -19,7 +19,7 @@ func runnersVerb() *cobra.Command {
 		Short: "Shows the agents: what they are, and how they fare",
 		Long: `
 Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how many
-turns they carry out now, and when they last answered and failed. A runner that is waiting takes on no turns, and its runs wait.`,
+turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs wait.`,
 		Example: `  caddy hooks runners
   caddy hooks runners --json | jq -r '.[] | select(.state != "ok").name'`,
 		Args: takesNone,
@@ -74,8 +74,10 @@ func (r *runnerJSON) stateCell() terminal.Text {
 		return terminal.Faint("gone")
 	case r.State == engine.RunnerOK:
 		return terminal.Good(r.State)
-	case r.State == engine.RunnerWaiting:
+	case r.State == engine.RunnerUnreachable, r.State == engine.RunnerFailing:
 		return terminal.Bad(r.State)
+	case r.State == engine.RunnerBusy:
+		return terminal.Warn(r.State)
 	default:
 		return terminal.Plain(r.State)
 	}

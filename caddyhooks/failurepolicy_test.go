@@ -55,7 +55,7 @@ func TestFailurePolicyOfAnAgent(t *testing.T) {
 		if told, _ := s.AdminRequest("GET", "/hooks/runs/"+id, "").Field(t, "reason").(string); !strings.HasPrefix(told, reason) {
 			t.Errorf("%s: operators are told %q, want %q", message, told, reason)
 		}
-		if state := runnersOf(t, s)["default"]; state.State != "ok" || !strings.HasPrefix(state.LastError, reason) {
+		if state := runnersOf(t, s)["default"]; state.State != "failing" || !strings.HasPrefix(state.LastError, reason) {
 			t.Errorf("%s: the runner is %+v", message, state)
 		}
 	}
@@ -65,7 +65,7 @@ func TestFailurePolicyOfAnAgent(t *testing.T) {
 	for i := range 6 {
 		waiting = append(waiting, s.Accept(fmt.Sprintf(`{"message":"%d"}`, []int{429, 503}[i%2])))
 	}
-	hookstest.Eventually(t, "the runner is left alone", func() bool { return runnersOf(t, s)["default"].State == "waiting" })
+	hookstest.Eventually(t, "the runner is left alone", func() bool { return runnersOf(t, s)["default"].State == "busy" })
 	for _, id := range waiting {
 		if run := s.LookUp(id, ""); run.Field(t, "status") != "queued" && run.Field(t, "status") != "running" || strings.Contains(run.Body, "10.1.2.3") {
 			t.Errorf("a run that waits is %s", run.Body)

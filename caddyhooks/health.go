@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // health says whether an instance is live and ready, on this node.
@@ -102,20 +104,27 @@ func (in *instance) health() health {
 	if limit := in.engineConfig.Limits.Queue; nearlyFull(in.service.queued.get(e.Queued), limit) {
 		notReady(queueNearlyFull, fmt.Sprintf("more than %d of %d runs are queued (queue_limit)", limit*nearlyFullPercent/100, limit))
 	}
-	runners, all := e.ResistingRunners()
+	runners := in.runnersDown()
 	for _, runner := range runners {
 		why := "cannot be reached"
-		if runner.Busy {
+		if runner.State == engine.RunnerBusy {
 			why = "is busy"
 		}
 		problem := healthProblem{runnerAway, fmt.Sprintf("the runner %q %s since %s: %s", runner.Name, why, runner.Since.UTC().Format(time.RFC3339), runner.Cause)}
-		if all {
+		if len(runners) == len(in.engineConfig.Runners) {
 			h.reasons = append(h.reasons, problem)
 		} else {
 			h.degraded = append(h.degraded, problem)
 		}
 	}
 	return h
+}
+
+// runnersDown lists the configured runners that take on no turns.
+func (in *instance) runnersDown() []engine.RunnerState {
+	return slices.DeleteFunc(in.service.engine.RunnerStates(), func(runner engine.RunnerState) bool {
+		return runner.IsUp() || in.engineConfig.Runners[runner.Name] == nil
+	})
 }
 
 // storeProblem tells apart why a store cannot be written to.

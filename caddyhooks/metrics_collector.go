@@ -91,12 +91,9 @@ func (in *instance) collect(metrics chan<- prometheus.Metric) {
 	if active := in.active.Load(); active != nil {
 		show(settingsProblems, float64(len(active.problems)))
 	}
-	away := make(map[string]bool)
-	for _, runner := range s.engine.AwayRunners() {
-		away[runner.Name] = true
-	}
+	down := in.runnersDown()
 	for name := range config.Runners {
-		show(runnerUp, oneUnless(away[name]), name)
+		show(runnerUp, oneUnless(slices.ContainsFunc(down, func(runner engine.RunnerState) bool { return runner.Name == name })), name)
 	}
 	figures, err := s.figures.ask(s.engine)
 	show(storeUp, oneUnless(err != nil || s.engine.StoreFailing() != nil))

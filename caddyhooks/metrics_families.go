@@ -81,7 +81,7 @@ var (
 	storeBytes       = gauge("store_bytes", "The size of the store.")
 	settingsProblems = gauge("settings_problems", "Live settings and hooks that are left out, since they do not go with the configuration.")
 	eventStreams     = gauge("event_streams", "Open event streams, of the admin API and of runs.")
-	runnerUp         = gauge("runner_up", "1, or 0 for a runner that is away: it did not take on the last turns, and its runs wait.", "runner")
+	runnerUp         = gauge("runner_up", "1, or 0 for a runner whose state is unreachable or busy: its runs wait.", "runner")
 	storeUp          = gauge("store_up", "1, or 0 if the store cannot be reached or written to, is broken, or does not answer in time.")
 	buildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1. The label tells the version of the module.", []string{"version"}, nil)
 )

@@ -52,7 +52,7 @@ const (
 // needsQuestion is what is known already when it is asked what needs an operator.
 type needsQuestion struct {
 	active    *activeSettings
-	away      []engine.AwayRunner
+	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
 	dead      int
 	sum       *engine.Minute // of the range
@@ -227,17 +227,14 @@ func offNeeds(active *activeSettings) []need {
 		Detail: "every request is answered 404"}}
 }
 
-// awayNeeds tells which agents take on no runs while runs wait. Without one that waits nobody tries whether they are back.
+// awayNeeds tells which agents take on no runs.
 func (in *instance) awayNeeds(q needsQuestion) (found []need) {
-	if q.backlog.Queued+q.backlog.Running == 0 {
-		return nil
-	}
-	for _, runner := range q.away {
+	for _, runner := range q.down {
 		agent, state, severity := "the agent", "out of reach", bad
 		if len(in.engineConfig.Runners) > 1 {
 			agent += " " + runner.Name
 		}
-		if runner.Busy {
+		if runner.State == engine.RunnerBusy {
 			state, severity = "busy", late
 		}
 		found = append(found, need{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),

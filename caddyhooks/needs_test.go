@@ -23,26 +23,26 @@ func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsAwayNeedsAnOperatorWhileRunsWait(t *testing.T) {
+func TestAnAgentThatIsAwayNeedsAnOperator(t *testing.T) {
 	t.Parallel()
 	in := &instance{engineConfig: engine.Config{Runners: map[string]engine.Runner{"default": nil}}}
 	now := time.Now()
 	q := needsQuestion{now: now, backlog: engine.Backlog{Queued: 1},
-		away: []engine.AwayRunner{{Name: "default", Since: now.Add(-3 * time.Second), Cause: "reaching the runner: refused\nat once"}}}
+		down: []engine.RunnerState{{Name: "default", State: engine.RunnerUnreachable, Since: now.Add(-3 * time.Second), Cause: "reaching the runner: refused\nat once"}}}
 	want := need{Kind: "runner_away", Severity: bad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
 		Detail: `reaching the runner: refused\nat once`}
 	if needs := in.awayNeeds(q); len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v", needs)
 	}
 	in.engineConfig.Runners["fast"] = nil
-	q.away[0].Name, q.away[0].Busy = "fast", true
+	q.down[0].Name, q.down[0].State = "fast", engine.RunnerBusy
 	want.Severity, want.Text = late, "the agent fast has been busy for 3s, and 1 run is queued"
 	if needs := in.awayNeeds(q); len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v", needs)
 	}
-	q.backlog.Queued = 0
+	q.down = nil
 	if needs := in.awayNeeds(q); needs != nil {
-		t.Errorf("without a run there is %+v", needs)
+		t.Errorf("of runners that take on turns there is %+v", needs)
 	}
 }
 

@@ -1,11 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +23,9 @@ const (
 	takenOnAfter = time.Second
 	// reachedWithin is how long it takes at most to reach a runner that is there.
 	reachedWithin = 2 * time.Second
+	// refusalCounts is for how long a refused turn tells the state of its runner if no other turn is tried, counted from when the next
+	// one is due. A node that gets no requests because of the refusal would otherwise never find out that the runner is back.
+	refusalCounts = 5 * time.Second
 )
 
 // pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number
@@ -50,7 +53,7 @@ type awayRunners struct {
 // awayRunner is how a runner took on the last turns.
 type awayRunner struct {
 	failures int
-	since    time.Time     // of the first failure
+	since    time.Time     // of the first refusal
 	open     bool          // its runs are left alone …
 	opened   time.Time     // … since then …
 	pauses   int           // … with so many pauses so far …
@@ -58,9 +61,13 @@ type awayRunner struct {
 	probing  uint64        // the probe that is under way, counted from 1
 	reopened chan struct{} // closed when a pause begins
 	reason   string        // for callers
-	busy     bool          // as the last failure has it: it answers, and has no time
-	tookOn   bool          // it took on the last turn
-	cause    string        // of the last failure, for operators
+	busy     bool          // as the last refusal has it: it answers, and has no time
+	cause    string        // of the last refusal, for operators
+
+	refused  bool      // it did not take on the last turn, of a run or of a try …
+	until    time.Time // … which counts until then …
+	retrying int       // … and while turns are under way that began since
+	turned   string    // what became of the last turn that it took on: RunnerOK, RunnerFailing, or "" if there was none
 }
 
 // get returns what is known about a runner. It is called under the lock.
@@ -83,12 +90,8 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 	defer a.mu.Unlock()
 	now := time.Now()
 	r := a.get(name)
-	if r.failures == 0 {
-		r.since = now
-	}
+	r.refuse(err, now)
 	r.failures++
-	r.tookOn = false
-	r.reason, r.busy, r.cause = waitingFor(err), err.Busy, err.Error()
 	if r.failures < failuresToOpen {
 		return false
 	}
@@ -99,6 +102,7 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 	r.open, r.opened, r.probing = true, now, 0
 	r.pauses++
 	r.retryAt = now.Add(pauseBefore(r.pauses, err.RetryAfter, rand.Float64))
+	r.countUntil(r.retryAt)
 	close(r.reopened)
 	r.reopened = make(chan struct{})
 	return opened
@@ -111,7 +115,7 @@ func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
 	defer a.mu.Unlock()
 	r := a.get(name)
 	away, back = time.Since(r.since), r.open
-	*r = awayRunner{reopened: r.reopened, tookOn: true}
+	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned}
 	if back {
 		a.resume = append(a.resume, name)
 	}
@@ -160,27 +164,6 @@ func (a *awayRunners) openRunners() (names []string) {
 	return names
 }
 
-// AwayRunner is a runner that does not take on runs.
-type AwayRunner struct {
-	Name  string
-	Since time.Time // when it did not take on the first one
-	Busy  bool      // it can be reached, and has no time
-	Cause string    // for operators
-}
-
-// away lists the runners whose runs are left alone.
-func (a *awayRunners) away() (away []AwayRunner) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for name, r := range a.known {
-		if r.open {
-			away = append(away, AwayRunner{Name: name, Since: r.since, Busy: r.busy, Cause: r.cause})
-		}
-	}
-	slices.SortFunc(away, func(x, y AwayRunner) int { return strings.Compare(x.Name, y.Name) })
-	return away
-}
-
 // wait is how long until a runner can be probed, negative if none is to be.
 func (a *awayRunners) wait() time.Duration {
 	a.mu.Lock()
@@ -207,12 +190,54 @@ func (a *awayRunners) refuses(name string) (reopened <-chan struct{}, rest time.
 	return r.reopened, 0, false
 }
 
-// failedLast reports whether the last turn of a runner was not taken on.
-func (a *awayRunners) failedLast(name string) bool {
+// refuse notes that a turn was not taken on.
+func (r *awayRunner) refuse(err *UnavailableError, now time.Time) {
+	if !r.refused {
+		r.refused, r.since = true, now
+	}
+	r.reason, r.busy, r.cause = waitingFor(err), err.Busy, err.Error()
+	r.countUntil(now)
+}
+
+// countUntil has a refusal tell the state of the runner until refusalCounts after the next turn is due.
+func (r *awayRunner) countUntil(due time.Time) {
+	if until := due.Add(refusalCounts); until.After(r.until) {
+		r.until = until
+	}
+}
+
+// waits notes that a turn which the runner did not take on is tried again after a pause.
+func (a *awayRunners) waits(name string, pause time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.known[name]; r != nil && r.refused {
+		r.countUntil(time.Now().Add(pause))
+	}
+}
+
+// tryAgain notes that a turn begins, and reports whether the runner did not take on the last one. If so, over must be called when the
+// turn has ended.
+func (a *awayRunners) tryAgain(name string) (over func(), refused bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
-	return r != nil && r.failures > 0
+	if r == nil || !r.refused {
+		return nil, false
+	}
+	r.retrying++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		r.retrying--
+		r.countUntil(time.Now()) // until it is noted how the turn ended
+	}, true
+}
+
+// ended notes what became of a turn that a runner took on: RunnerOK or RunnerFailing.
+func (a *awayRunners) ended(name, turned string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.get(name).turned = turned
 }
 
 // reasonFor is why runs of a runner are left alone, "" if they are not.
@@ -229,31 +254,36 @@ func (a *awayRunners) reasonFor(name string) string {
 func (a *awayRunners) causeFor(name string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.known[name]; r != nil && r.failures > 0 {
+	if r := a.known[name]; r != nil && r.refused {
 		return r.cause
 	}
 	return ""
 }
 
-// stateOf says whether a runner takes on turns.
-func (a *awayRunners) stateOf(name string) string {
+// stateOf says how a runner fares. If it takes on no turns, it says since when, and why.
+func (a *awayRunners) stateOf(name string) (state string, since time.Time, cause string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch r := a.known[name]; {
-	case r != nil && r.open:
-		return RunnerWaiting
-	case r != nil && r.tookOn:
-		return RunnerOK
+	r := a.known[name]
+	switch {
+	case r == nil:
+		return RunnerUnknown, time.Time{}, ""
+	case !r.refused, r.busy && !r.open: // a runner may be busy now and then
+		return cmp.Or(r.turned, RunnerUnknown), time.Time{}, ""
+	case r.retrying == 0 && time.Now().After(r.until):
+		return RunnerUnknown, time.Time{}, ""
+	case r.busy:
+		return RunnerBusy, r.since, r.cause
 	default:
-		return RunnerUnknown
+		return RunnerUnreachable, r.since, r.cause
 	}
 }
 
-// doubt notes that a runner did not take on a try. That an operator tries it is no reason to leave its runs alone.
-func (a *awayRunners) doubt(name string) {
+// doubt notes that a runner did not take on a try, or a repair. That is no reason to leave its runs alone.
+func (a *awayRunners) doubt(name string, err *UnavailableError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.get(name).tookOn = false
+	a.get(name).refuse(err, time.Now())
 }
 
 // gone notes that a run was found whose runner is not configured any more. Such runs wait for nothing.
@@ -265,20 +295,24 @@ func (a *awayRunners) gone(name string) (waited bool) {
 		return false
 	}
 	waited = r.open
-	*r = awayRunner{reopened: r.reopened}
+	*r = awayRunner{reopened: r.reopened, retrying: r.retrying}
 	if waited {
 		a.resume = append(a.resume, name)
 	}
 	return waited
 }
 
-// reset forgets which runners are away, since there are other runners now. Those of a name that is configured still count as
-// taking on turns.
+// reset forgets which runners are away, since there are other runners now. What became of the last turn is kept of those of a name that
+// is still configured, unless they did not take on another one since.
 func (a *awayRunners) reset(config *Config) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, r := range a.known {
-		*r = awayRunner{reopened: r.reopened, tookOn: r.tookOn && config.Runners[name] != nil}
+		turned := r.turned
+		if r.refused || config.Runners[name] == nil {
+			turned = ""
+		}
+		*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: turned}
 	}
 	a.anew = true
 }
@@ -321,10 +355,6 @@ func waitingFor(err *UnavailableError) string {
 	}
 	return "The agent cannot be reached. The run starts as soon as the agent is back."
 }
-
-// AwayRunners lists the runners that do not take on runs, as far as this node knows. A runner that is away is tried again only
-// when there is a run for it.
-func (e *Engine) AwayRunners() []AwayRunner { return e.away.away() }
 
 // endProbe lets another run be the probe if this one has told nothing.
 func (e *Engine) endProbe(p probe) {

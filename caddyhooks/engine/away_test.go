@@ -627,7 +627,7 @@ func TestTurnsThatAreBrokenOffDoNotCountAgainstARunner(t *testing.T) {
 	for _, test := range []struct {
 		after time.Duration
 		state string
-	}{{50 * time.Millisecond, engine.RunnerUnknown}, {10 * time.Second, engine.RunnerWaiting}} {
+	}{{50 * time.Millisecond, engine.RunnerUnknown}, {10 * time.Second, engine.RunnerUnreachable}} {
 		synctest.Test(t, func(t *testing.T) {
 			runner := &absent{takes: time.Hour, then: echo} // as one whose connection takes long
 			e := start(t, config(runner))

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -54,18 +53,3 @@ func (e *Engine) IsBroken() bool {
 
 // IsStopping reports whether the engine takes on nothing more.
 func (e *Engine) IsStopping() bool { return e.isStopping() }
-
-// ResistingRunners are those of the configured runners that refuse callers who would wait: they did not take on the last turns, and are
-// in a pause, or being tried. A runner whose pause is over is not among them, since only a run can tell whether it is back. all says
-// that there is no other.
-func (e *Engine) ResistingRunners() (away []AwayRunner, all bool) {
-	config := e.config.Load()
-	if config == nil {
-		return nil, false
-	}
-	away = slices.DeleteFunc(e.AwayRunners(), func(r AwayRunner) bool {
-		_, _, refused := e.away.refuses(r.Name)
-		return config.Runners[r.Name] == nil || !refused
-	})
-	return away, len(away) > 0 && len(away) == len(config.Runners)
-}

@@ -66,8 +66,8 @@ func TestARunWhoseAgentWentDownIsStartedAgain(t *testing.T) {
 				if next.Status != engine.Completed || next.Attempts != 1 || next.StartedAt.Before(record.FinishedAt) {
 					t.Errorf("the run after it is %+v", next)
 				}
-				if away := e.AwayRunners(); len(away) > 0 {
-					t.Errorf("away are %v", away)
+				if state := stateOf(t, e, "default"); state.State != engine.RunnerOK {
+					t.Errorf("the runner is %+v", state)
 				}
 				atRest(t, e)
 				for line, field := range map[string]string{

@@ -42,32 +42,32 @@ func TestFailurePolicy(t *testing.T) {
 		then   string // what happens to the run
 		caller string // what it is told in the end
 		reason string // for operators
-		state  string // of the runner, after six such runs
+		state  string // of the runner, a while after six such runs
 	}{
-		{"unreachable", unreachable, "async", queued, "", "", engine.RunnerWaiting},
-		{"unreachable", unreachable, "sync", fails, notNow, "reaching the runner: refused at 10.1.2.3", engine.RunnerWaiting},
-		{"unreachable", unreachable, "async repair", again, slow, unrepaired + "reaching the runner: refused at 10.1.2.3", engine.RunnerOK},
-		{"unreachable", unreachable, "sync repair", again, slow, unrepaired + "reaching the runner: refused at 10.1.2.3", engine.RunnerOK},
+		{"unreachable", unreachable, "async", queued, "", "", engine.RunnerUnreachable},
+		{"unreachable", unreachable, "sync", fails, notNow, "reaching the runner: refused at 10.1.2.3", engine.RunnerUnknown},
+		{"unreachable", unreachable, "async repair", again, slow, unrepaired + "reaching the runner: refused at 10.1.2.3", engine.RunnerUnknown},
+		{"unreachable", unreachable, "sync repair", again, slow, unrepaired + "reaching the runner: refused at 10.1.2.3", engine.RunnerUnknown},
 
-		{"busy", busy, "async", queued, "", "", engine.RunnerWaiting},
-		{"busy", busy, "sync", again, late, inTime + "the runner answered 429", engine.RunnerWaiting},
+		{"busy", busy, "async", queued, "", "", engine.RunnerBusy},
+		{"busy", busy, "sync", again, late, inTime + "the runner answered 429", engine.RunnerUnknown},
 		{"busy", busy, "async repair", again, slow, unrepaired + "the runner answered 429", engine.RunnerOK},
 		{"busy", busy, "sync repair", again, slow, unrepaired + "the runner answered 429", engine.RunnerOK},
 
-		{"busy for longer than the run has", later, "async", queued, "", "", engine.RunnerWaiting},
-		{"busy for longer than the run has", later, "sync", fails, notNow, "the runner answered 503", engine.RunnerWaiting},
+		{"busy for longer than the run has", later, "async", queued, "", "", engine.RunnerBusy},
+		{"busy for longer than the run has", later, "sync", fails, notNow, "the runner answered 503", engine.RunnerUnknown},
 		{"busy for longer than the run has", later, "async repair", again, slow, unrepaired + "the runner answered 503", engine.RunnerOK},
 		{"busy for longer than the run has", later, "sync repair", fails, notNow, "repair attempt 1: the runner answered 503", engine.RunnerOK},
 
-		{"401", errors.New("the runner answered 401"), "async", fails, noAnswer, "the runner answered 401", engine.RunnerOK},
-		{"403", errors.New("the runner answered 403"), "sync", fails, noAnswer, "the runner answered 403", engine.RunnerOK},
-		{"500", errors.New("the runner answered 500"), "async", fails, noAnswer, "the runner answered 500", engine.RunnerOK},
-		{"500", errors.New("the runner answered 500"), "sync", fails, noAnswer, "the runner answered 500", engine.RunnerOK},
-		{"500", errors.New("the runner answered 500"), "async repair", fails, noAnswer, "repair attempt 1: the runner answered 500", engine.RunnerOK},
-		{"500", errors.New("the runner answered 500"), "sync repair", fails, noAnswer, "repair attempt 1: the runner answered 500", engine.RunnerOK},
-		{"a broken answer", errors.New("the runner's answer broke off"), "async", fails, noAnswer, "the runner's answer broke off", engine.RunnerOK},
-		{"a panic", nil, "async", fails, noAnswer, "the runner panicked: odd", engine.RunnerOK},
-		{"a panic", nil, "sync repair", fails, noAnswer, "repair attempt 1: the runner panicked: odd", engine.RunnerOK},
+		{"401", errors.New("the runner answered 401"), "async", fails, noAnswer, "the runner answered 401", engine.RunnerFailing},
+		{"403", errors.New("the runner answered 403"), "sync", fails, noAnswer, "the runner answered 403", engine.RunnerFailing},
+		{"500", errors.New("the runner answered 500"), "async", fails, noAnswer, "the runner answered 500", engine.RunnerFailing},
+		{"500", errors.New("the runner answered 500"), "sync", fails, noAnswer, "the runner answered 500", engine.RunnerFailing},
+		{"500", errors.New("the runner answered 500"), "async repair", fails, noAnswer, "repair attempt 1: the runner answered 500", engine.RunnerFailing},
+		{"500", errors.New("the runner answered 500"), "sync repair", fails, noAnswer, "repair attempt 1: the runner answered 500", engine.RunnerFailing},
+		{"a broken answer", errors.New("the runner's answer broke off"), "async", fails, noAnswer, "the runner's answer broke off", engine.RunnerFailing},
+		{"a panic", nil, "async", fails, noAnswer, "the runner panicked: odd", engine.RunnerFailing},
+		{"a panic", nil, "sync repair", fails, noAnswer, "repair attempt 1: the runner panicked: odd", engine.RunnerFailing},
 
 		{"a runner that is gone", nil, "async gone", fails, notThere, `runner "old" is not configured any more`, ""},
 		{"a runner that is gone", nil, "sync gone", fails, notThere, `runner "old" is not configured any more`, ""},
@@ -173,7 +173,7 @@ func TestADeadRunnerTakesNoWorkersFromOthers(t *testing.T) {
 			t.Errorf("%d workers were with the dead runner at once, want one", atOnce)
 		}
 		states := e.RunnerStates()
-		if len(states) != 2 || states[0].Name != "dead" || states[0].State != engine.RunnerWaiting || states[1].State != engine.RunnerOK {
+		if len(states) != 2 || states[0].Name != "dead" || states[0].State != engine.RunnerUnreachable || states[1].State != engine.RunnerOK {
 			t.Errorf("the runners are %+v", states)
 		}
 	})
@@ -198,7 +198,7 @@ func TestRunsOfARunnerThatIsGoneFailAtOnce(t *testing.T) {
 			submit(t, e, runs[i])
 		}
 		time.Sleep(time.Minute)
-		if states := e.RunnerStates(); states[1].Name != "old" || states[1].State != engine.RunnerWaiting {
+		if states := e.RunnerStates(); states[1].Name != "old" || states[1].State != engine.RunnerUnreachable {
 			t.Fatalf("before the reload the runners are %+v", states)
 		}
 		defer e.Attach(c)()

@@ -14,22 +14,30 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
-// RunnerState is how a runner fares, as far as this node knows since it was started.
+// RunnerState is how a runner fares, as far as this node knows since it was started. Health, metrics, the overview, the page and the
+// command line all tell this and nothing else.
 type RunnerState struct {
 	Name        string
-	State       string // RunnerOK, RunnerWaiting or RunnerUnknown
-	InFlight    int    // calls of the runner that are under way
-	LastError   string // of the last call that failed, on one line, for operators
+	State       string    // one of the constants below
+	Since       time.Time // when it did not take on the first turn, if it takes on none …
+	Cause       string    // … and why it did not take on the last one, for operators
+	InFlight    int       // calls of the runner that are under way
+	LastError   string    // of the last call that failed, on one line, for operators
 	LastErrorAt time.Time
 	LastOK      time.Time // when a call was last answered
 }
 
-// A state says whether a runner takes on turns. What becomes of them then is for LastError and LastOK to say.
+// The states of runners.
 const (
-	RunnerOK      = "ok"      // it took on the last turn, whether it then failed or not
-	RunnerWaiting = "waiting" // it takes on none, and its runs wait
-	RunnerUnknown = "unknown" // it had no turn so far, or has not taken on the last one
+	RunnerOK          = "ok"          // it answered the last turn that it took on
+	RunnerFailing     = "failing"     // it took on the last turn, and did not answer it: LastError says why
+	RunnerUnreachable = "unreachable" // it could not be reached for the last turn, and its runs wait
+	RunnerBusy        = "busy"        // it was too busy for each of the last turns, and its runs wait
+	RunnerUnknown     = "unknown"     // it had no turn so far, or has not taken on the last one, and no other turn was tried since
 )
+
+// IsUp reports whether the runner takes on turns, as far as is known.
+func (s *RunnerState) IsUp() bool { return s.State != RunnerUnreachable && s.State != RunnerBusy }
 
 // ErrTryUnderWay is returned by Try while another try of the runner is under way.
 var ErrTryUnderWay = errors.New("a try of this runner is under way")
@@ -137,21 +145,31 @@ func (e *Engine) RunnerStates() []RunnerState {
 	states := make([]RunnerState, 0, len(notes))
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
 		n := notes[name]
-		states = append(states, RunnerState{Name: name, State: e.away.stateOf(name), InFlight: n.inFlight,
-			LastError: n.lastError, LastErrorAt: n.lastErrorAt, LastOK: n.lastOK})
+		state := RunnerState{Name: name, InFlight: n.inFlight, LastError: n.lastError, LastErrorAt: n.lastErrorAt, LastOK: n.lastOK}
+		state.State, state.Since, state.Cause = e.away.stateOf(name)
+		states = append(states, state)
 	}
 	return states
 }
 
 // noteCall notes how a call of a runner ended.
 func (e *Engine) noteCall(ctx context.Context, name string, runner Runner, turn *Turn, err error) {
+	turned := RunnerOK
 	if err == nil {
 		e.states.answered(name)
 	} else {
-		e.states.failed(name, callError(ctx, runner, turn, err))
+		text := callError(ctx, runner, turn, err)
+		e.states.failed(name, text)
+		turned = RunnerFailing
+		if unavailable := (*UnavailableError)(nil); text == "" || errors.As(err, &unavailable) {
+			turned = "" // it was not taken on, or somebody ended it
+		}
 	}
-	if e.config.Load().Runners[name] == nil { // it was the last turn of a runner that a reload took away
-		e.states.forget(e.config.Load())
+	switch config := e.config.Load(); {
+	case config.Runners[name] == nil: // it was the last turn of a runner that a reload took away
+		e.states.forget(config)
+	case turned != "":
+		e.away.ended(name, turned)
 	}
 }
 
@@ -205,7 +223,7 @@ func (e *Engine) Try(ctx context.Context, name string) (Reply, error) {
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &unavailable):
-		e.away.doubt(name)
+		e.away.doubt(name, unavailable)
 	case ctx.Err() == nil:
 		e.runnerTookOn(name)
 	}

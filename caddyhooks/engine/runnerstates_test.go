@@ -54,7 +54,7 @@ func TestRunnerStatesTellHowTurnsWent(t *testing.T) {
 		time.Sleep(time.Minute)
 		do("fail")
 		state := stateOf(t, e, "default")
-		if state.State != engine.RunnerOK || !state.LastErrorAt.Equal(time.Now()) || !state.LastOK.Equal(began) {
+		if state.State != engine.RunnerFailing || !state.LastErrorAt.Equal(time.Now()) || !state.LastOK.Equal(began) {
 			t.Errorf("after a failure the runner is %+v", state)
 		}
 		if !strings.HasPrefix(state.LastError, `the runner answered 500:\nno no`) || len(state.LastError) > 512 || strings.Contains(state.LastError, "\n") {
@@ -69,7 +69,7 @@ func TestRunnerStatesTellHowTurnsWent(t *testing.T) {
 		}
 		// They outlive a reload.
 		detach := e.Attach(c)
-		if state := stateOf(t, e, "default"); state.InFlight != 3 || state.State != engine.RunnerOK || state.LastError == "" || !state.LastOK.Equal(began) {
+		if state := stateOf(t, e, "default"); state.InFlight != 3 || state.State != engine.RunnerFailing || state.LastError == "" || !state.LastOK.Equal(began) {
 			t.Errorf("after a reload the runner is %+v", state)
 		}
 		detach()
@@ -238,7 +238,7 @@ func TestATryThatIsAnsweredLetsRunsGoOn(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		if state := stateOf(t, e, "default"); state.State != engine.RunnerUnknown {
+		if state := stateOf(t, e, "default"); state.State != engine.RunnerUnreachable {
 			t.Errorf("after tries the runner is %+v", state)
 		}
 		var runs []*engine.Run
@@ -247,7 +247,7 @@ func TestATryThatIsAnsweredLetsRunsGoOn(t *testing.T) {
 			submit(t, e, runs[i])
 		}
 		time.Sleep(time.Minute)
-		if state := stateOf(t, e, "default"); state.State != engine.RunnerWaiting {
+		if state := stateOf(t, e, "default"); state.State != engine.RunnerUnreachable {
 			t.Errorf("after its runs were refused the runner is %+v", state)
 		}
 		runner.comeBack()
@@ -262,6 +262,104 @@ func TestATryThatIsAnsweredLetsRunsGoOn(t *testing.T) {
 		}
 		if state := stateOf(t, e, "default"); state.State != engine.RunnerOK {
 			t.Errorf("in the end the runner is %+v", state)
+		}
+	})
+}
+
+// A run that waits is tried again less and less often. Until the runner takes it on, there is one answer.
+func TestARunnerIsUnreachableFromTheFirstRefusalUntilItTakesOnATurn(t *testing.T) {
+	for _, takes := range []time.Duration{10 * time.Millisecond, 20 * time.Second} { // as one that is refused, and one that is not answered
+		synctest.Test(t, func(t *testing.T) {
+			runner := &absent{takes: takes, then: echo}
+			e := start(t, config(runner))
+			submit(t, e, newRun("a", "hello"))
+			time.Sleep(takes)
+			synctest.Wait()
+			refusedAt := time.Now()
+			for range 3000 {
+				state := stateOf(t, e, "default")
+				if state.State != engine.RunnerUnreachable || state.IsUp() || !state.Since.Equal(refusedAt) || state.Cause != "connection refused at 10.1.2.3" {
+					t.Fatalf("%v after the first refusal the runner is %+v", time.Since(refusedAt), state)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			runner.comeBack()
+			time.Sleep(time.Minute)
+			if state := stateOf(t, e, "default"); state.State != engine.RunnerOK || !state.IsUp() || state.Cause != "" || !state.Since.IsZero() {
+				t.Errorf("when it is back the runner is %+v", state)
+			}
+		})
+	}
+}
+
+// Nobody tries whether a runner is back if no run waits for it. The node must get requests again to find out.
+func TestARefusalWithoutARunThatWaitsCountsForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{then: echo}
+		e := start(t, config(runner))
+		refused := func(state string) {
+			t.Helper()
+			if got := stateOf(t, e, "default"); got.State != state || got.LastError == "" {
+				t.Errorf("the runner is %+v, want %s", got, state)
+			}
+		}
+		if outcome, err := e.Do(t.Context(), syncRun("a", ""), 0); err != nil || outcome.Failure != engine.RunnerUnavailable {
+			t.Errorf("got %+v, %v", outcome, err)
+		}
+		refused(engine.RunnerUnreachable)
+		time.Sleep(5100 * time.Millisecond)
+		refused(engine.RunnerUnknown)
+		if _, err := e.Try(t.Context(), "default"); err == nil {
+			t.Error("the try was answered")
+		}
+		refused(engine.RunnerUnreachable)
+		defer e.Attach(config(runner))()
+		refused(engine.RunnerUnknown) // it may be another one
+	})
+}
+
+func TestABusyRunnerIsToldOfWhenItIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{busy: true, then: echo}
+		e := start(t, config(runner))
+		for i := range 5 {
+			if state := stateOf(t, e, "default"); state.State != engine.RunnerUnknown || !state.IsUp() {
+				t.Errorf("after %d refusals the runner is %+v", i, state)
+			}
+			submit(t, e, newRun(fmt.Sprint(i), ""))
+			time.Sleep(20 * time.Millisecond)
+		}
+		for range 600 {
+			if state := stateOf(t, e, "default"); state.State != engine.RunnerBusy || state.IsUp() || state.Since.IsZero() {
+				t.Fatalf("the runner is %+v", state)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		runner.comeBack()
+		time.Sleep(31 * time.Second)
+		if state := stateOf(t, e, "default"); state.State != engine.RunnerOK {
+			t.Errorf("when it has time again the runner is %+v", state)
+		}
+	})
+}
+
+func TestARunnerThatNeverAnsweredIsFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := false
+		e := start(t, config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
+			if good {
+				return echo(ctx, turn)
+			}
+			return engine.Reply{}, errors.New("the runner answered 401")
+		})))
+		for _, want := range []string{engine.RunnerFailing, engine.RunnerOK, engine.RunnerFailing} {
+			if _, err := e.Do(t.Context(), syncRun("a", ""), 0); err != nil {
+				t.Error(err)
+			}
+			if state := stateOf(t, e, "default"); state.State != want || !state.IsUp() {
+				t.Errorf("the runner is %+v, want %s", state, want)
+			}
+			good = !good
 		}
 	})
 }

@@ -169,8 +169,12 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 		if errors.As(err, &unavailable) {
 			// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
 			brokenOff := ctx.Err() != nil && !unavailable.Busy && time.Since(start) < reachedWithin
-			if tries == 1 && turn.Repair == 0 && !brokenOff {
+			switch {
+			case brokenOff:
+			case tries == 1 && turn.Repair == 0:
 				e.runnerRefused(config, run, name, unavailable, start)
+			default:
+				e.away.doubt(name, unavailable)
 			}
 			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
 			if claim.Awaited && unavailable.RetryAfter > time.Until(turn.Deadline) {
@@ -180,6 +184,7 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 				return reply, err
 			}
 			wait = max(pause, unavailable.RetryAfter)
+			e.away.waits(name, wait)
 		} else {
 			if ctx.Err() == nil {
 				e.runnerTookOn(name)
@@ -221,7 +226,11 @@ func (e *Engine) call(ctx context.Context, name string, runner Runner, turn Turn
 		}
 		e.noteCall(ctx, name, runner, &turn, err)
 	}()
-	if sent := turn.Sent; sent != nil && e.away.failedLast(name) {
+	ended, refused := e.away.tryAgain(name)
+	if refused {
+		defer ended()
+	}
+	if sent := turn.Sent; sent != nil && refused {
 		over, end := context.WithCancel(ctx)
 		defer end()
 		turn.Sent = func() {

@@ -153,7 +153,9 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 		return nil
 	}
 	end, goesBack := waitForRunner(ctx, claim, outcome, err)
-	if !goesBack {
+	if goesBack {
+		e.away.waits(config.runnerOf(run), end.Pause)
+	} else {
 		end, goesBack = e.startAgain(ctx, a, &outcome, err)
 	}
 	if goesBack {

@@ -55,7 +55,7 @@ func TestRunnersOnTheDesk(t *testing.T) {
 	d.Post("/api/hooks/agent", `{"message":"fail","syncResponse":true}`).WantError(t, 502)
 	d.look(tab, "#/settings")
 	tab.Wait("table", "Runners")
-	for _, text := range []string{"takes runs", "not known yet", "the runner answered 500: OK " + markup, "http://127.0.0.1:1", "coding"} {
+	for _, text := range []string{"takes runs", "not known", "the runner answered 500: OK " + markup, "http://127.0.0.1:1", "coding"} {
 		tab.WaitText(text)
 	}
 	tab.Click("button", "Try default")

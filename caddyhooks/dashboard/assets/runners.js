@@ -4,7 +4,7 @@ import { attempt, badge, button, el, longText, muted, panel, put, redraw, since,
 import { duration } from "./words.js";
 
 /** Colours and words for states. @type {Record<string, string[]>} */
-const states = { ok: ["ok", "takes runs"], waiting: ["late", "its runs wait"], unknown: ["cancelled", "not known yet"], failing: ["failed", "its last turn failed"] };
+const states = { ok: ["ok", "takes runs"], failing: ["failed", "its last turn failed"], unreachable: ["failed", "cannot be reached"], busy: ["late", "busy, its runs wait"], unknown: ["cancelled", "not known"] };
 const columns = [["Name"], ["Kind", "desk-only"], ["State"], ["In flight", "right desk-only"], ["Last error", "desk-only"], [unseen("Actions"), "right"]];
 
 /** A panel with the runners. @param {Page} page */
@@ -17,9 +17,7 @@ export function runnersPanel(page) {
 	const load = () => attempt(rows, async () => draw(await api.get("runners", {}, signal)));
 	function draw(/** @type {Runner[]} */ all) {
 		redraw(rows, table({ caption: "Runners", columns, rows: all.map(one => {
-			// One that takes turns on may still fail all of them, for want of a key say.
-			const failing = one.state === "ok" && one.lastErrorAt && (!one.lastOk || one.lastErrorAt > one.lastOk);
-			const [look, words] = states[failing ? "failing" : one.state] ?? ["cancelled", one.state];
+			const [look, words] = states[one.state] ?? ["cancelled", one.state];
 			return tr(columns, [
 				[el("b", one.name), " ", all.length > 1 && one.default && tag("default"), one.tiers?.map(tier => [" ", tag(tier)])],
 				[one.module, one.address && [" ", muted(one.address)]],
