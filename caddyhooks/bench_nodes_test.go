@@ -107,7 +107,7 @@ func (n *benchNodes) used(b *testing.B) (caddys, database time.Duration) {
 // processor time for each run: they are steadier than what is done in a second, since clients, Caddys and databases share the machine's cores.
 // Every Caddy has 64 workers: a run that takes no time holds one until its end is synced. Run it with -benchtime 1x -requests=10000.
 func BenchmarkNodes(b *testing.B) {
-	pgtest.WantInstalled(b)
+	pgtest.Needed(b)
 	runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "done")

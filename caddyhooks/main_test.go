@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
+	code := realtest.Main(m)
 	pgtest.StopShared()
 	hookstest.RemoveShared() // the program that benchmarks have built
 	os.Exit(code)

@@ -36,6 +36,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // smtpSpec is one server of testdata/smtpd.py, where its fields are explained.
@@ -95,9 +96,10 @@ var pythonWithSMTP = sync.OnceValue(func() string {
 
 func startSMTP(t *testing.T, specs ...smtpSpec) *smtpServers {
 	t.Helper()
+	realtest.Needs(t, "Python")
 	python := pythonWithSMTP()
 	if python == "" {
-		t.Skip("needs Python with aiosmtpd, which is in Debian's python3-aiosmtpd")
+		t.Fatal("needs Python with aiosmtpd, which is in Debian's python3-aiosmtpd")
 	}
 	arg, err := json.Marshal(specs)
 	if err != nil {

@@ -7,11 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // matrixHome answers as a homeserver does, where a room with an alias exists.
@@ -140,10 +141,7 @@ func TestMatrixAliasIsLookedUpOnce(t *testing.T) {
 // The inbox of the example plays a homeserver, too.
 func TestExampleInboxKnowsAliases(t *testing.T) {
 	// Not parallel: another test could listen on the port that this one leaves.
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs Python")
-	}
+	inbox := realtest.Command(t, "python3", "../../examples/chat-channels/inbox.py")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +149,6 @@ func TestExampleInboxKnowsAliases(t *testing.T) {
 	address := l.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
 	l.Close()
-	inbox := exec.Command(python, "../../examples/chat-channels/inbox.py")
 	inbox.Env = append(os.Environ(), "PORT="+port)
 	if err := inbox.Start(); err != nil {
 		t.Fatal(err)

@@ -17,10 +17,7 @@ var installA2A = npmtest.Packages("testdata/a2a")
 // TestA2A tries the a2a runner with an agent on the JavaScript SDK of the A2A project, which testdata/a2a/server.mjs is.
 func TestA2A(t *testing.T) {
 	t.Parallel()
-	packages, err := installA2A()
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := installA2A(t)
 	server, err := filepath.Abs("testdata/a2a/server.mjs")
 	if err != nil {
 		t.Fatal(err)

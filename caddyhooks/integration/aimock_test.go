@@ -40,10 +40,7 @@ var installAimock = npmtest.Packages("testdata/aimock")
 // startAimock starts aimock, and returns the URL of its API.
 func startAimock(t *testing.T) string {
 	t.Helper()
-	packages, err := installAimock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := installAimock(t)
 	fixtures, err := filepath.Abs("testdata/aimock/fixtures.json")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 const root = "../.."
@@ -52,6 +53,8 @@ var (
 
 // runPage runs the commands of a page. Caddy has more in its environment, and addresses are replaced by others, in pairs.
 func runPage(t *testing.T, page string, env []string, addresses ...string) {
+	t.Helper()
+	realtest.Needs(t, shellOfPages)
 	blocks := fences(t, page)
 	s := hookstest.StartProcess(t, "respond 404", env...) // and later with the page's configuration
 	runnerPort, alertsPort, deskPort, modelPort, promPort := hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t), hookstest.FreePort(t)
@@ -107,9 +110,13 @@ func runPage(t *testing.T, page string, env []string, addresses ...string) {
 	}
 }
 
+// shellOfPages is what commands on pages are run with.
+const shellOfPages = "bash and curl"
+
 // wantOutput runs the commands of a block, and compares what they print with the block that follows.
 func wantOutput(t *testing.T, blocks []fence, i int, script string, env ...string) {
 	t.Helper()
+	realtest.Needs(t, shellOfPages)
 	if i+1 == len(blocks) || blocks[i+1].language != "output" {
 		t.Errorf("line %d: the page does not say what this prints:\n%s", blocks[i].line, script)
 		return
@@ -174,6 +181,9 @@ func startGo(t *testing.T, port, path string) {
 func startProcess(t *testing.T, port string, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
+	if !filepath.IsAbs(name) {
+		cmd = realtest.Command(t, name, args...)
+	}
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "PORT="+port)
 	if err := cmd.Start(); err != nil {
@@ -206,9 +216,6 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 				t.Errorf("line %d: the JSON is not valid", block.line)
 			}
 		}
-		if block.language == "yaml" {
-			checkAlertmanagerConfig(t, block)
-		}
 		if block.language != "caddyfile" {
 			continue
 		}
@@ -232,15 +239,25 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 	}
 }
 
-// checkAlertmanagerConfig has Alertmanager's own tool look at a configuration in the README.
-func checkAlertmanagerConfig(t *testing.T, block fence) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "alertmanager.yml")
-	if err := os.WriteFile(file, []byte(block.text), 0o600); err != nil {
-		t.Fatal(err)
+// Alertmanager's own tool looks at the configurations in the README.
+func TestDocumentedAlertmanagerConfigurationsAreValid(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, block := range fences(t, filepath.Join(root, "README.md")) {
+		if block.language != "yaml" {
+			continue
+		}
+		found++
+		file := filepath.Join(t.TempDir(), "alertmanager.yml")
+		if err := os.WriteFile(file, []byte(block.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := realtest.Command(t, "amtool", "check-config", file).CombinedOutput(); err != nil {
+			t.Errorf("line %d: %v\n%s", block.line, err, out)
+		}
 	}
-	if out, err := exec.Command("amtool", "check-config", file).CombinedOutput(); err != nil {
-		t.Errorf("line %d: %v\n%s", block.line, err, out)
+	if found == 0 {
+		t.Error("the README has no configuration of Alertmanager")
 	}
 }
 

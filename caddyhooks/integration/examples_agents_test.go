@@ -44,10 +44,7 @@ func isAgentPage(page string) bool {
 // The commands on the pages of agent programs do what the pages say, with the real programs.
 func TestAgentExamples(t *testing.T) {
 	t.Parallel()
-	dir, err := agentPrograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := agentPrograms(t)
 	for name, page := range agentPages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

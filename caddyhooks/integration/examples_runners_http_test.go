@@ -3,12 +3,12 @@ package integration
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // The page of the example asks its agents. Here they are stopped, one after the other, and come back.
@@ -49,7 +49,7 @@ func TestLoadBalancedExampleSurvivesItsAgents(t *testing.T) {
 // startAgent starts the agent of the example for Python, and returns a function that kills it.
 func startAgent(t *testing.T, port string) (kill func()) {
 	t.Helper()
-	cmd := exec.Command("python3", "examples/python-runner/runner.py")
+	cmd := realtest.Command(t, "python3", "examples/python-runner/runner.py")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "PORT="+port)
 	if err := cmd.Start(); err != nil {

@@ -3,13 +3,13 @@ package integration
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/gotool"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // Linters that others wrote look at the files of the examples. Each of them must also find a mistake that is made on purpose, so
@@ -42,7 +42,7 @@ func TestPromtoolLikesTheAlerts(t *testing.T) {
 // lint runs a linter, which must find nothing.
 func lint(t *testing.T, linter string, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(linter, args...).CombinedOutput(); err != nil {
+	if out, err := realtest.Command(t, linter, args...).CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", filepath.Base(linter), err, bytes.TrimSpace(out))
 	}
 }
@@ -50,7 +50,7 @@ func lint(t *testing.T, linter string, args ...string) {
 // wantLintError runs a linter, which must find a mistake.
 func wantLintError(t *testing.T, words, linter string, args ...string) {
 	t.Helper()
-	out, err := exec.Command(linter, args...).CombinedOutput()
+	out, err := realtest.Command(t, linter, args...).CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte(words)) {
 		t.Errorf("%s does not find a mistake: %v\n%s", filepath.Base(linter), err, bytes.TrimSpace(out))
 	}
@@ -77,10 +77,7 @@ var (
 
 func TestLintersLikeTheContainerfile(t *testing.T) {
 	t.Parallel()
-	packages, err := dockerfileLinters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := dockerfileLinters(t)
 	file := filepath.Join(containerDir, "Containerfile")
 	bad := edited(t, file, "\nEXPOSE ", "\nEXPSE ")
 	utils := filepath.Join(packages, "node_modules", ".bin", "dockerfile-utils")
@@ -131,9 +128,6 @@ func TestLintersLikeTheManifests(t *testing.T) {
 
 func goLinter(t *testing.T, name string) string {
 	t.Helper()
-	dir, err := goLinters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := goLinters(t)
 	return filepath.Join(dir, name)
 }

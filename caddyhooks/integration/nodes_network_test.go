@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // The networks that nodes are on. The test has the first address of each.
@@ -39,10 +40,8 @@ func inNodesNetwork(t testing.TB, args ...string) bool {
 		}
 		return true
 	}
-	pgtest.WantInstalled(t)
-	if os.Geteuid() != 0 {
-		t.Skip("only root can put Caddys into network namespaces")
-	}
+	pgtest.Needed(t)
+	realtest.Root(t) // who alone can put Caddys into network namespaces
 	which := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.timeout=" + (*nodesDuration + 5*time.Minute).String()}
 	benchmark, isBenchmark := t.(*testing.B)
 	if isBenchmark {

@@ -42,10 +42,7 @@ var installOpenClaw = npmtest.Packages("testdata/openclaw")
 // starts: then there is another one.
 func startOpenClaw(t *testing.T) *openclaw {
 	t.Helper()
-	packages, err := installOpenClaw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := installOpenClaw(t)
 	model := modeltest.Start(t)
 	for range 5 {
 		gw := &openclaw{Token: "token-of-the-gateway", Model: model}
@@ -144,8 +141,6 @@ func (gw *openclaw) hooks(lines ...string) string {
 // TestOpenClaw tries the openai runner with the real OpenClaw, which takes long to install and to start: so there is one for all.
 // What is said of it in README.md and in examples/openclaw is tried here.
 func TestOpenClaw(t *testing.T) {
-	// It is installed while other tests run.
-	go func() { _, _ = installOpenClaw() }()
 	t.Parallel()
 	gw := startOpenClaw(t)
 	// These have the gateway for themselves: the one for the times it takes, the other since its commands have a minute.

@@ -25,13 +25,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // A kill leaves what was written with the kernel, synced or not. So Caddy works on a file system in an image here, and what
 // is in the image at some moment is what a power cut would have left at that moment.
 func TestPowerCutLosesNothing(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	realtest.Root(t) // who alone can mount a file system
 	seed := newSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	image, dir := newImage(t), t.TempDir()
@@ -179,7 +180,7 @@ func (l *load) completed(req *request) bool {
 
 func TestFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	realtest.Root(t) // who alone can mount a file system
 	t.Run("tmpfs", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
@@ -478,7 +479,7 @@ func (s *specimen) pages(random *rand.Rand, n int) (chosen []int) {
 
 func TestFileThatIsNoStore(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	realtest.Root(t) // who alone can mount a file system
 	inFile := func(t *testing.T, path string, change func(*bolt.Tx) error) {
 		t.Helper()
 		db, err := bolt.Open(path, 0o600, nil)
@@ -974,14 +975,6 @@ func writeSparse(t *testing.T, path string, data []byte) {
 	}
 	if err := file.Truncate(int64(len(data))); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// needRoot skips a test that has to mount something where that is not possible.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a file system")
 	}
 }
 

@@ -16,10 +16,7 @@ import (
 // Of all that GitHub sends, a hook for issues that are opened makes runs of those, and of nothing else.
 func TestHookForOpenedIssuesIgnoresAllElseOfGitHub(t *testing.T) {
 	t.Parallel()
-	dir, err := signerPackages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := signerPackages(t)
 	data, err := os.ReadFile(filepath.Join(dir, "node_modules/@octokit/webhooks-examples/api.github.com/index.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,10 +27,7 @@ var signerPackages = npmtest.Packages("testdata/signers")
 
 func startSigner(t *testing.T) *signer {
 	t.Helper()
-	dir, err := signerPackages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := signerPackages(t)
 	text, err := os.ReadFile("testdata/signers/sign.mjs")
 	if err != nil {
 		t.Fatal(err)

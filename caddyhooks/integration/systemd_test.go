@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 const systemdDir = root + "/examples/systemd"
@@ -139,7 +140,7 @@ func (u *unit) verify(t *testing.T, text string) string {
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "/usr/local/bin/caddy", "/bin/true")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("systemd-analyze", "verify", path).CombinedOutput()
+	out, err := realtest.Command(t, "systemd-analyze", "verify", path).CombinedOutput()
 	if err != nil {
 		t.Errorf("systemd-analyze: %v", err)
 	}

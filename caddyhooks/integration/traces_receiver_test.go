@@ -30,10 +30,7 @@ var traceReceiverProgram = gotool.Tools("testdata/otlpreceiver")
 // startTraceReceiver starts a receiver. It ends with the test.
 func startTraceReceiver(t testing.TB) *traceReceiver {
 	t.Helper()
-	dir, err := traceReceiverProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := traceReceiverProgram(t)
 	r := &traceReceiver{t: t, grpc: "127.0.0.1:" + hookstest.FreePort(t), http: "127.0.0.1:" + hookstest.FreePort(t)}
 	cmd := exec.Command(filepath.Join(dir, "otlpreceiver"), r.grpc, r.http)
 	stdin, err := cmd.StdinPipe() // it ends when this is closed, also if the tests are killed

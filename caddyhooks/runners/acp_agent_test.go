@@ -312,7 +312,7 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		a.say(ctx, id, fmt.Sprint(child.Process.Pid, " ", a.helper))
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 	case "orphan": // a process behind whose parent has ended
-		pid, err := exec.CommandContext(ctx, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!").Output()
+		pid, err := exec.CommandContext(ctx, "/bin/sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!").Output()
 		if err != nil {
 			return acp.PromptResponse{}, err
 		}

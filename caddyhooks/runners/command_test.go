@@ -28,7 +28,7 @@ func newCommand(t *testing.T, script string, change func(*Command)) *Command {
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &Command{Args: []string{"sh", file}}
+	c := &Command{Args: []string{"/bin/sh", file}}
 	if change != nil {
 		change(c)
 	}
@@ -397,7 +397,7 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 	}
 	const script = `id -u; pwd; stat -c %u:%a "$HOME" "$TMPDIR" . "$HOOKS_SYSTEM_FILE"; cat "$HOOKS_SYSTEM_FILE"; echo >"$HOME/a" && echo >"$TMPDIR/a" && echo >a && echo written`
 	c := newCommand(t, script, func(c *Command) {
-		c.Args = []string{"sh", "-c", script}
+		c.Args = []string{"/bin/sh", "-c", script}
 		c.User = "nobody"
 	})
 	turn := agentTurn("Hello")
@@ -440,7 +440,7 @@ func TestFilesOfATurnCannotBeReplacedByAnotherUser(t *testing.T) {
 	const script = `folder=$(dirname "$HOOKS_SYSTEM_FILE")
 ln -s /nowhere "$folder/link" || mv "$folder" "$folder-away" || ln -sf /nowhere "$HOOKS_SCHEMA_FILE" || rm "$HOOKS_SCHEMA_FILE" || cat "$HOOKS_SCHEMA_FILE"`
 	c := newCommand(t, script, func(c *Command) {
-		c.Args = []string{"sh", "-c", script}
+		c.Args = []string{"/bin/sh", "-c", script}
 		c.User = "nobody"
 	})
 	if err := os.Chmod(filepath.Dir(filepath.Dir(c.place)), 0o711); err != nil {

@@ -18,10 +18,7 @@ var programs = npmtest.Agents("testdata/agents")
 // path is a PATH with the programs.
 func path(t testing.TB) string {
 	t.Helper()
-	dir, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := programs(t)
 	return dir + ":" + os.Getenv("PATH")
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // patience is how long a tab waits for what should come at once. A browser on a busy machine takes its time.
@@ -37,16 +39,13 @@ var chromium struct {
 	err   error
 }
 
-// errMissing says that there is no browser on this machine.
-var errMissing = errors.New("needs chromium, which is in Debian's package of that name")
-
 // start starts the browser, once for all tests of a package.
 func start() error {
 	c := &chromium
 	c.once.Do(func() {
 		path, err := exec.LookPath("chromium")
 		if err != nil {
-			c.err = errMissing
+			c.err = errors.New("needs chromium, which is in Debian's package of that name")
 			return
 		}
 		if c.dir, c.err = os.MkdirTemp("", "caddyhooks-browser-"); c.err != nil {
@@ -135,18 +134,15 @@ func (tab *Tab) Look(as Look) {
 		}))
 }
 
-// NewTab opens a tab that shares no cookie, login or cache with others. The test is skipped where there is no browser, and
-// with -short.
+// NewTab opens a tab that shares no cookie, login or cache with others. The test is skipped with -short, and where
+// tests need Go alone.
 func NewTab(t testing.TB) *Tab {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("a browser is driven")
 	}
-	err := start()
-	if errors.Is(err, errMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
+	realtest.Needs(t, "chromium")
+	if err := start(); err != nil {
 		t.Fatal(err)
 	}
 	slots <- struct{}{}

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := realtest.Main(m)
 	Close()
 	os.Exit(code)
 }

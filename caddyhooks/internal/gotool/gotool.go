@@ -10,15 +10,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // Tools are the tools of a folder with a go.mod and a go.sum, and the folder's own programs, built once for all tests of a package.
 // They are kept in the user's cache, so that the next run of the tests has them at hand.
-func Tools(from string) func() (dir string, err error) {
+func Tools(from string) func(testing.TB) (dir string) {
 	name := filepath.Base(from)
-	return sync.OnceValues(func() (string, error) {
+	build := sync.OnceValues(func() (string, error) {
 		sum, err := checksum(from)
 		if err != nil {
 			return "", err
@@ -33,6 +35,15 @@ func Tools(from string) func() (dir string, err error) {
 			return nil
 		})
 	})
+	return func(t testing.TB) string {
+		t.Helper()
+		realtest.Needs(t, "modules of other programs")
+		dir, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
 }
 
 // checksum tells one state of a folder from another.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // RunTests runs the tests of a package, and then removes what they share. So many of them run at once, which may be more than
@@ -31,7 +33,7 @@ func RunTests(m *testing.M, atOnce int) int {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
 	}
 	defer RemoveShared()
-	return m.Run()
+	return realtest.Main(m)
 }
 
 // RemoveShared removes what the tests of a package share, when they are over.

@@ -5,16 +5,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 // Agents installs agent programs from a folder with a lock file. The result is a folder for a PATH, with the programs under the
 // names that they have where people install them, and with a Node for them.
-func Agents(from string) func() (dir string, err error) {
-	install := Packages(from)
-	return sync.OnceValues(func() (string, error) {
-		packages, err := install()
+func Agents(from string) func(testing.TB) (dir string) {
+	installed := install(from)
+	return forTests(sync.OnceValues(func() (string, error) {
+		packages, err := installed()
 		if err != nil {
 			return "", err
 		}
@@ -47,5 +48,5 @@ func Agents(from string) func() (dir string, err error) {
 			}
 		}
 		return dir, nil
-	})
+	}))
 }

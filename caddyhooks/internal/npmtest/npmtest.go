@@ -9,13 +9,30 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // Packages are the packages of a folder with a package.json and its lock file, installed once for all tests of a package. They
 // are kept in the user's cache, so that the next run of the tests has them at hand. No script of a package is run.
-func Packages(from string) func() (dir string, err error) {
+func Packages(from string) func(testing.TB) (dir string) { return forTests(install(from)) }
+
+// forTests is a way to what was installed for tests that may need more than Go.
+func forTests(installed func() (string, error)) func(testing.TB) string {
+	return func(t testing.TB) string {
+		t.Helper()
+		realtest.Needs(t, "npm")
+		dir, err := installed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+}
+
+func install(from string) func() (dir string, err error) {
 	name := filepath.Base(from)
 	return sync.OnceValues(func() (string, error) {
 		lock, err := os.ReadFile(filepath.Join(from, "package-lock.json"))

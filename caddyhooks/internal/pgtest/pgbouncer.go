@@ -18,14 +18,13 @@ type Pgbouncer struct {
 }
 
 // NewPgbouncer starts a pgbouncer with at most so many connections to the server for each database and role. It listens where the server
-// does, or on loopback. Roles besides postgres have their names as passwords. It is gone when the test ends. Without it on the machine the
-// test is skipped.
+// does, or on loopback. Roles besides postgres have their names as passwords. It is gone when the test ends.
 func NewPgbouncer(t testing.TB, s *Server, connections int, roles ...string) *Pgbouncer {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		if program = "/usr/sbin/pgbouncer"; !isFile(program) { // not every user's path has it
-			t.Skip("there is no pgbouncer on this machine: install the package pgbouncer")
+			t.Fatal("there is no pgbouncer on this machine: install the package pgbouncer")
 		}
 	}
 	dir, owner, err := ownDir()

@@ -105,7 +105,7 @@ func TestServerIsGoneWithTheTestProcess(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	WantInstalled(t)
+	Needed(t)
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "PGTEST_IS_KILLED=1")
 	out, err := cmd.StdoutPipe()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -21,13 +22,14 @@ func commandLine(pid int) string {
 }
 
 func TestChildrenAreKnownAndKilledOneByOne(t *testing.T) {
+	realtest.Needs(t, "setsid and ps")
 	t.Parallel()
 	const tools = `
 		HOOKS_TURN=first setsid sh -c 'sleep 3601 & setsid sleep 3602 & wait' &
 		(HOOKS_TURN=second setsid sleep 3603 &)
 		env -i sleep 3604 &
 		echo ready; read line; echo "$line"`
-	p := program("sh", "-c", tools)
+	p := program("/bin/sh", "-c", tools)
 	process := start(t, p)
 	waitReady(t, process)
 	want := map[string]string{"sleep 3601": "first", "sleep 3602": "first", "sleep 3603": "second", "sleep 3604": ""}
@@ -84,10 +86,10 @@ func TestChildrenAreKnownAndKilledOneByOne(t *testing.T) {
 // Processes that lost their parent are waited for while the program goes on.
 func TestWrapperKeepsNoZombies(t *testing.T) {
 	t.Parallel()
-	process := start(t, program("sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10; do (true &); done; echo ready; read line`))
+	process := start(t, program("/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10; do (true &); done; echo ready; read line`))
 	waitReady(t, process)
 	eventually(t, "the wrapper has one child", func() bool {
-		out, err := exec.Command("ps", "-o", "pid=", "--ppid", itoa(process.WrapperPID())).Output()
+		out, err := realtest.Command(t, "ps", "-o", "pid=", "--ppid", itoa(process.WrapperPID())).Output()
 		return err == nil && strings.TrimSpace(string(out)) == itoa(process.ProgramPID())
 	})
 }
@@ -120,11 +122,12 @@ func openFiles(t *testing.T) int {
 const manyAtOnce = 50
 
 func TestManyProgramsAtOnce(t *testing.T) {
+	realtest.Needs(t, "setsid")
 	t.Parallel()
 	results := make(chan string)
 	for range manyAtOnce {
 		go func() {
-			p := program("sh", "-c", `cat; (setsid sleep 3600 &); echo "$HOOKS_TURN" >&2`)
+			p := program("/bin/sh", "-c", `cat; (setsid sleep 3600 &); echo "$HOOKS_TURN" >&2`)
 			process, err := supervise.Start(p)
 			if err != nil {
 				results <- err.Error()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestProgramsWithoutAWrapper(t *testing.T) {
 	supervise.WithoutWrapper(t)
 	t.Run("to its end", func(t *testing.T) {
-		p := program("sh", "-c", "cat; sleep 3600 & echo problem >&2; exit 7")
+		p := program("/bin/sh", "-c", "cat; sleep 3600 & echo problem >&2; exit 7")
 		out, process := run(t, p, "message")
 		if !process.Alone() {
 			t.Error("it has a wrapper")
@@ -38,7 +39,7 @@ func TestProgramsWithoutAWrapper(t *testing.T) {
 		})
 	}
 	t.Run("asked to end", func(t *testing.T) {
-		process := start(t, program("sh", "-c", `trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done`))
+		process := start(t, program("/bin/sh", "-c", `trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done`))
 		waitReady(t, process)
 		process.Stop(patience)
 		if got := process.Exit(); got != (supervise.Exit{Code: 3}) {
@@ -52,8 +53,9 @@ func TestProgramsWithoutAWrapper(t *testing.T) {
 		}
 	})
 	t.Run("output that a stranger holds", func(t *testing.T) {
+		realtest.Needs(t, "setsid")
 		// One that has left the group goes on, and holds the output.
-		process := start(t, program("sh", "-c", "setsid sleep 5 & echo done"))
+		process := start(t, program("/bin/sh", "-c", "setsid sleep 5 & echo done"))
 		out, err := io.ReadAll(process.Stdout)
 		if string(out) != "done\n" || err != nil {
 			t.Errorf("got %q, %v", out, err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -59,7 +60,8 @@ func TestNothingIsLeftOfHostilePrograms(t *testing.T) {
 
 // A tool without the mark is found by its parents.
 func TestProcessesWithoutAMarkEndToo(t *testing.T) {
-	p := program("sh", "-c", "env -i setsid sleep 3600 & echo $!")
+	realtest.Needs(t, "setsid")
+	p := program("/bin/sh", "-c", "env -i setsid sleep 3600 & echo $!")
 	out, _ := run(t, p, "")
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil {
@@ -107,8 +109,9 @@ func TestMarkedProcessesOfOthersEndToo(t *testing.T) {
 
 // A tool with a mark of its own is found when the wrapper is killed, though it is nobody's child then.
 func TestToolsWithMarksOfTheirOwnEndWithAKilledWrapper(t *testing.T) {
+	realtest.Needs(t, "setsid")
 	t.Parallel()
-	p := program("sh", "-c", `(HOOKS_TURN=$HOOKS_TURN/session setsid sleep 3600 &); echo ready; read line`)
+	p := program("/bin/sh", "-c", `(HOOKS_TURN=$HOOKS_TURN/session setsid sleep 3600 &); echo ready; read line`)
 	process := start(t, p)
 	waitReady(t, process)
 	eventually(t, "the tool runs", func() bool { return len(ofTurn(t, p.Turn+"/session")) == 1 })
@@ -213,7 +216,7 @@ const (
 
 func TestMuchOutputTakesNoMemory(t *testing.T) {
 	before := heap()
-	process := start(t, program("sh", "-c", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' e >&2; head -c %d /dev/zero; echo the end >&2", muchOutput, muchOutput)))
+	process := start(t, program("/bin/sh", "-c", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' e >&2; head -c %d /dev/zero; echo the end >&2", muchOutput, muchOutput)))
 	n, err := io.Copy(io.Discard, process.Stdout)
 	if n != muchOutput || err != nil {
 		t.Errorf("read %d, %v", n, err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -44,7 +45,7 @@ var roles = map[string]func(){
 	// A tool that starts the next one and ends, as fast as it can: none has the same number for long. It ends at some time, should
 	// nobody end it.
 	"chain": func() {
-		links := exec.Command("sh", "-c", `n=0; link() { n=$((n+1)); if [ $n -lt 20000 ]; then link & fi; }; link`)
+		links := exec.Command("/bin/sh", "-c", `n=0; link() { n=$((n+1)); if [ $n -lt 20000 ]; then link & fi; }; link`)
 		links.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		mustStart(links)
 		ready()
@@ -136,7 +137,7 @@ func TestMain(m *testing.M) {
 		roles[role]()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(realtest.Main(m))
 }
 
 var turns atomic.Int64

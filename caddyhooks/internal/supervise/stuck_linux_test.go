@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -29,9 +30,7 @@ func TestStopDoesNotDependOnTheWrapper(t *testing.T) {
 // A process that may not be killed, as of a program that belongs to root and has become root, is told and not waited for.
 func TestProcessesThatCannotBeEndedAreTold(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make a program of root's")
-	}
+	realtest.Root(t) // who alone can make a program of root's
 	// Below the temporary folder of tests only root may look, and here only who is to be Caddy: one of the programs makes root of anyone.
 	dir, err := os.MkdirTemp("", "supervise")
 	if err != nil {
@@ -78,7 +77,7 @@ func TestProcessesThatCannotBeEndedAreTold(t *testing.T) {
 // beLeaver is a Caddy without rights whose program has started a process of root's.
 func beLeaver() {
 	process, err := supervise.Start(supervise.Program{
-		Args: []string{"sh", "-c", `"$SUDO" & exec 3>&-; read line; echo $line; exit 5`},
+		Args: []string{"/bin/sh", "-c", `"$SUDO" & exec 3>&-; read line; echo $line; exit 5`},
 		Env:  append(os.Environ(), roleVariable+"=root"), Dir: "/", Turn: "left-" + strconv.Itoa(os.Getpid()),
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestProgramHasItsInputOutputFolderAndEnvironment(t *testing.T) {
 	t.Parallel()
-	p := program("sh", "-c", `cat; pwd; echo "$GIVEN $HOOKS_TURN"; echo problem >&2; exit 7`)
+	p := program("/bin/sh", "-c", `cat; pwd; echo "$GIVEN $HOOKS_TURN"; echo problem >&2; exit 7`)
 	p.Dir = t.TempDir()
 	p.Env = append(p.Env, "GIVEN=first", "GIVEN=last", "HOOKS_TURN=not this")
 	out, process := run(t, p, "message\n")
@@ -39,7 +39,7 @@ func TestProgramHasItsInputOutputFolderAndEnvironment(t *testing.T) {
 
 func TestExitTellsTheSignal(t *testing.T) {
 	t.Parallel()
-	_, process := run(t, program("sh", "-c", "kill -USR1 $$"), "")
+	_, process := run(t, program("/bin/sh", "-c", "kill -USR1 $$"), "")
 	if got, want := process.Exit(), (supervise.Exit{Code: -1, Signal: syscall.SIGUSR1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -104,7 +104,7 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 
 func TestStopLetsTheProgramEndByItself(t *testing.T) {
 	t.Parallel()
-	p := program("sh", "-c", `trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
+	p := program("/bin/sh", "-c", `trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
 	process := start(t, p)
 	waitReady(t, process)
 	process.Stop(patience)
@@ -150,7 +150,7 @@ func TestStopWithLessGrace(t *testing.T) {
 
 func TestProgramRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
-	p := program("sh", "-c", "id -u; id -g; echo $HOME; echo through a name > /dev/stderr; echo > /dev/stdout")
+	p := program("/bin/sh", "-c", "id -u; id -g; echo $HOME; echo through a name > /dev/stderr; echo > /dev/stdout")
 	p.User, p.Env = "nobody", append(p.Env, "HOME=/somewhere")
 	if os.Geteuid() != 0 {
 		p.User = "root"
@@ -192,7 +192,7 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 // The output ends with the program, though a process that has nothing to do with it holds the pipe.
 func TestOutputEndsThoughAStrangerHoldsIt(t *testing.T) {
 	t.Parallel()
-	process := start(t, program("sh", "-c", "echo ready; read line; echo done; echo problem >&2"))
+	process := start(t, program("/bin/sh", "-c", "echo ready; read line; echo done; echo problem >&2"))
 	waitReady(t, process)
 	for _, fd := range []string{"1", "2"} {
 		held, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%s", process.ProgramPID(), fd), os.O_WRONLY, 0)
@@ -226,7 +226,7 @@ func TestOutputEndsThoughAStrangerHoldsIt(t *testing.T) {
 // The program's pipes are not held by the wrapper.
 func TestPipesEndWhenTheProgramClosesThem(t *testing.T) {
 	t.Parallel()
-	process := start(t, program("sh", "-c", "exec <&- >&- 2>&-; exec sleep 3600"))
+	process := start(t, program("/bin/sh", "-c", "exec <&- >&- 2>&-; exec sleep 3600"))
 	if out, err := io.ReadAll(process.Stdout); err != nil || len(out) > 0 {
 		t.Errorf("got %q, %v", out, err)
 	}
