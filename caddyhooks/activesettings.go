@@ -125,6 +125,9 @@ func (in *instance) offBecause(active *activeSettings, live *Settings) string {
 		}
 		return "no token is set"
 	}
+	if active.problems["enabled"] != "" {
+		return "enabled was saved and is left out, since there is no runner"
+	}
 	if in.pinned.Enabled != nil || live.Enabled != nil {
 		return "enabled is false"
 	}

@@ -74,7 +74,7 @@ type guestJSON struct {
 func (in *instance) serveAbout(w http.ResponseWriter, _ *http.Request) error {
 	active := in.active.Load()
 	about := aboutJSON{
-		Instance: in.name, Path: in.path, URLs: in.urls, On: active.on, OffBecause: active.offBecause, Channels: []guestJSON{},
+		Instance: in.name, Path: in.path, URLs: in.urls, On: active.on, OffBecause: active.offBecause, Runners: []guestJSON{}, Channels: []guestJSON{},
 		Runner: kindOf(in.engineConfig.Runners[in.engineConfig.DefaultRunner]), Store: kindOf(in.opener),
 		Tiers: tiers, MemoryPresets: memoryPresets,
 		MaxTimeoutSeconds: in.rules.maxSeconds(), QueueTimeSeconds: in.rules.maxQueueSeconds(), RetentionSeconds: in.rules.retentionSeconds(),

@@ -13,6 +13,7 @@ import (
 
 func TestAboutAnInstance(t *testing.T) {
 	s := hookstest.StartSite(t, `hooks {
+		runner echo
 		store memory
 		workers 3
 		max_timeout 2m

@@ -27,6 +27,9 @@ func (in *instance) serveAgain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return changeError(err)
 	}
+	if err := in.checkRunner("a run"); err != nil {
+		return err
+	}
 	id := r.PathValue("id")
 	run, err := in.service.engine.RunAgain(r.Context(), id, how)
 	if err != nil {
@@ -47,6 +50,9 @@ func (in *instance) serveAllAgain(w http.ResponseWriter, r *http.Request) error 
 	how, err := readAgain(r, "deliver")
 	if err != nil {
 		return changeError(err)
+	}
+	if err := in.checkRunner("a run"); err != nil {
+		return err
 	}
 	count, err := in.service.engine.RunAllAgain(r.Context(), query, how, dry)
 	if err != nil {

@@ -95,7 +95,7 @@ func TestAReloadEndsABackup(t *testing.T) {
 
 func TestABackupIsNotForDashboards(t *testing.T) {
 	const secret = "a-secret-of-the-live-settings"
-	s := hookstest.StartSite(t, basicAuth+"hooks\nhooks ops {\npath /ops\n}\nhooks_dashboard {\nread_only alice\n}")
+	s := hookstest.StartSite(t, basicAuth+"hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}\nhooks_dashboard {\nread_only alice\n}")
 	s.PatchSettings(`{"token":["` + secret + `"]}`)
 	local, _ := localPage(t, s)
 	for name, page := range map[string]deskPage{"dashboard": pageOf(t, s).as("ops"), "read-only": pageOf(t, s).as("alice"), "local": local} {

@@ -87,7 +87,7 @@ func TestAdminErrorsShowNoStack(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "default.log")
 			s := hookstest.NewServer(t)
 			s.Globals = "log {\n output file " + log + "\n}"
-			s.Load("hooks {\n\tstore torn " + how + "\n}")
+			s.Load("hooks {\n\trunner echo\n\tstore torn " + how + "\n}")
 			for _, resp := range []hookstest.Response{
 				s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true}`),
 				s.AdminRequest("PUT", "/hooks/mappings/a", `{}`),

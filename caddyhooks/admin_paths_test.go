@@ -15,6 +15,7 @@ func TestAdminPathsAndMethodsThatAreNotThere(t *testing.T) {
 	hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 		hook a {
 			template x
 		}

@@ -32,7 +32,7 @@ func etagOf(s *hookstest.Server, path string) string {
 }
 
 func TestTheSecondOfTwoOperatorsIsTold(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.PutMapping("a", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"first"}`)
 	s.PutMapping("b", `{}`)
 	settings, a, b := etagOf(s, "/hooks/settings"), etagOf(s, "/hooks/mappings/a"), etagOf(s, "/hooks/mappings/b")
@@ -78,7 +78,7 @@ func TestTheSecondOfTwoOperatorsIsTold(t *testing.T) {
 }
 
 func TestAHookIsCreatedOnce(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	const writers = 8
 	statuses := make([]int, writers)
 	var all sync.WaitGroup
@@ -109,12 +109,12 @@ func TestAHookIsCreatedOnce(t *testing.T) {
 }
 
 func TestTagsOutliveARestartAndAreThoseOfAllNodes(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.PutMapping("a", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"first","syncResponse":true,"action":"agent","responseJsonSchema":{ "type" : "object", "a": "<>" }}`)
 	s.PatchSettings(`{"token":"one"}`)
 	settings, a := etagOf(s, "/hooks/settings"), etagOf(s, "/hooks/mappings/a")
 	s.PatchSettings(`{"token":"one"}`) // which is there already
-	s.Restart("hooks")
+	s.Restart("hooks {\nrunner echo\n}")
 	if got := etagOf(s, "/hooks/settings"); got != settings {
 		t.Errorf("the tag of the settings is %s, and was %s", got, settings)
 	}
@@ -143,7 +143,7 @@ func TestTagsOutliveARestartAndAreThoseOfAllNodes(t *testing.T) {
 }
 
 func TestSettingsTellWhichAreSaved(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\nenabled\n}")
+	s := hookstest.StartSite(t, "hooks {\nenabled\nrunner echo\n}")
 	s.AdminRequest("GET", "/hooks/settings", "").WantMembers(t, `{"pinned":["enabled"],"saved":[]}`)
 	s.PatchSettings(`{"token":"one","historySeconds":0}`)
 	s.AdminRequest("GET", "/hooks/settings", "").WantMembers(t, `{"pinned":["enabled"],"saved":["historySeconds","token"]}`)

@@ -184,6 +184,7 @@ func TestDetailsOfARun(t *testing.T) {
 	s := hookstest.StartSite(t, `hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 		queue_time 2h
 		history 1h
 		callbacks {

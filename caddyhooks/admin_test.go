@@ -13,7 +13,7 @@ import (
 )
 
 func TestEverythingCanBeSetUpLive(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.Post("/api/hooks/wake", `{"text":"x"}`).WantError(t, 404)
 	s.AdminRequest("GET", "/hooks/settings", "").WantMembers(t, `{"enabled":false,"token":null,"defaultTimeoutSeconds":300,
 		"maxPayloadSize":65536,"memoryPreset":"disabled","mappings":[],"pinned":[]}`)
@@ -51,9 +51,9 @@ func TestEverythingCanBeSetUpLive(t *testing.T) {
 }
 
 func TestLiveSettingsSurviveAReload(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true,"token":"`+hookstest.Token+`","mappings":[{"name":"a"}]}`)
-	s.Reload("hooks {\n\tworkers 2\n}")
+	s.Reload("hooks {\n\trunner echo\n\tworkers 2\n}")
 	if got := s.Post("/api/hooks/a", `{}`); got.Status != 200 {
 		t.Errorf("after the reload: %+v", got)
 	}
@@ -72,6 +72,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 	hooks {
 		enabled
 		token the-first-of-the-tokens the-second-of-the-tokens
+		runner echo
 		default_timeout 60s
 		max_payload 1KB
 		memory_preset ops_support
@@ -103,7 +104,7 @@ func TestPinnedSettingsAreShownAndNotChanged(t *testing.T) {
 }
 
 func TestMaskedSecretsAreKept(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true,"token":["`+hookstest.Token+`","old"]}`)
 	s.AdminRequest("PUT", "/hooks/mappings/signed", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret"}`)
 	const body = `{"a":1}`
@@ -144,7 +145,7 @@ func TestPinnedSecretsAreReadOnce(t *testing.T) {
 	if err := os.WriteFile(file, []byte(hookstest.Token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\ttoken {file."+file+"}\n}")
+	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\trunner echo\n\ttoken {file."+file+"}\n}")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestPinnedSecretsAreReadOnce(t *testing.T) {
 }
 
 func TestBadSettingsChangeNothing(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n\tchannel notes log\n}")
+	s := hookstest.StartSite(t, "hooks {\n\trunner echo\n\tchannel notes log\n}")
 	before := s.AdminRequest("GET", "/hooks/settings", "").Body
 	for body, words := range map[string][]string{
 		``: {"JSON"}, `[]`: {"object"}, `{"enabled":true} x`: {"JSON"}, `{"enabled":true,"enabled":false}`: {"twice"},
@@ -221,11 +222,13 @@ func TestInstancesAreApart(t *testing.T) {
 	hooks {
 		enabled
 		token first
+		runner echo
 	}
 	hooks ops {
 		path /ops
 		enabled
 		token second
+		runner echo
 	}`)
 	s.AdminRequest("GET", "/hooks/instances", "").WantJSON(t, `["default","ops"]`)
 	s.AdminRequest("PUT", "/hooks/instances/ops/mappings/only", `{}`)
@@ -248,7 +251,7 @@ func TestInstancesAreApart(t *testing.T) {
 }
 
 func TestAdminMethods(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	for path, allowed := range map[string]string{
 		"/hooks/settings": "GET, PATCH", "/hooks/mappings": "GET", "/hooks/mappings/x": "GET, PUT, DELETE", "/hooks/instances": "GET",
 	} {

@@ -81,6 +81,9 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if _, err := in.hookInForce(r.PathValue("name"), in.active.Load()); err != nil {
 		return err
 	}
+	if err := in.checkRunner("a test"); err != nil {
+		return err
+	}
 	payload, err := readAdminBody(r)
 	if err != nil {
 		return err

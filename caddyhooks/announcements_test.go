@@ -248,7 +248,7 @@ func TestSlowHandlersOfCaddyEventsHoldUpNothing(t *testing.T) {
 	slow.hold = make(chan struct{})
 	s := hookstest.NewServer(t)
 	s.Globals = "events {\n on hooks.run.finished hooks_recorder slow\n}\n"
-	s.Load("hooks {\n enabled\n token " + hookstest.Token + "\n store memory\n history off\n hook storm {\n each $[*]\n }\n}")
+	s.Load("hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n store memory\n history off\n hook storm {\n each $[*]\n }\n}")
 	for range 12 { // more than may wait
 		if resp := s.Post("/api/hooks/storm", "["+strings.Repeat("1,", 99)+"1]"); resp.Status != 200 {
 			t.Fatalf("got %d %s", resp.Status, resp.Body)

@@ -108,7 +108,7 @@ func TestTokensRotate(t *testing.T) {
 		}
 	})
 	t.Run("through the admin API", func(t *testing.T) {
-		s := hookstest.StartSite(t, "hooks {\n enabled\n}")
+		s := hookstest.StartSite(t, "hooks {\n enabled\nrunner echo\n}")
 		s.PatchSettings(`{"token":"old-token"}`)
 		s.PatchSettings(`{"token":["••••","new-token"]}`)
 		for _, token := range []string{"old-token", "new-token"} {
@@ -282,7 +282,7 @@ func TestAccessLogsHoldNoSecrets(t *testing.T) {
 // before any handler runs, unless it is told not to, and has them in its access log.
 // The first instance on a site writes the entry of a request with a token, whichever instance the request is for.
 func TestAccessLogHidesSecretsOfAllInstances(t *testing.T) {
-	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n token "+loudToken+"\n hook signed {\n auth hmac X-Other-Signature "+loudSecret+"\n}\n}")
+	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n runner echo\n token "+loudToken+"\n hook signed {\n auth hmac X-Other-Signature "+loudSecret+"\n}\n}")
 	for i, path := range []string{"/other/signed", "/api/hooks/signed"} {
 		s.Request("POST", path+"?token="+loudToken+"&wait=1s&"+loudToken, "{}", "X-Service-Token", loudToken, "X-Other-Signature", "abcabc", "X-Loud-Signature", "defdef")
 		log := waitForLines(t, accessLog, i+1)
@@ -449,6 +449,7 @@ func TestAdminAnswersHoldNoSecrets(t *testing.T) {
 	t.Setenv("HOOKS_LOUD", loudSecret)
 	s := hookstest.StartSite(t, `hooks {
 		enabled
+		runner echo
 		hook pinned {
 			auth hmac X-Signature {env.HOOKS_LOUD}
 		}

@@ -98,7 +98,7 @@ func testGoldenError(t *testing.T, input, want string) {
 	if err == nil {
 		t.Fatalf("adapted to %s\nwant the error\n%s", config, want)
 	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
+	pattern := "(?s)" + strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
 	if !regexp.MustCompile(pattern + "$").MatchString(err.Error()) {
 		t.Errorf("got the error\n%v\nwant\n%s", err, want)
 	}

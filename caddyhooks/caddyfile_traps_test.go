@@ -33,6 +33,7 @@ func TestTemplateWithJSONPathSurvivesTheCaddyfile(t *testing.T) {
 	hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 		hook quoted {
 			action agent
 			sync
@@ -85,7 +86,7 @@ func TestTemplateMayUseEveryShorthandOfCaddyAsAKey(t *testing.T) {
 	for i, sh := range shorthands {
 		fmt.Fprintf(&hooks, "\t\thook plain-%d {\n\t\t\taction agent\n\t\t\tsync\n\t\t\ttemplate \"a %s b %[2]s\"\n\t\t\tchat_id \"chat %[2]s\"\n\t\t}\n", i, sh.short)
 	}
-	s := hookstest.StartSite(t, "\thooks {\n\t\tenabled\n\t\ttoken "+hookstest.Token+"\n"+hooks.String()+"\t}")
+	s := hookstest.StartSite(t, "\thooks {\n\t\tenabled\n\t\trunner echo\n\t\ttoken "+hookstest.Token+"\n"+hooks.String()+"\t}")
 	for i, sh := range shorthands {
 		t.Run(sh.short, func(t *testing.T) {
 			expanded := caddyfile.Segment{{Text: sh.short}}
@@ -231,6 +232,7 @@ func TestTemplateShowsNothingOfTheMachine(t *testing.T) {
 	hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 		hook curious {
 			action agent
 			sync
@@ -326,7 +328,7 @@ func TestConfigWithASecretThatIsNotThereIsRefused(t *testing.T) {
 			{"callbacks", "callbacks: a secret", "callbacks {\nsecret " + secret + "\n}"},
 			{"runner token", "runner http: the token", "runner http http://127.0.0.1:9 {\ntoken " + secret + "\n}"},
 		} {
-			if err := s.TryLoad("hooks {\nenabled\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word+" "+reason) {
+			if err := s.TryLoad("hooks {\nenabled\nrunner spare echo\n" + test.directives + "\n}"); err == nil || !strings.Contains(err.Error(), test.word+" "+reason) {
 				t.Errorf("%s %s: got %v", test.name, secret, err)
 			}
 		}

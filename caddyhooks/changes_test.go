@@ -96,7 +96,7 @@ func loggedHooks(t testing.TB) (s *hookstest.Server, lines func(message string) 
 
 func TestEveryChangeOfLiveSettingsIsToldAndKept(t *testing.T) {
 	s, lines := loggedHooks(t)
-	const config = "hooks {\n memory_preset ops_support\n hook fixed {\n template x\n }\n}"
+	const config = "hooks {\n runner echo\n memory_preset ops_support\n hook fixed {\n template x\n }\n}"
 	s.Load(config)
 	if changes, cursor := changesOf(s, "/hooks/changes"); len(changes) != 0 || cursor != "" {
 		t.Errorf("at first there are %v, and more at %q", changes, cursor)
@@ -229,7 +229,7 @@ func TestChangesAreListedInPages(t *testing.T) {
 // However much is changed at once, little is kept of it, and what is left out is told.
 func TestALargeChangeIsCut(t *testing.T) {
 	s, lines := loggedHooks(t)
-	s.Load("hooks {\n store memory\n}")
+	s.Load("hooks {\n runner echo\n store memory\n}")
 	long := strings.Repeat("<ä\\u0001", 2000)
 	s.PutMapping("long", `{"messageTemplate":"`+long+`","metadata":{"k":"`+long+`"},"chatId":"short"}`)
 	changes, _ := changesOf(s, "/hooks/changes")
@@ -269,7 +269,7 @@ func TestAChangeThroughAUnixSocketSaysSo(t *testing.T) {
 	s := hookstest.NewServer(t)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	s.Admin = "http://unix/" + socket
-	s.Load("hooks {\n store memory\n}")
+	s.Load("hooks {\n runner echo\n store memory\n}")
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}

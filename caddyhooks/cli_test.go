@@ -235,7 +235,7 @@ func TestValidatingLeavesTheRunningInstanceAlone(t *testing.T) {
 	}()
 	rn.Next()
 
-	other := s.Caddyfile(s.Site + " {\nhooks {\nenabled\ntoken another\nworkers 1\n}\n}")
+	other := s.Caddyfile(s.Site + " {\nhooks {\nenabled\nrunner echo\ntoken another\nworkers 1\n}\n}")
 	if err := validate(t, other); err != nil {
 		t.Fatal(err)
 	}
@@ -272,6 +272,7 @@ func TestInstancesOfOneConfigurationGoSideBySide(t *testing.T) {
 	hooks {
 		enabled
 		token first
+		runner echo
 		hook same {
 			action agent
 			sync
@@ -281,6 +282,7 @@ func TestInstancesOfOneConfigurationGoSideBySide(t *testing.T) {
 	hooks second {
 		enabled
 		token second
+		runner echo
 		path /second
 		hook same {
 			action agent
@@ -352,8 +354,8 @@ func TestSameNameWithAnotherConfigurationIsRefused(t *testing.T) {
 		good           bool
 	}{
 		{"the same", "hooks", "hooks", true},
-		{"the same with a default spelled out", "hooks", "hooks default {\npath /api/hooks\nworkers 16\nmax_request 1MB\nrunner echo\nstore bolt\nmax_attempts 5\nretention 168h\n}", true},
-		{"another name", "hooks", "hooks other {\nenabled\n}", true},
+		{"the same with a default spelled out", "hooks", "hooks default {\npath /api/hooks\nworkers 16\nmax_request 1MB\nstore bolt\nmax_attempts 5\nretention 168h\n}", true},
+		{"another name", "hooks", "hooks other {\nenabled\nrunner echo\n}", true},
 		{"another token", "hooks {\ntoken a\n}", "hooks {\ntoken b\n}", false},
 		{"another runner", "hooks", "hooks {\nrunner echo {\ndelay 1s\n}\n}", false},
 		{"another hook", "hooks x", "hooks x {\nhook y\n}", false},

@@ -188,7 +188,7 @@ func TestBackupOverAUnixSocket(t *testing.T) {
 	socket := filepath.Join(dir, "admin.sock")
 	s := hookstest.NewServer(t)
 	s.Admin = "http://unix/" + socket
-	s.Load("hooks\nhooks ops {\npath /ops\n}")
+	s.Load("hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}")
 	file := filepath.Join(dir, "backup.db")
 	out, errs, err := command(t, "--address", "unix/"+socket, "--instance", "ops", "backup", file)
 	if err != nil || !strings.Contains(out, "Backed up the hooks instance ops to "+file) || !strings.Contains(errs, "secrets") {

@@ -188,8 +188,12 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 		}
 		refused.Error = fmt.Sprintf("the admin endpoint %s answers %s", c.address, resp.Status)
 	}
-	const maxSentence = 2000
-	return nil, &refusedError{resp.StatusCode, oneline.Of(refused.Error, maxSentence)}
+	const maxLines, maxLine = 40, 2000
+	lines := strings.SplitN(refused.Error, "\n", maxLines)
+	for i, line := range lines {
+		lines[i] = oneline.Of(line, maxLine)
+	}
+	return nil, &refusedError{resp.StatusCode, strings.Join(lines, "\n")}
 }
 
 // refusedError is what the admin endpoint says about a request that it refuses.

@@ -48,7 +48,7 @@ func TestAddressesOfTheAdminEndpoint(t *testing.T) {
 }
 
 func TestLocalDashboardSetsAnInstanceUp(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestLocalDashboardSetsAnInstanceUp(t *testing.T) {
 
 // Caddy's admin endpoint answers with headers for other origins, and the page has headers that must be there once.
 func TestLocalDashboardPassesOnNoOtherHeaders(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	page, _ := localPage(t, s)
 	// The admin endpoint would refuse what browsers say about a request.
 	resp := page.with("Origin", strings.TrimSuffix(page.url, "/"), "Sec-Fetch-Mode", "no-cors", "Referer", page.url).api("GET", "settings", "")
@@ -101,7 +101,7 @@ func TestLocalDashboardPassesOnNoOtherHeaders(t *testing.T) {
 }
 
 func TestLocalDashboardRefusesOtherSites(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.PutMapping("some", `{"messageTemplate":"a text that must not be read"}`)
 	before := s.AdminRequest("GET", "/hooks/settings", "").Body
 	page, _ := localPage(t, s)
@@ -131,7 +131,7 @@ func TestLocalDashboardRefusesOtherSites(t *testing.T) {
 }
 
 func TestLocalDashboardShowsOneInstance(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks\nhooks ops {\npath /ops\n}")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}")
 	page, _ := localPage(t, s, "--instance", "ops")
 	page.api("GET", "me", "").WantMembers(t, `{"instances":["ops"]}`)
 	page.api("GET", "instances", "").WantJSON(t, `["ops"]`)
@@ -152,7 +152,7 @@ func TestLocalDashboardShowsOneInstance(t *testing.T) {
 func TestLocalDashboardPassesStreamsOn(t *testing.T) {
 	more := make(chan string)
 	defer caddyhooks.AddStream("/stream-of-a-test", more)()
-	page, _ := localPage(t, hookstest.StartSite(t, "hooks"))
+	page, _ := localPage(t, hookstest.StartSite(t, "hooks {\nrunner echo\n}"))
 	stream := page.with("X-Hooks-Desk", "1").open("GET", "api/stream-of-a-test", "")
 	defer stream.Body.Close()
 	lines := bufio.NewScanner(stream.Body)
@@ -168,7 +168,7 @@ func TestLocalDashboardPassesStreamsOn(t *testing.T) {
 
 // The name of an operator is kept, logged and shown.
 func TestOperatorOfTheAdminEndpointIsOneShortLine(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	for name, want := range map[string]string{"": "admin", "root": "root", "a\tb": `a\tb`, "\xff": "�", strings.Repeat("x", 500): strings.Repeat("x", 125) + "…"} {
 		if resp, err := hookstest.TryRequest("PUT", s.Admin+"/hooks/mappings/a", `{"messageTemplate":`+hookstest.AsJSON(t, want+name)+`}`, "Hooks-Operator", name); err != nil || resp.Status != 200 {
 			t.Fatalf("%q: got %+v, %v", name, resp, err)

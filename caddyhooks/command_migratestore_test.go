@@ -27,6 +27,7 @@ const twoStores = `
 	hooks {
 		enabled
 		token {env.HOOKS_TEST_UNSET}
+		runner echo
 		store postgres {env.HOOKS_TEST_DSN} {
 			migrate off
 		}

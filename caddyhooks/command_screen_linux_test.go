@@ -46,7 +46,7 @@ func TestExportsDoNotControlATerminal(t *testing.T) {
 }
 
 func TestAnAnswerThatTheDiskCutShortIsAFailure(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestAnAnswerThatTheDiskCutShortIsAFailure(t *testing.T) {
 }
 
 func TestABackupIsNotForATerminal(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	seen, err := onScreen(t, "backup", "-", "--address", strings.TrimPrefix(s.Admin, "http://"))
 	if err == nil || !strings.Contains(seen, "a backup is not for a terminal: name a file") || strings.Contains(seen, "\x00") {
 		t.Errorf("%v %q", err, seen)

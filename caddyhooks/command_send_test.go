@@ -176,7 +176,7 @@ func TestSendWithoutAskingCaddy(t *testing.T) {
 func TestSendRefuses(t *testing.T) {
 	t.Setenv("HOOKS_SECRET", "")
 	t.Setenv("HOOKS_TOKEN", "")
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	s.PutMapping("signed", `{"authMode":"github","authSecret":"geheim-von-github"}`)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "https://elsewhere.example/\u202e")
@@ -235,7 +235,7 @@ func TestSendRefuses(t *testing.T) {
 func TestSendNeedsToKnowWhereTheSiteIs(t *testing.T) {
 	s := hookstest.NewServer(t)
 	s.Site = ":" + s.Port
-	s.Load("hooks")
+	s.Load("hooks {\nrunner echo\n}")
 	_, errs, err := command(t, "send", "wake", "--payload", writeInput(t, "a.json", `{}`), "--address", s.Admin)
 	wantExit(t, 2, errs, err, "name that by --url, as in https://example.com/api/hooks")
 }

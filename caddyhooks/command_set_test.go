@@ -14,7 +14,7 @@ import (
 
 func TestSetChangesSettings(t *testing.T) {
 	t.Setenv("HOOKS_TOKEN", "")
-	s := hookstest.StartSite(t, "hooks {\nmemory_preset coding_fast\n}")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\nmemory_preset coding_fast\n}")
 	var all strings.Builder
 	for _, args := range [][]string{
 		{"enabled", "on"},
@@ -160,7 +160,7 @@ type noRoom struct{}
 func (noRoom) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 func TestATokenThatCannotBePrintedIsNotInForce(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	first, errs, err := command(t, "token", "generate", "--address", s.Admin)
 	wantExit(t, 0, errs, err)
 	s.PatchSettings(`{"enabled":true}`)

@@ -252,7 +252,7 @@ func TestARunnerThatIsAwayIsToldOnce(t *testing.T) {
 }
 
 func TestSeveralInstances(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks ops {\npath /ops\n}\nhooks night {\npath /night\nstore memory\n}")
+	s := hookstest.StartSite(t, "hooks ops {\npath /ops\nrunner echo\n}\nhooks night {\npath /night\nstore memory\nrunner echo\n}")
 	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
 	look.golden(t, "status-instances", "status")
 	look.golden(t, "status-instance", "status", "--instance", "ops")

@@ -138,7 +138,7 @@ func assetPath(t *testing.T) string {
 // From a bare directive, the page is enough to switch webhooks on, set a token and add a hook.
 func TestDashboardBehindBasicAuth(t *testing.T) {
 	asset := assetPath(t)
-	s := hookstest.StartSite(t, basicAuth+"hooks\nhooks_dashboard\nrespond nothing 404")
+	s := hookstest.StartSite(t, basicAuth+"hooks {\nrunner echo\n}\nhooks_dashboard\nrespond nothing 404")
 	anonymous := pageOf(t, s)
 	anonymous.wantClosed(asset, 401, "")
 	ops := anonymous.as("ops")
@@ -207,11 +207,11 @@ func TestDashboardBehindForwardAuth(t *testing.T) {
 
 func TestDashboardWithoutALoginIsClosed(t *testing.T) {
 	asset := assetPath(t)
-	s := hookstest.StartSite(t, "hooks\nhooks_dashboard")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}\nhooks_dashboard")
 	pageOf(t, s).wantClosed(asset, 403, "user operator")
-	s.Reload("hooks\nhooks_dashboard {\nuser \"{http.auth.user.id}@example.com\"\n}")
+	s.Reload("hooks {\nrunner echo\n}\nhooks_dashboard {\nuser \"{http.auth.user.id}@example.com\"\n}")
 	pageOf(t, s).wantClosed(asset, 403, "Nobody is logged in")
-	s.Reload("hooks\nhooks_dashboard {\nuser {env.HOOKS_TEST_NOWHERE}\n}")
+	s.Reload("hooks {\nrunner echo\n}\nhooks_dashboard {\nuser {env.HOOKS_TEST_NOWHERE}\n}")
 	pageOf(t, s).wantClosed(asset, 403, "Nobody is logged in")
 	s.AdminRequest("GET", "/hooks/settings", "").WantMembers(t, `{"enabled":false,"mappings":[]}`)
 }
@@ -231,7 +231,7 @@ func TestDashboardWithoutALoginChecksTheHost(t *testing.T) {
 	t.Setenv("HOOKS_TEST_OPERATOR", "operator")
 	s := anyHost(t)
 	for _, user := range []string{"operator", "{env.HOOKS_TEST_OPERATOR}"} {
-		s.Load("hooks\nhooks_dashboard {\nuser " + user + "\nhosts desk.lan\n}")
+		s.Load("hooks {\nrunner echo\n}\nhooks_dashboard {\nuser " + user + "\nhosts desk.lan\n}")
 		s.Settle()
 		page := pageOf(t, s)
 		for _, host := range []string{"localhost", "127.0.0.1:1234", "[::1]:80", "desk.lan", "Desk.LAN:8080"} {
@@ -242,12 +242,12 @@ func TestDashboardWithoutALoginChecksTheHost(t *testing.T) {
 			page.with("Host", host, "Origin", "http://"+host).wantClosed(asset, 403, words)
 		}
 	}
-	s.Load(basicAuth + "hooks\nhooks_dashboard {\nhosts desk.lan\n}")
+	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nhosts desk.lan\n}")
 	s.Settle()
 	ops := pageOf(t, s).as("ops")
 	ops.with("Host", "desk.lan").wantOpen()
 	ops.with("Host", "localhost").wantClosed(asset, 403, "hosts desk.lan localhost")
-	s.Load(basicAuth + "hooks\nhooks_dashboard")
+	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard")
 	s.Settle()
 	ops.with("Host", "any.example").wantOpen()
 }
@@ -271,7 +271,7 @@ func endpointsOf(t *testing.T, each func(method, path, pattern string)) {
 }
 
 func TestReadOnlyOperatorsChangeNothing(t *testing.T) {
-	s := hookstest.StartSite(t, basicAuth+"hooks\nhooks_dashboard {\nread_only alice\n}")
+	s := hookstest.StartSite(t, basicAuth+"hooks {\nrunner echo\n}\nhooks_dashboard {\nread_only alice\n}")
 	s.PutMapping("some", `{}`)
 	before := s.AdminRequest("GET", "/hooks/settings", "").Body
 	alice := pageOf(t, s).as("alice")
@@ -303,14 +303,14 @@ func TestReadOnlyOperatorsChangeNothing(t *testing.T) {
 	if resp := pageOf(t, s).as("ops").api("PUT", "mappings/other", `{}`); resp.Status != 200 {
 		t.Errorf("another operator: got %d %s", resp.Status, resp.Body)
 	}
-	s.Reload(basicAuth + "hooks\nhooks_dashboard {\nread_only *\n}")
+	s.Reload(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nread_only *\n}")
 	pageOf(t, s).as("ops").api("PUT", "mappings/more", `{}`).WantAdminError(t, 403, "look")
 }
 
 // No other site can make a browser of somebody who is logged in read or change anything, by any endpoint.
 func TestDashboardRefusesOtherSites(t *testing.T) {
 	s := anyHost(t)
-	s.Load(basicAuth + "hooks\nhooks_dashboard {\nhosts 127.0.0.1\n}")
+	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nhosts 127.0.0.1\n}")
 	s.PutMapping("some", `{"messageTemplate":"a text that must not be read"}`)
 	before := s.AdminRequest("GET", "/hooks/settings", "").Body
 	ops := pageOf(t, s).as("ops")
@@ -355,7 +355,7 @@ func wantNoCORS(t *testing.T, resp hookstest.Response) {
 }
 
 func TestDashboardShowsItsInstancesOnly(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks\nhooks ops {\npath /ops\n}\nhooks other {\npath /other\n}\nhooks_dashboard {\nuser operator\ninstance ops missing\nhide_texts\n}")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}\nhooks other {\npath /other\n}\nhooks_dashboard {\nuser operator\ninstance ops missing\nhide_texts\n}")
 	page := pageOf(t, s)
 	page.api("GET", "me", "").WantJSON(t, `{"user":"operator","readOnly":false,"hideTexts":true,"instances":["ops"],"door":"hooks_dashboard"}`)
 	page.api("GET", "instances", "").WantJSON(t, `["ops"]`)

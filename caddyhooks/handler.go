@@ -21,7 +21,7 @@ func init() {
 
 // Handler answers webhooks below a path, by default /api/hooks. Other requests go to the next handler.
 //
-// Webhooks are off until they are enabled and a token is set. While they are off, every path below is answered 404.
+// Webhooks are off until they are enabled, which needs a runner, and a token is set. While they are off, every path below is answered 404.
 type Handler struct {
 	// The name of the instance. It is part of the path of its store and of its admin endpoints. Default: "default".
 	Name string `json:"name,omitempty"`
@@ -42,7 +42,7 @@ type Handler struct {
 	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
 	MaxMemory Size `json:"max_memory,omitempty"`
 
-	// The runners, which carry out turns, by the names that mappings use. Default: echo, as "default".
+	// The runners, which carry out turns, by the names that mappings use. Webhooks can be enabled only if there is one.
 	RunnersRaw map[string]json.RawMessage `json:"runners,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
 
 	// The name of the runner for runs that no mapping and no tier sends to another one. Default: the only one, or "default".
@@ -136,9 +136,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.HistoryLimit = orDefault(h.HistoryLimit, 1<<30)
 	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
 	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
-	if len(h.RunnersRaw) == 0 {
-		h.RunnersRaw = map[string]json.RawMessage{unnamedRunner: json.RawMessage(`{"runner":"echo"}`)}
-	}
 	if h.StoreRaw == nil {
 		h.StoreRaw = json.RawMessage(defaultStore)
 	}

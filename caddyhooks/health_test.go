@@ -211,7 +211,7 @@ func wantStoreUp(t *testing.T, s *hookstest.Server, want float64) {
 }
 
 func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n store unwritable\n health /healthz\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n store unwritable\n health /healthz\n}")
 	t.Cleanup(func() { unwritable.Store(nil) })
 	wake := func() int { return s.Post("/api/hooks/wake", `{"text":"a"}`).Status }
 	for code, err := range map[string]error{

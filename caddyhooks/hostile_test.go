@@ -422,7 +422,7 @@ func TestStrangeCredentials(t *testing.T) {
 }
 
 func TestForwardedAddressOfAStrangerIsNotBelieved(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}") // that trusts no proxy
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}") // that trusts no proxy
 	for i := range 20 {
 		s.Request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i)).WantError(t, 401)
 	}
@@ -456,7 +456,7 @@ func TestManyMembersAndLongStrings(t *testing.T) {
 // A sender that stops in the middle, or gives a byte now and then, is answered and let go, and its connection closed.
 func TestBodiesThatTakeTooLongAreGivenUp(t *testing.T) {
 	restore := caddyhooks.ShortenBodyTime(200 * time.Millisecond)
-	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\ttoken "+hookstest.Token+"\n\thook signed {\n\t\tauth hmac X-Sig s3cret\n\t}\n}")
+	s := hookstest.StartSite(t, "hooks {\n\tenabled\n\trunner echo\n\ttoken "+hookstest.Token+"\n\thook signed {\n\t\tauth hmac X-Sig s3cret\n\t}\n}")
 	t.Cleanup(restore)
 	for _, tc := range []struct {
 		name, path, header, body string

@@ -43,8 +43,8 @@ func TestLiveSettingsSurviveARestart(t *testing.T) {
 func misfits(t *testing.T) (s *hookstest.Server, fitting, unfitting string) {
 	t.Helper()
 	t.Setenv("CADDYHOOKS_TEST_SECRET", "from the environment")
-	fitting = "hooks {\n enabled\n token " + hookstest.Token + "\n channel team log\n" + hookstest.WithCallbacks + "}"
-	unfitting = "hooks {\n enabled\n token " + hookstest.Token + "\n max_timeout 60s\n}"
+	fitting = "hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n channel team log\n" + hookstest.WithCallbacks + "}"
+	unfitting = "hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n max_timeout 60s\n}"
 	s = hookstest.StartSite(t, fitting)
 	s.PutMapping("fine", `{"action":"agent","syncResponse":true,"messageTemplate":"fine"}`)
 	s.PutMapping("slow", `{"action":"agent","syncResponse":true,"timeoutSeconds":600,"messageTemplate":"slow"}`)
@@ -139,7 +139,7 @@ func TestChangeThatDoesNotFitIsRefusedAlthoughWhatItReplacesDoesNotFitEither(t *
 
 func TestTokenThatIsNotThereLeavesWebhooksOff(t *testing.T) {
 	t.Setenv("CADDYHOOKS_TEST_TOKEN", hookstest.Token)
-	s := hookstest.StartSite(t, "hooks {\n enabled\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\nrunner echo\n}")
 	s.PatchSettings(`{"token":"{env.CADDYHOOKS_TEST_TOKEN}"}`)
 	s.PutMapping("fine", `{}`)
 	if resp := s.Post("/api/hooks/fine", `{}`); resp.Status != 200 {
@@ -148,7 +148,7 @@ func TestTokenThatIsNotThereLeavesWebhooksOff(t *testing.T) {
 	if err := os.Unsetenv("CADDYHOOKS_TEST_TOKEN"); err != nil {
 		t.Fatal(err)
 	}
-	s.Restart("hooks {\n enabled\n}")
+	s.Restart("hooks {\n enabled\nrunner echo\n}")
 	s.WantProblems(t, []string{"token"})
 	s.Post("/api/hooks/fine", `{}`).WantError(t, 404)
 	s.Request("POST", "/api/hooks/fine", `{}`, "Authorization", "Bearer {env.CADDYHOOKS_TEST_TOKEN}").WantError(t, 404)
@@ -185,7 +185,7 @@ func TestLogsHoldNothingOfLiveSettings(t *testing.T) {
 	s := hookstest.NewServer(t)
 	s.Globals = "log {\n output file " + log + "\n level DEBUG\n}"
 	t.Setenv("CADDYHOOKS_TEST_SECRET", loudSecret)
-	const fitting, unfitting = "hooks {\n enabled\n}", "hooks {\n enabled\n max_timeout 60s\n}"
+	const fitting, unfitting = "hooks {\n enabled\nrunner echo\n}", "hooks {\n enabled\n runner echo\n max_timeout 60s\n}"
 	s.Load(fitting)
 	s.PatchSettings(`{"token":"` + loudToken + `"}`)
 	s.PutMapping("slow", `{"authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"`+loudSecret+`","timeoutSeconds":600,"messageTemplate":"very private words {a}"}`)

@@ -37,7 +37,7 @@ func TestTenThousandHooksAndNoMore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine computes for long")
 	}
-	const site = "hooks {\n enabled\n token " + hookstest.Token + "\n store memory\n hook pinned {\n auth hmac X-Pinned s3cret\n }\n}"
+	const site = "hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n store memory\n hook pinned {\n auth hmac X-Pinned s3cret\n }\n}"
 	s := hookstest.StartSite(t, site)
 	pinned := `{"name":"pinned","authMode":"hmac","hmacHeader":"X-Pinned","hmacSecret":"••••"},`
 	s.AdminRequest("PATCH", "/hooks/settings", `{"mappings":[`+pinned+manyHooks(maxHooks, "s#")+`]}`).
@@ -81,7 +81,7 @@ func TestTenThousandHooksThatDoNotFitAreLeftOutAtAStart(t *testing.T) {
 		t.Skip("one goroutine computes for long")
 	}
 	t.Setenv("HOOK_SECRET", "s3cret")
-	const site = "hooks {\n enabled\n token " + hookstest.Token + "\n}"
+	const site = "hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n}"
 	s := hookstest.StartSite(t, site)
 	s.PatchSettings(`{"mappings":[` + manyHooks(maxHooks-1, "{env.HOOK_SECRET}") + `,{"name":"last"}]}`)
 	t.Setenv("HOOK_SECRET", "")
@@ -127,7 +127,7 @@ func TestMoreThanTenThousandHooksInAConfigurationAreRefused(t *testing.T) {
 
 // BenchmarkManyHooks measures changes of settings with ten thousand hooks.
 func BenchmarkManyHooks(b *testing.B) {
-	s := hookstest.StartSite(b, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(b, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	all := `{"mappings":[` + manyHooks(maxHooks-1, "s#") + `]}`
 	shown := s.PatchSettings(all).Body
 	for name, change := range map[string]func(){

@@ -13,7 +13,7 @@ import (
 
 // meteredSite has hooks for tests of series. more are further subdirectives.
 func meteredSite(more string) string {
-	return "hooks {\nenabled\ntoken " + hookstest.Token + "\nstore memory\n" + more + "\n}"
+	return "hooks {\nenabled\nrunner echo\ntoken " + hookstest.Token + "\nstore memory\n" + more + "\n}"
 }
 
 func TestCallersDoNotMakeSeries(t *testing.T) {
@@ -165,7 +165,7 @@ func TestManyHooksHaveNoSeriesUntilTheyAreCalled(t *testing.T) {
 func TestInstancesAreCountedApart(t *testing.T) {
 	site := func(names ...string) (text string) {
 		for _, name := range names {
-			text += "hooks " + name + " {\npath /" + name + "\nenabled\ntoken " + hookstest.Token + "\nstore memory\nhook deploy\n}\n"
+			text += "hooks " + name + " {\npath /" + name + "\nenabled\nrunner echo\ntoken " + hookstest.Token + "\nstore memory\nhook deploy\n}\n"
 		}
 		return text
 	}

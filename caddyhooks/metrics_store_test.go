@@ -17,7 +17,7 @@ func TestMetricsWithPostgres(t *testing.T) {
 	database := pgtest.New(t, pgtest.Config{})
 	t.Setenv("HOOKS_TEST_DSN", database.DSN("postgres"))
 	receiver := hookstest.StartReceiver(t)
-	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nstore postgres {env.HOOKS_TEST_DSN}\nchannel team log\n"+hookstest.WithCallbacks+"}")
+	s := hookstest.StartSite(t, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nstore postgres {env.HOOKS_TEST_DSN}\nchannel team log\n"+hookstest.WithCallbacks+"}")
 	s.Post("/api/hooks/agent", `{"message":"hello","callbackUrl":"`+receiver.URL+`"}`)
 	s.Post("/api/hooks/agent", `{"message":"hello","callbackUrl":"http://127.0.0.1:1"}`)
 	receiver.Next()
@@ -60,7 +60,7 @@ func TestMetricsBeforeTheStoreIsReached(t *testing.T) {
 	database := newDatabase(t)
 	database.Stop("fast")
 	s, _ := newLoggedServer(t)
-	s.Load("hooks {\nenabled\ntoken " + hookstest.Token + "\nstore postgres {env.HOOKS_TEST_DSN}\nhook deploy\n}")
+	s.Load("hooks {\nenabled\nrunner echo\ntoken " + hookstest.Token + "\nstore postgres {env.HOOKS_TEST_DSN}\nhook deploy\n}")
 	wantAway(t, s.Post("/api/hooks/deploy", `{}`))
 	m := scrape(t, s)
 	// Which hooks there are is not known yet.

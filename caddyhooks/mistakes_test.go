@@ -32,7 +32,7 @@ func logFile(t *testing.T, s *hookstest.Server) (read func() string) {
 
 // GitHub sends a form unless its "Content type" is set to application/json.
 func TestFormIsToldToBecomeJSON(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nhook github {\naction agent\n}\n}")
+	s := hookstest.StartSite(t, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nhook github {\naction agent\n}\n}")
 	const event = `{"text":"a","message":"a","issue":{"title":"It broke"}}`
 	var parts bytes.Buffer
 	multi := multipart.NewWriter(&parts)
@@ -67,7 +67,7 @@ func TestFormIsToldToBecomeJSON(t *testing.T) {
 func TestCallbackThatMustNotBeSentNamesTheLineThatPermitsIt(t *testing.T) {
 	s := hookstest.NewServer(t)
 	readLog := logFile(t, s)
-	config := "hooks {\nenabled\ntoken " + hookstest.Token + "\n%\n}"
+	config := "hooks {\nenabled\nrunner echo\ntoken " + hookstest.Token + "\n%\n}"
 	s.Load(strings.Replace(config, "%", "", 1))
 	agent := func(callback string) hookstest.Response {
 		return s.Post("/api/hooks/agent", hookstest.AsJSON(t, map[string]string{"message": "a", "callbackUrl": callback}))
@@ -128,10 +128,10 @@ func TestMistakesInACaddyfileAreToldWhenItIsValidatedAndLoaded(t *testing.T) {
 		"the prefix of auth hmac is sha1=, which is that of another algorithm",
 	}
 	for _, c := range []struct{ settings, warning string }{
-		{"enabled", noToken + ": write 'token <secret>'"},
-		{"enabled\ntoken " + hookstest.Token + " gu3ss-me", shortToken},
-		{"enabled\ntoken {env.HOOKS_TEST_SHORT}", shortToken},
-		{"enabled\ntoken " + hookstest.Token, ""},
+		{"enabled\nrunner echo", noToken + ": write 'token <secret>'"},
+		{"enabled\nrunner echo\ntoken " + hookstest.Token + " gu3ss-me", shortToken},
+		{"enabled\nrunner echo\ntoken {env.HOOKS_TEST_SHORT}", shortToken},
+		{"enabled\nrunner echo\ntoken " + hookstest.Token, ""},
 	} {
 		t.Setenv("HOOKS_TEST_SHORT", "gu3ss-me")
 		readLog := logFile(t, s)
@@ -145,7 +145,7 @@ func TestMistakesInACaddyfileAreToldWhenItIsValidatedAndLoaded(t *testing.T) {
 		for when, log := range map[string]string{"validated": validated, "loaded": loaded} {
 			// A token may be among the live settings, which only a start knows.
 			told := c.warning
-			if when == "validated" && c.settings == "enabled" {
+			if when == "validated" && strings.HasPrefix(c.warning, noToken) {
 				told = ""
 			}
 			for _, text := range append(warned, told) {
@@ -171,18 +171,18 @@ func TestMistakesInACaddyfileAreToldWhenItIsValidatedAndLoaded(t *testing.T) {
 func TestATokenThatIsSavedIsNoReasonForAWarning(t *testing.T) {
 	s := hookstest.NewServer(t)
 	readLog := logFile(t, s)
-	s.Load("hooks {\nenabled\n}")
+	s.Load("hooks {\nenabled\nrunner echo\n}")
 	wantInLog(t, readLog(), 1, noToken)
 	s.PatchSettings(`{"token":"` + hookstest.Token + `"}`)
-	s.Restart("hooks {\nenabled\n}")
-	s.Reload("hooks {\nenabled\nworkers 3\n}")
+	s.Restart("hooks {\nenabled\nrunner echo\n}")
+	s.Reload("hooks {\nenabled\nrunner echo\nworkers 3\n}")
 	wantInLog(t, readLog(), 1, noToken)
 }
 
 func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
 	s := hookstest.NewServer(t)
 	readLog := logFile(t, s)
-	s.Load("hooks\n")
+	s.Load("hooks {\nrunner echo\n}\n")
 	wantWarnings := func(resp hookstest.Response, texts ...string) {
 		t.Helper()
 		if resp.Status != 200 {
@@ -221,17 +221,17 @@ func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
 	wantInLog(t, log, 0, "gu3ss-me", hookstest.Token, "s3cret-of-a-hook")
 
 	// At the next start the log says it again. A live token is known then, and at a reload.
-	s.Restart("hooks\n")
+	s.Restart("hooks {\nrunner echo\n}\n")
 	wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "hook b", "a setting is probably a mistake")
 	log = readLog()
-	s.Reload("hooks {\nenabled\n}")
+	s.Reload("hooks {\nenabled\nrunner echo\n}")
 	wantInLog(t, strings.TrimPrefix(readLog(), log), 1, "hook b", "a setting is probably a mistake")
 }
 
 func TestSavedHookThatTheCaddyfileHidesIsWarnedAbout(t *testing.T) {
 	s := hookstest.NewServer(t)
 	readLog := logFile(t, s)
-	s.Load("hooks\n")
+	s.Load("hooks {\nrunner echo\n}\n")
 	for _, name := range []string{"changed", "copied", "other"} {
 		s.AdminRequest("PUT", "/hooks/mappings/"+name, `{"messageTemplate":"saved"}`)
 	}

@@ -216,7 +216,7 @@ func TestCallersOfNewerVersionsOfHTTPThatGoAway(t *testing.T) {
 
 func TestSlowBodiesOverNewerVersionsOfHTTP(t *testing.T) {
 	restore := caddyhooks.ShortenBodyTime(200 * time.Millisecond)
-	s := secureSite(t, "hooks {\n\tenabled\n\ttoken "+hookstest.Token+"\n}")
+	s := secureSite(t, "hooks {\n\tenabled\n\trunner echo\n\ttoken "+hookstest.Token+"\n}")
 	t.Cleanup(restore)
 	eachProtocol(t, func(t *testing.T, c protocolClient) {
 		for _, slow := range []bool{false, true} {

@@ -40,7 +40,7 @@ func TestFailuresCountByTheAddressThatAProxyTells(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := hookstest.NewServer(t)
 			s.Globals = "servers {\n " + tc.servers + "\n}"
-			s.Load("hooks {\n enabled\n token " + hookstest.Token + "\n}")
+			s.Load("hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n}")
 			for i := range 20 {
 				s.Request("POST", "/api/hooks/wake", `{}`, tc.header, tc.from(i)).WantError(t, 401)
 			}
@@ -58,7 +58,7 @@ func TestAProxyThatIsNotTrustedTellsNothing(t *testing.T) {
 	logFile := filepath.Join(t.TempDir(), "access.log")
 	s := hookstest.NewServer(t)
 	s.Globals = "servers {\n trusted_proxies static 10.0.0.0/8\n client_ip_headers X-Forwarded-For X-Real-Ip\n}"
-	s.Load("log {\n output file " + logFile + "\n format json\n}\nhooks {\n enabled\n token " + hookstest.Token + "\n}")
+	s.Load("log {\n output file " + logFile + "\n format json\n}\nhooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n}")
 	for i := range 20 {
 		address := fmt.Sprintf("192.0.2.%d", i)
 		s.Request("POST", "/api/hooks/wake", `{}`, "X-Forwarded-For", address, "X-Real-Ip", address, "Forwarded", "for="+address).WantError(t, 401)

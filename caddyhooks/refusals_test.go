@@ -220,7 +220,7 @@ func TestCallersAreToldWhetherACredentialIsMissingOrWrong(t *testing.T) {
 }
 
 func TestRequestsToWebhooksThatAreOffAreRefusedWithTheReason(t *testing.T) {
-	s, log := refusedSite(t, "hooks {\n hook custom\n}")
+	s, log := refusedSite(t, "hooks {\n runner echo\n hook custom\n}")
 	s.Request("POST", "/api/hooks/custom", "{}").WantError(t, 404)
 	wantRefused(t, s, log, "custom", 404, "webhooks are off: enabled is not set, and no token is set")
 	s.PatchSettings(`{"enabled":true}`)
@@ -379,7 +379,7 @@ func TestRefusalsSurviveAReloadAndNoRestart(t *testing.T) {
 }
 
 func TestHooksThatAreGoneAreRefusedByName(t *testing.T) {
-	s, log := refusedSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n channel notes log\n}")
+	s, log := refusedSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n channel notes log\n}")
 	s.PutMapping("deleted", `{}`)
 	s.PutMapping("notes", `{"action":"agent","deliver":true,"channel":"notes","to":"x"}`)
 	s.AdminRequest("DELETE", "/hooks/mappings/deleted", "")
@@ -389,13 +389,13 @@ func TestHooksThatAreGoneAreRefusedByName(t *testing.T) {
 	if resp := s.Post("/api/hooks/deleted", "{}"); resp.Status != 200 {
 		t.Errorf("a hook that is there again is answered %d %s", resp.Status, resp.Body)
 	}
-	s.Restart("hooks {\n enabled\n token " + hookstest.Token + "\n}")
+	s.Restart("hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n}")
 	s.Post("/api/hooks/notes", "{}").WantError(t, 404)
 	wantRefused(t, s, log, "notes", 404, "the hook is left out: see problems in GET /hooks/settings")
 }
 
 func TestInstancesHaveTheirOwnRefusals(t *testing.T) {
-	s, _ := refusedSite(t, "hooks {\n enabled\n token a\n}\nhooks other {\n path /other\n enabled\n token b\n}")
+	s, _ := refusedSite(t, "hooks {\n enabled\n runner echo\n token a\n}\nhooks other {\n path /other\n enabled\n runner echo\n token b\n}")
 	s.Request("POST", "/other/wake", "{}").WantError(t, 401)
 	if got := listRefused(t, s, ""); len(got) != 0 {
 		t.Errorf("the default instance has %+v", got)

@@ -9,6 +9,7 @@ import (
 
 	"encoding/json"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
@@ -36,21 +37,18 @@ const unnamedRunner = "default"
 // runnerChoice checks the names of the runners.
 func (h *Handler) runnerChoice() (runnerChoice, error) {
 	choice := runnerChoice{names: slices.Sorted(maps.Keys(h.RunnersRaw)), byTier: h.RunnerFor, fallback: h.DefaultRunner}
-	if len(choice.names) == 0 {
-		choice.names = []string{unnamedRunner} // echo, which is filled in later
-	}
 	for _, name := range choice.names {
 		if err := checkRunnerName(name); err != nil {
 			return choice, err
 		}
 	}
 	if choice.fallback == "" {
-		choice.fallback = choice.names[0]
-		if len(choice.names) > 1 {
-			choice.fallback = unnamedRunner
+		choice.fallback = unnamedRunner
+		if len(choice.names) == 1 {
+			choice.fallback = choice.names[0]
 		}
 	}
-	if !slices.Contains(choice.names, choice.fallback) {
+	if !slices.Contains(choice.names, choice.fallback) && (len(choice.names) > 0 || h.DefaultRunner != "") {
 		if h.DefaultRunner == "" {
 			return choice, errors.New("with several runners, one must be called default, or default_runner must name one")
 		}
@@ -69,10 +67,14 @@ func (h *Handler) runnerChoice() (runnerChoice, error) {
 
 // areListed ends an error about a name that is none of those.
 func areListed(names []string) string {
-	if len(names) == 1 {
+	switch len(names) {
+	case 0:
+		return "are none"
+	case 1:
 		return "is " + names[0]
+	default:
+		return "are " + listWords(names)
 	}
-	return "are " + listWords(names)
 }
 
 func checkRunnerName(name string) error {
@@ -85,7 +87,38 @@ func checkRunnerName(name string) error {
 	return nil
 }
 
+// checkRunner refuses to start a run where nobody would carry it out.
+func (in *instance) checkRunner(what string) error {
+	if err := in.rules.runners.check(); err != nil {
+		return conflictf("%s %v", what, err)
+	}
+	return nil
+}
+
 func runnerModules() []string { return caddyconf.ModuleNames("hooks.runners") }
+
+// check refuses to enable webhooks without a runner: nobody would carry out the runs.
+func (c *runnerChoice) check() error {
+	if len(c.names) > 0 {
+		return nil
+	}
+	var lines strings.Builder
+	for _, name := range runnerModules() {
+		line, agent := "runner "+name, ""
+		if info, err := caddy.GetModule("hooks.runners." + name); err == nil {
+			if described, ok := info.New().(interface {
+				Usage() (arguments, agent string)
+			}); ok {
+				var arguments string
+				arguments, agent = described.Usage()
+				line += " " + arguments
+			}
+		}
+		lines.WriteString("\n  " + strings.TrimRight(fmt.Sprintf("%-36s%s", line, agent), " "))
+	}
+	return fmt.Errorf("needs a runner, which calls your agent. Write one of these lines in the hooks block:%s\n"+
+		`In JSON, echo is "runners": {"default": {"runner": "echo"}}`, lines.String())
+}
 
 // runnerLines reads the lines of a hooks block that are about runners.
 type runnerLines struct {
@@ -177,9 +210,6 @@ func (l *runnerLines) unmarshalTiers(d *caddyfile.Dispenser) error {
 func (l *runnerLines) check() error {
 	h := l.handler
 	names := slices.Sorted(maps.Keys(h.RunnersRaw))
-	if len(names) == 0 {
-		names = []string{unnamedRunner}
-	}
 	for _, line := range l.tiers {
 		if !slices.Contains(names, line.runner) {
 			return line.place.Errf("runner_for names no runner that is configured here; there %s", areListed(names))

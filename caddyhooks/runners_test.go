@@ -75,7 +75,7 @@ func TestALiveMappingNamesItsRunner(t *testing.T) {
 	if resp := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true,"runner":"big"}`); resp.Body != "small" {
 		t.Errorf("a request chose the runner: %q", resp.Body)
 	}
-	if err := s.TryLoad("hooks {\n enabled\n token " + hookstest.Token + "\n}"); err == nil || !strings.Contains(err.Error(), "runner names no runner") {
+	if err := s.TryLoad("hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n}"); err == nil || !strings.Contains(err.Error(), "runner names no runner") {
 		t.Errorf("a configuration without the runner of a live mapping: %v", err)
 	}
 }
@@ -125,11 +125,74 @@ func TestRunnersInJSONAreChecked(t *testing.T) {
 		`"runners":{"a":` + echo + `,"b":` + echo + `},"default_runner":"b"`:             "",
 		`"runners":{"a":` + echo + `}`:                                                   "",
 		`"runners":{"a":` + echo + `,"default":` + echo + `},"store":{"store":"memory"}`: "",
-		`"runner_for":{"deep":"default"}`:                                                "",
+		`"runners":{"default":` + echo + `},"runner_for":{"deep":"default"}`:             "",
 	} {
 		err := validateHandler(`{"handler":"hooks",` + config + `}`)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", config, err, want)
 		}
+	}
+}
+
+// needsRunner are the words of the refusal to enable webhooks without a runner: the choices, a line each.
+var needsRunner = []string{"enabled needs a runner, which calls your agent", "\n  runner echo ", "\n  runner acp <preset or program> ", "claude, codex", "\n  runner openai ", "ollama",
+	"\n  runner http <url> ", `"runners": {"default": {"runner": "echo"}}`}
+
+func TestWebhooksAreNotEnabledWithoutARunner(t *testing.T) {
+	for config, want := range map[string]string{
+		`"settings":{"enabled":true}`:                                         needsRunner[0],
+		`"settings":{"enabled":true},"runners":{}`:                            needsRunner[0],
+		`"settings":{"enabled":true},"runners":{"default":{"runner":"echo"}}`: "",
+		`"settings":{"enabled":false,"token":"a"}`:                            "",
+		`"name":"off"`:              "",
+		`"default_runner":"a"`:      "default_runner names no runner that is configured here; there are none",
+		`"runner_for":{"deep":"a"}`: "runner_for deep names no runner that is configured here; there are none",
+		`"settings":{"mappings":[{"name":"a","action":"agent","runner":"big"}]}`: "names no runner that is configured here; there are none",
+	} {
+		if err := validateHandler(`{"handler":"hooks",` + config + `}`); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got the error %v, want %q", config, err, want)
+		}
+	}
+	s := hookstest.StartSite(t, "hooks")
+	s.PatchSettings(`{"token":"` + hookstest.Token + `"}`)
+	s.PutMapping("custom", `{}`)
+	s.AdminRequest("PATCH", "/hooks/settings", `{"enabled":true}`).WantAdminError(t, 400, needsRunner...)
+	_, errs, err := command(t, "set", "enabled", "on", "--address", s.Admin)
+	wantExit(t, 1, errs, err, needsRunner...)
+	s.PatchSettings(`{"enabled":false}`)
+	s.Post("/api/hooks/wake", `{"text":"a"}`).WantError(t, 404)
+	s.AdminRequest("POST", "/hooks/mappings/custom/test", `{}`).WantAdminError(t, 409, "a test needs a runner")
+	s.AdminRequest("POST", "/hooks/runs/again?status=failed", ``).WantAdminError(t, 409, "a run needs a runner")
+	if runners := s.AdminRequest("GET", "/hooks/runners", ""); strings.TrimSpace(runners.Body) != "[]" {
+		t.Errorf("the runners are %s", runners.Body)
+	}
+	s.AdminRequest("GET", "/hooks/about", "").WantMembers(t, `{"runner":"","runners":[]}`)
+}
+
+// Webhooks that were enabled while Caddy ran stay off after a start without a runner. A reload is refused, and nothing changes.
+func TestWebhooksThatWereEnabledLiveNeedARunnerToo(t *testing.T) {
+	s := hookstest.StartSite(t, "hooks {\nrunner echo {\ndelay 1h\n}\ndrain_timeout 1ms\n}")
+	s.PatchSettings(`{"enabled":true,"token":"` + hookstest.Token + `"}`)
+	waiting := s.Accept(`{"message":"nobody did this"}`)
+	if err := s.TryLoad("hooks"); err == nil || !strings.Contains(err.Error(), needsRunner[0]) {
+		t.Errorf("a reload without a runner: %v", err)
+	}
+	s.Settle()
+	s.Accept(`{"message":"still on"}`)
+
+	s.Restart("hooks")
+	s.WantProblems(t, needsRunner)
+	s.Post("/api/hooks/wake", `{"text":"a"}`).WantError(t, 404)
+	s.AdminRequest("GET", "/hooks/about", "").WantMembers(t, `{"on":false,"offBecause":"enabled was saved and is left out, since there is no runner"}`)
+	hookstest.Eventually(t, "the run fails", func() bool {
+		run := s.AdminRequest("GET", "/hooks/runs/"+waiting, "")
+		return run.Field(t, "status") == "failed" && run.Field(t, "reason") == `runner "default" is not configured any more`
+	})
+	s.PatchSettings(`{"defaultTimeoutSeconds":9}`) // other settings can be changed
+
+	s.Restart("hooks {\nrunner echo\n}")
+	s.WantProblems(t)
+	if run := s.Ended(s.Accept(`{"message":"on again"}`)); run.Status != "completed" {
+		t.Errorf("got %s", run.Body)
 	}
 }

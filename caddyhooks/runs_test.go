@@ -220,7 +220,7 @@ func TestWaitHoldsUntilTheEnd(t *testing.T) {
 }
 
 func TestWaitIsADurationOfUpToFiveMinutes(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	id := s.Accept(`{"message":"a"}`)
 	s.Ended(id)
 	for _, good := range []string{"0", "0s", "30", "30s", "300", "5m", "1.5s", "1m30s", "10ms", ""} {
@@ -437,7 +437,7 @@ func TestRunIsNeverShownInAStateThatItHasLeft(t *testing.T) {
 }
 
 func TestUnknownRunsAre404(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	for _, id := range []string{
 		"0198f6a0-0000-7000-8000-000000000000", "x", "cancel", "0", "..", "%2e%2e", "%00", "*",
 		"0198f6a0-0000-7000-8000-00000000000", "0198f6a0-0000-7000-8000-0000000000000", "0198f6a0-0000-7000-8000-00000000000g",
@@ -454,7 +454,7 @@ func TestUnknownRunsAre404(t *testing.T) {
 }
 
 func TestOneRunHasOnePath(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	id := s.Accept(`{"message":"a"}`)
 	s.Ended(id)
 	for _, path := range []string{
@@ -552,7 +552,7 @@ func TestRunsAreShownToHoldersOfTheTokenAlone(t *testing.T) {
 }
 
 func TestRunsAreNotThereWhileWebhooksAreOff(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n runner echo\n token "+hookstest.Token+"\n}")
 	s.PatchSettings(`{"enabled":true}`)
 	id := s.Accept(`{"message":"a"}`)
 	s.Ended(id)
@@ -578,7 +578,7 @@ func TestRunsAreNotThereWhileWebhooksAreOff(t *testing.T) {
 }
 
 func TestOtherMethodsOnRunsAre405(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	id := s.Accept(`{"message":"a"}`)
 	for path, allowed := range map[string]string{hookstest.RunPath(id): "GET", hookstest.RunPath(id) + "/cancel": "POST", hookstest.RunPath("unknown"): "GET"} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
@@ -598,7 +598,7 @@ func TestOtherMethodsOnRunsAre405(t *testing.T) {
 }
 
 func TestRunsOfAnotherInstanceAreNotFound(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}\n hooks other {\n enabled\n token "+hookstest.Token+"\n path /other\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}\n hooks other {\n enabled\n runner echo\n token "+hookstest.Token+"\n path /other\n}")
 	id := s.Accept(`{"message":"a"}`)
 	s.Ended(id)
 	s.Request("GET", "/other/runs/"+id, "", "Authorization", "Bearer "+hookstest.Token).WantError(t, 404)
@@ -606,7 +606,7 @@ func TestRunsOfAnotherInstanceAreNotFound(t *testing.T) {
 }
 
 func TestLocationLeadsToTheRun(t *testing.T) {
-	const on = "enabled\n token " + hookstest.Token + "\n hook full {\n action agent\n }\n hook bell\n"
+	const on = "enabled\n runner echo\n token " + hookstest.Token + "\n hook full {\n action agent\n }\n hook bell\n"
 	for _, c := range []struct{ name, directives, base, location string }{
 		{"as usual", "hooks {\n " + on + "}", "/api/hooks/", "/api/hooks/"},
 		{"another path", "hooks {\n " + on + "path /in\n}", "/in/", "/in/"},
@@ -641,7 +641,7 @@ func TestLocationLeadsToTheRun(t *testing.T) {
 
 // Caddy takes paths that are written in an unusual way for the same.
 func TestLocationOfARequestWithAnUnusualPath(t *testing.T) {
-	s := hookstest.StartSite(t, "handle_path /prefix/* {\n hooks {\n enabled\n token "+hookstest.Token+"\n }\n}")
+	s := hookstest.StartSite(t, "handle_path /prefix/* {\n hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n }\n}")
 	for _, path := range []string{"/prefix/api/hooks/%61gent", "/%70refix/api/hooks/agent", "//prefix/api/hooks/agent", "/prefix//api/hooks/agent"} {
 		t.Run(path, func(t *testing.T) {
 			resp := s.Post(path, `{"message":"a"}`)

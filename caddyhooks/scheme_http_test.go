@@ -171,7 +171,7 @@ func readLog(t *testing.T, path string) string {
 }
 
 func TestSignaturesOfSendersAreNotLogged(t *testing.T) {
-	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n token "+loudToken+
+	s, accessLog, _ := loggedSite(t, hookstest.StartRunner(t, nil), "hooks other {\n path /other\n enabled\n runner echo\n token "+loudToken+
 		"\n hook a {\n auth github s3cret-of-github\n }\n hook b {\n auth standard whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==\n }\n hook c {\n auth telegram s3cret-of-telegram\n }\n}")
 	for _, hook := range []string{"a", "b", "c"} {
 		s.Request("POST", "/other/"+hook, `{}`, "X-Hub-Signature-256", "sha256=loud-signature", "X-Hub-Signature", "loud-signature", "Webhook-Signature", "v1,loud-signature",

@@ -19,7 +19,7 @@ import (
 // Settings are the webhook settings. Caddy's configuration and the admin API set them. A setting in the configuration is
 // pinned. The others are live: the admin API changes them while Caddy runs.
 type Settings struct {
-	// Whether webhooks are on. Without a token they stay off. Default: false.
+	// Whether webhooks are on. That needs a runner. Without a token they stay off. Default: false.
 	Enabled *bool `json:"enabled,omitempty"`
 
 	// The bearer token, or a list of tokens while one replaces another.
@@ -58,6 +58,12 @@ var allSettings = []setting{
 		read:     caddyconf.Pointer(caddyconf.Present),
 		jsonType: "true or false",
 		fallback: func(*rules) *bool { return new(false) },
+		check: func(enabled *bool, r *rules) error {
+			if !*enabled {
+				return nil
+			}
+			return r.runners.check()
+		},
 	},
 	settingOf[Secrets]{
 		name: "token", directive: "token",

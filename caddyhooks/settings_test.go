@@ -36,7 +36,7 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 			if !ok {
 				t.Fatal("has no sample")
 			}
-			s := hookstest.StartSite(t, "hooks")
+			s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 			show := func() (value any, pinned bool) {
 				t.Helper()
 				resp := s.AdminRequest("GET", "/hooks/settings", "")
@@ -69,17 +69,17 @@ func TestEverySettingCanBeSetPinnedShownAndSetBack(t *testing.T) {
 			accept(sample.other)
 
 			line := strings.TrimSpace(directive + " " + sample.args)
-			s.Load("hooks {\n" + line + "\n}")
+			s.Load("hooks {\nrunner echo\n" + line + "\n}")
 			want(sample.shown, true)
 			accept(sample.value)
 			patch(sample.other).WantAdminError(t, 409, name)
 			patch("null").WantAdminError(t, 409, name)
 			want(sample.shown, true)
-			if err := s.TryLoad("hooks {\n" + line + "\n" + line + "\n}"); err == nil || !strings.Contains(err.Error(), directive+" is set already") {
+			if err := s.TryLoad("hooks {\nrunner echo\n" + line + "\n" + line + "\n}"); err == nil || !strings.Contains(err.Error(), directive+" is set already") {
 				t.Errorf("set twice: %v", err)
 			}
 
-			s.Load("hooks")
+			s.Load("hooks {\nrunner echo\n}")
 			want(unset, false) // the live value did not outlive the PATCH of the pinned one
 		})
 	}

@@ -827,6 +827,7 @@ func TestHooksStandAheadOfTheRestOfTheSite(t *testing.T) {
 	hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 	}`)
 	got := s.Post("/api/hooks/agent", `{"message":"{{env \"CADDYHOOKS_TEST_SECRET\"}}","syncResponse":true}`)
 	if got.Status != 200 || got.Body != `{{env "CADDYHOOKS_TEST_SECRET"}}` {

@@ -84,7 +84,7 @@ func TestBadCredentialsAre401(t *testing.T) {
 }
 
 func TestNotFoundLooksTheSameForEveryReason(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n token "+hookstest.Token+"\n hook custom\n}")
+	s := hookstest.StartSite(t, "hooks {\n runner echo\n token "+hookstest.Token+"\n hook custom\n}")
 	var answers []hookstest.Response
 	var names []string
 	ask := func(name, method, path string, headers ...string) {
@@ -115,7 +115,7 @@ func TestNotFoundLooksTheSameForEveryReason(t *testing.T) {
 }
 
 func TestOtherMethodsAre405(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n hook custom\n hook signed {\n auth hmac X-Sig secret\n }\n}")
 	for _, path := range []string{"wake", "agent", "custom", "signed"} {
 		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "PROPFIND"} {
 			t.Run(method+" "+path, func(t *testing.T) {
@@ -539,7 +539,7 @@ func TestRunWithACallbackGoesOnWhenItsCallerGoesAway(t *testing.T) {
 }
 
 func TestThrottledCredentialsAre429(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n token "+hookstest.Token+"\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n token "+hookstest.Token+"\n}")
 	for range 20 {
 		s.Request("POST", "/api/hooks/wake", `{"text":"a"}`).WantError(t, 401)
 	}

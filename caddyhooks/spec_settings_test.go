@@ -11,7 +11,7 @@ import (
 )
 
 func TestDefaultSettingsAreShownByTheAdminAPI(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	resp := s.AdminRequest("GET", "/hooks/settings", "")
 	if resp.Status != 200 || resp.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("got %d, %s", resp.Status, resp.Header.Get("Content-Type"))
@@ -89,7 +89,7 @@ func TestEverythingIsNotFoundWhileWebhooksAreOff(t *testing.T) {
 }
 
 func TestEnabledWithoutATokenIsStillOff(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks {\n enabled\n hook custom\n hook signed {\n auth hmac X-Signature secret\n }\n}")
+	s := hookstest.StartSite(t, "hooks {\n enabled\n runner echo\n hook custom\n hook signed {\n auth hmac X-Signature secret\n }\n}")
 	for _, e := range endpoints {
 		s.Post(e.path, e.body).WantError(t, 404)
 		s.Request("POST", e.path, e.body, "Authorization", "Bearer ").WantError(t, 404)
@@ -256,7 +256,7 @@ func TestMappingsCanBeSetAsAList(t *testing.T) {
 }
 
 func TestNullSetsASettingBackToItsDefault(t *testing.T) {
-	s := hookstest.StartSite(t, "hooks")
+	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}")
 	before := s.AdminRequest("GET", "/hooks/settings", "").Body
 	s.PatchSettings(`{"enabled":true,"token":"x","defaultTimeoutSeconds":9,"maxPayloadSize":9,"memoryPreset":"coding_deep","mappings":[{"name":"a"}]}`)
 	if now := s.AdminRequest("GET", "/hooks/settings", "").Body; now == before {

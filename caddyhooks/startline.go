@@ -50,6 +50,9 @@ func (s *service) countQueued() int {
 // describeRunners names the runners as a Caddyfile does, the default one first, with the addresses of those that tell one.
 func (in *instance) describeRunners() string {
 	config := &in.engineConfig
+	if len(config.Runners) == 0 {
+		return "none"
+	}
 	described := []string{describeRunner(config.Runners[config.DefaultRunner])}
 	if len(config.Runners) == 1 {
 		return described[0]

@@ -38,13 +38,13 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 	}
 	file := "bolt " + filepath.Join(s.Data, "caddy", "hooks", "default.db")
 
-	s.Load("hooks")
+	s.Load("hooks {\nrunner echo\n}")
 	started++
 	want(map[string]any{"on": false, "off_because": "enabled is not set, and no token is set", "hooks": 0, "runner": "echo", "store": file, "queued": 0, "path": "/api/hooks"})
 	s.Reload("hooks {\n token " + hookstest.Token + "\n}")
 	reloaded++
 	want(map[string]any{"reload": true, "on": false, "off_because": "enabled is not set"})
-	s.Restart("hooks {\n enabled\n path /in\n}")
+	s.Restart("hooks {\n enabled\n runner echo\n path /in\n}")
 	started++
 	want(map[string]any{"on": false, "off_because": "no token is set", "path": "/in"})
 
@@ -60,11 +60,11 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 	s.Restart(config)
 	started++
 	want(map[string]any{"on": true, "hooks": 3, "queued": 3})
-	s.Reload("hooks {\n" + hooks + "\n store memory\n}") // another store is opened
+	s.Reload("hooks {\n" + hooks + "runner echo\n store memory\n}") // another store is opened
 	started++
 	want(map[string]any{"on": true, "hooks": 2, "runner": "echo", "store": "memory", "queued": 0})
 	s.PatchSettings(`{"defaultTimeoutSeconds":9}`)
-	s.Reload("hooks {\n" + hooks + "\n store memory\n}\nrespond /version new")
+	s.Reload("hooks {\n" + hooks + "runner echo\n store memory\n}\nrespond /version new")
 	reloaded++
 	want(map[string]any{"reload": true, "on": true, "hooks": 2})
 }
@@ -72,12 +72,12 @@ func TestAStartIsToldInOneLine(t *testing.T) {
 func TestAStartSaysThatItsTokenIsLeftOut(t *testing.T) {
 	s, lines := loggedHooks(t)
 	t.Setenv("CADDYHOOKS_TEST_TOKEN", hookstest.Token)
-	s.Load("hooks {\n enabled\n}")
+	s.Load("hooks {\n enabled\nrunner echo\n}")
 	s.PatchSettings(`{"token":"{env.CADDYHOOKS_TEST_TOKEN}"}`)
 	if err := os.Unsetenv("CADDYHOOKS_TEST_TOKEN"); err != nil { // Setenv puts it back
 		t.Fatal(err)
 	}
-	s.Restart("hooks {\n enabled\n}")
+	s.Restart("hooks {\n enabled\nrunner echo\n}")
 	starts := lines("hooks started")
 	if last := starts[len(starts)-1]; last["on"] != false || last["off_because"] != "the token that was saved is left out" {
 		t.Errorf("the log says %v", last)

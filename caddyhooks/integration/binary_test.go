@@ -144,6 +144,7 @@ func validatesBesideAServer(t *testing.T, b *hookstest.Binary) {
 	hooks {
 		enabled
 		token `+hookstest.Token+`
+		runner echo
 		channel notes log
 		hook echo {
 			action agent

@@ -114,7 +114,7 @@ func (p *dashboardProcess) interrupt() {
 func TestDashboardCommandStaysThroughRestarts(t *testing.T) {
 	t.Parallel()
 	b := hookstest.NewBinary(t)
-	caddy := b.Serve(t, "", "hooks")
+	caddy := b.Serve(t, "", "hooks {\n runner echo\n}")
 	port := hookstest.FreePort(t)
 	p := startDashboard(t, b, "--address", strings.TrimPrefix(caddy.Admin, "http://"), "--port", port)
 	first := p.enter()
@@ -151,7 +151,7 @@ func TestDashboardCommandOverASocket(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	address := "unix/" + filepath.Join(dir, "admin.sock") + "|0600"
 	d := b.Deploy(t, "", "")
-	if err := os.WriteFile(d.Config, []byte("{\n\tadmin "+address+"\n\tpersist_config off\n}\n"+d.URL+" {\n\thooks\n}\n"), 0o600); err != nil {
+	if err := os.WriteFile(d.Config, []byte("{\n\tadmin "+address+"\n\tpersist_config off\n}\n"+d.URL+" {\n\thooks {\n\t\trunner echo\n\t}\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.Start(t)

@@ -25,7 +25,7 @@ func exitCode(t *testing.T, b *hookstest.Binary, env []string, args ...string) (
 
 func TestExitCodesOfVerbsThatLook(t *testing.T) {
 	t.Parallel()
-	p := hookstest.NewBinary(t).Serve(t, onlyWarnings, "hooks {\nenabled\ntoken "+hookstest.Token+"\nstore memory\n}")
+	p := hookstest.NewBinary(t).Serve(t, onlyWarnings, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nstore memory\n}")
 	address := "CADDY_ADMIN=" + strings.TrimPrefix(p.Admin, "http://")
 	for _, c := range []struct {
 		args string
@@ -54,7 +54,7 @@ func TestExitCodesOfVerbsThatLook(t *testing.T) {
 
 func TestTailOutlivesAKilledCaddy(t *testing.T) {
 	t.Parallel()
-	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, "hooks {\nenabled\ntoken "+hookstest.Token+"\nstore bolt\n}")
+	d := hookstest.NewBinary(t).Deploy(t, onlyWarnings, "hooks {\nenabled\nrunner echo\ntoken "+hookstest.Token+"\nstore bolt\n}")
 	p := d.Start(t)
 	tail := d.Command(nil, "hooks", "tail", "--address", strings.TrimPrefix(d.Admin, "http://"))
 	lines, said := printedBy(t, tail)

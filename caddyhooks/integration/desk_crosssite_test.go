@@ -193,7 +193,7 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 func TestReboundNameIsNotTheDesk(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks", openHouse)
+	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
 	tab.Open(strings.Replace(d.Page, "127.0.0.1", "rebound.test", 1))
 	tab.WaitText("hosts rebound.test")
 	for _, request := range []string{`fetch('/api/settings', {headers: {'X-Hooks-Desk': '1'}})`, `fetch('/api/settings', {method: 'PATCH', body: '{"enabled":true}', headers: {'X-Hooks-Desk': '1'}})`} {

@@ -133,7 +133,7 @@ func runThatAsked(t *testing.T, path string) (id string) {
 func TestOddAddressesAreNoPages(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks", openHouse)
+	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
 	for _, name := range []string{"constructor", "__proto__", "toString", "none"} {
 		d.look(tab, "#/"+name)
 		tab.WaitText("There is no such page.")

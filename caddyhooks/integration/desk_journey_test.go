@@ -143,11 +143,11 @@ func addOrdersHook(tab *browsertest.Tab) (secret string) {
 	return secret
 }
 
-// With nothing but a bare directive, the door on this machine is enough.
-func TestDeskOnThisMachineNeedsNothingConfigured(t *testing.T) {
+// With nothing but a runner, the door on this machine is enough.
+func TestDeskOnThisMachineNeedsARunnerAlone(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	s := hookstest.StartProcess(t, "hooks")
+	s := hookstest.StartProcess(t, "hooks {\n runner echo\n}")
 	p := startDashboard(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
 	link := hookstest.ReceiveWithin(t, "the command prints a link", p.links)
 

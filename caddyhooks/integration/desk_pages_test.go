@@ -39,7 +39,7 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 func TestTextCanBeReadInEveryColour(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks", openHouse)
+	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
 	// A colour that is new has to be put in one of these.

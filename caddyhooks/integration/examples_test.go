@@ -57,7 +57,7 @@ func TestUnsafeCaddyfilesAreFound(t *testing.T) {
 		"a public site":            {"example.com {\n\thooks {\n\t\ttoken {env.A}\n\t}\n}\n", ""},
 		"a token":                  {site + "\t\ttoken a-fixed-one\n\t}\n}\n", "line 4"},
 		"a token with a comment":   {site + "\t\ttoken a-fixed-one # yours is a secret\n\t}\n}\n", ""},
-		"a comment above":          {site + "\t\t# only for trying it out\n\t\tenabled\n\t\ttoken a-fixed-one\n\t}\n}\n", ""},
+		"a comment above":          {site + "\t\t# only for trying it out\n\t\tworkers 1\n\t\ttoken a-fixed-one\n\t}\n}\n", ""},
 		"a comment on other lines": {site + "\t\t# only for trying it out\n\n\t\ttoken a-fixed-one\n\t}\n}\n", "line 6"},
 		"a comment about more":     {site + "\t\ttoken a-fixed-one # the token\n\t}\n}\n", "line 4"},
 		"one of two tokens":        {site + "\t\ttoken {env.A} a-fixed-one\n\t}\n}\n", "line 4"},

@@ -322,7 +322,7 @@ func TestHundredReloadsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 func TestRequestsRacingWithChangesAreAnsweredRightly(t *testing.T) {
 	t.Parallel()
 	config := func(workers int) string {
-		return fmt.Sprintf("hooks {\n\tenabled\n\ttoken %s\n\tworkers %d\n}", hookstest.Token, workers)
+		return fmt.Sprintf("hooks {\n\tenabled\n\trunner echo\n\ttoken %s\n\tworkers %d\n}", hookstest.Token, workers)
 	}
 	s := hookstest.StartProcess(t, config(4))
 	var sent, saved atomic.Int64
@@ -559,7 +559,7 @@ func TestTwoInstancesOnOneStoreAreRefused(t *testing.T) {
 				}
 				return "store bolt " + path
 			}
-			err := s.TryLoad("hooks {\n enabled\n token " + hookstest.Token + "\n " + store(stores[0]) + "\n}\nhooks other {\n path /other\n " + store(stores[1]) + "\n}")
+			err := s.TryLoad("hooks {\n enabled\n runner echo\n token " + hookstest.Token + "\n " + store(stores[0]) + "\n}\nhooks other {\n path /other\n " + store(stores[1]) + "\n}")
 			if err == nil {
 				t.Fatal("it was loaded")
 			}

@@ -65,6 +65,11 @@ func (A2A) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (A2A) Usage() (arguments, agent string) {
+	return "<url>", "an agent that speaks A2A"
+}
+
 // Provision sets up the runner. The card is read when the first turn needs it.
 func (a *A2A) Provision(ctx caddy.Context) (err error) {
 	a.log, a.firstPoll = ctx.Logger(), firstPoll

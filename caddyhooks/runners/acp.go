@@ -79,6 +79,11 @@ func (ACP) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (ACP) Usage() (arguments, agent string) {
+	return "<preset or program>", "an agent on this machine; presets: " + strings.Join(acpPresetNames(), ", ")
+}
+
 // Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.
 func (a *ACP) Provision(ctx caddy.Context) error {
 	a.log = ctx.Logger()

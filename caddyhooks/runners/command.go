@@ -69,6 +69,11 @@ func (Command) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (Command) Usage() (arguments, agent string) {
+	return "<preset or program>", "a program for each turn; presets: " + strings.Join(commandPresetNames(), ", ")
+}
+
 // Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.
 func (c *Command) Provision(ctx caddy.Context) error {
 	if err := c.provision(ctx.Logger()); err != nil {

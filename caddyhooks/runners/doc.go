@@ -8,6 +8,7 @@
 //   - a struct whose exported fields are its configuration, with doc comments for operators,
 //   - init, CaddyModule and, as needed, Provision, Validate and Cleanup,
 //   - UnmarshalCaddyfile, which describes the block to caddyconf.ReadBlock,
+//   - Usage, whose texts follow "runner <name>" where somebody has to choose one,
 //   - Run, which returns when the turn is over or its context is done,
 //
 // and a test beside it. `runner <name>` in a Caddyfile and "runner": "<name>" in JSON then find it. A *engine.UnavailableError

@@ -46,6 +46,11 @@ func (Echo) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (Echo) Usage() (arguments, agent string) {
+	return "", "a pretend agent, which answers with the message"
+}
+
 // Provision sets up the runner.
 func (e *Echo) Provision(caddy.Context) error {
 	e.examples = new(example.Cache)

@@ -69,6 +69,11 @@ func (HTTP) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (HTTP) Usage() (arguments, agent string) {
+	return "<url>", "a service of your own, as in: runner http http://127.0.0.1:9000/turn"
+}
+
 // Provision sets up the runner.
 func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	if h.Token != "" {

@@ -117,6 +117,11 @@ func (OpenAI) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Usage describes the runner in a list of choices.
+func (OpenAI) Usage() (arguments, agent string) {
+	return "<preset or url>", "a model or a gateway; presets: " + strings.Join(openAIPresetNames(), ", ")
+}
+
 const (
 	defaultIdle         = 2 * time.Minute
 	defaultHistoryBytes = 64 << 10
