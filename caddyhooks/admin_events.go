@@ -26,15 +26,14 @@ func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shows := withTexts
-	if callerFrom(r).hideTexts {
+	who, shows := callerFrom(r), withTexts
+	if who.hideTexts {
 		shows = withoutTexts
 	}
-	hub := in.service.events
-	stream := hub.open(about, shows)
-	if stream == nil {
+	stream, err := in.service.events.open(who.account(), about, shows)
+	if err != nil {
 		w.Header().Set("Retry-After", "5")
-		return apiError(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
+		return err
 	}
 	defer stream.close()
 	hello, err := json.Marshal(struct {

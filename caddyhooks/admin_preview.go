@@ -17,8 +17,7 @@ func init() {
 // servePreview shows the message that a mapping would make of a payload. The mapping need not be saved. Mistakes in it, and in
 // the payload, are part of the answer.
 func (in *instance) servePreview(w http.ResponseWriter, r *http.Request) error {
-	who := callerFrom(r)
-	if wait := in.service.previews.wait(who.via+" "+who.by, time.Now()); wait > 0 {
+	if wait := in.service.previews.wait(callerFrom(r).account(), time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", retryAfterSeconds(wait))
 		return apiError(http.StatusTooManyRequests, "there are at most %d previews a second for each user; try again in a moment", previewsASecond)
 	}

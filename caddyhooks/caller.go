@@ -3,8 +3,11 @@ package caddyhooks
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
@@ -15,6 +18,7 @@ type caller struct {
 	address   string
 	hideTexts bool     // lists show nothing of what runs were told and answered
 	readOnly  bool     // may look, and change nothing
+	anybody   bool     // by names nobody: everybody who comes by this door has the name
 	instances []string // that the caller may see; nil if these are all
 }
 
@@ -50,6 +54,7 @@ func callerFrom(r *http.Request) caller {
 		return c
 	}
 	c := caller{by: orDefault(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
+	c.anybody = c.by == nobodyNamed
 	if door := r.Header.Get(doorHeader); door == localDoor || door == commandDoor {
 		c.via = door
 	}
@@ -58,6 +63,18 @@ func callerFrom(r *http.Request) caller {
 
 // usesDashboard reports whether a browser asks.
 func (c caller) usesDashboard() bool { return c.via != adminDoor && c.via != commandDoor }
+
+// account is whose share of event streams and previews a caller uses. Some logins ignore case, so Alice has no other than alice.
+// Those who have no name of their own are told apart by their addresses.
+func (c caller) account() string {
+	account := c.via + " " + strings.ToLower(c.by)
+	if c.anybody {
+		addr, _ := netip.ParseAddr(c.address) // all whose address is unknown share one account
+		key := auth.AddressKey(addr)
+		account += " " + string(key[:])
+	}
+	return account
+}
 
 // maySee reports whether the caller may see an instance.
 func (c caller) maySee(instance string) bool {

@@ -21,3 +21,29 @@ func TestOnlyTheCommandIsItsDoor(t *testing.T) {
 		}
 	}
 }
+
+func TestAccountsTellUsersApart(t *testing.T) {
+	t.Parallel()
+	alice := caller{by: "alice", via: "dashboard", address: "192.0.2.1"}
+	operator := caller{by: "operator", via: "dashboard", address: "2001:db8::1", anybody: true}
+	for _, c := range []struct {
+		name             string
+		one              caller
+		by, via, address string
+		same             bool
+	}{
+		{"another address", alice, "alice", "dashboard", "192.0.2.2", true},
+		{"another case", alice, "Alice", "dashboard", "192.0.2.1", true},
+		{"another name", alice, "bob", "dashboard", "192.0.2.1", false},
+		{"another door", alice, "alice", "admin API", "192.0.2.1", false},
+		{"no name, same network", operator, "operator", "dashboard", "2001:db8::2", true},
+		{"no name, another network", operator, "operator", "dashboard", "2001:db8:0:1::1", false},
+		{"no name, no address", operator, "operator", "dashboard", "unix socket", false},
+	} {
+		other := c.one
+		other.by, other.via, other.address = c.by, c.via, c.address
+		if (other.account() == c.one.account()) != c.same {
+			t.Errorf("%s: the accounts are %q and %q", c.name, other.account(), c.one.account())
+		}
+	}
+}

@@ -204,7 +204,7 @@ func (d *Dashboard) isReadOnly(user string) bool {
 func (d *Dashboard) callerOf(r *http.Request) caller {
 	operator := dashboard.OperatorFrom(r.Context())
 	return caller{by: operator.User, via: "dashboard", address: clientAddress(r),
-		hideTexts: operator.HideTexts, readOnly: operator.ReadOnly, instances: d.Instances}
+		hideTexts: operator.HideTexts, readOnly: operator.ReadOnly, anybody: d.constant != "", instances: d.Instances}
 }
 
 // publicPath is the path that Caddy was asked for, before handle_path took something off.

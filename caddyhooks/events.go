@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type eventHub struct {
 	mu      sync.Mutex
 	closed  bool
 	streams int
+	shares  map[string]int      // streams by account
 	wanted  [topics]int         // streams by topic
 	views   [views]int          // streams by view
 	epoch   string              // names the numbering; another one begins when frames may have been missed
@@ -98,6 +100,8 @@ const (
 	rememberedFrames = 256
 	// maxStreams bounds the streams of an instance.
 	maxStreams = 64
+	// maxStreamShare bounds the streams of one account.
+	maxStreamShare = maxStreams / 4
 	// eventLinger is how long events are remembered without any stream.
 	eventLinger = time.Minute
 	// framePatience is how long the store is waited for when a frame is made.
@@ -122,26 +126,31 @@ type rememberedFrame struct {
 }
 
 func newEventHub(source eventSource) *eventHub {
-	return &eventHub{source: source, news: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &eventHub{source: source, shares: make(map[string]int), news: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // eventStream is a stream, as far as the hub knows it.
 type eventStream struct {
-	hub    *eventHub
-	topics []topic
-	view   view
-	seen   uint64      // the number of the last frame that it has, or need not have
-	missed [topics]int // rows and skipped rows that were in frames up to that one
+	hub     *eventHub
+	account string // that has the stream
+	topics  []topic
+	view    view
+	seen    uint64      // the number of the last frame that it has, or need not have
+	missed  [topics]int // rows and skipped rows that were in frames up to that one
 }
 
-// open begins a stream, nil if there are too many.
-func (h *eventHub) open(about []topic, v view) *eventStream {
+// open begins a stream of an account, unless there are too many. The error is for the caller.
+func (h *eventHub) open(account string, about []topic, v view) (*eventStream, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.shares[account] == maxStreamShare {
+		return nil, errStreamShare
+	}
 	if h.streams == maxStreams || h.closed {
-		return nil
+		return nil, errManyStreams
 	}
 	h.streams++
+	h.shares[account]++
 	h.views[v]++
 	for _, t := range about {
 		h.wanted[t]++
@@ -149,8 +158,14 @@ func (h *eventHub) open(about []topic, v view) *eventStream {
 	if h.stop == nil {
 		h.begin()
 	}
-	return &eventStream{hub: h, topics: about, view: v, seen: h.last, missed: h.missed}
+	return &eventStream{hub: h, account: account, topics: about, view: v, seen: h.last, missed: h.missed}, nil
 }
+
+var (
+	errManyStreams = apiError(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
+	errStreamShare = apiError(http.StatusTooManyRequests,
+		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", maxStreamShare)
+)
 
 // close ends a stream.
 func (s *eventStream) close() {
@@ -158,6 +173,9 @@ func (s *eventStream) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streams--
+	if h.shares[s.account]--; h.shares[s.account] == 0 {
+		delete(h.shares, s.account)
+	}
 	h.views[s.view]--
 	for _, t := range s.topics {
 		h.wanted[t]--

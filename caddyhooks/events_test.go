@@ -116,12 +116,19 @@ type reader struct {
 	over   sync.WaitGroup
 }
 
+// openAs opens a stream of an account.
+func openAs(t *testing.T, hub *eventHub, account string, v view, about ...topic) *eventStream {
+	t.Helper()
+	stream, err := hub.open(account, about, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
 func read(t *testing.T, hub *eventHub, v view, about ...topic) *reader {
 	t.Helper()
-	r := &reader{t: t, stream: hub.open(about, v), stop: make(chan struct{})}
-	if r.stream == nil {
-		t.Fatal("there are too many streams")
-	}
+	r := &reader{t: t, stream: openAs(t, hub, "ops", v, about...), stop: make(chan struct{})}
 	r.over.Go(func() {
 		for {
 			text, news := r.stream.next()
@@ -255,7 +262,7 @@ func TestAFrameTellsWhatHasChanged(t *testing.T) {
 func TestASlowStreamIsToldHowManyRowsItMissed(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		slow := hub.open([]topic{topicRuns}, withTexts)
+		slow := openAs(t, hub, "ops", withTexts, topicRuns)
 		for i := range 8 {
 			source.publish(topicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
 			time.Sleep(frameEvery)
@@ -293,7 +300,7 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 		r.take()
 
 		resume := func(id string, about ...topic) []sentEvent {
-			again := hub.open(about, withTexts)
+			again := openAs(t, hub, "ops", withTexts, about...)
 			defer again.close()
 			return parseEvents(t, again.resume(t.Context(), id))
 		}
@@ -373,18 +380,28 @@ func TestThereAreSixtyFourStreamsAtMost(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, _ *fakeEvents) {
 		var all []*eventStream
-		for range maxStreams {
-			all = append(all, hub.open([]topic{topicRuns}, withTexts))
+		refused := func(account string, want error) {
+			t.Helper()
+			if _, err := hub.open(account, []topic{topicRuns}, withTexts); err == nil || err.Error() != want.Error() {
+				t.Errorf("%s: got %v, want %v", account, err, want)
+			}
 		}
-		if hub.open([]topic{topicRuns}, withTexts) != nil {
-			t.Error("there is one too many")
+		for i := range maxStreams {
+			account := fmt.Sprint("user ", i/maxStreamShare)
+			all = append(all, openAs(t, hub, account, withTexts, topicRuns))
+			if i%maxStreamShare == maxStreamShare-1 {
+				refused(account, errStreamShare)
+			}
 		}
+		refused("another", errManyStreams)
 		all[0].close()
-		if all[0] = hub.open([]topic{topicRuns}, withTexts); all[0] == nil {
-			t.Error("a place is not free again")
-		}
+		refused("user 1", errStreamShare)
+		all[0] = openAs(t, hub, "another", withTexts, topicRuns)
 		for _, stream := range all {
 			stream.close()
+		}
+		if len(hub.shares) != 0 {
+			t.Errorf("the hub remembers %v", hub.shares)
 		}
 	})
 }

@@ -276,7 +276,7 @@ func TestRevokedTokenIsRefusedAtOnceOnEveryNode(t *testing.T) {
 func TestEventsTellOfRunsOfOtherNodes(t *testing.T) {
 	store := onPostgres(t)
 	s, _, _, _ := twoNodes(t, store, pinnedOn)
-	stream := openEventsAt(t, s, "/hooks/instances/a/events?topics=runs", "")
+	stream := openEventsAt(t, s.Admin+"/hooks/instances/a/events?topics=runs", "")
 	stream.next("hello")
 	// What was before the first question of node a is not told, so there are runs until one is.
 	accepted := map[string]bool{}

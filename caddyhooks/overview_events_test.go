@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -29,20 +30,23 @@ type streamEvent struct {
 }
 
 // openEvents opens a stream.
-func openEvents(t testing.TB, s *hookstest.Server, query, lastID string) *eventStream {
+func openEvents(t testing.TB, s *hookstest.Server, query, lastID string, headers ...string) *eventStream {
 	t.Helper()
-	return openEventsAt(t, s, "/hooks/events"+query, lastID)
+	return openEventsAt(t, s.Admin+"/hooks/events"+query, lastID, headers...)
 }
 
-// openEventsAt is openEvents for a path of the admin API.
-func openEventsAt(t testing.TB, s *hookstest.Server, path, lastID string) *eventStream {
+// openEventsAt is openEvents for a URL.
+func openEventsAt(t testing.TB, url, lastID string, headers ...string) *eventStream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", s.Admin+path, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Last-Event-ID", lastID)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -173,12 +177,50 @@ func TestEventsRefuseWhatTheyCannotServe(t *testing.T) {
 			t.Errorf("%s is answered %d %s", query, got.Status, got.Body)
 		}
 	}
-	for range 64 {
-		openEvents(t, s, "", "").next("hello")
+	for i := range 64 {
+		openEvents(t, s, "", "", "Hooks-Operator", fmt.Sprint("ops-", i%4)).next("hello")
 	}
 	if got := s.AdminRequest("GET", "/hooks/events", ""); got.Status != 503 || !strings.Contains(got.Body, "there are 64 event streams of this instance already") {
 		t.Errorf("the 65th stream is answered %d %s", got.Status, got.Body)
 	}
+}
+
+// Nobody who may only look can take the streams of all others.
+func TestEveryUserHasAShareOfTheStreams(t *testing.T) {
+	s := hookstest.NewServer(t)
+	s.Globals = behindProxy
+	s.Load("hooks {\nrunner echo\nstore memory\n}\nhandle_path /desk/* {\n" + basicAuth + "hooks_dashboard {\nread_only alice\n}\n}\n" +
+		"handle_path /open/* {\nhooks_dashboard {\nuser operator\nhosts localhost\n}\n}")
+	refuses := func(page deskPage) {
+		t.Helper()
+		resp := page.with("X-Hooks-Desk", "1").open("GET", "api/events", "")
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+			t.Fatalf("one more stream is answered %d %v", resp.StatusCode, resp.Header)
+		}
+		if said, _ := io.ReadAll(resp.Body); !strings.Contains(string(said), "you have 16 event streams of this instance open") {
+			t.Errorf("one more stream is answered %s", said)
+		}
+	}
+	take := func(page deskPage) {
+		t.Helper()
+		for range 16 {
+			openEventsAt(t, page.url+"api/events", "", page.with("X-Hooks-Desk", "1").headers...).next("hello")
+		}
+		refuses(page)
+		if overview := page.api("GET", "overview", ""); overview.Status != 200 {
+			t.Errorf("and the overview is answered %d %s", overview.Status, overview.Body)
+		}
+	}
+	desk := deskPage{t: t, url: s.URL + "/desk/"}
+	take(desk.as("alice"))
+	take(desk.as("ops"))
+	// Where everybody has the same name, addresses tell them apart, and a customer of a provider has a /64.
+	open := deskPage{t: t, url: s.URL + "/open/"}
+	take(open.with("X-Forwarded-For", "2001:db8:0:1::1"))
+	refuses(open.with("X-Forwarded-For", "2001:db8:0:1::2"))
+	openEventsAt(t, open.url+"api/events", "", "X-Hooks-Desk", "1", "X-Forwarded-For", "2001:db8:0:2::1").next("hello")
+	openEvents(t, s, "", "").next("hello")
 }
 
 // Caddy's servers wait for requests when they shut down.
@@ -188,7 +230,7 @@ func TestAReloadEndsStreamsAtOnceAndTheyGoOn(t *testing.T) {
 	openEvents(t, s, "", "").next("hello")
 	before := runtime.NumGoroutine()
 	var streams []*eventStream
-	for range 16 {
+	for range 15 {
 		stream := openEvents(t, s, "?topics=runs", "")
 		stream.next("hello")
 		streams = append(streams, stream)

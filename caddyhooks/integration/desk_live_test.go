@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -59,6 +61,41 @@ func TestHiddenPageLetsGoOfItsStream(t *testing.T) {
 	tab.Show()
 	streams(1)
 	tab.WaitText("while nobody looked")
+	tab.WantNoComplaint()
+}
+
+// A user whose other pages hold all streams of a share still sees what happens, only later.
+func TestPageWithoutAStreamLooksAnew(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 16 {
+		r, err := http.NewRequestWithContext(ctx, "GET", d.Page+"api/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Hooks-Desk", "1")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("got %v, %v", resp, err)
+		}
+		defer resp.Body.Close()
+	}
+	d.look(tab, "#/runs")
+	tab.Wait("heading", "Runs")
+	tab.WaitText("Not live")
+	tab.WaitText("You have 16 event streams of this instance open")
+	d.Ended(d.Accept(`{"message":"seen without a stream"}`))
+	tab.WaitText("seen without a stream")
+	if n := tab.Waiting("/api/events"); n != 0 {
+		t.Errorf("the page holds %d streams", n)
+	}
+	stop()
+	tab.Until("the page is live again", `document.querySelector('.state').innerText.includes('Live')`)
+	tab.Forgive("429")
 	tab.WantNoComplaint()
 }
 

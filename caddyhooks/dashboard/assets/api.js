@@ -198,6 +198,7 @@ export class Live {
 			if (open.signal.aborted) return;
 			const wait = Math.min(30e3, 500 * 2 ** this.#failures++);
 			this.#turn("lost", error instanceof ApiError ? error.message : "The connection was lost.");
+			if (error instanceof ApiError && [429, 503].includes(error.status)) this.#emit("reset", {}); // no stream is left for this page, so it looks anew at every try
 			this.#again(wait / 2 + Math.random() * wait / 2);
 		}
 	}

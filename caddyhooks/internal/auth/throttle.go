@@ -24,7 +24,7 @@ type Throttle struct {
 
 // failures counts the failures of one address. The entry is free when count is 0.
 type failures struct {
-	addr  [16]byte // see countedAs
+	addr  [16]byte // see AddressKey
 	since int64    // nanoseconds, Unix time
 	count int      // stops growing once over the limit
 }
@@ -46,7 +46,7 @@ func NewThrottle() *Throttle {
 // that is the least a customer or a machine gets, to choose addresses in as it likes. An IPv4-mapped address counts as the
 // IPv4 address, and zones make no difference. Requests whose address is unknown (the zero Addr) are counted together.
 func (t *Throttle) Fail(addr netip.Addr, now time.Time) (retryAfter time.Duration, throttled bool) {
-	key := countedAs(addr)
+	key := AddressKey(addr)
 	at := now.UnixNano()
 	bucket := maphash.Bytes(t.seed, key[:]) % throttleBuckets
 
@@ -65,8 +65,8 @@ func (t *Throttle) Fail(addr netip.Addr, now time.Time) (retryAfter time.Duratio
 	return min(throttleWindow, throttleWindow-time.Duration(at-f.since)), true
 }
 
-// countedAs is what an address is counted as: IPv4 in its mapped form, or the /64 of an IPv6 address.
-func countedAs(addr netip.Addr) [16]byte {
+// AddressKey is what an address is counted as: IPv4 in its mapped form, or the /64 of an IPv6 address.
+func AddressKey(addr netip.Addr) [16]byte {
 	key := addr.As16()
 	switch {
 	case !addr.IsValid():

@@ -134,7 +134,7 @@ func TestThrottleLetsNewcomersPassWhenFull(t *testing.T) {
 	throttle := NewThrottle()
 	var neighbours []netip.Addr // they share a bucket
 	for i := 0; len(neighbours) < throttleWays+1; i++ {
-		if key := countedAs(floodAddr(i)); maphash.Bytes(throttle.seed, key[:])%throttleBuckets == 0 {
+		if key := AddressKey(floodAddr(i)); maphash.Bytes(throttle.seed, key[:])%throttleBuckets == 0 {
 			neighbours = append(neighbours, floodAddr(i))
 		}
 	}
