@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
 // scriptedRunner answers as messages say: "fail" fails, "hold" waits for the end of the turn, "mend" needs a repair for
@@ -509,16 +510,50 @@ func TestKnownKeyIsNoExcuse(t *testing.T) {
 	rn.WantNoTurn(s)
 }
 
-// A run is told about as long as its key is known, however short it is kept.
-func TestKeysAreNotKeptLongerThanRuns(t *testing.T) {
-	rn := hookstest.StartRunner(t, nil)
-	s := hookstest.StartSite(t, hookstest.Hooks(rn, "retention 1s"))
-	first := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`, hookstest.Key("k")...)
-	first.WantNew(t, 200)
-	var again hookstest.Response
-	hookstest.Within(t, 5*time.Second, "the key is forgotten", func() bool {
-		again = s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`, hookstest.Key("k")...)
-		return again.Header["Idempotent-Replayed"] == nil
+// A key protects its request for a day, and a signature for as long as that is good. Its run may be forgotten much earlier.
+func TestKeysOutliveTheirRuns(t *testing.T) {
+	for _, c := range []struct {
+		name, store string
+		restart     bool
+	}{
+		{"bolt", "bolt", true}, {"memory", "memory", false},
+	} {
+		t.Run(c.name, func(t *testing.T) { keysOutliveTheirRuns(t, c.store, c.restart) })
+	}
+	t.Run("postgres", func(t *testing.T) {
+		t.Setenv("HOOKS_DSN", pgtest.Shared(t).DSN("postgres"))
+		keysOutliveTheirRuns(t, "postgres {env.HOOKS_DSN} {\nschema "+pgtest.NewName("keys_")+"\n}", true)
 	})
-	again.WantNew(t, 200)
+}
+
+func keysOutliveTheirRuns(t *testing.T, store string, restart bool) {
+	rn := hookstest.StartRunner(t, nil)
+	site := hookstest.Hooks(rn, "retention 1s\nstore "+store+"\nhook slack {\naction agent\nauth slack "+loudSecret+"\n}")
+	s := hookstest.StartSite(t, site)
+	now := time.Now()
+	signed := func(body string) hookstest.Response {
+		return s.Request("POST", "/api/hooks/slack", body, slackHeaders(loudSecret, body, now)...)
+	}
+	waited := s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`, hookstest.Key("k")...)
+	waited.WantNew(t, 200)
+	named, unnamed := signed(`{"event_id":"Ev1"}`), signed(`{"no":"id"}`)
+	for _, id := range []string{waited.Header.Get("X-Service-Run-Id"), acceptedRun(t, named), acceptedRun(t, unnamed)} {
+		waitUntilForgotten(s, id)
+	}
+	if restart {
+		s.Restart(site)
+	}
+	signed(`{"event_id":"Ev1"}`).WantReplay(t, named)
+	signed(`{"no":"id"}`).WantReplay(t, unnamed)
+	s.Post("/api/hooks/agent", `{"message":"a","syncResponse":true}`, hookstest.Key("k")...).WantError(t, 409, "no longer kept")
+}
+
+// waitUntilForgotten waits until a run is pruned. Whenever the history gets shorter, the engine looks for what is too old.
+func waitUntilForgotten(s *hookstest.Server, id string) {
+	s.T.Helper()
+	hookstest.Eventually(s.T, "the run is forgotten", func() bool {
+		s.PatchSettings(`{"historySeconds":1}`)
+		s.PatchSettings(`{"historySeconds":0}`)
+		return s.LookUp(id, "").Status == 404
+	})
 }

@@ -137,7 +137,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		Limits: engine.Limits{
 			Queue: h.QueueLimit, Chat: *h.ChatLimit,
 			Retention: time.Duration(h.Retention),
-			Keys:      maxKeys, KeyAge: min(keyAge, time.Duration(h.Retention)),
+			Keys:      maxKeys, KeyAge: keyAge,
 			HistoryBytes: int64(h.HistoryLimit),
 		},
 		History:      in.historyInForce,

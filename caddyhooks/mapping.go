@@ -33,7 +33,7 @@ type Mapping struct {
 	// The secret of a scheme other than bearer and hmac, or a list of secrets while one replaces another.
 	AuthSecret Secrets `json:"authSecret,omitempty" secret:"true"`
 
-	// How old a signed timestamp may be, or lie ahead, in seconds. Default: that of the scheme.
+	// How old a signed timestamp may be, or lie ahead, in seconds, at most 11 hours. Default: that of the scheme.
 	AuthTolerance int `json:"authTolerance,omitempty"`
 
 	// The header that carries the HMAC signature.

@@ -51,8 +51,9 @@ const (
 	usualTolerance  = 5 * time.Minute
 	linearTolerance = time.Minute
 
-	// maxTolerance is as long as keys are remembered, by which a replay is known.
-	maxTolerance = keyAge
+	// maxTolerance is less than half of keyAge. A signature whose time lies ahead is good for twice the tolerance, its body may take
+	// a while to arrive, and its key must still be there then.
+	maxTolerance = 11 * time.Hour
 )
 
 var senders = []sender{

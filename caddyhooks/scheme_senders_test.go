@@ -434,7 +434,7 @@ func TestMappingsWithWrongSchemesAreRefused(t *testing.T) {
 		},
 		"authTolerance": {
 			{AuthMode: "stripe", AuthSecret: Secrets{"a"}, AuthTolerance: -1},
-			{AuthMode: "slack", AuthSecret: Secrets{"a"}, AuthTolerance: 86401},
+			{AuthMode: "slack", AuthSecret: Secrets{"a"}, AuthTolerance: 39601},
 			{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: Secrets{"a"}, TimestampHeader: "X-Time", AuthTolerance: -1},
 		},
 		"algorithm":  {{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: Secrets{"a"}, Algorithm: "md5"}},
