@@ -161,15 +161,20 @@ func CheckHeaderName(name string) error {
 // Verify accepts a request whose headers carry a signature of it, and whose timestamp is not off.
 //
 // The header may hold a list and may be repeated: one good signature is enough, which is how senders replace their secrets.
-// The first eight entries of all lines together are looked at, and an entry without the prefix counts as one of them.
+// The first eight entries of all lines together are looked at, and an entry without the prefix counts as one of them. The entry
+// of the timestamp does not.
 func (m *HMAC) Verify(req *Request) Verdict {
 	var candidates [maxSignatures][maxSize]byte
-	n, seen, prefixed := 0, 0, 0
+	n, seen, prefixed, timed := 0, 0, 0, false
 	for _, line := range req.Header[m.Header] {
 		for seen < maxSignatures && line != "" {
 			var entry string
 			var ok bool
 			entry, line, ok = m.nextEntry(line)
+			if !ok && !timed && m.Time.isEntry(entry) {
+				timed = true
+				continue
+			}
 			seen++
 			if ok {
 				prefixed++
@@ -180,7 +185,7 @@ func (m *HMAC) Verify(req *Request) Verdict {
 		}
 	}
 	switch { // without a candidate the request need not be hashed
-	case seen == 0:
+	case seen == 0 && !timed:
 		return RefuseMissing(m.missing)
 	case prefixed == 0:
 		return Refuse(m.unprefixed)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 const (
@@ -103,6 +104,43 @@ func TestHMACVerify(t *testing.T) {
 				t.Errorf("Verify(%q) = %+v, want %q", c.lines, got, c.want)
 			}
 		})
+	}
+}
+
+// Stripe's header has the time of the signatures as one more entry.
+func TestHMACTakesEightSignaturesBesideTheirTime(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1614265330, 0)
+	m, err := NewHMAC(Signature{
+		Header: "Stripe-Signature", Prefix: "v1=", Encoding: Hex,
+		Signed: []Part{Time, Literal("."), Body}, Time: Timestamp{Entry: "t=", Tolerance: time.Minute},
+	}, []byte(testSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, wrong := "t=1614265330", "v1="+strings.Repeat("0", 64)
+	good := "v1=" + hex.EncodeToString(sign(testSecret, "1614265330."+testBody))
+	wrongs := slices.Repeat([]string{wrong}, 8)
+	for _, c := range []struct {
+		name    string
+		entries []string
+		want    Reason
+	}{
+		{"time first", slices.Concat([]string{at}, wrongs[:7], []string{good}), ""},
+		{"time last", slices.Concat(wrongs[:7], []string{good, at}), ""},
+		{"time in the middle", slices.Concat(wrongs[:3], []string{at}, wrongs[:4], []string{good}), ""},
+		{"ninth", slices.Concat([]string{at}, wrongs, []string{good}), SignatureWrong},
+		{"time twice", []string{at, at, good}, TimestampRepeated},
+		{"another time after all", slices.Concat([]string{at}, wrongs[:7], []string{good, "t=1"}), TimestampRepeated},
+		{"time alone", []string{at}, PrefixMissing("Stripe-Signature", "v1=")},
+	} {
+		for _, separator := range []string{",", ", "} {
+			header := http.Header{"Stripe-Signature": {strings.Join(c.entries, separator)}}
+			got := m.Verify(&Request{Header: header, Body: []byte(testBody), Now: now})
+			if got.OK != (c.want == "") || got.Reason != c.want || got.Missing {
+				t.Errorf("%s: got %+v, want %q", c.name, got, c.want)
+			}
+		}
 	}
 }
 

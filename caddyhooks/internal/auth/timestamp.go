@@ -23,6 +23,11 @@ type Timestamp struct {
 
 func (t *Timestamp) isSet() bool { return t.Header != "" || t.Entry != "" || t.Member != "" }
 
+// isEntry reports whether an entry of the signature's header has the timestamp.
+func (t *Timestamp) isEntry(entry string) bool {
+	return t.Entry != "" && strings.HasPrefix(entry, t.Entry)
+}
+
 // text returns the timestamp as it was sent in the headers.
 func (t *Timestamp) text(req *Request, signatures string) (timestamp string, n int) {
 	switch {
