@@ -209,9 +209,9 @@ func (m *HMAC) match(candidates [][maxSize]byte, req *Request, timestamp string)
 		return Refuse(SignatureWrong)
 	}
 	defer m.release(macs)
-	content, missing := m.content(macs, req, timestamp)
-	if missing != "" {
-		return RefuseMissing(missing)
+	content, verdict := m.content(macs, req, timestamp)
+	if !verdict.OK {
+		return verdict
 	}
 	for _, mac := range macs.hashes {
 		sum := macs.of(mac, content)
@@ -228,13 +228,13 @@ func (m *HMAC) match(candidates [][maxSize]byte, req *Request, timestamp string)
 	return Refuse(SignatureWrong)
 }
 
-// content is what is signed. It is good until the room is released.
-func (m *HMAC) content(macs *keyedMACs, req *Request, timestamp string) (content []byte, missing Reason) {
+// content is what is signed, or the verdict on a request that lacks some of it. It is good until the room is released.
+func (m *HMAC) content(macs *keyedMACs, req *Request, timestamp string) (content []byte, verdict Verdict) {
 	if len(m.Signed) == 1 && m.Signed[0].isBody() {
-		return req.Body, ""
+		return req.Body, Accept()
 	}
-	macs.content, missing = appendParts(macs.content[:0], m.Signed, req, timestamp)
-	return macs.content, missing
+	macs.content, verdict = appendParts(macs.content[:0], m.Signed, req, timestamp)
+	return macs.content, verdict
 }
 
 func (k *keyedMACs) of(mac hash.Hash, content []byte) []byte {
@@ -284,8 +284,8 @@ func (m *HMAC) Sign(req *Request) (headers []Header, url string) {
 	defer m.release(macs)
 	timestamp := fmt.Sprint(req.Now.Unix())
 	signed, headers := completed(req, m.Signed, m.Time, timestamp)
-	content, missing := m.content(macs, signed, timestamp)
-	if missing != "" {
+	content, verdict := m.content(macs, signed, timestamp)
+	if !verdict.OK {
 		return nil, ""
 	}
 	value := m.Prefix + m.encode(macs.of(macs.hashes[0], content))

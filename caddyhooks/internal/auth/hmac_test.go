@@ -144,6 +144,35 @@ func TestHMACTakesEightSignaturesBesideTheirTime(t *testing.T) {
 	}
 }
 
+// What is signed is the id, the timestamp and the body with dots between them. If an id could hold dots, the beginning of a body could
+// become the timestamp, and the true timestamp a part of the id.
+func TestStandardRefusesIDsWithDots(t *testing.T) {
+	t.Parallel()
+	m, err := NewStandard("Webhook-", time.Minute, "whsec_a2V5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1614265330, 0)
+	const signed = "msg.1614265330.1614265331.{}"
+	signature := "v1," + base64.StdEncoding.EncodeToString(sign("key", signed))
+	for _, c := range []struct {
+		id, timestamp, body string
+		want                Reason
+	}{
+		{"msg", "1614265330", "1614265331.{}", ""},
+		{"msg.1614265330", "1614265331", "{}", SignedAmbiguous("Webhook-Id", ".")},
+	} {
+		request := &Request{Now: now, Body: []byte(c.body),
+			Header: http.Header{"Webhook-Id": {c.id}, "Webhook-Timestamp": {c.timestamp}, "Webhook-Signature": {signature}}}
+		if got := m.Verify(request); got.OK != (c.want == "") || got.Reason != c.want || got.Missing {
+			t.Errorf("%s %s %s: got %+v, want %q", c.id, c.timestamp, c.body, got, c.want)
+		}
+	}
+	if headers, _ := m.Sign(&Request{Now: now, Header: http.Header{"Webhook-Id": {"a.b"}}}); headers != nil {
+		t.Errorf("signed what it refuses: %v", headers)
+	}
+}
+
 // strayBits returns another text which a lax decoder decodes to the same 32 bytes.
 func strayBits(std string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"

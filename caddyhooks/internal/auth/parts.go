@@ -5,12 +5,14 @@ import (
 	"encoding/hex"
 	"maps"
 	"net/http"
+	"strings"
 )
 
 // Part is a piece of what is signed.
 type Part struct {
 	literal string
 	header  string
+	without string // what the value of the header must not hold
 	kind    partKind
 	source  func(dst []byte, req *Request) (_ []byte, missing string)
 }
@@ -34,8 +36,11 @@ var (
 // Literal is a text.
 func Literal(text string) Part { return Part{literal: text} }
 
-// HeaderOf is the value of a header, which must be sent once. Its name is in canonical form.
-func HeaderOf(name string) Part { return Part{kind: headerPart, header: name} }
+// HeaderWithout is the value of a header, which must be sent once. Its name is in canonical form. The value must not hold the
+// separator that follows it: otherwise one signature would be good for several requests, which end the value at different places.
+func HeaderWithout(separator, name string) Part {
+	return Part{kind: headerPart, header: name, without: separator}
+}
 
 // SourceOf is what a function appends. It returns the name of a header or parameter that is missing.
 func SourceOf(source func(dst []byte, req *Request) (_ []byte, missing string)) Part {
@@ -44,8 +49,8 @@ func SourceOf(source func(dst []byte, req *Request) (_ []byte, missing string)) 
 
 func (p *Part) isBody() bool { return p.kind == bodyPart }
 
-// appendParts appends what is signed.
-func appendParts(dst []byte, parts []Part, req *Request, timestamp string) (_ []byte, missing Reason) {
+// appendParts appends what is signed. The verdict refuses a request that lacks some of it.
+func appendParts(dst []byte, parts []Part, req *Request, timestamp string) ([]byte, Verdict) {
 	for i := range parts {
 		switch part := &parts[i]; part.kind {
 		case literalPart:
@@ -57,17 +62,20 @@ func appendParts(dst []byte, parts []Part, req *Request, timestamp string) (_ []
 		case headerPart:
 			values := req.Header[part.header]
 			if len(values) != 1 || values[0] == "" {
-				return dst, SignedMissing(part.header)
+				return dst, RefuseMissing(SignedMissing(part.header))
+			}
+			if strings.Contains(values[0], part.without) {
+				return dst, Refuse(SignedAmbiguous(part.header, part.without))
 			}
 			dst = append(dst, values[0]...)
 		case sourcePart:
 			var absent string
 			if dst, absent = part.source(dst, req); absent != "" {
-				return dst, SignedMissing(absent)
+				return dst, RefuseMissing(SignedMissing(absent))
 			}
 		}
 	}
-	return dst, ""
+	return dst, Accept()
 }
 
 // completed returns the request with the headers that are signed and that it lacks, and these headers. The timestamp is one of

@@ -66,6 +66,11 @@ func SignedMissing(header string) Reason {
 	return Reason(fmt.Sprintf("the header %s, which is signed, is missing or repeated", header))
 }
 
+// SignedAmbiguous is the reason if a header that is signed holds the text that separates it from the rest.
+func SignedAmbiguous(header, separator string) Reason {
+	return Reason(fmt.Sprintf("the header %s, which is signed, holds %q, which separates what is signed", header, separator))
+}
+
 // SignatureMissing is the reason if no signature was sent.
 func SignatureMissing(header string) Reason {
 	return Reason(fmt.Sprintf("the header %s is missing or empty", header))
