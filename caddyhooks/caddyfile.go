@@ -366,7 +366,7 @@ func (h *hookBlock) directives() []hookDirective {
 	field := func(jsonName string) []string { return []string{jsonName} }
 	return append([]hookDirective{
 		{caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), field("action")},
-		{caddyconf.Directive{Word: "auth", Read: h.unmarshalAuth}, authFields()},
+		{caddyconf.Directive{Word: "auth", Read: func(d *caddyfile.Dispenser) error { return h.unmarshalAuth(d, h.places) }}, authFields()},
 		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), field("messageTemplate")},
 		{templateFile, field("messageTemplate")},
 		{caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), field("chatId")},

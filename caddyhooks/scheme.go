@@ -27,11 +27,12 @@ type scheme struct {
 	arguments        string
 	minArgs, maxArgs int
 
-	// unmarshal puts these arguments in the mapping. A scheme that takes a block reads it from d. Nil: nothing to do.
-	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping) error
+	// unmarshal puts these arguments in the mapping. A scheme that takes a block reads it from d, and notes the places of its
+	// lines. Nil: nothing to do.
+	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping, places settingPlaces) error
 
 	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of
-	// auth. These are all fields that the scheme reads; others are for other schemes, and a hook that has them is warned about.
+	// auth, unless a line of its block is noted as their place. These are all fields that the scheme reads; others are for other schemes, and a hook that has them is warned about.
 	fields []string
 
 	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
@@ -317,7 +318,7 @@ func (e *refusedCredential) answer() *httpError {
 //	}
 //
 // Its errors quote no argument: each may be a secret.
-func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
+func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser, places settingPlaces) error {
 	var s *scheme
 	if d.NextArg() {
 		s = findScheme(d.Val())
@@ -349,7 +350,7 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser) error {
 	if s.unmarshal == nil {
 		return caddyconf.ReadBlock(d, "auth "+s.name)
 	}
-	return s.unmarshal(d, args, m)
+	return s.unmarshal(d, args, m, places)
 }
 
 // takesSecrets reports whether the arguments are a list of secrets.

@@ -41,7 +41,7 @@ func init() {
 //		signed    <text>
 //		timestamp <header> [<duration>]
 //	}
-func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping, places settingPlaces) error {
 	m.HMACHeader, m.HMACSecret = args[0], Secrets{args[1]}
 	if likePrefix.MatchString(args[1]) && (len(args) == 2 || !likePrefix.MatchString(args[2])) {
 		return d.Err("the secret of auth hmac reads like a prefix, such as sha256=: the secret before it is missing, " +
@@ -53,17 +53,17 @@ func unmarshalHMAC(d *caddyfile.Dispenser, args []string, m *Mapping) error {
 	var more []string
 	err := caddyconf.ReadBlock(d, "auth hmac",
 		caddyconf.Set("secret", &more, caddyconf.Secrets),
-		caddyconf.Set("algorithm", &m.Algorithm, caddyconf.Word),
-		caddyconf.Set("signed", &m.Signed, caddyconf.Template),
-		readTimestamp(m),
+		places.note(caddyconf.Set("algorithm", &m.Algorithm, caddyconf.Word), "algorithm"),
+		places.note(caddyconf.Set("signed", &m.Signed, caddyconf.Template), "signed"),
+		readTimestamp(m, places),
 	)
 	m.HMACSecret = append(m.HMACSecret, more...)
 	return err
 }
 
 // readTimestamp reads the header of a timestamp and, if need be, how far it may be off.
-func readTimestamp(m *Mapping) caddyconf.Directive {
-	return caddyconf.Directive{Word: "timestamp", Read: func(d *caddyfile.Dispenser) error {
+func readTimestamp(m *Mapping, places settingPlaces) caddyconf.Directive {
+	return places.note(caddyconf.Directive{Word: "timestamp", Read: func(d *caddyfile.Dispenser) error {
 		place := *d
 		args := d.RemainingArgs()
 		if len(args) == 0 || len(args) > 2 || args[0] == "" {
@@ -79,7 +79,7 @@ func readTimestamp(m *Mapping) caddyconf.Directive {
 		}
 		m.AuthTolerance = int(tolerance / time.Second)
 		return nil
-	}}
+	}}, "timestampHeader", "authTolerance")
 }
 
 // likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too.
@@ -137,22 +137,19 @@ func checkHeader(field, name string) (string, error) {
 	return canonical, nil
 }
 
-// ofSigned names the line in the block of auth.
-var ofSigned = byWords{"", "hmac: signed "}
-
 // signedPart reads what is signed. The body must be among it: otherwise whoever sees a signature could send another body with it.
 func (m *Mapping) signedPart() (auth.Part, error) {
 	signed, err := template.ParseSigned(m.Signed)
 	if err != nil {
-		return auth.Part{}, fieldErrorf("signed", "%vis refused: %v", ofSigned, err)
+		return auth.Part{}, fieldErrorf("signed", "is refused: %v", err)
 	}
 	sources := signed.Sources()
 	if !slices.Contains(sources, template.Source{Kind: "body"}) {
-		return auth.Part{}, fieldErrorf("signed", "%vmust have {@body}, or the signature would be good for any body", ofSigned)
+		return auth.Part{}, fieldErrorf("signed", "must have {@body}, or the signature would be good for any body")
 	}
 	for _, source := range sources {
 		if !slices.Contains([]string{"header", "query", "body", "hook"}, source.Kind) {
-			return auth.Part{}, fieldErrorf("signed", "%vmust not have {%s}, which callers do not know", ofSigned, source)
+			return auth.Part{}, fieldErrorf("signed", "must not have {%s}, which callers do not know", source)
 		}
 	}
 	name := m.Name

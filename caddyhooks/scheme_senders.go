@@ -192,14 +192,14 @@ func (s *sender) scheme() *scheme {
 //	}
 //
 // A sender without a timestamp has no tolerance. Only that of Grafana is in a header that the operator names.
-func (s *sender) unmarshal(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+func (s *sender) unmarshal(d *caddyfile.Dispenser, args []string, m *Mapping, places settingPlaces) error {
 	m.AuthSecret = args
 	var directives []caddyconf.Directive
 	switch {
 	case s.ownTimestamp:
-		directives = append(directives, readTimestamp(m))
+		directives = append(directives, readTimestamp(m, places))
 	case s.tolerance > 0:
-		directives = append(directives, caddyconf.Set("tolerance", &m.AuthTolerance, caddyconf.Seconds))
+		directives = append(directives, places.note(caddyconf.Set("tolerance", &m.AuthTolerance, caddyconf.Seconds), "authTolerance"))
 	}
 	return caddyconf.ReadBlock(d, "auth "+s.name, directives...)
 }

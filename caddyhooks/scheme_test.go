@@ -40,7 +40,7 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	t.Cleanup(func() { schemes = before })
 	registerScheme(&scheme{
 		name: "knock", arguments: "<word>", minArgs: 1, maxArgs: 1,
-		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping, _ settingPlaces) error {
 			m.HMACSecret = Secrets{args[0]}
 			return caddyconf.ReadBlock(d, "auth knock", caddyconf.Set("header", &m.HMACHeader, caddyconf.Word))
 		},
@@ -82,13 +82,13 @@ func TestSchemeNeedsNothingButItsRegistration(t *testing.T) {
 	}
 	d = caddyfile.NewTestDispenser("auth s3cret")
 	d.Next()
-	if err := m.unmarshalAuth(d); err == nil || strings.Contains(err.Error(), "s3cret") ||
+	if err := m.unmarshalAuth(d, make(settingPlaces)); err == nil || strings.Contains(err.Error(), "s3cret") ||
 		!strings.Contains(err.Error(), "'auth token <secret>' stands. It takes "+listSchemes()+", at ") || !strings.Contains(err.Error(), "'knock <word>'") {
 		t.Errorf("a wrong scheme in a Caddyfile: got %v", err)
 	}
 	d = caddyfile.NewTestDispenser("auth nkock s3cret")
 	d.Next()
-	if err := m.unmarshalAuth(d); err == nil || !strings.HasPrefix(err.Error(), "auth has no such scheme: did you mean knock? It takes '") {
+	if err := m.unmarshalAuth(d, make(settingPlaces)); err == nil || !strings.HasPrefix(err.Error(), "auth has no such scheme: did you mean knock? It takes '") {
 		t.Errorf("a misspelt scheme in a Caddyfile: got %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestPrefixIsNotTakenForASecret(t *testing.T) {
 	unmarshal := func(secret string) error {
 		d := caddyfile.NewTestDispenser("auth hmac X-Signature " + secret)
 		d.Next()
-		return new(Mapping).unmarshalAuth(d)
+		return new(Mapping).unmarshalAuth(d, make(settingPlaces))
 	}
 	for _, prefix := range []string{"sha256=", "sha1=", "SHA256=", "sha512=", "sha-256=", "md5=", "v0=", "v1=", "hmac-sha256=", "HMAC_SHA256=", "hmac=", "sig=",
 		"signature=", "t=", "sha256:", "sha3-256="} {

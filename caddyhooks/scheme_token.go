@@ -12,7 +12,7 @@ import (
 func init() {
 	registerScheme(&scheme{
 		name: "token", title: "a token of its own", arguments: "<secret>...", minArgs: 1, maxArgs: maxAuthSecrets,
-		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping) error {
+		unmarshal: func(d *caddyfile.Dispenser, args []string, m *Mapping, _ settingPlaces) error {
 			m.AuthSecret = args
 			return caddyconf.ReadBlock(d, "auth token")
 		},
