@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,8 +43,11 @@ var shorterBodyTime atomic.Int64
 // maxPooledBody is the largest buffer that is kept for the next body.
 const maxPooledBody = 128 << 10
 
-// readBody reads the body of a request if it is not larger than limit, and if memory has room for it.
+// readBody reads the body of a request if it is not encoded and not larger than limit, and if memory has room for it.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *bodyMemory) (*body, error) {
+	if err := checkEncoding(r.Header["Content-Encoding"]); err != nil {
+		return nil, err
+	}
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -65,6 +69,21 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *bodyM
 	}
 	complete = true
 	return b, nil
+}
+
+// checkEncoding refuses a body that is compressed, or encoded in another way. A small one could become a large one.
+func checkEncoding(values []string) error {
+	for _, value := range values {
+		for encoding := range strings.SplitSeq(value, ",") {
+			encoding = strings.Trim(encoding, " \t")
+			if encoding != "" && !strings.EqualFold(encoding, "identity") {
+				return &httpError{status: http.StatusUnsupportedMediaType, header: [2]string{"Accept-Encoding", "identity"},
+					message: fmt.Sprintf("The Content-Encoding %q is not accepted: send the body as it is, not compressed.", abridge(encoding)),
+					reason:  "the body has a Content-Encoding, such as gzip"}
+			}
+		}
+	}
+	return nil
 }
 
 // readAll reads a body whose length was announced, or is -1.

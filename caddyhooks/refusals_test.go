@@ -155,6 +155,7 @@ func TestRefusedRequestsAreInTheLogAndInTheAdminAPI(t *testing.T) {
 		{"key of another body", loudPost(s, "wake", `{"text":"b"}`, key...), "wake", 409, "This idempotency key was used before, with another body.", 12},
 		{"run that has ended", loudPost(s, runPath+"/cancel", ""), "runs", 409, "The run has ended already: it is completed.", 0},
 		{"announced body too large", loudPost(s, "blank", strings.Repeat("x", 2000)), "blank", 413, "the body is larger than 1024 bytes (max_request for wake and agent, max_payload for custom hooks)", 2000},
+		{"encoded body", loudPost(s, "wake", body, "Content-Encoding", "gzip"), "wake", 415, "the body has a Content-Encoding, such as gzip", 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.answer.WantError(t, c.status)
@@ -403,5 +404,32 @@ func TestInstancesHaveTheirOwnRefusals(t *testing.T) {
 	resp := s.AdminRequest("GET", "/hooks/instances/other/refused", "")
 	if !strings.Contains(resp.Body, "no token was sent") {
 		t.Errorf("the other instance has %s", resp.Body)
+	}
+}
+
+// Nothing is unpacked here, so an encoded body would be refused as malformed JSON, or its signature as wrong.
+func TestContentEncodingIsRefusedByItsName(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\nmax_payload 1KB\nhook signed {\nauth hmac X-Signature "+loudSecret+"\n}"))
+	const body = `{"text":"a"}`
+	refused := func(resp hookstest.Response, name string) {
+		t.Helper()
+		resp.WantError(t, 415, fmt.Sprintf("The Content-Encoding %q is not accepted", name))
+		if got := resp.Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("Accept-Encoding is %q", got)
+		}
+	}
+	for value, name := range map[string]string{"gzip": "gzip", "GZIP": "GZIP", "identity, br": "br", "deflate,gzip": "deflate", strings.Repeat("z", 90): strings.Repeat("z", 80) + "…"} {
+		for _, path := range []string{"wake", "agent"} {
+			refused(s.Post("/api/hooks/"+path, body, "Content-Encoding", value), name)
+		}
+		refused(s.Request("POST", "/api/hooks/signed", body, "Content-Encoding", value, "X-Signature", hexSum(loudSecret, body)), name)
+	}
+	refused(s.Request("POST", "/api/hooks/signed", strings.Repeat("x", 2000), "Content-Encoding", "gzip"), "gzip")
+	s.Request("POST", "/api/hooks/wake", body, "Content-Encoding", "gzip").WantError(t, 401)
+	s.Post("/api/hooks/none", body, "Content-Encoding", "gzip").WantError(t, 404)
+	rn.WantNoTurn(s)
+	for _, value := range []string{"", "identity", "Identity , identity"} {
+		s.Post("/api/hooks/wake", body, "Content-Encoding", value).WantBody(t, 200, "status", "chatId")
 	}
 }
