@@ -45,12 +45,14 @@ type schemeJSON struct {
 	Theirs           bool     `json:"theirs"` // the sender makes the secret
 	Signs            bool     `json:"signs"`  // a payload can be signed for a try-out
 	ToleranceSeconds int      `json:"toleranceSeconds"`
+	SuccessStatus    int      `json:"successStatus,omitempty"` // of every answer, if the sender takes no other one for success
 }
 
 // showSchemes lists all schemes.
 func showSchemes() []schemeJSON {
 	return showAll(schemes, func(s *scheme) schemeJSON {
-		return schemeJSON{s.name, orDefault(s.title, s.name), append([]string{}, s.fields...), s.secretTheirs, s.signs(), int(s.tolerance / time.Second)}
+		return schemeJSON{s.name, orDefault(s.title, s.name), append([]string{}, s.fields...), s.secretTheirs, s.signs(), int(s.tolerance / time.Second),
+			authentication{scheme: s}.successStatus(nil, 0)}
 	})
 }
 

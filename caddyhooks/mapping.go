@@ -78,7 +78,8 @@ type Mapping struct {
 	// How many runs are accepted in a time, as in "60/1h". Requests beyond that are answered 429.
 	Rate string `json:"rate,omitempty"`
 
-	// The status of the answer to a request that is accepted or ignored, from 200 to 299.
+	// The status of the answer to a request that is accepted or ignored, from 200 to 299. Default: 202 for a run of the agent and 200
+	// otherwise, or the one that the sender takes for success.
 	RespondStatus int `json:"respondStatus,omitempty"`
 
 	// The body of that answer.

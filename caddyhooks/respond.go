@@ -160,7 +160,10 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 	if run.Action == engine.Agent {
 		status = http.StatusAccepted
 	}
-	q.answered = status
+	if status = q.successStatus(status); status == http.StatusNoContent {
+		w.WriteHeader(status)
+		return
+	}
 	body := append(make([]byte, 0, 128), `{"status":"accepted",`...)
 	switch together := q.together(run); {
 	case together != nil && run.Action == engine.Agent:
@@ -178,6 +181,16 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 		body = append(append(body, `"chatId":`...), jsonString(run.ChatID)...)
 	}
 	writeBody(w, status, "application/json", append(body, '}'))
+}
+
+// successStatus notes and returns the status of the answer to a request that is accepted or ignored: the usual one, or the one that
+// the sender wants.
+func (q *hookRequest) successStatus(usual int) int {
+	q.answered = usual
+	if q.custom != nil {
+		q.answered = q.custom.auth.successStatus(q.incoming.doc, usual)
+	}
+	return q.answered
 }
 
 // together are the runs that a request became, if it is one that can become several; otherwise it is nil.
@@ -251,13 +264,19 @@ var ignoredBody = []byte(`{"status":"ignored"}`)
 // ignore answers a request that a condition leaves out, counts it and notes it beside the refused ones.
 func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 	in := q.handler.instance
-	status := http.StatusOK
-	if q.custom.answer != nil && !q.custom.waits() {
+	status := q.successStatus(http.StatusOK)
+	given := q.custom.answer != nil && !q.custom.waits()
+	if given {
 		status = q.custom.answer.status
 	}
 	in.service.engine.NoteIgnored(q.name)
 	in.noteIgnored(q, status, condition)
-	if !q.writeGiven(w) {
+	switch {
+	case given:
+		q.writeGiven(w)
+	case status == http.StatusNoContent:
+		w.WriteHeader(status)
+	default:
 		writeBody(w, status, "application/json", ignoredBody)
 	}
 }

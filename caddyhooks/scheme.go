@@ -61,6 +61,11 @@ type scheme struct {
 	answerTo       func(doc map[string]any) *schemeAnswer
 	challengeParts []string
 
+	// success returns the status by which the sender knows that a request was delivered. Others it takes for a failure, or sends the
+	// request again. doc has the members in challengeParts. 204 is an answer without a body. Nil, or 0: the sender takes any status
+	// from 200 to 299.
+	success func(doc map[string]any) int
+
 	// The answer to a refused caller: the WWW-Authenticate header, and a sentence for one that sent no credential and for one
 	// that sent a wrong one. A caller is told no more.
 	wwwAuthenticate, missing, wrong string
@@ -161,6 +166,16 @@ func (a authentication) challenge(doc any) *schemeAnswer {
 		return nil
 	}
 	return a.answerTo(object)
+}
+
+// successStatus is the status of the answer to a request that is accepted or ignored. It is the usual one unless the sender takes
+// that for a failure.
+func (a authentication) successStatus(doc any, usual int) int {
+	if a.scheme == nil || a.success == nil {
+		return usual
+	}
+	object, _ := doc.(map[string]any)
+	return orDefault(a.success(object), usual)
 }
 
 // deliveryID returns the sender's id of a request, and the name of the header or the path in the body that has it. Both are

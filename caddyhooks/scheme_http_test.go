@@ -1,6 +1,7 @@
 package caddyhooks_test
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha1" //nolint:gosec // Twilio's
 	"crypto/sha256"
@@ -65,9 +66,10 @@ const sendersSite = `
 		body form
 	}`
 
+// acceptedRun is the run of a request that was answered 202, or 200 for senders that want that.
 func acceptedRun(t *testing.T, resp hookstest.Response) string {
 	t.Helper()
-	if resp.Status != 202 {
+	if resp.Status != 202 && resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
 	id, _ := resp.Field(t, "runId").(string)
@@ -179,4 +181,67 @@ func TestSignaturesOfSendersAreNotLogged(t *testing.T) {
 	}
 	hookstest.Eventually(t, "requests are logged", func() bool { return strings.Count(readLog(t, accessLog), "/other/") >= 3 })
 	wantNoSecrets(t, "the access log", readLog(t, accessLog), "loud-signature")
+}
+
+// Linear sends again whatever is not answered 200, and may switch the webhook off. Discord wants 204 for events, without a body.
+func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rn := hookstest.StartRunner(t, nil)
+	site := ""
+	for name, lines := range map[string]string{
+		"agent": "action agent", "wake": "", "each": "action agent\neach $.items[*]", "sync": "action agent\nsync\nonly header X-Never",
+		"ignored": "action agent\nonly header X-Never", "given": "action agent\nrespond 201 ok", "given-ignored": "action agent\nrespond 201 ok\nonly header X-Never",
+	} {
+		for _, scheme := range []string{"linear " + loudSecret, "slack " + loudSecret, "github " + loudSecret, "discord " + hex.EncodeToString(public)} {
+			sender, _, _ := strings.Cut(scheme, " ")
+			site += fmt.Sprintf("hook %s-%s {\nauth %s\n%s\n}\n", sender, name, scheme, lines)
+		}
+	}
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, site))
+	now := time.Now()
+	sign := map[string]func(body, hook string) []string{
+		"linear": func(body, hook string) []string {
+			return []string{"Linear-Signature", hexSum(loudSecret, body), "Linear-Delivery", hook}
+		},
+		"slack": func(body, _ string) []string { return slackHeaders(loudSecret, body, now) },
+		"github": func(body, hook string) []string {
+			return []string{"X-Hub-Signature-256", "sha256=" + hexSum(loudSecret, body), "X-GitHub-Delivery", hook}
+		},
+		"discord": func(body, _ string) []string {
+			at := fmt.Sprint(now.Unix())
+			return []string{"X-Signature-Timestamp", at, "X-Signature-Ed25519", hex.EncodeToString(ed25519.Sign(private, []byte(at+body)))}
+		},
+	}
+	event := fmt.Sprintf(`{"type":1,"event":{},"items":[1,2],"webhookTimestamp":%d}`, now.UnixMilli())
+	interaction := `{"type":2,"id":"7","items":[1,2]}`
+	for _, c := range []struct {
+		sender, body string
+		accepted     map[string]int // by hook
+	}{
+		{"linear", event, map[string]int{"agent": 200, "wake": 200, "each": 200, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
+		{"slack", event, map[string]int{"agent": 200, "wake": 200, "each": 200, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
+		{"github", event, map[string]int{"agent": 202, "wake": 200, "each": 202, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
+		{"discord", event, map[string]int{"agent": 204, "wake": 204, "each": 204, "sync": 204, "ignored": 204, "given": 201, "given-ignored": 201}},
+		{"discord", interaction, map[string]int{"agent": 202, "wake": 200, "each": 202, "sync": 200, "ignored": 200, "given": 201, "given-ignored": 201}},
+	} {
+		for name, want := range c.accepted {
+			hook := c.sender + "-" + name
+			post := func() hookstest.Response {
+				return s.Request("POST", "/api/hooks/"+hook, c.body, sign[c.sender](c.body, hook)...)
+			}
+			first, again := post(), post()
+			if first.Status != want || (first.Body == "") != (want == 204) {
+				t.Errorf("%s: %s is answered %d %q, want %d", hook, c.body, first.Status, first.Body, want)
+			}
+			switch name {
+			case "sync", "ignored", "given-ignored": // of which nothing is remembered
+				again.WantNew(t, want)
+			default:
+				again.WantReplay(t, first)
+			}
+		}
+	}
 }

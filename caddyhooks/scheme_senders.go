@@ -40,6 +40,9 @@ type sender struct {
 	answerTo       func(doc map[string]any) *schemeAnswer
 	challengeParts []string
 
+	// The status that the sender takes for success; see scheme.
+	success func(doc map[string]any) int
+
 	// Whether the sender makes the secret, rather than the operator.
 	secretTheirs bool
 
@@ -89,6 +92,7 @@ var senders = []sender{
 		}),
 		idPath:   []string{"event_id"},
 		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
+		success: alwaysOK, // events may be answered with others, commands and interactions may not
 	},
 	{
 		name: "shopify", title: "Shopify", headers: []string{"X-Shopify-Hmac-Sha256"}, secretTheirs: true,
@@ -99,6 +103,7 @@ var senders = []sender{
 		name: "linear", title: "Linear", headers: []string{"Linear-Signature"}, secretTheirs: true, tolerance: linearTolerance,
 		verifier:  signedAs(auth.Signature{Header: "Linear-Signature", Encoding: auth.Hex, Time: auth.Timestamp{Member: "webhookTimestamp"}}),
 		idHeaders: []string{"Linear-Delivery"},
+		success:   alwaysOK,
 	},
 	{
 		name: "sentry", title: "Sentry", headers: []string{"Sentry-Hook-Signature"}, secretTheirs: true,
@@ -121,6 +126,7 @@ var senders = []sender{
 		},
 		idPath:   []string{"id"},
 		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
+		success:         discordSuccess,
 		wwwAuthenticate: "Ed25519",
 	},
 	{
@@ -170,7 +176,7 @@ func (s *sender) scheme() *scheme {
 		unmarshal: s.unmarshal, fields: []string{"authSecret"},
 		compile: s.compile, tolerance: s.tolerance, secretTheirs: s.secretTheirs, headersOnly: s.token,
 		secretHeaders: func(*Mapping) []string { return s.headers },
-		idHeaders:     s.idHeaders, idPath: s.idPath, answerTo: s.answerTo, challengeParts: s.challengeParts,
+		idHeaders:     s.idHeaders, idPath: s.idPath, answerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
 		wwwAuthenticate: orDefault(s.wwwAuthenticate, "HMAC-SHA256"),
 		missing:         fmt.Sprintf("The %s is missing, or something that belongs to it. This hook is for requests of %s, and takes no token.", missing, s.title),
 		wrong:           fmt.Sprintf("The %s is wrong.", wrong),
@@ -319,4 +325,15 @@ func answerDiscord(doc map[string]any) *schemeAnswer {
 	default:
 		return nil
 	}
+}
+
+// alwaysOK is for senders that take 200 alone for success.
+func alwaysOK(map[string]any) int { return http.StatusOK }
+
+// discordSuccess is 204 for events. What an interaction is answered with is shown to people, so the operator says it.
+func discordSuccess(doc map[string]any) int {
+	if _, isEvent := doc["event"]; isEvent {
+		return http.StatusNoContent
+	}
+	return 0
 }

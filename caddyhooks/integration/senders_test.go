@@ -82,7 +82,7 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 		for _, test := range []struct {
 			question
 			want int
-		}{{wrong, 401}, {q, 202}} {
+		}{{wrong, 401}, {q, c.accepted()}} {
 			resp, err := signer.sign(t, test.question).send()
 			if err != nil || resp.Status != test.want {
 				t.Errorf("%s is answered %d %s %v, want %d", sender, resp.Status, resp.Body, err, test.want)

@@ -213,7 +213,7 @@ export function makeFields(about, locked) {
 	add("foldMax", "Runs in one turn, at most", number(), "Blank: 100.");
 	add("rate", "Rate", text({ placeholder: "60/1h" }), ["Such as ", mono("60/1h"), ". More is answered 429. Blank: any number."]);
 	add("workers", "Runs at once", number(), `Blank: up to ${about.workers}, all workers.`);
-	add("respondStatus", "Status of the answer", number(), "From 200 to 299. Blank: 202, or 200 for wake.");
+	add("respondStatus", "Status of the answer", number(), "From 200 to 299. Blank: 202, or 200 for wake and senders that want it.");
 	add("respondBody", "Body of the answer", area(2), "For senders that want a text of their own. Blank: as usual.");
 	add("messageTemplate", "Message", area(), ["Placeholders: ", mono("{issue.title}"), ", ", mono("{labels[0].name}"), ", ", mono("{@header.X-GitHub-Event}"), ", ", mono('{body | truncate 2000}'), ". Blank: the body as it is."]);
 	add("chatId", "Chat", text(), "Runs of one chat are carried out one after the other. Placeholders are allowed. Blank: webhook:default, or a new chat for every agent run.");
