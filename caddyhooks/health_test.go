@@ -170,10 +170,11 @@ func init() {
 	caddy.RegisterModule(new(unwritableStore))
 }
 
-// unwritableStore is a store that accepts runs as long as unwritable is nil. Its name comes after those that a golden file lists.
+// unwritableStore is a store that accepts runs as long as unwritable is nil, and ends them as long as unendable is. Its name comes after
+// those that a golden file lists.
 type unwritableStore struct{}
 
-var unwritable atomic.Pointer[error]
+var unwritable, unendable atomic.Pointer[error]
 
 func (*unwritableStore) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "hooks.stores.unwritable", New: func() caddy.Module { return new(unwritableStore) }}
@@ -196,6 +197,13 @@ func (r unwritableRuns) AddAll(ctx context.Context, runs []*engine.Run, terms en
 		return *err
 	}
 	return r.Runs.AddAll(ctx, runs, terms)
+}
+
+func (r unwritableRuns) End(ctx context.Context, claim *engine.Claim, end engine.End, batch engine.Batch) ([]*engine.Claim, error) {
+	if err := unendable.Load(); err != nil && !end.Requeue {
+		return nil, *err
+	}
+	return r.Runs.End(ctx, claim, end, batch)
 }
 
 // wantStoreUp checks what metrics tell about the store. What it can still read is told, too.
@@ -241,6 +249,55 @@ func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
 	wantHealth(t, s, "/healthz/live", 503, `{"live":false,"ready":false,"webhooks":"on","reasons":["store_broken"]}`)
 	if live := s.AdminRequest("GET", "/hooks/health/live", ""); live.Status != 503 {
 		t.Errorf("live: got %d %s", live.Status, live.Body)
+	}
+}
+
+// A store that accepts runs and cannot store how they end fails, however many it accepts.
+func TestNotReadyWhileNoRunCanEnd(t *testing.T) {
+	for store, breaks := range map[string]func(t *testing.T) (directive, code, reason string, fail, mend func()){
+		"postgres": func(t *testing.T) (directive, code, reason string, fail, mend func()) {
+			database := newDatabase(t)
+			return "store postgres {env.HOOKS_TEST_DSN} {\nschema hooks\n}", "store_failing", "permission denied for table done",
+				func() { database.Exec(t, "postgres", "REVOKE INSERT ON hooks.done FROM hooks") },
+				func() { database.Exec(t, "postgres", "GRANT INSERT ON hooks.done TO hooks") }
+		},
+		"one of this machine": func(t *testing.T) (directive, code, reason string, fail, mend func()) {
+			t.Cleanup(func() { unendable.Store(nil) })
+			err := fmt.Errorf("writing: %w", syscall.ENOSPC)
+			return "store unwritable", "store_disk_full", "no space left on device", func() { unendable.Store(&err) }, func() { unendable.Store(nil) }
+		},
+	} {
+		t.Run(store, func(t *testing.T) {
+			directive, code, reason, fail, mend := breaks(t)
+			s, log := newLoggedServer(t)
+			s.Load(hookstest.Hooks(hookstest.StartRunner(t, nil), directive+"\nworkers 2\nhealth /healthz"))
+			s.Ended(s.Accept(`{"message":"before"}`))
+			fail()
+			first := s.Accept(`{"message":"a"}`)
+			eventuallyHealth(t, s, 503)
+			for range 10 {
+				s.Accept(`{"message":"a"}`)
+				wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["`+code+`"]}`)
+				wantStoreUp(t, s, 0)
+				for path, member := range map[string]string{"/hooks/health": `"code":"` + code + `"`, "/hooks/overview": `"kind":"` + code + `"`} {
+					if body := s.AdminRequest("GET", path, "").Body; !strings.Contains(body, member) || !strings.Contains(body, "storing the end of a run: ") || !strings.Contains(body, reason) {
+						t.Errorf("%s tells %s", path, body)
+					}
+				}
+				if t.Failed() {
+					break
+				}
+			}
+			if text := log(); !strings.Contains(text, "the store failed, trying again") || !strings.Contains(text, reason) {
+				t.Errorf("the log is %s", text)
+			}
+			mend()
+			s.Ended(first)
+			hookstest.Eventually(t, "all tell that runs end again", func() bool {
+				return s.Request("GET", "/healthz", "").Status == 200 && scrape(t, s)[key("store_up")] == 1 &&
+					!strings.Contains(s.AdminRequest("GET", "/hooks/overview", "").Body, code)
+			})
+		})
 	}
 }
 

@@ -73,7 +73,7 @@ func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]need{in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
+	for _, kind := range [][]need{in.storeNeeds(), in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
 		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -225,6 +225,16 @@ func offNeeds(active *activeSettings) []need {
 	}
 	return []need{{Kind: "off", Severity: late, Link: "#/settings", Text: "webhooks are off: " + active.offBecause,
 		Detail: "every request is answered 404"}}
+}
+
+// storeNeeds tells that the store can be read, and not written to.
+func (in *instance) storeNeeds() []need {
+	err := in.service.engine.StoreFailing()
+	if err == nil {
+		return nil
+	}
+	return []need{{Kind: storeProblem(err), Severity: bad, Link: "#/runs?status=running", Text: "the store cannot be written to",
+		Detail: oneline.Of(err.Error(), maxDetail)}}
 }
 
 // awayNeeds tells which agents take on no runs.

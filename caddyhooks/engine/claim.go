@@ -79,6 +79,7 @@ func (e *Engine) claim(n int) (fresh []*freshClaim, wait time.Duration) {
 		defer func() { fresh = asked.got(claims) }()
 		claims, wait, err = e.store.Runs().Claim(e.base, asked.batch)
 	})
+	e.writes.note(writeClaim, err)
 	if e.noteBroken(err) {
 		return fresh, -1
 	}

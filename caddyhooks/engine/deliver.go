@@ -256,7 +256,7 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		signal(e.sendMore) // its place is free for another one, while it is being stored
 		return e.store.Deliveries().Settle(ctx, d, pause, throttles...)
 	}
-	switch err := e.insist(config, "recording a delivery", d.RunID, settle); {
+	switch err := e.insist(config, writeDelivery, d.RunID, settle); {
 	case errors.Is(err, ErrClaimLost):
 		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
 	case err != nil:

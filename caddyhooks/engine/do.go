@@ -189,6 +189,7 @@ func (e *Engine) withdraw(run *Run, outcome Outcome) error {
 	ctx, stop := e.storeContext()
 	defer stop()
 	_, err := e.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
+	e.writes.note(writeEnd, err)
 	if err == nil {
 		e.conclude(run, end, ending{attempts: e.attemptsOf(run)})
 	} else if !errors.Is(err, ErrClaimLost) {

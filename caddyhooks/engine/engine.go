@@ -219,7 +219,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
-		e.writes.note(nil)
+		e.writes.note(writeRun, nil)
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
 			e.minutes.accepted(run)
@@ -232,7 +232,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		return err
 	default:
 		e.noteBroken(err)
-		e.writes.note(err)
+		e.writes.note(writeRun, err)
 		return fmt.Errorf("storing a run: %w", err)
 	}
 }

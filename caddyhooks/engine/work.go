@@ -210,7 +210,9 @@ func (e *Engine) onlyForCallerHere(run *Run) bool {
 func (e *Engine) putBack(claim *Claim, session Session) {
 	ctx, stop := e.storeContext()
 	defer stop()
-	if _, err := e.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{}); err != nil {
+	_, err := e.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{})
+	e.writes.note(writeBack, err)
+	if err != nil {
 		e.storeFailed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
 	}
 	e.publishRuns(claim)
@@ -304,7 +306,11 @@ func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome,
 func (e *Engine) storeEnd(config *Config, ended *freshClaim, end End) (next *freshClaim, err error) {
 	claim := ended.Claim
 	e.leave(ended)
-	err = e.insist(config, "storing the end of a run", claim.Run.ID, func(ctx context.Context) error {
+	kind := writeEnd
+	if end.Requeue {
+		kind = writeBack
+	}
+	err = e.insist(config, kind, claim.Run.ID, func(ctx context.Context) error {
 		asked := e.claiming(e.another())
 		var claims []*Claim
 		var err error
@@ -328,12 +334,12 @@ func (e *Engine) storeEnd(config *Config, ended *freshClaim, end End) (next *fre
 
 // insist does something again and again until the store, whose disk may be full, can do it, or the store is broken, or the
 // engine is stopped. What is not stored by then is done again after the next start.
-func (e *Engine) insist(config *Config, what, runID string, do func(context.Context) error) error {
+func (e *Engine) insist(config *Config, kind writeKind, runID string, do func(context.Context) error) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		ctx, stop := e.storeContext()
 		err := do(ctx)
 		stop()
-		e.writes.note(err)
+		e.writes.note(kind, err)
 		if err == nil || errors.Is(err, ErrClaimLost) || e.base.Err() != nil || e.noteBroken(err) {
 			return err
 		}
@@ -343,7 +349,7 @@ func (e *Engine) insist(config *Config, what, runID string, do func(context.Cont
 			_, changed, _ = e.StoreAway()
 		} else {
 			config.Log.Error("the store failed, trying again",
-				zap.String("while", what), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
+				zap.Stringer("while", kind), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
 		}
 		timer := time.NewTimer(pause)
 		select {
