@@ -27,6 +27,7 @@ func againVerb() *cobra.Command {
 		Short: "Runs again what failed, timed out or expired",
 		Long: `
 Starts a run again, as a new run with what the old one was told. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
+If the run was run again before, you are told so, and asked first.
 
 With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You are told how
 many these are, and asked first.
@@ -92,6 +93,9 @@ func runAgain(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := e.confirmAnother(cmd, id); err != nil {
+		return err
+	}
 	var run runJSON
 	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/again", body: body}, &run)
 	if err != nil {
@@ -102,6 +106,18 @@ func runAgain(e *errand, cmd *cobra.Command, args []string) error {
 	}
 	e.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
 	return nil
+}
+
+// confirmAnother asks first if a run was run again before: whoever starts it once more may not know that.
+func (e *errand) confirmAnother(cmd *cobra.Command, id string) error {
+	var earlier runDetails
+	if _, err := e.get("runs/"+url.PathEscape(id), nil, &earlier); err != nil {
+		return err
+	}
+	if earlier.AgainAs == "" {
+		return nil
+	}
+	return confirm(cmd, fmt.Sprintf("The run was run again already, as %s, and will be run once more.", earlier.AgainAs))
 }
 
 // againSum is what became of runs that were run again.

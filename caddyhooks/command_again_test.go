@@ -23,7 +23,15 @@ func TestAgainRunsWhatFailed(t *testing.T) {
 	out, errs, err := command(t, "again", ids[0], "--chat", "another chat", "--address", s.Admin)
 	wantExit(t, 0, errs, err)
 	wantGolden(t, "again", out, " --address "+s.Admin, "")
-	out, errs, err = command(t, "again", ids[0], "--json", "--deliver", "--address", s.Admin)
+	first := lookUp(t, s, ids[0]).AgainAs
+	_, errs, err = command(t, "again", ids[0], "--deliver", "--address", s.Admin)
+	wantExit(t, 2, errs, err, "The run was run again already, as "+first+", and will be run once more. But there is no terminal")
+	_, seen, err := typed(t, "n\n", "again", ids[0], "--address", s.Admin)
+	wantExit(t, 1, seen, err, "as "+first+", and will be run once more. Go on? [y/N]", "nothing was done")
+	if now := lookUp(t, s, ids[0]).AgainAs; now != first {
+		t.Errorf("it was run again as %s, though nobody said yes", now)
+	}
+	out, errs, err = command(t, "again", ids[0], "--json", "--deliver", "--yes", "--address", s.Admin)
 	wantExit(t, 0, errs, err)
 	var run map[string]string
 	if err := json.Unmarshal([]byte(out), &run); err != nil || run["chatId"] != "chat of 0" {
@@ -33,7 +41,7 @@ func TestAgainRunsWhatFailed(t *testing.T) {
 
 	_, errs, err = command(t, "again", "--failed", "--timed-out", "--address", s.Admin)
 	wantExit(t, 2, errs, err, "3 runs that failed and timed out will be run again, and nothing is sent out. But there is no terminal")
-	out, seen, err := typed(t, "y\n", "again", "--failed", "--hook", "issues", "--deliver", "--address", s.Admin)
+	out, seen, err = typed(t, "y\n", "again", "--failed", "--hook", "issues", "--deliver", "--address", s.Admin)
 	wantExit(t, 0, seen, err, "1 run of issues that failed will be run again, and the answers are sent out. Go on? [y/N]")
 	if out != "1 of 1 started\n" {
 		t.Errorf("got %s", out)

@@ -2,7 +2,6 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
 
@@ -138,9 +136,8 @@ func TestBackupRestoreAndCompactOnTheCommandLine(t *testing.T) {
 	k.Stop()
 	k.golden(t, "backup-from", "backup", "--from", k.store, file+".2")
 	k.golden(t, "restore-exists", "restore", file, "--to", k.store, "--yes")
-	if _, _, err := k.run(t, "restore", file, "--to", k.store, "--force"); !errors.Is(err, terminal.ErrNobody) {
-		t.Errorf("without --yes: %v", err)
-	}
+	_, errs, err = k.run(t, "restore", file, "--to", k.store, "--force")
+	wantExit(t, 2, errs, err, "It will be restored to "+k.store+". But there is no terminal to ask at: say --yes")
 	k.golden(t, "restore-dry-run", "restore", file, "--to", k.store, "--force", "--dry-run")
 	k.golden(t, "restore", "restore", file, "--to", k.store, "--force", "--yes")
 	tell("restore", file, "--to", k.store, "--force", "--yes")

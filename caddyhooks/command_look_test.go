@@ -3,6 +3,7 @@ package caddyhooks_test
 import (
 	"cmp"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -147,5 +148,28 @@ func TestWhatVerbsThatLookPrint(t *testing.T) {
 		{"export", []string{"export", "--of", "deliveries", "--format", "csv"}},
 	} {
 		look.golden(t, c.name, c.args...)
+	}
+}
+
+// The answer of a runner that failed has nothing to do with a schema.
+func TestTheLastAnswerIsCalledWhatItIs(t *testing.T) {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, turn hookstest.Turn) {
+		if turn.Text("message") == "fail" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = io.WriteString(w, "line one\n"+strings.Repeat("another line\n", 100))
+	})
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
+	for body, want := range map[string]string{
+		`{"message":"fail","syncResponse":true}`:                                         "\nLast answer\n  line one\n",
+		`{"message":"check","syncResponse":true,"responseJsonSchema":{"type":"object"}}`: "\nLast answer, which did not match the schema\n  line one\n",
+	} {
+		id := s.Post("/api/hooks/agent", body).Header.Get("X-Service-Run-Id")
+		s.Ended(id)
+		out, errs, err := command(t, "show", id, "--address", s.Admin)
+		wantExit(t, 0, errs, err)
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: got\n%s\nwithout %q", body, out, want)
+		}
 	}
 }

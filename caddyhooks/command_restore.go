@@ -36,7 +36,7 @@ A store that is there is refused. With --force it is replaced, and stays beside 
 	}
 	cmd.Flags().String("to", "", "the file of the store (default: that of the instance in Caddy's data directory)")
 	cmd.Flags().Bool("force", false, "replace a store that is there, and keep it under another name")
-	cmd.Flags().Bool("yes", false, "do not ask")
+	addYesFlag(cmd)
 	cmd.Flags().Bool("dry-run", false, "check the backup, say what would be done, and do nothing; Caddy may run")
 	return cmd
 }
@@ -79,21 +79,15 @@ func runRestore(cmd *cobra.Command, args []string) error {
 	if !wantsJSON(cmd) {
 		r.show(screen)
 	}
-	switch {
-	case flag("dry-run"):
+	if flag("dry-run") {
 		screen.Note("Nothing was done, because of --dry-run.")
 		if wantsJSON(cmd) {
 			return printValue(screen.Out(), told)
 		}
 		return nil
-	case !flag("yes"):
-		yes, err := screen.Confirm(r.question())
-		if err != nil {
-			return err
-		}
-		if !yes {
-			return errors.New("nothing was restored")
-		}
+	}
+	if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
+		return err
 	}
 	if told.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
 		return r.refused(err)
@@ -186,5 +180,3 @@ func (r *restoring) show(screen *terminal.Screen) {
 		warn("The store at " + r.to + " will be replaced, and kept beside under another name.")
 	}
 }
-
-func (r *restoring) question() string { return "Restore it to " + r.to + "?" }

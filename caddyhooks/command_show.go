@@ -170,7 +170,11 @@ func (e *errand) showRun(beginning string) error {
 		e.showBlock("Reply", *run.Reply)
 	}
 	if run.LastAnswer != "" {
-		e.showBlock("Last answer, which did not match the schema", run.LastAnswer)
+		title := "Last answer"
+		if len(run.ValidationErrors) > 0 {
+			title += ", which did not match the schema"
+		}
+		e.showBlock(title, run.LastAnswer)
 	}
 	for _, p := range run.Permissions {
 		e.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))

@@ -9,11 +9,12 @@ export const askCancel = (page, n, go) => ask({
 	act: () => go(run => page.api.post(`runs/${run.runId}/cancel`)),
 });
 
-/** Asks, and hands over what runs a run again. @param {Page} page @param {number} n @param {(again: (run: Run) => Promise<any>) => unknown} go */
-export function askAgain(page, n, go) {
+/** Asks, and hands over what runs a run again. @param {Page} page @param {RunDetails[]} runs @param {(again: (run: Run) => Promise<any>) => unknown} go */
+export function askAgain(page, runs, go) {
 	const deliver = checkbox("Send the answer out as well, to callbacks and channels"), chat = el("input", { type: "text", spellcheck: "false", autocomplete: "off" });
 	ask({
-		title: `Run ${count(n, "run")} again?`, text: "A new run is told the same message.", body: [deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
+		title: `Run ${count(runs.length, "run")} again?`, text: "A new run is told the same message.",
+		body: [runs.filter(run => run.againAs).map(run => note("late", `It was run again already, as ${run.againAs}.`)), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
 		act: () => go(run => page.api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null })),
 	});
 }
@@ -174,7 +175,7 @@ export async function show(page) {
 	}
 
 	const cancel = () => askCancel(page, 1, async act => { await act(run); await load(); });
-	const again = () => askAgain(page, 1, async act => page.go(`runs/${(await act(run)).runId}`));
+	const again = () => askAgain(page, [run], async act => page.go(`runs/${(await act(run)).runId}`));
 
 	/** @param {Delivery} d */
 	const send = d => attempt(trouble, async () => {

@@ -131,7 +131,7 @@ async function showRuns(page) {
 		const runs = list.filter(run => picked.has(run.runId)), open = runs.filter(run => isOpen(run.status)), ended = runs.filter(run => canRunAgain(run.status));
 		redraw(bar,
 			(newer.size > 0 || missed) && el("div.banner", button(missed ? "Newer runs" : count(newer.size, "newer run"), showNewer, { class: "linky" })),
-			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended.length, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
+			runs.length > 0 && el("div.banner", `${number(runs.length)} selected`, ended.length > 0 && button(`Run ${ended.length} again`, () => askAgain(page, ended, again => each(ended, "started", again)), { class: "small", icon: "again" }), open.length > 0 && button(`Cancel ${open.length}`, () => askCancel(page, open.length, cancel => each(open, "cancelled", cancel)), { class: "small danger" }),
 				copyButton(() => runs.map(run => run.runId).join("\n"), "Copy ids", { class: "small" }), button("Clear", () => { picked.clear(); picks(); for (const run of runs) draw(run); }, { class: "small" })));
 	}
 

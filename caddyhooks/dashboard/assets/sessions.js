@@ -152,7 +152,7 @@ function conversation(page, into, chat) {
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),
 				good ? run.reply ? bubble(run, "reply") : el("div.bubble.muted", "No answer.") : el("div.bubble", run.errorMessage || (run.cancelledBy ? `Cancelled by ${run.cancelledBy}.` : capital(statusWord(run.status)))),
 				el("div.after", good ? seconds !== null && el("span", icon("check"), ` ${duration(seconds)}`) : [badge(run.status), el("span", seconds !== null && duration(seconds), run.attempts > 1 && `, ${run.attempts} attempts`)],
-					sent, canRunAgain(run.status) && button("Run again", () => askAgain(page, 1, async again => { await again(run); await load(); }), { class: "small", ...page.acting }), link)));
+					sent, canRunAgain(run.status) && button("Run again", () => askAgain(page, [run], async again => { await again(run); await load(); }), { class: "small", ...page.acting }), link)));
 	}
 	load();
 	const soon = page.later(load, 400);
