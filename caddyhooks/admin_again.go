@@ -125,12 +125,12 @@ func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
 	}
 	unknown := obj.Other
 	for _, member := range obj.Members {
-		if unknown == nil && !slices.Contains(allowed, member.Key) {
-			unknown = &member.Key
+		if !slices.Contains(allowed, member.Key) {
+			unknown = append(unknown, member.Key)
 		}
 	}
 	if unknown != nil {
-		return how, fieldErrorf(abridge(*unknown), "is unknown here; use %s", strings.Join(allowed, " and "))
+		return how, fieldErrorf(abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
 	}
 	f := requestFields{members: obj.Members, selected: againFields}
 	how = engine.Again{Deliver: f.boolean("deliver"), ChatID: f.text("chatId")}

@@ -51,7 +51,7 @@ func parsePreview(body []byte) (asked previewRequest, err error) {
 		return asked, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return asked, fieldErrorf(abridge(*obj.Other), "is unknown here; use mapping, payload, headers and query")
+		return asked, fieldErrorf(abridge(obj.Other[0]), "is unknown here; use mapping, payload, headers and query")
 	}
 	f := requestFields{members: obj.Members, selected: previewFields}
 	asked.mapping, asked.payload = f.object("mapping"), []byte(f.text("payload"))

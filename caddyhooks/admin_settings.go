@@ -35,7 +35,7 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 		return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if patch.Other != nil {
-		return changeError(unknownSetting(*patch.Other))
+		return changeError(unknownSetting(patch.Other[0]))
 	}
 	conditions, err := parsePreconditions(r.Header)
 	if err != nil {

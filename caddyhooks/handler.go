@@ -378,6 +378,9 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 		in.service.samples.note(q.name, r.Header, req.query, req.body)
 	}
 	runs, err := in.intake(active, q.name, custom, req)
+	if req.warning != "" {
+		w.Header()[warningHeader] = []string{req.warning}
+	}
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type incoming struct {
 	request *http.Request // nil if there was none, as in a preview
 	values  url.Values    // of its query, once they are read
 	asked   auth.Request
+
+	warning string // about fields of a wake or agent request, "" if there is nothing to warn of
 }
 
 func newIncoming(r *http.Request) incoming {

@@ -33,9 +33,9 @@ func (in *instance) intake(active *activeSettings, name string, custom *hook, re
 	} else {
 		var run *engine.Run
 		if name == "wake" {
-			run, err = in.intakeWake(active, req.body)
+			run, err = in.intakeWake(active, req)
 		} else {
-			run, err = in.intakeAgent(active, req.body)
+			run, err = in.intakeAgent(active, req)
 		}
 		runs = []*engine.Run{run}
 	}
@@ -72,20 +72,24 @@ var (
 	formPart     = regexp.MustCompile(`(?i)^--[^\r\n]{1,80}\r?\ncontent-disposition: *form-data`)
 )
 
-// The fields of requests. Other members are checked, and take no memory.
+// The fields of requests. Other members are checked, and take no memory. Those that are mistaken for each other are read in both.
 var (
-	wakeFields  = strictjson.Members("text", "message", "chatId", "metadata")
-	agentFields = strictjson.Members("message", "name", "text", "chatId", "model", "memoryPreset", "syncResponse",
-		"responseJsonSchema", "responseValidationModelTier", "callbackUrl", "deliver", "channel", "to", "timeoutSeconds", "queueTimeSeconds",
-		"metadata")
+	wakeFieldNames  = []string{"text", "chatId", "metadata"}
+	agentFieldNames = []string{"message", "name", "chatId", "model", "memoryPreset", "syncResponse", "responseJsonSchema",
+		"responseValidationModelTier", "callbackUrl", "deliver", "channel", "to", "timeoutSeconds", "queueTimeSeconds", "metadata"}
+
+	wakeFields  = strictjson.Members(append([]string{"message"}, wakeFieldNames...)...)
+	agentFields = strictjson.Members(append([]string{"text"}, agentFieldNames...)...)
 )
 
 // intakeWake reads {"text", "chatId", "metadata"}.
-func (in *instance) intakeWake(active *activeSettings, body []byte) (*engine.Run, error) {
-	f, err := readFields(body, wakeFields)
+func (in *instance) intakeWake(active *activeSettings, req *incoming) (*engine.Run, error) {
+	f, err := readFields(req.body, wakeFields)
 	if err != nil {
-		return nil, malformed(body, err, errFormBody)
+		return nil, malformed(req.body, err, errFormBody)
 	}
+	req.warning = ""
+	req.noteUnknown(f.other, wakeFieldNames)
 	text := f.text("text")
 	chatID := f.text("chatId")
 	metadata := f.object("metadata")
@@ -116,11 +120,13 @@ func newChat(run *engine.Run) {
 }
 
 // intakeAgent reads a request for a full run.
-func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Run, error) {
-	f, err := readFields(body, agentFields)
+func (in *instance) intakeAgent(active *activeSettings, req *incoming) (*engine.Run, error) {
+	f, err := readFields(req.body, agentFields)
 	if err != nil {
-		return nil, malformed(body, err, errFormBody)
+		return nil, malformed(req.body, err, errFormBody)
 	}
+	req.warning = ""
+	req.noteUnknown(f.other, agentFieldNames)
 	message := f.text("message")
 	name := f.text("name")
 	_, emptyCallback := f.given("callbackUrl")
@@ -159,6 +165,7 @@ func (in *instance) intakeAgent(active *activeSettings, body []byte) (*engine.Ru
 	if err := agent.check(&in.rules); err != nil {
 		return nil, err
 	}
+	req.noteMisspelt(agent.ResponseJSONSchema)
 	run := agent.run(active)
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID
@@ -407,13 +414,14 @@ func fitChatID(text string) string {
 // counts as absent.
 type requestFields struct {
 	members  []strictjson.Member
+	other    []string // the first keys that are not selected
 	selected *strictjson.Selection
 	err      error
 }
 
 func readFields(body []byte, selected *strictjson.Selection) (requestFields, error) {
 	obj, err := strictjson.ParseObject(body, selected)
-	return requestFields{members: obj.Members, selected: selected}, err
+	return requestFields{members: obj.Members, other: obj.Other, selected: selected}, err
 }
 
 // given returns a member that is present and not null.

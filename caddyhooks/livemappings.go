@@ -133,10 +133,10 @@ func parseMapping(raw []byte) (Mapping, error) {
 	if obj.Other != nil {
 		known := jsonFields(reflect.TypeFor[Mapping]())
 		hint := "the"
-		if meant := meantField(*obj.Other, known); meant != "" {
+		if meant := meantField(obj.Other[0], known); meant != "" {
 			hint = "did you mean " + meant + "? The"
 		}
-		return Mapping{}, fieldErrorf(abridge(*obj.Other), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
+		return Mapping{}, fieldErrorf(abridge(obj.Other[0]), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
 	}
 	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {

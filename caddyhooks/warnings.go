@@ -94,12 +94,12 @@ func (m *Mapping) warnings(w words) []string {
 		}
 	}
 	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
-		if parsed, err := template.Parse(field.text); err == nil && parsed.FirstPlaceholder() != "" {
-			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: it is the same for all requests", w.of(field.name), parsed.FirstPlaceholder()))
+		if hint := notReplaced(field.text); hint != "" {
+			found = append(found, w.of(field.name)+" has "+hint)
 		}
 	}
 	for _, word := range misspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.of("responseJsonSchema"), word, misspelt[word]))
+		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.of("responseJsonSchema"), word.written, word.meant))
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
 		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", w.of("respondStatus"), w.of("syncResponse")))
@@ -107,6 +107,15 @@ func (m *Mapping) warnings(w words) []string {
 	found = append(found, m.warningsAboutIntake()...)
 	found = append(found, m.warningsAboutAuth(w)...)
 	return append(found, m.warningsAboutFold(w)...)
+}
+
+// notReplaced says that a text which is no template has a placeholder in it, "" if it has none.
+func notReplaced(text string) string {
+	parsed, err := template.Parse(text)
+	if err != nil || parsed.FirstPlaceholder() == "" {
+		return ""
+	}
+	return parsed.FirstPlaceholder() + ", which is not replaced: it is the same for all requests"
 }
 
 // usedByWake are the fields of agent requests that wake hooks use, too.

@@ -3,8 +3,11 @@ package strictjson
 // Object is what ParseObject finds in a document.
 type Object struct {
 	Members []Member // that are selected, in the order in which they were written
-	Other   *string  // the first key that is not selected, nil if there is none
+	Other   []string // the first keys that are not selected
 }
+
+// maxOther is how many keys are told that are not selected.
+const maxOther = 4
 
 // Member is one member of an object: its value, and the bytes from which the value was parsed.
 type Member struct {
@@ -47,8 +50,8 @@ func ParseObject(data []byte, selected *Selection) (Object, error) {
 		}
 		member := selected.member(p.bytes(key))
 		if member == nil {
-			if found.Other == nil {
-				found.Other = new(p.string(key))
+			if len(found.Other) < maxOther {
+				found.Other = append(found.Other, p.string(key))
 			}
 			if err := p.skip(); err != nil {
 				return Object{}, err
