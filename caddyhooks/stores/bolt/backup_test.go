@@ -3,13 +3,16 @@ package bolt
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -314,6 +317,88 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 	}
 	if _, err := Check(t.TempDir()); !errors.Is(err, errNotRegular) {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// To read a terabyte takes an hour, though next to nothing of it is there.
+func TestSparseFilesAreNotReadToTheirEnd(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files there have no holes unless they are made so")
+	}
+	const terabyte = 1 << 40
+	dir := t.TempDir()
+	extend := func(t *testing.T, path string) {
+		t.Helper()
+		if err := os.Truncate(path, terabyte); err != nil {
+			t.Skipf("the file system has no files of a terabyte: %v", err)
+		}
+	}
+	store := filepath.Join(dir, "store.db")
+	if err := filledStore(t, store).Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := Check(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// What is behind the pages belongs to nobody.
+	extend(t, store)
+	checked, err := Check(store)
+	if err != nil || checked.Bytes != whole.Bytes || !reflect.DeepEqual(checked.Summary, whole.Summary) {
+		t.Fatalf("checked %+v, want %+v: %v", checked, whole, err)
+	}
+	restored := filepath.Join(dir, "restored.db")
+	if _, err := checked.Restore(restored, false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(restored); err != nil || info.Size() != whole.Bytes {
+		t.Errorf("restored %v, want %d bytes: %v", info, whole.Bytes, err)
+	}
+
+	nothing := filepath.Join(dir, "nothing.db")
+	if err := os.WriteFile(nothing, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	extend(t, nothing)
+	if _, err := Check(nothing); err == nil || !strings.Contains(err.Error(), "neither a backup nor the file of a store") {
+		t.Errorf("a file of nothing: %v", err)
+	}
+
+	// The pages claim all of the file.
+	claims := filepath.Join(dir, "claims.db")
+	if err := os.Rename(restored, claims); err != nil {
+		t.Fatal(err)
+	}
+	extend(t, claims)
+	claimPages(t, claims, terabyte)
+	if _, err := Check(claims); err == nil || !strings.Contains(err.Error(), "it is a sparse file") {
+		t.Errorf("a file that claims a terabyte: %v", err)
+	}
+}
+
+// claimPages has both meta pages say that the database is so large.
+func claimPages(t *testing.T, path string, size int64) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	pageSize := int64(os.Getpagesize())
+	for n := range int64(2) {
+		meta := make([]byte, 64)
+		if _, err := file.ReadAt(meta, n*pageSize+pageHeader); err != nil {
+			t.Fatal(err)
+		}
+		binary.NativeEndian.PutUint64(meta[40:], uint64(size/pageSize))
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta[:56])
+		binary.NativeEndian.PutUint64(meta[56:], sum.Sum64())
+		if _, err := file.WriteAt(meta, n*pageSize+pageHeader); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -42,7 +43,7 @@ func (s *Summary) Deliveries() int { return s.Pending + s.Delivered + s.Dead }
 type Checked struct {
 	Path     string
 	Manifest *Manifest // nil if it was not made by a backup
-	Bytes    int64     // of the database, without the manifest
+	Bytes    int64     // of the pages, without what is behind them
 	Layout   int
 	Summary  Summary
 
@@ -83,11 +84,28 @@ func (c *Checked) check() error {
 	if c.Manifest, err = readManifest(file, info.Size()); err != nil {
 		return err
 	}
-	c.Bytes = info.Size()
-	if c.Manifest != nil {
-		c.Bytes = c.Manifest.Bytes
+	return readFile(c.Path, func(tx *bbolt.Tx) error {
+		c.Bytes = tx.Size()
+		if c.Manifest != nil && c.Manifest.Bytes != c.Bytes {
+			return fmt.Errorf("%w: its end is that of %d bytes, and it has %d", errDamaged, c.Manifest.Bytes, c.Bytes)
+		}
+		if err := checkNotSparse(info, c.Bytes); err != nil {
+			return err
+		}
+		return c.checkContents(tx, file)
+	})
+}
+
+// checkNotSparse refuses a file that has next to nothing of its pages on the disk. To read all of it might take hours.
+func checkNotSparse(info fs.FileInfo, size int64) error {
+	const (
+		large = 1 << 30
+		least = 100 // a file system that compresses needs more than one byte for so many
+	)
+	if there := allocated(info); there > 0 && size > large && there < size/least {
+		return fmt.Errorf("only %d KB of the %d GB that it claims to have are on the disk: it is a sparse file, which no backup and no store is", there>>10, size>>30)
 	}
-	return readFile(c.Path, func(tx *bbolt.Tx) error { return c.checkContents(tx, file) })
+	return nil
 }
 
 // checkContents is called while the lock of the file is held.
@@ -97,7 +115,7 @@ func (c *Checked) checkContents(tx *bbolt.Tx, file io.ReaderAt) (err error) {
 		return err
 	}
 	c.digest = digest.Sum(nil)
-	if c.Manifest != nil && (!bytes.Equal(c.digest, c.Manifest.SHA256) || c.Manifest.Bytes < tx.Size()) {
+	if c.Manifest != nil && !bytes.Equal(c.digest, c.Manifest.SHA256) {
 		return fmt.Errorf("%w: its checksum is wrong", errDamaged)
 	}
 	c.txID = tx.ID()

@@ -79,11 +79,15 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 	if !reflect.DeepEqual(copied.Summary, checked.Summary) {
 		return nil, fmt.Errorf("the copy has other records than the file (%+v, not %+v), and nothing was changed", copied.Summary, checked.Summary)
 	}
+	after, err := temp.Stat()
+	if err != nil {
+		return nil, err
+	}
 	place := &lockedPlace{path: path, info: info, release: func() { _ = from.Close() }}
 	if _, err := place.replace(temp, false); err != nil {
 		return nil, err
 	}
-	return &Compacted{Before: info.Size(), After: copied.Bytes, Summary: copied.Summary}, nil
+	return &Compacted{Before: info.Size(), After: after.Size(), Summary: copied.Summary}, nil
 }
 
 // copyRecords writes all records of a database to a new one, and compares them.

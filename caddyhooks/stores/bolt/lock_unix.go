@@ -33,3 +33,11 @@ func giveTo(file *os.File, other fs.FileInfo) error {
 	}
 	return file.Chown(int(owner.Uid), int(owner.Gid))
 }
+
+// allocated is how many bytes of a file are on the disk, 0 if that is not known.
+func allocated(info fs.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Blocks * 512
+	}
+	return 0
+}
