@@ -86,7 +86,7 @@ type listPlan struct {
 
 	ended, unfinished bool // whether the list may have such runs
 
-	// Those that have not ended, if memory knows them. Otherwise all have to be looked at.
+	// Those that have not ended, if memory knows them: all of them, or more than the effort is for. Otherwise all have to be looked at.
 	known bool
 	ids   []uuid.UUID
 }
@@ -112,6 +112,8 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 		p.known, p.ids = true, s.queue.InChat(query.ChatID)
 	case running && !queued:
 		p.known, p.ids = true, s.queue.ClaimedIDs()
+	case len(query.Hooks) > 0:
+		p.known, p.ids = true, s.queue.OfHooks(query.Hooks, &order, local.ListLooksAt+1)
 	default:
 		return p, true, nil
 	}
@@ -130,9 +132,6 @@ func (p *listPlan) walk(tx *bbolt.Tx) walk {
 	switch {
 	case p.known:
 		runs.walks = append(runs.walks, newListWalk(p.ids, &p.order))
-	case p.unfinished && len(p.query.Hooks) > 0:
-		runs.walks = append(runs.walks, &testedWalk{bucketWalk: *newWalk(tx, runsBucket, nil, &p.order), within: p.order, effort: p.effort,
-			test: func(data []byte) bool { return slices.Contains(p.query.Hooks, textOf(data, runHook)) }})
 	case p.unfinished:
 		runs.walks = append(runs.walks, newWalk(tx, runsBucket, nil, &p.order))
 	}

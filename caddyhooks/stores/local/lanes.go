@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +19,9 @@ import (
 // A lane goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
 type Lanes struct {
 	seed   maphash.Seed
-	lanes  map[uint64]uint32    // by hash of the chat
-	places map[uuid.UUID]uint32 // by run
+	lanes  map[uint64]uint32     // by hash of the chat
+	places map[uuid.UUID]uint32  // by run
+	hooks  map[string]*sortedIDs // the runs that are here, queued or popped, by their hook
 	lane   slab[lane]
 	place  slab[place]
 	queued int
@@ -168,8 +170,46 @@ func (l *Lanes) Push(e Entry) (ready bool) {
 	}
 	li := l.laneOf(l.hash(e.Chat))
 	l.insert(place{id: e.ID, lane: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)), alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
+	l.enlist(e.Hook, e.ID)
 	l.expect(e.ID)
 	return l.offer(li)
+}
+
+// enlist notes a run of a hook.
+func (l *Lanes) enlist(hook string, id uuid.UUID) {
+	if l.hooks[hook] == nil {
+		l.hooks[hook] = new(sortedIDs)
+	}
+	l.hooks[hook].add(id)
+}
+
+func (l *Lanes) delist(hook string, id uuid.UUID) {
+	if ids := l.hooks[hook]; ids != nil {
+		if ids.remove(id); len(ids.chunks) == 0 {
+			delete(l.hooks, hook)
+		}
+	}
+}
+
+// ofHooks are the first runs of some hooks in a range, in its order, up to most.
+func (l *Lanes) ofHooks(hooks []string, within *IDRange, most int) (ids []uuid.UUID) {
+	for i, hook := range hooks {
+		if l.hooks[hook] == nil || slices.Contains(hooks[:i], hook) {
+			continue
+		}
+		others := len(ids)
+		l.hooks[hook].in(within, func(id uuid.UUID) bool {
+			ids = append(ids, id)
+			return len(ids)-others < most
+		})
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int {
+		if within.Descending {
+			a, b = b, a
+		}
+		return compareIDs(a, b)
+	})
+	return ids[:min(len(ids), most)]
 }
 
 func (l *Lanes) init() {
@@ -178,6 +218,7 @@ func (l *Lanes) init() {
 	}
 	l.lanes = make(map[uint64]uint32)
 	l.places = make(map[uuid.UUID]uint32)
+	l.hooks = make(map[string]*sortedIDs)
 	if l.kindNumbers == nil {
 		l.kindNumbers = make(map[kindOf]uint32)
 	}
@@ -316,6 +357,7 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 	}
 	l.offer(li)
 	delete(l.places, id)
+	l.delist(removed.kind.hook, id)
 	l.releaseKind(p.kind)
 	l.place.free(pi)
 	if ln.first == 0 && ln.held == 0 {
@@ -336,6 +378,7 @@ func (l *Lanes) compact() {
 	if len(before.places) == 0 {
 		return
 	}
+	l.hooks = before.hooks
 	l.kinds, l.kindNumbers, l.unusedKinds, l.active = before.kinds, before.kindNumbers, before.unusedKinds, before.active
 	l.lanes = make(map[uint64]uint32, len(before.lanes))
 	l.places = make(map[uuid.UUID]uint32, len(before.places))
@@ -377,6 +420,7 @@ func (l *Lanes) Undo(removed Removed) {
 	li := l.laneOf(removed.chat)
 	p := place{id: removed.id, lane: li, kind: l.kindNumber(removed.kind), accepted: removed.accepted, deadline: removed.deadline,
 		size: removed.size, starts: removed.starts, waiting: removed.waiting, over: removed.over}
+	l.enlist(removed.kind.hook, removed.id)
 	if !removed.queued {
 		l.places[removed.id] = l.place.add(p)
 		l.lane.at(li).held++

@@ -36,6 +36,25 @@ func (m *chatsInOrder) queued() (n int) {
 	return n
 }
 
+// hookOf is the hook of all runs of a chat.
+func (m *chatsInOrder) hookOf(chat string) string { return "hook of " + chat[len(chat)-1:] }
+
+// ofHook are the runs of a hook, queued or held.
+func (m *chatsInOrder) ofHook(hook string) (ids []uuid.UUID) {
+	for chat, runs := range m.chats {
+		if m.hookOf(chat) == hook {
+			ids = append(ids, runs...)
+		}
+	}
+	for chat, id := range m.held {
+		if m.hookOf(chat) == hook {
+			ids = append(ids, id)
+		}
+	}
+	SortIDs(ids)
+	return ids
+}
+
 // TestLanesDoWhatAPlainModelDoes drives both with the same random operations.
 func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 	if testing.Short() {
@@ -75,7 +94,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			accepted[id] = int64(step)
-			lanes.Push(Entry{ID: id, Chat: chat, Accepted: accepted[id]})
+			lanes.Push(Entry{ID: id, Chat: chat, Hook: model.hookOf(chat), Accepted: accepted[id]})
 			model.chats[chat] = append(model.chats[chat], id)
 			model.offer(chat)
 		case op == pushes && random.IntN(3) == 0: // the first of a chat is taken, or another one, which cannot be
@@ -143,6 +162,12 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 		if lanes.Queued() != model.queued() || lanes.QueuedIn(chat) != len(model.chats[chat]) {
 			t.Fatalf("step %d: %d queued, %d in %s; the model has %d and %d", step,
 				lanes.Queued(), lanes.QueuedIn(chat), chat, model.queued(), len(model.chats[chat]))
+		}
+		if step%100 == 0 {
+			hook := model.hookOf(chat)
+			if got, want := lanes.ofHooks([]string{hook, "none", hook}, &IDRange{Last: greatestID}, 1<<20), model.ofHook(hook); !slices.Equal(got, want) {
+				t.Fatalf("step %d: %s has %d runs, the model has %d", step, hook, len(got), len(want))
+			}
 		}
 		oldest, any := int64(0), false
 		for _, runs := range model.chats {

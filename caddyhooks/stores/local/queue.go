@@ -131,6 +131,11 @@ func (q *Queue) ClaimedIDs() []uuid.UUID {
 	return ids
 }
 
+// OfHooks are the first unfinished runs of some hooks in a range, in its order, up to most. It looks at no runs of other hooks.
+func (q *Queue) OfHooks(hooks []string, within *IDRange, most int) []uuid.UUID {
+	return q.lanes.ofHooks(hooks, within, most)
+}
+
 // InChat are the unfinished runs of a chat, in any order. In rare cases there are some of another chat among them.
 func (q *Queue) InChat(chat string) []uuid.UUID {
 	ids := q.lanes.in(chat)

@@ -15,6 +15,7 @@ var listChecks = []check{
 	{"an empty store has no runs", emptyList},
 	{"the newest run is first", newestFirst},
 	{"runs are selected by hook, chat and status", selected},
+	{"a list of a hook takes one page however many runs of other hooks wait", longQueueOfOthers},
 	{"listed runs have no texts", noTexts},
 	{"every page has as many as asked for at most, and each run is on one", pages},
 	{"each run is listed once while others come, end and go", pagesWhileThingsHappen},
@@ -108,6 +109,38 @@ func selected(t *testing.T, s *store) {
 			list(ofA[1].Hook, "a", engine.Failed, ofA[1])
 			list(ofA[0].Hook, "a", engine.Failed)
 		})
+	}
+}
+
+// A store may leave the rest of a list to the next page when it has looked at many runs. Those of other hooks do not count.
+func longQueueOfOthers(t *testing.T, s *store) {
+	const others, together = 10_500, 100
+	ofHook := func(hook string, n int) (runs []*engine.Run) {
+		for i := range n {
+			run := newRun(fmt.Sprintf("chat %d of %s", i, hook))
+			run.Hook = hook
+			runs = append(runs, run)
+		}
+		if err := s.Runs().AddAll(t.Context(), runs, engine.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		return runs
+	}
+	rare := ofHook("rare", 3)
+	for range others / together {
+		ofHook("busy", together)
+	}
+	rare = append(rare, ofHook("rare", 2)...)
+	s.claimFirst(rare[0])
+	for _, query := range []engine.Query{
+		{Hooks: []string{"rare"}}, {Hooks: []string{"rare", "none"}, OldestFirst: true}, {Hooks: []string{"rare"}, Statuses: []engine.Status{engine.Queued, engine.Running}},
+		{Hooks: []string{"rare"}, Statuses: []engine.Status{engine.Queued, engine.Running}, OldestFirst: true},
+	} {
+		query.Limit = 50
+		page, next, err := s.Runs().List(t.Context(), query)
+		if err != nil || len(page) != len(rare) || next != "" {
+			t.Errorf("%+v: %d runs and the cursor %q, want %d runs and no cursor: %v", query, len(page), next, len(rare), err)
+		}
 	}
 }
 

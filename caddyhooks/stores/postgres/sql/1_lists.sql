@@ -156,6 +156,7 @@ DECLARE
 	walk    text := '(SELECT w.id, w.n, w.fits FROM (SELECT e.id, row_number() OVER () AS n, (%s) AS fits FROM (%s LIMIT $7) e) w WHERE w.fits OR w.n = $7 LIMIT $6 + 1)';
 	way     text := CASE WHEN p_descending THEN 'DESC' ELSE 'ASC' END;
 	fits    text := 'true';
+	by_hook boolean := false; -- unfinished runs are found by their hook
 	source  text;
 	entry   record;
 	ids     uuid[] := '{}';
@@ -185,13 +186,21 @@ BEGIN
 				few := ARRAY(SELECT few[i] FROM generate_series(cardinality(few), 1, -1) i);
 			END IF;
 			source := 'SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM unnest($8) WITH ORDINALITY AS f (id, place) JOIN queue q ON q.id = f.id ORDER BY f.place';
+		ELSIF p_hooks IS NOT NULL THEN
+			by_hook := true;
+			source := format('SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM queue q WHERE (q.hook, q.id) >= (k.hook, $1)
+				AND (q.hook, q.id) <= (k.hook, $2) ORDER BY q.hook %1$s, q.id %1$s', way);
 		ELSE
 			source := 'SELECT q.id, q.hook, q.chat, q.node, q.lease_until FROM queue q WHERE q.id >= $1 AND q.id <= $2 ORDER BY q.id ' || way;
 		END IF;
-		sources := sources || format(walk, fits
+		source := format(walk, fits
 			|| CASE WHEN p_chat IS NULL THEN '' ELSE ' AND e.chat = $3' END
 			|| CASE WHEN p_statuses IS NULL OR p_statuses @> '{queued,running}' THEN ''
 				ELSE ' AND CASE WHEN e.node IS NOT NULL AND e.lease_until > $9 THEN ''running'' ELSE ''queued'' END = ANY ($10)' END, source);
+		IF by_hook THEN
+			source := '(SELECT l.id, l.n, l.fits FROM unnest($4) AS k (hook) CROSS JOIN LATERAL ' || source || ' l)';
+		END IF;
+		sources := sources || source;
 	END IF;
 
 	-- Comparisons of rows leave no other index than the one that is meant, whatever is known about the table.

@@ -90,6 +90,7 @@ CREATE INDEX queue_due ON queue (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX queue_lease ON queue (lease_until) WHERE node IS NOT NULL AND head;
 CREATE INDEX queue_waits ON queue (runner, chat) WHERE waits > 0 AND node IS NULL;
 CREATE INDEX queue_cancel ON queue (node) WHERE cancel_by IS NOT NULL;
+CREATE INDEX queue_hook ON queue (hook, id);
 CREATE INDEX queue_expiry ON queue (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Runs that have ended. Rows are inserted and deleted, and changed only when a run is run again.
