@@ -119,6 +119,9 @@ func (f *AgentFields) checkDelivery(channels map[string]engine.Channel) error {
 	}
 	if channel != nil {
 		if err := channel.ValidTo(f.To); err != nil {
+			if hint := notReplaced(f.To); hint != "" {
+				return fieldErrorf("to", "is refused: %v. It has %s", err, hint)
+			}
 			return fieldErrorf("to", "is refused: %v", err)
 		}
 	}

@@ -84,6 +84,24 @@ func TestAnswersReachChats(t *testing.T) {
 	}
 }
 
+// Some channels take any name for a chat, and others refuse a brace. What is said is the same.
+func TestAPlaceholderInAChatIsToldOnEveryChannel(t *testing.T) {
+	const hint = "{team.chat}, which is not replaced: it is the same for all requests"
+	channels := "channel lines log\n channel post email 127.0.0.1 {\n from agent@example.com\n }\n" + chatChannels(t, "http://127.0.0.1:9")
+	s := hookstest.StartSite(t, "hooks {\n runner echo\n"+channels+"\n}")
+	for _, channel := range []string{"lines", "post", "ops", "team", "crew", "room", "own"} {
+		resp := s.AdminRequest("PUT", "/hooks/mappings/a", `{"action":"agent","deliver":true,"channel":"`+channel+`","to":"{team.chat}"}`)
+		if !strings.Contains(resp.Body, hint) {
+			t.Errorf("%s: got %d %s", channel, resp.Status, resp.Body)
+		}
+		// Those that take any name warn, as about a hook that is saved.
+		err := validate(t, ":0 {\n hooks {\n runner echo\n"+channels+"\n hook a {\n action agent\n deliver "+channel+" \"{team.chat}\"\n }\n }\n}")
+		if takesAny := channel == "lines" || channel == "own"; takesAny != (err == nil) || err != nil && !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: validated with %v", channel, err)
+		}
+	}
+}
+
 // A host that repeats requests, tokens and all, must not make us repeat them.
 func TestTokensOfChannelsAreNeverShown(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

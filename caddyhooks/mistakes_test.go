@@ -79,7 +79,7 @@ func TestCallbackThatMustNotBeSentNamesTheLineThatPermitsIt(t *testing.T) {
 	// Where a name leads is known when the callback is sent.
 	id := s.CallBack("named", "http://localhost/")
 	hookstest.Eventually(t, "the callback is given up", func() bool { return len(s.Deliveries("status=dead")) == 1 })
-	const reason = "has an address that is not public; the operator can permit that with 'allow <address>' in the callbacks block"
+	const reason = "has an address that is not public; the operator can permit that with 'allow 127.0.0.1 ::1' in the callbacks block"
 	if d := s.Deliveries("status=dead")[0]; d.RunID != id || !strings.Contains(d.LastError, reason) {
 		t.Errorf("the delivery is %+v", d)
 	}
@@ -87,7 +87,7 @@ func TestCallbackThatMustNotBeSentNamesTheLineThatPermitsIt(t *testing.T) {
 		t.Errorf("the log does not say %q:\n%s", reason, log)
 	}
 
-	s.Reload(strings.Replace(config, "%", "callbacks {\nallow 127.0.0.1\nports 80 443 8080 8443 9000\n}", 1))
+	s.Reload(strings.Replace(config, "%", "callbacks {\nallow 127.0.0.1 ::1\nports 80 443 8080 8443 9000\n}", 1))
 	if resp := agent("http://127.0.0.1:9000/"); resp.Status != 202 {
 		t.Errorf("with the lines that the error names: got %d %s", resp.Status, resp.Body)
 	}

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -32,14 +33,13 @@ func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, 
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	dialer := &net.Dialer{Timeout: connectTimeout, Control: guard.Control}
 	return &Client{
 		guard:   guard,
 		timeout: timeout,
 		signer:  signer,
 		transport: &http.Transport{
 			Proxy:                  nil, // a proxy would dial in our place, past the guard
-			DialContext:            dialer.DialContext,
+			DialContext:            guard.dial,
 			TLSHandshakeTimeout:    connectTimeout,
 			ForceAttemptHTTP2:      true,
 			DisableCompression:     true, // a few KiB of the answer are kept: nothing to gain from inflating them
@@ -50,6 +50,16 @@ func NewClient(guard *Guard, timeout time.Duration, secrets []string) (*Client, 
 			IdleConnTimeout:     30 * time.Second,
 		},
 	}, nil
+}
+
+// dial connects to an address that is allowed.
+func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: connectTimeout, Control: g.Control}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if errors.Is(err, errNotPublic) && isLocalhost(address) {
+		err = errLocalhost
+	}
+	return conn, err
 }
 
 // Close drops the connections kept for further callbacks. Attempts under way are not disturbed.

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -207,10 +208,26 @@ func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 		return refusal(fmt.Sprintf("port %d is not allowed for callbacks%s", to.Port(), permitted(g.permitPort(to.Port()))))
 	}
 	if !g.addrAllowed(to.Addr()) {
-		// The address is not shown: callers must not learn the addresses of internal names.
-		return refusal("the callback host has an address that is not public" + permitted("'allow <address>'"))
+		return errNotPublic
 	}
 	return nil
+}
+
+// The address is not shown: callers must not learn the addresses of internal names. Those of localhost are known to all.
+var (
+	errNotPublic = notPublic("<address>")
+	errLocalhost = notPublic("127.0.0.1 ::1")
+)
+
+func notPublic(addresses string) refusal {
+	return refusal("the callback host has an address that is not public" + permitted("'allow "+addresses+"'"))
+}
+
+// isLocalhost reports whether the host of a host and port is a name of this machine wherever it is resolved (RFC 6761).
+func isLocalhost(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 func (g *Guard) addrAllowed(addr netip.Addr) bool {
