@@ -71,7 +71,7 @@ func newAnnouncer(instance string) *announcer {
 type emitter struct {
 	ctx  caddy.Context // whose module is the origin of the events
 	app  *caddyevents.App
-	uses func() []*announcer // those of the services of the configuration
+	uses func() []*announcer // those of the services of the configuration, asked for when all apps are started
 }
 
 // newEmitter finds the events app. It can be used as soon as Handle was called: only then are the handlers of the

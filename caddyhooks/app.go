@@ -27,6 +27,7 @@ package caddyhooks
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -55,6 +56,7 @@ type App struct {
 	instances map[string]*instance
 	emitter   *emitter
 	healths   []*Health // of all sites
+	ends      appEnds
 }
 
 // CaddyModule returns the Caddy module information.
@@ -68,14 +70,15 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision keeps the context, in which Start finds the http app, finds the events app, and offers metrics.
 func (a *App) Provision(ctx caddy.Context) (err error) {
 	a.ctx = ctx
-	if a.emitter, err = newEmitter(ctx, a.announcers); err != nil {
+	if a.emitter, err = newEmitter(ctx, a.allStarted); err != nil {
 		return err
 	}
 	return registerMetrics(ctx)
 }
 
-// announcers are those of all instances that are started.
-func (a *App) announcers() (all []*announcer) {
+// allStarted is called when all apps of the configuration are started. It returns the announcers of the started instances.
+func (a *App) allStarted() (all []*announcer) {
+	a.ends.allStarted = true
 	for _, in := range a.instances {
 		if in.service != nil {
 			all = append(all, in.service.announcer)
@@ -152,14 +155,45 @@ func (a *App) Start() error {
 	return nil
 }
 
-// Stop ends the use of the engines by this configuration. An engine goes on if the next configuration uses it, too.
+// appEnds is how far the end of a configuration has come. Caddy stops its apps one after the other, in any order, and the web server serves on
+// for shutdown_delay. So the instances stop when both this app and the web server have, and accept requests until then.
+type appEnds struct {
+	allStarted  bool // so Caddy will stop the web server, too
+	served      bool // a server of the web server has a hooks handler
+	webStopped  bool
+	stopWanted  bool
+	stopStarted bool
+}
+
+// serveOn has the instances wait for the end of the web server that has this server.
+func (a *App) serveOn(server *caddyhttp.Server) {
+	a.ends.served = true
+	server.RegisterOnStop(func(context.Context) error { // called when all servers have stopped
+		a.ends.webStopped = true
+		a.stopIfDue()
+		return nil
+	})
+}
+
+// Stop ends the use of the engines by this configuration, unless that is left to the end of the web server. An engine goes on if the next
+// configuration uses it, too.
 func (a *App) Stop() error {
+	a.ends.stopWanted = true
+	a.stopIfDue()
+	return nil
+}
+
+func (a *App) stopIfDue() {
+	ends := &a.ends
+	if serving := ends.allStarted && ends.served && !ends.webStopped; serving || !ends.stopWanted || ends.stopStarted {
+		return
+	}
+	ends.stopStarted = true
 	var group sync.WaitGroup
 	for _, in := range a.instances {
 		group.Go(in.stop) // each may take up to drain_timeout
 	}
 	group.Wait()
-	return nil
 }
 
 // Interface guards

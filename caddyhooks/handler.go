@@ -146,11 +146,13 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.instance, err = app.(*App).instance(ctx, h); err != nil {
+	hooks := app.(*App)
+	if h.instance, err = hooks.instance(ctx, h); err != nil {
 		return err
 	}
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		server.RegisterOnShutdown(h.instance.serverStopping)
+		hooks.serveOn(server)
 	}
 	return nil
 }

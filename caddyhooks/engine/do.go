@@ -12,6 +12,9 @@ import (
 // cancelled unless it has deliveries. An *AwayError says that the runner is away, and that nothing was stored. For settings
 // see Submit. The functions stored are called when the run is stored.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
+	if e.isStopping() {
+		return Outcome{}, ErrStopping
+	}
 	run.Owner = e.store.Node()
 	away, rest, refused := e.away.refuses(e.config.Load().runnerOf(run))
 	if refused {

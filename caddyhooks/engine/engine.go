@@ -63,6 +63,7 @@ type Engine struct {
 
 	stopping chan struct{}
 	stopOnce sync.Once
+	shut     atomic.Bool     // nothing more is accepted
 	base     context.Context // of all turns and deliveries
 	cut      context.CancelCauseFunc
 	loops    sync.WaitGroup
@@ -203,7 +204,7 @@ func (e *Engine) SubmitAll(ctx context.Context, runs []*Run, settings int64) err
 
 // submit stores runs under the limits in force.
 func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
-	if e.isStopping() {
+	if e.shut.Load() {
 		return ErrStopping
 	}
 	// It takes a moment, so a caller that goes away meanwhile makes no difference. A store that hangs must not hold a request.
@@ -241,6 +242,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 // goes back to the queue, and callers that still wait are told to come back. It may be called more than once, and
 // returns when all is over and the store is closed.
 func (e *Engine) Stop() {
+	e.shut.Store(true)
 	e.BeginStop()
 	drained := make(chan struct{})
 	go func() {
@@ -287,7 +289,8 @@ func inTime(over <-chan struct{}) bool {
 const stragglerTimeout = 5 * time.Second
 
 // BeginStop is the first half of Stop. It returns at once, for those who must not wait: the web server waits for the
-// callers that the engine holds, and so must hear of the end before them.
+// callers that the engine holds, and so must hear of the end before them. Until Stop, runs that nobody waits for are
+// accepted: they start after the next start, or on another node.
 func (e *Engine) BeginStop() {
 	e.stopOnce.Do(func() {
 		close(e.stopping)

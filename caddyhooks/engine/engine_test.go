@@ -492,6 +492,29 @@ func TestStopLetsTurnsEndAndCallersGo(t *testing.T) {
 	})
 }
 
+// The web server hands over requests that it has taken until it has stopped.
+func TestRunsThatNobodyWaitsForAreAcceptedUntilStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New().Store()
+		e := engine.New(store)
+		e.Attach(config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) { return engine.Reply{Text: "done"}, nil })))
+		e.BeginStop()
+		late := newRun("", "late")
+		if err := e.Submit(t.Context(), late, 0); err != nil {
+			t.Errorf("got %v", err)
+		}
+		awaited := newRun("", "awaited")
+		awaited.Sync = true
+		if _, err := e.Do(t.Context(), awaited, 0); !errors.Is(err, engine.ErrStopping) {
+			t.Errorf("a caller who waits got %v, want ErrStopping", err)
+		}
+		e.Stop()
+		if runs, _, err := store.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute}); err != nil || len(runs) != 1 || runs[0].Run.ID != late.ID {
+			t.Errorf("in the queue are %v, %v, want the run that was accepted", runs, err)
+		}
+	})
+}
+
 func TestStopDoesNotWaitForARunnerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
