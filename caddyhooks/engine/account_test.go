@@ -60,6 +60,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 		message string
 		change  func(*engine.Run)
 		crashes int
+		remote  bool // the store is one of several nodes
 		queued  bool // it stays in the queue
 		then    func(t *testing.T, e *engine.Engine, run *engine.Run)
 		want    map[string]any // beside the fields that every line has
@@ -98,6 +99,9 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 			"reason": "the run was started 3 times, and the service or the agent went down each time"}},
 		"its caller is gone": {message: "answer hello", crashes: 1, change: func(run *engine.Run) { run.Sync, run.Owner = true, "a node that is gone" },
 			want: map[string]any{"status": "failed", "attempts": int64(1), "reason": "the service was restarted before the run ended, and its caller is gone"}},
+		"its caller was on another node": {message: "answer hello", crashes: 1, remote: true, change: func(run *engine.Run) { run.Sync, run.Owner = true, "a node that is gone" },
+			want: map[string]any{"status": "failed", "attempts": int64(1), "reason": "the node that the caller waited at seemed to be down: its lease of 12s was over. " +
+				"It went down or was cut off, or the clock of the database was set"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +121,11 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 					add(t, store, run)
 					crash(t, store, tc.crashes)
 				}
-				e := startOn(t, store, c)
+				var opened engine.Store = store
+				if tc.remote {
+					opened = remoteStore{store}
+				}
+				e := startOn(t, opened, c)
 				if tc.crashes == 0 {
 					if run.Sync {
 						waitFor(t, e, run)
@@ -165,6 +173,13 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// remoteStore is a store of several nodes that can be reached.
+type remoteStore struct{ engine.Store }
+
+func (remoteStore) Away() (since time.Time, changed <-chan struct{}, cause error) {
+	return time.Time{}, nil, nil
 }
 
 // wantLine expects the one line about the end of a run.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -291,8 +292,7 @@ func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome,
 	run := claim.Run
 	switch {
 	case run.Sync && !claim.Awaited && !run.hasDeliveries():
-		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",
-			Account: Account{Reason: "the service was restarted before the run ended, and its caller is gone"}}, true
+		return e.callerGoneOutcome(), true
 	case claim.overdue():
 		return e.expired(run), true
 	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
@@ -300,6 +300,18 @@ func (e *Engine) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome,
 			Message: capital(startedInVain(config.MaxAttempts)) + ".", Account: Account{Reason: startedInVain(config.MaxAttempts)}}, true
 	}
 	return Outcome{}, false
+}
+
+// callerGoneOutcome is the end of a run whose caller, by all that the store knows, waits no more. A store of several nodes only knows that the caller's
+// node has not renewed its lease; if the clock of the store was set, the caller is still there, and hears this.
+func (e *Engine) callerGoneOutcome() Outcome {
+	if !e.isRemote() {
+		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",
+			Account: Account{Reason: "the service was restarted before the run ended, and its caller is gone"}}
+	}
+	return Outcome{Status: Failed, Failure: Interrupted, Message: "The run was given up: the node that took the request seemed to be down.",
+		Account: Account{Reason: fmt.Sprintf("the node that the caller waited at seemed to be down: its lease of %v was over. "+
+			"It went down or was cut off, or the clock of the database was set", e.lease())}}
 }
 
 // storeEnd stores the end of a turn, and claims another run.

@@ -187,20 +187,18 @@ func (d *database) probe(ctx context.Context) error {
 	return nil
 }
 
-// dialChecked opens a connection, checks the schema, or brings it up to date, and has something written: a standby that commits wait for
-// must be there, too.
+// dialChecked opens a connection, checks that nobody has locked the tables, checks the schema, or brings it up to date, and has something
+// written: a standby that commits wait for must be there, too.
 func (d *database) dialChecked(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := d.dsn.dial(ctx)
 	if err != nil {
 		return nil, refusedFor(err)
 	}
-	if err := d.prepare(ctx, conn); err != nil {
-		end(&connection{Conn: conn})
-		return nil, err
-	}
-	if err := d.commitSomething(ctx, conn); err != nil {
-		end(&connection{Conn: conn})
-		return nil, err
+	for _, check := range []func(context.Context, *pgx.Conn) error{d.checkLocks, d.prepare, d.commitSomething} {
+		if err := check(ctx, conn); err != nil {
+			end(&connection{Conn: conn})
+			return nil, err
+		}
 	}
 	return conn, nil
 }

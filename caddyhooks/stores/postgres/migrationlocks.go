@@ -51,31 +51,61 @@ func (d *database) migrateWhenFree(ctx context.Context, conn *pgx.Conn) error {
 	case codeNotLocked, codeDeadlock:
 		m.pause = min(max(2*m.pause, firstPause), lastPause)
 		m.until = time.Now().Add(m.pause)
-		m.err = &laterError{fmt.Sprintf("the schema %s is brought up to version %d as soon as its tables are free%s", d.schema, d.release.version(), d.holders(ctx, conn))}
+		problem := fmt.Sprintf("the schema %s is brought up to version %d as soon as its tables are free", d.schema, d.release.version())
+		if who := d.holders(ctx, conn, anyLock); who != "" {
+			problem += "; " + who + " has them in a transaction, as a backup does"
+		}
+		m.err = &laterError{problem}
 		return m.err
 	}
 	return err
 }
 
-// holders names some of those who have had tables of the schema for a while.
-func (d *database) holders(ctx context.Context, conn *pgx.Conn) string {
+// holders names some of those who have had tables of the schema for a while. which is a condition on their lock l.
+func (d *database) holders(ctx context.Context, conn *pgx.Conn, which string) string {
 	var found []string
 	err := ask(ctx, conn, func(row pgx.Rows) error {
 		var pid int
-		var name string
-		if err := row.Scan(&pid, &name); err != nil {
+		var name, user string
+		if err := row.Scan(&pid, &name, &user); err != nil {
 			return err
 		}
-		found = append(found, fmt.Sprintf("%s (process %d)", orUnknown(name), pid))
+		found = append(found, fmt.Sprintf("%s (process %d, user %s)", orUnknown(name), pid, orUnknown(user)))
 		return nil
-	}, `SELECT DISTINCT a.pid, coalesce(a.application_name, '') FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
-		JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND n.nspname = $1 AND a.datname = current_database() AND a.pid <> pg_backend_pid()
-		AND coalesce(a.xact_start < clock_timestamp() - make_interval(secs => $2), true) LIMIT 3`, d.schema, lockTime.Seconds())
-	if err != nil || len(found) == 0 {
+	}, `SELECT DISTINCT a.pid, coalesce(a.application_name, ''), coalesce(a.usename, '') FROM pg_locks l
+		JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_stat_activity a ON a.pid = l.pid WHERE n.nspname = $1 AND a.datname = current_database() AND a.pid <> pg_backend_pid()
+		AND coalesce(a.xact_start < clock_timestamp() - make_interval(secs => $2), true) AND `+which+` LIMIT 3`, d.schema, lockTime.Seconds())
+	if err != nil {
 		return "" // it is only a hint
 	}
 	slices.Sort(found)
-	return "; " + strings.Join(found, ", ") + " has them in a transaction, as a backup does"
+	return strings.Join(found, ", ")
+}
+
+// anyLock is that of whoever has used a table in its transaction, and keeps a migration waiting.
+const anyLock = "l.granted"
+
+// tableLock is one that keeps calls of nodes waiting, also as long as it waits itself. Those of nodes are of migrations, which give way.
+const tableLock = `l.locktype = 'relation' AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+	AND a.application_name IS DISTINCT FROM current_setting('application_name')`
+
+// lockedError is why calls would wait for others.
+type lockedError struct{ problem string }
+
+func (e *lockedError) Error() string { return e.problem }
+
+// IsRefusal makes it an engine.Refusal.
+func (e *lockedError) IsRefusal() {}
+
+// checkLocks returns a *lockedError that names who has locked a table.
+func (d *database) checkLocks(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if who := d.holders(ctx, conn, tableLock); who != "" {
+		return &lockedError{fmt.Sprintf("%s: a table of the schema %s is locked by %s", d.dsn.place(), d.schema, who)}
+	}
+	return nil
 }
 
 func orUnknown(name string) string {
