@@ -26,6 +26,8 @@ const (
 	// refusalCounts is for how long a refused turn tells the state of its runner if no other turn is tried, counted from when the next
 	// one is due. A node that gets no requests because of the refusal would otherwise never find out that the runner is back.
 	refusalCounts = 5 * time.Second
+	// failingTries is how often a turn is tried that fails without effects, and may itself be the cause.
+	failingTries = 10
 )
 
 // pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number
@@ -345,11 +347,17 @@ func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error
 	if claim.Awaited || outcome.HasText || !errors.As(err, &unavailable) || errors.As(context.Cause(ctx), &cancelled) {
 		return End{}, false
 	}
+	if unavailable.Failing && claim.Waits+1 >= failingTries {
+		return End{}, false
+	}
 	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true
 }
 
 // waitingFor says why a run waits for its runner.
 func waitingFor(err *UnavailableError) string {
+	if err.Failing {
+		return "The agent has trouble with its model. The run is tried again in a moment."
+	}
 	if err.Busy {
 		return "The agent is busy. The run starts as soon as the agent has time for it."
 	}

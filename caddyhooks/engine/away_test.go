@@ -20,6 +20,7 @@ type absent struct {
 	mu         sync.Mutex
 	back       bool
 	busy       bool // it is there, but has no time
+	failing    bool // it is there, and fails
 	retryAfter time.Duration
 	takes      time.Duration // until a turn is refused; default: 10 ms
 	then       engine.Runner
@@ -43,7 +44,7 @@ func (a *absent) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error
 	a.refused = append(a.refused, time.Now())
 	a.atOnce++
 	a.most = max(a.most, a.atOnce)
-	err := &engine.UnavailableError{Busy: a.busy, RetryAfter: a.retryAfter, Err: errors.New("connection refused at 10.1.2.3")}
+	err := &engine.UnavailableError{Busy: a.busy || a.failing, Failing: a.failing, RetryAfter: a.retryAfter, Err: errors.New("connection refused at 10.1.2.3")}
 	takes := max(a.takes, 10*time.Millisecond)
 	a.mu.Unlock()
 	select {
@@ -231,6 +232,52 @@ func TestARunWaitsLongerEachTimeAndCountsNoAttempt(t *testing.T) {
 		time.Sleep(time.Minute)
 		if record := found(t, e, run); record.Status != engine.Completed || record.Attempts != 1 {
 			t.Errorf("the run is %+v", record)
+		}
+	})
+}
+
+// A turn that fails again and again may be the reason itself. Others go on when it is given up.
+func TestARunnerThatFailsIsTriedTenTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{failing: true, then: echo}
+		e := start(t, config(runner))
+		run := newRun("chat", "hello")
+		submit(t, e, run)
+		time.Sleep(time.Minute)
+		if record := found(t, e, run); record.Status != engine.Queued || !strings.Contains(record.WaitingFor, "trouble") {
+			t.Errorf("the run is %+v", record)
+		}
+		time.Sleep(10 * time.Minute)
+		record := found(t, e, run)
+		if refused, _, _ := runner.counts(); record.Status != engine.Failed || refused != 10 || !strings.Contains(record.Outcome.Account.Reason, "connection refused") {
+			t.Errorf("after %d tries the run is %+v", refused, record)
+		}
+		runner.comeBack()
+		next := newRun("chat", "hello")
+		submit(t, e, next)
+		time.Sleep(time.Minute)
+		if record := found(t, e, next); record.Status != engine.Completed {
+			t.Errorf("the next run is %+v", record)
+		}
+	})
+}
+
+// A caller who waits gets its answer if the runner recovers in time, and is not held longer than ten tries take.
+func TestACallerWaitsForARunnerThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runner := &absent{failing: true, then: echo}
+		e := start(t, config(runner))
+		run := newRun("chat", "hello")
+		run.Sync, run.Timeout = true, 10*time.Minute
+		outcome, err := e.Do(t.Context(), run, 0)
+		if refused, _, _ := runner.counts(); err != nil || outcome.Failure != engine.RunnerUnavailable || refused != 10 {
+			t.Errorf("got %+v, %v after %d tries", outcome, err, refused)
+		}
+		time.AfterFunc(5*time.Second, runner.comeBack)
+		run = newRun("chat", "hello")
+		run.Sync, run.Timeout = true, time.Minute
+		if outcome, err := e.Do(t.Context(), run, 0); err != nil || outcome.Status != engine.Completed {
+			t.Errorf("got %+v, %v", outcome, err)
 		}
 	})
 }

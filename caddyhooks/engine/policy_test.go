@@ -31,6 +31,7 @@ func TestFailurePolicy(t *testing.T) {
 	unreachable := &engine.UnavailableError{Err: errors.New("reaching the runner: refused at 10.1.2.3")}
 	busy := &engine.UnavailableError{Busy: true, Err: errors.New("the runner answered 429")}
 	later := &engine.UnavailableError{Busy: true, RetryAfter: 2 * time.Minute, Err: errors.New("the runner answered 503")}
+	trouble := &engine.UnavailableError{Busy: true, Failing: true, Err: errors.New("the model answered 500")}
 	const (
 		inTime     = "the runner did not take the run on within the 1m0s that the run had: "
 		unrepaired = "the runner did not answer within the 1m0s that the run had: repair attempt 1: "
@@ -58,6 +59,10 @@ func TestFailurePolicy(t *testing.T) {
 		{"busy for longer than the run has", later, "sync", fails, notNow, "the runner answered 503", engine.RunnerUnknown},
 		{"busy for longer than the run has", later, "async repair", again, slow, unrepaired + "the runner answered 503", engine.RunnerOK},
 		{"busy for longer than the run has", later, "sync repair", fails, notNow, "repair attempt 1: the runner answered 503", engine.RunnerOK},
+
+		{"a model that fails", trouble, "async", queued, "", "", engine.RunnerBusy},
+		{"a model that fails", trouble, "sync", again, late, inTime + "the model answered 500", engine.RunnerUnknown},
+		{"a model that fails", trouble, "async repair", again, slow, unrepaired + "the model answered 500", engine.RunnerOK},
 
 		{"401", errors.New("the runner answered 401"), "async", fails, noAnswer, "the runner answered 401", engine.RunnerFailing},
 		{"403", errors.New("the runner answered 403"), "sync", fails, noAnswer, "the runner answered 403", engine.RunnerFailing},

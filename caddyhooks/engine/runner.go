@@ -126,6 +126,7 @@ func (e *InterruptedError) Unwrap() error { return e.Err }
 // had no effects and may be tried again.
 type UnavailableError struct {
 	Busy       bool          // it is there, and asked to be called later
+	Failing    bool          // it is there, and failed; the turn may be the cause, and is tried failingTries times at most
 	RetryAfter time.Duration // as long as it asked for, 0 when it did not say
 	Err        error
 }

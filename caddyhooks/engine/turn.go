@@ -177,6 +177,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 				e.away.doubt(name, unavailable)
 			}
 			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
+			if unavailable.Failing && tries == failingTries {
+				again = false
+			}
 			if claim.Awaited && unavailable.RetryAfter > time.Until(turn.Deadline) {
 				again = false
 			}

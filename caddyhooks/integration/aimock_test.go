@@ -113,7 +113,6 @@ func failsThroughAimock(t *testing.T, url string) {
 		"be cut off":      "finish_reason length",
 		"be filtered":     "content_filter",
 		"refuse the key":  "401",
-		"break down":      "500",
 		"hang up at once": "",
 		"hang up midway":  "",
 		"get garbage":     "JSON",
@@ -141,7 +140,9 @@ func failsThroughAimock(t *testing.T, url string) {
 }
 
 func waitsForAimock(t *testing.T, url string) {
-	for message, want := range map[string]string{"be busy once": "After the rate limit.", "be overloaded once": "After the overload."} {
+	for message, want := range map[string]string{
+		"be busy once": "After the rate limit.", "be overloaded once": "After the overload.", "break down once": "After the breakdown.",
+	} {
 		t.Run(message, func(t *testing.T) {
 			t.Parallel()
 			s := hookstest.StartProcess(t, hooksForModel(url))

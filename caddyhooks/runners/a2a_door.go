@@ -100,7 +100,7 @@ func (d *a2aDoor) RoundTrip(given *http.Request) (*http.Response, error) {
 		call.status = resp.StatusCode
 		refused := &answerError{problem: "the runner answered " + resp.Status[:min(len(resp.Status), 3)], answer: beginningOf(resp), hint: d.hint(resp.StatusCode)}
 		_ = resp.Body.Close()
-		_ = call.fail(statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), refused))
+		_ = call.fail(agentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), refused))
 		resp.Body = io.NopCloser(strings.NewReader(refused.answer))
 		return resp, nil
 	case isPage(form):

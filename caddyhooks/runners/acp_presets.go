@@ -54,6 +54,9 @@ type acpPreset struct {
 	// failed reports whether an update says that the turn has failed.
 	failed func(*acpclient.Update) bool
 
+	// trouble is what an update says about a call of the model that will be made again, "" if it is not about that.
+	trouble func(*acpclient.Update) string
+
 	// readyAt is when a session can be opened again. Default: at once.
 	readyAt func(home, id string, now time.Time) time.Time
 
@@ -111,6 +114,7 @@ var acpPresets = map[string]acpPreset{
 		mode:    "read-only",
 		answers: func(u *acpclient.Update) bool { return u.MessageID != "" }, // warnings and errors have none
 		failed:  codexFailed,
+		trouble: codexTrouble,
 		lost:    func(r *acpclient.Rejected) bool { return strings.Contains(r.Message, "thread not found") },
 		oneShot: true,
 	},
@@ -184,17 +188,34 @@ func claudeMeta(kind acpSessionKind) map[string]any {
 
 // codexFailed tells an error of the model, which Codex gives as an answer, from a real one.
 func codexFailed(update *acpclient.Update) bool {
-	if update.Kind != acpclient.SessionInfo || update.Meta == nil {
-		return false
-	}
+	return codexNotesOf(update).ThreadStatus.Type == "systemError"
+}
+
+// codexTrouble is the last error of Codex in a turn that goes on.
+func codexTrouble(update *acpclient.Update) string {
+	problem := codexNotesOf(update).Error
+	return strings.TrimSpace(problem.Message + " " + problem.Details)
+}
+
+// codexNotes are notes of Codex on a session.
+type codexNotes struct {
+	ThreadStatus struct {
+		Type string `json:"type"`
+	} `json:"threadStatus"`
+	Error struct {
+		Message string `json:"message"`
+		Details string `json:"additionalDetails"`
+	} `json:"error"`
+}
+
+func codexNotesOf(update *acpclient.Update) codexNotes {
 	var meta struct {
-		Codex struct {
-			ThreadStatus struct {
-				Type string `json:"type"`
-			} `json:"threadStatus"`
-		} `json:"codex"`
+		Codex codexNotes `json:"codex"`
 	}
-	return json.Unmarshal(update.Meta, &meta) == nil && meta.Codex.ThreadStatus.Type == "systemError"
+	if update.Kind != acpclient.SessionInfo || update.Meta == nil || json.Unmarshal(update.Meta, &meta) != nil {
+		return codexNotes{}
+	}
+	return meta.Codex
 }
 
 // geminiSwitches has Gemini CLI ask about every tool. It runs commands that it takes for harmless without asking, whatever its

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -113,7 +114,8 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 	stop()
 	reply.Permissions = t.close()
 	var lost *lostSessionError
-	if errors.As(err, &lost) {
+	var unavailable *engine.UnavailableError
+	if errors.As(err, &lost) || id == "" && errors.As(err, &unavailable) { // the next try begins anew, without this message in its past
 		agent.sessions.forget(session)
 		reply.Session = ""
 	}
@@ -244,16 +246,25 @@ func (t *acpTurn) outcome(ctx context.Context, agent *acpAgent, reason string, e
 		return ctx.Err()
 	case errors.As(err, &rejected):
 		err := rejectedError("the agent answered with an error", rejected.Error(), rejected.Code)
-		if !t.acted && t.runner.preset.lostSession(rejected) {
-			err = &lostSessionError{err}
+		switch {
+		case t.acted:
+			return err
+		case t.runner.preset.lostSession(rejected):
+			return &lostSessionError{err}
+		case rejected.Code >= http.StatusBadRequest: // the codes of the protocol are negative: it is the status of the model
+			return modelRefusal(rejected.Code, 0, err)
 		}
-		return err
+		return reportedRefusal(rejected.Message, err)
 	case err != nil && agent.gone():
 		return &engine.InterruptedError{Err: agent.problem("during the turn", err)}
 	case err != nil:
 		return agent.problem("during the turn", err)
 	case t.failed:
-		return &answerError{problem: "the agent could not ask its model", answer: t.said}
+		err := &answerError{problem: "the agent could not ask its model", answer: t.said}
+		if t.acted {
+			return err
+		}
+		return reportedRefusal(t.said, err)
 	case reason != string(acp.StopReasonEndTurn):
 		return &answerError{problem: "the agent ended the turn early: " + oneline.Of(reason, maxAnswerLine), answer: t.text.String()}
 	case strings.TrimSpace(t.text.String()) == "":
@@ -317,6 +328,9 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 	if preset.failed != nil && preset.failed(&update) {
 		t.failed = true
 	}
+	if preset.trouble != nil {
+		t.noteTrouble(preset.trouble(&update))
+	}
 	switch update.Kind {
 	case acpclient.Thought:
 		t.acted = true
@@ -337,8 +351,21 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 			t.said = text[:min(len(text), maxAnswerBeginning)]
 			return
 		}
-		t.acted = true
-		t.say(text, update.MessageID, preset.holds != nil && preset.holds(&update))
+		held := preset.holds != nil && preset.holds(&update)
+		t.acted = t.acted || !held
+		t.say(text, update.MessageID, held)
+	}
+}
+
+// noteTrouble notes what the agent says about its model. One that cannot be reached is not waited for by the agent: it might do so for
+// as long as the turn may take.
+func (t *acpTurn) noteTrouble(words string) {
+	if words == "" {
+		return
+	}
+	t.said = words[:min(len(words), maxAnswerBeginning)]
+	if !t.acted && reportedUnreachable.MatchString(words) {
+		t.fail(modelUnreachable(&answerError{problem: "the agent cannot reach its model", answer: t.said}))
 	}
 }
 

@@ -20,6 +20,7 @@ type answerError struct {
 	problem string // as in "the runner answered 500"
 	answer  string // the beginning of it
 	hint    string // about what to do, if anything
+	status  int    // of the model, if the answer tells of an error of it
 }
 
 func (e *answerError) Error() string {
@@ -177,7 +178,9 @@ func (r redactor) clean(err error) error {
 	}
 	var unavailable *engine.UnavailableError
 	if errors.As(err, &unavailable) {
-		return &engine.UnavailableError{Busy: unavailable.Busy, RetryAfter: unavailable.RetryAfter, Err: errors.New(cleaned)}
+		clean := *unavailable
+		clean.Err = errors.New(cleaned)
+		return &clean
 	}
 	var interrupted *engine.InterruptedError
 	if errors.As(err, &interrupted) {

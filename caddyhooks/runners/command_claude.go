@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -240,9 +239,6 @@ func (r *claudeReader) end(exit programExit) presetEnd {
 	return end
 }
 
-// overloaded is the status of Anthropic's models when there are too many requests for them.
-const overloaded = 529
-
 // fail says why there is no answer.
 func (r *claudeReader) fail(end *presetEnd, exit programExit) {
 	failure := &answerError{problem: "Claude Code " + exitText(exit.how), answer: exit.stderr}
@@ -264,15 +260,15 @@ func (r *claudeReader) fail(end *presetEnd, exit programExit) {
 		failure.answer = beginningOfText([]byte(reasons))
 		end.lostSession = !r.spoke && strings.Contains(reasons, noConversation)
 	}
-	if result.APIErrorStatus == nil {
-		return
+	if status := result.APIErrorStatus; status != nil {
+		failure.problem = fmt.Sprintf("the model of Claude Code answered %d", *status)
 	}
-	failure.problem = fmt.Sprintf("the model of Claude Code answered %d", *result.APIErrorStatus)
-	switch *result.APIErrorStatus {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, overloaded:
-		if !r.spoke { // so that nothing was done: tools are used when the model says so
-			end.err = &engine.UnavailableError{Busy: true, Err: failure}
-		}
+	switch {
+	case r.spoke: // tools may have been used
+	case result.APIErrorStatus != nil:
+		end.err = modelRefusal(*result.APIErrorStatus, 0, failure)
+	default:
+		end.err = reportedRefusal(result.Result, failure)
 	}
 }
 

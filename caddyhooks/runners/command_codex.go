@@ -101,7 +101,8 @@ func (p *presetTurn) codexServers() ([]string, error) {
 type codexReader struct {
 	p         *presetTurn
 	session   string
-	said      int // the messages so far
+	said      int  // the messages so far
+	acted     bool // something was done, or said
 	answer    string
 	completed bool
 	failed    bool
@@ -127,6 +128,9 @@ func (r *codexReader) line(data []byte) error {
 	if !decodeLine(data, &line) {
 		return nil
 	}
+	if line.Item.Type != "" && line.Item.Type != "error" { // begun or completed
+		r.acted = true
+	}
 	switch line.Type {
 	case "thread.started":
 		if uuid.Validate(line.ThreadID) == nil {
@@ -142,6 +146,9 @@ func (r *codexReader) line(data []byte) error {
 		r.failed, r.failure = true, line.Error.Message
 	case "error": // a try that failed; more may follow
 		r.failure = line.Message
+		if !r.acted && reportedUnreachable.MatchString(r.failure) { // it would wait for its network as long as it may
+			return modelUnreachable(&answerError{problem: "Codex cannot reach its model", answer: beginningOfText([]byte(r.failure))})
+		}
 	}
 	return nil
 }
@@ -169,8 +176,14 @@ func (r *codexReader) end(exit programExit) presetEnd {
 	if r.failure != "" {
 		failure.problem, failure.answer = "Codex failed", beginningOfText([]byte(r.failure))
 	}
-	// It is never called busy: Codex does not tell of all tools that it has used.
 	end.err = failure
+	if r.failed && !r.acted {
+		end.err = reportedRefusal(r.failure, failure)
+	}
+	var unavailable *engine.UnavailableError
+	if errors.As(end.err, &unavailable) {
+		end.reply.Session = r.p.session // the next try begins anew, without this message in its past
+	}
 	end.lostSession = r.session == "" && strings.Contains(exit.stderr, "no rollout found")
 	end.refusedSchema = r.failed && r.said == 0 && r.p.tellsSchema() && refusesSchema(r.failure)
 	return end

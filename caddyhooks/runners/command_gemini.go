@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,7 @@ type geminiReader struct {
 	p       *presetTurn
 	session string
 	spoke   bool
+	acted   bool            // it used a tool
 	answer  strings.Builder // since the last tool
 	emitted int
 	status  string // of the result
@@ -143,6 +145,7 @@ func (r *geminiReader) line(data []byte) error {
 			return r.say(line.Content)
 		}
 	case "tool_use":
+		r.acted = true
 		r.answer.Reset()
 	case "error":
 		if line.Severity != "warning" {
@@ -177,6 +180,11 @@ func (r *geminiReader) say(text string) error {
 // geminiInput is the exit code for an input that Gemini CLI does not take, such as a session that it does not know.
 const geminiInput = 42
 
+// geminiStatuses are statuses of its model that Gemini CLI ends with, modulo 256.
+var geminiStatuses = []int{
+	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
 func (r *geminiReader) end(exit programExit) presetEnd {
 	end := presetEnd{}
 	if r.spoke { // before that there is no conversation to go on with
@@ -193,6 +201,11 @@ func (r *geminiReader) end(exit programExit) presetEnd {
 		failure.problem, failure.answer = "Gemini CLI failed", beginningOfText([]byte(oneline.Of(r.failure, maxAnswerBeginning)))
 	}
 	end.err = failure
+	for _, status := range geminiStatuses {
+		if !r.spoke && !r.acted && exit.how.Code == status%256 {
+			end.err = modelRefusal(status, 0, failure)
+		}
+	}
 	end.lostSession = r.p.session != "" && r.session == "" && exit.how.Code == geminiInput
 	return end
 }

@@ -123,7 +123,7 @@ func TestSuccessIsWhatTheProgramSaysItIs(t *testing.T) {
 func TestBusyModelOfClaudeLetsATurnBeTriedAgainIfNothingWasDone(t *testing.T) {
 	t.Parallel()
 	result := strings.Replace(claudeSucceeds, `"is_error":false`, `"is_error":true`, 1)
-	for status, busy := range map[int]bool{400: false, 401: false, 429: true, 500: false, 503: true, 529: true} {
+	for status, busy := range map[int]bool{400: false, 401: false, 429: true, 500: true, 503: true, 529: true} {
 		output := strings.Replace(result, "null", fmt.Sprint(status), 1)
 		for said, busy := range map[string]bool{"": busy, claudeSays: false} {
 			end := readPreset("claude", memoryTurn(), said+output, exited(1, ""))

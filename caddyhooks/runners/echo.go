@@ -122,7 +122,7 @@ func (e *Echo) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 		}
 	}
 	if e.Fail != 0 {
-		return engine.Reply{}, statusError(e.Fail, 0, &answerError{problem: fmt.Sprintf("the runner answered %d", e.Fail)})
+		return engine.Reply{}, agentRefusal(e.Fail, 0, &answerError{problem: fmt.Sprintf("the runner answered %d", e.Fail)})
 	}
 	if turn.ResponseSchema != nil && turn.Repair < e.InvalidFirst {
 		return engine.Reply{Text: fmt.Sprintf("answer %d of %d that matches no schema", turn.Repair+1, e.InvalidFirst)}, nil

@@ -359,7 +359,7 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 		if h.routes != nil && !way.begun() && (resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout) {
 			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
 		}
-		return "", statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
+		return "", agentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
 	if isEncoded(resp.Header) {
 		return "", errEncoded
@@ -510,14 +510,6 @@ func textMember(data []byte) (string, bool) {
 	obj, _ := v.(map[string]any)
 	text, ok := obj["text"].(string)
 	return text, ok
-}
-
-// statusError is the error of a turn that got a status code other than 200.
-func statusError(status int, retryAfter time.Duration, err error) error {
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		return &engine.UnavailableError{Busy: true, RetryAfter: retryAfter, Err: err}
-	}
-	return err
 }
 
 // statusHint says what is wrong with a status that is not an error by itself.

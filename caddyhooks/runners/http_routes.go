@@ -15,7 +15,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -211,7 +210,7 @@ func (w *answerWriter) noAnswer(err error, way *sending) error {
 	switch handler.StatusCode {
 	case http.StatusTooManyRequests: // of a rate limit
 		after := outbound.RetryAfter(w.header.Get("Retry-After"), time.Now())
-		return &engine.UnavailableError{Busy: true, RetryAfter: after, Err: fmt.Errorf("reaching the runner: %w", reason)}
+		return agentRefusal(handler.StatusCode, after, fmt.Errorf("reaching the runner: %w", reason))
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 499:
 		return callError(reason, way.begun())
 	}

@@ -98,7 +98,7 @@ func (c *completion) readWhole(r io.Reader) error {
 
 // documentFields are the members of a document that matter. The others are checked, and take no memory.
 var documentFields = func() *strictjson.Selection {
-	fields := strictjson.Members("object", "message", "detail")
+	fields := strictjson.Members("object", "message", "detail", "code")
 	fields.Member("error").SelectAll()
 	choice := fields.Member("choices").Item(7)
 	choice.Member("index")
@@ -207,7 +207,7 @@ func surrogate(data []byte) rune {
 // add takes the text out of a document that parse returned: a whole answer or a piece of one.
 func (c *completion) add(document map[string]any) error {
 	if err := documentError(document); err != nil {
-		return err
+		return c.told(err)
 	}
 	defer func() {
 		if c.nextHalf != 0 {
@@ -228,29 +228,38 @@ func (c *completion) add(document map[string]any) error {
 	return nil
 }
 
-// documentError is the error that a document tells of, if any.
-func documentError(document map[string]any) error {
+// told is an error that a document tells of. After text its status does not matter.
+func (c *completion) told(err *answerError) error {
+	if c.text.Len() > 0 {
+		err.status = 0
+	}
+	return err
+}
+
+// documentError is the error that a document tells of, nil if there is none.
+func documentError(document map[string]any) *answerError {
 	switch problem := document["error"].(type) {
 	case nil, bool:
 		if document["object"] == "error" { // as older versions of vLLM have it
 			text, _ := document["message"].(string)
-			return toldError(text, "")
+			return toldError(text, "", statusMember(document["code"]))
 		}
 		return nil
 	case string:
 		if problem == "" {
 			return nil
 		}
-		return toldError(problem, "")
+		return toldError(problem, "", 0)
 	default:
 		raw, _ := encodeJSON(problem)
-		return toldError(errorMessage(problem), string(raw))
+		fields, _ := problem.(map[string]any)
+		return toldError(errorMessage(problem), string(raw), statusMember(fields["code"]))
 	}
 }
 
 // toldError is an error that the server told of in an answer.
-func toldError(message, raw string) error {
-	return &answerError{problem: "the runner sent an error", answer: errorText(message, raw)}
+func toldError(message, raw string, status int) *answerError {
+	return &answerError{problem: "the runner sent an error", answer: errorText(message, raw), status: status}
 }
 
 // errorText is a message, and after it all there is, for operators.

@@ -356,7 +356,7 @@ func (r *openAIRequest) read(resp *http.Response, body io.Reader, end context.Ca
 		if r.mend(resp.StatusCode, failure.answer) {
 			return reply, true, nil
 		}
-		return reply, false, statusError(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), failure)
+		return reply, false, o.refusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), failure)
 	}
 	if r.turn.Chat != nil && o.SessionFrom != "" {
 		reply.Session = namedSession(resp.Header.Get(o.SessionFrom))
@@ -380,8 +380,20 @@ func (r *openAIRequest) read(resp *http.Response, body io.Reader, end context.Ca
 	}
 	if reply.Text, err = readCompletion(body, finished, r.turn.Emit); err != nil {
 		err = readingError(err)
+		var told *answerError
+		if errors.As(err, &told) && told.status != 0 {
+			err = o.refusal(told.status, 0, err)
+		}
 	}
 	return reply, false, err
+}
+
+// refusal is the error of a turn that got a status other than 200. A server that keeps chats is an agent, which may have done something.
+func (o *OpenAI) refusal(status int, retryAfter time.Duration, err error) error {
+	if o.serverKeepsChat() {
+		return agentRefusal(status, retryAfter, err)
+	}
+	return modelRefusal(status, retryAfter, err)
 }
 
 // afterFinish is how long a server may take for the end of a stream after it gave a finish reason.

@@ -42,7 +42,7 @@ func (c *completion) readEvents(r io.Reader, finished func()) error {
 func (c *completion) addEvent(name string, data []byte) (done bool, err error) {
 	data = bytes.TrimSpace(data)
 	if name == "error" {
-		return false, eventError(data)
+		return false, c.told(eventError(data))
 	}
 	if len(data) == 0 {
 		return false, nil
@@ -69,12 +69,12 @@ func (c *completion) addEvent(name string, data []byte) (done bool, err error) {
 }
 
 // eventError is the error that an event of that name tells of.
-func eventError(data []byte) error {
+func eventError(data []byte) *answerError {
 	if document, err := parseDocument(data); err == nil {
 		if err := documentError(document); err != nil {
 			return err
 		}
-		return toldError(errorMessage(document), string(data))
+		return toldError(errorMessage(document), string(data), statusMember(document["code"]))
 	}
-	return toldError(string(data), "")
+	return toldError(string(data), "", 0)
 }
