@@ -29,6 +29,7 @@ const (
 type runnerJSON struct {
 	Name        string     `json:"name"`
 	Module      string     `json:"module"`
+	Preset      string     `json:"preset,omitempty"`
 	Address     string     `json:"address,omitempty"`
 	Default     bool       `json:"default,omitempty"`
 	Tiers       []string   `json:"tiers,omitempty"` // that runner_for sends to it
@@ -52,6 +53,9 @@ func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) runn
 	shown := runnerJSON{
 		Name: state.Name, Module: kindOf(runner), Gone: !configured, Default: state.Name == in.engineConfig.DefaultRunner,
 		State: state.State, InFlight: state.InFlight, LastErrorAt: jsonTime(state.LastErrorAt), LastOK: jsonTime(state.LastOK),
+	}
+	if preset, ok := runner.(interface{ PresetName() string }); ok {
+		shown.Preset = preset.PresetName()
 	}
 	if located, ok := runner.(interface{ Address() string }); ok {
 		shown.Address = located.Address()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,24 @@ func runnersOf(t *testing.T, s *hookstest.Server) map[string]runnerView {
 		byName[one.Name] = one
 	}
 	return byName
+}
+
+// Runners of one kind are told apart by what they are for.
+func TestRunnersAreListedWithTheirPreset(t *testing.T) {
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) { _, _ = io.WriteString(w, "it is so") })
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "runner coder acp claude\nrunner local openai ollama\nrunner other openai http://127.0.0.1:9/v1 {\n model x\n}\nrunner quick command codex\nrunner script command /bin/true\n"))
+	out, _, err := command(t, "--address", strings.TrimPrefix(s.Admin, "http://"), "runners")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"coder": "acp claude", "local": "openai ollama http://127.0.0.1:11434", "other": "openai http://127.0.0.1:9", "quick": "command codex", "script": "command /bin/true",
+	} {
+		line := regexp.MustCompile(`(?m)^` + name + ` .*$`).FindString(out)
+		if kind := regexp.MustCompile(`  +`).Split(line, -1); len(kind) < 2 || kind[1] != want {
+			t.Errorf("%s is %q, want %q", name, line, want)
+		}
+	}
 }
 
 // A runner that is down does not stop Caddy, and is not in the way of others.

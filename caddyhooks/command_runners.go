@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,11 +49,17 @@ func runRunners(e *errand, _ *cobra.Command, _ []string) error {
 		if r.LastErrorAt != nil {
 			failed = clock.when(r.LastErrorAt) + " " + r.LastError
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(r.Name), terminal.Plain(strings.TrimSpace(r.Module + " " + r.Address)), terminal.Plain(r.use()), r.stateCell(),
+		rows = append(rows, []terminal.Text{terminal.Plain(r.Name), terminal.Plain(r.kind()), terminal.Plain(r.use()), r.stateCell(),
 			terminal.Plain(withCommas(r.InFlight)), terminal.Plain(clock.when(r.LastOK)), terminal.Plain(shortText(failed, maxReasonCell))})
 	}
 	e.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "NOW", "LAST GOOD", "LAST FAILED"}, rows)
 	return nil
+}
+
+// kind says what the runner is.
+func (r *runnerJSON) kind() string {
+	words := slices.Compact([]string{r.Module, r.Preset, r.Address}) // the program of a preset mostly has its name
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " ")
 }
 
 // use says which runs the runner carries out.

@@ -294,6 +294,9 @@ func (a *ACP) Run(ctx context.Context, turn engine.Turn) (reply engine.Reply, er
 	return reply, err
 }
 
+// PresetName is the preset, "" if there is none.
+func (a *ACP) PresetName() string { return a.Preset }
+
 // Redact hides the values of variables in the environment of the agent.
 func (a *ACP) Redact(text string) string { return a.redactor.redact(text) }
 

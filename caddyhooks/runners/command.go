@@ -218,6 +218,9 @@ func (c *Command) Run(ctx context.Context, turn engine.Turn) (engine.Reply, erro
 	return reply, err
 }
 
+// PresetName is the preset, "" if there is none.
+func (c *Command) PresetName() string { return c.Preset }
+
 // Redact hides the values of environment variables.
 func (c *Command) Redact(text string) string { return c.redactor.redact(text) }
 

@@ -34,6 +34,16 @@ var openAIPresets = map[string]openAIPreset{
 
 func openAIPresetNames() []string { return slices.Sorted(maps.Keys(openAIPresets)) }
 
+// PresetName is the preset of the program at the URL, "" if there is none.
+func (o *OpenAI) PresetName() string {
+	for name, preset := range openAIPresets {
+		if preset.url == o.URL {
+			return name
+		}
+	}
+	return ""
+}
+
 // fill sets what is not set yet.
 func (p openAIPreset) fill(o *OpenAI) {
 	or := func(to *string, value string) {
