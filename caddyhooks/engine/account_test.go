@@ -30,6 +30,9 @@ var blunt = runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply
 		return engine.Reply{Text: answer}, nil
 	case message == "hang":
 		return hang(ctx, turn)
+	case message == "hang with words":
+		_, err := hang(ctx, turn)
+		return engine.Reply{}, fmt.Errorf("ended: %w", &engine.CutShortError{LastWords: "waiting for the model", Err: err})
 	case message == "busy":
 		return engine.Reply{}, &engine.UnavailableError{Busy: true, RetryAfter: time.Hour, Err: wordyError("go away\nor wait")}
 	case message == "wordy":
@@ -86,6 +89,9 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 			"last_answer": "Traceback:\n" + strings.Repeat("é", 889) + "…"}},
 		"timed out": {message: "hang", then: func(*testing.T, *engine.Engine, *engine.Run) { time.Sleep(time.Hour) },
 			want: map[string]any{"status": "timed_out", "took": time.Minute, "reason": "the runner did not answer within the 1m0s that the run had"}},
+		"timed out with words": {message: "hang with words", then: func(*testing.T, *engine.Engine, *engine.Run) { time.Sleep(time.Hour) },
+			want: map[string]any{"status": "timed_out", "took": time.Minute,
+				"reason": "the runner did not answer within the 1m0s that the run had; its last words: waiting for the model"}},
 		"cancelled while it ran": {message: "hang", then: cancel,
 			want: map[string]any{"status": "cancelled", "cancelled_by": "the admin API, from 10.1.2.3"}},
 		"cancelled while it was queued": {message: "answer hello", queued: true, then: cancel,

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -121,6 +122,27 @@ type InterruptedError struct{ Err error }
 
 func (e *InterruptedError) Error() string { return e.Err.Error() }
 func (e *InterruptedError) Unwrap() error { return e.Err }
+
+// CutShortError is returned by a Runner whose turn was ended from outside, such as by its time. Operators are told what the agent said
+// last.
+type CutShortError struct {
+	LastWords string // on one line
+	Err       error  // that of the context
+}
+
+func (e *CutShortError) Error() string { return e.Err.Error() + e.words() }
+func (e *CutShortError) Unwrap() error { return e.Err }
+
+func (e *CutShortError) words() string { return "; its last words: " + e.LastWords }
+
+// lastWordsIn are the last words of an agent whose turn was cut short, for the end of a sentence. There may be none.
+func lastWordsIn(err error) string {
+	var cut *CutShortError
+	if errors.As(err, &cut) && cut.LastWords != "" {
+		return cut.words()
+	}
+	return ""
+}
 
 // UnavailableError is returned by a Runner that could not take the turn on: it is busy, or cannot be reached. The turn
 // had no effects and may be tried again.

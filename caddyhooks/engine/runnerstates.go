@@ -182,7 +182,7 @@ func callError(ctx context.Context, runner Runner, turn *Turn, err error) string
 		case !timedOut:
 			return ""
 		case !errors.As(err, &unavailable):
-			text = fmt.Sprintf("the runner did not answer within %v", turn.Timeout)
+			text = fmt.Sprintf("the runner did not answer within %v", turn.Timeout) + lastWordsIn(err)
 		}
 	}
 	if redactor, ok := runner.(Redactor); ok {

@@ -116,6 +116,7 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 		} else if before.Repairs > 0 {
 			outcome.Account.Reason += fmt.Sprintf(": repair attempt %d was under way", before.Repairs)
 		}
+		outcome.Account.Reason += lastWordsIn(err)
 	case errors.As(cause, &cancelled):
 		outcome = cancelledOutcome("The run was cancelled.", cancelled.by)
 	case errors.Is(cause, ErrStopping):

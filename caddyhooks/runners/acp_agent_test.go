@@ -36,6 +36,13 @@ func init() {
 	case "says nothing":
 		_, _ = bufio.NewReader(os.Stdin).ReadString(0)
 		os.Exit(0)
+	case "says something else":
+		fmt.Print("Hello! How can I help?\n")
+		_, _ = bufio.NewReader(os.Stdin).ReadString(0)
+		os.Exit(0)
+	case "says something else and ends":
+		fmt.Print("usage: agent")
+		os.Exit(0)
 	case "writes garbage":
 		for {
 			if _, err := fmt.Println(strings.Repeat("garbage ", 1000)); err != nil {
@@ -267,6 +274,11 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		fmt.Fprintln(os.Stderr, "out of memory")
 		os.Exit(7)
 	case "wait": // until it is cancelled
+		a.say(ctx, id, "waiting")
+		<-ctx.Done()
+		return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+	case "complain": // and then wait until it is cancelled
+		fmt.Fprintln(os.Stderr, rest)
 		a.say(ctx, id, "waiting")
 		<-ctx.Done()
 		return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil

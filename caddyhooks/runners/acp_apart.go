@@ -51,10 +51,8 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 		agent.stop()
 	}()
 	go agent.initialize() //nolint:gosec // it ends with the process, which ends below
-	select {
-	case <-agent.ready:
-	case <-ctx.Done():
-		return reply, ctx.Err()
+	if err := agent.awaitReady(ctx); err != nil {
+		return reply, err
 	}
 	if agent.failure != nil {
 		return reply, a.pool.unavailable(agent.failure)

@@ -81,11 +81,9 @@ func (p *acpPool) acquire(ctx context.Context, session, chat string) (*acpAgent,
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-agent.ready:
-	case <-ctx.Done():
+	if err := agent.awaitReady(ctx); err != nil {
 		p.release(agent)
-		return nil, ctx.Err()
+		return nil, err
 	}
 	if agent.failure != nil {
 		p.release(agent)
@@ -329,7 +327,7 @@ func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*ac
 	}
 	aboutProcesses.begun(a.log, process)
 	agent := &acpAgent{name: a.command[0], process: process, mark: mark, dir: place.dir, home: place.home, ready: make(chan struct{}), sessions: newACPSessions(sessions)}
-	agent.client = acpclient.Connect(process.Stdin, process.Stdout)
+	agent.client = acpclient.Connect(process.Stdin, process.Stdout, a.Preset != "")
 	go func() {
 		<-process.Done()
 		aboutProcesses.ended(a.log, process, zap.String("program", agent.name))
@@ -358,12 +356,27 @@ func (agent *acpAgent) initialize() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), initializePatience, fmt.Errorf("it did not answer within %v", initializePatience))
 	defer cancel()
 	if agent.can, agent.failure = agent.client.Initialize(ctx, acpClientVersion); agent.failure != nil {
+		if errors.Is(agent.failure, acpclient.ErrClosed) {
+			agent.failure = agent.endedEarly()
+		}
 		agent.failure = agent.problem("starting the agent", agent.failure)
 		agent.client.Close(agent.failure)
 	}
 }
 
 const acpClientVersion = "1"
+
+// endedEarly says that the program has ended before it answered.
+func (agent *acpAgent) endedEarly() error {
+	within(agent.process.Done(), lastWordsPatience)
+	select {
+	case <-agent.process.Done():
+		exit := agent.process.Exit()
+		return fmt.Errorf("the program %s, without a message of the Agent Client Protocol", exitText(&exit))
+	default:
+		return errors.New("the program closed its standard output, without a message of the Agent Client Protocol")
+	}
+}
 
 // problem is an error of the agent, with the end of what it wrote to its standard error if it is gone.
 func (agent *acpAgent) problem(doing string, err error) error {
@@ -378,6 +391,29 @@ func (agent *acpAgent) problem(doing string, err error) error {
 		return fmt.Errorf("%s: %w; it wrote: %s", doing, err, line)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// awaitReady waits until it is known whether the agent can be used.
+func (agent *acpAgent) awaitReady(ctx context.Context) error {
+	select {
+	case <-agent.ready:
+		return nil
+	case <-ctx.Done():
+		words := "the program has not answered the first message of the Agent Client Protocol"
+		if line := oneline.Of(lastPart(agent.process.Stderr()), maxAnswerLine); line != "" {
+			words += ", and wrote: " + line
+		}
+		return &engine.CutShortError{LastWords: words, Err: ctx.Err()}
+	}
+}
+
+// stderrSince is what the agent wrote to its standard error since it had written that, as far as it is kept.
+func (agent *acpAgent) stderrSince(before string) string {
+	now := agent.process.Stderr()
+	if rest, ok := strings.CutPrefix(now, before); ok {
+		return rest
+	}
+	return now
 }
 
 // lastPart is the end of a text, as much as is shown.

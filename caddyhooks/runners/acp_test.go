@@ -346,6 +346,28 @@ func TestACPCancelEndsTheTurnAlone(t *testing.T) {
 	}
 }
 
+// What an agent wrote in earlier turns says nothing about this one.
+func TestACPTurnThatIsCutShortTellsTheLastWords(t *testing.T) {
+	t.Parallel()
+	a := newACP(t)
+	var chat testChat
+	for _, test := range [][2]string{{"complain the model does not answer", "the model does not answer"}, {"wait", ""}} {
+		message, want := test[0], test[1]
+		cancel, result := begun(t, a, &chat, message)
+		acpEventually(t, "the words are read", func() bool {
+			a.pool.mu.Lock()
+			defer a.pool.mu.Unlock()
+			return strings.Contains(a.pool.agents[0].process.Stderr(), want)
+		})
+		cancel()
+		_, err := result()
+		var cut *engine.CutShortError
+		if !errors.Is(err, context.Canceled) || errors.As(err, &cut) != (want != "") || want != "" && cut.LastWords != want {
+			t.Errorf("%s: got %v", message, err)
+		}
+	}
+}
+
 func TestACPEndsAnAgentThatIgnoresACancel(t *testing.T) {
 	t.Parallel()
 	a := newACP(t)
@@ -391,7 +413,11 @@ func TestACPCrashInterruptsAllTurns(t *testing.T) {
 func TestACPAgentThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[string]string{
-		"dies at once": "no key was given", "writes garbage": "no messages", "writes a long line": "line of more than",
+		"dies at once":                 "starting the agent: the program ended with exit code 3, without a message of the Agent Client Protocol; it wrote: no key was given",
+		"says something else":          "starting the agent: the program does not speak the Agent Client Protocol; it wrote: Hello! How can I help?",
+		"says something else and ends": "starting the agent: the program does not speak the Agent Client Protocol; it wrote: usage: agent",
+		"writes garbage":               "starting the agent: the program does not speak the Agent Client Protocol; it wrote: garbage garbage",
+		"writes a long line":           "line of more than",
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -422,7 +448,9 @@ func TestACPAgentThatDoesNotStart(t *testing.T) {
 		a := newACP(t, func(a *ACP) { a.Env[acpAgentVariable] = "says nothing" })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := new(testChat).ask(ctx, a, "hello"); !errors.Is(err, context.DeadlineExceeded) {
+		_, err := new(testChat).ask(ctx, a, "hello")
+		var cut *engine.CutShortError
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &cut) || cut.LastWords != "the program has not answered the first message of the Agent Client Protocol" {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -1,6 +1,7 @@
 package runners
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -103,7 +104,7 @@ func (a *ACP) runOnce(ctx context.Context, turn *engine.Turn, agent *acpAgent, i
 		}
 	}()
 
-	t := &acpTurn{runner: a, turn: turn, stopped: make(chan struct{})}
+	t := &acpTurn{runner: a, turn: turn, stderr: agent.process.Stderr(), stopped: make(chan struct{})}
 	if !turn.Isolated() {
 		t.permit = a.Permit
 	}
@@ -171,6 +172,7 @@ type acpTurn struct {
 	runner *ACP
 	turn   *engine.Turn
 	permit []string
+	stderr string // of the agent, when the turn began
 
 	mu          sync.Mutex
 	text        strings.Builder
@@ -222,6 +224,9 @@ func (t *acpTurn) prompt(ctx context.Context, agent *acpAgent, session, message 
 	}
 	t.mu.Lock()
 	t.cancelled = true
+	if ctx.Err() != nil {
+		err = cutShort(err, cmp.Or(t.said, agent.stderrSince(t.stderr)))
+	}
 	t.mu.Unlock()
 	_ = agent.client.Cancel(session) // the agent is gone if that fails, and then there is a result
 	timer := time.NewTimer(cancelPatience)

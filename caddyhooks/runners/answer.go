@@ -182,6 +182,10 @@ func (r redactor) clean(err error) error {
 		clean.Err = errors.New(cleaned)
 		return &clean
 	}
+	var cut *engine.CutShortError
+	if errors.As(err, &cut) {
+		return &engine.CutShortError{LastWords: r.redact(cut.LastWords), Err: cut.Err}
+	}
 	var interrupted *engine.InterruptedError
 	if errors.As(err, &interrupted) {
 		return &engine.InterruptedError{Err: errors.New(cleaned)}

@@ -129,6 +129,7 @@ type claudeReader struct {
 	texts   int  // of the messages so far
 	inText  bool
 	emitted int
+	trouble string        // the last call of the model that failed, and is made again
 	result  *claudeResult // the last one
 }
 
@@ -158,6 +159,14 @@ type claudeResult struct {
 	Denials          []claudeDenial  `json:"permission_denials"`
 }
 
+// claudeRetry tells that a call of the model failed, and is made again.
+type claudeRetry struct {
+	Subtype string `json:"subtype"`
+	Attempt int    `json:"attempt"`
+	Status  int    `json:"error_status"`
+	Error   string `json:"error"`
+}
+
 type claudeDenial struct {
 	Tool  string `json:"tool_name"`
 	Input struct {
@@ -176,7 +185,13 @@ func (r *claudeReader) line(data []byte) error {
 		r.session = line.SessionID
 	}
 	switch line.Type {
+	case "system":
+		var retry claudeRetry
+		if decodeLine(data, &retry) && retry.Subtype == "api_retry" {
+			r.trouble = fmt.Sprintf("the model failed (%s, status %d), and is asked again (attempt %d)", retry.Error, retry.Status, retry.Attempt)
+		}
 	case "stream_event":
+		r.trouble = ""
 		r.spoke = true
 		if line.ParentToolUseID == nil {
 			r.event(&line)
@@ -216,7 +231,7 @@ func (r *claudeReader) event(line *claudeLine) {
 }
 
 func (r *claudeReader) end(exit programExit) presetEnd {
-	end := presetEnd{}
+	end := presetEnd{said: r.trouble}
 	result := r.result
 	if result != nil {
 		end.reply.Permissions = claudePermissions(result.Denials)

@@ -165,7 +165,7 @@ func (r *codexReader) say(text string) {
 }
 
 func (r *codexReader) end(exit programExit) presetEnd {
-	end := presetEnd{reply: engine.Reply{Session: r.session}}
+	end := presetEnd{reply: engine.Reply{Session: r.session}, said: r.failure}
 	if exit.how.Code == 0 && r.completed && !r.failed {
 		if end.reply.Text, end.err = checkAnswer(r.answer); end.err != nil {
 			end.err = fmt.Errorf("the answer of Codex: %w", end.err)
@@ -179,10 +179,6 @@ func (r *codexReader) end(exit programExit) presetEnd {
 	end.err = failure
 	if r.failed && !r.acted {
 		end.err = reportedRefusal(r.failure, failure)
-	}
-	var unavailable *engine.UnavailableError
-	if errors.As(end.err, &unavailable) {
-		end.reply.Session = r.p.session // the next try begins anew, without this message in its past
 	}
 	end.lostSession = r.session == "" && strings.Contains(exit.stderr, "no rollout found")
 	end.refusedSchema = r.failed && r.said == 0 && r.p.tellsSchema() && refusesSchema(r.failure)

@@ -186,7 +186,7 @@ var geminiStatuses = []int{
 }
 
 func (r *geminiReader) end(exit programExit) presetEnd {
-	end := presetEnd{}
+	end := presetEnd{said: r.failure}
 	if r.spoke { // before that there is no conversation to go on with
 		end.reply.Session = r.session
 	}

@@ -1,7 +1,9 @@
 package runners
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -42,6 +44,7 @@ type presetReader interface {
 type presetEnd struct {
 	reply engine.Reply
 	err   error
+	said  string // last, about a failure; "" if it is for the standard error to say
 
 	// The program did nothing, as it does not know the session or does not take the schema. It can be started again without.
 	lostSession   bool
@@ -119,10 +122,16 @@ func (c *Command) startPreset(ctx context.Context, p *presetTurn) presetEnd {
 	}
 	end := reader.end(exit)
 	switch {
-	case err != nil: // it was stopped, and may still have ended well; the session is worth keeping
+	case ctx.Err() != nil: // it was stopped, and may still have ended well; the session is worth keeping
+		end.err, end.reply.Text = cutShort(err, cmp.Or(end.said, exit.stderr)), ""
+	case err != nil:
 		end.err, end.reply.Text = err, ""
 	case slices.Contains(c.BusyOn, exit.how.Code):
 		end.err = c.exitError(exit)
+	}
+	var unavailable *engine.UnavailableError
+	if errors.As(end.err, &unavailable) {
+		end.reply.Session = "" // the next try begins without this message in its past
 	}
 	return end
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -43,10 +44,21 @@ func (c *Command) carryOut(ctx context.Context, turn *engine.Turn) (engine.Reply
 	if failure := c.exitError(exit); failure != nil && !outputError(err) {
 		return engine.Reply{}, failure
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return engine.Reply{}, cutShort(err, exit.stderr)
+	case err != nil:
 		return engine.Reply{}, withStderr(err, exit.stderr)
 	}
 	return engine.Reply{Text: text}, nil
+}
+
+// cutShort is the error of a turn that was ended from outside, with the end of what the agent said.
+func cutShort(err error, said string) error {
+	if words := oneline.Of(lastPart(said), maxAnswerLine); words != "" && err != nil {
+		return &engine.CutShortError{LastWords: words, Err: err}
+	}
+	return err
 }
 
 func (c *Command) stdinFor(turn *engine.Turn) (string, error) {

@@ -71,6 +71,39 @@ func wantUnavailable(t *testing.T, c *Command, turn engine.Turn, busy bool, want
 	}
 }
 
+// A turn that is cut short says what its program said last: on its standard error, or by the way that a known program has for it.
+func TestProgramThatIsCutShortTellsItsLastWords(t *testing.T) {
+	t.Parallel()
+	const message = `{"type":"item.completed","item":{"type":"agent_message","text":"begun"}}`
+	const retry = `{"type":"system","subtype":"api_retry","attempt":1,"error_status":529,"error":"overloaded"}`
+	const event = `{"type":"stream_event","parent_tool_use_id":null,"event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"begun"}}}`
+	for name, test := range map[string]struct{ preset, script, want string }{
+		"any program": {"", `echo "loading the model with key $KEY" >&2; echo begun; exec sleep 1000`, "loading the model with key REDACTED"},
+		"silent":      {"", `echo begun; exec sleep 1000`, ""},
+		"codex":       {"codex", `echo noise >&2; echo '{"type":"error","message":"the model answered 500, asking again"}'; echo '` + message + `'; exec sleep 1000`, "the model answered 500, asking again"},
+		"claude":      {"claude", `echo '` + event + `'; echo '` + retry + `'; echo '` + event + `'; echo '` + retry + `'; exec sleep 1000`, "the model failed (overloaded, status 529), and is asked again (attempt 1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCommand(t, test.script, func(c *Command) {
+				c.Preset, c.Env = test.preset, map[string]string{"KEY": "key-0123456789"}
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			turn := agentTurn("Hello")
+			turn.Emit = func(engine.Progress) { cancel() }
+			reply, err := c.Run(ctx, turn)
+			var cut *engine.CutShortError
+			if !errors.Is(err, context.Canceled) || errors.As(err, &cut) != (test.want != "") || reply.Text != "" {
+				t.Fatalf("got %+v, %v", reply, err)
+			}
+			if test.want != "" && cut.LastWords != test.want {
+				t.Errorf("the last words are %q, want %q", cut.LastWords, test.want)
+			}
+		})
+	}
+}
+
 func TestProgramAnswersTheMessage(t *testing.T) {
 	t.Parallel()
 	wake := agentTurn("Hello")

@@ -209,8 +209,16 @@ func TestTurnThatWaitsBeginsNoSession(t *testing.T) {
 			t.Errorf("%s: %s", words, waitOf(err))
 		}
 	}
-	failed := `{"type":"thread.started","thread_id":"` + session + `"}` + "\n" + `{"type":"turn.failed","error":{"message":"unexpected status 429 Too Many Requests"}}` + "\n"
-	if end := readPreset("codex", memoryTurn(), failed, exited(1, "")); waitOf(end.err) != "waits for time" || end.reply.Session != "" {
-		t.Errorf("got %+v, %v", end.reply, end.err)
+	const begun = `echo '{"type":"thread.started","thread_id":"` + session + `"}'; `
+	for script, want := range map[string]string{
+		`echo '{"type":"turn.failed","error":{"message":"unexpected status 429 Too Many Requests"}}'; exit 1`:                                 "waits for time",
+		`echo '{"type":"error","message":"Reconnecting... waiting for network (Connection failed: error sending request)"}'; exec sleep 1000`: "waits for contact",
+	} {
+		turn := agentTurn("Hello")
+		turn.MemoryPreset, turn.Chat = "general_chat", &fakeChat{}
+		reply, err := newPreset(t, "codex", begun+script, nil).Run(t.Context(), turn)
+		if waitOf(err) != want || reply.Session != "" {
+			t.Errorf("got %+v, %v", reply, err)
+		}
 	}
 }

@@ -118,10 +118,7 @@ func (s *site) fails(t *testing.T) {
 		"Fail with 400.": {Status: 400}, "Fail with 401.": {Status: 401}, "Fail with 429.": {Status: 429}, "Fail with 500.": {Status: 500},
 		"Fail with 529.": {Status: 529}, "Break off.": {Text: "One, two, three, four", Cut: true},
 	}
-	timeout := 120
-	if s.agent == gemini { // which asks again for longer than anybody has patience
-		timeout = 15
-	}
+	timeout := map[*agent]int{claude: 60, codex: 120, gemini: 15}[s.agent] // Gemini CLI asks again for longer than anybody has patience
 	ids := make(map[string]string)
 	for message, step := range fails {
 		s.model.Answer(message, step)

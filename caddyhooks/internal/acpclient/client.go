@@ -39,11 +39,13 @@ type Listener interface {
 // ErrClosed says that the agent has ended, or that the connection was closed.
 var ErrClosed = errors.New("the agent has ended")
 
-// Connect starts to speak with an agent.
-func Connect(stdin io.WriteCloser, stdout io.Reader) *Client {
+// Connect starts to speak with an agent. A program that is not known to speak the protocol is left at the first line that is not a
+// message, until it has answered Initialize. A known one may write such lines.
+func Connect(stdin io.WriteCloser, stdout io.Reader, known bool) *Client {
 	c := &Client{closed: make(chan struct{}), listeners: make(map[string]Listener)}
 	c.out = newOutbox(stdin, c.Close)
 	c.in = newLineReader(stdout, c.closed)
+	c.in.strict = !known
 	c.conn = acp.NewConnection(c.handle, c.out, c.in)
 	c.conn.SetLogger(slog.New(slog.DiscardHandler)) // it would log whole messages
 	c.in.begin()

@@ -24,7 +24,7 @@ func connect(t *testing.T) (*Client, *agentSide) {
 	t.Helper()
 	toAgent, stdin := io.Pipe()
 	stdout, fromAgent := io.Pipe()
-	c := Connect(stdin, stdout)
+	c := Connect(stdin, stdout, true)
 	t.Cleanup(func() {
 		c.Close(nil)
 		fromAgent.Close()
@@ -207,7 +207,7 @@ func FuzzLines(f *testing.F) {
 		stdout, fromAgent := io.Pipe()
 		toAgent, stdin := io.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, toAgent) }()
-		c := Connect(stdin, stdout)
+		c := Connect(stdin, stdout, len(data)%2 == 0)
 		defer c.Close(nil)
 		defer c.Listen("s", new(heard))()
 		go func() {

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/coder/acp-go-sdk"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
 const (
@@ -25,6 +27,16 @@ var (
 	errFlood   = fmt.Errorf("the agent wrote %d bytes that nobody had asked for", maxAllowance)
 )
 
+// NotSpokenError says that a program does not speak the protocol.
+type NotSpokenError struct{ Line string } // that it wrote instead of a message
+
+func (e *NotSpokenError) Error() string {
+	return "the program does not speak the Agent Client Protocol; it wrote: " + e.Line
+}
+
+// maxQuoted bounds the beginning of a line that is told.
+const maxQuoted = 256
+
 // lineReader hands on the lines of an agent that are messages, as fast as they are dealt with.
 type lineReader struct {
 	from   *bufio.Reader
@@ -38,6 +50,7 @@ type lineReader struct {
 	err     error     // why there are no more lines, if there is a reason
 	since   int       // bytes since the last request
 	garbage int
+	strict  bool // a line that is not a message ends the reading
 }
 
 func newLineReader(from io.Reader, closed <-chan struct{}) *lineReader {
@@ -61,6 +74,13 @@ func (r *lineReader) allowance() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since = 0
+}
+
+// trust lets the agent write lines that are not messages.
+func (r *lineReader) trust() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.strict = false
 }
 
 // handled is called when a message has been dealt with.
@@ -121,11 +141,14 @@ func (r *lineReader) Read(p []byte) (int, error) {
 // next reads a line, and returns nil if it is no message.
 func (r *lineReader) next() ([]byte, error) {
 	line, err := readLine(r.from)
-	if err != nil {
+	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 		return nil, err
 	}
 	kind := kindOf(line)
-	if err := r.count(len(line), kind); err != nil {
+	if err := r.count(line, kind); err != nil {
+		return nil, err
+	}
+	if err != nil { // the rest after the last line is not a message
 		return nil, err
 	}
 	switch kind {
@@ -140,17 +163,20 @@ func (r *lineReader) next() ([]byte, error) {
 }
 
 // count reports whether an agent writes more than it may.
-func (r *lineReader) count(size int, kind lineKind) error {
+func (r *lineReader) count(line []byte, kind lineKind) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.since += size; r.since > maxAllowance {
+	if r.since += len(line); r.since > maxAllowance {
 		return errFlood
 	}
 	if kind != noMessage {
 		r.garbage = 0
 		return nil
 	}
-	if r.garbage += size; r.garbage > maxGarbage {
+	if r.strict && len(bytes.TrimSpace(line)) > 0 {
+		return &NotSpokenError{Line: oneline.First(string(line[:min(len(line), 4*maxQuoted)]), maxQuoted)}
+	}
+	if r.garbage += len(line); r.garbage > maxGarbage {
 		return errGarbage
 	}
 	return nil

@@ -89,6 +89,9 @@ func (c *Client) Initialize(ctx context.Context, version string) (Abilities, err
 		ProtocolVersion: acp.ProtocolVersionNumber,
 		ClientInfo:      &acp.Implementation{Name: "caddyhooks", Title: &title, Version: version},
 	})
+	if err == nil {
+		c.in.trust()
+	}
 	can := result.AgentCapabilities
 	return Abilities{Load: can.LoadSession, Resume: can.SessionCapabilities.Resume != nil, Close: can.SessionCapabilities.Close != nil}, err
 }
