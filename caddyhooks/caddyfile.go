@@ -367,7 +367,7 @@ func (h *hookBlock) directives() []hookDirective {
 	return append([]hookDirective{
 		{caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), field("action")},
 		{caddyconf.Directive{Word: "auth", Read: func(d *caddyfile.Dispenser) error { return h.unmarshalAuth(d, h.places) }}, authFields()},
-		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Template), field("messageTemplate")},
+		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Prose(caddyconf.Template)), field("messageTemplate")},
 		{templateFile, field("messageTemplate")},
 		{caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), field("chatId")},
 		{caddyconf.Set("model", &h.Model, caddyconf.Word), field("model")},

@@ -264,7 +264,7 @@ func (e *Email) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		caddyconf.Set("password", &e.Password, credential("password takes one secret, which must not be empty")),
 		caddyconf.Set("tls", &e.TLS, caddyconf.CheckedText(checkMailTLS)),
 		// The placeholders of a subject are those of mails, so that it can be checked here.
-		caddyconf.Set("subject", &e.Subject, caddyconf.Checked(caddyconf.Text, checkMailSubject)),
+		caddyconf.Set("subject", &e.Subject, caddyconf.Checked(caddyconf.Prose(caddyconf.Text), checkMailSubject)),
 		caddyconf.Set("root_ca", &e.RootCA, readRootCA),
 		caddyconf.Set("helo", &e.Helo, caddyconf.CheckedText(checkHelo)),
 		timeoutDirective(&e.Timeout),

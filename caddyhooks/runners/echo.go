@@ -92,7 +92,7 @@ func (e *Echo) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	return caddyconf.ReadBlock(d, "runner echo",
 		caddyconf.Set("delay", &e.Delay, caddyconf.Duration(0)),
-		caddyconf.Set("reply", &e.Reply, caddyconf.TextOrEmpty),
+		caddyconf.Set("reply", &e.Reply, caddyconf.Prose(caddyconf.TextOrEmpty)),
 		caddyconf.Set("invalid_first", &e.InvalidFirst, caddyconf.Number(0)),
 		caddyconf.Set("fail", &e.Fail, readFail),
 	)

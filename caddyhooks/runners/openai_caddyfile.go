@@ -66,7 +66,7 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		caddyconf.Set("key", &o.Key, caddyconf.Secret),
 		caddyconf.Set("model", &o.Model, caddyconf.Word),
 		tierDirective(&o.Tiers),
-		caddyconf.Set("system", &o.System, caddyconf.Word), systemFile,
+		caddyconf.Set("system", &o.System, caddyconf.Prose(caddyconf.Word)), systemFile,
 		caddyconf.Directive{Word: "history", Read: o.readHistory},
 		caddyconf.Directive{Word: "memory", Read: o.readMemory, Repeatable: true},
 		caddyconf.Directive{Word: "session_header", Read: o.readSessionHeader},

@@ -82,6 +82,57 @@ func Template(d *caddyfile.Dispenser) (string, error) {
 	return shorthand.Undo(args[0]), nil
 }
 
+// Prose returns a reader of a text for an agent or a person. In double quotes, \n is a line break and \t a tab, as people mean them: to
+// Caddy they are a backslash and a letter. Within braces they stay, since pipes, paths and JSON have escapes of their own. Backquotes and
+// heredocs keep everything as it is written.
+func Prose(read Reader[string]) Reader[string] {
+	return func(d *caddyfile.Dispenser) (string, error) {
+		ahead := *d
+		quoted := ahead.NextArg() && ahead.ValRaw() == `"`+ahead.Val()+`"`
+		text, err := read(d)
+		if quoted {
+			text = readEscapes(text)
+		}
+		return text, err
+	}
+}
+
+// readEscapes replaces \n and \t outside of braces that have their end. A backslash before another one stays.
+func readEscapes(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	deeper := make([]int, len(text)+1) // how many pairs of braces begin at a byte, less those that end before it
+	var open []int
+	for i := range len(text) {
+		switch {
+		case text[i] == '{':
+			open = append(open, i)
+		case text[i] == '}' && len(open) > 0:
+			last := len(open) - 1
+			deeper[open[last]]++
+			deeper[i+1]--
+			open = open[:last]
+		}
+	}
+	escapes := strings.NewReplacer(`\\`, `\\`, `\n`, "\n", `\t`, "\t")
+	var read strings.Builder
+	begin, depth := 0, 0
+	for i := range deeper {
+		before := depth
+		depth += deeper[i]
+		switch {
+		case before == 0 && (depth > 0 || i == len(text)):
+			read.WriteString(escapes.Replace(text[begin:i]))
+			begin = i
+		case before > 0 && depth == 0:
+			read.WriteString(text[begin:i])
+			begin = i
+		}
+	}
+	return read.String()
+}
+
 // List reads one or more texts, none of which may be empty.
 func List(d *caddyfile.Dispenser) ([]string, error) {
 	directive := d.Val()
