@@ -17,6 +17,7 @@ var severalChecks = []check{
 	{"the key of several runs stays, whatever becomes of the first", severalKeepTheirKey},
 	{"a repeated signature is a repeated request", repeatedSignature},
 	{"a repeated signature is forgotten like a key", forgottenSignature},
+	{"a repeated signature is known when its run is forgotten", signatureOutlivesItsRun},
 	{"a key may be for any body", keyForAnyBody},
 	{"a refused request is stored only if it never is", refusedUnlessRepeated},
 	{"the id of a run is put where it is to stand", filledHoles},
@@ -24,6 +25,7 @@ var severalChecks = []check{
 
 var durableSeveralChecks = []check{
 	{"what a repeated request is told outlives the process", durableSeveral},
+	{"a repeated signature whose run is forgotten is known after a restart", durableSignature},
 }
 
 // tryAddAll adds several runs.
@@ -181,6 +183,25 @@ func forgottenSignature(_ *testing.T, s *store) {
 		s.addWithin(engine.Limits{Keys: 2}, signed(newKey(), newKey()))
 	}
 	s.add(signed(nil, fourth.Replay))
+}
+
+func signatureOutlivesItsRun(_ *testing.T, s *store) { s.signatureOutlivesItsRun(func() {}) }
+
+func durableSignature(_ *testing.T, s *store) { s.signatureOutlivesItsRun(s.reopen) }
+
+// signatureOutlivesItsRun has a run forgotten seconds after its end, and its signature repeated nearly a day later.
+func (s *store) signatureOutlivesItsRun(meanwhile func()) {
+	limits := engine.Limits{Retention: 5 * time.Second, Keys: 10, KeyAge: 24 * time.Hour}
+	first := signed(newKey(), newKey())
+	s.carryOut(first, ended())
+	for _, later := range []time.Duration{10 * time.Second, 30 * time.Second, 23 * time.Hour} {
+		s.advance(later)
+		s.prune(limits)
+		s.gone(first.ID)
+		meanwhile()
+		s.repeated(limits, first, signed(newKey(), first.Replay), true)
+		s.repeated(limits, first, signed(nil, first.Replay), true)
+	}
 }
 
 func keyForAnyBody(_ *testing.T, s *store) {
