@@ -419,7 +419,9 @@ func TestContentEncodingIsRefusedByItsName(t *testing.T) {
 			t.Errorf("Accept-Encoding is %q", got)
 		}
 	}
-	for value, name := range map[string]string{"gzip": "gzip", "GZIP": "GZIP", "identity, br": "br", "deflate,gzip": "deflate", strings.Repeat("z", 90): strings.Repeat("z", 80) + "…"} {
+	for value, name := range map[string]string{
+		"gzip": "gzip", "GZIP": "GZIP", "identity, br": "br", "deflate,gzip": "deflate", strings.Repeat("z", 90): strings.Repeat("z", 80) + "…",
+	} {
 		for _, path := range []string{"wake", "agent"} {
 			refused(s.Post("/api/hooks/"+path, body, "Content-Encoding", value), name)
 		}

@@ -32,7 +32,8 @@ type scheme struct {
 	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping, places settingPlaces) error
 
 	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of
-	// auth, unless a line of its block is noted as their place. These are all fields that the scheme reads; others are for other schemes, and a hook that has them is warned about.
+	// auth, unless a line of its block is noted as their place. These are all fields that the scheme reads; others are for
+	// other schemes, and a hook that has them is warned about.
 	fields []string
 
 	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an

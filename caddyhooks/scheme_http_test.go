@@ -193,7 +193,8 @@ func TestSendersGetTheStatusThatTheyTakeForSuccess(t *testing.T) {
 	site := ""
 	for name, lines := range map[string]string{
 		"agent": "action agent", "wake": "", "each": "action agent\neach $.items[*]", "sync": "action agent\nsync\nonly header X-Never",
-		"ignored": "action agent\nonly header X-Never", "given": "action agent\nrespond 201 ok", "given-ignored": "action agent\nrespond 201 ok\nonly header X-Never",
+		"ignored": "action agent\nonly header X-Never", "given": "action agent\nrespond 201 ok",
+		"given-ignored": "action agent\nrespond 201 ok\nonly header X-Never",
 	} {
 		for _, scheme := range []string{"linear " + loudSecret, "slack " + loudSecret, "github " + loudSecret, "discord " + hex.EncodeToString(public)} {
 			sender, _, _ := strings.Cut(scheme, " ")

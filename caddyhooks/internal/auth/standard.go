@@ -11,7 +11,8 @@ import (
 const StandardPrefix = "whsec_"
 
 // NewStandard returns a verifier of requests that are signed as Standard Webhooks say. They have three headers, whose names
-// begin with the prefix of a family: "Webhook-", or "Svix-" for those of Svix. An id with a dot is refused: what is signed is the id, the timestamp and the body, with dots between them.
+// begin with the prefix of a family: "Webhook-", or "Svix-" for those of Svix. An id with a
+// dot is refused: what is signed is the id, the timestamp and the body, with dots between them.
 func NewStandard(family string, tolerance time.Duration, secrets ...string) (*HMAC, error) {
 	var keys [][]byte
 	for _, secret := range secrets {
