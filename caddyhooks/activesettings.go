@@ -218,9 +218,12 @@ func (in *instance) resolve(configured string) (string, error) {
 	if secret, ok := in.secrets[configured]; ok {
 		return secret, nil
 	}
-	secret, err := caddyconf.ResolveSecret(configured)
-	if err == nil {
-		in.secrets[configured] = secret
+	read, ok := in.reads[configured]
+	if !ok {
+		read.secret, read.err = caddyconf.ResolveSecret(configured)
 	}
-	return secret, err
+	if read.err == nil {
+		in.secrets[configured] = read.secret
+	}
+	return read.secret, read.err
 }

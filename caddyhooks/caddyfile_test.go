@@ -122,7 +122,7 @@ func TestCaddyfileRefersToFilesUpToAMegabyte(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := adapt()
-	if want := "large.txt is larger than 1048576 bytes, at " + filepath.Join(dir, "Caddyfile") + ":4"; err == nil || !strings.HasSuffix(err.Error(), want) {
+	if want := "large.txt: it is larger than 1048576 bytes, at " + filepath.Join(dir, "Caddyfile") + ":4"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got the error\n%v\nwant\n%s", err, want)
 	}
 }

@@ -207,3 +207,15 @@ func caddyWithHooks(in io.Reader, out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	return root
 }
+
+// HoldSecrets lets the reading of secrets from files wait. Each configured text is sent to the channel when that begins.
+func HoldSecrets(release <-chan struct{}) (begun <-chan string, restore func()) {
+	texts := make(chan string, 100)
+	before := resolveSecret
+	resolveSecret = func(configured string) (string, error) {
+		texts <- configured
+		<-release
+		return before(configured)
+	}
+	return texts, func() { resolveSecret = before }
+}

@@ -30,22 +30,25 @@ func (s *service) loadFirst(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the live settings: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live, s.changed, s.revision, s.loaded = saved.Settings, saved.Changed, revision, true
-	for _, in := range s.held {
-		if in.stopped {
-			continue
+	return s.withSecrets(func(reads secretReads) error {
+		if err := reads.giveTo(s.held, &saved.Settings); err != nil {
+			return err
 		}
-		// Nobody may be there to mend a live setting that does not go with the configuration, so it is left out.
-		if err := in.startOn(s, false); err != nil {
-			in.log.Error("the hooks cannot be started; mend the configuration, and reload it", zap.Error(err))
-			continue
+		s.live, s.changed, s.revision, s.loaded = saved.Settings, saved.Changed, revision, true
+		for _, in := range s.held {
+			if in.stopped {
+				continue
+			}
+			// Nobody may be there to mend a live setting that does not go with the configuration, so it is left out.
+			if err := in.startOn(s, false); err != nil {
+				in.log.Error("the hooks cannot be started; mend the configuration, and reload it", zap.Error(err))
+				continue
+			}
+			waiting.remove(in)
 		}
-		waiting.remove(in)
-	}
-	s.held = nil
-	return nil
+		s.held = nil
+		return nil
+	})
 }
 
 // loadLater reads the live settings as soon as the store can be reached, unless they were read already. It reports false if the

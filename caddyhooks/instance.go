@@ -42,6 +42,7 @@ type instance struct {
 	leaveMeters   func()
 
 	secrets       map[string]string // resolved secrets by their configured text
+	reads         secretReads       // for the settings that are compiled now
 	secretHeaders headerNames       // request headers that must not be logged before the start
 	warned        []warning         // when it was loaded
 
@@ -169,21 +170,24 @@ func (in *instance) start(grace time.Duration) error {
 		return err
 	}
 	s := value.(*service)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	// Waiting callers must be answered before the grace period of the web server is over.
 	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
 		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
-	if !s.loaded {
-		in.holdStart(s)
-		return nil
-	}
-	if err := in.startOn(s, reload); err != nil {
+	err = s.withSecrets(func(reads secretReads) error {
+		if !s.loaded {
+			in.holdStart(s)
+			return nil
+		}
+		if err := reads.giveTo([]*instance{in}, &s.live); err != nil {
+			return err
+		}
+		return in.startOn(s, reload)
+	})
+	if err != nil {
 		_, _ = services.Delete(in.storeKey())
-		return err
 	}
-	return nil
+	return err
 }
 
 // startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.

@@ -108,16 +108,19 @@ const storePatience = 10 * time.Second
 
 // refresh puts the settings in force that were saved last, on whatever node.
 func (s *service) refresh(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, stop := context.WithTimeout(ctx, storePatience)
-	defer stop()
-	return s.refreshLocked(ctx)
+	return s.withSecrets(func(reads secretReads) error {
+		ctx, stop := context.WithTimeout(ctx, storePatience)
+		defer stop()
+		return s.refreshLocked(ctx, reads)
+	})
 }
 
-func (s *service) refreshLocked(ctx context.Context) error {
+func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
 	saved, revision, err := s.load(ctx)
 	if err != nil || revision == s.revision {
+		return err
+	}
+	if err := reads.giveTo(s.instances, &saved.Settings); err != nil {
 		return err
 	}
 	compiled := make([]*activeSettings, len(s.instances))
@@ -261,20 +264,27 @@ func (s *service) problem(p part) string {
 
 // change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
 // in the list of changes. It returns what is in force then. If the result is refused, nothing changes. If another node
-// changes the settings at the same time, edit is called again, with the newer ones.
+// changes the settings at the same time, or a secret has to be read from a file, edit is called again, with the newer ones.
 func (s *service) change(from origin, edit func(in *instance, live *Settings) error) (*activeSettings, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	var active *activeSettings
+	err := s.withSecrets(func(reads secretReads) (err error) {
+		active, err = s.changeLocked(from, edit, reads)
+		return err
+	})
+	return active, err
+}
+
+func (s *service) changeLocked(from origin, edit func(in *instance, live *Settings) error, reads secretReads) (*activeSettings, error) {
 	ctx, stop := context.WithTimeout(context.Background(), storePatience)
 	defer stop()
-	active, err := s.tryChange(ctx, from, edit)
+	active, err := s.tryChange(ctx, from, edit, reads)
 	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
 		if pause > maxChangePause {
 			return nil, conflictf("the settings are being changed elsewhere again and again; try again")
 		}
 		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
-		if err = s.refreshLocked(ctx); err == nil {
-			active, err = s.tryChange(ctx, from, edit)
+		if err = s.refreshLocked(ctx, reads); err == nil {
+			active, err = s.tryChange(ctx, from, edit, reads)
 		}
 	}
 	return active, err
@@ -283,7 +293,9 @@ func (s *service) change(from origin, edit func(in *instance, live *Settings) er
 // maxChangePause bounds the pauses between attempts to save: about 4 s in all.
 const maxChangePause = 2 * time.Second
 
-func (s *service) tryChange(ctx context.Context, from origin, edit func(in *instance, live *Settings) error) (*activeSettings, error) {
+func (s *service) tryChange(
+	ctx context.Context, from origin, edit func(in *instance, live *Settings) error, reads secretReads,
+) (*activeSettings, error) {
 	newest := s.newest()
 	if newest == nil {
 		return nil, errors.New("the instance is not running")
@@ -296,6 +308,9 @@ func (s *service) tryChange(ctx context.Context, from origin, edit func(in *inst
 	compiled := make([]*activeSettings, len(s.instances))
 	unchanged := sameParts(&s.live, &live)
 	if err := newest.checkAllowed(&live, unchanged); err != nil {
+		return nil, err
+	}
+	if err := reads.giveTo(s.instances, &live); err != nil {
 		return nil, err
 	}
 	for i, in := range s.instances {
@@ -368,10 +383,15 @@ func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activ
 // catchUp returns the settings in force of an instance. One that is gone after a reload, but for requests that it has yet
 // to answer, is not told of changes any more.
 func (s *service) catchUp(in *instance) *activeSettings {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if in.active.Load().revision != s.revision {
+	_ = s.withSecrets(func(reads secretReads) error { // which has no other errors
+		if in.active.Load().revision == s.revision {
+			return nil
+		}
+		if err := reads.giveTo([]*instance{in}, &s.live); err != nil {
+			return err
+		}
 		s.use(in, in.compileSaved(s.live))
-	}
+		return nil
+	})
 	return in.active.Load()
 }

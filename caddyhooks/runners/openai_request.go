@@ -15,13 +15,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
@@ -480,7 +480,6 @@ func (w *watchedText) read() string {
 }
 
 func (w *watchedText) update() error {
-	const most = 1 << 20
 	info, err := os.Stat(w.path)
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", err)
@@ -488,24 +487,10 @@ func (w *watchedText) update() error {
 	if w.seen != nil && os.SameFile(info, w.seen) && info.ModTime().Equal(w.seen.ModTime()) && info.Size() == w.seen.Size() {
 		return nil
 	}
-	if !info.Mode().IsRegular() { // to open a pipe would wait for its writer
-		return fmt.Errorf("%s is not a file", w.path)
-	}
-	// Nor does it wait if there is a pipe by now.
-	f, err := os.OpenFile(w.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("cannot be read: %w", err)
-	}
-	defer f.Close()
-	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file", w.path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	data, err := caddyconf.ReadRegularFile(w.path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("cannot be read: %w", err)
-	case len(data) > most:
-		return fmt.Errorf("%s is larger than %d bytes", w.path, most)
+		return fmt.Errorf("names the file %s, which cannot be read: %w", w.path, err)
 	case !utf8.Valid(data):
 		return fmt.Errorf("%s is not valid UTF-8", w.path)
 	case len(bytes.TrimSpace(data)) == 0: // as it is for a moment while it is written

@@ -3,8 +3,6 @@ package caddyconf
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -250,9 +248,6 @@ func Seconds(d *caddyfile.Dispenser) (int, error) {
 	return int(time.Duration(duration) / time.Second), err
 }
 
-// maxFile bounds the files that a Caddyfile refers to.
-const maxFile = 1 << 20
-
 // File reads the file that the argument names, relative to the Caddyfile.
 func File(d *caddyfile.Dispenser) (string, error) {
 	path, err := Text(d)
@@ -262,17 +257,9 @@ func File(d *caddyfile.Dispenser) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.File()), path)
 	}
-	f, err := os.Open(path)
+	data, err := ReadRegularFile(path)
 	if err != nil {
-		return "", d.Errf("reading a file: %v", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return "", d.Errf("reading a file: %v", err)
-	}
-	if len(data) > maxFile {
-		return "", d.Errf("%s is larger than %d bytes", path, maxFile)
+		return "", d.Errf("reading the file %s: %v", path, err)
 	}
 	return string(data), nil
 }

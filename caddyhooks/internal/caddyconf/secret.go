@@ -1,9 +1,9 @@
 package caddyconf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
 	"strings"
@@ -17,12 +17,26 @@ var errNoSecret = errors.New("is empty, or names an environment variable or a fi
 // follow the name of the secret ("the token is empty, …") and do not quote it. They do name an environment variable or a file
 // that the secret should come from.
 func ResolveSecret(configured string) (string, error) {
-	secret, err := caddy.NewReplacer().ReplaceOrErr(configured, true, true)
+	var unreadable error
+	repl := caddy.NewReplacer().WithoutFile() // which waits for the writer of a pipe
+	repl.Map(func(key string) (any, bool) {
+		path, ok := strings.CutPrefix(key, "file.")
+		if !ok {
+			return nil, false
+		}
+		var text []byte
+		text, unreadable = ReadRegularFile(path)
+		return string(bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))), true
+	})
+	secret, err := repl.ReplaceOrErr(configured, true, true)
 	if err != nil || secret == "" {
-		return "", noSecret(configured)
+		return "", noSecret(configured, unreadable)
 	}
 	return secret, nil
 }
+
+// NamesFile reports whether ResolveSecret reads a file, which may take a moment.
+func NamesFile(configured string) bool { return strings.Contains(configured, "{file.") }
 
 // envPlaceholder and filePlaceholder match a text that is one placeholder and nothing else, so that no piece of a secret is
 // among what they match.
@@ -31,8 +45,8 @@ var (
 	filePlaceholder = regexp.MustCompile(`^\{file\.([^{}\pC]{1,500})\}$`)
 )
 
-// noSecret says why there is no secret behind the configured text.
-func noSecret(configured string) error {
+// noSecret says why there is no secret behind the configured text. unreadable is the error of reading its file, if there was one.
+func noSecret(configured string, unreadable error) error {
 	if env := envPlaceholder.FindStringSubmatch(configured); env != nil {
 		if _, set := os.LookupEnv(env[1]); !set {
 			return fmt.Errorf("names the environment variable %s, which is not set", env[1])
@@ -40,31 +54,12 @@ func noSecret(configured string) error {
 		return fmt.Errorf("names the environment variable %s, which is empty", env[1])
 	}
 	if file := filePlaceholder.FindStringSubmatch(configured); file != nil {
-		if err := checkReadable(file[1]); err != nil {
-			return fmt.Errorf("names the file %s, which cannot be read: %w", file[1], err)
+		if unreadable != nil {
+			return fmt.Errorf("names the file %s, which cannot be read: %w", file[1], unreadable)
 		}
 		return fmt.Errorf("names the file %s, which is empty", file[1])
 	}
 	return errNoSecret
-}
-
-// checkReadable returns an error without the path.
-func checkReadable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return errors.New("it is a directory")
-	case err == nil && info.Mode().IsRegular(): // to open a pipe would wait for its writer
-		var f *os.File
-		if f, err = os.Open(path); err == nil {
-			err = f.Close()
-		}
-	}
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err
-	}
-	return err
 }
 
 // ResolveSecrets is ResolveSecret for a list.
@@ -88,7 +83,7 @@ func ResolveToken(configured string) (string, error) {
 		return "", err
 	}
 	if token = strings.TrimSpace(token); token == "" {
-		return "", noSecret(configured)
+		return "", noSecret(configured, nil)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", errors.New("has spaces or other characters in it that cannot be sent")

@@ -1,0 +1,86 @@
+package caddyhooks
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+// secretReads are the secrets that were read from files for one change of settings, by their configured text.
+type secretReads map[string]secretRead
+
+type secretRead struct {
+	secret string
+	err    error
+}
+
+// unreadSecretsError says that settings cannot be compiled before these secrets are read.
+type unreadSecretsError struct{ configured []string }
+
+func (*unreadSecretsError) Error() string { return "secrets are not read yet" }
+
+// withSecrets calls f under the lock. If f needs secrets from files, they are read without the lock, and f is called again: a file that
+// is slow must not hold up other changes.
+func (s *service) withSecrets(f func(reads secretReads) error) error {
+	reads := make(secretReads)
+	for {
+		err := s.locked(func() error { return f(reads) })
+		var unread *unreadSecretsError
+		if !errors.As(err, &unread) {
+			return err
+		}
+		reads.add(unread.configured)
+	}
+}
+
+func (s *service) locked(f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
+// add reads secrets, all at the same time.
+func (r secretReads) add(configured []string) {
+	all := make([]secretRead, len(configured))
+	var readers sync.WaitGroup
+	for i, text := range configured {
+		readers.Go(func() { all[i].secret, all[i].err = resolveSecret(text) })
+	}
+	readers.Wait()
+	for i, text := range configured {
+		r[text] = all[i]
+	}
+}
+
+// resolveSecret is replaced by tests.
+var resolveSecret = caddyconf.ResolveSecret
+
+// giveTo lets instances compile live settings with the secrets that were read. It is an error if there are others to read. It is called
+// under the service's lock.
+func (r secretReads) giveTo(instances []*instance, live *Settings) error {
+	var unread []string
+	listed := make(map[string]bool)
+	for _, in := range instances {
+		in.reads = r
+		note := func(configured Secrets) {
+			for _, text := range configured {
+				_, known := in.secrets[text]
+				if _, read := r[text]; !known && !read && !listed[text] && caddyconf.NamesFile(text) {
+					listed[text] = true
+					unread = append(unread, text)
+				}
+			}
+		}
+		note(live.Token) // those of the configuration were read when it was loaded
+		for i := range live.Mappings {
+			for _, field := range secretFields {
+				note(*field.in(&live.Mappings[i]))
+			}
+		}
+	}
+	if len(unread) > 0 {
+		return &unreadSecretsError{unread}
+	}
+	return nil
+}
