@@ -92,6 +92,8 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	req.messages = messageMemory{all: &in.memory}
+	defer req.messages.release()
 	run, err := in.submitTest(r.Context(), r.PathValue("name"), req)
 	if err != nil {
 		return testError(w, err)

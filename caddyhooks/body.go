@@ -17,20 +17,20 @@ import (
 // body is the body of a request. Its bytes are valid until it is released.
 type body struct {
 	bytes  []byte
-	memory *bodyMemory // where they are counted
+	memory *requestMemory // where they are counted
 }
 
-// bodyMemory bounds the bytes of all bodies that have arrived and are not released yet. A body that takes a long time to
-// arrive counts by what has come of it, and takes at most twice as much memory.
-type bodyMemory struct {
+// requestMemory bounds the bytes of all bodies that have arrived, and of the messages that are made of them, until they are stored.
+// A body that takes a long time to arrive counts by what has come of it, and takes at most twice as much memory.
+type requestMemory struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// add counts bytes that have arrived. It reports whether there is room for them.
-func (m *bodyMemory) add(n int) bool { return m.used.Add(int64(n)) <= m.limit }
+// add counts bytes. It reports whether there is room for them.
+func (m *requestMemory) add(n int) bool { return m.used.Add(int64(n)) <= m.limit }
 
-func (m *bodyMemory) remove(n int) { m.used.Add(int64(-n)) }
+func (m *requestMemory) remove(n int) { m.used.Add(int64(-n)) }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
@@ -44,7 +44,7 @@ var shorterBodyTime atomic.Int64
 const maxPooledBody = 128 << 10
 
 // readBody reads the body of a request if it is not encoded and not larger than limit, and if memory has room for it.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *bodyMemory) (*body, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *requestMemory) (*body, error) {
 	if err := checkEncoding(r.Header["Content-Encoding"]); err != nil {
 		return nil, err
 	}

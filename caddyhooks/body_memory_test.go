@@ -144,3 +144,74 @@ func TestBytesOfBodiesAreGivenBack(t *testing.T) {
 		t.Errorf("got %d %s", got.Status, got.Body)
 	}
 }
+
+// fanOut is a hook that makes large messages of a small body, and a body that gives so many messages of about 30 KB each.
+const fanOut = "hook fan {\n action agent\n each $.items[*]\n template \"{@root.big}{@root.big}{@root.big}\"\n }\n" +
+	"hook whole {\n action agent\n untrusted wrap\n template \"{@body}{ $ }{big | json}{ $..big }{none}\"\n }\n" +
+	"hook chats {\n action agent\n chat_id \"{big}{big}{big}{big}{big}{big}{big}{big}{big}{big}{big}{big}\"\n template \"{ok}\"\n }\n" +
+	"hook plain {\n action agent\n max_payload 1MB\n }\n"
+
+func fanOutBody(items int) string {
+	return `{"ok":"ok","big":"` + strings.Repeat("x", 10_000) + `","items":[` + strings.TrimSuffix(strings.Repeat("1,", items), ",") + `]}`
+}
+
+// A template can make a large message, or a hundred of them, of a small body.
+func TestMessagesBeyondMaxMemoryAreRefused(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB\n max_request 1MB\n"+fanOut))
+
+	s.Post("/api/hooks/fan", fanOutBody(36)).WantError(t, 413, "larger than all the memory")
+	wantBytesOfBodies(t, 0)
+	ids, _ := acceptedRuns(t, s.Post("/api/hooks/fan", fanOutBody(34)))
+	if len(ids) != 34 {
+		t.Errorf("got the runs %v", ids)
+	}
+	wantBytesOfBodies(t, 0)
+
+	// Another request has most of the memory.
+	large := `{"text":"` + strings.Repeat("x", 900_000) + `"}`
+	conn := dial(t, s)
+	_, _ = fmt.Fprintf(conn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		hookstest.Token, len(large), large[:len(large)-1])
+	wantBytesOfBodies(t, int64(len(large)-1))
+	for range 2 {
+		refused := s.Post("/api/hooks/fan", fanOutBody(34))
+		refused.WantError(t, 503, "other requests are being read")
+		if refused.Header.Get("Retry-After") != "1" || refused.Header.Get("Connection") == "close" {
+			t.Errorf("the headers are %v", refused.Header)
+		}
+	}
+	s.AdminRequest("POST", "/hooks/mappings/fan/test", fanOutBody(34)).WantAdminError(t, 503, "other requests are being read")
+	wantBytesOfBodies(t, int64(len(large)-1))
+	acceptedRuns(t, s.Post("/api/hooks/fan", fanOutBody(3)))
+	_, _ = io.WriteString(conn, large[len(large)-1:])
+	if got := readAnswer(t, conn); got.Status != 200 {
+		t.Errorf("the large one: got %d %s", got.Status, got.Body)
+	}
+	wantBytesOfBodies(t, 0)
+	acceptedRuns(t, s.Post("/api/hooks/fan", fanOutBody(34)))
+}
+
+// A body that fits can become a message, and whatever a template is made of is given back.
+func TestMessagesOfAllTemplatesAreCounted(t *testing.T) {
+	rn := hookstest.StartRunner(t, nil)
+	s := hookstest.StartSite(t, hookstest.Hooks(rn, "max_memory 1MB\n max_request 1MB\n max_payload 1MB\n"+fanOut))
+	whole := `"` + strings.Repeat("x", 1<<20-2) + `"`
+	if got := s.Post("/api/hooks/plain", whole); got.Status != 202 {
+		t.Errorf("a body as large as max_memory: got %d %s", got.Status, got.Body)
+	}
+	rn.Next()
+	for hook, body := range map[string]string{
+		"whole":  `{"big":"` + strings.Repeat("x", 300_000) + `"}`,
+		"whole?": `{"big":"` + strings.Repeat(`\u0001`, 60_000) + `"}`,
+		"chats":  `{"ok":"ok","big":"` + strings.Repeat("x", 100_000) + `"}`,
+	} {
+		s.Post("/api/hooks/"+hook, body).WantError(t, 413, "larger than all the memory")
+		wantBytesOfBodies(t, 0)
+	}
+	if got := s.Post("/api/hooks/whole", `{"big":"small"}`); got.Status != 202 {
+		t.Errorf("got %d %s", got.Status, got.Body)
+	}
+	rn.Next()
+	wantBytesOfBodies(t, 0)
+}

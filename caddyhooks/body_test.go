@@ -38,7 +38,7 @@ func TestBodiesAreReadWithinBounds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				memory := &bodyMemory{limit: limit}
+				memory := &requestMemory{limit: limit}
 				others := int64(0)
 				if strings.HasSuffix(tc.name, "beside others") {
 					others = limit / 2
@@ -66,7 +66,7 @@ func TestBodiesAreReadWithinBounds(t *testing.T) {
 // The bytes of a body that cannot be read to its end are given back, whatever happens.
 func TestBytesOfABodyAreGivenBackWhenReadingItPanics(t *testing.T) {
 	t.Parallel()
-	memory := &bodyMemory{limit: 1000}
+	memory := &requestMemory{limit: 1000}
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = readBody(httptest.NewRecorder(), &http.Request{Body: io.NopCloser(&panicking{}), ContentLength: 100}, 1000, memory)
@@ -92,7 +92,7 @@ func (p *panicking) Read(b []byte) (int, error) {
 func TestBufferOfABodyGrowsWithWhatHasCome(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int64{-1, 1 << 20} {
-		b := &body{memory: &bodyMemory{limit: 1 << 30}}
+		b := &body{memory: &requestMemory{limit: 1 << 30}}
 		clock := startBodyClock(httptest.NewRecorder())
 		defer clock.stop()
 		source := &watchedBody{Reader: strings.NewReader(strings.Repeat("x", 1<<20)), look: func() {

@@ -19,8 +19,8 @@ func ShortenBodyTime(d time.Duration) (restore func()) {
 	return func() { shorterBodyTime.Store(0) }
 }
 
-// BytesOfBodies is how many bytes of bodies the default instance counts now.
-func BytesOfBodies() int64 { return running.find("default").bodies.used.Load() }
+// BytesOfBodies is how many bytes of bodies and messages the default instance counts now.
+func BytesOfBodies() int64 { return running.find("default").memory.used.Load() }
 
 // SettingNames returns the name in JSON and the directive of every setting.
 func SettingNames() (names [][2]string) {

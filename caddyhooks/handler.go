@@ -38,7 +38,8 @@ type Handler struct {
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
 	MaxRequest Size `json:"max_request,omitempty"`
 
-	// How many bytes of all bodies together may have arrived and not be stored yet. A request beyond that is answered 503.
+	// How many bytes all requests together may have until they are stored: each counts by what has arrived of its body or, if they are
+	// larger, by the messages that its hook makes of it. A request beyond that is answered 503, one that is larger on its own 413.
 	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
 	MaxMemory Size `json:"max_memory,omitempty"`
 
@@ -405,10 +406,12 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 // readBody reads the body, unless that was done under earlier settings.
 func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int64) (err error) {
 	if q.body == nil {
-		if q.body, err = readBody(w, r, limit, &q.handler.instance.bodies); err != nil {
+		memory := &q.handler.instance.memory
+		if q.body, err = readBody(w, r, limit, memory); err != nil {
 			return err
 		}
 		q.incoming.body, q.readAt = q.body.bytes, time.Now()
+		q.incoming.messages = messageMemory{all: memory, body: len(q.body.bytes)}
 	}
 	if int64(len(q.incoming.body)) > limit {
 		return tooLarge(limit)
@@ -416,9 +419,10 @@ func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int
 	return nil
 }
 
-// release ends the use of the body.
+// release ends the use of the body and of the messages.
 func (q *hookRequest) release() {
 	if q.body != nil {
+		q.incoming.messages.release()
 		q.body.release()
 		q.body, q.incoming.body, q.incoming.doc = nil, nil, nil
 	}

@@ -18,6 +18,8 @@ type incoming struct {
 	body   []byte // as it was received
 	doc    any    // the body of a custom hook's request, once it is parsed
 
+	messages messageMemory
+
 	request *http.Request // nil if there was none, as in a preview
 	values  url.Values    // of its query, once they are read
 	asked   auth.Request

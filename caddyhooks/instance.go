@@ -29,7 +29,7 @@ type instance struct {
 	client       *outbound.Client
 
 	maxRequest int64
-	bodies     bodyMemory
+	memory     requestMemory
 	log        *zap.Logger
 	accessLog  *zap.Logger
 
@@ -73,7 +73,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		secrets:    make(map[string]string),
 		streamEnd:  newStreamEnd(),
 	}
-	in.bodies.limit = int64(h.MaxMemory)
+	in.memory.limit = int64(h.MaxMemory)
 	choice, err := h.runnerChoice()
 	if err != nil {
 		return nil, err

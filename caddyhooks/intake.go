@@ -216,8 +216,13 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, req *incoming)
 	}
 	runs := make([]*engine.Run, len(inputs))
 	size := 0
+	req.messages.release() // if they were made under earlier settings
 	for i, input := range inputs {
 		message, err := h.messageOf(input, body)
+		chatID := h.chatOf(input)
+		if req.messages.refused != nil {
+			return nil, req.messages.refused
+		}
 		if err != nil && input.Each {
 			return nil, &httpError{status: http.StatusBadRequest, message: fmt.Sprintf("The message that item %d of this body gives is blank.", i+1),
 				reason: "the message that a match of each gives is blank"}
@@ -228,7 +233,8 @@ func (in *instance) intakeCustom(active *activeSettings, h *hook, req *incoming)
 		if size += len(message); i > 0 && size > maxMessages {
 			return nil, errMessagesTooLarge
 		}
-		runs[i] = h.newRun(active, message, h.chatOf(input))
+		req.messages.settle(size)
+		runs[i] = h.newRun(active, message, chatID)
 		runs[i].Hole = hole
 	}
 	return runs, nil
@@ -252,6 +258,11 @@ var (
 		message: fmt.Sprintf("The messages that this body gives are larger than %d MB together.", maxMessages>>20),
 		reason:  fmt.Sprintf("the messages of all matches of each are larger than %d MB together", maxMessages>>20)}
 )
+
+// errMessagesNeverFit is for a request that would be refused however often it is sent.
+var errMessagesNeverFit = &httpError{status: http.StatusRequestEntityTooLarge,
+	message: "The messages that this body gives are larger than all the memory for requests.",
+	reason:  "the messages of one request are larger than max_memory"}
 
 // errNeverFit is for a request that would be refused however often it is sent.
 var errNeverFit = &httpError{status: http.StatusRequestEntityTooLarge,
@@ -308,7 +319,7 @@ func (*challengeError) Error() string { return "the sender tries the hook out" }
 
 // inputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
 func (h *hook) inputs(req *incoming, body payload, hole string) ([]template.Input, error) {
-	input := template.Input{Body: body.doc, Source: h.sources(req, hole, time.Now().UTC().Format(time.RFC3339))}
+	input := template.Input{Body: body.doc, Source: h.sources(req, hole, time.Now().UTC().Format(time.RFC3339)), Reserve: req.messages.reserve}
 	if h.each == nil {
 		return []template.Input{input}, nil
 	}
@@ -333,7 +344,9 @@ func (h *hook) inputs(req *incoming, body payload, hole string) ([]template.Inpu
 func (h *hook) messageOf(input template.Input, body payload) (message string, err error) {
 	switch {
 	case h.template.Blank() && body.json != nil && !input.Each:
-		message = string(body.json)
+		if input.Reserve(len(body.json)) {
+			message = string(body.json)
+		}
 	case h.template.Blank():
 		message = wholeBody.Render(input)
 	case h.marksValues():

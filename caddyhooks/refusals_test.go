@@ -262,7 +262,7 @@ func TestRequestsThatCannotBeTakenNowAreRefused(t *testing.T) {
 	refusedConn := dial(t, s) // which the server closes, before all is sent
 	_, _ = fmt.Fprintf(refusedConn, "POST /api/hooks/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n%s", loudToken, large[:200_000])
 	readAnswer(t, refusedConn).WantError(t, 503)
-	wantRefused(t, s, log, "wake", 503, "the memory for bodies is full (max_memory)")
+	wantRefused(t, s, log, "wake", 503, "the memory for bodies and messages is full (max_memory)")
 
 	letGo()
 	if resp := hookstest.ReceiveWithin(t, "the caller is answered", answers); resp.Status != 200 {

@@ -58,7 +58,13 @@ var (
 	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end.", reason: "the body broke off before its end"}
 
 	errBodiesFull = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, abandonsBody: true,
-		message: "Too many bytes of other requests are being read; try again in a moment.", reason: "the memory for bodies is full (max_memory)"}
+		message: memoryFull, reason: memoryFullReason}
+	errMessagesFull = busy(time.Second, memoryFull, memoryFullReason)
+)
+
+const (
+	memoryFull       = "Too many bytes of other requests are being read; try again in a moment."
+	memoryFullReason = "the memory for bodies and messages is full (max_memory)"
 )
 
 // statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.

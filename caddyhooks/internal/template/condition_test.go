@@ -384,7 +384,7 @@ func TestEachFindsItsMatches(t *testing.T) {
 		parts, _ := strictjson.ParseSelected([]byte(body), selection)
 		for _, from := range []any{decoded(t, body), parts} {
 			matches, more, decided := each.Find(from, test.most)
-			got, _ := appendJSON(nil, append([]any{}, matches...), 1000)
+			got, _ := appendJSON(nil, append([]any{}, matches...), &bound{limit: 1000})
 			if string(got) != test.want || more != test.more || !decided {
 				t.Errorf("%s: got %s, more %v, decided %v", each, got, more, decided)
 			}

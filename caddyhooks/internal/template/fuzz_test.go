@@ -249,7 +249,7 @@ func TestTemplateWritesTheSameJSONAsEncodingJSON(t *testing.T) {
 		if err := e.Encode(value); err != nil {
 			t.Fatal(err)
 		}
-		got, ok := appendJSON(nil, value, messageLimits.values)
+		got, ok := appendJSON(nil, value, &bound{limit: messageLimits.values})
 		if !ok || string(got) != strings.TrimSuffix(want.String(), "\n") {
 			t.Fatalf("got %s, want %s", got, want.String())
 		}
@@ -265,7 +265,7 @@ func TestTemplateFindsWhatJSONPathFinds(t *testing.T) {
 		matches := jp.MustParseString(expression).Get(value)
 		want := missing
 		if len(matches) == 1 {
-			text, _ := appendValue(nil, matches[0], messageLimits.values)
+			text, _ := appendValue(nil, matches[0], &bound{limit: messageLimits.values})
 			want = string(text)
 		}
 		for _, template := range []string{"{" + expression + "}", "{" + bare + "}"} {

@@ -12,6 +12,10 @@ type Input struct {
 
 	// Source returns the text of a source. If it is nil, every source is missing.
 	Source func(Source) (text string, ok bool)
+
+	// Reserve is called before a message grows, with the bytes of memory that it takes beside those of earlier calls. If it
+	// returns false there is no message. It may be nil.
+	Reserve func(bytes int) bool
 }
 
 // text is what Source returns, if there is one.

@@ -109,7 +109,7 @@ func TestJSONPathFindsWhatRFC9535Says(t *testing.T) {
 			continue
 		}
 		matches, more, decided := each.Find(decoded(t, c.body), 100)
-		got, _ := appendJSON(nil, append([]any{}, matches...), messageLimits.values)
+		got, _ := appendJSON(nil, append([]any{}, matches...), &bound{limit: messageLimits.values})
 		if string(got) != c.want || more || !decided {
 			t.Errorf("%s on %s\n got %s, more %v, decided %v\nwant %s", c.expression, c.body, got, more, decided, c.want)
 		}

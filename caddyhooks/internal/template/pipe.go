@@ -119,20 +119,25 @@ type piped struct {
 }
 
 // appendExtra is for placeholders with a source or with pipes. own says that the text is not the caller's.
-func (s *search) appendExtra(dst []byte, in *Input, p *part, limit int) (_ []byte, _ outcome, own bool) {
+func (s *search) appendExtra(dst []byte, in *Input, p *part, b *bound) (_ []byte, _ outcome, own bool) {
 	v, result := s.start(in, p)
 	if result != inserted {
 		return dst, result, false
 	}
+	b.base = len(dst)
 	for i := range p.extra.pipes {
-		if result := s.pass(&v, &p.extra.pipes[i], limit-len(dst)); result != inserted {
-			return dst, result, false
+		if result = s.pass(&v, &p.extra.pipes[i], b); result != inserted {
+			break
 		}
+	}
+	b.base = 0
+	if result != inserted {
+		return dst, result, false
 	}
 	if v.absent {
 		return dst, absent, false
 	}
-	dst, ok := appendValue(dst, v.value, limit)
+	dst, ok := appendValue(dst, v.value, b)
 	if !ok {
 		return dst, oversized, false
 	}
@@ -167,8 +172,8 @@ func (s *search) start(in *Input, p *part) (v piped, result outcome) {
 	}
 }
 
-// pass sends a value through a pipe. The text that comes out has at most room bytes.
-func (s *search) pass(v *piped, p *pipe, room int) outcome {
+// pass sends a value through a pipe. The text that comes out is within the bound.
+func (s *search) pass(v *piped, p *pipe, b *bound) outcome {
 	if p.name == "default" {
 		text, isText := v.value.(string)
 		if v.absent || v.value == nil || isText && s.spend(len(text)/bytesPerStep) && strings.TrimSpace(text) == "" {
@@ -188,17 +193,17 @@ func (s *search) pass(v *piped, p *pipe, room int) outcome {
 			if i > 0 {
 				out = append(out, p.text...)
 			}
-			if out, fits = appendValue(out, item, room); !fits {
+			if out, fits = appendValue(out, item, b); !fits {
 				return oversized
 			}
 		}
 		s.spend(len(items))
 	case "json":
-		out, fits = appendJSON(nil, v.value, room)
+		out, fits = appendJSON(nil, v.value, b)
 	default:
 		text, isText := v.value.(string)
 		if !isText {
-			if out, fits = appendJSON(nil, v.value, room); !fits {
+			if out, fits = appendJSON(nil, v.value, b); !fits {
 				return oversized
 			}
 			text = string(out)
@@ -208,7 +213,7 @@ func (s *search) pass(v *piped, p *pipe, room int) outcome {
 			s.spend(min(len(text), p.number)/writtenPerStep + len(out)/writtenPerStep)
 			return s.passed()
 		}
-		out, fits = appendIndented(nil, text, p.number, room)
+		out, fits = appendIndented(nil, text, p.number, b)
 	}
 	s.spend(1 + len(out)/writtenPerStep)
 	if !fits {
@@ -244,10 +249,10 @@ func truncated(text string, most int) string {
 	return text
 }
 
-// appendIndented appends a text with so many spaces before every line. It returns false when dst would grow beyond limit bytes.
-func appendIndented(dst []byte, text string, count, limit int) ([]byte, bool) {
+// appendIndented appends a text with so many spaces before every line. It returns false when dst would grow beyond the bound.
+func appendIndented(dst []byte, text string, count int, b *bound) ([]byte, bool) {
 	for line := range strings.Lines(text) {
-		if len(dst)+count+len(line) > limit {
+		if !b.fits(len(dst) + count + len(line)) {
 			return dst, false
 		}
 		dst = append(dst, strings.Repeat(" ", count)...)

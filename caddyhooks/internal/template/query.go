@@ -185,7 +185,7 @@ type search struct {
 // A tally has the matches of a query. A template writes them, and others count or collect them.
 type tally struct {
 	out   []byte
-	limit int // of the length of out
+	bound *bound // of out
 	count int
 	first any
 
@@ -219,9 +219,9 @@ func (s *search) collected(q *query, most int) (matches []any, more bool) {
 	return matches, more
 }
 
-// appendMatches appends the text of all matches of q, unless out would grow beyond limit bytes.
-func (s *search) appendMatches(out []byte, q *query, limit int) ([]byte, outcome) {
-	s.out, s.limit, s.count, s.first = out, limit, 0, nil // the rest of tally is as it was made
+// appendMatches appends the text of all matches of q, unless out would grow beyond the bound.
+func (s *search) appendMatches(out []byte, q *query, b *bound) ([]byte, outcome) {
+	s.out, s.bound, s.count, s.first = out, b, 0, nil // the rest of tally is as it was made
 	ok := s.walk(s.body, q.selectors)
 	switch {
 	case s.steps < 0:
@@ -229,11 +229,11 @@ func (s *search) appendMatches(out []byte, q *query, limit int) ([]byte, outcome
 	case ok && s.count == 0:
 		return out, absent
 	case ok && s.count == 1:
-		out, ok = appendValue(out, s.first, limit)
+		out, ok = appendValue(out, s.first, b)
 	default:
 		out = append(s.out, ']')
 	}
-	if !ok || len(out) > limit {
+	if !ok || !b.fits(len(out)) {
 		return out, oversized
 	}
 	return out, inserted
@@ -391,10 +391,10 @@ func (s *search) add(value any) bool {
 	}
 	var ok bool
 	if s.count == 2 {
-		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.limit); !ok {
+		if s.out, ok = appendJSON(append(s.out, '['), s.first, s.bound); !ok {
 			return false
 		}
 	}
-	s.out, ok = appendJSON(append(s.out, ','), value, s.limit)
+	s.out, ok = appendJSON(append(s.out, ','), value, s.bound)
 	return ok
 }

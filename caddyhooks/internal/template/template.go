@@ -281,7 +281,7 @@ type limits struct {
 // messageLimits allow far more text than a model can read.
 var messageLimits = limits{values: 4 << 20, steps: 4 << 20}
 
-// Render returns the message.
+// Render returns the message, "" if the Input reserves no memory for it.
 func (t *Template) Render(in Input) string {
 	return t.render(&in, nil, messageLimits)
 }
@@ -323,25 +323,34 @@ func (t *Template) Segments(in Input, mark func(value string) string) []Segment 
 	return segments
 }
 
-// fill writes the message. It calls each after every part, with the length of the message up to there; each may be nil.
+// fill writes the message. It calls each after every part, with the length of the message up to there; each may be nil. If there is
+// no memory, it returns nil.
 func (t *Template) fill(in *Input, mark func(string) string, allowed limits, each func(p *part, end int, result outcome)) []byte {
+	b := bound{reserve: in.Reserve}
+	if !b.allocate(len(t.source) + 512) {
+		return nil
+	}
 	out := make([]byte, 0, len(t.source)+512)
 	search := search{body: in.Body, steps: allowed.steps}
 	room := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
 		start := len(out)
+		b.limit = start + room
 		var result outcome
 		own := false // the text is not the caller's
 		switch {
 		case p.text != "":
 			out, result = append(out, p.text...), written
 		case p.extra != nil:
-			out, result, own = search.appendExtra(out, in, p, start+room)
+			out, result, own = search.appendExtra(out, in, p, &b)
 		case p.query != nil:
-			out, result = search.appendMatches(out, p.query, start+room)
+			out, result = search.appendMatches(out, p.query, &b)
 		default:
-			out, result = appendPath(out, p.path, in.Body, start+room)
+			out, result = appendPath(out, p.path, in.Body, &b)
+		}
+		if b.refused {
+			return nil
 		}
 		switch result {
 		case absent:
@@ -353,9 +362,16 @@ func (t *Template) fill(in *Input, mark func(string) string, allowed limits, eac
 			room = 0 // so that not every placeholder tries to fill it
 		case inserted:
 			if mark != nil && !own {
-				out = append(out[:start], mark(string(out[start:]))...)
+				marked := mark(string(out[start:]))
+				if !b.allocate(start + len(marked)) {
+					return nil
+				}
+				out = append(out[:start], marked...)
 			}
 			room = max(0, room-(len(out)-start))
+		}
+		if !b.allocate(len(out)) { // for the text of the template
+			return nil
 		}
 		if each != nil {
 			each(p, len(out), result)
@@ -375,12 +391,12 @@ const (
 	written            // there was none: it is text of the template
 )
 
-func appendPath(dst []byte, p path, body any, limit int) ([]byte, outcome) {
+func appendPath(dst []byte, p path, body any, b *bound) ([]byte, outcome) {
 	value, ok := p.find(body)
 	if !ok {
 		return dst, absent
 	}
-	dst, ok = appendValue(dst, value, limit)
+	dst, ok = appendValue(dst, value, b)
 	if !ok {
 		return dst, oversized
 	}

@@ -8,19 +8,19 @@ import (
 )
 
 // appendValue appends a value as a reader of the message sees it: strings raw, everything else as JSON. It stops and
-// returns false when dst would grow beyond limit bytes.
-func appendValue(dst []byte, value any, limit int) ([]byte, bool) {
+// returns false when dst would grow beyond the bound.
+func appendValue(dst []byte, value any, b *bound) ([]byte, bool) {
 	if text, ok := value.(string); ok {
-		if len(dst)+len(text) > limit {
+		if !b.fits(len(dst) + len(text)) {
 			return dst, false
 		}
 		return append(dst, text...), true
 	}
-	return appendJSON(dst, value, limit)
+	return appendJSON(dst, value, b)
 }
 
-func appendJSON(dst []byte, value any, limit int) (_ []byte, ok bool) {
-	if len(dst) >= limit {
+func appendJSON(dst []byte, value any, b *bound) (_ []byte, ok bool) {
+	if !b.fits(len(dst) + 1) {
 		return dst, false
 	}
 	switch value := value.(type) {
@@ -35,17 +35,16 @@ func appendJSON(dst []byte, value any, limit int) (_ []byte, ok bool) {
 	case json.Number:
 		dst = append(dst, value...)
 	case string:
-		if len(dst)+len(value) > limit {
+		if dst, ok = appendQuoted(dst, value, b); !ok {
 			return dst, false
 		}
-		dst = appendQuoted(dst, value)
 	case []any:
 		dst = append(dst, '[')
 		for i, item := range value {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, ok = appendJSON(dst, item, limit); !ok {
+			if dst, ok = appendJSON(dst, item, b); !ok {
 				return dst, false
 			}
 		}
@@ -57,8 +56,11 @@ func appendJSON(dst []byte, value any, limit int) (_ []byte, ok bool) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendQuoted(dst, key), ':')
-			if dst, ok = appendJSON(dst, value[key], limit); !ok {
+			if dst, ok = appendQuoted(dst, key, b); !ok {
+				return dst, false
+			}
+			dst = append(dst, ':')
+			if dst, ok = appendJSON(dst, value[key], b); !ok {
 				return dst, false
 			}
 		}
@@ -66,10 +68,10 @@ func appendJSON(dst []byte, value any, limit int) (_ []byte, ok bool) {
 	default:
 		dst = fmt.Append(dst, value)
 	}
-	return dst, len(dst) <= limit
+	return dst, b.fits(len(dst))
 }
 
-// appendSortedKeys appends to a slice of the caller, because limit objects are small and need no other.
+// appendSortedKeys appends to a slice of the caller, because most objects are small and need no other.
 func appendSortedKeys(keys []string, object map[string]any) []string {
 	for key := range object {
 		keys = append(keys, key)
@@ -78,9 +80,13 @@ func appendSortedKeys(keys []string, object map[string]any) []string {
 	return keys
 }
 
-// appendQuoted writes a string as encoding/json does without its escapes for HTML.
-func appendQuoted(dst []byte, text string) []byte {
+// appendQuoted writes a string as encoding/json does without its escapes for HTML. It stops and returns false when dst would grow
+// beyond the bound.
+func appendQuoted(dst []byte, text string, b *bound) ([]byte, bool) {
 	const hex = "0123456789abcdef"
+	if !b.fits(len(dst) + len(text)) {
+		return dst, false
+	}
 	dst = append(dst, '"')
 	written := 0 // text before this is in dst
 	for i := 0; i < len(text); {
@@ -121,11 +127,14 @@ func appendQuoted(dst []byte, text string) []byte {
 				continue
 			}
 		}
+		if !b.fits(len(dst) + len(text) - written + len(escape) - size) { // the rest of the text has no fewer bytes than now
+			return dst, false
+		}
 		dst = append(dst, text[written:i]...)
 		dst = append(dst, escape...)
 		i += size
 		written = i
 	}
 	dst = append(dst, text[written:]...)
-	return append(dst, '"')
+	return append(dst, '"'), true
 }
