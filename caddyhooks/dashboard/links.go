@@ -1,10 +1,10 @@
 package dashboard
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,16 +13,20 @@ import (
 )
 
 // Links let the person in who reads a terminal: a link has a code that works once and for a minute. The browser that brings it
-// gets a cookie that works as long as the process. Only hashes of both are kept.
+// gets a key that works as long as the process: a path of its own, below which the page is, and a cookie for that path. Only hashes
+// of codes and keys are kept.
+//
+// Browsers send the cookies of a host to all of its ports, and so to every other server on this machine. They do not send one for a
+// path that nobody else knows. A key is both, so neither a cookie nor an address opens the page alone.
 type Links struct {
 	// Renew tells how to get another link. It ends a sentence.
 	Renew string
 
-	mu      sync.Mutex
-	code    secretHash // zero, which is the hash of no code, if it was used
-	made    time.Time
-	cookies []secretHash
-	now     func() time.Time // nil is time.Now
+	mu   sync.Mutex
+	code secretHash // zero, which is the hash of no code, if it was used
+	made time.Time
+	keys []secretHash
+	now  func() time.Time // nil is time.Now
 }
 
 type secretHash [sha256.Size]byte
@@ -36,13 +40,14 @@ func (h secretHash) is(secret string) bool {
 const (
 	codeWorks = time.Minute
 
-	// maxSecret bounds codes and cookies from outside. Ours are shorter.
+	// maxSecret bounds codes and keys from outside. Ours are shorter.
 	maxSecret = 64
 
-	// maxCookies bounds how many browsers are in at once. The oldest has to ask for a new link.
-	maxCookies = 32
+	// maxKeys bounds how many browsers are in at once. The oldest has to ask for a new link.
+	maxKeys = 32
 
 	codeParameter = "code"
+	cookieName    = "hooks_desk"
 )
 
 // New returns the query of a new link. The code of the link before does not work any more.
@@ -61,45 +66,48 @@ func (l *Links) time() time.Time {
 	return time.Now()
 }
 
-// trade takes a code and returns a cookie for it, "" if the code does not work.
-func (l *Links) trade(code string) string {
+// browserKey lets a browser in.
+type browserKey struct {
+	path   string // the first part of the path of every request
+	cookie string
+}
+
+func (k browserKey) String() string { return k.path + "/" + k.cookie }
+
+// trade takes a code and returns a key for it, unless the code does not work.
+func (l *Links) trade(code string) (key browserKey, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(code) > maxSecret || !l.code.is(code) || l.time().Sub(l.made) >= codeWorks {
-		return ""
+		return browserKey{}, false
 	}
 	l.code = secretHash{}
-	cookie := rand.Text()
-	if len(l.cookies) == maxCookies {
-		l.cookies = slices.Delete(l.cookies, 0, 1)
+	key = browserKey{rand.Text(), rand.Text()}
+	if len(l.keys) == maxKeys {
+		l.keys = slices.Delete(l.keys, 0, 1)
 	}
-	l.cookies = append(l.cookies, sha256.Sum256([]byte(cookie)))
-	return cookie
+	l.keys = append(l.keys, sha256.Sum256([]byte(key.String())))
+	return key, true
 }
 
-// knows reports whether a request has a cookie of ours.
+// knows reports whether a request has a key of ours.
 func (l *Links) knows(r *http.Request) bool {
+	path, _ := r.Context().Value(pathOfKey{}).(string)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, cookie := range r.CookiesNamed(cookieName(r)) {
-		if len(cookie.Value) <= maxSecret && slices.ContainsFunc(l.cookies, func(known secretHash) bool { return known.is(cookie.Value) }) {
+	for _, cookie := range r.CookiesNamed(cookieName) {
+		key := browserKey{path, cookie.Value}
+		if len(path) <= maxSecret && len(cookie.Value) <= maxSecret && slices.ContainsFunc(l.keys, func(known secretHash) bool { return known.is(key.String()) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// cookieName has the port that the browser sees. Browsers send the cookies of a host to all of its ports, and one dashboard
-// must not replace the cookie of another.
-func cookieName(r *http.Request) string {
-	_, port, err := net.SplitHostPort(r.Host)
-	if err != nil || port == "" || len(port) > 5 || strings.Trim(port, "0123456789") != "" {
-		port = "80"
-	}
-	return "hooks_desk_" + port
-}
+// pathOfKey is the key of the context for the part of the path that Handler took off.
+type pathOfKey struct{}
 
-// Enter refuses requests for other hosts than this machine, and those without a cookie of ours.
+// Enter refuses requests for other hosts than this machine, and those without a key of ours. The request must come from Handler.
 func (l *Links) Enter(r *http.Request) error {
 	if !IsLoopback(r) {
 		return refuse(http.StatusForbidden, "The dashboard is at localhost and 127.0.0.1 only. From another machine, forward its port: ssh -L 8765:127.0.0.1:8765 host, with --port 8765.")
@@ -110,11 +118,14 @@ func (l *Links) Enter(r *http.Request) error {
 	return nil
 }
 
-// Handler trades codes for cookies, and passes all other requests on.
+// Handler trades codes for keys, and passes all other requests on, without the part of the path that belongs to the key.
 func (l *Links) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		if r.Method != http.MethodGet || r.URL.Path != "/" || !query.Has(codeParameter) {
+			if path, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); ok {
+				r = withoutPrefix(r.WithContext(context.WithValue(r.Context(), pathOfKey{}, path)), "/"+path)
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -129,19 +140,23 @@ func (l *Links) admit(w http.ResponseWriter, r *http.Request, code string) *Refu
 	if !IsLoopback(r) {
 		return refuse(http.StatusForbidden, "A link works at localhost and 127.0.0.1 only.")
 	}
-	if cookie := l.trade(code); cookie != "" {
-		//nolint:gosec // not Secure: there is no TLS on this machine
-		http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	} else if !l.knows(r) {
+	if r.Header.Get("Sec-Purpose") != "" {
+		return refuse(http.StatusServiceUnavailable, "A link is not opened ahead of time.") // a browser that guesses must not use it up
+	}
+	key, ok := l.trade(code)
+	if !ok {
 		return refuse(http.StatusForbidden, "This link was used already, or is older than a minute; %s", l.Renew)
 	}
+	page := "./" + key.path + "/"
+	//nolint:gosec // not Secure: there is no TLS on this machine
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: key.cookie, Path: "/" + key.path + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	// The code leaves the address bar. If a page of another site had the link, a browser would not send the cookie along with a
 	// plain redirect; it does when this page is the one that leads on.
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
-		w.Header().Set("Refresh", "0; url=./")
+		w.Header().Set("Refresh", "0; url="+page)
 		w.WriteHeader(http.StatusOK)
 	} else {
-		w.Header().Set("Location", "./")
+		w.Header().Set("Location", page)
 		w.WriteHeader(http.StatusSeeOther)
 	}
 	return nil

@@ -22,7 +22,12 @@ type dashboardProcess struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	links chan string
-	url   string
+}
+
+// enteredDashboard is the page for a browser that a link let in.
+type enteredDashboard struct {
+	t           *testing.T
+	url, cookie string
 }
 
 // startDashboard runs the command and waits for nothing.
@@ -58,20 +63,21 @@ func startDashboard(t *testing.T, b *hookstest.Binary, args ...string) *dashboar
 	return p
 }
 
-// enter uses the next link and returns the cookie.
-func (p *dashboardProcess) enter() string {
+// enter uses the next link.
+func (p *dashboardProcess) enter() enteredDashboard {
 	p.t.Helper()
 	link := hookstest.ReceiveWithin(p.t, "a link is printed", p.links)
-	p.url, _, _ = strings.Cut(link, "?")
 	resp := p.get(link)
 	cookie, _, _ := strings.Cut(resp.Header.Get("Set-Cookie"), ";")
 	if resp.StatusCode != http.StatusSeeOther || cookie == "" {
 		p.t.Fatalf("%s: got %d %v", link, resp.StatusCode, resp.Header)
 	}
+	base, _, _ := strings.Cut(link, "?")
+	page := enteredDashboard{p.t, base + strings.TrimPrefix(resp.Header.Get("Location"), "./"), cookie}
 	if again := p.get(link); again.StatusCode != http.StatusForbidden {
 		p.t.Errorf("the second use of a link: got %d", again.StatusCode)
 	}
-	return cookie
+	return page
 }
 
 // get follows no redirect.
@@ -89,9 +95,9 @@ func (p *dashboardProcess) get(url string) *http.Response {
 	return resp
 }
 
-func (p *dashboardProcess) api(cookie, method, path, body string) hookstest.Response {
+func (p enteredDashboard) api(method, path, body string) hookstest.Response {
 	p.t.Helper()
-	resp, err := hookstest.TryRequest(method, p.url+"api/"+path, body, "Cookie", cookie, "X-Hooks-Desk", "1")
+	resp, err := hookstest.TryRequest(method, p.url+"api/"+path, body, "Cookie", p.cookie, "X-Hooks-Desk", "1")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -118,26 +124,26 @@ func TestDashboardCommandStaysThroughRestarts(t *testing.T) {
 	port := hookstest.FreePort(t)
 	p := startDashboard(t, b, "--address", strings.TrimPrefix(caddy.Admin, "http://"), "--port", port)
 	first := p.enter()
-	if p.url != "http://127.0.0.1:"+port+"/" {
-		t.Errorf("the page is at %s", p.url)
+	if !strings.HasPrefix(first.url, "http://127.0.0.1:"+port+"/") {
+		t.Errorf("the page is at %s", first.url)
 	}
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
 		t.Fatal(err)
 	}
 	second := p.enter()
-	for _, cookie := range []string{first, second} {
-		if resp := p.api(cookie, "GET", "settings", ""); resp.Status != 200 {
+	for _, page := range []enteredDashboard{first, second} {
+		if resp := page.api("GET", "settings", ""); resp.Status != 200 {
 			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	}
 	caddy.Kill()
-	p.api(first, "GET", "settings", "").WantAdminError(t, 502, "cannot be reached", "is Caddy running?")
-	p.api(first, "GET", "me", "").WantAdminError(t, 502, "cannot be reached")
+	first.api("GET", "settings", "").WantAdminError(t, 502, "cannot be reached", "is Caddy running?")
+	first.api("GET", "me", "").WantAdminError(t, 502, "cannot be reached")
 	caddy.Start(t)
-	if resp := p.api(first, "PATCH", "settings", `{"enabled":true}`); resp.Status != 200 {
+	if resp := first.api("PATCH", "settings", `{"enabled":true}`); resp.Status != 200 {
 		t.Errorf("after the restart: got %d %s", resp.Status, resp.Body)
 	}
-	p.api(first, "GET", "me", "").WantMembers(t, `{"instances":["default"]}`)
+	first.api("GET", "me", "").WantMembers(t, `{"instances":["default"]}`)
 	p.interrupt()
 }
 
@@ -156,11 +162,11 @@ func TestDashboardCommandOverASocket(t *testing.T) {
 	}
 	d.Start(t)
 	p := startDashboard(t, b, "--address", address)
-	cookie := p.enter()
-	if resp := p.api(cookie, "PATCH", "settings", `{"enabled":true,"token":"a"}`); resp.Status != 200 {
+	page := p.enter()
+	if resp := page.api("PATCH", "settings", `{"enabled":true,"token":"a"}`); resp.Status != 200 {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
-	if changes := p.api(cookie, "GET", "changes", ""); !strings.Contains(changes.Body, `"address":"unix socket"`) {
+	if changes := page.api("GET", "changes", ""); !strings.Contains(changes.Body, `"address":"unix socket"`) {
 		t.Errorf("got %s", changes.Body)
 	}
 	p.interrupt()

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -208,4 +209,63 @@ func TestReboundNameIsNotTheDesk(t *testing.T) {
 	if all := tab.Complaints(); !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, "answer 403") }) {
 		t.Errorf("the browser complained only %q", all)
 	}
+}
+
+// A browser sends the cookies of a host to all of its ports. Other servers on this machine get none that opens the desk.
+func TestOtherPortsGetNoKeyToTheDesk(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	s := hookstest.StartProcess(t, "hooks {\nrunner echo\n}")
+	p := startDashboard(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
+	link := hookstest.ReceiveWithin(t, "the command prints a link", p.links)
+	base, _, _ := strings.Cut(link, "?")
+
+	var mu sync.Mutex
+	var seen []*http.Request
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r)
+		http.SetCookie(w, &http.Cookie{Name: "own", Value: "sent", Path: "/"}) //nolint:gosec // it shows that cookies are sent here at all
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<!doctype html><title>Another program</title><link rel="icon" href="data:,">`)
+	}))
+	t.Cleanup(other.Close)
+
+	tab.Open(link)
+	tab.Wait("heading", "Overview")
+	page := browsertest.Eval[string](tab, `location.href`)
+	// From the desk to the other server, and from there back, by all paths that one can think of.
+	for _, from := range []string{page, other.URL} {
+		tab.Open(from)
+		for _, path := range []string{"/", "/api/settings", "/" + strings.TrimPrefix(link, base), "/hooks_desk/"} {
+			browsertest.Eval[any](tab, fmt.Sprintf(`fetch(%q, {mode: 'no-cors', credentials: 'include'}).catch(() => {}).then(() => null)`, other.URL+path))
+			tab.Open(other.URL + path)
+		}
+	}
+	tab.Forgive("Content Security Policy|violates|Failed to load|fetch")
+	mu.Lock()
+	sent := seen
+	mu.Unlock()
+	if len(sent) < 8 || len(sent[len(sent)-1].Cookies()) == 0 {
+		t.Fatalf("the other server got %d requests, the last one with no cookie of its own", len(sent))
+	}
+	for _, r := range sent {
+		for _, cookie := range r.Cookies() {
+			if cookie.Name != "own" {
+				t.Errorf("%s is sent the cookie %s", r.URL, cookie)
+			}
+		}
+		if strings.HasPrefix(r.Referer(), base) && r.Referer() != base {
+			t.Errorf("%s is told the address of the desk: %s", r.URL, r.Referer())
+		}
+		for _, target := range []string{base, base + "api/settings"} {
+			if got, err := hookstest.TryRequest("GET", target, "", "Cookie", r.Header.Get("Cookie"), "X-Hooks-Desk", "1"); err != nil || got.Status != http.StatusUnauthorized {
+				t.Errorf("with what the other server got, %s is answered %d, %v", target, got.Status, err)
+			}
+		}
+	}
+	// The browser is still let in.
+	tab.Open(page)
+	tab.Wait("heading", "Overview")
 }
