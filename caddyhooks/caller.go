@@ -42,6 +42,9 @@ const maxOperator = 128
 // doorHeader says by which door the operator came. Only `caddy hooks` sends it. It is no proof either.
 const doorHeader = "Hooks-Door"
 
+// instanceHeader names the only instance that the operator wants to see. Only `caddy hooks dashboard` sends it.
+const instanceHeader = "Hooks-Instance"
+
 const (
 	adminDoor   = "admin API"
 	localDoor   = "caddy hooks dashboard"
@@ -57,6 +60,9 @@ func callerFrom(r *http.Request) caller {
 	c.anybody = c.by == nobodyNamed
 	if door := r.Header.Get(doorHeader); door == localDoor || door == commandDoor {
 		c.via = door
+	}
+	if only := r.Header.Get(instanceHeader); only != "" {
+		c.instances = []string{only}
 	}
 	return c
 }

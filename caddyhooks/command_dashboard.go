@@ -190,6 +190,9 @@ func (p *localPage) api() http.Handler {
 				pr.Out.URL.RawPath = "/hooks" + pr.In.URL.RawPath
 			}
 			p.client.sign(pr.Out)
+			if p.instance != "" {
+				pr.Out.Header.Set(instanceHeader, p.instance)
+			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header = selected(resp.Header, responseHeaders)
@@ -205,24 +208,21 @@ func (p *localPage) api() http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case p.instance == "" || p.shows(r.URL.Path):
+		if p.instance == "" || p.shows(r.URL.Path) {
 			proxy.ServeHTTP(w, r)
-		case r.URL.Path == "/instances" && r.Method == http.MethodGet:
-			_ = writeAdminJSON(w, http.StatusOK, []string{p.instance}) // a browser that is gone cannot be told
-		default:
+		} else {
 			dashboard.WriteError(w, http.StatusNotFound, fmt.Sprintf("this instance is not shown here: the dashboard was started with --instance %s", p.instance))
 		}
 	})
 }
 
-// shows reports whether a path is one of the instance that is shown.
+// shows reports whether a path is one of the instance that is shown, or one at which Caddy tells of that instance alone.
 func (p *localPage) shows(path string) bool {
 	if rest, ok := strings.CutPrefix(path, "/instances/"); ok {
 		name, _, _ := strings.Cut(rest, "/")
 		return name == p.instance
 	}
-	return p.instance == "default" && path != "/instances"
+	return p.instance == "default" || globalEndpoints[path] != nil
 }
 
 func selected(from http.Header, names []string) http.Header {

@@ -138,6 +138,9 @@ func TestLocalDashboardShowsOneInstance(t *testing.T) {
 	page, _ := localPage(t, s, "--instance", "ops")
 	page.api("GET", "me", "").WantMembers(t, `{"instances":["ops"]}`)
 	page.api("GET", "instances", "").WantJSON(t, `["ops"]`)
+	for _, path := range []string{"health", "health/ready", "health/live"} {
+		page.api("GET", path, "").WantJSON(t, `{"live":true,"ready":true,"instances":[{"instance":"ops","live":true,"ready":true,"webhooks":"off"}]}`)
+	}
 	if resp := page.api("GET", "instances/ops/settings", ""); resp.Status != 200 {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
 	}
@@ -149,6 +152,7 @@ func TestLocalDashboardShowsOneInstance(t *testing.T) {
 	standard, _ := localPage(t, s, "--instance", "default")
 	standard.wantOpen()
 	standard.api("GET", "instances", "").WantJSON(t, `["default"]`)
+	standard.api("GET", "health", "").WantJSON(t, `{"live":true,"ready":true,"instances":[{"instance":"default","live":true,"ready":true,"webhooks":"off"}]}`)
 	standard.api("GET", "instances/ops/settings", "").WantAdminError(t, 404, "--instance default")
 }
 
