@@ -76,12 +76,10 @@ func TestProgramThatIsCutShortTellsItsLastWords(t *testing.T) {
 	t.Parallel()
 	const message = `{"type":"item.completed","item":{"type":"agent_message","text":"begun"}}`
 	const retry = `{"type":"system","subtype":"api_retry","attempt":1,"error_status":529,"error":"overloaded"}`
-	const event = `{"type":"stream_event","parent_tool_use_id":null,"event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"begun"}}}`
 	for name, test := range map[string]struct{ preset, script, want string }{
 		"any program": {"", `echo "loading the model with key $KEY" >&2; echo begun; exec sleep 1000`, "loading the model with key REDACTED"},
 		"silent":      {"", `echo begun; exec sleep 1000`, ""},
 		"codex":       {"codex", `echo noise >&2; echo '{"type":"error","message":"the model answered 500, asking again"}'; echo '` + message + `'; exec sleep 1000`, "the model answered 500, asking again"},
-		"claude":      {"claude", `echo '` + event + `'; echo '` + retry + `'; echo '` + event + `'; echo '` + retry + `'; exec sleep 1000`, "the model failed (overloaded, status 529), and is asked again (attempt 1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,6 +99,13 @@ func TestProgramThatIsCutShortTellsItsLastWords(t *testing.T) {
 				t.Errorf("the last words are %q, want %q", cut.LastWords, test.want)
 			}
 		})
+	}
+	for output, want := range map[string]string{
+		claudeSays + retry + "\n": "the model failed (overloaded, status 529), and is asked again (attempt 1)", retry + "\n" + claudeSays: "",
+	} {
+		if said := readPreset("claude", memoryTurn(), output, exited(143, "")).said; said != want {
+			t.Errorf("Claude Code said %q, want %q", said, want)
+		}
 	}
 }
 
