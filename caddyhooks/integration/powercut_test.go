@@ -988,6 +988,7 @@ func command(t testing.TB, name string, args ...string) {
 // mount mounts a file system until unmount is called, or until the test ends.
 func mount(t *testing.T, dir string, args ...string) (unmount func()) {
 	t.Helper()
+	realtest.Root(t)
 	command(t, "mount", append(args, dir)...)
 	mounted := true
 	t.Cleanup(func() {
