@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,11 @@ type minutes struct {
 	mu      sync.Mutex
 	before  Minute    // the counts when the minute under way began …
 	began   time.Time // … which was then
-	parts   uint64    // how many minutes were made
+	part    uint64    // of the minute under way; it differs from those of other nodes
+	shared  Minute    // the minute under way, as the other nodes know it
 	unsaved []Minute  // that the store did not take
 	kept    []Minute  // of all nodes, as the store has them, for as long as keptInMemory; nil until somebody asks
+	loaded  time.Time // when the last ones of kept were
 }
 
 const (
@@ -28,6 +31,10 @@ const (
 	maxUnsaved = 60
 	// maxCountedHooks bounds the hooks that have counts of their own.
 	maxCountedHooks = 64
+	// shareEvery is the time between two saves of the minute under way, for other nodes.
+	shareEvery = 2 * time.Second
+	// sharedFor is how long minutes of other nodes are good that were loaded.
+	sharedFor = time.Second
 	// idleMinutes is how long a hook without runs keeps its counts when others need the room.
 	idleMinutes = 60
 )
@@ -238,14 +245,29 @@ func (e *Engine) keepMinutes() {
 	defer e.loops.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var share <-chan time.Time
+	if e.isRemote() {
+		ticker := time.NewTicker(shareEvery)
+		defer ticker.Stop()
+		share = ticker.C
+	}
 	for {
 		now := time.Now()
 		next := now.Truncate(time.Minute).Add(time.Minute)
 		timer.Reset(next.Sub(now))
-		select {
-		case <-e.stopping:
-			return
-		case <-timer.C:
+		for isOver := false; !isOver; {
+			select {
+			case <-e.stopping:
+				return
+			case <-share:
+				e.protect("sharing a minute", func() {
+					ctx, stop := e.storeContext()
+					defer stop()
+					e.shareMinute(ctx)
+				})
+			case <-timer.C:
+				isOver = true
+			}
 		}
 		if now = time.Now(); now.Sub(next).Abs() > time.Second { // the machine slept, or its clock was set
 			next = now.Truncate(time.Minute)
@@ -270,6 +292,24 @@ func (e *Engine) saveLastMinute() {
 	e.endMinute(ctx, time.Now())
 }
 
+// shareMinute saves the minute under way, so that other nodes have it in their overviews. It is saved again when it is over.
+func (e *Engine) shareMinute(ctx context.Context) {
+	m := &e.minutes
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	minute := m.counts.now()
+	minute = minute.since(&m.before)
+	minute.At, minute.Part = m.began, m.part
+	if minute.IsZero() || reflect.DeepEqual(minute, m.shared) {
+		return
+	}
+	if err := e.store.Minutes().Save(ctx, minute); err != nil {
+		e.noteBroken(err) // there is another try soon, and the end of the minute is logged
+		return
+	}
+	m.shared = minute
+}
+
 // endMinute ends the minute under way, and begins another one.
 func (e *Engine) endMinute(ctx context.Context, next time.Time) {
 	m := &e.minutes
@@ -282,10 +322,10 @@ func (e *Engine) endMinute(ctx context.Context, next time.Time) {
 	counted := m.counts.now()
 	minute := counted.since(&m.before)
 	minute.At, minute.Queued, minute.Oldest = m.began, int64(backlog.Queued), backlog.Oldest
-	m.parts++
-	minute.Part = m.parts
+	minute.Part = m.part
 	m.counts.begin(&minute, &counted)
-	m.before, m.began = counted, next
+	m.before, m.began, m.shared = counted, next, Minute{}
+	m.part++
 	if !minute.IsZero() {
 		m.unsaved = append(m.unsaved, minute)
 	}
@@ -311,19 +351,33 @@ const lateMinutes = 5 * time.Minute
 // refreshMinutes loads minutes, of all nodes, in the place of those in memory. The lock is held.
 func (e *Engine) refreshMinutes(ctx context.Context, since time.Time) {
 	m := &e.minutes
-	loaded, err := e.store.Minutes().Load(ctx, since)
+	loaded, err := e.loadMinutes(ctx, since)
 	if err != nil {
 		e.storeFailed("loading the counts of the last minutes failed", err)
 		return
 	}
 	oldest := time.Now().Add(-keptInMemory)
 	m.kept = slices.DeleteFunc(m.kept, func(minute Minute) bool { return !minute.At.Before(since) || minute.At.Before(oldest) })
-	m.kept = append(m.kept, byMinute(loaded)...)
+	m.kept = append(m.kept, loaded...)
 }
 
-// MinutesSince returns what was counted on all nodes, minute by minute, the oldest first. The last one is not over. Of other
-// nodes the minute under way is not known. Minutes in which nothing happened are left out. Whoever gets them must not change
-// them.
+// loadMinutes loads minutes of all nodes, without those of this one that are in memory: they have grown since they were shared. The lock is
+// held.
+func (e *Engine) loadMinutes(ctx context.Context, since time.Time) ([]Minute, error) {
+	m := &e.minutes
+	loaded, err := e.store.Minutes().Load(ctx, since)
+	if err != nil {
+		return nil, err
+	}
+	m.loaded = time.Now()
+	return byMinute(slices.DeleteFunc(loaded, func(minute Minute) bool {
+		return minute.Part == m.part || slices.ContainsFunc(m.unsaved, func(own Minute) bool { return own.Part == minute.Part })
+	})), nil
+}
+
+// MinutesSince returns what was counted on all nodes, minute by minute, the oldest first. The last one is not over. Of other nodes it
+// lacks what they counted in the last shareEvery and sharedFor. Minutes in which nothing happened are left out. Whoever gets them must not
+// change them.
 func (e *Engine) MinutesSince(ctx context.Context, since time.Time) ([]Minute, error) {
 	ctx, stop := e.patience(ctx)
 	defer stop()
@@ -335,18 +389,20 @@ func (e *Engine) MinutesSince(ctx context.Context, since time.Time) ([]Minute, e
 	m := &e.minutes
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.kept != nil && e.isRemote() && time.Since(m.loaded) > sharedFor {
+		e.refreshMinutes(ctx, m.began.Add(-lateMinutes))
+	}
 	all := m.kept
 	if longAgo := time.Now().Add(-keptInMemory); since.Before(longAgo) || m.kept == nil {
 		from := since
 		if longAgo.Before(from) {
 			from = longAgo
 		}
-		loaded, err := e.store.Minutes().Load(ctx, from)
+		all, err = e.loadMinutes(ctx, from)
 		if err != nil {
 			e.noteBroken(err)
 			return nil, err
 		}
-		all = byMinute(loaded)
 		if m.kept == nil {
 			first, _ := slices.BinarySearchFunc(all, longAgo, func(minute Minute, at time.Time) int { return minute.At.Compare(at) })
 			m.kept = append([]Minute{}, all[first:]...)

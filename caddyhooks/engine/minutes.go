@@ -11,7 +11,7 @@ import (
 // Minutes keeps what was counted in each minute, for plots. Every node saves its own minutes, and loads those of all.
 type Minutes interface {
 	// Save keeps minutes for KeptMinutes: older ones than that, seen from the newest that is saved, are forgotten. To save
-	// a minute again, since its answer was lost, changes nothing.
+	// a minute again, since it was under way or the answer was lost, replaces it.
 	Save(ctx context.Context, minutes ...Minute) error
 
 	// Load returns the minutes of all nodes that began at a time or later, the oldest first. There may be several of the

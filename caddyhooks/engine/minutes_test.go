@@ -318,3 +318,93 @@ func TestEventsTellWhichRunsHaveChanged(t *testing.T) {
 		}
 	})
 }
+
+// remoteStore is a store that other nodes may use from other machines.
+type remoteStore struct{ engine.Store }
+
+func (remoteStore) Away() (since time.Time, changed <-chan struct{}, cause error) {
+	return time.Time{}, nil, nil
+}
+
+// Nodes that share a database tell the same, a few seconds later: each run counts once, also while minutes end and nodes stop.
+func TestNodesTellTheSameOfTheMinuteUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := memory.New()
+		a, b := startOn(t, remoteStore{data.Store()}, config(echo)), startOn(t, remoteStore{data.Store()}, config(echo))
+		begin := time.Now()
+		accepted := []int64{0} // after each second
+		check := func(name string, e *engine.Engine) {
+			t.Helper()
+			now := len(accepted) - 1
+			sum, _ := minutesOf(t, e, begin.Add(-time.Minute))
+			if least := accepted[max(0, now-4)]; sum.Accepted < least || sum.Accepted > accepted[now] || sum.Hooks["hook"].Accepted != sum.Accepted {
+				t.Fatalf("after %d s node %s tells of %d accepted runs, %d of their hook, want %d to %d", now, name, sum.Accepted, sum.Hooks["hook"].Accepted, least, accepted[now])
+			}
+		}
+		submitTo := func(e *engine.Engine) {
+			run := newRun("chat", "hello")
+			run.Hook = "hook"
+			submit(t, e, run)
+		}
+		for second := range 200 {
+			n := accepted[second]
+			if second%3 == 0 {
+				submitTo(a)
+				n++
+			}
+			if second%20 < 10 {
+				submitTo(b)
+				submitTo(b)
+				n += 2
+			}
+			time.Sleep(time.Second)
+			accepted = append(accepted, n)
+			check("a", a)
+			check("b", b)
+		}
+		b.Stop()
+		time.Sleep(time.Second)
+		b = startOn(t, remoteStore{data.Store()}, config(echo))
+		for range 5 {
+			accepted = append(accepted, accepted[len(accepted)-1])
+			time.Sleep(time.Second)
+			check("a", a)
+			check("b", b)
+		}
+	})
+}
+
+// A node that has nothing to tell writes nothing.
+func TestAMinuteIsSharedWhenItHasGrown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &countedSaves{Store: memory.New().Store()}
+		e := startOn(t, store, config(echo))
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		submit(t, e, newRun("chat", "hello"))
+		time.Sleep(10 * time.Minute)
+		if n := store.saves.Load(); n != 2 {
+			t.Errorf("a run was saved %d times, want once while its minute was under way, and once afterwards", n)
+		}
+	})
+}
+
+// countedSaves is a remote store that counts how often minutes are saved.
+type countedSaves struct {
+	engine.Store
+	saves atomic.Int64
+}
+
+func (*countedSaves) Away() (since time.Time, changed <-chan struct{}, cause error) {
+	return time.Time{}, nil, nil
+}
+func (s *countedSaves) Minutes() engine.Minutes { return countedMinutes{s.Store.Minutes(), s} }
+
+type countedMinutes struct {
+	engine.Minutes
+	store *countedSaves
+}
+
+func (m countedMinutes) Save(ctx context.Context, minutes ...engine.Minute) error {
+	m.store.saves.Add(1)
+	return m.Minutes.Save(ctx, minutes...)
+}

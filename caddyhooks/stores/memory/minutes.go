@@ -27,8 +27,10 @@ func (s minutes) Save(_ context.Context, saved ...engine.Minute) error {
 		same := func(other savedMinute) bool {
 			return other.node == s.Node() && other.Part == minute.Part && other.At.Equal(minute.At)
 		}
-		if slices.ContainsFunc(s.minutesFrom(minute.At), same) {
-			continue // it was saved before
+		from := s.minutesFrom(minute.At)
+		if i := slices.IndexFunc(from, same); i >= 0 { // it was saved before
+			from[i].Minute = minute
+			continue
 		}
 		place := len(s.Data.minutes) - len(s.minutesFrom(minute.At.Add(1)))
 		s.Data.minutes = slices.Insert(s.Data.minutes, place, savedMinute{minute, s.Node()})

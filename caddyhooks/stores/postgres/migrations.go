@@ -28,6 +28,7 @@ var sqlFiles embed.FS
 var migrations = [][]string{
 	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
 	{"2_end"},
+	{"3_minutes"},
 }
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it

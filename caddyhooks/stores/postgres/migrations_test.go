@@ -48,7 +48,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, because)
 		}
 	}
-	refuses("is not there, or the role of the DSN may not use it, this program needs version 2, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
+	refuses("is not there, or the role of the DSN may not use it, this program needs version 3, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
 	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != len(migrations) {
 		t.Fatalf("migrating from %d to %d: %v", from, to, err)
 	}

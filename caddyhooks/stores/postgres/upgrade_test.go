@@ -296,12 +296,12 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	}
 	before := added.Load()
 	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
-	wantMeta(t, old, 2, 1)
+	wantMeta(t, old, 3, 1)
 	if _, err := backup.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, newer)
-	wantMeta(t, old, 3, 1)
+	wantMeta(t, old, 4, 1)
 	stop.Store(true)
 	group.Wait()
 }
@@ -320,10 +320,10 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Away(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 2 work with it, and version 4 goes with nodes of version 3 or newer: stop the older ones first") {
+	if _, _, cause := newest.Away(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 3 work with it, and version 5 goes with nodes of version 4 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
-	wantMeta(t, old, 2, 1)
+	wantMeta(t, old, 3, 1)
 	if _, err := addTo(t.Context(), old, "chat"); err != nil {
 		t.Error(err)
 	}
@@ -331,15 +331,15 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustReturn(t, newest)
-	wantMeta(t, newest, 4, 3)
+	wantMeta(t, newest, 5, 4)
 
-	const refusal = "has version 4, which works with programs of version 3 or newer, and this one has version 2: install a newer release on this node"
+	const refusal = "has version 5, which works with programs of version 4 or newer, and this one has version 3: install a newer release on this node"
 	for _, checksOnly := range []bool{false, true} {
 		if _, err := openRelease(t, thisRelease, schema, checksOnly); err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("an older node: %v", err)
 		}
 	}
-	wantMeta(t, newest, 4, 3)
+	wantMeta(t, newest, 5, 4)
 	if s := mustOpenRelease(t, next, schema, false); s != nil {
 		mustReturn(t, s)
 	}
@@ -373,7 +373,7 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 2: "has version 3, and this is for version 2: name the right one by --from"} {
+	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 3: "has version 4, and this is for version 3: name the right one by --from"} {
 		script, err := next.script(schema, from)
 		if err != nil {
 			t.Fatal(err)
@@ -385,5 +385,5 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantMeta(t, s, 3, 1)
+	wantMeta(t, s, 4, 1)
 }

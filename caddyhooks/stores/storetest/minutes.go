@@ -14,7 +14,7 @@ var minuteChecks = []check{
 	{"there are none at first", func(_ *testing.T, s *store) { s.minutesAre(time.Time{}) }},
 	{"a minute is kept as it was", keptMinute},
 	{"minutes are loaded from a time on, the oldest first", minutesFromATime},
-	{"a minute that is saved again is the same", minuteSavedAgain},
+	{"a minute that is saved again is replaced", minuteSavedAgain},
 	{"minutes of the same time are kept apart", minutesOfTheSameTime},
 	{"minutes are forgotten after a week", oldMinutes},
 }
@@ -121,6 +121,10 @@ func minuteSavedAgain(_ *testing.T, s *store) {
 	}
 	s.saveMinutes(minuteAt(1), minuteAt(2))
 	s.minutesAre(aMinute, minuteAt(1), minuteAt(2))
+	grown := minuteAt(1) // it was under way
+	grown.Accepted, grown.Hooks = 9, map[string]engine.HookMinute{"a": {Accepted: 9}}
+	s.saveMinutes(grown)
+	s.minutesAre(aMinute, grown, minuteAt(2))
 }
 
 func minutesOfTheSameTime(_ *testing.T, s *store) {
