@@ -40,6 +40,29 @@ func TestARunWhoseAgentIsAwayWaits(t *testing.T) {
 	}
 }
 
+// An operator should not have to wait for five refusals to read why nothing happens.
+func TestARunnerThatCannotBeReachedIsLoggedAtOnce(t *testing.T) {
+	s := hookstest.NewServer(t)
+	readLog := logFile(t, s)
+	s.Load(awayHooks(""))
+	id := s.Accept(`{"message":"hello"}`)
+	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
+	log := readLog()
+	wantInLog(t, log, 1, "the runner cannot be reached")
+	wantInLog(t, log, 0, "the runner does not take on runs", "a-secret-path")
+	if !strings.Contains(log, id) || !strings.Contains(log, "connection refused") {
+		t.Errorf("the log does not say which run, or why:\n%s", log)
+	}
+	if runners := s.AdminRequest("GET", "/hooks/runners", ""); !strings.Contains(runners.Body, `"unreachable"`) {
+		t.Errorf("the runners are %s", runners.Body)
+	}
+	for range 5 {
+		s.Accept(`{"message":"hello"}`)
+	}
+	hookstest.Eventually(t, "its runs are left alone", func() bool { return strings.Contains(readLog(), "the runner does not take on runs") })
+	wantInLog(t, readLog(), 1, "the runner cannot be reached", "the runner does not take on runs")
+}
+
 func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 	callbacks := hookstest.StartReceiver(t)
 	s := hookstest.StartSite(t, awayHooks("queue_time 10m\n"+hookstest.WithCallbacks+"hook quick {\n action wake\n queue_time 1s\n }"))

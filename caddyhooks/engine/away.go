@@ -28,6 +28,8 @@ const (
 	refusalCounts = 5 * time.Second
 	// failingTries is how often a turn is tried that fails without effects, and may itself be the cause.
 	failingTries = 10
+	// toldEvery is how often the log says at most that a runner cannot be reached.
+	toldEvery = time.Minute
 )
 
 // pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number
@@ -70,6 +72,9 @@ type awayRunner struct {
 	until    time.Time // … which counts until then …
 	retrying int       // … and while turns are under way that began since
 	turned   string    // what became of the last turn that it took on: RunnerOK, RunnerFailing, or "" if there was none
+
+	told   bool      // the log says that it cannot be reached, since it took on the last turn …
+	toldAt time.Time // … and said so then, or before
 }
 
 // get returns what is known about a runner. It is called under the lock.
@@ -86,19 +91,22 @@ func (a *awayRunners) get(name string) *awayRunner {
 }
 
 // failed notes a turn that a runner did not take on. began is when the turn was tried. It reports whether the runner's runs
-// are left alone from now on, and were not before.
-func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time) (opened bool) {
+// are left alone from now on, and were not before, and whether it is news that the runner cannot be reached.
+func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time) (opened, news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	r := a.get(name)
 	r.refuse(err, now)
+	if news = !err.Busy && !r.told && now.Sub(r.toldAt) >= toldEvery; news {
+		r.told, r.toldAt = true, now
+	}
 	r.failures++
 	if r.failures < failuresToOpen {
-		return false
+		return false, news
 	}
 	if r.open && began.Before(r.opened) {
-		return false // the turn was under way when the pause began, and tells nothing new
+		return false, news // the turn was under way when the pause began, and tells nothing new
 	}
 	opened = !r.open
 	r.open, r.opened, r.probing = true, now, 0
@@ -107,7 +115,7 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 	r.countUntil(r.retryAt)
 	close(r.reopened)
 	r.reopened = make(chan struct{})
-	return opened
+	return opened, news
 }
 
 // takenOn notes that a runner took on a turn. It reports whether the runner's runs were left alone before, and for how long
@@ -117,7 +125,7 @@ func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
 	defer a.mu.Unlock()
 	r := a.get(name)
 	away, back = time.Since(r.since), r.open
-	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned}
+	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned, toldAt: r.toldAt}
 	if back {
 		a.resume = append(a.resume, name)
 	}
@@ -409,9 +417,13 @@ func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *Unava
 	if e.config.Load().Runners[name] == nil {
 		return
 	}
-	if e.away.failed(name, err, start) {
+	opened, news := e.away.failed(name, err, start)
+	if news {
+		config.Log.Warn("the runner cannot be reached", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
+	}
+	if opened {
 		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
-	} else {
+	} else if !news {
 		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
 	}
 }

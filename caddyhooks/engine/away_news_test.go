@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A runner that comes and goes must not fill the log.
+func TestARunnerThatComesAndGoesIsToldOnceAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away awayRunners
+		fails := func(busy, want bool) {
+			t.Helper()
+			if _, news := away.failed("a", &UnavailableError{Err: errors.New("refused"), Busy: busy}, time.Now()); news != want {
+				t.Errorf("after %v, busy %v: it is news: %v", time.Since(away.known["a"].toldAt), busy, news)
+			}
+		}
+		fails(true, false)
+		fails(false, true)
+		fails(false, false)
+		time.Sleep(2 * toldEvery)
+		fails(false, false) // it is still the same
+		away.takenOn("a")
+		fails(false, true)
+		for range 10 {
+			away.takenOn("a")
+			fails(false, false)
+		}
+		time.Sleep(toldEvery)
+		fails(true, false)
+		fails(false, true)
+	})
+}
