@@ -121,3 +121,29 @@ func TestDeskShowsTheChatThatWasSearchedFor(t *testing.T) {
 	tab.Until("no chat is open", `!document.querySelector('[role=log]')`)
 	tab.WantNoComplaint()
 }
+
+// Whoever runs a run again hears first that somebody did so before.
+func TestDeskSaysThatARunWasRunAgain(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	id := d.Accept(`{"message":"hello","chatId":"greetings"}`)
+	d.Ended(id)
+	d.look(tab, "#/runs/"+id)
+	tab.Click("button", "Run again")
+	tab.WaitText("A new run is told the same message.")
+	tab.WaitNoText("run again already")
+	tab.Click("button", "Cancel")
+	again, _ := d.AdminRequest("POST", "/hooks/runs/"+id+"/again", "").Field(t, "runId").(string)
+	d.Ended(again)
+	for _, page := range []string{"#/runs/" + id, "#/sessions?chatId=greetings"} {
+		d.look(tab, page)
+		tab.Click("button", "Run again")
+		tab.WaitText("It was run again already, as " + again)
+		tab.Click("button", "Cancel")
+	}
+	tab.WantNoComplaint()
+}

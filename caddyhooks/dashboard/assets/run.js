@@ -9,12 +9,14 @@ export const askCancel = (page, n, go) => ask({
 	act: () => go(run => page.api.post(`runs/${run.runId}/cancel`)),
 });
 
-/** Asks, and hands over what runs a run again. @param {Page} page @param {RunDetails[]} runs @param {(again: (run: Run) => Promise<any>) => unknown} go */
-export function askAgain(page, runs, go) {
+/** Asks, and hands over what runs a run again. @param {Page} page @param {Run[]} runs @param {(again: (run: Run) => Promise<any>) => unknown} go */
+export async function askAgain(page, runs, go) {
+	// Of a single run, the question says that somebody did so before. Lists do not know.
+	const before = runs.length === 1 ? (await page.api.get(`runs/${runs[0].runId}`).catch(() => null))?.againAs : null;
 	const deliver = checkbox("Send the answer out as well, to callbacks and channels"), chat = el("input", { type: "text", spellcheck: "false", autocomplete: "off" });
 	ask({
 		title: `Run ${count(runs.length, "run")} again?`, text: "A new run is told the same message.",
-		body: [runs.filter(run => run.againAs).map(run => note("late", `It was run again already, as ${run.againAs}.`)), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
+		body: [before && note("late", `It was run again already, as ${before}.`), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
 		act: () => go(run => page.api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null })),
 	});
 }
