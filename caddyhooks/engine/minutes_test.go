@@ -319,13 +319,6 @@ func TestEventsTellWhichRunsHaveChanged(t *testing.T) {
 	})
 }
 
-// remoteStore is a store that other nodes may use from other machines.
-type remoteStore struct{ engine.Store }
-
-func (remoteStore) Away() (since time.Time, changed <-chan struct{}, cause error) {
-	return time.Time{}, nil, nil
-}
-
 // Nodes that share a database tell the same, a few seconds later: each run counts once, also while minutes end and nodes stop.
 func TestNodesTellTheSameOfTheMinuteUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
