@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
 const root = ".."
@@ -86,5 +88,34 @@ func TestExampleShowsEveryModule(t *testing.T) {
 	}
 	if modules < 11 || options < 20 {
 		t.Errorf("found only %d modules with %d options", modules, options)
+	}
+}
+
+// The line in the crontab is an order: it reaches the agent as it is written, in one chat, with a memory.
+func TestCronExampleIsAnOrderThatTheAgentRemembers(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, "examples", "cron-order", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	rn := hookstest.StartRunner(t, nil)
+	hooks := regexp.MustCompile(`(?s)\thooks \{.*\n\t\}`).FindString(read("Caddyfile"))
+	if !strings.Contains(hooks, "\trunner echo ") {
+		t.Fatalf("the example has the hooks %q", hooks)
+	}
+	s := hookstest.StartSite(t, strings.Replace(hooks, "\trunner echo ", "\trunner http "+rn.URL+" ", 1))
+	line := regexp.MustCompile(`(?m)^0 7 .* https://example\.com(/\S+) .* -d '([^']*)'`).FindStringSubmatch(read("README.md"))
+	if line == nil {
+		t.Fatal("the page has no line for a crontab")
+	}
+	if resp := s.Request("POST", line[1], line[2], "Authorization", "Bearer only-for-trying-it-out"); resp.Status != 202 {
+		t.Fatalf("got %d %s", resp.Status, resp.Body)
+	}
+	turn := rn.Next()
+	memory, _ := turn.Body["memory"].(map[string]any)
+	if turn.Text("message") != "Good morning. Go through the open incidents." || turn.Text("chatId") != "morning" || memory["recall"] != true {
+		t.Errorf("the agent gets %v", turn.Body)
 	}
 }
