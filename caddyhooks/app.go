@@ -56,6 +56,7 @@ type App struct {
 	instances map[string]*instance
 	emitter   *emitter
 	healths   []*Health // of all sites
+	started   bool      // or an attempt was made
 	ends      appEnds
 }
 
@@ -121,6 +122,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 
 // Start opens the stores and starts the engines.
 func (a *App) Start() error {
+	a.started = true
 	var grace time.Duration
 	var sites *caddyhttp.App
 	if app, err := a.ctx.AppIfConfigured("http"); err == nil {
@@ -138,6 +140,7 @@ func (a *App) Start() error {
 			in.urls = siteURLs(sites, in)
 			appended := appendedFields(sites, in)
 			in.appended.Store(&appended)
+			in.warnAboutReach(sites)
 			err = in.openTraces(sites)
 		}
 		if err == nil {
@@ -196,8 +199,26 @@ func (a *App) stopIfDue() {
 	group.Wait()
 }
 
+// Cleanup warns about a configuration that was loaded and not started, as "caddy validate" has it: only now all routes are known.
+func (a *App) Cleanup() error {
+	if a.started || len(a.instances) == 0 {
+		return nil
+	}
+	app, err := a.ctx.AppIfConfigured("http")
+	if err != nil {
+		return nil //nolint:nilerr // it was refused, and Caddy says why
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.instances)) {
+		in := a.instances[name]
+		in.logWarnings(nil, in.unstarted)
+		in.warnAboutReach(app.(*caddyhttp.App))
+	}
+	return nil
+}
+
 // Interface guards
 var (
-	_ caddy.App         = (*App)(nil)
-	_ caddy.Provisioner = (*App)(nil)
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
 )

@@ -28,6 +28,7 @@ func init() {
 // parseCaddyfile makes a route of the block, and another one if it has health.
 func parseCaddyfile(helper httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	helper.Next()
+	place := *helper.Dispenser
 	matcher, err := helper.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -36,6 +37,9 @@ func parseCaddyfile(helper httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, e
 	health, err := h.unmarshal(helper)
 	if err != nil {
 		return nil, err
+	}
+	if err := h.checkMatcher(matcher); err != nil {
+		return nil, place.WrapErr(err)
 	}
 	routes := helper.NewRoute(matcher, h)
 	if health != nil {

@@ -45,6 +45,7 @@ type instance struct {
 	reads         secretReads       // for the settings that are compiled now
 	secretHeaders headerNames       // request headers that must not be logged before the start
 	warned        []warning         // when it was loaded
+	unstarted     []warning         // that a start may find to be wrong
 
 	appended atomic.Pointer[map[*caddyhttp.Server][]appendedField] // fields in the access log
 
@@ -155,7 +156,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		return nil, err
 	}
 	in.secretHeaders = active.secretHeaders
-	in.warned = in.warningsWhenLoaded(active)
+	in.warned, in.unstarted = in.warningsWhenLoaded(active)
 	in.logWarnings(nil, in.warned)
 	return in, nil
 }

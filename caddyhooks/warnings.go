@@ -222,10 +222,18 @@ func (in *instance) warningsAboutStore() (found []warning) {
 	return found
 }
 
-// warningsWhenLoaded returns the warnings about a configuration that is not started yet. A token that is missing there may be
-// among the live settings, which the start will tell.
-func (in *instance) warningsWhenLoaded(active *activeSettings) []warning {
-	return slices.DeleteFunc(slices.Clone(active.warnings), func(w warning) bool { return w.part.String() == "enabled" })
+// warningsWhenLoaded returns the warnings about a configuration that is not started yet, and those that a start may find to be
+// wrong: a token that is missing may be among the live settings.
+func (in *instance) warningsWhenLoaded(active *activeSettings) (certain, unstarted []warning) {
+	for _, w := range active.warnings {
+		if w.part.String() == "enabled" {
+			w.text = "unless a token was saved while Caddy ran, " + w.text
+			unstarted = append(unstarted, w)
+		} else {
+			certain = append(certain, w)
+		}
+	}
+	return certain, unstarted
 }
 
 // showWarnings returns the warnings about the settings in force.
