@@ -47,12 +47,14 @@ func TestURLsOfHooksAreRightOrLeftOut(t *testing.T) {
 	s := hookstest.NewServer(t)
 	other := hookstest.FreePort(t)
 	for _, c := range []struct {
-		sites string // P and Q are ports
+		sites string // P and Q are ports; a global option may stand before them
 		want  string
 	}{
 		{"http://127.0.0.1:P {\nhooks\n}", "http://127.0.0.1:P/api/hooks"},
 		{"http://a.test:P, http://b.test:Q {\nhooks\n}", "http://a.test:P/api/hooks http://b.test:Q/api/hooks"},
 		{"https://a.test:P {\ntls internal\nhooks {\npath /x\n}\n}", "https://a.test:P/x"},
+		{"http_port P http://a.test {\nhooks\n}", "http://a.test:P/api/hooks"},
+		{"https_port P a.test {\ntls internal\nhooks\n}", "https://a.test:P/api/hooks"},
 		{"http://[::1]:P {\nhooks\n}", "http://[::1]:P/api/hooks"},
 		{"http://:P {\nhooks\n}", ""},
 		{"http://*.a.test:P {\nhooks\n}", ""},
@@ -66,7 +68,11 @@ func TestURLsOfHooksAreRightOrLeftOut(t *testing.T) {
 		{"http://a.test:P {\nrespond /other 200\nhooks\n}\nhttp://c.test:P {\nrespond ok\n}", "http://a.test:P/api/hooks"},
 	} {
 		ports := strings.NewReplacer(":P", ":"+s.Port, ":Q", ":"+other)
-		if err := hookstest.LoadCaddyfile(strings.Replace(s.Caddyfile(ports.Replace(c.sites)), "{\n", "{\n\tskip_install_trust\n\tauto_https disable_redirects\n\tservers {\n\t\tprotocols h1 h2\n\t}\n", 1)); err != nil {
+		option, sites := "", c.sites
+		if words := strings.SplitN(sites, " ", 3); strings.HasSuffix(words[0], "_port") {
+			option, sites = words[0]+" "+s.Port+"\n", words[2]
+		}
+		if err := hookstest.LoadCaddyfile(strings.Replace(s.Caddyfile(ports.Replace(sites)), "{\n", "{\n\t"+option+"skip_install_trust\n\tauto_https disable_redirects\n\tservers {\n\t\tprotocols h1 h2\n\t}\n", 1)); err != nil {
 			t.Fatalf("%s: %v", c.sites, err)
 		}
 		want := strings.Fields(ports.Replace(c.want))

@@ -39,12 +39,14 @@ type previewRequest struct {
 	header  http.Header
 	query   url.Values
 	payload []byte
+	example bool // there is no payload: that of an example is asked for
 	samples bool // what it would make of the last requests is asked for, too
 }
 
 var previewFields = strictjson.Members("mapping", "payload", "headers", "query")
 
-// parsePreview reads {"mapping": {…}, "payload": "…", "headers": {"Name": ["…"]}, "query": "a=b"}. The last two may be missing.
+// parsePreview reads {"mapping": {…}, "payload": "…", "headers": {"Name": ["…"]}, "query": "a=b"}. The last two may be missing. Without a
+// payload, the request is an example.
 func parsePreview(body []byte) (asked previewRequest, err error) {
 	obj, err := strictjson.ParseObject(body, previewFields)
 	if err != nil {
@@ -55,6 +57,8 @@ func parsePreview(body []byte) (asked previewRequest, err error) {
 	}
 	f := requestFields{members: obj.Members, selected: previewFields}
 	asked.mapping, asked.payload = f.object("mapping"), []byte(f.text("payload"))
+	_, given := f.given("payload")
+	asked.example = !given
 	if asked.mapping == nil {
 		f.wrong("mapping", "an object")
 	}

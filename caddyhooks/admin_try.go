@@ -15,7 +15,7 @@ import (
 )
 
 func init() {
-	instanceEndpoints.handle("POST /mappings/{name}/sign", (*instance).signPayload)
+	instanceEndpoints.handle("POST /mappings/{name}/sign", (*instance).signPayload, "headers", "query")
 	instanceEndpoints.handle("POST /mappings/{name}/test", (*instance).testHook, "headers", "query")
 }
 
@@ -45,19 +45,22 @@ func (in *instance) signPayload(w http.ResponseWriter, r *http.Request) error {
 	if !ok && !h.auth.signs() {
 		return conflictf("requests to the hook %s are not signed: its authMode is %s", h.Name, h.auth.name)
 	}
-	payload, err := readAdminBody(r)
+	req, err := readTestRequest(r)
 	if err != nil {
 		return err
 	}
 	called := ""
 	if len(in.urls) > 0 {
 		called = in.urls[0] + "/" + h.Name
+		if query := r.URL.Query().Get("query"); query != "" {
+			called += "?" + query
+		}
 	}
 	signed := signatureJSON{Headers: []auth.Header{}}
 	var headers []auth.Header
 	var address string
 	if ok {
-		headers, address = signer.Sign(&auth.Request{Body: payload, URL: func() string { return called }, Now: time.Now()})
+		headers, address = signer.Sign(&auth.Request{Header: req.header, Query: req.query, Body: req.body, URL: func() string { return called }, Now: time.Now()})
 	}
 	if len(headers) > 0 {
 		last := headers[len(headers)-1]
@@ -84,11 +87,7 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if err := in.checkRunner("a test"); err != nil {
 		return err
 	}
-	payload, err := readAdminBody(r)
-	if err != nil {
-		return err
-	}
-	req, err := testRequest(r.URL.Query(), payload)
+	req, err := readTestRequest(r)
 	if err != nil {
 		return err
 	}
@@ -105,8 +104,13 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	}{run.ID, run.ChatID})
 }
 
-// testRequest is the request that a test stands for.
-func testRequest(parameters url.Values, payload []byte) (*incoming, error) {
+// readTestRequest reads the request that is signed, or that a test stands for.
+func readTestRequest(r *http.Request) (*incoming, error) {
+	payload, err := readAdminBody(r)
+	if err != nil {
+		return nil, err
+	}
+	parameters := r.URL.Query()
 	header := make(http.Header)
 	for line := range strings.Lines(parameters.Get("headers")) {
 		name, value, ok := strings.Cut(line, ":")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpguts"
@@ -20,20 +22,48 @@ func addPayloadFlag(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("payload") // for completion
 }
 
-// withPayload checks that --payload is there, beside the arguments.
+// addExampleFlag lets a verb send an example instead of a payload.
+func addExampleFlag(cmd *cobra.Command) {
+	cmd.Flags().Bool("example", false, "instead of --payload: an example of what the sender of the hook sends, with its headers")
+}
+
+// withPayload checks that --payload or --example is there, beside the arguments.
 func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if flagText(cmd, "payload") == "" {
+		named, example := flagText(cmd, "payload") != "", flagIsOn(cmd, "example")
+		switch {
+		case named && example:
+			return errors.New("--example has a payload of its own: leave --payload out")
+		case !named && !example && cmd.Flags().Lookup("example") != nil:
+			return errors.New("--payload is missing: name a file with the body of the request, or - for standard input, or say --example")
+		case !named && !example:
 			return errors.New("--payload is missing: name a file with the body of the request, or - for standard input")
 		}
 		return check(cmd, args)
 	}
 }
 
-// readPayload reads what --payload names.
+// exampleFor makes an example of a request to a hook with some headers. A built-in endpoint needs no mapping.
+func exampleFor(name string, m Mapping, header http.Header) (*incoming, error) {
+	req := &incoming{header: make(http.Header), body: []byte(builtInExamples[name])}
+	if len(req.body) == 0 {
+		h := &hook{Mapping: m}
+		if err := h.parseTemplates(); err != nil {
+			return nil, err
+		}
+		req = h.example(time.Now())
+	}
+	maps.Copy(req.header, header)
+	return req, nil
+}
+
+// readPayload reads what --payload names. It is nil with --example.
 func readPayload(cmd *cobra.Command) ([]byte, error) {
 	if err := withPayload(cobra.ArbitraryArgs)(cmd, nil); err != nil {
 		return nil, &usageError{err.Error()}
+	}
+	if flagIsOn(cmd, "example") {
+		return nil, nil
 	}
 	payload, err := readInput(cmd, flagText(cmd, "payload"), maxPayloadLimit)
 	if err != nil {
@@ -112,7 +142,7 @@ func withContentType(header http.Header, payload []byte) {
 	}
 	contentType := "application/json"
 	if !json.Valid(payload) && beginsAsForm.Match(payload) {
-		contentType = "application/x-www-form-urlencoded"
+		contentType = formType
 	}
 	header.Set("Content-Type", contentType)
 }

@@ -30,7 +30,7 @@ func init() {
 
 func sendVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "send HOOK --payload FILE",
+		Use:   "send HOOK {--payload FILE | --example}",
 		Short: "Sends a webhook to the site, as its sender would",
 		Long: `
 Sends a real webhook to the site, as its sender would, and shows what became of it. The hook can be wake, agent or a custom one.
@@ -39,12 +39,15 @@ Where the site is, and how the hook authenticates its callers, is told by the ru
 agent, and with --auth for no hook. The payload of a hook that takes signatures is signed with the secret in --secret-file or $HOOKS_SECRET;
 without one, the running Caddy signs it. The token is read from --token-file or $HOOKS_TOKEN, or you are asked for it.
 
+With --example, a payload of the hook's sender is made up, with the headers that come with it and those that conditions of the hook ask for.
+
 A token, or a secret that is sent as it is, goes to another machine over HTTPS alone, unless --insecure is said.
 
 If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its root certificate. Redirects are not followed.
 
   caddy hooks send github-issues --payload issue.json --header 'X-GitHub-Event: issues'
   caddy hooks send github-issues --payload issue.json --secret-file gh.secret
+  caddy hooks send github-issues --example
   echo '{"text": "The backup is done"}' | caddy hooks send wake --payload - --token-file token
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
 		Args: takesOne("the hook"),
@@ -53,6 +56,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 		ValidArgsFunction: completeOne(completeAllHooks),
 	}
 	addPayloadFlag(cmd)
+	addExampleFlag(cmd)
 	addHeaderFlag(cmd)
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
 	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
@@ -102,6 +106,7 @@ type sending struct {
 	about      aboutJSON
 	hook       string
 	url        string
+	query      string // of an example
 	header     http.Header
 	payload    []byte
 	credential *credential // nil: the running Caddy signs
@@ -122,7 +127,6 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if s.payload, err = readPayload(cmd); err != nil {
 		return nil, err
 	}
-	withContentType(s.header, s.payload)
 	builtIn := hook == "wake" || hook == "agent"
 	if base == "" || !builtIn && scheme == "" {
 		if s.errand, err = newErrand(ctx, cmd); err != nil {
@@ -138,6 +142,14 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 			return nil, err
 		}
 	}
+	if flagIsOn(cmd, "example") {
+		example, err := exampleFor(hook, m, s.header)
+		if err != nil {
+			return nil, err
+		}
+		s.header, s.payload, s.query = example.header, example.body, example.values.Encode()
+	}
+	withContentType(s.header, s.payload)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
 			return nil, &usageError{"the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks"}
@@ -148,6 +160,9 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 		}
 	}
 	s.url = strings.TrimRight(base, "/") + "/" + url.PathEscape(hook)
+	if s.query != "" {
+		s.url += "?" + s.query
+	}
 	if err := s.readCredential(m, scheme == ""); err != nil {
 		return nil, err
 	}
@@ -292,7 +307,7 @@ func (s *sending) sign() (headers []auth.Header, called string, err error) {
 	if s.credential != nil {
 		return s.credential.headers(s.url, s.header, s.payload, time.Now())
 	}
-	signed, err := s.errand.sign(s.hook, s.payload)
+	signed, err := s.errand.sign(s.hook, s.payload, testParameters(s.header, s.query))
 	if err != nil {
 		return nil, "", err
 	}

@@ -200,7 +200,7 @@ func TestSendRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, 2, "the hook is missing: caddy hooks send HOOK --payload FILE"},
+		{nil, 2, "the hook is missing: caddy hooks send HOOK {--payload FILE | --example}"},
 		{[]string{"wake"}, 2, "--payload is missing"},
 		{[]string{"wake", "--payload", payload, "--repeat", "0"}, 2, "--repeat must be from 1 to 100000"},
 		{[]string{"wake", "--payload", payload, "--repeat", "many"}, 2, "--repeat"},
@@ -238,6 +238,68 @@ func TestSendNeedsToKnowWhereTheSiteIs(t *testing.T) {
 	s.Load("hooks {\nrunner echo\n}")
 	_, errs, err := command(t, "send", "wake", "--payload", writeInput(t, "a.json", `{}`), "--address", s.Admin)
 	wantExit(t, 2, errs, err, "name that by --url, as in https://example.com/api/hooks")
+}
+
+// A port that http_port sets is where the site is called.
+func TestCommandsKnowTheHTTPPort(t *testing.T) {
+	t.Setenv("HOOKS_TOKEN", hookstest.Token)
+	s := hookstest.NewServer(t)
+	s.Globals, s.Site = "http_port "+s.Port, "http://127.0.0.1"
+	s.Load("hooks {\nenabled\ntoken " + hookstest.Token + "\nrunner echo\nstore memory\n}")
+	url := "http://127.0.0.1:" + s.Port + "/api/hooks"
+	out, errs, err := command(t, "status", "--address", s.Admin)
+	if err != nil || !strings.Contains(out, url) {
+		t.Errorf("status: %v %s\n%s", err, errs, out)
+	}
+	out, errs, err = command(t, "send", "wake", "--example", "--json", "--address", s.Admin)
+	if err != nil || !strings.Contains(out, `"status": 200`) || !strings.Contains(out, url+"/wake") {
+		t.Errorf("send: %v %s\n%s", err, errs, out)
+	}
+}
+
+// Examples of all senders are accepted by hooks that look at what these senders send.
+func TestExamplesAreWhatSendersSend(t *testing.T) {
+	t.Setenv("HOOKS_SECRET", "")
+	t.Setenv("HOOKS_TOKEN", hookstest.Token)
+	secret := "whsec_" + strings.Repeat("MDEy", 12)
+	file := writeInput(t, "secret", secret)
+	kinds := map[string]string{ // what recipes look at
+		"github": "header X-GitHub-Event issues pull_request", "gitlab": `header X-Gitlab-Event "Issue Hook"`, "bitbucket": "header X-Event-Key pullrequest:created",
+		"stripe": "$.type == 'invoice.payment_failed'", "slack": "$.event.type == 'app_mention'", "shopify": "header X-Shopify-Topic orders/create",
+		"linear": "header Linear-Event Issue", "sentry": "header Sentry-Hook-Resource event_alert", "pagerduty": "$.event.event_type == 'incident.triggered'",
+		"grafana": "$.status == 'firing'", "telegram": "$.message.text", "twilio": "$.Body", "standard": "$.type == 'contact.created'",
+		"hmac": "header X-Event ~ ^(deploy|build)$", "token": "query team blue", "bearer": "header X-Kind",
+	}
+	s := hookstest.NewServer(t)
+	site := "hooks {\nenabled\ntoken " + hookstest.Token + "\nrunner echo\nstore memory\n"
+	for scheme, condition := range kinds {
+		auth := scheme + " " + secret
+		switch scheme {
+		case "hmac":
+			auth = "hmac X-Signature " + secret + " {\nsigned \"{@header.X-Event}.{@body}\"\n}"
+		case "bearer":
+			auth = scheme
+		}
+		site += "hook " + scheme + " {\naction agent\nauth " + auth + "\nbody auto\nonly `" + condition + "`\nskip `header X-Kind none`\n}\n"
+	}
+	s.Load(site + "}")
+	for scheme := range kinds {
+		args := []string{scheme, "--example", "--json", "--address", s.Admin}
+		if scheme == "telegram" || scheme == "token" {
+			args = append(args, "--secret-file", file) // which is sent as it is
+		}
+		for range 2 { // and the second one is no repetition
+			out, errs, err := command(t, append([]string{"send"}, args...)...)
+			if err != nil || !strings.Contains(out, `"runId"`) || strings.Contains(out, `"replayed"`) {
+				t.Errorf("send %s: %v %s %s", scheme, err, errs, out)
+			}
+		}
+		if out, errs, err := command(t, "try", scheme, "--example", "--json", "--address", s.Admin); err != nil || !strings.Contains(out, `"runId"`) {
+			t.Errorf("try %s: %v %s %s", scheme, err, errs, out)
+		}
+	}
+	_, errs, err := command(t, "send", "github", "--example", "--payload", file, "--address", s.Admin)
+	wantExit(t, 2, errs, err, "--example has a payload of its own")
 }
 
 func TestSendKeepsTokensOffOtherMachines(t *testing.T) {

@@ -166,7 +166,7 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 		return nil, err
 	}
 	if secret == "" {
-		return e.sign(hook, payload)
+		return e.sign(hook, payload, nil)
 	}
 	m, err := e.mapping(hook)
 	if err != nil {
@@ -175,10 +175,10 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 	return signHere(cmd, m, payload)
 }
 
-// sign has the running Caddy sign a payload with the secret of a hook.
-func (e *errand) sign(hook string, payload []byte) (*signatureJSON, error) {
+// sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
+func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*signatureJSON, error) {
 	signed := new(signatureJSON)
-	_, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", body: payload, contentType: "application/octet-stream"}, signed)
+	_, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
 	if err != nil {
 		return nil, err
 	}

@@ -18,19 +18,21 @@ func init() {
 
 func tryVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "try HOOK --payload FILE [--wait]",
+		Use:   "try HOOK {--payload FILE | --example} [--wait]",
 		Short: "Starts a run of a hook that sends nothing out",
 		Long: `
 Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a channel. The payload needs no
 signature, and webhooks may be off.
 
-  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait`,
+  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
+  caddy hooks try github-issues --example --wait`,
 		Args: withPayload(takesOne("the hook")),
 		RunE: errandVerb(runTry),
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addPayloadFlag(cmd)
+	addExampleFlag(cmd)
 	addHeaderFlag(cmd)
 	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
 	noFiles(cmd, "query")
@@ -50,21 +52,19 @@ func runTry(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	query := make(url.Values)
-	var lines []string
-	for name, values := range header {
-		for _, value := range values {
-			lines = append(lines, name+": "+value)
+	req := &incoming{header: header, body: payload}
+	if flagIsOn(cmd, "example") {
+		m, err := e.mapping(args[0])
+		if err != nil {
+			return err
+		}
+		if req, err = exampleFor(args[0], m, header); err != nil {
+			return err
 		}
 	}
-	if len(lines) > 0 {
-		query.Set("headers", strings.Join(lines, "\n"))
-	}
-	if text := flagText(cmd, "query"); text != "" {
-		query.Set("query", text)
-	}
+	query := testParameters(req.header, orDefault(flagText(cmd, "query"), req.values.Encode()))
 	var run runJSON
-	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: payload}, &run)
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.body}, &run)
 	if err != nil {
 		return err
 	}
@@ -76,6 +76,24 @@ func runTry(e *errand, cmd *cobra.Command, args []string) error {
 	}
 	e.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
 	return nil
+}
+
+// testParameters are the parameters by which the admin API is told the headers and the query of a request.
+func testParameters(header http.Header, query string) url.Values {
+	parameters := make(url.Values)
+	var lines []string
+	for name, values := range header {
+		for _, value := range values {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if len(lines) > 0 {
+		parameters.Set("headers", strings.Join(lines, "\n"))
+	}
+	if query != "" {
+		parameters.Set("query", query)
+	}
+	return parameters
 }
 
 // pollPause is the pause between two questions about something that takes its time.

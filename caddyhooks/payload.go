@@ -46,7 +46,7 @@ func (h *hook) takesForm(header http.Header) bool {
 		return h.Body == "form"
 	}
 	mediaType, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
-	return mediaType == "application/x-www-form-urlencoded"
+	return mediaType == formType
 }
 
 var errJSONBody = errors.New("it looks like JSON; the content type of that is application/json, and the hook takes it without 'body form'")

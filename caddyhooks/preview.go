@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,10 +26,18 @@ type preview struct {
 	Runs         int             `json:"runs"`              // that the request would become
 	Ignored      string          `json:"ignored,omitempty"` // the condition because of which it would become none
 	Conditions   []conditionJSON `json:"conditions"`
-	Folded       string          `json:"folded,omitempty"` // the message of a turn for several such runs
-	Samples      []outcomeJSON   `json:"samples"`          // of the last requests to the hook, the newest first
+	Folded       string          `json:"folded,omitempty"`  // the message of a turn for several such runs
+	Request      *requestJSON    `json:"request,omitempty"` // that is shown, if it is an example
+	Samples      []outcomeJSON   `json:"samples"`           // of the last requests to the hook, the newest first
 	Problems     []problemJSON   `json:"problems"`
 	Warnings     []string        `json:"warnings"` // as saving tells them
+}
+
+// requestJSON is a request to a hook.
+type requestJSON struct {
+	Headers http.Header `json:"headers"`
+	Query   string      `json:"query"`
+	Payload string      `json:"payload"`
 }
 
 // conditionJSON is a line of only or skip.
@@ -87,13 +96,17 @@ func (in *instance) preview(asked previewRequest) *preview {
 	p.addProblem("mapping", in.checkDraft(m))
 
 	active := in.active.Load()
-	if most := h.maxPayload(active); int64(len(asked.payload)) > most {
+	req := asked.incoming()
+	if asked.example && readable {
+		req = h.example(time.Now())
+		p.Request = &requestJSON{req.header, req.values.Encode(), string(req.body)}
+	}
+	if most := h.maxPayload(active); int64(len(req.body)) > most {
 		p.addProblem("payload", fieldErrorf("payload", "is larger than maxPayloadSize, which is %d bytes", most))
 	}
 	if !readable {
 		h.selected = new(strictjson.Selection)
 	}
-	req := asked.incoming()
 	body, err := h.parseBody(req, h.selected)
 	if err != nil {
 		p.addProblem("payload", payloadError(err))

@@ -524,3 +524,17 @@ func TestHeadersOfSendersAreCanonical(t *testing.T) {
 		}
 	}
 }
+
+func TestEverySenderHasAnExample(t *testing.T) {
+	t.Parallel()
+	for _, s := range senders {
+		if senderExamples[s.name].payload == "" {
+			t.Errorf("there is no example of what %s sends", s.title)
+		}
+	}
+	for name := range senderExamples {
+		if !slices.ContainsFunc(senders, func(s sender) bool { return s.name == name }) {
+			t.Errorf("%s is no sender", name)
+		}
+	}
+}

@@ -11,14 +11,15 @@ import (
 )
 
 // siteURLs are URLs at which hooks of an instance are called, as far as the configuration tells. A URL that may be wrong is
-// left out: of a site without a host name, behind a matcher or a rewrite, or on a port that only a proxy knows.
+// left out: of a site without a host name, or behind a matcher or a rewrite. The port is the one that Caddy listens at, also where it is
+// set by http_port or https_port and another one may be forwarded to it.
 func siteURLs(app *caddyhttp.App, in *instance) []string {
 	urls := []string{}
 	for _, server := range app.Servers {
 		s := siteSearch{instance: in}
 		s.walk(server.Routes, nil)
 		for _, listen := range server.Listen {
-			origin, ok := originAt(app, server, listen)
+			origin, ok := originAt(server, listen)
 			if !ok {
 				continue
 			}
@@ -34,19 +35,16 @@ func siteURLs(app *caddyhttp.App, in *instance) []string {
 }
 
 // originAt returns scheme, host and port of a server that listens at an address, for a host.
-func originAt(app *caddyhttp.App, server *caddyhttp.Server, listen string) (origin func(host string) string, ok bool) {
+func originAt(server *caddyhttp.Server, listen string) (origin func(host string) string, ok bool) {
 	address, err := caddy.ParseNetworkAddress(listen)
 	if err != nil || address.IsUnixNetwork() || address.IsFdNetwork() || address.PortRangeSize() != 1 {
 		return nil, false
 	}
-	scheme, usual, own := "http", caddyhttp.DefaultHTTPPort, app.HTTPPort
+	scheme, usual := "http", caddyhttp.DefaultHTTPPort
 	if len(server.TLSConnPolicies) > 0 {
-		scheme, usual, own = "https", caddyhttp.DefaultHTTPSPort, app.HTTPSPort
+		scheme, usual = "https", caddyhttp.DefaultHTTPSPort
 	}
 	port := int(address.StartPort)
-	if port == own && own != usual && own != 0 {
-		return nil, false // the port that clients use is forwarded to this one
-	}
 	return func(host string) string {
 		if port == usual {
 			if strings.Contains(host, ":") {

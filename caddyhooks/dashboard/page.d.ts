@@ -147,6 +147,7 @@ interface Run {
 interface Runner {
 	name: string;
 	module: string;
+	preset?: string;
 	address?: string;
 	default?: boolean;
 	/** That are sent to it. */

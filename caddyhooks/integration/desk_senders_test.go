@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -110,6 +111,44 @@ func TestDeskSetsUpASender(t *testing.T) {
 	tab.WaitText("ignored")
 	tab.WaitText("only $.action == 'closed'")
 	tab.Picture("ignored")
+	tab.WantNoComplaint()
+}
+
+// The test of the page and its command send what GitHub sends, with what the conditions of the hook ask for.
+func TestDeskSendsWhatTheSenderSends(t *testing.T) {
+	t.Parallel()
+	tab := browsertest.NewTab(t)
+	rn := hookstest.StartRunner(t, nil)
+	d := startDesk(t, hookstest.Hooks(rn, "hook issues {\naction agent\nauth github geheimnis\nonly header X-GitHub-Event issue_comment issues\nonly query team\ntemplate \"Issue {issue.number} as {@header.X-GitHub-Event}\"\n}"), openHouse)
+	d.look(tab, "#/settings/hooks/issues")
+	tab.WaitText("Issue 1207 as issues")
+	tab.Until("the payload is shown", `[...document.querySelectorAll('textarea')].some(e => e.value.includes('"Login loops'))`)
+	tab.Click("button", "Send a test")
+	tab.Wait("link", "Open the run")
+	tab.WaitText("completed")
+
+	browsertest.Eval[any](tab, `void (navigator.clipboard.writeText = async text => { globalThis.copied = text })`)
+	tab.Click("button", "Copy as a curl command")
+	tab.Until("it is copied", `globalThis.copied !== undefined`)
+	command := browsertest.Eval[string](tab, `globalThis.copied`)
+	called := regexp.MustCompile(`^curl 'http://[^/]+(/api/hooks/issues\?team=example)'`).FindStringSubmatch(command)
+	payload := regexp.MustCompile(`(?s) --data-raw '(.*)'$`).FindStringSubmatch(command)
+	if called == nil || payload == nil {
+		t.Fatalf("the command is %s", command)
+	}
+	var headers []string
+	for _, header := range regexp.MustCompile(` -H '([^:']+): ([^']*)'`).FindAllStringSubmatch(command, -1) {
+		headers = append(headers, header[1], header[2])
+	}
+	if !strings.Contains(command, " -H 'X-Github-Delivery: ") {
+		t.Errorf("the command is %s", command)
+	}
+	if resp := d.Request("POST", called[1], payload[1], headers...); resp.Status != http.StatusAccepted {
+		t.Errorf("%s is answered %d %s", command, resp.Status, resp.Body)
+	}
+	// What somebody changes is not replaced by an example any more.
+	tab.Fill("Payload", `{"issue":{"number":7}}`)
+	tab.WaitText("Issue 7 as issues")
 	tab.WantNoComplaint()
 }
 

@@ -8,12 +8,6 @@ import { ago, capital, clock, count, duration, isOpen, size, took } from "./word
 
 /** @typedef {import("./fields.js").Field} Field */
 
-/** @type {Record<string, unknown>} */
-const examples = {
-	issue: { action: "opened", issue: { number: 1207, title: "Login loops after password reset", user: { login: "mira" }, labels: [{ name: "bug" }] }, repository: { full_name: "acme/api" } },
-	alert: { status: "firing", alerts: [{ labels: { alertname: "DiskFull", instance: "web-3" }, annotations: { summary: "The disk is 97 % full" } }] },
-	payment: { type: "payment.failed", data: { customer: "cus_77", amount: 4200, currency: "eur" } },
-};
 const json = { "Content-Type": "application/json" };
 // For the page of a hook that was just added: the secret that was just made, and what the server warned of.
 let fresh = "", advice = /** @type {string[]} */ ([]);
@@ -23,9 +17,9 @@ export const pinnedWhy = "Set in Caddy's configuration, and changed only there."
 const quoted = (text = "") => `'${text.replaceAll("'", "'\\''")}'`;
 const hookURL = (/** @type {any} */ about, name = "") => `${about.urls?.[0] ?? `https://<your site>${about.path}`}/${name}`;
 
-/** A request as a line for a shell. Without headers it has the token. @param {any} about */
-export const curl = (about, name = "", body = "", headers = [""], type = "application/json", to = hookURL(about, name)) =>
-	`curl ${quoted(to)} -H 'Content-Type: ${type}'${headers.map(header => ` -H ${header ? quoted(header) : '"Authorization: Bearer $HOOKS_TOKEN"'}`).join("")} --data-raw ${quoted(body)}`;
+/** A request as a line for a shell. An empty header is the token. @param {any} about */
+export const curl = (about, name = "", body = "", headers = ["Content-Type: application/json", ""], to = hookURL(about, name)) =>
+	`curl ${quoted(to)}${headers.map(header => ` -H ${header ? quoted(header) : '"Authorization: Bearer $HOOKS_TOKEN"'}`).join("")} --data-raw ${quoted(body)}`;
 
 const pathOf = (name = "") => `mappings/${encodeURIComponent(name)}`;
 
@@ -145,10 +139,10 @@ export async function show(page) {
 	// Preview and payload
 	const preview = el("pre"), told = el("p.small", { "aria-live": "polite" }), chat = muted(), verdict = el("div.value"), lately = el("div"), together = el("div");
 	const payload = el("textarea", { rows: 12, spellcheck: "false", "aria-label": "Payload", input: () => { source.value = "pasted"; later(); } });
-	const headers = el("textarea", { rows: 4, spellcheck: "false", "aria-label": "Headers and query", placeholder: "X-GitHub-Event: issues", input: () => later() });
+	const headers = el("textarea", { rows: 4, spellcheck: "false", "aria-label": "Headers and query", placeholder: "X-GitHub-Event: issues", input: () => { source.value = "pasted"; later(); } });
 	const source = el("select", { "aria-label": "Take a payload", change: () => take() });
 	const offer = () => put(source, samples.map((sample, i) => el("option", { value: i }, `Recent: ${ago(sample.at)}, ${size(sample.bytes)}`)),
-		Object.keys(examples).map(key => el("option", { value: key }, `Example: ${key}`)), el("option", { value: "pasted" }, "Pasted"));
+		el("option", { value: "example" }, "Example"), el("option", { value: "pasted" }, "Pasted"));
 	offer();
 	/** Shows a recent request, which may have come since the page was opened. */
 	const showRecent = (at = "") => attempt(trouble, async () => {
@@ -162,11 +156,15 @@ export async function show(page) {
 	const payloadText = () => payload.value === origin[0] ? origin[1] : payload.value;
 	function take() {
 		if (source.value === "pasted") return payload.select();
-		const sample = samples[Number(source.value)], text = sample?.payload ?? JSON.stringify(examples[source.value], null, 2);
-		payload.value = text;
-		origin = [payload.value, text];
-		headers.value = [sample?.query && `?${sample.query}`, ...Object.entries(sample?.headers ?? { "Content-Type": ["application/json"] }).flatMap(([key, values]) => list(values).map(one => `${key}: ${one}`))].filter(Boolean).join("\n");
+		if (source.value !== "example") fillIn(samples[Number(source.value)]);
 		later();
+	}
+	const lineUp = (/** @type {Record<string, string[]>} */ all) => Object.entries(all).flatMap(([key, values]) => list(values).map(one => `${key}: ${one}`));
+	/** Shows a request. @param {{payload: string, query: string, headers: Record<string, string[]>}} request */
+	function fillIn(request) {
+		payload.value = request.payload;
+		origin = [payload.value, request.payload];
+		headers.value = [request.query && `?${request.query}`, ...lineUp(request.headers)].filter(Boolean).join("\n");
 	}
 	/** What is beside the payload: a line "?a=b" is the query, and others are headers. */
 	function beside() {
@@ -191,7 +189,11 @@ export async function show(page) {
 		busy = true;
 		last = Date.now();
 		try {
-			drawPreview((await api.request("POST", "preview", { body: `{"mapping":${body()},"payload":${JSON.stringify(payloadText())},"headers":${JSON.stringify(beside().headers)},"query":${JSON.stringify(beside().query)}}`, headers: json, signal })).data);
+			// Without a payload, the server makes an example of what the sender of this hook sends.
+			const request = source.value === "example" ? "" : `,"payload":${JSON.stringify(payloadText())},"headers":${JSON.stringify(beside().headers)},"query":${JSON.stringify(beside().query)}`;
+			const { data } = await api.request("POST", "preview", { body: `{"mapping":${body()}${request}}`, headers: json, signal });
+			if (data.request && source.value === "example") fillIn(data.request);
+			drawPreview(data);
 			await sign();
 		} catch (error) {
 			if (error instanceof ApiError && error.status === 429) later();
@@ -240,21 +242,26 @@ export async function show(page) {
 	const test = button("Send a test", async () => {
 		test.disabled = true;
 		await attempt(result, async () => {
-			watched = (await api.post(`${path}/test?${new URLSearchParams({ headers: Object.entries(beside().headers).flatMap(([key, values]) => values.map(one => `${key}: ${one}`)).join("\n"), query: beside().query })}`, payloadText())).runId;
+			watched = (await api.post(`${path}/test`, payloadText(), parameters())).runId;
 			drawRun();
 		}, "Not sent");
 		react();
 	}, { class: "small primary" });
+	/** How the server is told of headers and query. */
+	const parameters = () => ({ headers: lineUp(beside().headers).join("\n"), query: beside().query });
 	let signedKey = "";
 	/** Shows how the payload is sent, with its signature where the saved hook has a secret to sign with. */
 	async function sign() {
-		const text = payloadText(), by = list(about.schemes).find(one => JSON.stringify(one.name) === (saved.get("authMode") ?? '"bearer"')) ?? {};
+		const text = payloadText(), request = parameters(), by = list(about.schemes).find(one => JSON.stringify(one.name) === (saved.get("authMode") ?? '"bearer"')) ?? {};
 		if (!name || by.signs && readOnly) return void put(signature, muted(name ? page.readOnlyWhy : "Once the hook is saved it can be tried here."));
-		if (signedKey === etag + text) return;
-		signedKey = etag + text;
+		const key = etag + text + JSON.stringify(request);
+		if (signedKey === key) return;
+		signedKey = key;
 		await attempt(signature, async () => {
-			const signed = by.signs ? await api.post(`${path}/sign`, text) : {}, made = list(signed.headers).map(one => `${one.name}: ${one.value}`), shared = by.name === "bearer";
-			put(signature, made.map(header => codeLine(header, `Copy ${header.split(":")[0]}`)), (shared || made.length > 0) && el("div", copyButton(curl(about, name, text, shared ? [""] : made, text.trim() && !/^\s*[[{"]/.test(text) ? "application/x-www-form-urlencoded" : undefined, signed.url || undefined), "Copy as a curl command", { class: "small" })),
+			const signed = by.signs ? await api.post(`${path}/sign`, text, request) : {}, made = list(signed.headers).map(one => `${one.name}: ${one.value}`), shared = by.name === "bearer";
+			const names = made.map(header => header.split(":")[0].toLowerCase()), others = Object.entries(beside().headers).filter(([header]) => !names.includes(header.toLowerCase()));
+			if (!others.some(([header]) => /^content-type$/i.test(header))) others.unshift(["Content-Type", [text.trim() && !/^\s*[[{"]/.test(text) ? "application/x-www-form-urlencoded" : "application/json"]]);
+			put(signature, made.map(header => codeLine(header, `Copy ${header.split(":")[0]}`)), (shared || made.length > 0) && el("div", copyButton(curl(about, name, text, [...lineUp(Object.fromEntries(others)), ...shared ? [""] : made], signed.url || hookURL(about, name) + (request.query && `?${request.query}`)), "Copy as a curl command", { class: "small" })),
 				muted(made.length ? "Signed with the saved secret, which stays on the server. " : shared ? "Callers send the token of the settings. " : "There is no credential to show here. ", "A test is a real run in the chat ", mono(`test:${name}`), "; nothing is sent out."));
 		});
 	}

@@ -171,6 +171,28 @@ func (c *Condition) String() string { return c.line }
 // Source returns the header or query parameter that the condition asks for, the zero one if it asks for the body.
 func (c *Condition) Source() Source { return c.source }
 
+// Example returns a text for which a condition about a header or a query parameter holds, if it is not turned round. It is "" if none is
+// found.
+func (c *Condition) Example() string {
+	switch {
+	case c.body != nil:
+		return ""
+	case c.pattern == nil && len(c.values) > 0:
+		return c.values[0]
+	case c.pattern == nil:
+		return "example"
+	}
+	begins, _ := c.pattern.pattern.LiteralPrefix()
+	pattern := strings.Trim(c.pattern.pattern.String(), "^$")
+	for _, text := range append([]string{begins}, strings.Split(strings.Trim(pattern, "()"), "|")...) {
+		text = strings.TrimPrefix(text, "?:")
+		if text = strings.NewReplacer(`\`, "", "^", "", "$", "").Replace(text); c.pattern.pattern.MatchString(text) {
+			return text
+		}
+	}
+	return ""
+}
+
 // Warning says what looks like a mistake in the condition, "" if nothing does. textsOnly says that all values of the body are texts, as
 // in a form.
 func (c *Condition) Warning(textsOnly bool) string {

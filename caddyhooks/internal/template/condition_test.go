@@ -418,3 +418,22 @@ func BenchmarkHolds(b *testing.B) {
 		})
 	}
 }
+
+func TestExampleOfACondition(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"header X-Event issues pull_request":      "issues",
+		"not header X-Event issues":               "issues",
+		"header X-Event":                          "example",
+		"header User-Agent ~ ^GitHub-Hookshot/":   "GitHub-Hookshot/",
+		"header X-Event ~ ^(deploy|build)$":       "deploy",
+		"header X-Event ~ ^(?:push|tag\\.added)$": "push",
+		"header X-Event ~ ^[0-9]+$":               "",
+		"query team blue":                         "blue",
+		"$.action == 'opened'":                    "",
+	} {
+		if got := parsedCondition(t, line).Example(); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
