@@ -29,6 +29,7 @@ func (s runs) List(ctx context.Context, query engine.Query) ([]*engine.Record, s
 		runs.seek(begin[:])
 		for size := 0; ; runs.next() {
 			if runs.head() == nil || !plan.order.Has(runs.head()) {
+				next = plan.next
 				return nil
 			}
 			id := uuid.UUID(runs.head())
@@ -86,9 +87,11 @@ type listPlan struct {
 
 	ended, unfinished bool // whether the list may have such runs
 
-	// Those that have not ended, if memory knows them: all of them, or more than the effort is for. Otherwise all have to be looked at.
+	// Those that have not ended, if memory knows them. Otherwise all have to be looked at.
 	known bool
 	ids   []uuid.UUID
+
+	next string // the cursor behind the range, if the list goes on there
 }
 
 // plan decides where to look for the runs of a list, and reports false if it has none. What is in memory is read before the
@@ -113,7 +116,8 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 	case running && !queued:
 		p.known, p.ids = true, s.queue.ClaimedIDs()
 	case len(query.Hooks) > 0:
-		p.known, p.ids = true, s.queue.OfHooks(query.Hooks, &order, local.ListLooksAt+1)
+		p.known, p.ids = true, s.queue.OfHooks(query.Hooks, &order, p.unfinishedAtOnce()+1)
+		p.endBefore(p.unfinishedAtOnce())
 	default:
 		return p, true, nil
 	}
@@ -121,6 +125,25 @@ func (s runs) plan(query *engine.Query) (*listPlan, bool, error) {
 		p.ids = append(p.ids, id)
 	}
 	return p, true, nil
+}
+
+// unfinishedAtOnce is how many unfinished runs of its hooks a page looks at. Most of them are listed, unless it is a search.
+func (p *listPlan) unfinishedAtOnce() int {
+	const others = 100 // that are just being written, or were claimed
+	if p.query.Text != "" {
+		return local.ListLooksAt
+	}
+	return min(p.query.Limit+others, local.ListLooksAt)
+}
+
+// endBefore has the page end before the unfinished run after so many, if there is one, and the list go on with it.
+func (p *listPlan) endBefore(most int) {
+	if len(p.ids) <= most {
+		return
+	}
+	p.next = p.order.CursorAt(p.ids[most])
+	p.order.EndBefore(p.ids[most])
+	p.ids = p.ids[:most]
 }
 
 // walk goes over all runs that the list can have, and over few others.

@@ -71,6 +71,15 @@ func (r *IDRange) endAt(id uuid.UUID) {
 	}
 }
 
+// EndBefore has the list end before an id.
+func (r *IDRange) EndBefore(id uuid.UUID) {
+	if r.Descending {
+		r.startAt(step(id, 1))
+	} else {
+		r.endAt(step(id, -1))
+	}
+}
+
 // Begin is the id at which the list begins.
 func (r *IDRange) Begin() uuid.UUID {
 	if r.Descending {

@@ -142,6 +142,28 @@ func longQueueOfOthers(t *testing.T, s *store) {
 			t.Errorf("%+v: %d runs and the cursor %q, want %d runs and no cursor: %v", query, len(page), next, len(rare), err)
 		}
 	}
+	// Those of the others take as many pages as they fill, each run on one.
+	for _, query := range []engine.Query{{}, {OldestFirst: true}, {Hooks: []string{"busy"}}, {Hooks: []string{"busy", "rare"}, OldestFirst: true}} {
+		query.Limit = 1000
+		seen, want := make(map[string]bool), others
+		if len(query.Hooks) != 1 {
+			want += len(rare)
+		}
+		pages := 0
+		for more := true; more && pages < 20; pages++ {
+			page, next, err := s.Runs().List(t.Context(), query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, record := range page {
+				seen[record.Run.ID] = true
+			}
+			query.Cursor, more = next, next != ""
+		}
+		if len(seen) != want || pages > want/query.Limit+1 {
+			t.Errorf("%v: %d runs on %d pages, want %d", query.Hooks, len(seen), pages, want)
+		}
+	}
 }
 
 func noTexts(t *testing.T, s *store) {
