@@ -52,6 +52,7 @@ const (
 // needsQuestion is what is known already when it is asked what needs an operator.
 type needsQuestion struct {
 	active    *activeSettings
+	failing   error                // why the store cannot be written to, nil if it can
 	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
 	dead      int
@@ -73,7 +74,7 @@ func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]need{in.storeNeeds(), in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
+	for _, kind := range [][]need{storeNeeds(q), in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
 		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -228,13 +229,12 @@ func offNeeds(active *activeSettings) []need {
 }
 
 // storeNeeds tells that the store can be read, and not written to.
-func (in *instance) storeNeeds() []need {
-	err := in.service.engine.StoreFailing()
-	if err == nil {
+func storeNeeds(q needsQuestion) []need {
+	if q.failing == nil {
 		return nil
 	}
-	return []need{{Kind: storeProblem(err), Severity: bad, Link: "#/runs?status=running", Text: "the store cannot be written to",
-		Detail: oneline.Of(err.Error(), maxDetail)}}
+	return []need{{Kind: storeProblem(q.failing), Severity: bad, Link: "#/runs?status=running", Text: "the store cannot be written to",
+		Detail: oneline.Of(q.failing.Error(), maxDetail)}}
 }
 
 // awayNeeds tells which agents take on no runs.

@@ -148,7 +148,10 @@ func (in *instance) overview(ctx context.Context, r overviewRange, now time.Time
 			hook.Points[i] = point{at(i), &accepted}
 		}
 	}
-	shown.Needs, err = in.needs(ctx, needsQuestion{active: active, down: in.runnersDown(), backlog: backlog, dead: dead, sum: &sum, since: begin, rangeName: r.name, now: now, hideTexts: hideTexts})
+	shown.Needs, err = in.needs(ctx, needsQuestion{
+		active: active, failing: e.StoreFailing(), down: in.runnersDown(), backlog: backlog, dead: dead,
+		sum: &sum, since: begin, rangeName: r.name, now: now, hideTexts: hideTexts,
+	})
 	return shown, err
 }
 
