@@ -180,7 +180,7 @@ func (out *eventWriter) write(text []byte) error {
 		out.timer.Reset(out.patience())
 	}
 	out.mu.Unlock()
-	_, err := out.w.Write(text)
+	_, err := out.w.Write(text) //nolint:gosec // a stream of events is not markup
 	if err == nil {
 		err = out.controller.Flush()
 	}

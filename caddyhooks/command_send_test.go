@@ -298,6 +298,10 @@ func TestExamplesAreWhatSendersSend(t *testing.T) {
 			t.Errorf("try %s: %v %s %s", scheme, err, errs, out)
 		}
 	}
+	s.PutMapping("discord", `{"authMode":"discord","authSecret":"`+strings.Repeat("d7", 32)+`","only":["$.data.name == 'ask'"]}`) // which alone can sign
+	if out, errs, err := command(t, "try", "discord", "--example", "--json", "--address", s.Admin); err != nil || !strings.Contains(out, `"runId"`) {
+		t.Errorf("try discord: %v %s %s", err, errs, out)
+	}
 	_, errs, err := command(t, "send", "github", "--example", "--payload", file, "--address", s.Admin)
 	wantExit(t, 2, errs, err, "--example has a payload of its own")
 }

@@ -39,7 +39,8 @@ var anySender = senderExample{payload: `{
 // senderExamples are the examples by scheme. The page, `caddy hooks send` and `caddy hooks try` send them.
 var senderExamples = map[string]senderExample{
 	"github": {
-		map[string]string{"User-Agent": "GitHub-Hookshot/044aadd", "X-GitHub-Event": "issues", "X-GitHub-Delivery": "{id}", "X-GitHub-Hook-ID": "292430182"},
+		map[string]string{"User-Agent": "GitHub-Hookshot/044aadd", "X-GitHub-Event": "issues", "X-GitHub-Delivery": "{id}",
+			"X-GitHub-Hook-ID": "292430182"},
 		anySender.payload,
 	},
 	"gitlab": {
@@ -60,7 +61,8 @@ var senderExamples = map[string]senderExample{
 }`,
 	},
 	"bitbucket": {
-		map[string]string{"User-Agent": "Bitbucket-Webhooks/2.0", "X-Event-Key": "pullrequest:created", "X-Request-UUID": "{id}", "X-Hook-UUID": "9f7d1f1c-5f5e-4f0e-9f0a-0f0f5a1d2c3b", "X-Attempt-Number": "1"},
+		map[string]string{"User-Agent": "Bitbucket-Webhooks/2.0", "X-Event-Key": "pullrequest:created", "X-Request-UUID": "{id}",
+			"X-Hook-UUID": "9f7d1f1c-5f5e-4f0e-9f0a-0f0f5a1d2c3b", "X-Attempt-Number": "1"},
 		`{
   "actor": {"display_name": "Mira", "nickname": "mira"},
   "pullrequest": {
@@ -85,7 +87,15 @@ var senderExamples = map[string]senderExample{
   "livemode": false,
   "type": "invoice.payment_failed",
   "data": {
-    "object": {"id": "in_77", "object": "invoice", "customer": "cus_77", "customer_email": "mira@example.com", "amount_due": 4200, "currency": "eur", "attempt_count": 1}
+    "object": {
+      "id": "in_77",
+      "object": "invoice",
+      "customer": "cus_77",
+      "customer_email": "mira@example.com",
+      "amount_due": 4200,
+      "currency": "eur",
+      "attempt_count": 1
+    }
   }
 }`,
 	},
@@ -97,7 +107,13 @@ var senderExamples = map[string]senderExample{
   "api_app_id": "A0001",
   "event_id": "Ev{id}",
   "event_time": {seconds},
-  "event": {"type": "app_mention", "user": "U0001", "channel": "C0001", "text": "<@U0002> What broke last night?", "ts": "{seconds}.000100"}
+  "event": {
+    "type": "app_mention",
+    "user": "U0001",
+    "channel": "C0001",
+    "text": "<@U0002> What broke last night?",
+    "ts": "{seconds}.000100"
+  }
 }`,
 	},
 	"shopify": {
@@ -203,7 +219,12 @@ var senderExamples = map[string]senderExample{
   "id": "{milliseconds}",
   "application_id": "845027738276462632",
   "type": 2,
-  "data": {"id": "771825006014889984", "name": "ask", "type": 1, "options": [{"name": "question", "type": 3, "value": "What broke last night?"}]},
+  "data": {
+    "id": "771825006014889984",
+    "name": "ask",
+    "type": 1,
+    "options": [{"name": "question", "type": 3, "value": "What broke last night?"}]
+  },
   "guild_id": "290926798626357999",
   "channel_id": "645027906669510667",
   "member": {"user": {"id": "53908232506183680", "username": "mira"}},
@@ -226,7 +247,8 @@ var senderExamples = map[string]senderExample{
 	},
 	"twilio": {
 		map[string]string{"User-Agent": "TwilioProxy/1.1", "I-Twilio-Idempotency-Token": "{id}", "Content-Type": formType},
-		"AccountSid=AC00000000000000000000000000000000&Body=What+broke+last+night%3F&From=%2B14155550100&MessageSid=SM00000000000000000000000000000000&NumMedia=0&To=%2B14155550199",
+		"AccountSid=AC00000000000000000000000000000000&MessageSid=SM00000000000000000000000000000000" +
+			"&From=%2B14155550100&To=%2B14155550199&Body=What+broke+last+night%3F&NumMedia=0",
 	},
 	"standard": {
 		nil,
@@ -301,15 +323,15 @@ func (h *hook) fulfil(made *incoming) {
 }
 
 // set sets a header or a query parameter. An empty text takes it away.
-func (r *incoming) set(source template.Source, text string) {
+func (req *incoming) set(source template.Source, text string) {
 	switch source.Kind {
 	case "header":
-		if r.header.Del(source.Name); text != "" {
-			r.header.Set(source.Name, text)
+		if req.header.Del(source.Name); text != "" {
+			req.header.Set(source.Name, text)
 		}
 	case "query":
-		if r.values.Del(source.Name); text != "" {
-			r.values.Set(source.Name, text)
+		if req.values.Del(source.Name); text != "" {
+			req.values.Set(source.Name, text)
 		}
 	}
 }
