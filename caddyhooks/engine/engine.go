@@ -128,7 +128,7 @@ func New(store Store) *Engine {
 	e.streams.engine, e.streams.runs, e.streams.bridges = e, make(map[string]*stream), make(map[string]*bridge)
 	e.leases.renewedAt = time.Now()
 	e.minutes.began = time.Now().Truncate(time.Minute)
-	e.minutes.part = rand.Uint64N(1 << 62)
+	e.minutes.part = rand.Uint64N(1 << 62) //nolint:gosec // it need not be secret
 	e.base, e.cut = context.WithCancelCause(context.Background())
 	if commits, ok := store.(Commits); ok {
 		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })
