@@ -80,7 +80,6 @@ func BenchmarkIngress(b *testing.B) {
 			hooks {
 				enabled
 				token `+hookstest.Token+`
-				runner echo
 				queue_limit 100000000
 				drain_timeout 1ms
 				hook github {
