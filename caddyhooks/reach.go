@@ -110,8 +110,8 @@ func (s *reachSearch) follow(handler caddyhttp.MiddlewareHandler, way []reachSte
 }
 
 var (
-	// alwaysAnswer are the directives whose handlers call no other one, by the names of these.
-	alwaysAnswer = map[string]string{"static_response": "respond or redir", "reverse_proxy": "reverse_proxy", "error": "error"}
+	// alwaysAnswer are the directives whose handlers call no other one, by the names of these. reverse_proxy may: forward_auth does.
+	alwaysAnswer = map[string]string{"static_response": "respond or redir", "error": "error"}
 	// passOn are the names of handlers that leave the path alone, and answer no request themselves, or only some.
 	passOn = []string{"headers", "vars", "map", "encode", "templates", "tracing", "log_append", "request_body", "authentication", "hooks", "hooks_health"}
 )
@@ -221,9 +221,14 @@ func (s *reachSearch) answersIn(routes caddyhttp.RouteList, depth int) (has, oth
 
 // checkMatcher refuses a matcher of the hooks block itself that lets no webhook through.
 func (h *Handler) checkMatcher(matcher caddy.ModuleMap) error {
-	var patterns []string
 	path := orDefault(h.Path, defaultPath)
-	if raw, ok := matcher["path"]; !ok || json.Unmarshal(raw, &patterns) != nil || !arePathsElsewhere(patterns, strings.ToLower(path)) {
+	patterns := []string{"*"}
+	if raw, ok := matcher["path"]; ok {
+		if err := json.Unmarshal(raw, &patterns); err != nil {
+			return err
+		}
+	}
+	if !arePathsElsewhere(patterns, strings.ToLower(path)) {
 		return nil
 	}
 	meant := strings.TrimRight(patterns[0], "*/")
