@@ -321,5 +321,5 @@ func TestAReceiverOfTracesThatIsAwayDoesNoHarm(t *testing.T) {
 	if told := strings.Count(p.Log.All(), complaint); told != 1 {
 		t.Errorf("the log has it %d times", told)
 	}
-	p.WantQuietLog(t)
+	p.WantNoCrash(t) // Caddy itself logs an error if spans are left when it stops
 }
