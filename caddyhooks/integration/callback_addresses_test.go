@@ -296,7 +296,8 @@ func TestNamesThatLeadInsideReachNothing(t *testing.T) {
 			}
 			host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 			for _, address := range insideNames[host] {
-				if strings.Contains(run.Body, address) && !strings.Contains(host, address) {
+				// The addresses of localhost are known to all.
+				if strings.Contains(run.Body, address) && !strings.Contains(host, address) && !strings.HasSuffix(host, "localhost") {
 					t.Errorf("%.100q: the run tells of %s: %s", url, address, run.Body)
 				}
 			}
