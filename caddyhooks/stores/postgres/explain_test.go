@@ -162,7 +162,7 @@ func TestExplainingFindsBadPlans(t *testing.T) {
 		"SELECT seq FROM @.queue WHERE id = '00000000-0000-0000-0000-000000000000'": false,
 		"SELECT 1 FROM @.queue WHERE size = 7":                                      true,
 		"SELECT turn FROM @.queue WHERE turn IS NOT NULL ORDER BY turn LIMIT 10":    false,
-		"SELECT turn FROM @.queue WHERE turn > 0 AND hook = 'x' ORDER BY turn":      true,
+		"SELECT turn FROM @.queue WHERE turn > 0 AND fold_max = 7 ORDER BY turn":    true,
 		"SELECT g FROM generate_series(1, 5000) g ORDER BY -g":                      true,
 		"SELECT 1 FROM @.settings":                                                  false,
 	} {
