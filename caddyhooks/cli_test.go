@@ -138,7 +138,7 @@ func sourceComments(t *testing.T, kind reflect.Type) (doc string, fields map[str
 // ourGoroutine matches the call of a function of this module in a stack trace, callOfTests that of a test or of a part for tests.
 var (
 	ourGoroutine = regexp.MustCompile(`caddy-hooks/caddyhooks(/[a-z/]+)?\.[^\n]*`)
-	callOfTests  = regexp.MustCompile(`internal/[a-z]+test\.|caddyhooks\.Test`) // a test may wait for its turn
+	callOfTests  = regexp.MustCompile(`internal/[a-z]+test[./]|caddyhooks\.Test`) // a test may wait for its turn
 )
 
 func TestProvisioningHasNoSideEffects(t *testing.T) {
