@@ -127,7 +127,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 					add(t, store, run)
 					crash(t, store, tc.crashes)
 				}
-				var opened engine.Store = store
+				opened := store
 				if tc.remote {
 					opened = remoteStore{store}
 				}
