@@ -145,7 +145,7 @@ type frameName struct {
 	first, last struct {
 		id     int64
 		kind   engine.EventKind
-		status engine.Status
+		status string
 		length int
 	}
 }
@@ -308,7 +308,7 @@ func writeEvents(to *bytes.Buffer, events []engine.Event) {
 		event := &events[i]
 		if event.Kind == engine.EventStatus {
 			writeEvent(to, string(event.Kind), event.ID, struct {
-				Status engine.Status `json:"status"`
+				Status string `json:"status"`
 			}{event.Status})
 		} else {
 			writeEvent(to, string(event.Kind), event.ID, struct {

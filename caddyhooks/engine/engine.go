@@ -24,6 +24,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
@@ -57,7 +58,7 @@ type Engine struct {
 	leases      leases
 	minutes     minutes
 	events      Events
-	streams     streams
+	streams     *stream.Hub
 	broken      chan struct{} // closed when the store is known to be broken
 	brokenOnce  sync.Once
 	writes      storeWrites
@@ -125,11 +126,11 @@ func New(store Store) *Engine {
 		pruneNow:   make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
 	}
-	e.streams.engine, e.streams.runs, e.streams.bridges = e, make(map[string]*stream), make(map[string]*bridge)
 	e.leases.renewedAt = time.Now()
 	e.minutes.began = time.Now().Truncate(time.Minute)
 	e.minutes.part = rand.Uint64N(1 << 62) //nolint:gosec // it need not be secret
 	e.base, e.cut = context.WithCancelCause(context.Background())
+	e.streams = e.newStreams()
 	if commits, ok := store.(Commits); ok {
 		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })
 	}
@@ -163,7 +164,7 @@ func (e *Engine) Attach(config Config) (detach func()) {
 		go e.keepMinutes()
 		e.renewer.Add(1)
 		go e.keepLeases()
-		e.streams.watchers.Go(e.passOn)
+		e.streams.PassOn(e.base.Done())
 	} else {
 		e.runnersChanged()
 	}
@@ -263,7 +264,7 @@ func (e *Engine) Stop() {
 	closed := make(chan struct{})
 	go func() {
 		e.renewer.Wait()
-		e.streams.stop()
+		e.streams.Stop()
 		e.protect("saving the last minute", e.saveLastMinute)
 		if err := e.store.Close(); err != nil {
 			e.storeFailed("closing the store failed", err)

@@ -498,6 +498,7 @@ func TestRunsThatNobodyWaitsForAreAcceptedUntilStop(t *testing.T) {
 		store := memory.New().Store()
 		e := engine.New(store)
 		e.Attach(config(runnerFunc(func(context.Context, engine.Turn) (engine.Reply, error) { return engine.Reply{Text: "done"}, nil })))
+		synctest.Wait() // until its workers have looked for runs
 		e.BeginStop()
 		late := newRun("", "late")
 		if err := e.Submit(t.Context(), late, 0); err != nil {

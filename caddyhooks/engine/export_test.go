@@ -15,14 +15,12 @@ func (e *Engine) CancelWords() uint64 { return e.leases.cancelWords.Load() }
 
 // Streams is how many runs the engine has news of, and to how many other nodes send them.
 func (e *Engine) Streams() int {
-	e.streams.mu.Lock()
-	defer e.streams.mu.Unlock()
-	return len(e.streams.runs) + len(e.streams.bridges)
+	runs, bridges := e.streams.Size()
+	return runs + bridges
 }
 
 // Bridges is how many runs of this engine are followed on other nodes.
 func (e *Engine) Bridges() int {
-	e.streams.mu.Lock()
-	defer e.streams.mu.Unlock()
-	return len(e.streams.bridges)
+	_, bridges := e.streams.Size()
+	return bridges
 }

@@ -514,7 +514,7 @@ func TestFollowerOfAnyRunOfAFoldIsToldWhatTheTurnSays(t *testing.T) {
 				for _, event := range events {
 					text.WriteString(event.Text)
 					if event.Kind == engine.EventStatus {
-						seen = append(seen, event.Status)
+						seen = append(seen, engine.Status(event.Status))
 					}
 				}
 			}

@@ -245,7 +245,7 @@ func TestAFollowerGoesOnAtAnyPlaceOfTheTurn(t *testing.T) {
 		for _, after := range []int64{-1, 1, begin - 2, r.last + 1, 1<<53 - 1, math.MaxInt64, math.MinInt64, -begin} {
 			back := follow(t, e, run, after)
 			events, err := back.Next(t.Context())
-			if err != nil || len(events) != 2 || events[0].Status != engine.Running || events[1].Kind != engine.EventReset || events[1].Text != text || events[1].ID != r.last {
+			if err != nil || len(events) != 2 || events[0].Status != string(engine.Running) || events[1].Kind != engine.EventReset || events[1].Text != text || events[1].ID != r.last {
 				t.Errorf("after %d: got %+v, %v", after, events, err)
 			}
 			back.Close()
@@ -380,7 +380,7 @@ func TestManyFollowersComeAndGo(t *testing.T) {
 				for reads := random.IntN(20); reads >= 0 || i%10 == 0; reads-- {
 					events, err := f.Next(ctx)
 					for _, event := range events {
-						if event.Status == engine.Queued {
+						if event.Status == string(engine.Queued) {
 							continue // it has no position
 						}
 						if event.ID <= after {

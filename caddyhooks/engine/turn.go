@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
@@ -16,8 +17,8 @@ type attempt struct {
 	deadline *deadline
 	steps    *stepNotes
 	notes    *replyNotes
-	chat     *chatOfTurn // nil without memory
-	voice    *voice      // tells what the runner says; repairs have none
+	chat     *chatOfTurn    // nil without memory
+	writer   *stream.Writer // of what the runner says; repairs have none
 	began    time.Time
 }
 
@@ -150,14 +151,16 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 	interruptions := 0
 	for pause, tries := 250*time.Millisecond, 1; ; pause, tries = min(2*pause, 15*time.Second), tries+1 {
 		start, wait := time.Now(), pause
-		hush := func() {}
+		closeWriter := func() {}
 		if turn.Repair == 0 {
-			turn.Emit, hush = a.voice.speak()
+			var write func(text string)
+			write, closeWriter = a.writer.Open()
+			turn.Emit = func(said Progress) { write(said.Text) }
 		}
 		ended := e.traceTurn(ctx, claim, &turn, name, tries)
 		reply, err := e.call(ctx, name, runner, turn)
 		ended(err)
-		hush()
+		closeWriter()
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}

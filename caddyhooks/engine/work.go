@@ -140,8 +140,8 @@ func (e *Engine) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) 
 			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
 		}
 		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
-		a.voice = e.streams.begin(claim, start)
-		defer a.voice.done()
+		a.writer = e.streams.Begin(start, claim.streamed()...)
+		defer a.writer.Done()
 		outcome, err = e.carryOutTurn(ctx, a)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
@@ -408,7 +408,7 @@ func (e *Engine) concludeAll(claim *Claim, end End, how ending) {
 // conclude notes how a run ended, after it was stored.
 func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.tell(run.ID, end.Outcome)
-	e.streams.end(run.ID)
+	e.streams.End(run.ID)
 	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, how.took)
 	e.traceRun(run, &end.Outcome, &how)

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"context"
@@ -19,13 +19,13 @@ type Follower struct {
 	turn   int64  // that is being read
 	read   int    // of its text
 	clean  bool   // there is no text that a reset would have to take back
-	status Status // that was told last
+	status string // that it got last
 	events []Event
 	timer  *time.Timer // of NextWithin, nil before its first call
 }
 
 // Next waits for news. Deltas that pile up come as one, at a pace that depends on the number of followers. io.EOF says that
-// the run has ended and all was told; other errors are ErrNotFound, ErrStopping, those of the store, and that of ctx. It is
+// the run has ended and nothing is left; other errors are those of the node, and that of ctx. It is
 // for one goroutine, which has the events until it calls Next again.
 func (f *Follower) Next(ctx context.Context) ([]Event, error) {
 	return f.next(ctx, nil)
@@ -47,7 +47,7 @@ func (f *Follower) next(ctx context.Context, late <-chan time.Time) ([]Event, er
 	for {
 		s.mu.Lock()
 		if f.turn == 0 || s.over != nil {
-			s.told = s.text.Len() // a new follower need not wait
+			s.shown = s.text.Len() // a new follower need not wait
 		}
 		events := f.take()
 		if len(events) > 0 || s.over != nil {
@@ -74,7 +74,7 @@ func (f *Follower) next(ctx context.Context, late <-chan time.Time) ([]Event, er
 
 var errFollowerClosed = errors.New("the follower is closed")
 
-// take returns what the follower was not told yet. It is called under the lock.
+// take returns what the follower does not have yet. It is called under the lock.
 func (f *Follower) take() []Event {
 	s := f.stream
 	events := f.events[:0]
@@ -82,22 +82,22 @@ func (f *Follower) take() []Event {
 	if s.turn == 0 {
 		if s.queued && f.status != Queued {
 			f.status = Queued
-			events = append(events, Event{Kind: EventStatus, Status: Queued})
+			events = append(events, Event{Kind: KindStatus, Status: Queued})
 		}
 		return events
 	}
 	resets := false
 	if f.turn != s.turn {
-		if s.told < s.said && s.over == nil {
+		if s.shown < s.said && s.over == nil {
 			return nil // the place at which this follower goes on may be in the rest
 		}
 		at := f.after - s.turn - 1
 		f.turn, f.read, f.after = s.turn, 0, -1
-		if at >= 0 && at <= int64(s.told) && s.splits(int(at)) {
+		if at >= 0 && at <= int64(s.shown) && s.splits(int(at)) {
 			f.read, f.clean = int(at), at == 0
 		} else {
 			resets = !f.clean
-			status := Event{ID: s.turn, Kind: EventStatus, Status: Running}
+			status := Event{ID: s.turn, Kind: KindStatus, Status: Running}
 			if !resets {
 				status.ID++ // who comes back with it needs no reset either
 			}
@@ -113,10 +113,10 @@ func (f *Follower) take() []Event {
 	switch {
 	case resets:
 		f.clean = piece == ""
-		events = append(events, Event{ID: id, Kind: EventReset, Text: piece})
+		events = append(events, Event{ID: id, Kind: KindReset, Text: piece})
 	case piece != "":
 		f.clean = false
-		events = append(events, Event{ID: id, Kind: EventDelta, Text: piece})
+		events = append(events, Event{ID: id, Kind: KindDelta, Text: piece})
 	}
 	return events
 }
@@ -124,7 +124,7 @@ func (f *Follower) take() []Event {
 // piece is the next part of the text, with whole characters.
 func (f *Follower) piece() string {
 	s := f.stream
-	text := s.text.String()[f.read:s.told]
+	text := s.text.String()[f.read:s.shown]
 	if len(text) > maxEventText {
 		text = text[:maxEventText]
 	} else if s.over != nil {
@@ -156,12 +156,12 @@ func unfinished(text string) int {
 func (f *Follower) Close() {
 	f.close.Do(func() {
 		close(f.closed)
-		all := f.stream.streams
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		all.followers.Add(-1)
+		h := f.stream.hub
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.followers.Add(-1)
 		f.stream.followers--
 		f.stream.followed = time.Now()
-		all.release(f.stream)
+		h.release(f.stream)
 	})
 }

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 
 // bridge sends what is said in a turn of this engine to other nodes, on which somebody follows its run.
 type bridge struct {
-	voice  *voice
+	writer *Writer
 	cancel context.CancelFunc
-	asked  uint64        // as Streams.Wanted had it; under the lock of the streams
+	asked  uint64        // as Network.Wanted had it; under the lock of the hub
 	again  chan struct{} // somebody asked again
 
 	// Of the goroutine that sends.
@@ -24,74 +24,76 @@ const (
 	bridgeBeat = 5 * time.Second
 )
 
-// passOn keeps up bridges for runs that other nodes follow, until the last turn is over.
-func (e *Engine) passOn() {
-	for {
-		select {
-		case <-e.base.Done():
-			return
-		case <-e.store.Streams().Asked():
-			e.protect("asking for streams", func() { e.streams.want(e.store.Streams().Wanted()) })
+// PassOn keeps up bridges for runs that other nodes follow, until the last turn is over.
+func (h *Hub) PassOn(last <-chan struct{}) {
+	h.watchers.Go(func() {
+		for {
+			select {
+			case <-last:
+				return
+			case <-h.node.Network.Asked():
+				h.node.Protect("asking for streams", func() { h.want(h.node.Network.Wanted()) })
+			}
 		}
-	}
+	})
 }
 
 // want has a bridge for each run that other nodes follow and that is carried out here.
-func (all *streams) want(wanted map[string]uint64) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.wanted = wanted
-	for id, b := range all.bridges {
+func (h *Hub) want(wanted map[string]uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wanted = wanted
+	for id, b := range h.bridges {
 		if _, ok := wanted[id]; !ok {
 			b.cancel()
-			delete(all.bridges, id)
+			delete(h.bridges, id)
 		}
 	}
 	for id, asked := range wanted {
-		if b := all.bridges[id]; b != nil {
+		if b := h.bridges[id]; b != nil {
 			if b.asked != asked {
 				b.asked = asked
 				signal(b.again)
 			}
 			continue
 		}
-		if s := all.runs[id]; s != nil {
-			if v := s.speaker(); v != nil {
-				all.build(v, asked)
+		if s := h.runs[id]; s != nil {
+			if w := s.currentWriter(); w != nil {
+				h.build(w, asked)
 			}
 		}
 	}
 }
 
 // build starts a bridge for a turn. It is called under the lock.
-func (all *streams) build(v *voice, asked uint64) {
-	if all.stopped {
+func (h *Hub) build(w *Writer, asked uint64) {
+	if h.stopped {
 		return
 	}
-	v.listen()
+	w.listen()
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &bridge{voice: v, cancel: cancel, asked: asked, again: make(chan struct{}, 1)}
-	all.bridges[v.stream.id] = b // one for an earlier turn ends by itself
-	all.watchers.Go(func() {
+	b := &bridge{writer: w, cancel: cancel, asked: asked, again: make(chan struct{}, 1)}
+	h.bridges[w.stream.id] = b // one for an earlier turn ends by itself
+	h.watchers.Go(func() {
 		defer cancel()
-		all.engine.protect("sending what was said to other nodes", func() { b.send(ctx) })
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		if all.bridges[v.stream.id] == b {
-			delete(all.bridges, v.stream.id)
+		h.node.Protect("sending what was said to other nodes", func() { b.send(ctx) })
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.bridges[w.stream.id] == b {
+			delete(h.bridges, w.stream.id)
 		}
 	})
 }
 
 // send sends all that is said until the turn is over, or ctx is done.
 func (b *bridge) send(ctx context.Context) {
-	store := b.voice.stream.streams.engine.store.Streams()
+	network := b.writer.stream.hub.node.Network
 	beat := time.NewTicker(bridgeBeat)
 	defer beat.Stop()
 	for ctx.Err() == nil {
 		frame, found, news := b.next()
 		if found {
-			b.sendFrame(ctx, store, frame)
+			b.sendFrame(ctx, network, frame)
 			if frame.Over {
 				return
 			}
@@ -101,7 +103,7 @@ func (b *bridge) send(ctx context.Context) {
 		case <-ctx.Done():
 		case <-news:
 		case <-beat.C:
-			b.sendFrame(ctx, store, Frame{Turn: b.turn, At: b.sent, Said: b.sent})
+			b.sendFrame(ctx, network, Frame{Turn: b.turn, At: b.sent, Said: b.sent})
 		case <-b.again:
 			b.turn, b.sent = 0, 0
 		}
@@ -109,32 +111,32 @@ func (b *bridge) send(ctx context.Context) {
 }
 
 // sendFrame sends a frame if that can be done soon. A node that misses it asks again.
-func (b *bridge) sendFrame(ctx context.Context, store Streams, frame Frame) {
+func (b *bridge) sendFrame(ctx context.Context, network Network, frame Frame) {
 	ctx, stop := context.WithTimeout(ctx, bridgePatience)
 	defer stop()
-	_ = store.Send(ctx, b.voice.stream.id, frame)
+	_ = network.Send(ctx, b.writer.stream.id, frame)
 }
 
 // next returns a frame that is to be sent now, or what tells when there may be one.
 func (b *bridge) next() (frame Frame, found bool, news <-chan struct{}) {
-	s := b.voice.stream
+	s := b.writer.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	over := s.over != nil || s.voice != b.voice
+	over := s.over != nil || s.writer != b.writer
 	if s.turn == 0 || s.over == nil && over { // another turn may have begun
 		return Frame{Turn: b.turn, At: b.sent, Said: b.sent, Over: true}, true, nil
 	}
 	begins := b.turn != s.turn
 	if begins {
 		b.turn, b.sent = s.turn, 0
-		s.told = s.text.Len()
+		s.shown = s.text.Len()
 	}
-	frame = Frame{Turn: b.turn, At: b.sent, Said: s.told, Text: s.text.String()[b.sent:s.told]}
+	frame = Frame{Turn: b.turn, At: b.sent, Said: s.shown, Text: s.text.String()[b.sent:s.shown]}
 	if len(frame.Text) > MaxFrameText {
 		frame.Text = frame.Text[:MaxFrameText]
 	}
 	b.sent += len(frame.Text)
-	frame.Over = over && b.sent == s.told
+	frame.Over = over && b.sent == s.shown
 	if begins || frame.Text != "" || frame.Over {
 		return frame, true, nil
 	}
@@ -146,7 +148,7 @@ func (s *stream) receive(frame Frame) (missing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.voice != nil || s.over != nil:
+	case s.writer != nil || s.over != nil:
 		return false
 	case frame.Turn > s.last:
 		if frame.At > 0 {
@@ -170,7 +172,7 @@ func (s *stream) receive(frame Frame) (missing bool) {
 // receiveRest waits a moment for what was said on another node before a run ended.
 func (s *stream) receiveRest(ctx context.Context, frames <-chan Frame) {
 	s.mu.Lock()
-	elsewhere := s.voice == nil && s.turn != 0 && s.over == nil
+	elsewhere := s.writer == nil && s.turn != 0 && s.over == nil
 	s.mu.Unlock()
 	if !elsewhere {
 		return

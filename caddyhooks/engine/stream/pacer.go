@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"sync"
@@ -36,7 +36,7 @@ func (p *pacer) beat() {
 	}
 }
 
-// Pauses between two times that followers are told. They grow with the number of followers, since each has to be woken.
+// Pauses between two times that followers are woken. They grow with the number of followers, since each has to be woken.
 const (
 	shortestBeat    = 20 * time.Millisecond
 	beatPerFollower = time.Millisecond

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
+)
+
+// What callers and stores use of package stream.
+type (
+	Event     = stream.Event
+	EventKind = stream.Kind
+	Follower  = stream.Follower
+	Streams   = stream.Network
+	Feed      = stream.Feed
+	Frame     = stream.Frame
+)
+
+// Those of its constants.
+const (
+	EventStatus  = stream.KindStatus
+	EventDelta   = stream.KindDelta
+	EventReset   = stream.KindReset
+	MaxFrameText = stream.MaxFrameText
+)
+
+// newStreams makes the hub of what is said in the turns of this engine.
+func (e *Engine) newStreams() *stream.Hub {
+	return stream.NewHub(stream.Node{
+		Network: e.store.Streams(),
+		Ended:   func(id string) (<-chan struct{}, func()) { return e.store.Watch().Ended(id) },
+		Status: func(ctx context.Context, id string) (string, error) {
+			record, err := e.get(ctx, id)
+			if err != nil {
+				return "", err
+			}
+			return string(record.Status), nil
+		},
+		Lasts:       func(err error) bool { return errors.Is(err, ErrNotFound) || e.noteBroken(err) },
+		Protect:     e.protect,
+		Stopping:    e.stopping,
+		ErrStopping: ErrStopping,
+	})
+}
+
+// Follow tells news of a run until it has ended. after is the ID of the last event that is known, 0 to begin with. A follower
+// that comes back a moment after the end gets what it missed, if that is still known. It has to be closed. Its errors are
+// ErrNotFound, ErrStopping and those of the store.
+func (e *Engine) Follow(id string, after int64) *Follower { return e.streams.Follow(id, after) }
+
+// streamed are the runs of a claim as a stream knows them.
+func (c *Claim) streamed() []stream.Run {
+	runs := make([]stream.Run, 0, 1+len(c.Folded))
+	for run := range c.eachRun {
+		runs = append(runs, stream.Run{ID: run.ID, Waited: c.waitedOf(run)})
+	}
+	return runs
+}
