@@ -29,10 +29,8 @@ func selectorsWarning(selectors []selector, textsOnly bool) string {
 		if found := selectors[i].filter.warning(textsOnly); found != "" {
 			return found
 		}
-		for _, one := range selectors[i].union {
-			if found := selectorsWarning(one[:1], textsOnly); found != "" {
-				return found
-			}
+		if found := selectorsWarning(selectors[i].union, textsOnly); found != "" {
+			return found
 		}
 	}
 	return ""

@@ -240,9 +240,7 @@ func (f *filter) addTo(selection *strictjson.Selection) {
 func addFilters(selectors []selector, selection *strictjson.Selection) {
 	for i := range selectors {
 		selectors[i].filter.addTo(selection)
-		for _, one := range selectors[i].union {
-			addFilters(one[:1], selection)
-		}
+		addFilters(selectors[i].union, selection)
 	}
 }
 

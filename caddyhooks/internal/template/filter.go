@@ -2,7 +2,6 @@ package template
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -16,8 +15,8 @@ import (
 // A filter is the condition of a [?…] in a JSONPath expression. It is an operator with its operands, or itself an
 // operand: a path or a literal.
 //
-// Filters are not left to jp, which gives && and || the same rank, finds no two fractions unequal, knows no number
-// beyond a float64, panics on objects and has no limit to its work.
+// Filters are not left to jp, which finds no two fractions unequal, knows no number beyond a float64, panics on objects and has no
+// limit to its work.
 type filter struct {
 	operator    string
 	left, right *filter
@@ -40,234 +39,9 @@ const (
 	valueOf  = "value"
 )
 
-// filterParser reads a filter:
-//
-//	or         = and { "||" and }
-//	and        = not { "&&" not }
-//	not        = "!" not | comparison
-//	comparison = operand [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" | "in" ) operand | "=~" pattern ]
-//	operand    = "(" or ")" | path | string | number | "true" | "false" | "null" | list | function
-//	function   = "length(" operand ")" | "match(" operand "," string ")" | "search(" operand "," string ")"
-type filterParser struct {
-	rest string
-}
-
-func parseFilter(text string) (*filter, error) {
-	p := filterParser{rest: text}
-	f, err := p.or()
-	if err == nil && p.skipSpaces() != "" {
-		err = p.unexpected()
-	}
-	if err == nil && !f.isCondition() {
-		err = errors.New("it compares nothing")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("filter [?%s]: %w", text, err)
-	}
-	return f, nil
-}
-
 // isCondition reports whether f is true or false of a value.
 func (f *filter) isCondition() bool {
 	return f.operator != constant && f.operator != length && f.operator != count && f.operator != valueOf
-}
-
-func (p *filterParser) skipSpaces() string {
-	p.rest = strings.TrimLeft(p.rest, spaces)
-	return p.rest
-}
-
-// accept skips text if it comes next.
-func (p *filterParser) accept(text string) bool {
-	rest, ok := strings.CutPrefix(p.skipSpaces(), text)
-	p.rest = rest
-	return ok
-}
-
-func (p *filterParser) unexpected() error {
-	if p.skipSpaces() == "" {
-		return errors.New("it ends too early")
-	}
-	return fmt.Errorf("unexpected %q%s", abridged(p.rest), operatorHint(p.rest))
-}
-
-// operatorHint says how an operator is written here, if text begins with that of another language.
-func operatorHint(text string) string {
-	word := strings.ToLower(text[:nameLength(text)])
-	if word == "" && text[0] == '=' {
-		word = "="
-	}
-	if meant := otherOperators[word]; meant != "" {
-		return ": write " + meant
-	}
-	return ""
-}
-
-// otherOperators are those of other languages, with ours.
-var otherOperators = map[string]string{
-	"=": "==", "is": "==", "eq": "==", "and": "&&", "or": "||", "not": "!",
-	"contains": "$.labels[?@ == 'bug'] for an item of a list, search($.title, 'bug') for a part of a text",
-}
-
-func (p *filterParser) or() (*filter, error) {
-	return p.chain("||", p.and)
-}
-
-func (p *filterParser) and() (*filter, error) {
-	return p.chain("&&", p.not)
-}
-
-func (p *filterParser) chain(operator string, next func() (*filter, error)) (*filter, error) {
-	f, err := next()
-	for err == nil && p.accept(operator) {
-		var right *filter
-		right, err = next()
-		if err == nil && (!f.isCondition() || !right.isCondition()) {
-			err = fmt.Errorf("%s joins conditions only", operator)
-		}
-		f = &filter{operator: operator, left: f, right: right}
-	}
-	return f, err
-}
-
-func (p *filterParser) not() (*filter, error) {
-	if !p.accept("!") {
-		return p.comparison()
-	}
-	f, err := p.not()
-	if err == nil && !f.isCondition() {
-		err = errors.New("! negates conditions only")
-	}
-	return &filter{operator: "!", left: f}, err
-}
-
-func (p *filterParser) comparison() (*filter, error) {
-	left, err := p.operand()
-	if err != nil {
-		return nil, err
-	}
-	for _, operator := range []string{"==", "!=", "<=", ">=", "<", ">", "in"} {
-		if p.accept(operator) {
-			right, err := p.operand()
-			return &filter{operator: operator, left: left, right: right}, err
-		}
-	}
-	if p.accept("=~") || p.accept("~=") {
-		return p.pattern(left)
-	}
-	return left, nil
-}
-
-// pattern reads the regular expression of =~.
-func (p *filterParser) pattern(left *filter) (*filter, error) {
-	f := &filter{operator: "=~", left: left}
-	p.skipSpaces()
-	n := -1
-	if strings.HasPrefix(p.rest, "/") {
-		n = delimitedLength(p.rest)
-	}
-	if n < 0 {
-		return nil, errors.New("=~ needs a regular expression such as /^a.*b$/")
-	}
-	pattern := strings.ReplaceAll(p.rest[1:n-1], `\/`, "/")
-	p.rest = p.rest[n:]
-	return f, f.setPattern(pattern)
-}
-
-func (p *filterParser) operand() (*filter, error) {
-	switch text := p.skipSpaces(); {
-	case text == "":
-		return nil, p.unexpected()
-	case p.accept("("):
-		f, err := p.or()
-		if err == nil && !p.accept(")") {
-			err = p.unexpected()
-		}
-		return f, err
-	case text[0] == '@', text[0] == '$':
-		path, n := parseSteps(text[1:])
-		p.rest = text[1+n:]
-		return &filter{operator: text[:1], path: path}, nil
-	case strings.HasPrefix(text, "length("), strings.HasPrefix(text, "match("), strings.HasPrefix(text, "search("):
-		return p.function()
-	case p.accept("["):
-		return p.list(p.literal)
-	}
-	value, err := p.literal()
-	return &filter{operator: constant, literal: value}, err
-}
-
-func (p *filterParser) function() (*filter, error) {
-	name, rest, _ := strings.Cut(p.rest, "(")
-	p.rest = rest
-	argument, err := p.operand()
-	if err != nil {
-		return nil, err
-	}
-	f := &filter{operator: name, left: argument}
-	if name != length {
-		f.operator = "=~"
-		if !p.accept(",") {
-			return nil, p.unexpected()
-		}
-		literal, err := p.literal()
-		pattern, ok := literal.(string)
-		if err != nil || !ok {
-			return nil, fmt.Errorf("%s needs a quoted regular expression", name)
-		}
-		if name == "match" {
-			pattern = "^(?:" + pattern + ")$"
-		}
-		if err := f.setPattern(pattern); err != nil {
-			return nil, err
-		}
-	}
-	if !p.accept(")") {
-		return nil, p.unexpected()
-	}
-	return f, nil
-}
-
-func (p *filterParser) list(literal func() (any, error)) (*filter, error) {
-	list := []any{}
-	for !p.accept("]") {
-		if len(list) > 0 && !p.accept(",") {
-			return nil, p.unexpected()
-		}
-		item, err := literal()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, item)
-	}
-	return &filter{operator: constant, literal: list}, nil
-}
-
-func (p *filterParser) literal() (any, error) {
-	text := p.skipSpaces()
-	if text != "" && (text[0] == '\'' || text[0] == '"') {
-		value, n := parseQuoted(text)
-		if n == 0 {
-			return nil, p.unexpected()
-		}
-		p.rest = text[n:]
-		return value, nil
-	}
-	word := text[:len(text)-len(strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzE0123456789+-."))]
-	p.rest = text[len(word):]
-	switch word {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	case "null":
-		return nil, nil
-	}
-	if !json.Valid([]byte(word)) { // the only JSON left is a number
-		p.rest = text
-		return nil, p.unexpected()
-	}
-	return newDecimal(json.Number(word)), nil
 }
 
 // maxPatternSize bounds a compiled regular expression, in instructions.
@@ -482,51 +256,29 @@ func (s *search) comparable(value any) any {
 // bytesPerStep is how much text is read or compared in the time of a step.
 const bytesPerStep = 64
 
-// equal reports whether a and b are the same string, number, bool or null, or both absent. Objects and arrays are
-// never the same in templates.
+// equal reports whether a and b are the same value, or both absent. Objects and arrays are the same if all in them is, but never in
+// templates.
 func (s *search) equal(a, b any) bool {
-	if s.standard {
-		return s.sameValue(a, b)
-	}
-	switch a := a.(type) {
-	case map[string]any, []any:
-		return false
-	case string:
-		b, ok := b.(string)
-		return ok && len(a) == len(b) && s.spend(len(a)/bytesPerStep) && a == b
-	case decimal:
-		b, ok := b.(decimal)
-		return ok && s.spend(len(a.digits)/bytesPerStep) && a == b
-	}
-	switch b.(type) {
-	case map[string]any, []any:
-		return false
-	}
-	return a == b
-}
-
-// sameValue is equal by RFC 9535, for which objects and arrays are the same if all in them is.
-func (s *search) sameValue(a, b any) bool {
 	switch a := s.comparable(a).(type) {
 	case map[string]any:
 		b, ok := b.(map[string]any)
-		if !ok || len(a) != len(b) {
+		if !s.standard || !ok || len(a) != len(b) {
 			return false
 		}
 		for key, member := range a {
 			other, ok := b[key]
-			if !ok || !s.spend(2+len(key)/bytesPerStep) || !s.sameValue(member, other) {
+			if !ok || !s.spend(2+len(key)/bytesPerStep) || !s.equal(member, other) {
 				return false
 			}
 		}
 		return true
 	case []any:
 		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
+		if !s.standard || !ok || len(a) != len(b) {
 			return false
 		}
 		for i := range a {
-			if !s.spend(1) || !s.sameValue(a[i], b[i]) {
+			if !s.spend(1) || !s.equal(a[i], b[i]) {
 				return false
 			}
 		}

@@ -15,22 +15,27 @@ import (
 	"github.com/ohler55/ojg/jp"
 )
 
-// jsonPathParser reads the JSONPath of conditions and of each, which is that of RFC 9535 and, as in templates, has "in" and =~
-// besides:
+// parser reads JSONPath, which is that of RFC 9535 and has "in" and =~ besides:
 //
 //	or         = and { "||" and }
-//	and        = basic { "&&" basic }
-//	basic      = [ "!" ] "(" or ")" | [ "!" ] ( query | function ) | comparison
+//	and        = not { "&&" not }
+//	not        = [ "!" ] "(" or ")" | [ "!" ] ( query | function ) | comparison
 //	comparison = operand ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) operand | operand "in" ( list | query ) | operand "=~" pattern
 //	operand    = query | function | string | number | "true" | "false" | "null"
 //	query      = ( "$" | "@" ) { ( "." | ".." ) ( name | "*" ) | [ ".." ] "[" selector { "," selector } "]" }
 //	selector   = string | integer | slice | "*" | "?" or
 //	function   = name "(" operand { "," operand } ")"
 //
-// Templates have a parser of their own, which takes less and is kept as it is.
-type jsonPathParser struct {
-	filterParser
-	outside bool // of all brackets, where there is no @
+// Templates differ. They have one ".." at most, which may stand at the end or before another dot, and a "*" needs no dot. A path in a
+// filter has keys and indexes alone, and there is no count and no value. Parentheses, lists and conditions may stand wherever an operand
+// may, and "!" before any condition.
+//
+// jp has a parser, too. But it gives && and || the same rank, reads numbers as float64, and takes no filter or slice in a union.
+type parser struct {
+	rest      string
+	outside   bool // of all brackets, where there is no @
+	template  bool
+	explained bool // the error says what is wrong with a template
 }
 
 // functionArity is how many arguments a function takes.
@@ -41,22 +46,46 @@ var ErrBareWord = errors.New("a text stands in quotes")
 
 var errNoNode = errors.New("@ stands for nothing here: the body is $")
 
+// parseExpression reads the JSONPath expression of a template. It returns a path if the expression leads to one place only, and a
+// query otherwise.
+func parseExpression(expression string) (path, *query, error) {
+	p := parser{rest: expression, outside: true, template: true}
+	if len(expression) > maxExpression {
+		return nil, nil, fmt.Errorf("the expression is longer than %d bytes", maxExpression)
+	}
+	f, err := p.query()
+	switch {
+	case p.explained:
+		return nil, nil, err
+	case err != nil || p.rest != "":
+		return nil, nil, fmt.Errorf("not a JSONPath expression: cannot read %s", expression[1:])
+	case f.query == nil:
+		return f.path, nil, nil
+	}
+	descents := 0
+	for _, s := range f.query.selectors {
+		if _, ok := s.frag.(jp.Descent); ok {
+			descents++
+		}
+	}
+	if descents > 1 {
+		return nil, nil, errors.New("an expression can hold one .. only")
+	}
+	return nil, f.query, nil
+}
+
 // parseLogical reads a condition on a body.
 func parseLogical(text string) (*filter, error) {
-	p := jsonPathParser{filterParser{text}, true}
+	p := parser{rest: text, outside: true}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	f, err := p.or()
-	if err == nil && p.skipSpaces() != "" {
-		err = p.unexpected()
-	}
-	return f, err
+	return p.all()
 }
 
 // parseQuery reads an expression that begins with $.
 func parseQuery(text string) (*filter, error) {
-	p := jsonPathParser{filterParser{text}, true}
+	p := parser{rest: text, outside: true}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -70,7 +99,7 @@ func parseQuery(text string) (*filter, error) {
 	return f, err
 }
 
-func (p *jsonPathParser) check() error {
+func (p *parser) check() error {
 	switch {
 	case len(p.rest) > maxExpression:
 		return fmt.Errorf("the expression is longer than %d bytes", maxExpression)
@@ -80,47 +109,127 @@ func (p *jsonPathParser) check() error {
 	return nil
 }
 
-func (p *jsonPathParser) or() (*filter, error) {
-	return p.chain("||", p.and)
+func (p *parser) skipSpaces() string {
+	p.rest = strings.TrimLeft(p.rest, spaces)
+	return p.rest
 }
 
-func (p *jsonPathParser) and() (*filter, error) {
-	return p.chain("&&", p.basic)
+// accept skips text if it comes next.
+func (p *parser) accept(text string) bool {
+	rest, ok := strings.CutPrefix(p.skipSpaces(), text)
+	p.rest = rest
+	return ok
 }
 
-func (p *jsonPathParser) basic() (*filter, error) {
-	negated := !strings.HasPrefix(p.skipSpaces(), "!=") && p.accept("!")
-	var f *filter
-	var err error
-	if p.accept("(") {
-		if f, err = p.or(); err == nil && !p.accept(")") {
-			err = p.unexpected()
-		}
-	} else {
-		f, err = p.comparison(negated)
+func (p *parser) unexpected() error {
+	if p.skipSpaces() == "" {
+		return errors.New("it ends too early")
 	}
-	if negated {
-		f = &filter{operator: "!", left: f}
+	return fmt.Errorf("unexpected %q%s", abridged(p.rest), operatorHint(p.rest))
+}
+
+// operatorHint says how an operator is written here, if text begins with that of another language.
+func operatorHint(text string) string {
+	word := strings.ToLower(text[:nameLength(text)])
+	if word == "" && text[0] == '=' {
+		word = "="
+	}
+	if meant := otherOperators[word]; meant != "" {
+		return ": write " + meant
+	}
+	return ""
+}
+
+// otherOperators are those of other languages, with ours.
+var otherOperators = map[string]string{
+	"=": "==", "is": "==", "eq": "==", "and": "&&", "or": "||", "not": "!",
+	"contains": "$.labels[?@ == 'bug'] for an item of a list, search($.title, 'bug') for a part of a text",
+}
+
+// all reads a condition up to the end.
+func (p *parser) all() (*filter, error) {
+	f, err := p.or()
+	if err == nil && p.skipSpaces() != "" {
+		err = p.unexpected()
+	}
+	if err == nil && !f.isCondition() {
+		err = errComparesNothing
 	}
 	return f, err
 }
 
-// comparison reads a comparison, or a test whether there is something. A test may be negated.
-func (p *jsonPathParser) comparison(negated bool) (*filter, error) {
+var errComparesNothing = errors.New("it compares nothing")
+
+func (p *parser) or() (*filter, error) {
+	return p.chain("||", p.and)
+}
+
+func (p *parser) and() (*filter, error) {
+	return p.chain("&&", p.not)
+}
+
+func (p *parser) chain(operator string, next func() (*filter, error)) (*filter, error) {
+	f, err := next()
+	for err == nil && p.accept(operator) {
+		var right *filter
+		right, err = next()
+		if err == nil && (!f.isCondition() || !right.isCondition()) {
+			err = fmt.Errorf("%s joins conditions only", operator)
+		}
+		f = &filter{operator: operator, left: f, right: right}
+	}
+	return f, err
+}
+
+func (p *parser) not() (*filter, error) {
+	if strings.HasPrefix(p.skipSpaces(), "!=") || !p.accept("!") {
+		return p.comparison()
+	}
+	var f *filter
+	var err error
+	switch {
+	case p.template:
+		if f, err = p.not(); err == nil && !f.isCondition() {
+			err = errors.New("! negates conditions only")
+		}
+	case p.accept("("):
+		f, err = p.group()
+	default:
+		if f, err = p.operand(); err == nil && p.operator() != "" {
+			err = errors.New("! stands before a path or parentheses: put the comparison in parentheses")
+		} else if err == nil && !f.isCondition() {
+			err = errComparesNothing
+		}
+	}
+	return &filter{operator: "!", left: f}, err
+}
+
+// group reads what stands in parentheses, of which the first was read.
+func (p *parser) group() (*filter, error) {
+	f, err := p.or()
+	if err == nil && !p.accept(")") {
+		err = p.unexpected()
+	}
+	return f, err
+}
+
+// comparison reads a comparison, or a test whether there is something, or a condition in parentheses.
+func (p *parser) comparison() (*filter, error) {
+	if !p.template && p.accept("(") {
+		return p.group()
+	}
 	left, err := p.operand()
 	if err != nil {
 		return nil, err
 	}
 	operator := p.operator()
 	switch {
-	case operator == "" && !left.isCondition():
-		return nil, errors.New("it compares nothing")
+	case operator == "" && !p.template && !left.isCondition():
+		return nil, errComparesNothing
 	case operator == "":
 		return left, nil
-	case negated:
-		return nil, errors.New("! stands before a path or parentheses: put the comparison in parentheses")
 	}
-	if err := left.checkComparable(); err != nil {
+	if err := p.checkComparable(left); err != nil {
 		return nil, err
 	}
 	if operator == "=~" {
@@ -128,10 +237,10 @@ func (p *jsonPathParser) comparison(negated bool) (*filter, error) {
 	}
 	var right *filter
 	if operator == "in" && p.accept("[") {
-		right, err = p.list(p.literal)
+		right, err = p.list()
 	} else if right, err = p.operand(); err == nil {
-		err = right.checkComparable()
-		if err == nil && operator == "in" && right.operator == constant {
+		err = p.checkComparable(right)
+		if err == nil && operator == "in" && right.operator == constant && !p.template {
 			err = errors.New("in takes a list, as in ['opened', 'closed']")
 		}
 	}
@@ -139,11 +248,14 @@ func (p *jsonPathParser) comparison(negated bool) (*filter, error) {
 }
 
 // operator reads an operator of a comparison, "" if there is none.
-func (p *jsonPathParser) operator() string {
+func (p *parser) operator() string {
 	for _, operator := range []string{"==", "!=", "<=", ">=", "<", ">", "=~"} {
 		if p.accept(operator) {
 			return operator
 		}
+	}
+	if p.template && p.accept("~=") {
+		return "=~"
 	}
 	if rest, ok := strings.CutPrefix(p.skipSpaces(), "in"); ok && nameLength("x"+rest) == 1 {
 		p.rest = rest
@@ -153,8 +265,9 @@ func (p *jsonPathParser) operator() string {
 }
 
 // checkComparable refuses operands that are not one value.
-func (f *filter) checkComparable() error {
+func (p *parser) checkComparable(f *filter) error {
 	switch {
+	case p.template:
 	case f.query != nil:
 		return errors.New("a path that can match several values is compared with nothing: put the comparison into it, as in $.labels[?@.name == 'bug']")
 	case f.operator == "=~":
@@ -163,11 +276,51 @@ func (f *filter) checkComparable() error {
 	return nil
 }
 
-func (p *jsonPathParser) operand() (*filter, error) {
+// pattern reads the regular expression of =~.
+func (p *parser) pattern(left *filter) (*filter, error) {
+	f := &filter{operator: "=~", left: left}
+	p.skipSpaces()
+	n := -1
+	if strings.HasPrefix(p.rest, "/") {
+		n = delimitedLength(p.rest)
+	}
+	if n < 0 {
+		return nil, errors.New("=~ needs a regular expression such as /^a.*b$/")
+	}
+	pattern := strings.ReplaceAll(p.rest[1:n-1], `\/`, "/")
+	p.rest = p.rest[n:]
+	return f, f.setPattern(pattern)
+}
+
+// list reads a list, of which the first bracket was read.
+func (p *parser) list() (*filter, error) {
+	list := []any{}
+	for !p.accept("]") {
+		if len(list) > 0 && !p.accept(",") {
+			return nil, p.unexpected()
+		}
+		item, err := p.literal()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, item)
+	}
+	return &filter{operator: constant, literal: list}, nil
+}
+
+func (p *parser) operand() (*filter, error) {
 	text := p.skipSpaces()
 	switch {
 	case text == "":
 		return nil, p.unexpected()
+	case p.template && p.accept("("):
+		return p.group()
+	case p.template && p.accept("["):
+		return p.list()
+	case p.template && (text[0] == '$' || text[0] == '@'):
+		path, n := parseSteps(text[1:])
+		p.rest = text[1+n:]
+		return &filter{operator: text[:1], path: path}, nil
 	case text[0] == '$', text[0] == '@':
 		return p.query()
 	}
@@ -187,10 +340,10 @@ func functionLength(text string) int {
 	return len(text)
 }
 
-func (p *jsonPathParser) function(name string) (*filter, error) {
+func (p *parser) function(name string) (*filter, error) {
 	arity := functionArity[name]
-	if arity == 0 {
-		return nil, noFunction(name)
+	if arity == 0 || p.template && (name == count || name == valueOf) {
+		return nil, p.noFunction(name)
 	}
 	p.rest = p.rest[len(name)+1:]
 	var arguments [2]*filter
@@ -208,7 +361,7 @@ func (p *jsonPathParser) function(name string) (*filter, error) {
 			}
 		} else if name == length && argument.query != nil {
 			return nil, errors.New("length takes one value: write count for the number of matches")
-		} else if err := argument.checkComparable(); err != nil {
+		} else if err := p.checkComparable(argument); err != nil {
 			return nil, fmt.Errorf("%s takes one value: %w", name, err)
 		}
 		arguments[i] = argument
@@ -221,11 +374,17 @@ func (p *jsonPathParser) function(name string) (*filter, error) {
 		return f, nil
 	}
 	f.operator, f.whole = "=~", name == "match"
-	if f.right.operator != constant {
-		return f, nil
-	}
 	pattern, ok := f.right.literal.(string)
-	if !ok {
+	switch {
+	case p.template && !ok:
+		return nil, fmt.Errorf("%s needs a quoted regular expression", name)
+	case p.template && f.whole:
+		return f, f.setPattern("^(?:" + pattern + ")$")
+	case p.template:
+		return f, f.setPattern(pattern)
+	case f.right.operator != constant:
+		return f, nil
+	case !ok:
 		return nil, fmt.Errorf("%s needs a regular expression in quotes", name)
 	}
 	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil { // which shows it as it is written
@@ -234,7 +393,10 @@ func (p *jsonPathParser) function(name string) (*filter, error) {
 	return f, f.setPattern(interoperable(pattern, f.whole))
 }
 
-func noFunction(name string) error {
+func (p *parser) noFunction(name string) error {
+	if p.template {
+		return p.unexpected()
+	}
 	return fmt.Errorf("there is no function %s; there are count, length, match, search and value", abridged(name))
 }
 
@@ -266,7 +428,7 @@ func interoperable(pattern string, whole bool) string {
 }
 
 // query reads a path from $ or @ on.
-func (p *jsonPathParser) query() (*filter, error) {
+func (p *parser) query() (*filter, error) {
 	f := &filter{operator: p.rest[:1]}
 	if f.operator == fromHere && p.outside {
 		return nil, errNoNode
@@ -286,36 +448,27 @@ func (p *jsonPathParser) query() (*filter, error) {
 	var single bool
 	if f.path, single = singlePath(selectors); !single {
 		f.query = &query{selectors}
-		return f, linkUnions(selectors)
 	}
 	return f, nil
 }
 
-// maxUnions bounds the selectors in all unions of an expression, with those that follow.
-const maxUnions = 20_000
-
-// linkUnions gives each selector of a union those that follow after the union.
-func linkUnions(selectors []selector) error {
-	size := 0
-	for i, s := range slices.Backward(selectors) {
-		for j, one := range s.union {
-			if size += len(selectors) - i; size > maxUnions {
-				return errors.New("the expression has too many selectors")
-			}
-			s.union[j] = append(slices.Clip(one), selectors[i+1:]...)
-		}
-	}
-	return nil
-}
-
 // segment reads the next part of a path. It returns nil if there is none.
-func (p *jsonPathParser) segment() ([]selector, error) {
+func (p *parser) segment() ([]selector, error) {
 	text := strings.TrimLeft(p.rest, spaces)
 	switch {
 	case strings.HasPrefix(text, "..["):
 		p.rest = text[2:]
 		s, err := p.bracket()
 		return []selector{{frag: jp.Descent('.')}, s}, err
+	case p.template && text == "..":
+		p.rest = ""
+		return []selector{{frag: jp.Descent('.')}, {frag: jp.Wildcard('*')}}, nil
+	case p.template && strings.HasPrefix(text, "..."):
+		p.rest = text[2:]
+		return []selector{{frag: jp.Descent('.')}}, nil
+	case p.template && strings.HasPrefix(text, "*"):
+		p.rest = text[1:]
+		return []selector{{frag: jp.Wildcard('*')}}, nil
 	case strings.HasPrefix(text, ".."):
 		p.rest = text[2:]
 		s, err := p.name()
@@ -333,12 +486,19 @@ func (p *jsonPathParser) segment() ([]selector, error) {
 }
 
 // name reads a key without quotes, or a *.
-func (p *jsonPathParser) name() (selector, error) {
+func (p *parser) name() (selector, error) {
 	if rest, ok := strings.CutPrefix(p.rest, "*"); ok {
 		p.rest = rest
 		return selector{frag: jp.Wildcard('*')}, nil
 	}
 	n := nameLength(p.rest)
+	if p.template {
+		n = len(p.rest) - len(strings.TrimLeftFunc(p.rest, inTemplateName))
+		if key := p.rest[:n]; strings.Contains(key, "-") {
+			p.explained = true
+			return selector{}, fmt.Errorf("not a JSONPath expression: the key %s must be quoted, as in ['%[1]s']", key)
+		}
+	}
 	if n == 0 {
 		if strings.Trim(p.rest, spaces) == "" {
 			return selector{}, errors.New("a key is missing after the last dot")
@@ -365,27 +525,32 @@ func nameLength(text string) int {
 	return len(text)
 }
 
+// inTemplateName reports whether a key without quotes may have r in a template. A dash stands in quotes.
+func inTemplateName(r rune) bool {
+	return r == '-' || r >= '0' && r <= '9' || strings.ContainsRune("#%;?^~", r) || nameLength(string(r)) > 0
+}
+
 // bracket reads selectors in brackets.
-func (p *jsonPathParser) bracket() (selector, error) {
+func (p *parser) bracket() (selector, error) {
 	p.rest = p.rest[1:]
-	var all [][]selector
+	var all []selector
 	for len(all) == 0 || p.accept(",") {
 		next, err := p.selector()
 		if err != nil {
 			return selector{}, err
 		}
-		all = append(all, []selector{next})
+		all = append(all, next)
 	}
 	if !p.accept("]") {
 		return selector{}, p.unexpected()
 	}
 	if len(all) == 1 {
-		return all[0][0], nil
+		return all[0], nil
 	}
 	return selector{union: all}, nil
 }
 
-func (p *jsonPathParser) selector() (selector, error) {
+func (p *parser) selector() (selector, error) {
 	text := p.skipSpaces()
 	switch {
 	case text == "":
@@ -396,10 +561,7 @@ func (p *jsonPathParser) selector() (selector, error) {
 	case p.accept("*"):
 		return selector{frag: jp.Wildcard('*')}, nil
 	case p.accept("?"):
-		outside := p.outside
-		p.outside = false
-		f, err := p.or()
-		p.outside = outside
+		f, err := p.filter()
 		return selector{filter: f}, err
 	}
 	bounds := jp.Slice{jp.SliceNotSet, jp.SliceNotSet, jp.SliceNotSet}
@@ -424,6 +586,32 @@ func (p *jsonPathParser) selector() (selector, error) {
 	return selector{frag: bounds}, nil
 }
 
+// filter reads the condition of a selector. That of a template is read up to the bracket that closes it, which its errors show.
+func (p *parser) filter() (*filter, error) {
+	if !p.template {
+		outside := p.outside
+		p.outside = false
+		f, err := p.or()
+		p.outside = outside
+		return f, err
+	}
+	scan := scanner{depth: 1}
+	for i := 0; i < len(p.rest); i += scan.next(p.rest[i:]) {
+		if p.rest[i] != ']' || scan.depth != 1 {
+			continue
+		}
+		condition := parser{rest: p.rest[:i], template: true}
+		f, err := condition.all()
+		if err != nil {
+			p.explained = true
+			return nil, fmt.Errorf("filter [?%s]: %w", p.rest[:i], err)
+		}
+		p.rest = p.rest[i:]
+		return f, nil
+	}
+	return nil, p.unexpected()
+}
+
 // maxInteger is the largest index of RFC 9535.
 const maxInteger int64 = 1<<53 - 1
 
@@ -431,7 +619,7 @@ const maxInteger int64 = 1<<53 - 1
 const maxIndex int64 = math.MaxInt / 2
 
 // integer reads an index, if there is one.
-func (p *jsonPathParser) integer() (n int, found bool, err error) {
+func (p *parser) integer() (n int, found bool, err error) {
 	text := p.skipSpaces()
 	digits := strings.TrimLeft(strings.TrimPrefix(text, "-"), "0123456789")
 	word := text[:len(text)-len(digits)]
@@ -439,26 +627,26 @@ func (p *jsonPathParser) integer() (n int, found bool, err error) {
 		return 0, false, nil
 	}
 	index, err := strconv.ParseInt(word, 10, 64)
-	if err != nil || strconv.FormatInt(index, 10) != word || index > maxInteger || index < -maxInteger {
+	if err != nil || strconv.FormatInt(index, 10) != word && !p.template || index > maxInteger || index < -maxInteger {
 		return 0, false, fmt.Errorf("%s is no index", abridged(word))
 	}
 	p.rest = digits
 	return int(min(max(index, -maxIndex), maxIndex)), true, nil
 }
 
-func (p *jsonPathParser) literal() (any, error) {
+func (p *parser) literal() (any, error) {
 	text := p.skipSpaces()
 	if text != "" && (text[0] == '\'' || text[0] == '"') {
 		return p.text()
 	}
 	word := text[:len(text)-len(strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."))]
 	if !json.Valid([]byte(word)) {
-		if n := nameLength(word); n > 0 {
+		if n := nameLength(word); n > 0 && !p.template {
 			if strings.EqualFold(word[:n], "not") {
 				return nil, p.unexpected()
 			}
 			if strings.HasPrefix(text[n:], "(") {
-				return nil, noFunction(word[:n])
+				return nil, p.noFunction(word[:n])
 			}
 			begin := fromHere
 			if p.outside {
@@ -479,7 +667,7 @@ func (p *jsonPathParser) literal() (any, error) {
 }
 
 // text reads a string in quotes, with the escapes of JSON.
-func (p *jsonPathParser) text() (string, error) {
+func (p *parser) text() (string, error) {
 	quote := p.rest[0]
 	var out strings.Builder
 	for i := 1; i < len(p.rest); i++ {
@@ -488,10 +676,10 @@ func (p *jsonPathParser) text() (string, error) {
 		case c == quote:
 			p.rest = p.rest[i+1:]
 			return out.String(), nil
-		case c < ' ':
+		case c < ' ' && !p.template:
 			return "", errors.New("a string has no line breaks or other control characters: write them as \\n")
 		case c == '\\':
-			r, n := escaped(p.rest[i:], quote)
+			r, n := p.escaped(p.rest[i:], quote)
 			if n == 0 {
 				return "", fmt.Errorf("the string %s has a backslash that escapes nothing", abridged(p.rest))
 			}
@@ -505,9 +693,12 @@ func (p *jsonPathParser) text() (string, error) {
 }
 
 // escaped reads an escape, and returns its length, or 0.
-func escaped(text string, quote byte) (rune, int) {
+func (p *parser) escaped(text string, quote byte) (rune, int) {
 	if len(text) < 2 {
 		return 0, 0
+	}
+	if p.template && (text[1] == '\'' || text[1] == '"') {
+		quote = text[1]
 	}
 	switch c := text[1]; c {
 	case quote, '\\', '/':

@@ -1,15 +1,11 @@
 package template
 
 import (
-	"errors"
-	"fmt"
-	"strings"
-
 	"github.com/ohler55/ojg/jp"
 )
 
-// A query is a JSONPath expression that may match several values. All but its filters is parsed by jp. The walk is ours,
-// because jp visits the members of an object in random order and cannot be stopped.
+// A query is a JSONPath expression that may match several values. The walk is ours, because jp visits the members of an object in
+// random order and cannot be stopped.
 type query struct {
 	selectors []selector
 }
@@ -18,95 +14,11 @@ type query struct {
 type selector struct {
 	frag   jp.Frag
 	filter *filter
-	union  [][]selector // a selector, and those that follow after the union
+	union  []selector
 }
 
 // maxExpression bounds an expression, in bytes, and with it the work for each value that is looked at.
 const maxExpression = 1024
-
-// parseExpression reads a JSONPath expression. It returns a path if the expression leads to one
-// place only, and a query otherwise.
-func parseExpression(expression string) (path, *query, error) {
-	if len(expression) > maxExpression {
-		return nil, nil, fmt.Errorf("the expression is longer than %d bytes", maxExpression)
-	}
-	var selectors []selector
-	for rest := expression[1:]; rest != ""; {
-		fragments, condition, after, filtered := cutFilter(rest)
-		parsed, err := parseFragments(fragments)
-		if err != nil {
-			return nil, nil, err
-		}
-		selectors = append(selectors, parsed...)
-		if rest = after; filtered {
-			f, err := parseFilter(condition)
-			if err != nil {
-				return nil, nil, err
-			}
-			selectors = append(selectors, selector{filter: f})
-		}
-	}
-
-	p := make(path, 0, len(selectors))
-	descents := 0
-	for _, s := range selectors {
-		switch frag := s.frag.(type) {
-		case jp.Child:
-			p = append(p, step{key: string(frag)})
-		case jp.Nth:
-			p = append(p, step{index: int(frag), isIndex: true})
-		case jp.Descent:
-			descents++
-		}
-	}
-	if len(p) == len(selectors) {
-		return p, nil, nil
-	}
-	if descents > 1 {
-		return nil, nil, errors.New("an expression can hold one .. only")
-	}
-	if _, ok := selectors[len(selectors)-1].frag.(jp.Descent); ok {
-		selectors = append(selectors, selector{frag: jp.Wildcard('*')})
-	}
-	return nil, &query{selectors}, nil
-}
-
-// parseFragments reads the part of an expression between filters.
-func parseFragments(text string) ([]selector, error) {
-	parsed, err := jp.ParseString("$" + text)
-	if err != nil || strings.HasSuffix(text, "$") || strings.HasSuffix(text, "@") { // jp overlooks these at the end
-		if key := unquotedKey(text); key != "" {
-			return nil, fmt.Errorf("not a JSONPath expression: the key %s must be quoted, as in ['%[1]s']", key)
-		}
-		return nil, fmt.Errorf("not a JSONPath expression: cannot read %s", text)
-	}
-	selectors := make([]selector, 0, len(parsed))
-	for _, frag := range parsed[1:] {
-		switch frag.(type) {
-		case jp.Child, jp.Nth, jp.Wildcard, jp.Union, jp.Slice, jp.Descent:
-			selectors = append(selectors, selector{frag: frag})
-		default:
-			return nil, fmt.Errorf("not a JSONPath expression: %s is not supported", text)
-		}
-	}
-	return selectors, nil
-}
-
-// cutFilter cuts text around its first [?condition]. Without one, all of it is before.
-func cutFilter(text string) (before, condition, after string, found bool) {
-	scan := scanner{}
-	begin := -1
-	for i := 0; i < len(text); i += scan.next(text[i:]) {
-		switch {
-		case begin < 0 && text[i] == '[' && strings.HasPrefix(strings.TrimLeft(text[i+1:], spaces), "?"):
-			begin = i
-		case begin >= 0 && text[i] == ']' && scan.depth == 1:
-			_, condition, _ = strings.Cut(text[begin:i], "?")
-			return text[:begin], condition, text[i+1:], true
-		}
-	}
-	return text, "", "", false
-}
 
 // expressionLength returns how far it is from the start of a JSONPath expression to the brace that closes its
 // placeholder or to its first pipe, or -1.
@@ -156,18 +68,6 @@ func delimitedLength(text string) int {
 		}
 	}
 	return -1
-}
-
-// unquotedKey returns the first key after a dot that is a key of a bare path but no name for JSONPath, such as
-// user-agent.
-func unquotedKey(text string) string {
-	for part := range strings.SplitSeq(text, ".") {
-		key, _, _ := strings.Cut(part, "[")
-		if strings.Contains(key, "-") && keyLength(key) == len(key) {
-			return key
-		}
-	}
-	return ""
 }
 
 // memberCost is the steps for a look at one member of an object, with its part of sorting the keys.
@@ -245,17 +145,19 @@ func (s *search) walk(value any, selectors []selector) bool {
 	if len(selectors) == 0 {
 		return s.add(value)
 	}
-	condition, rest := selectors[0].filter, selectors[1:]
-	if condition != nil {
-		return s.each(value, func(child any) bool { return !s.matches(condition, child) || s.walk(child, rest) })
+	return s.pick(value, &selectors[0], selectors[1:])
+}
+
+// pick walks on from the children that one selector picks.
+func (s *search) pick(value any, one *selector, rest []selector) bool {
+	if one.filter != nil {
+		return s.each(value, func(child any) bool { return !s.matches(one.filter, child) || s.walk(child, rest) })
 	}
-	switch frag := selectors[0].frag.(type) {
+	switch frag := one.frag.(type) {
 	case jp.Child:
 		return s.member(value, string(frag), rest)
 	case jp.Nth:
 		return s.item(value, int(frag), rest)
-	case jp.Union:
-		return s.union(value, frag, rest)
 	case jp.Slice:
 		return s.slice(value, frag, rest)
 	case jp.Wildcard:
@@ -263,8 +165,8 @@ func (s *search) walk(value any, selectors []selector) bool {
 	case jp.Descent:
 		return s.descend(value, rest)
 	}
-	for _, one := range selectors[0].union {
-		if !s.walk(value, one) {
+	for i := range one.union {
+		if !s.pick(value, &one.union[i], rest) {
 			return false
 		}
 	}
@@ -297,22 +199,6 @@ func (s *search) item(value any, index int, selectors []selector) bool {
 		index += len(items)
 	}
 	return s.spend(1) && (index < 0 || index >= len(items) || s.walk(items[index], selectors))
-}
-
-func (s *search) union(value any, frag jp.Union, selectors []selector) bool {
-	for _, one := range frag {
-		ok := true
-		switch one := one.(type) {
-		case string:
-			ok = s.member(value, one, selectors)
-		case int64:
-			ok = s.item(value, int(one), selectors)
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *search) each(value any, visit func(child any) bool) bool {
