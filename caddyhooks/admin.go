@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,7 +141,7 @@ func adminRoutes(base string) []caddy.AdminRoute {
 // forInstance finds the instance that the path names.
 func forInstance(serve adminHandler) caddy.AdminHandler {
 	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		name := orDefault(r.PathValue("instance"), "default")
+		name := cmp.Or(r.PathValue("instance"), "default")
 		who := callerFrom(r)
 		in := running.find(name)
 		switch {

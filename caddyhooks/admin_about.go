@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -51,7 +52,7 @@ type schemeJSON struct {
 // showSchemes lists all schemes.
 func showSchemes() []schemeJSON {
 	return showAll(schemes, func(s *scheme) schemeJSON {
-		return schemeJSON{s.name, orDefault(s.title, s.name), append([]string{}, s.fields...), s.secretTheirs, s.signs(), int(s.tolerance / time.Second),
+		return schemeJSON{s.name, cmp.Or(s.title, s.name), append([]string{}, s.fields...), s.secretTheirs, s.signs(), int(s.tolerance / time.Second),
 			authentication{scheme: s}.successStatus(nil, 0)}
 	})
 }

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 )
@@ -11,7 +12,7 @@ func init() {
 
 // serveOverview answers with the figures, plots and hooks of a range of time, and with what needs an operator.
 func (in *instance) serveOverview(w http.ResponseWriter, r *http.Request) error {
-	name := orDefault(r.URL.Query().Get("range"), overviewRanges[0].name)
+	name := cmp.Or(r.URL.Query().Get("range"), overviewRanges[0].name)
 	var names []string
 	for _, known := range overviewRanges {
 		if known.name == name {

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -144,7 +145,7 @@ func (in *instance) preconditionError(ctx context.Context, part, name string) er
 		if part != "" && string(change.Changes[i].After) == "null" {
 			verb = "deleted"
 		}
-		by := orDefault(change.By, change.Via)
+		by := cmp.Or(change.By, change.Via)
 		return apiError(http.StatusPreconditionFailed, "%s was %s by %s at %s; %s", name, verb, by, saved.At.UTC().Format(time.RFC3339), again)
 	}
 	return apiError(http.StatusPreconditionFailed, "%s is not what If-Match or If-None-Match asks for; %s", name, again)

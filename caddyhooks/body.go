@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +137,7 @@ type bodyClock struct {
 
 func startBodyClock(w http.ResponseWriter) *bodyClock {
 	c := &bodyClock{conn: http.NewResponseController(w)}
-	c.timer = time.AfterFunc(orDefault(time.Duration(shorterBodyTime.Load()), maxBodyTime), func() {
+	c.timer = time.AfterFunc(cmp.Or(time.Duration(shorterBodyTime.Load()), maxBodyTime), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.stopped {

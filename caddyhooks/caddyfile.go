@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -142,7 +143,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	if health != nil {
 		health.Name = h.Name
 		place := places["health"]
-		if err := health.checkPaths(orDefault(h.Path, defaultPath)); err != nil {
+		if err := health.checkPaths(cmp.Or(h.Path, defaultPath)); err != nil {
 			return nil, place.WrapErr(err)
 		}
 	}
@@ -192,10 +193,10 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 		return d.WrapErr(err)
 	}
 	r := &rules{
-		maxTimeout:  time.Duration(orDefault(h.MaxTimeout, caddy.Duration(time.Hour))),
-		queueTime:   time.Duration(orDefault(h.QueueTime, defaultQueueTime)),
-		maxMemory:   orDefault(h.MaxMemory, defaultMaxMemory),
-		retention:   time.Duration(orDefault(h.Retention, defaultRetention)),
+		maxTimeout:  time.Duration(cmp.Or(h.MaxTimeout, caddy.Duration(time.Hour))),
+		queueTime:   time.Duration(cmp.Or(h.QueueTime, defaultQueueTime)),
+		maxMemory:   cmp.Or(h.MaxMemory, defaultMaxMemory),
+		retention:   time.Duration(cmp.Or(h.Retention, defaultRetention)),
 		history:     h.Settings.HistorySeconds,
 		guard:       guard,
 		checkSchema: checkSchema,
@@ -207,7 +208,7 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks
 	for name := range h.ChannelsRaw {
 		r.channels[name] = nil
 	}
-	if r.maxMemory < orDefault(h.MaxRequest, defaultMaxRequest) {
+	if r.maxMemory < cmp.Or(h.MaxRequest, defaultMaxRequest) {
 		return places.errAt(d, fieldErrorf("max_memory", "must be at least max_request"))
 	}
 	if err := h.Settings.check(r); err != nil {

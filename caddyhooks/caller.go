@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -56,7 +57,7 @@ func callerFrom(r *http.Request) caller {
 	if c, ok := r.Context().Value(callerKey{}).(caller); ok {
 		return c
 	}
-	c := caller{by: orDefault(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
+	c := caller{by: cmp.Or(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
 	c.anybody = c.by == nobodyNamed
 	if door := r.Header.Get(doorHeader); door == localDoor || door == commandDoor {
 		c.via = door

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func runBackup(cmd *cobra.Command, args []string) error {
 		defer stop()
 		instance, _ := cmd.Flags().GetString("instance")
 		return makeBackup(ctx, cmd, args[0], func(_ context.Context, w io.Writer, total func(int64)) error {
-			err := bolt.BackUpFile(from, orDefault(instance, "default"), w, total)
+			err := bolt.BackUpFile(from, cmp.Or(instance, "default"), w, total)
 			var inUse *bolt.InUseError
 			if errors.As(err, &inUse) {
 				return fmt.Errorf("a process has %s open: leave --from out, and the Caddy that runs makes the backup", from)

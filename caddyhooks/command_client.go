@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,7 @@ type adminClient struct {
 // newAdminClient reads --address.
 func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	address, _ := cmd.Flags().GetString("address")
-	address = orDefault(address, caddy.DefaultAdminListen)
+	address = cmp.Or(address, caddy.DefaultAdminListen)
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {
 		address = strings.TrimSuffix(rest, "/")
 	}
@@ -86,7 +87,7 @@ func operatorName() string {
 	if current, err := user.Current(); err == nil {
 		name = current.Username
 	}
-	return orDefault(oneline.First(name, maxOperator), "unknown")
+	return cmp.Or(oneline.First(name, maxOperator), "unknown")
 }
 
 // sign adds the headers that the admin endpoint wants, the operator and the door.
@@ -155,7 +156,7 @@ func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
 
 // open begins to read an answer, which the caller closes. An answer that is no success is a *refusedError.
 func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, orDefault(call.method, http.MethodGet), call.path, bytes.NewReader(call.body))
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(call.method, http.MethodGet), call.path, bytes.NewReader(call.body))
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +165,7 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 	}
 	r.URL.RawQuery = call.query.Encode()
 	if len(call.body) > 0 {
-		r.Header.Set("Content-Type", orDefault(call.contentType, "application/json"))
+		r.Header.Set("Content-Type", cmp.Or(call.contentType, "application/json"))
 	}
 	c.sign(r)
 	resp, err := c.transport.RoundTrip(r)

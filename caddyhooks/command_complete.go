@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -99,7 +100,7 @@ var completeHooks = complete(func(e *errand) (words []cobra.Completion, err erro
 	var mappings []Mapping
 	_, err = e.get("mappings", nil, &mappings)
 	for _, m := range mappings {
-		words = append(words, describedWord(m.Name, string(orDefault(m.Action, engine.Wake))))
+		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
 	}
 	return words, err
 })

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -89,7 +90,7 @@ func (c *credential) whyUnsigned(url string) string {
 }
 
 // titled is how people call the scheme.
-func (s *scheme) titled() string { return orDefault(s.title, s.name) }
+func (s *scheme) titled() string { return cmp.Or(s.title, s.name) }
 
 // isSigned reports whether the headers have signatures, and no secret.
 func (c *credential) isSigned() bool {

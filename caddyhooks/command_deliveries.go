@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 
@@ -102,7 +103,7 @@ func (e *errand) showPaused(page listPage) error {
 	}
 	clock := newClock()
 	for _, p := range paused {
-		e.screen.Note("%s is left alone until %s (%s).", orDefault(p.Host, "The channel "+p.Channel), clock.when(p.Until), clock.ago(p.Until))
+		e.screen.Note("%s is left alone until %s (%s).", cmp.Or(p.Host, "The channel "+p.Channel), clock.when(p.Until), clock.ago(p.Until))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +65,7 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	}
 	query := url.Values{"of": {of}}
 	for _, flag := range []string{"status", "hook", "chat", "since", "until", "search", "host", "channel"} {
-		parameter := orDefault(runParameters[flag], flag)
+		parameter := cmp.Or(runParameters[flag], flag)
 		if cmd.Flags().Changed(flag) && !slices.Contains(exports[i].parameters, parameter) {
 			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", flag, of)}
 		}

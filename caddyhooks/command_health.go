@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -62,7 +63,7 @@ func (c *adminClient) health(ctx context.Context) (told healthTold, err error) {
 func (h *healthTold) whyNotReady(name string) string {
 	for _, in := range h.Instances {
 		if in.Instance == name && !in.Ready {
-			return orDefault(in.Reason, "it is not ready")
+			return cmp.Or(in.Reason, "it is not ready")
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"time"
@@ -65,7 +66,7 @@ func runList(e *errand, cmd *cobra.Command, _ []string) error {
 		if h.Failed > 0 {
 			failed = terminal.Bad(withCommas(h.Failed))
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(orDefault(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
+		rows = append(rows, []terminal.Text{terminal.Plain(cmp.Or(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
 			terminal.Plain(withCommas(h.Accepted)), failed, terminal.Plain(clock.when(h.LastAt))})
 	}
 	e.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
@@ -97,7 +98,7 @@ func (e *errand) listHooks(during string) (hooks []listedHook, overview overview
 	}
 	hooks = slices.Clone(builtInHooks)
 	for _, m := range mappings {
-		hooks = append(hooks, listedHook{Name: m.Name, Action: orDefault(m.Action, engine.Wake), AuthMode: orDefault(m.AuthMode, bearerScheme.name), Pinned: m.Pinned})
+		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, bearerScheme.name), Pinned: m.Pinned})
 	}
 	for _, figures := range overview.Hooks {
 		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func runMigrate(cmd *cobra.Command) error {
 		value, _ := cmd.Flags().GetString(flag)
 		return value
 	}
-	instance := orDefault(text("instance"), "default")
+	instance := cmp.Or(text("instance"), "default")
 	to := &postgres.Postgres{DSN: text("to"), Schema: text("schema")}
 	if to.DSN == "" {
 		return &usageError{"--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'"}

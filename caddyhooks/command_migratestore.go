@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func runMigrateStore(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if m.prints && m.config == "" {
-		return m.print(cmd, orDefault(m.schema, "hooks_"+orDefault(m.instance, "default")), orDefault(m.role, "hooks"))
+		return m.print(cmd, cmp.Or(m.schema, "hooks_"+cmp.Or(m.instance, "default")), cmp.Or(m.role, "hooks"))
 	}
 	stores, err := m.stores(cmd.Context())
 	if err != nil {
@@ -120,7 +121,7 @@ func runMigrateStore(cmd *cobra.Command, args []string) error {
 	var failed []error
 	for _, s := range stores {
 		if m.prints {
-			err = m.print(cmd, s.store.SchemaOf(s.instance), orDefault(m.role, s.store.Role()))
+			err = m.print(cmd, s.store.SchemaOf(s.instance), cmp.Or(m.role, s.store.Role()))
 		} else {
 			err = m.migrate(ctx, cmd, s)
 		}
@@ -138,7 +139,7 @@ func (m *storeMigration) stores(ctx context.Context) ([]configuredStore, error) 
 	if err := store.Provision(caddy.Context{}); err != nil {
 		return nil, err
 	}
-	return []configuredStore{{orDefault(m.instance, "default"), store}}, nil
+	return []configuredStore{{cmp.Or(m.instance, "default"), store}}, nil
 }
 
 // print prints the SQL for a schema.

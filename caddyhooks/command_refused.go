@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 
@@ -56,7 +57,7 @@ func runRefused(e *errand, cmd *cobra.Command, _ []string) error {
 			if k.Ignored {
 				answer = terminal.Plain(strconv.Itoa(k.Status))
 			}
-			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(k.LastAt)), terminal.Plain(withCommas(k.Count)), answer, terminal.Plain(orDefault(k.Hook, "(unknown)")),
+			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(k.LastAt)), terminal.Plain(withCommas(k.Count)), answer, terminal.Plain(cmp.Or(k.Hook, "(unknown)")),
 				terminal.Plain(k.Client), terminal.Plain(shortText(k.why(), maxReasonCell))})
 		}
 		table.Print(rows...)

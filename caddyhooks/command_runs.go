@@ -146,7 +146,7 @@ func (r *runSummary) why() string {
 	case r.Status == engine.Cancelled && r.CancelledBy != "":
 		return "cancelled by " + r.CancelledBy
 	case r.Status.Ended() && r.Status != engine.Completed:
-		return orDefault(r.Reason, r.ErrorMessage)
+		return cmp.Or(r.Reason, r.ErrorMessage)
 	case !r.Status.Ended() && r.WaitingFor != "":
 		return "waits: " + lowerFirst(strings.TrimSuffix(r.WaitingFor, "."))
 	default:

@@ -365,7 +365,7 @@ func (s *sending) print(sent *sentJSON) {
 	}
 	if sent.ChatID != "" {
 		add("  chat " + sent.ChatID)
-		next = orDefault(next, nextCommand(s.cmd, "runs", "--chat", sent.ChatID))
+		next = cmp.Or(next, nextCommand(s.cmd, "runs", "--chat", sent.ChatID))
 	}
 	if sent.Replayed {
 		add("  (the answer to an earlier request)")

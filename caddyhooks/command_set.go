@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -221,7 +222,7 @@ func withUnit(s setting, sentence string) string {
 }
 
 func (e *errand) printChange(name string, before, after json.RawMessage) {
-	shown := func(raw json.RawMessage) string { return orDefault(string(raw), "none") }
+	shown := func(raw json.RawMessage) string { return cmp.Or(string(raw), "none") }
 	line := []terminal.Text{terminal.Bold(name), terminal.Plain("  " + shown(before))}
 	switch {
 	case name == "token":

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
 	"os"
@@ -213,7 +214,7 @@ func (e *errand) firstLine(told statusTold, about *aboutJSON) []terminal.Text {
 	}
 	runner := "runner " + strings.Join(kinds, ", ")
 	if kinds == nil {
-		runner = "runner " + orDefault(about.Runner, "none")
+		runner = "runner " + cmp.Or(about.Runner, "none")
 	}
 	store := "store " + about.Store
 	if about.StoreBytes > 0 {

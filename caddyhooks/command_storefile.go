@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +16,7 @@ import (
 
 // storeFile is the file of an instance that is not named by its path.
 func storeFile(path, instance string) string {
-	return (&bolt.Bolt{Path: path}).File(orDefault(instance, "default"))
+	return (&bolt.Bolt{Path: path}).File(cmp.Or(instance, "default"))
 }
 
 // folderError says why a file cannot be begun. The error itself has the name of a temporary file, which nobody knows.

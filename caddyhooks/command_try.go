@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -62,7 +63,7 @@ func runTry(e *errand, cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	query := testParameters(req.header, orDefault(flagText(cmd, "query"), req.values.Encode()))
+	query := testParameters(req.header, cmp.Or(flagText(cmd, "query"), req.values.Encode()))
 	var run runJSON
 	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.body}, &run)
 	if err != nil {
@@ -138,7 +139,7 @@ func (e *errand) printEnd(cmd *cobra.Command, answer []byte, run runJSON) error 
 		}
 	}
 	if run.Reply == nil {
-		return fmt.Errorf("the run did not complete: %s", orDefault(terminal.Escaped(run.ErrorMessage), string(run.Status)))
+		return fmt.Errorf("the run did not complete: %s", cmp.Or(terminal.Escaped(run.ErrorMessage), string(run.Status)))
 	}
 	return nil
 }

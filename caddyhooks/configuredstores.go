@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -88,7 +89,7 @@ func addHandler(stores map[string]json.RawMessage, part json.RawMessage) error {
 	if err := json.Unmarshal(part, &h); err != nil {
 		return fmt.Errorf("reading a hooks handler: %w", err)
 	}
-	name, store := orDefault(h.Name, "default"), h.Store
+	name, store := cmp.Or(h.Name, "default"), h.Store
 	if store == nil {
 		store = json.RawMessage(defaultStore)
 	}

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -67,7 +68,7 @@ func (Dashboard) CaddyModule() caddy.ModuleInfo {
 // Provision fills in defaults.
 func (d *Dashboard) Provision(ctx caddy.Context) error {
 	d.log = ctx.Logger()
-	d.User = orDefault(d.User, defaultUser)
+	d.User = cmp.Or(d.User, defaultUser)
 	// A placeholder such as {env.OPERATOR} is the same for every request. Those of a request are unknown here.
 	if user, err := caddy.NewReplacer().ReplaceOrErr(d.User, true, true); err == nil {
 		d.constant = strings.TrimSpace(user)

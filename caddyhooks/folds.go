@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func newFold(window, most int) engine.Fold {
 	if window == 0 {
 		return engine.Fold{}
 	}
-	return engine.Fold{Window: time.Duration(window) * time.Second, Max: orDefault(most, defaultFoldMax)}
+	return engine.Fold{Window: time.Duration(window) * time.Second, Max: cmp.Or(most, defaultFoldMax)}
 }
 
 // WakeFold says how runs of the built-in wake are folded.
@@ -108,7 +109,7 @@ func (h *hook) checkFold(r *rules) error {
 	case h.Action == engine.Agent && h.SyncResponse:
 		return fieldErrorf("foldSeconds", "does not go with %v: a caller that waits is answered by a turn of its own", byWords{"syncResponse", "sync"})
 	}
-	queueSeconds := orDefault(h.QueueTimeSeconds, r.maxQueueSeconds())
+	queueSeconds := cmp.Or(h.QueueTimeSeconds, r.maxQueueSeconds())
 	if err := checkFoldSeconds(h.FoldSeconds, queueSeconds, byWords{"queueTimeSeconds", "queue_time"}); err != nil {
 		return fieldErrorf("foldSeconds", "%v", err)
 	}

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,20 +124,20 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := checkPath(h.Path); err != nil {
 		return err
 	}
-	h.MaxTimeout = orDefault(h.MaxTimeout, caddy.Duration(time.Hour))
-	h.MaxRequest = orDefault(h.MaxRequest, defaultMaxRequest)
-	h.MaxMemory = orDefault(h.MaxMemory, defaultMaxMemory)
-	h.Workers = orDefault(h.Workers, 16)
-	h.QueueLimit = orDefault(h.QueueLimit, 100_000)
+	h.MaxTimeout = cmp.Or(h.MaxTimeout, caddy.Duration(time.Hour))
+	h.MaxRequest = cmp.Or(h.MaxRequest, defaultMaxRequest)
+	h.MaxMemory = cmp.Or(h.MaxMemory, defaultMaxMemory)
+	h.Workers = cmp.Or(h.Workers, 16)
+	h.QueueLimit = cmp.Or(h.QueueLimit, 100_000)
 	if h.ChatLimit == nil {
 		tenth := h.QueueLimit/10 + min(h.QueueLimit%10, 1)
 		h.ChatLimit = &tenth
 	}
-	h.MaxAttempts = orDefault(h.MaxAttempts, 5)
-	h.Retention = orDefault(h.Retention, defaultRetention)
-	h.HistoryLimit = orDefault(h.HistoryLimit, 1<<30)
-	h.QueueTime = orDefault(h.QueueTime, defaultQueueTime)
-	h.DrainTimeout = orDefault(h.DrainTimeout, caddy.Duration(10*time.Second))
+	h.MaxAttempts = cmp.Or(h.MaxAttempts, 5)
+	h.Retention = cmp.Or(h.Retention, defaultRetention)
+	h.HistoryLimit = cmp.Or(h.HistoryLimit, 1<<30)
+	h.QueueTime = cmp.Or(h.QueueTime, defaultQueueTime)
+	h.DrainTimeout = cmp.Or(h.DrainTimeout, caddy.Duration(10*time.Second))
 	if h.StoreRaw == nil {
 		h.StoreRaw = json.RawMessage(defaultStore)
 	}
@@ -199,14 +200,6 @@ func (h *Handler) Cleanup() error {
 	return nil
 }
 
-func orDefault[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
-}
-
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || strings.ContainsAny(path, "{}*?#") {
 		return fmt.Errorf("the path '%s' is refused: it must begin with a slash, not end with one, and hold no placeholder or wildcard", path)
@@ -237,7 +230,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err := h.serve(w, r, active, req); err != nil {
 		status = req.refuse(w, r, err)
 	} else {
-		status = orDefault(req.told, orDefault(req.answered, http.StatusOK))
+		status = cmp.Or(req.told, cmp.Or(req.answered, http.StatusOK))
 	}
 	in.service.engine.NoteAnswer(status)
 	req.meters().answered(status)

@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"path"
@@ -55,7 +56,7 @@ func (Health) CaddyModule() caddy.ModuleInfo {
 
 // Provision fills in defaults and finds the app, which checks that there is the instance.
 func (h *Health) Provision(ctx caddy.Context) error {
-	h.Name, h.Path = orDefault(h.Name, "default"), orDefault(h.Path, "/healthz")
+	h.Name, h.Path = cmp.Or(h.Name, "default"), cmp.Or(h.Path, "/healthz")
 	if err := checkHealthPath(h.Path); err != nil {
 		return err
 	}

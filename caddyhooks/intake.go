@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -43,11 +44,11 @@ func (in *instance) intake(active *activeSettings, name string, custom *hook, re
 		return nil, err
 	}
 	for _, run := range runs {
-		run.QueueTime = orDefault(run.QueueTime, in.rules.queueTime)
+		run.QueueTime = cmp.Or(run.QueueTime, in.rules.queueTime)
 		if custom != nil {
 			run.Runner = custom.Runner
 		}
-		run.Runner = orDefault(run.Runner, in.rules.runners.of(run.TurnTier()))
+		run.Runner = cmp.Or(run.Runner, in.rules.runners.of(run.TurnTier()))
 	}
 	return runs, nil
 }
@@ -106,7 +107,7 @@ func (in *instance) intakeWake(active *activeSettings, req *incoming) (*engine.R
 		return nil, err
 	}
 	return &engine.Run{
-		Hook: "wake", Action: engine.Wake, ChatID: orDefault(chatID, defaultWakeChat),
+		Hook: "wake", Action: engine.Wake, ChatID: cmp.Or(chatID, defaultWakeChat),
 		Message: untrusted.Wrap(text), Metadata: metadata,
 		MemoryPreset: active.memoryPreset, Timeout: active.defaultTimeout,
 	}, nil
@@ -182,11 +183,11 @@ func (f *AgentFields) run(active *activeSettings) *engine.Run {
 		Metadata:       f.Metadata,
 		Tier:           f.Model,
 		ValidationTier: f.ResponseValidationModelTier,
-		MemoryPreset:   orDefault(f.MemoryPreset, active.memoryPreset),
+		MemoryPreset:   cmp.Or(f.MemoryPreset, active.memoryPreset),
 		Schema:         f.ResponseJSONSchema,
 		Sync:           f.SyncResponse,
 		CallbackURL:    f.CallbackURL,
-		Timeout:        orDefault(time.Duration(f.TimeoutSeconds)*time.Second, active.defaultTimeout),
+		Timeout:        cmp.Or(time.Duration(f.TimeoutSeconds)*time.Second, active.defaultTimeout),
 		QueueTime:      f.queueTime(),
 	}
 	if f.Deliver {
@@ -397,7 +398,7 @@ func (h *hook) chatOf(input template.Input) string {
 		chatID = fitChatID(h.chatID.Render(input))
 	}
 	if h.Action == engine.Wake {
-		return orDefault(chatID, defaultWakeChat)
+		return cmp.Or(chatID, defaultWakeChat)
 	}
 	return chatID
 }

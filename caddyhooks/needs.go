@@ -185,7 +185,7 @@ func (in *instance) failingNeeds(ctx context.Context, q needsQuestion) (found []
 			reasons := make(tally)
 			for _, record := range records {
 				if !record.FinishedAt.Before(q.since) {
-					reasons.add(orDefault(record.Outcome.Account.Reason, record.Outcome.Message))
+					reasons.add(cmp.Or(record.Outcome.Account.Reason, record.Outcome.Message))
 				}
 			}
 			failing.Detail = oneline.Of(reasons.commonest(), maxDetail)
@@ -270,7 +270,7 @@ func (in *instance) refusedNeeds(q needsQuestion) (found []need) {
 		if count < burstOfRefused {
 			continue
 		}
-		to := orDefault(kind.last.hook, "names that no hook has")
+		to := cmp.Or(kind.last.hook, "names that no hook has")
 		found = append(found, need{Kind: "refused_burst", Severity: late, Link: "#/runs/refused?" + url.Values{"hook": {kind.last.hook}}.Encode(),
 			Text:   fmt.Sprintf("%d requests to %s were refused within an hour", count, to),
 			Detail: oneline.Of(fmt.Sprintf("%d %s: %s", kind.last.status, http.StatusText(kind.last.status), kind.last.reason), maxDetail)})

@@ -227,7 +227,7 @@ func hooksIn(active *activeSettings, sum *engine.Minute) []hookFigures {
 func (a *activeSettings) actionOf(name string) engine.Action {
 	switch hook := a.hooks[name]; {
 	case hook != nil:
-		return orDefault(hook.Action, engine.Wake)
+		return cmp.Or(hook.Action, engine.Wake)
 	case name == "wake":
 		return engine.Wake
 	case name == "agent":

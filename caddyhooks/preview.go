@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -87,8 +88,8 @@ func (in *instance) preview(asked previewRequest) *preview {
 	}
 	p.Warnings = append(p.Warnings, m.warnings(jsonWords)...)
 	h := &hook{Mapping: m}
-	h.Action = orDefault(h.Action, engine.Wake)
-	h.auth.scheme = orDefault(findScheme(m.AuthMode), bearerScheme)
+	h.Action = cmp.Or(h.Action, engine.Wake)
+	h.auth.scheme = cmp.Or(findScheme(m.AuthMode), bearerScheme)
 	checks := p.checkConditions(h)
 	err = h.parseTemplates()
 	readable := err == nil
@@ -178,7 +179,7 @@ func (p *preview) show(h *hook, req *incoming, body payload) {
 	inputs, err := h.inputs(req, body, runOfPreview)
 	var ignored *ignoredError
 	if errors.As(err, &ignored) {
-		p.Ignored = orDefault(p.Ignored, ignored.condition)
+		p.Ignored = cmp.Or(p.Ignored, ignored.condition)
 		return
 	} else if err != nil {
 		p.addProblem("payload", payloadError(err))

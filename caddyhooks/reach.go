@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -221,7 +222,7 @@ func (s *reachSearch) answersIn(routes caddyhttp.RouteList, depth int) (has, oth
 
 // checkMatcher refuses a matcher of the hooks block itself that lets no webhook through.
 func (h *Handler) checkMatcher(matcher caddy.ModuleMap) error {
-	path := orDefault(h.Path, defaultPath)
+	path := cmp.Or(h.Path, defaultPath)
 	patterns := []string{"*"}
 	if raw, ok := matcher["path"]; ok {
 		if err := json.Unmarshal(raw, &patterns); err != nil {

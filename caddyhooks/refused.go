@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"container/list"
 	"fmt"
 	"net/http"
@@ -361,7 +362,7 @@ func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpErr
 	}
 	active := in.active.Load() // nil before the start
 	refused := refusedRequest{
-		refusedKind: refusedKind{hook: active.hookNamed(q.name), status: answer.status, reason: orDefault(answer.reason, answer.message)},
+		refusedKind: refusedKind{hook: active.hookNamed(q.name), status: answer.status, reason: cmp.Or(answer.reason, answer.message)},
 		message:     oneline.Of(answer.message, maxRefusedMessage),
 		client:      clientAddress(r),
 		size:        int64(q.received.read),

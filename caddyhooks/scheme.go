@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -109,7 +110,7 @@ func (m *Mapping) tolerance(usual time.Duration) (time.Duration, error) {
 	if m.AuthTolerance < 0 || m.AuthTolerance > most {
 		return 0, fieldErrorf("authTolerance", "must be from %v to %v", seconds(1), seconds(most))
 	}
-	return orDefault(time.Duration(m.AuthTolerance)*time.Second, usual), nil
+	return cmp.Or(time.Duration(m.AuthTolerance)*time.Second, usual), nil
 }
 
 // schemes has all schemes, sorted by name.
@@ -176,7 +177,7 @@ func (a authentication) successStatus(doc any, usual int) int {
 		return usual
 	}
 	object, _ := doc.(map[string]any)
-	return orDefault(a.success(object), usual)
+	return cmp.Or(a.success(object), usual)
 }
 
 // deliveryID returns the sender's id of a request, and the name of the header or the path in the body that has it. Both are
@@ -354,7 +355,7 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser, places settingPlaces) er
 		if len(args) < s.minArgs {
 			unset = caddyconf.Unset
 		}
-		return d.Errf("auth %s takes %s%s", s.name, orDefault(s.arguments, "no arguments"), unset)
+		return d.Errf("auth %s takes %s%s", s.name, cmp.Or(s.arguments, "no arguments"), unset)
 	}
 	for i, arg := range args {
 		if arg == "" && (i < s.minArgs || s.takesSecrets()) {

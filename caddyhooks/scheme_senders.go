@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,7 +178,7 @@ func (s *sender) scheme() *scheme {
 		compile: s.compile, tolerance: s.tolerance, secretTheirs: s.secretTheirs, headersOnly: s.token,
 		secretHeaders: func(*Mapping) []string { return s.headers },
 		idHeaders:     s.idHeaders, idPath: s.idPath, answerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
-		wwwAuthenticate: orDefault(s.wwwAuthenticate, "HMAC-SHA256"),
+		wwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
 		missing:         fmt.Sprintf("The %s is missing, or something that belongs to it. This hook is for requests of %s, and takes no token.", missing, s.title),
 		wrong:           fmt.Sprintf("The %s is wrong.", wrong),
 	}

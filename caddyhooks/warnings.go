@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -82,7 +83,7 @@ func (m *Mapping) warnings(w words) []string {
 	for _, field := range []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}} {
 		if braces, meant := template.DoubleBraces(field.text); braces != "" {
 			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", w.of(field.name), braces,
-				orDefault(meant, "a path in one pair of braces, such as {issue.title}")))
+				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
 		if open := template.UnclosedBrace(field.text); open != "" {
 			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", w.of(field.name), open, open))

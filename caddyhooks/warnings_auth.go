@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -69,7 +70,7 @@ func (m *Mapping) warningsAboutHMAC(w words) (found []string) {
 	case slices.ContainsFunc(m.HMACSecret, likePrefix.MatchString):
 		found = append(found, secret+" reads like a prefix, such as sha256=: secret and prefix may be swapped")
 	}
-	algorithm := orDefault(m.Algorithm, string(auth.SHA256))
+	algorithm := cmp.Or(m.Algorithm, string(auth.SHA256))
 	if namesOther(m.HMACPrefix, algorithm) {
 		advice := byWords{"or set algorithm", "or set its algorithm"}.in(w)
 		if algorithm == string(auth.SHA256) {
@@ -111,7 +112,7 @@ var otherAlgorithm = regexp.MustCompile(`(?i)^(hmac[_-]?)?(sha[_-]?(1|224|384|51
 
 // readsField reports whether the scheme of the mapping reads a field. An unknown scheme reads all.
 func (m *Mapping) readsField(name string) bool {
-	s := findScheme(orDefault(m.AuthMode, bearerScheme.name))
+	s := findScheme(cmp.Or(m.AuthMode, bearerScheme.name))
 	return s == nil || slices.Contains(s.fields, name)
 }
 
@@ -132,7 +133,7 @@ func (m *Mapping) whyIgnored(ignored []string) string {
 	hmac := findScheme("hmac").fields
 	isForHMAC := func(name string) bool { return slices.Contains(hmac, name) }
 	switch {
-	case orDefault(m.AuthMode, bearerScheme.name) != bearerScheme.name:
+	case cmp.Or(m.AuthMode, bearerScheme.name) != bearerScheme.name:
 		return fmt.Sprintf(`%s ignored with "authMode": %q: leave %s out`, isOrAre(ignored), m.AuthMode, itOrThem(ignored))
 	case !slices.ContainsFunc(ignored, func(name string) bool { return !isForHMAC(name) }):
 		return fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`, isOrAre(ignored), itOrThem(ignored))

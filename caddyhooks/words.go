@@ -1,6 +1,7 @@
 package caddyhooks
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ const (
 // of returns the name of a setting, or of a field of a mapping, that has the given name in JSON.
 func (w words) of(jsonName string) string {
 	if w == caddyfileWords {
-		return orDefault(caddyfileNames()[jsonName], jsonName)
+		return cmp.Or(caddyfileNames()[jsonName], jsonName)
 	}
 	return jsonName
 }
