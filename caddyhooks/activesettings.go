@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // activeSettings are the settings in force, ready for requests: secrets are resolved and templates parsed. Every change of
@@ -185,7 +186,7 @@ func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, le
 		err := errTooManyHooks
 		if len(active.hooks) < maxHooks {
 			if h, err = m.compile(&in.rules, secrets); err != nil {
-				err = fmt.Errorf("hook %q: %w", abridge(m.Name), inBothWords(err, pinned))
+				err = fmt.Errorf("hook %q: %w", text.Abridge(m.Name), inBothWords(err, pinned))
 			}
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -148,11 +149,11 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 		case in == nil && waiting.find(name) != nil && who.maySee(name):
 			return apiError(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name, waiting.find(name).notReady())
 		case len(running.names()) == 0:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", abridge(name))
+			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", text.Abridge(name))
 		case in == nil:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q", abridge(name))
+			return apiError(http.StatusNotFound, "there is no hooks instance %q", text.Abridge(name))
 		case !who.maySee(name):
-			return apiError(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, listWords(who.instances))
+			return apiError(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, text.List(who.instances))
 		}
 		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
@@ -216,32 +217,14 @@ func checkParameters(rawQuery string, known []string) error {
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		switch {
 		case len(known) == 0:
-			return apiError(http.StatusBadRequest, "there is no parameter %q: this endpoint takes none", abridge(name))
+			return apiError(http.StatusBadRequest, "there is no parameter %q: this endpoint takes none", text.Abridge(name))
 		case !slices.Contains(known, name):
-			return apiError(http.StatusBadRequest, "there is no parameter %q; use %s", abridge(name), listWords(known))
+			return apiError(http.StatusBadRequest, "there is no parameter %q; use %s", text.Abridge(name), text.List(known))
 		case len(sent[name]) != 1:
 			return apiError(http.StatusBadRequest, "%s must be given once", name)
 		}
 	}
 	return nil
-}
-
-// abridge bounds a text from outside that an error quotes.
-func abridge(text string) string {
-	const most = 80
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
-
-// listWords joins words as in "a, b and c".
-func listWords(words []string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 // adminAddress is where a request to the admin API came from, without its port, which tells nothing later.
@@ -352,15 +335,15 @@ func parseOneOf[T ~string](params url.Values, name string, known ...T) ([]T, err
 		return nil, err
 	}
 	var values []T
-	for _, text := range texts {
-		if !slices.Contains(known, T(text)) {
+	for _, value := range texts {
+		if !slices.Contains(known, T(value)) {
 			words := make([]string, len(known))
 			for i, value := range known {
 				words[i] = string(value)
 			}
-			return nil, apiError(http.StatusBadRequest, "%s must be one of %s, or several with commas between them", name, listWords(words))
+			return nil, apiError(http.StatusBadRequest, "%s must be one of %s, or several with commas between them", name, text.List(words))
 		}
-		values = append(values, T(text))
+		values = append(values, T(value))
 	}
 	return values, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -81,7 +82,7 @@ func (in *instance) serveAbout(w http.ResponseWriter, _ *http.Request) error {
 		Runner: kindOf(in.engineConfig.Runners[in.engineConfig.DefaultRunner]), Store: kindOf(in.opener),
 		Tiers: tiers, MemoryPresets: memoryPresets,
 		MaxTimeoutSeconds: in.rules.maxSeconds(), QueueTimeSeconds: in.rules.maxQueueSeconds(), RetentionSeconds: in.rules.retentionSeconds(),
-		Workers: in.engineConfig.Workers, Schemes: showSchemes(), Now: jsonTime(time.Now()),
+		Workers: in.engineConfig.Workers, Schemes: showSchemes(), Now: text.JSONTime(time.Now()),
 	}
 	if told, err := in.service.figures.ask(in.service.engine); err == nil {
 		about.StoreBytes = max(told.bytes, 0)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -130,7 +131,7 @@ func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
 		}
 	}
 	if unknown != nil {
-		return how, fieldErrorf(abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
+		return how, fieldErrorf(text.Abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
 	}
 	f := requestFields{members: obj.Members, selected: againFields}
 	how = engine.Again{Deliver: f.boolean("deliver"), ChatID: f.text("chatId")}

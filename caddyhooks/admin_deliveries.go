@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -56,7 +57,7 @@ func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
 func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	details := deliveryDetails{
 		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID, Hook: d.Hook,
-		CreatedAt: jsonTime(d.CreatedAt), LastAttemptAt: jsonTime(d.TriedAt),
+		CreatedAt: text.JSONTime(d.CreatedAt), LastAttemptAt: text.JSONTime(d.TriedAt),
 		LastStatus: d.LastStatus, ContentType: d.ContentType,
 	}
 	if d.Channel != "" {
@@ -64,7 +65,7 @@ func newDeliverySummary(d *engine.Delivery) deliveryDetails {
 	}
 	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
 	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // its own schedule; explainWaits knows more
-		details.NextAttemptAt = jsonTime(d.Due)
+		details.NextAttemptAt = text.JSONTime(d.Due)
 	}
 	return details
 }
@@ -78,7 +79,7 @@ func (s *service) explainWaits(ctx context.Context, shown []deliveryDetails, del
 	for i, wait := range waits {
 		// An attempt that was just stored may be under way for the outbox still: its own schedule is told already.
 		if ownSchedule := wait == (engine.DeliveryWait{}) && deliveries[i].Due.After(time.Now()); shown[i].Status == engine.Pending && !ownSchedule {
-			shown[i].NextAttemptAt, shown[i].WaitsFor = jsonTime(wait.Until), waitsFor(wait.For, deliveries[i])
+			shown[i].NextAttemptAt, shown[i].WaitsFor = text.JSONTime(wait.Until), waitsFor(wait.For, deliveries[i])
 		}
 	}
 	return nil
@@ -142,7 +143,7 @@ type pausedJSON struct {
 const maxPaused = 100
 
 func newPausedJSON(p engine.PausedHost) pausedJSON {
-	shown := pausedJSON{Until: jsonTime(p.Until)}
+	shown := pausedJSON{Until: text.JSONTime(p.Until)}
 	var isChannel bool
 	if shown.Channel, isChannel = strings.CutPrefix(p.Host, "channel/"); !isChannel {
 		shown.Channel, shown.Host = "", p.Host
@@ -253,7 +254,7 @@ func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {
 func deliveryError(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
-		return apiError(http.StatusNotFound, "there is no delivery %q", abridge(r.PathValue("id")))
+		return apiError(http.StatusNotFound, "there is no delivery %q", text.Abridge(r.PathValue("id")))
 	case errors.Is(err, engine.ErrUnderWay), errors.Is(err, engine.ErrDelivered):
 		return conflictf("%w", err)
 	default:

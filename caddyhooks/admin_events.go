@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -40,7 +41,7 @@ func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
 		Instance string     `json:"instance"`
 		Now      *time.Time `json:"now"`
 		Revision int64      `json:"revision"`
-	}{in.name, jsonTime(time.Now()), in.active.Load().revision})
+	}{in.name, text.JSONTime(time.Now()), in.active.Load().revision})
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func parseTopics(names string) (about []topic, err error) {
 		t := topic(slices.Index(topicNames[:], strings.TrimSpace(name)))
 		switch {
 		case t < 0:
-			return nil, apiError(http.StatusBadRequest, "there is no topic %q; use %s", abridge(name), listWords(topicNames[:]))
+			return nil, apiError(http.StatusBadRequest, "there is no topic %q; use %s", text.Abridge(name), text.List(topicNames[:]))
 		case !slices.Contains(about, t):
 			about = append(about, t)
 		}

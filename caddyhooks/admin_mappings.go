@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -47,7 +49,7 @@ func (in *instance) checkMapping(conditions preconditions, live *Settings, name 
 }
 
 func noMapping(name string) error {
-	return apiError(http.StatusNotFound, "there is no hook %q", abridge(name))
+	return apiError(http.StatusNotFound, "there is no hook %q", text.Abridge(name))
 }
 
 func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
@@ -102,7 +104,7 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 func (in *instance) mappingError(r *http.Request, err error) error {
 	if errors.Is(err, errPrecondition) {
 		name := r.PathValue("name")
-		return in.preconditionError(r.Context(), partName(name), "the hook "+abridge(name))
+		return in.preconditionError(r.Context(), partName(name), "the hook "+text.Abridge(name))
 	}
 	return changeError(err)
 }

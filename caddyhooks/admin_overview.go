@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/http"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -24,5 +26,5 @@ func (in *instance) serveOverview(w http.ResponseWriter, r *http.Request) error 
 		}
 		names = append(names, known.name)
 	}
-	return apiError(http.StatusBadRequest, "range must be one of %s", listWords(names))
+	return apiError(http.StatusBadRequest, "range must be one of %s", text.List(names))
 }

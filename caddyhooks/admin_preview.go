@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -53,7 +54,7 @@ func parsePreview(body []byte) (asked previewRequest, err error) {
 		return asked, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return asked, fieldErrorf(abridge(obj.Other[0]), "is unknown here; use mapping, payload, headers and query")
+		return asked, fieldErrorf(text.Abridge(obj.Other[0]), "is unknown here; use mapping, payload, headers and query")
 	}
 	f := requestFields{members: obj.Members, selected: previewFields}
 	asked.mapping, asked.payload = f.object("mapping"), []byte(f.text("payload"))
@@ -102,7 +103,7 @@ func (in *instance) listSamples(w http.ResponseWriter, r *http.Request) error {
 		kept = in.service.samples.of(name)
 	}
 	shown := showAll(kept, func(s sample) sampleJSON {
-		return sampleJSON{jsonTime(s.at), len(s.payload), s.contentType, s.header, s.query.Encode(), string(s.payload)}
+		return sampleJSON{text.JSONTime(s.at), len(s.payload), s.contentType, s.header, s.query.Encode(), string(s.payload)}
 	})
 	return writeAdminJSON(w, http.StatusOK, struct {
 		Samples []sampleJSON `json:"samples"`

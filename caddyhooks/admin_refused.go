@@ -3,6 +3,8 @@ package caddyhooks
 import (
 	"net/http"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -41,9 +43,9 @@ type refusedClientJSON struct {
 func newRefusedJSON(r refusedRequests) refusedJSON {
 	shown := refusedJSON{
 		Hook: r.last.hook, Status: r.last.status, Ignored: r.last.ignored, Reason: r.last.reason, Message: r.last.message, Error: r.last.cause, Chat: r.last.chat,
-		Count: r.count, FirstAt: jsonTime(r.firstAt), LastAt: jsonTime(r.lastAt), Client: r.last.client, Size: r.last.size, Asked: r.asked,
+		Count: r.count, FirstAt: text.JSONTime(r.firstAt), LastAt: text.JSONTime(r.lastAt), Client: r.last.client, Size: r.last.size, Asked: r.asked,
 		Clients: showAll(r.clients, func(c refusedClient) refusedClientJSON {
-			return refusedClientJSON{c.address, c.count, jsonTime(c.lastAt)}
+			return refusedClientJSON{c.address, c.count, text.JSONTime(c.lastAt)}
 		}),
 	}
 	if shown.Ignored {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -52,7 +53,7 @@ func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) runn
 	runner, configured := in.engineConfig.Runners[state.Name]
 	shown := runnerJSON{
 		Name: state.Name, Module: kindOf(runner), Gone: !configured, Default: state.Name == in.engineConfig.DefaultRunner,
-		State: state.State, InFlight: state.InFlight, LastErrorAt: jsonTime(state.LastErrorAt), LastOK: jsonTime(state.LastOK),
+		State: state.State, InFlight: state.InFlight, LastErrorAt: text.JSONTime(state.LastErrorAt), LastOK: text.JSONTime(state.LastOK),
 	}
 	if preset, ok := runner.(interface{ PresetName() string }); ok {
 		shown.Preset = preset.PresetName()
@@ -101,14 +102,14 @@ func (in *instance) tryRunner(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, engine.ErrTryUnderWay):
 		return conflictf("runner %s is being tried by somebody else; try again when that is over", name)
 	}
-	answer := tryJSON{OK: err == nil, Seconds: jsonSeconds(took)}
+	answer := tryJSON{OK: err == nil, Seconds: text.JSONSeconds(took)}
 	fields := []zap.Field{zap.String("runner", name), zap.Bool("ok", err == nil), zap.Duration("took", took), zap.Stringer("by", callerFrom(r))}
 	switch {
 	case err != nil:
 		answer.Error = err.Error()
 		fields = append(fields, engine.ErrorField(err))
 	case !callerFrom(r).hideTexts:
-		if answer.Text = beginning(strings.ToValidUTF8(reply.Text, "\ufffd"), maxTryText); len(answer.Text) < len(reply.Text) {
+		if answer.Text = text.Beginning(strings.ToValidUTF8(reply.Text, "\ufffd"), maxTryText); len(answer.Text) < len(reply.Text) {
 			answer.Text += "…"
 		}
 	}
@@ -118,5 +119,5 @@ func (in *instance) tryRunner(w http.ResponseWriter, r *http.Request) error {
 
 // noRunner says that there is no runner of a name.
 func (in *instance) noRunner(name string) error {
-	return apiError(http.StatusNotFound, "there is no runner %q; there %s", abridge(name), areListed(in.rules.runners.names))
+	return apiError(http.StatusNotFound, "there is no runner %q; there %s", text.Abridge(name), areListed(in.rules.runners.names))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // runFilters are the parameters that select runs.
@@ -114,5 +115,5 @@ func searchedTo(cursor string) *time.Time {
 	if err != nil {
 		return nil
 	}
-	return jsonTime(timeOfID(id))
+	return text.JSONTime(timeOfID(id))
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
@@ -181,7 +182,7 @@ func (in *instance) newRunDetails(r *engine.Record) runDetails {
 		runSummary: newRunSummary(r, true), // it has the whole message
 		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
 		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
-		TimeoutSeconds: jsonSeconds(r.Run.Timeout), QueueTimeSeconds: jsonSeconds(r.Run.QueueTime),
+		TimeoutSeconds: text.JSONSeconds(r.Run.Timeout), QueueTimeSeconds: text.JSONSeconds(r.Run.QueueTime),
 		TraceParent: r.Run.TraceParent, Steps: showAll(r.Steps, newStepJSON), MorePermissions: account.MorePermissions,
 	}
 	for _, p := range account.Permissions {
@@ -216,7 +217,7 @@ func (in *instance) keptUntil(r *engine.Record) *time.Time {
 	if !r.Status.Ended() || keep <= 0 {
 		return nil
 	}
-	return jsonTime(r.FinishedAt.Add(keep))
+	return text.JSONTime(r.FinishedAt.Add(keep))
 }
 
 func (in *instance) serveCancel(w http.ResponseWriter, r *http.Request) error {
@@ -235,7 +236,7 @@ func adminRunError(id string, err error) error {
 	case errors.As(err, &ended):
 		return conflictf("%w", err)
 	case errors.Is(err, engine.ErrNotFound):
-		return apiError(http.StatusNotFound, "there is no run %q", abridge(id))
+		return apiError(http.StatusNotFound, "there is no run %q", text.Abridge(id))
 	case errors.Is(err, engine.ErrStopping):
 		return apiError(http.StatusServiceUnavailable, "the service is shutting down")
 	default:

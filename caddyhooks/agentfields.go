@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // AgentFields are the fields that mappings and agent requests share. A wake mapping uses the chat id, the metadata and the
@@ -134,10 +135,8 @@ func checkChatID(id string) error {
 	if len(id) > maxChatID {
 		return fieldErrorf("chatId", "must not be longer than %d bytes", maxChatID)
 	}
-	if strings.ContainsFunc(id, isControl) {
+	if strings.ContainsFunc(id, text.IsControl) {
 		return fieldErrorf("chatId", "must not hold control characters")
 	}
 	return nil
 }
-
-func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f }

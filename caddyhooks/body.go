@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // body is the body of a request. Its bytes are valid until it is released.
@@ -79,7 +81,7 @@ func checkEncoding(values []string) error {
 			encoding = strings.Trim(encoding, " \t")
 			if encoding != "" && !strings.EqualFold(encoding, "identity") {
 				return &httpError{status: http.StatusUnsupportedMediaType, header: [2]string{"Accept-Encoding", "identity"},
-					message: fmt.Sprintf("The Content-Encoding %q is not accepted: send the body as it is, not compressed.", abridge(encoding)),
+					message: fmt.Sprintf("The Content-Encoding %q is not accepted: send the body as it is, not compressed.", text.Abridge(encoding)),
 					reason:  "the body has a Content-Encoding, such as gzip"}
 			}
 		}

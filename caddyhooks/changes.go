@@ -1,7 +1,6 @@
 package caddyhooks
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // settingsChange is one change of the live settings as the store keeps it and the admin API shows it. One change may be about
@@ -207,12 +207,12 @@ func (s *shortener) part(value any) json.RawMessage {
 			short[field.name] = s.value(value)
 		}
 	}
-	return plainJSON(short)
+	return text.PlainJSON(short)
 }
 
 // value writes a value. If it is too long it becomes its beginning, as a text.
 func (s *shortener) value(value any) json.RawMessage {
-	raw := plainJSON(value)
+	raw := text.PlainJSON(value)
 	if most := max(0, min(maxChangeValue, s.room)); len(raw) > most {
 		text, ok := value.(string)
 		if !ok {
@@ -228,27 +228,8 @@ func (s *shortener) value(value any) json.RawMessage {
 	return raw
 }
 
-func beginningAsJSON(text string) json.RawMessage {
-	return plainJSON(strings.ToValidUTF8(text, "") + "…")
-}
-
-// plainJSON writes <, > and & as they are.
-func plainJSON(value any) json.RawMessage {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(value) != nil {
-		return json.RawMessage("null")
-	}
-	return bytes.TrimSpace(buf.Bytes())
-}
-
-func compactJSON(raw []byte) []byte {
-	var buf bytes.Buffer
-	if json.Compact(&buf, raw) != nil {
-		return raw
-	}
-	return buf.Bytes()
+func beginningAsJSON(value string) json.RawMessage {
+	return text.PlainJSON(strings.ToValidUTF8(value, "") + "…")
 }
 
 // encode is the form in which the store keeps the change. It is nil for none.
@@ -256,7 +237,7 @@ func (c *settingsChange) encode() []byte {
 	if c == nil {
 		return nil
 	}
-	return plainJSON(c)
+	return text.PlainJSON(c)
 }
 
 // log tells about the change, without any value.
@@ -289,7 +270,7 @@ type changeJSON struct {
 }
 
 func newChangeJSON(saved engine.SettingsChange) (changeJSON, error) {
-	shown := changeJSON{At: jsonTime(saved.At), Revision: saved.Revision}
+	shown := changeJSON{At: text.JSONTime(saved.At), Revision: saved.Revision}
 	if err := json.Unmarshal(saved.Description, &shown.settingsChange); err != nil {
 		return changeJSON{}, fmt.Errorf("the change that made revision %d cannot be read: %w", saved.Revision, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // chatLimiter is a channel whose configuration says which chats requests and live hooks may name (allow_to). Hooks of Caddy's
@@ -34,7 +35,7 @@ func (in *instance) checkAllowed(live *Settings, unchanged func(part) bool) erro
 	for i := range live.Mappings {
 		m := &live.Mappings[i]
 		if err := m.checkAllowed(&in.rules); err != nil && !unchanged(part{mapping: m.Name}) {
-			return fmt.Errorf("hook %q: %w", abridge(m.Name), err)
+			return fmt.Errorf("hook %q: %w", text.Abridge(m.Name), err)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -80,12 +81,12 @@ func missingVerb(cmd *cobra.Command, given []string) error {
 		}
 	}
 	if len(given) > 0 {
-		if meant := nearest(given[0], names); meant != "" {
-			return &usageError{fmt.Sprintf("there is no verb %q; did you mean %s?", abridge(given[0]), meant)}
+		if meant := text.Nearest(given[0], names); meant != "" {
+			return &usageError{fmt.Sprintf("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)}
 		}
-		return &usageError{fmt.Sprintf("there is no verb %q; use %s", given[0], listWords(names))}
+		return &usageError{fmt.Sprintf("there is no verb %q; use %s", given[0], text.List(names))}
 	}
-	return &usageError{"a verb is missing; use " + listWords(names)}
+	return &usageError{"a verb is missing; use " + text.List(names)}
 }
 
 // usageError says how a command was called in a wrong way.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -157,7 +158,7 @@ func (e *errand) allAgain(cmd *cobra.Command, statuses []engine.Status, hook str
 	if hook != "" {
 		plan += " of " + hook
 	}
-	plan += " that " + listWords(words) + " will be run again"
+	plan += " that " + text.List(words) + " will be run again"
 	if deliver {
 		plan += ", and the answers are sent out."
 	} else {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // takesOne checks that a verb gets one argument, such as "the id of a run".
@@ -23,7 +25,7 @@ func takesOne(noun string) cobra.PositionalArgs {
 // takesOneAtMost checks that a verb gets no more than one argument.
 func takesOneAtMost(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fmt.Errorf("%q is one argument too many: %s (a text with blanks stands in quotes)", abridge(args[1]), usageOf(cmd))
+		return fmt.Errorf("%q is one argument too many: %s (a text with blanks stands in quotes)", text.Abridge(args[1]), usageOf(cmd))
 	}
 	return nil
 }
@@ -42,7 +44,7 @@ func takesNone(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%s takes no argument: did you mean --%s %s?", cmd.Name(), flag, args[0])
 		}
 	}
-	return fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), abridge(args[0]))
+	return fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), text.Abridge(args[0]))
 }
 
 // usageOf is how a command is called.
@@ -55,7 +57,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &invalid):
 		if kind := flagKinds[invalid.GetFlag().Value.Type()]; kind != "" {
-			return &usageError{fmt.Sprintf("--%s must be %s, and not %q", invalid.GetFlag().Name, kind, abridge(invalid.GetValue()))}
+			return &usageError{fmt.Sprintf("--%s must be %s, and not %q", invalid.GetFlag().Name, kind, text.Abridge(invalid.GetValue()))}
 		}
 	case errors.As(err, &unknown):
 		var names []string
@@ -64,8 +66,8 @@ func flagProblem(cmd *cobra.Command, err error) error {
 				names = append(names, flag.Name)
 			}
 		})
-		if meant := nearest(unknown.GetSpecifiedName(), names); meant != "" {
-			return &usageError{fmt.Sprintf("there is no flag --%s; did you mean --%s?", abridge(unknown.GetSpecifiedName()), meant)}
+		if meant := text.Nearest(unknown.GetSpecifiedName(), names); meant != "" {
+			return &usageError{fmt.Sprintf("there is no flag --%s; did you mean --%s?", text.Abridge(unknown.GetSpecifiedName()), meant)}
 		}
 	}
 	return &usageError{err.Error()}

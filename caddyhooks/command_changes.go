@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -115,5 +116,5 @@ func valueWords(raw json.RawMessage) string {
 	if isNull(raw) {
 		return "not set"
 	}
-	return string(compactJSON(raw))
+	return string(text.CompactJSON(raw))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // credential makes requests that a hook accepts, as its sender does.
@@ -26,7 +27,7 @@ func newCredential(m Mapping, secret string) (*credential, error) {
 		c.scheme = findScheme(m.AuthMode)
 	}
 	if c.scheme == nil {
-		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", abridge(m.AuthMode), listWords(schemeNames()))}
+		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(schemeNames()))}
 	}
 	secrets := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
 	if c.scheme == bearerScheme {

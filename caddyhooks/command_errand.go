@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // errand is one use of a verb that asks a running Caddy about an instance.
@@ -84,7 +85,7 @@ func (c *adminClient) chooseInstance(ctx context.Context, wanted string) (string
 	case len(names) == 1:
 		return names[0], nil
 	}
-	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + listWords(names)}
+	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + text.List(names)}
 }
 
 // namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
@@ -112,7 +113,7 @@ func (c *adminClient) checkNames(names []string, wanted string) error {
 	case len(names) == 0:
 		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
 	case wanted != "" && !slices.Contains(names, wanted):
-		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, listWords(names))
+		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, text.List(names))
 	default:
 		return nil
 	}

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // heardEvent is an event as a client gets it.
@@ -187,5 +189,5 @@ func (e *errand) eventRows(event heardEvent) (rows []json.RawMessage, err error)
 
 // printLine prints a value of JSON on one line.
 func (e *errand) printLine(value json.RawMessage) {
-	fmt.Fprintf(e.screen.Out(), "%s\n", compactJSON(value))
+	fmt.Fprintf(e.screen.Out(), "%s\n", text.CompactJSON(value))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -129,7 +130,7 @@ func runHealth(cmd *cobra.Command) error {
 	}
 	if bad != nil {
 		slices.Sort(bad)
-		return fmt.Errorf("not %s: %s", word, listWords(bad))
+		return fmt.Errorf("not %s: %s", word, text.List(bad))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -88,7 +89,7 @@ func runHookGet(e *errand, _ *cobra.Command, args []string) error {
 	if !ok {
 		return e.client.noHooks()
 	}
-	tag := append([]byte(`{"etag":`), jsonString(etag)...)
+	tag := append([]byte(`{"etag":`), text.JSONString(etag)...)
 	return e.printJSON(append(append(tag, ','), rest...))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -54,7 +55,7 @@ func runList(e *errand, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if e.json {
-		return e.printJSON(plainJSON(hooks))
+		return e.printJSON(text.PlainJSON(hooks))
 	}
 	clock := newClock()
 	var rows [][]terminal.Text

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with
@@ -48,9 +49,9 @@ func (e *errand) noteUnknown(kind, wanted string, names []string) {
 		}
 		hint := "there is none"
 		if len(names) > 0 {
-			hint = "there is " + listWords(names)
+			hint = "there is " + text.List(names)
 		}
-		if meant := nearest(name, names); meant != "" {
+		if meant := text.Nearest(name, names); meant != "" {
 			hint = "did you mean " + meant + "?"
 		}
 		e.screen.Note("%s", fmt.Sprintf("There is no %s %s now; %s", kind, oneline.Of(name, maxReasonCell), hint))

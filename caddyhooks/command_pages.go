@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // defaultRows is how many rows a list shows if nobody says otherwise.
@@ -166,12 +168,12 @@ func (e *errand) printList(l listing) error {
 	for _, page := range pages {
 		rows = append(rows, page.rows...)
 	}
-	merged[l.member] = plainJSON(rows)
+	merged[l.member] = text.PlainJSON(rows)
 	for _, name := range []string{"cursor", "searchedTo"} { // how far it has got
 		delete(merged, name)
 		if last, ok := pages[len(pages)-1].members[name]; ok {
 			merged[name] = last
 		}
 	}
-	return e.printJSON(plainJSON(merged))
+	return e.printJSON(text.PlainJSON(merged))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -66,15 +67,15 @@ func runRefused(e *errand, cmd *cobra.Command, _ []string) error {
 
 // why says why the requests became no run.
 func (k *refusedJSON) why() string {
-	text := k.Reason
+	value := k.Reason
 	if k.Ignored {
-		text = "ignored: " + k.Condition
+		value = "ignored: " + k.Condition
 	}
 	if k.Error != "" {
-		text += ": " + k.Error
+		value += ": " + k.Error
 	}
 	if len(k.Asked) > 0 {
-		text += ": asked for " + listWords(k.Asked)
+		value += ": asked for " + text.List(k.Asked)
 	}
-	return text
+	return value
 }

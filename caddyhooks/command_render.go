@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -228,5 +229,5 @@ func (p *preview) missing() string {
 	if p.Placeholders == 1 {
 		noun = "placeholder"
 	}
-	return fmt.Sprintf("%d of %d %s %s missing: %s", p.Missing, p.Placeholders, noun, verb, listWords(names))
+	return fmt.Sprintf("%d of %d %s %s missing: %s", p.Missing, p.Placeholders, noun, verb, text.List(names))
 }

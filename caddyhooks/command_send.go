@@ -22,6 +22,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -342,7 +343,7 @@ func newSentJSON(resp *http.Response, body []byte, url string, took time.Duratio
 		sent.Answer = bytes.TrimSpace(body)
 		_ = json.Unmarshal(body, &sent.told) // the answer of an agent may be anything
 	} else if len(body) > 0 {
-		sent.Answer = jsonString(string(body))
+		sent.Answer = text.JSONString(string(body))
 	}
 	sent.RunID, sent.ChatID = cmp.Or(sent.RunID, sent.told.RunID), cmp.Or(sent.ChatID, sent.told.ChatID)
 	return sent

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -31,7 +32,7 @@ func setVerb() *cobra.Command {
 Changes a setting while Caddy runs. A value is written as in a Caddyfile, and enabled is on or off. A setting that the Caddyfile sets can only be
 changed there. Hooks are changed by caddy hooks hook put, and a token is best made by caddy hooks token generate.
 
-The settings are ` + listWords(settingWords()) + `; their names in JSON, such as maxPayloadSize, are known, too.
+The settings are ` + text.List(settingWords()) + `; their names in JSON, such as maxPayloadSize, are known, too.
 
   caddy hooks set enabled on
   caddy hooks set max_payload 256KB
@@ -98,7 +99,7 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		return errors.New("the setting is missing; the settings are " + listWords(settingWords()))
+		return errors.New("the setting is missing; the settings are " + text.List(settingWords()))
 	}
 	e := namedSetting(args[0])
 	byDefault, byFile := flagIsOn(cmd, "default"), flagText(cmd, newTokenInput.file) != ""
@@ -109,10 +110,10 @@ func checkSetArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%s is set in the Caddyfile alone: change it there, and reload Caddy", args[0])
 	case e == nil:
 		hint := ""
-		if meant := nearest(args[0], settingWords()); meant != "" {
+		if meant := text.Nearest(args[0], settingWords()); meant != "" {
 			hint = fmt.Sprintf("did you mean %s? ", meant)
 		}
-		return fmt.Errorf("there is no setting %q; %sthe settings are %s", abridge(args[0]), hint, listWords(settingWords()))
+		return fmt.Errorf("there is no setting %q; %sthe settings are %s", text.Abridge(args[0]), hint, text.List(settingWords()))
 	case byDefault && (len(args) > 1 || byFile):
 		return errors.New("--default goes without a value")
 	case isSecret(e) && len(args) > 1:
@@ -171,7 +172,7 @@ func runSet(e *errand, cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		value = jsonString(token)
+		value = text.JSONString(token)
 	default:
 		if value, err = readSetting(s, args[1:]); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -53,7 +54,7 @@ func runShow(e *errand, _ *cobra.Command, args []string) error {
 	case isRunID(name, time.Now()):
 		return e.showRun(name)
 	default:
-		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", abridge(name))
+		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", text.Abridge(name))
 	}
 }
 
@@ -81,7 +82,7 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 	case len(found) == 0:
 		return "", fmt.Errorf("there is no run whose id begins with %s: caddy hooks runs shows which there are", beginning)
 	case len(found) > 1:
-		return "", fmt.Errorf("several runs begin with %s: %s", beginning, listWords(found))
+		return "", fmt.Errorf("several runs begin with %s: %s", beginning, text.List(found))
 	default:
 		return found[0], nil
 	}
@@ -353,7 +354,7 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 		}
 		id.WriteRune(digit)
 	}
-	none := fmt.Errorf("there is no delivery whose id begins with %s: caddy hooks deliveries shows which there are", abridge(beginning))
+	none := fmt.Errorf("there is no delivery whose id begins with %s: caddy hooks deliveries shows which there are", text.Abridge(beginning))
 	if !isRunID(id.String(), time.Now()) {
 		return "", none
 	}
@@ -377,7 +378,7 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 	case 1:
 		return found[0], nil
 	default:
-		return "", fmt.Errorf("several deliveries begin with %s: %s", beginning, listWords(found))
+		return "", fmt.Errorf("several deliveries begin with %s: %s", beginning, text.List(found))
 	}
 }
 
@@ -387,7 +388,7 @@ func (e *errand) showHook(hook *listedHook) error {
 	answer, err := e.get("mappings/"+url.PathEscape(hook.Name), nil, &fields)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.status == http.StatusNotFound { // it is built in
-		answer, err = plainJSON(hook), nil
+		answer, err = text.PlainJSON(hook), nil
 	}
 	if err != nil {
 		return err
@@ -424,15 +425,15 @@ func (e *errand) showHook(hook *listedHook) error {
 		if !ok || slices.Contains([]string{"name", "action", "authMode", "pinned"}, name) {
 			continue
 		}
-		var text string
-		if json.Unmarshal(raw, &text) != nil {
-			text = string(compactJSON(raw))
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			value = string(text.CompactJSON(raw))
 		}
-		if strings.Contains(text, "\n") {
+		if strings.Contains(value, "\n") {
 			long = append(long, name)
-			texts[name] = text
+			texts[name] = value
 		} else {
-			f.add(name, text)
+			f.add(name, value)
 		}
 	}
 	e.showFacts(f)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -57,7 +58,7 @@ func rangeOf(cmd *cobra.Command) (string, error) {
 		}
 		names = append(names, r.name)
 	}
-	return "", &usageError{"--range must be one of " + listWords(names)}
+	return "", &usageError{"--range must be one of " + text.List(names)}
 }
 
 // statusTold is what the API tells about an instance.
@@ -134,7 +135,7 @@ func runStatus(cmd *cobra.Command, _ []string) error {
 	for i := range all {
 		all[i].Overview = withoutPlots(all[i].Overview)
 	}
-	return e.printJSON(plainJSON(map[string]any{"instances": all}))
+	return e.printJSON(text.PlainJSON(map[string]any{"instances": all}))
 }
 
 // withoutPlots takes the points of plots out of an overview.
@@ -148,8 +149,8 @@ func withoutPlots(overview json.RawMessage) json.RawMessage {
 		delete(hook, "points")
 	}
 	delete(members, "series")
-	members["hooks"] = plainJSON(hooks)
-	return plainJSON(members)
+	members["hooks"] = text.PlainJSON(hooks)
+	return text.PlainJSON(members)
 }
 
 // showStatus shows one instance. Commands in it name the instance if they must.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -197,7 +198,7 @@ func (t *tail) saw(at *time.Time) {
 
 // line prints an event as JSON.
 func (t *tail) line(kind string, value json.RawMessage) error {
-	t.printLine(plainJSON(map[string]json.RawMessage{kind: value}))
+	t.printLine(text.PlainJSON(map[string]json.RawMessage{kind: value}))
 	return nil
 }
 

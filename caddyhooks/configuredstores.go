@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
 )
 
@@ -38,7 +39,7 @@ func postgresStores(ctx context.Context, file, adapter, only string) ([]configur
 	}
 	if only != "" {
 		if raw[only] == nil {
-			return nil, fmt.Errorf("there is no hooks instance %q in %s; there is %s", only, file, listWords(names))
+			return nil, fmt.Errorf("there is no hooks instance %q in %s; there is %s", only, file, text.List(names))
 		}
 		names = []string{only}
 	}
@@ -55,7 +56,7 @@ func postgresStores(ctx context.Context, file, adapter, only string) ([]configur
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no store of %s is in PostgreSQL: the hooks of %s have another one, whose tables nobody has to make", file, listWords(names))
+		return nil, fmt.Errorf("no store of %s is in PostgreSQL: the hooks of %s have another one, whose tables nobody has to make", file, text.List(names))
 	}
 	return found, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // deliveryJSON is a delivery as its run shows it.
@@ -29,7 +30,7 @@ type attemptJSON struct {
 
 func newAttemptsJSON(history []engine.Attempt) (shown []attemptJSON) {
 	for _, a := range history {
-		shown = append(shown, attemptJSON{jsonTime(a.At), jsonSeconds(a.Took), a.Status, a.Error})
+		shown = append(shown, attemptJSON{text.JSONTime(a.At), text.JSONSeconds(a.Took), a.Status, a.Error})
 	}
 	return shown
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // parseFrom reads the address ranges of a mapping. A single address is a range of one. IPv4 addresses written as IPv6 are IPv4.
@@ -19,24 +21,24 @@ func parseFrom(texts []string) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-func parseRange(text string) (netip.Prefix, error) {
-	if !strings.Contains(text, "/") {
-		addr, err := netip.ParseAddr(text)
+func parseRange(value string) (netip.Prefix, error) {
+	if !strings.Contains(value, "/") {
+		addr, err := netip.ParseAddr(value)
 		if err != nil || addr.Zone() != "" {
-			return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", abridge(text))
+			return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", text.Abridge(value))
 		}
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
-	prefix, err := netip.ParsePrefix(text)
+	prefix, err := netip.ParsePrefix(value)
 	if err == nil && prefix.Addr().Is4In6() {
 		if prefix.Bits() < 96 {
-			return netip.Prefix{}, fieldErrorf("from", "must not hold %q: it has more than the IPv4 addresses", abridge(text))
+			return netip.Prefix{}, fieldErrorf("from", "must not hold %q: it has more than the IPv4 addresses", text.Abridge(value))
 		}
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	if err != nil {
-		return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", abridge(text))
+		return netip.Prefix{}, fieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", text.Abridge(value))
 	}
 	return prefix.Masked(), nil
 }

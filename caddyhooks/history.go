@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // readHistory reads how long messages of finished runs are kept, in seconds:
@@ -37,7 +38,7 @@ func checkHistory(seconds, most int, setting string) error {
 	}
 	limit := "off"
 	if most > 0 {
-		limit = shortDuration(time.Duration(most) * time.Second)
+		limit = text.ShortDuration(time.Duration(most) * time.Second)
 	}
 	return fmt.Errorf("must not be longer than %s, which is %s", setting, limit)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
@@ -404,24 +405,24 @@ func (h *hook) chatOf(input template.Input) string {
 }
 
 // fitChatID makes a valid chat id of a rendered template. It refuses nothing, since senders cannot change their payloads.
-func fitChatID(text string) string {
-	text = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if isControl(r) {
+func fitChatID(value string) string {
+	value = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if text.IsControl(r) {
 			return -1
 		}
 		return r
-	}, text))
-	if len(text) <= maxChatID {
-		return text
+	}, value))
+	if len(value) <= maxChatID {
+		return value
 	}
 	// Different long ids that begin alike must stay different.
-	digest := sha256.Sum256([]byte(text))
+	digest := sha256.Sum256([]byte(value))
 	suffix := "~" + hex.EncodeToString(digest[:8])
 	cut := maxChatID - len(suffix)
-	for !utf8.RuneStart(text[cut]) {
+	for !utf8.RuneStart(value[cut]) {
 		cut--
 	}
-	return text[:cut] + suffix
+	return value[:cut] + suffix
 }
 
 // requestFields reads the members of a request by their types. The first member of a wrong type is its error. A null member

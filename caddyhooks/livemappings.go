@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // mappingJSON is a mapping as the admin API shows it, with its secret and the query of its callback masked.
@@ -92,7 +93,7 @@ func admitMapping(m, pinned, live *Mapping) error {
 	if url, masked := strings.CutSuffix(m.CallbackURL, "?"+mask); masked {
 		// To another URL the query would be a secret that is given away.
 		if inForce == nil || maskedQuery(inForce.CallbackURL) != m.CallbackURL {
-			return fieldErrorf("callbackUrl", "must have its query: there is none yet of %s that a mask could stand for", abridge(url))
+			return fieldErrorf("callbackUrl", "must have its query: there is none yet of %s that a mask could stand for", text.Abridge(url))
 		}
 		m.CallbackURL = inForce.CallbackURL
 	}
@@ -136,7 +137,7 @@ func parseMapping(raw []byte) (Mapping, error) {
 		if meant := meantField(obj.Other[0], known); meant != "" {
 			hint = "did you mean " + meant + "? The"
 		}
-		return Mapping{}, fieldErrorf(abridge(obj.Other[0]), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
+		return Mapping{}, fieldErrorf(text.Abridge(obj.Other[0]), "is unknown; %s fields of a mapping are %s", hint, strings.Join(known, ", "))
 	}
 	for _, member := range obj.Members {
 		if number, ok := member.Value.(json.Number); ok && member.Key == "timeoutSeconds" && number == "0" {
@@ -173,7 +174,7 @@ func meantField(written string, known []string) string {
 			return directive.fields[0]
 		}
 	}
-	return nearest(strings.ReplaceAll(written, "_", ""), known)
+	return text.Nearest(strings.ReplaceAll(written, "_", ""), known)
 }
 
 // wantedJSON describes a type in the words of JSON.

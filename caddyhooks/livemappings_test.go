@@ -3,6 +3,8 @@ package caddyhooks
 import (
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func TestMistakesInAMappingAreNamed(t *testing.T) {
@@ -54,7 +56,7 @@ func TestNearestWord(t *testing.T) {
 		"githb": "github", "GitHub": "github", "gihtub": "github", "gitlba": "gitlab", "hamc": "hmac", "tokens": "token",
 		"": "", "basic": "", "no": "", "x": "", strings.Repeat("token", 10): "",
 	} {
-		if got := nearest(written, words); got != want {
+		if got := text.Nearest(written, words); got != want {
 			t.Errorf("%q: got %q, want %q", written, got, want)
 		}
 	}

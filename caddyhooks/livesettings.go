@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // settingsMember is a member of the settings object in the admin API.
@@ -59,7 +60,7 @@ func unknownSetting(name string) error {
 		}
 	}
 	last := len(names) - 1
-	return fieldErrorf(abridge(name), "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+	return fieldErrorf(text.Abridge(name), "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
 }
 
 // patch changes one member of the live settings. null sets a setting back to its default.

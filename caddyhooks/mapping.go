@@ -16,6 +16,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Mapping is a custom hook. It tells how requests to /api/hooks/<name> are authenticated and turned into runs.
@@ -352,7 +353,7 @@ func (f mappingField) same(a, b *Mapping) bool {
 	case f.secret:
 		return sameSecrets(x.Interface().(Secrets), y.Interface().(Secrets))
 	case x.Type() == reflect.TypeFor[json.RawMessage]():
-		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(compactJSON(x.Bytes()), compactJSON(y.Bytes()))
+		return bytes.Equal(x.Bytes(), y.Bytes()) || bytes.Equal(text.CompactJSON(x.Bytes()), text.CompactJSON(y.Bytes()))
 	default:
 		return x.Comparable() && x.Equal(y) || reflect.DeepEqual(x.Interface(), y.Interface())
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // need is something that an operator should look at.
@@ -121,12 +122,12 @@ func (in *instance) deadNeeds(ctx context.Context, q needsQuestion) (found []nee
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.String(), b.String()))
 	})
 	for _, target := range targets {
-		text := countOf(counts[target], "delivery", "deliveries")
+		value := text.Count(counts[target], "delivery", "deliveries")
 		if q.dead > len(dead) {
-			text = "more than " + text
+			value = "more than " + value
 		}
 		found = append(found, need{Kind: "dead_deliveries", Severity: bad, Link: target.link(), Detail: oneline.Of(reasons[target].commonest(), maxDetail),
-			Text: fmt.Sprintf("%s to %s %s given up", text, target, wasOrWere(counts[target]))})
+			Text: fmt.Sprintf("%s to %s %s given up", value, target, text.WasOrWere(counts[target]))})
 	}
 	return found, nil
 }
@@ -148,20 +149,6 @@ func (t tally) commonest() (text string) {
 		}
 	}
 	return text
-}
-
-func countOf(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-func wasOrWere(n int) string {
-	if n == 1 {
-		return "was"
-	}
-	return "were"
 }
 
 // notCompleted are the statuses of runs that failed in one way or another.
@@ -248,7 +235,7 @@ func (in *instance) awayNeeds(q needsQuestion) (found []need) {
 			state, severity = "busy", late
 		}
 		found = append(found, need{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),
-			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second), countOf(q.backlog.Queued, "run is", "runs are"))})
+			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second), text.Count(q.backlog.Queued, "run is", "runs are"))})
 	}
 	return found
 }
@@ -260,7 +247,7 @@ func (in *instance) queueNeeds(q needsQuestion) []need {
 	}
 	return []need{{Kind: "oldest_queued", Severity: late, Link: "#/runs?status=queued",
 		Text:   fmt.Sprintf("the oldest queued run has waited for %v", q.backlog.Oldest.Round(time.Second)),
-		Detail: fmt.Sprintf("%s queued, %d running, %s", countOf(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, countOf(in.engineConfig.Workers, "worker", "workers"))}}
+		Detail: fmt.Sprintf("%s queued, %d running, %s", text.Count(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, text.Count(in.engineConfig.Workers, "worker", "workers"))}}
 }
 
 // refusedNeeds tells which requests were refused again and again.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // overview is what an operator sees first: figures, plots and hooks of a range of time, and what needs somebody.
@@ -122,7 +123,7 @@ func (in *instance) overview(ctx context.Context, r overviewRange, now time.Time
 		steps[min(int(minutes[i].At.Sub(begin)/r.step), r.steps-1)].Add(&minutes[i])
 	}
 	shown := &overview{
-		Range: r.name, StepSeconds: int(r.step.Seconds()), Now: jsonTime(now),
+		Range: r.name, StepSeconds: int(r.step.Seconds()), Now: text.JSONTime(now),
 		Figures: figures{
 			Accepted: sum.Accepted, Running: backlog.Running, Workers: in.engineConfig.Workers, Queued: backlog.Queued, OldestSeconds: inSeconds(backlog.Oldest),
 			Ended: sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired, Cancelled: sum.Cancelled,
@@ -206,7 +207,7 @@ func hooksIn(active *activeSettings, sum *engine.Minute) []hookFigures {
 			continue
 		}
 		shown = append(shown, hookFigures{
-			Name: name, Action: active.actionOf(name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed, LastAt: jsonTime(counts.Last),
+			Name: name, Action: active.actionOf(name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed, LastAt: text.JSONTime(counts.Last),
 			MedianSeconds: quantileSeconds(counts.Quantile(0.5)), P95Seconds: quantileSeconds(counts.Quantile(0.95)),
 		})
 	}

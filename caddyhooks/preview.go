@@ -15,6 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
@@ -217,7 +218,7 @@ func (h *hook) outcomes(of []sample) []outcomeJSON {
 	steps := template.ConditionSteps
 	for _, kept := range of {
 		req := &incoming{header: kept.header, values: kept.query, body: kept.payload}
-		outcome := outcomeJSON{At: jsonTime(kept.at)}
+		outcome := outcomeJSON{At: text.JSONTime(kept.at)}
 		body, err := h.parseBody(req, h.selected)
 		if err == nil {
 			f := h.filtering(req)

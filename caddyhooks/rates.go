@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // rates counts the runs that hooks with a rate have accepted on this node. It outlives reloads: what was accepted under one rate
@@ -39,8 +40,8 @@ const (
 )
 
 // parseRate reads "60/1h".
-func parseRate(text string) (hookRate, error) {
-	count, period, _ := strings.Cut(text, "/")
+func parseRate(value string) (hookRate, error) {
+	count, period, _ := strings.Cut(value, "/")
 	runs, err := strconv.Atoi(count)
 	if err != nil || strings.HasPrefix(count, "+") {
 		return hookRate{}, problemf(`must be a number of runs and a time, as in %s`, rateExample)
@@ -53,14 +54,14 @@ func parseRate(text string) (hookRate, error) {
 		return hookRate{}, problemf("must allow 1 to %d runs", maxRateRuns)
 	}
 	if per < time.Second || per > maxRateTime {
-		return hookRate{}, problemf("must be for a time from 1s to %s", shortDuration(maxRateTime))
+		return hookRate{}, problemf("must be for a time from 1s to %s", text.ShortDuration(maxRateTime))
 	}
 	return hookRate{runs, per}, nil
 }
 
 var rateExample = byWords{`"60/1h"`, "60/1h"}
 
-func (r hookRate) String() string { return fmt.Sprintf("%d/%s", r.runs, shortDuration(r.per)) }
+func (r hookRate) String() string { return fmt.Sprintf("%d/%s", r.runs, text.ShortDuration(r.per)) }
 
 // room is place for runs that was taken from the rate of a hook. The zero value is that of a hook without a rate.
 type room struct {
@@ -88,11 +89,11 @@ func (s *service) admit(ctx context.Context, custom *hook, runs []*engine.Run, r
 	}
 	if wait == never {
 		return room{}, &httpError{status: http.StatusRequestEntityTooLarge,
-			message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.rate.runs, shortDuration(custom.rate.per)),
+			message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.rate.runs, text.ShortDuration(custom.rate.per)),
 			reason:  "the body makes more runs than the hook ever accepts at once (rate)"}
 	}
 	return room{}, &httpError{status: http.StatusTooManyRequests, retryAfter: wait,
-		message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", countOf(custom.rate.runs, "run", "runs"), shortDuration(custom.rate.per), retryAfterSeconds(wait)),
+		message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", text.Count(custom.rate.runs, "run", "runs"), text.ShortDuration(custom.rate.per), retryAfterSeconds(wait)),
 		reason:  "the hook has accepted as many runs as it may (rate)"}
 }
 

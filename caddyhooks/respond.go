@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // httpError is an error with its HTTP answer.
@@ -178,13 +179,13 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 		})
 	case together != nil:
 		body = appendList(append(body, `"chatIds":`...), together, func(body []byte, s engine.Sibling) []byte {
-			return append(body, jsonString(s.ChatID)...)
+			return append(body, text.JSONString(s.ChatID)...)
 		})
 	case run.Action == engine.Agent:
 		w.Header()["Location"] = []string{q.handler.publicPath(r, q.name) + "runs/" + run.ID}
 		body = appendRun(body, run.ID, run.ChatID)
 	default:
-		body = append(append(body, `"chatId":`...), jsonString(run.ChatID)...)
+		body = append(append(body, `"chatId":`...), text.JSONString(run.ChatID)...)
 	}
 	writeBody(w, status, "application/json", append(body, '}'))
 }
@@ -209,7 +210,7 @@ func (q *hookRequest) together(first *engine.Run) []engine.Sibling {
 
 func appendRun(body []byte, id, chatID string) []byte {
 	body = append(append(append(body, `"runId":"`...), id...), `","chatId":`...)
-	return append(body, jsonString(chatID)...)
+	return append(body, text.JSONString(chatID)...)
 }
 
 func appendList[T any](body []byte, items []T, add func([]byte, T) []byte) []byte {
@@ -310,17 +311,6 @@ func (h *Handler) publicPath(r *http.Request, name string) string {
 		}
 	}
 	return h.Path + "/"
-}
-
-// jsonString is text as JSON. It is fast for texts that need no escapes, as most ids.
-func jsonString(text string) []byte {
-	for _, c := range []byte(text) {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			encoded, _ := json.Marshal(text) // strings always encode
-			return encoded
-		}
-	}
-	return append(append([]byte{'"'}, text...), '"')
 }
 
 // nameRun sets the headers that tell a waiting caller of its run.

@@ -1,19 +1,19 @@
 package caddyhooks
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"encoding/json"
-
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // runnerChoice says which runner carries out a run that no mapping sends to one.
@@ -56,7 +56,7 @@ func (h *Handler) runnerChoice() (runnerChoice, error) {
 	}
 	for _, tier := range slices.Sorted(maps.Keys(h.RunnerFor)) {
 		if !slices.Contains(tiers, tier) {
-			return choice, fmt.Errorf("runner_for names an unknown tier; the tiers are %s", listWords(tiers))
+			return choice, fmt.Errorf("runner_for names an unknown tier; the tiers are %s", text.List(tiers))
 		}
 		if !slices.Contains(choice.names, h.RunnerFor[tier]) {
 			return choice, fmt.Errorf("runner_for %s names no runner that is configured here; there %s", tier, areListed(choice.names))
@@ -73,7 +73,7 @@ func areListed(names []string) string {
 	case 1:
 		return "is " + names[0]
 	default:
-		return "are " + listWords(names)
+		return "are " + text.List(names)
 	}
 }
 

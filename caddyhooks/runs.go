@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // runJSON is a run as the run API and the admin API show it.
@@ -38,7 +39,7 @@ type runJSON struct {
 func newRunJSON(r *engine.Record) runJSON {
 	shown := runJSON{
 		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Runner: r.Run.Runner, Name: r.Run.Name,
-		AcceptedAt: jsonTime(r.Run.AcceptedAt), StartedAt: jsonTime(r.StartedAt), FinishedAt: jsonTime(r.FinishedAt),
+		AcceptedAt: text.JSONTime(r.Run.AcceptedAt), StartedAt: text.JSONTime(r.StartedAt), FinishedAt: text.JSONTime(r.FinishedAt),
 		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs, SessionRenewed: r.Outcome.SessionRenewed,
 		FoldedInto: r.FoldedInto,
 	}
@@ -59,14 +60,6 @@ func newRunJSON(r *engine.Record) runJSON {
 		shown.Deliveries = append(shown.Deliveries, newDeliveryJSON(d))
 	}
 	return shown
-}
-
-func jsonTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC().Truncate(time.Millisecond)
-	return &t
 }
 
 // cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has

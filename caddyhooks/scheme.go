@@ -16,6 +16,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // scheme is a way for the callers of a custom hook to authenticate. To add one, write a file scheme_<name>.go that registers
@@ -264,7 +265,7 @@ func (m *Mapping) authentication(secrets hookSecrets) (authentication, error) {
 	}
 	if s == nil {
 		names := schemeNames()
-		if meant := nearest(m.AuthMode, names); meant != "" {
+		if meant := text.Nearest(m.AuthMode, names); meant != "" {
 			return authentication{}, fieldErrorf("authMode", "must be one of %s; did you mean %s?", strings.Join(names, ", "), meant)
 		}
 		return authentication{}, oneOf("authMode", m.AuthMode, names)
@@ -344,7 +345,7 @@ func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser, places settingPlaces) er
 		return d.Err("auth takes " + listSchemes())
 	}
 	if s == nil {
-		if meant := nearest(d.Val(), schemeNames()); meant != "" {
+		if meant := text.Nearest(d.Val(), schemeNames()); meant != "" {
 			return d.Errf("auth has no such scheme: did you mean %s? It takes %s", meant, listSchemes())
 		}
 		return d.Errf("auth has no such scheme: %s. It takes %s", whenToUseTokens, listSchemes())

@@ -3,9 +3,9 @@ package caddyhooks
 import (
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -76,11 +76,11 @@ func newTurnJSON(r *engine.Record, most int, hideTexts bool) turnJSON {
 	if hideTexts {
 		return turn
 	}
-	shorten := func(text string) *string {
+	shorten := func(value string) *string {
 		if most > 0 {
-			text = beginning(text, most)
+			value = text.Beginning(value, most)
 		}
-		return &text
+		return &value
 	}
 	if message, ok := messageOf(r); ok {
 		turn.Message, turn.MessageBytes, turn.MessageCut = shorten(message), len(message), r.Kept == engine.KeptCut
@@ -89,18 +89,6 @@ func newTurnJSON(r *engine.Record, most int, hideTexts bool) turnJSON {
 		turn.Reply, turn.ReplyBytes = shorten(*reply), len(*reply)
 	}
 	return turn
-}
-
-// beginning is as much of a text as fits, without half a character at its end.
-func beginning(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	end := most
-	for end > most-utf8.UTFMax && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }
 
 // serveSession lists the runs of a chat, the newest first.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // stepJSON is a step of a run as operators see it.
@@ -17,8 +18,5 @@ type stepJSON struct {
 }
 
 func newStepJSON(s engine.Step) stepJSON {
-	return stepJSON{s.Phase, jsonTime(s.StartedAt), jsonSeconds(s.Took), s.Tier, s.Bytes, s.Errors}
+	return stepJSON{s.Phase, text.JSONTime(s.StartedAt), text.JSONSeconds(s.Took), s.Tier, s.Bytes, s.Errors}
 }
-
-// jsonSeconds is a duration in seconds, to the millisecond.
-func jsonSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

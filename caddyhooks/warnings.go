@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // warning is about a setting or a hook that is allowed, and probably a mistake.
@@ -164,7 +165,7 @@ func isOrAre(names []string) string {
 	if len(names) == 1 {
 		return names[0] + " is"
 	}
-	return listWords(names) + " are"
+	return text.List(names) + " are"
 }
 
 func itOrThem(names []string) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // warningsAboutIntake looks for mistakes in what decides which requests become runs. What cannot be parsed is an error elsewhere.
@@ -26,7 +27,7 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 			switch mistake := condition.Warning(m.Body == "form"); {
 			case mistake == "":
 			case condition.NeedsBody():
-				found = append(found, fmt.Sprintf("%s %s: %s", list.field, abridge(line), mistake))
+				found = append(found, fmt.Sprintf("%s %s: %s", list.field, text.Abridge(line), mistake))
 			default: // without the values, of which one may be a secret
 				found = append(found, fmt.Sprintf("%s %s %s: %s", list.field, source.Kind, source.Name, mistake))
 			}
@@ -37,10 +38,10 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 		return found
 	}
 	if mistake := each.Warning(m.Body == "form"); mistake != "" {
-		found = append(found, fmt.Sprintf("each %s: %s", abridge(m.Each), mistake))
+		found = append(found, fmt.Sprintf("each %s: %s", text.Abridge(m.Each), mistake))
 	}
 	if each.Single() {
-		found = append(found, fmt.Sprintf("each %s leads to one place, so a request is one run: write %[1]s[*] for a run of each item", abridge(m.Each)))
+		found = append(found, fmt.Sprintf("each %s leads to one place, so a request is one run: write %[1]s[*] for a run of each item", text.Abridge(m.Each)))
 	}
 	return found
 }

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // words are those of one of the two ways to configure. A setting and a field of a mapping have a name in each.
@@ -79,17 +80,5 @@ func (b byWords) in(w words) string {
 
 // seconds is a number of seconds, which is a duration in a Caddyfile.
 func seconds(n int) byWords {
-	return byWords{strconv.Itoa(n), shortDuration(time.Duration(n) * time.Second)}
-}
-
-// shortDuration writes a duration as people do: 1h, and not 1h0m0s.
-func shortDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return byWords{strconv.Itoa(n), text.ShortDuration(time.Duration(n) * time.Second)}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
@@ -150,7 +152,7 @@ func TestDurationsAreShort(t *testing.T) {
 		time.Hour: "1h", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m", 10 * time.Second: "10s", time.Hour + time.Second: "1h0m1s", 100 * time.Second: "1m40s",
 		0: "0s",
 	} {
-		if got := shortDuration(d); got != want {
+		if got := text.ShortDuration(d); got != want {
 			t.Errorf("%d ns is %s, want %s", d, got, want)
 		}
 	}
