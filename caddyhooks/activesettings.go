@@ -15,6 +15,7 @@ import (
 // the live settings makes a new value.
 type activeSettings struct {
 	settings       Settings
+	rules          *rules
 	revision       int64            // of the live settings
 	changed        map[string]int64 // the number of the last change of each part of them; see etag
 	saved          []string         // the names of settings that are live, whether they are in force or not
@@ -33,9 +34,18 @@ type activeSettings struct {
 	warnings       []warning
 }
 
-// compile makes the active settings of the pinned and the live ones. A pinned setting hides a live one. A live setting that is
-// refused is an error, unless mayLeaveOut allows to go on without it. mayLeaveOut may be nil.
-func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) bool) (*activeSettings, error) {
+// compiler makes active settings of those that Caddy's configuration pins and of live ones.
+type compiler struct {
+	pinned        Settings
+	rules         rules
+	storeWarnings func() []string   // what the store finds about its own configuration; nil if it does not look
+	secrets       map[string]string // resolved secrets by their configured text
+	reads         secretReads       // for the settings that are compiled now
+}
+
+// compile makes the active settings of the pinned and the live ones. A pinned setting hides a live one. before is what is in force
+// now, or nil. A live setting that is refused is an error, unless mayLeaveOut allows to go on without it. mayLeaveOut may be nil.
+func (c *compiler) compile(before *activeSettings, live Settings, mayLeaveOut func(p part, err error) bool) (*activeSettings, error) {
 	problems := make(map[string]string)
 	leaveOut := func(refused part, err error) bool {
 		name := refused.String()
@@ -46,49 +56,50 @@ func (in *instance) compile(live Settings, mayLeaveOut func(p part, err error) b
 		return true
 	}
 	saved := live.names()
-	active, secrets, refused, err := in.compileSettings(live)
+	active, secrets, refused, err := c.compileSettings(before, live)
 	for err != nil {
 		if refused.setting == nil || !leaveOut(refused, err) {
 			return nil, err
 		}
 		refused.setting.unset(&live)
-		active, secrets, refused, err = in.compileSettings(live)
+		active, secrets, refused, err = c.compileSettings(before, live)
 	}
-	if err := in.compileHooks(active, secrets, leaveOut); err != nil {
+	if err := c.compileHooks(active, secrets, leaveOut); err != nil {
 		return nil, err
 	}
 	active.problems, active.saved = problems, saved
-	active.noteGone(in.active.Load())
+	active.noteGone(before)
 	if !active.on {
-		active.offBecause = in.offBecause(active, &live)
+		active.offBecause = c.offBecause(active, &live)
 	}
-	active.warnings = append(in.warnings(&active.settings), in.warningsAboutHidden(&live)...)
-	active.warnings = append(active.warnings, in.warningsAboutChats(active)...)
-	active.warnings = append(active.warnings, in.warningsAboutWorkers(active)...)
-	active.warnings = append(active.warnings, in.warningsAboutStore()...)
-	active.warnings = append(active.warnings, in.warningsAboutFoldMax(active)...)
+	active.warnings = append(c.warnings(&active.settings), c.warningsAboutHidden(&live)...)
+	active.warnings = append(active.warnings, c.warningsAboutChats(active)...)
+	active.warnings = append(active.warnings, c.warningsAboutWorkers(active)...)
+	active.warnings = append(active.warnings, c.warningsAboutStore()...)
+	active.warnings = append(active.warnings, c.warningsAboutFoldMax(active)...)
 	return active, nil
 }
 
 // warnings looks for mistakes in settings that were compiled.
-func (in *instance) warnings(s *Settings) []warning {
+func (c *compiler) warnings(s *Settings) []warning {
 	var tokens []string
 	for _, configured := range s.Token {
-		if token, err := in.resolve(configured); err == nil {
+		if token, err := c.resolve(configured); err == nil {
 			tokens = append(tokens, token)
 		}
 	}
-	return warningsAbout(s, &in.pinned, tokens)
+	return warningsAbout(s, &c.pinned, tokens)
 }
 
 // compileSettings compiles all but the mappings. It returns the part of the settings that an error is about.
-func (in *instance) compileSettings(live Settings) (active *activeSettings, secrets hookSecrets, refused part, err error) {
-	settings := defaultSettings(&in.rules).merge(live).merge(in.pinned)
-	if err := settings.check(&in.rules); err != nil {
+func (c *compiler) compileSettings(before *activeSettings, live Settings) (active *activeSettings, secrets hookSecrets, refused part, err error) {
+	settings := defaultSettings(&c.rules).merge(live).merge(c.pinned)
+	if err := settings.check(&c.rules); err != nil {
 		return nil, hookSecrets{}, partOf(err), err
 	}
 	active = &activeSettings{
 		settings:       settings,
+		rules:          &c.rules,
 		defaultTimeout: time.Duration(*settings.DefaultTimeoutSeconds) * time.Second,
 		maxPayload:     int64(*settings.MaxPayloadSize),
 		memoryPreset:   *settings.MemoryPreset,
@@ -96,7 +107,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
 		secretHeaders:  make(headerNames),
 	}
-	if before := in.active.Load(); before != nil {
+	if before != nil {
 		// Senders go on signing for a while after their hook is gone.
 		active.secretHeaders = maps.Clone(before.secretHeaders)
 	}
@@ -104,14 +115,14 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 	active.secretHeaders.add(bearerScheme.secretHeaders(nil)...)
 	var tokens []string
 	for _, s := range settings.Token {
-		token, err := in.resolve(s)
+		token, err := c.resolve(s)
 		if err != nil {
 			err = fieldErrorf("token", "%v", err)
 			return nil, hookSecrets{}, partOf(err), err
 		}
 		tokens = append(tokens, token)
 	}
-	secrets = hookSecrets{tokens: auth.NewTokens(tokens...), resolve: in.resolve}
+	secrets = hookSecrets{tokens: auth.NewTokens(tokens...), resolve: c.resolve}
 	active.on = *settings.Enabled && !secrets.tokens.Empty()
 	active.tokens = secrets.tokens
 	active.bearer = authentication{scheme: bearerScheme, verifier: secrets.tokens}
@@ -119,7 +130,7 @@ func (in *instance) compileSettings(live Settings) (active *activeSettings, secr
 }
 
 // offBecause is the reason why webhooks are off.
-func (in *instance) offBecause(active *activeSettings, live *Settings) string {
+func (c *compiler) offBecause(active *activeSettings, live *Settings) string {
 	if *active.settings.Enabled {
 		if active.problems["token"] != "" {
 			return "the token that was saved is left out"
@@ -129,7 +140,7 @@ func (in *instance) offBecause(active *activeSettings, live *Settings) string {
 	if active.problems["enabled"] != "" {
 		return "enabled was saved and is left out, since there is no runner"
 	}
-	if in.pinned.Enabled != nil || live.Enabled != nil {
+	if c.pinned.Enabled != nil || live.Enabled != nil {
 		return "enabled is false"
 	}
 	if len(active.settings.Token) == 0 {
@@ -174,18 +185,18 @@ func (a *activeSettings) whyNoHook(name string) *noWebhookError {
 }
 
 // compileHooks makes hooks of the mappings. The settings are without those that leaveOut allows to go on without.
-func (in *instance) compileHooks(active *activeSettings, secrets hookSecrets, leaveOut func(p part, err error) bool) error {
+func (c *compiler) compileHooks(active *activeSettings, secrets hookSecrets, leaveOut func(p part, err error) bool) error {
 	merged := active.settings.Mappings
 	active.settings.Mappings = merged[:0]
 	for i, m := range merged {
-		pinned := i < len(in.pinned.Mappings) // which come first
+		pinned := i < len(c.pinned.Mappings) // which come first
 		if active.hooks[m.Name] != nil {
 			return fieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
 		var h *hook
 		err := errTooManyHooks
 		if len(active.hooks) < maxHooks {
-			if h, err = m.compile(&in.rules, secrets); err != nil {
+			if h, err = m.compile(&c.rules, secrets); err != nil {
 				err = fmt.Errorf("hook %q: %w", text.Abridge(m.Name), inBothWords(err, pinned))
 			}
 		}
@@ -215,16 +226,43 @@ func inBothWords(err error, pinned bool) error {
 
 // resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of
 // other settings fail.
-func (in *instance) resolve(configured string) (string, error) {
-	if secret, ok := in.secrets[configured]; ok {
+func (c *compiler) resolve(configured string) (string, error) {
+	if secret, ok := c.secrets[configured]; ok {
 		return secret, nil
 	}
-	read, ok := in.reads[configured]
+	read, ok := c.reads[configured]
 	if !ok {
 		read.secret, read.err = caddyconf.ResolveSecret(configured)
 	}
 	if read.err == nil {
-		in.secrets[configured] = read.secret
+		c.secrets[configured] = read.secret
 	}
 	return read.secret, read.err
+}
+
+// secretReads are the secrets that were read from files for one change of settings, by their configured text.
+type secretReads map[string]secretRead
+
+type secretRead struct {
+	secret string
+	err    error
+}
+
+// useSecrets has secrets that were read from files used for live settings. It adds those that have to be read yet to unread.
+func (c *compiler) useSecrets(reads secretReads, live *Settings, unread map[string]struct{}) {
+	c.reads = reads
+	note := func(configured Secrets) {
+		for _, text := range configured {
+			_, known := c.secrets[text]
+			if _, read := reads[text]; !known && !read && caddyconf.NamesFile(text) {
+				unread[text] = struct{}{}
+			}
+		}
+	}
+	note(live.Token) // those of the configuration were read when it was loaded
+	for i := range live.Mappings {
+		for _, field := range secretFields {
+			note(*field.in(&live.Mappings[i]))
+		}
+	}
 }

@@ -10,9 +10,9 @@ import (
 // However many hooks are refused and left out, each is compiled once.
 func TestRefusedHooksAreCompiledOnce(t *testing.T) {
 	t.Parallel()
-	in, _ := fuzzInstance(t)
+	c := fuzzCompiler()
 	checked := 0
-	in.rules.checkSchema = func([]byte) error {
+	c.rules.checkSchema = func([]byte) error {
 		checked++
 		if checked%2 == 0 {
 			return nil
@@ -26,11 +26,11 @@ func TestRefusedHooksAreCompiledOnce(t *testing.T) {
 			Name: fmt.Sprintf("h%d", i), AgentFields: AgentFields{SyncResponse: true, ResponseJSONSchema: json.RawMessage(`{}`)},
 		})
 	}
-	active, err := in.compile(live, func(part, error) bool { return true })
+	active, err := c.compile(nil, live, func(part, error) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if checked != hooks || len(active.problems) != hooks/2 || len(active.hooks) != hooks/2+len(in.pinned.Mappings) ||
+	if checked != hooks || len(active.problems) != hooks/2 || len(active.hooks) != hooks/2+len(c.pinned.Mappings) ||
 		len(active.settings.Mappings) != len(active.hooks) {
 		t.Errorf("%d hooks were checked, %d have problems, %d of %d are in force", checked, len(active.problems), len(active.hooks), len(active.settings.Mappings))
 	}

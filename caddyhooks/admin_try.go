@@ -91,7 +91,7 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.messages = messageMemory{all: &in.memory}
+	req.log, req.messages = in.log, messageMemory{all: &in.memory}
 	defer req.messages.release()
 	run, err := in.submitTest(r.Context(), r.PathValue("name"), req)
 	if err != nil {
@@ -147,7 +147,7 @@ func (in *instance) newTest(active *activeSettings, h *hook, req *incoming) (*en
 	if most := h.maxPayload(active); int64(len(req.body)) > most {
 		return nil, apiError(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
 	}
-	runs, err := in.intake(active, h.Name, h, req)
+	runs, err := intake(active, h.Name, h, req)
 	if err != nil {
 		return nil, err
 	}

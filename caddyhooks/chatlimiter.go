@@ -31,10 +31,10 @@ func (f *AgentFields) checkAllowed(r *rules) error {
 
 // checkAllowed checks the chats of live hooks that are changed. Hooks that are saved already stay as they are, and have a warning:
 // the chats that are allowed may have become fewer since.
-func (in *instance) checkAllowed(live *Settings, unchanged func(part) bool) error {
+func (c *compiler) checkAllowed(live *Settings, unchanged func(part) bool) error {
 	for i := range live.Mappings {
 		m := &live.Mappings[i]
-		if err := m.checkAllowed(&in.rules); err != nil && !unchanged(part{mapping: m.Name}) {
+		if err := m.checkAllowed(&c.rules); err != nil && !unchanged(part{mapping: m.Name}) {
 			return fmt.Errorf("hook %q: %w", text.Abridge(m.Name), err)
 		}
 	}
@@ -42,10 +42,10 @@ func (in *instance) checkAllowed(live *Settings, unchanged func(part) bool) erro
 }
 
 // warningsAboutChats looks for live hooks whose answers are not delivered.
-func (in *instance) warningsAboutChats(active *activeSettings) (found []warning) {
+func (c *compiler) warningsAboutChats(active *activeSettings) (found []warning) {
 	for i := range active.settings.Mappings {
 		m := &active.settings.Mappings[i]
-		if active.hooks[m.Name].pinned || m.checkAllowed(&in.rules) == nil {
+		if active.hooks[m.Name].pinned || m.checkAllowed(&c.rules) == nil {
 			continue
 		}
 		found = append(found, warning{part{mapping: m.Name}, fmt.Sprintf(
@@ -58,7 +58,7 @@ func (in *instance) warningsAboutChats(active *activeSettings) (found []warning)
 // the run may be one of before, or one that is run again, or that of a live hook that was saved earlier.
 type limitedChannel struct {
 	engine.Channel
-	in *instance
+	compiler *compiler
 }
 
 // limited returns the channel with its limit, if it has one.
@@ -66,14 +66,14 @@ func (in *instance) limited(channel engine.Channel) engine.Channel {
 	if _, ok := channel.(chatLimiter); !ok {
 		return channel
 	}
-	return limitedChannel{channel, in}
+	return limitedChannel{channel, &in.compiler}
 }
 
 var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and the run is not of a hook in Caddy's configuration")
 
 // Send sends the answer.
 func (c limitedChannel) Send(ctx context.Context, d *engine.Delivery) error {
-	if !allowsTo(c.Channel, d.To) && indexMapping(c.in.pinned.Mappings, d.Hook) < 0 {
+	if !allowsTo(c.Channel, d.To) && indexMapping(c.compiler.pinned.Mappings, d.Hook) < 0 {
 		return &engine.FinalError{Err: errChatNotAllowed}
 	}
 	return c.Channel.Send(ctx, d)

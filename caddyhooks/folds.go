@@ -129,8 +129,8 @@ func (m *Mapping) warningsAboutFold(w words) (found []string) {
 }
 
 // warningsAboutFoldMax looks for folds that can never have as many runs as they ask for.
-func (in *instance) warningsAboutFoldMax(active *activeSettings) (found []warning) {
-	limit := in.engineConfig.Limits.Chat
+func (c *compiler) warningsAboutFoldMax(active *activeSettings) (found []warning) {
+	limit := c.rules.chatLimit
 	for i := range active.settings.Mappings {
 		m := &active.settings.Mappings[i]
 		if most := newFold(m.FoldSeconds, m.FoldMax).Max; limit > 0 && most > limit {

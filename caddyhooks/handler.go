@@ -346,7 +346,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	}
 	req := &q.incoming
 	if req.header == nil {
-		*req = newIncoming(r)
+		*req = newIncoming(r, in.log)
 	}
 	limit, scheme := in.maxRequest, active.bearer
 	if q.custom = custom; custom != nil {
@@ -373,7 +373,7 @@ func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *acti
 	if custom != nil && active.historyOf(custom) > 0 {
 		in.service.samples.note(q.name, r.Header, req.query, req.body)
 	}
-	runs, err := in.intake(active, q.name, custom, req)
+	runs, err := intake(active, q.name, custom, req)
 	if req.warning != "" {
 		w.Header()[warningHeader] = []string{req.warning}
 	}
@@ -444,7 +444,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	switch {
 	case errors.As(err, &duplicate):
 		return h.replay(w, r, q, duplicate)
-	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && h.instance.neverFit(runs):
+	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && neverFit(&h.instance.engineConfig.Limits, runs):
 		return errNeverFit
 	case err != nil:
 		return err

@@ -31,7 +31,7 @@ func (s *service) loadFirst(ctx context.Context) error {
 		return fmt.Errorf("reading the live settings: %w", err)
 	}
 	return s.withSecrets(func(reads secretReads) error {
-		if err := reads.giveTo(s.held, &saved.Settings); err != nil {
+		if err := giveSecrets(reads, s.held, &saved.Settings); err != nil {
 			return err
 		}
 		s.live, s.changed, s.revision, s.loaded = saved.Settings, saved.Changed, revision, true
@@ -116,3 +116,5 @@ func (in *instance) whyNotStarted() error {
 		return errStarting
 	}
 }
+
+var errStarting = busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")

@@ -14,11 +14,11 @@ func (a *activeSettings) hookWorkers() map[string]int {
 }
 
 // warningsAboutWorkers looks for hooks with as many workers as the instance, which is no limit.
-func (in *instance) warningsAboutWorkers(active *activeSettings) (found []warning) {
+func (c *compiler) warningsAboutWorkers(active *activeSettings) (found []warning) {
 	for i := range active.settings.Mappings {
-		if m := &active.settings.Mappings[i]; m.Workers >= in.rules.workers {
+		if m := &active.settings.Mappings[i]; m.Workers >= c.rules.workers {
 			found = append(found, warning{part{mapping: m.Name},
-				fmt.Sprintf("workers is %d, which is no limit: the instance has %d workers for all hooks", m.Workers, in.rules.workers)})
+				fmt.Sprintf("workers is %d, which is no limit: the instance has %d workers for all hooks", m.Workers, c.rules.workers)})
 		}
 	}
 	return found

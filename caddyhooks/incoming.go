@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"go.uber.org/zap"
 )
 
 // incoming is what a request brings: all that schemes, conditions and templates may look at. It is made once.
@@ -24,11 +25,12 @@ type incoming struct {
 	values  url.Values    // of its query, once they are read
 	asked   auth.Request
 
-	warning string // about fields of a wake or agent request, "" if there is nothing to warn of
+	log     *zap.Logger // for operators
+	warning string      // about fields of a wake or agent request, "" if there is nothing to warn of
 }
 
-func newIncoming(r *http.Request) incoming {
-	return incoming{header: r.Header, host: r.Host, client: clientAddress(r), request: r}
+func newIncoming(r *http.Request, log *zap.Logger) incoming {
+	return incoming{log: log, header: r.Header, host: r.Host, client: clientAddress(r), request: r}
 }
 
 // query are the values of the query. A part that cannot be read is left out.

@@ -18,12 +18,11 @@ import (
 
 // instance is one hooks service as a configuration defines it.
 type instance struct {
-	name         string
-	path         string
-	urls         []string // at which its hooks are called, as far as they are known
-	config       []byte   // as JSON, to compare with other handlers
-	pinned       Settings
-	rules        rules
+	name   string
+	path   string
+	urls   []string // at which its hooks are called, as far as they are known
+	config []byte   // as JSON, to compare with other handlers
+	compiler
 	engineConfig engine.Config
 	opener       engine.StoreOpener
 	client       *outbound.Client
@@ -41,11 +40,9 @@ type instance struct {
 	meters        *meters
 	leaveMeters   func()
 
-	secrets       map[string]string // resolved secrets by their configured text
-	reads         secretReads       // for the settings that are compiled now
-	secretHeaders headerNames       // request headers that must not be logged before the start
-	warned        []warning         // when it was loaded
-	unstarted     []warning         // that a start may find to be wrong
+	secretHeaders headerNames // request headers that must not be logged before the start
+	warned        []warning   // when it was loaded
+	unstarted     []warning   // that a start may find to be wrong
 
 	appended atomic.Pointer[map[*caddyhttp.Server][]appendedField] // fields in the access log
 
@@ -65,13 +62,12 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		path:       h.Path,
 		urls:       []string{},
 		config:     config,
-		pinned:     h.Settings,
+		compiler:   compiler{pinned: h.Settings, secrets: make(map[string]string)},
 		maxRequest: int64(h.MaxRequest),
 		log:        ctx.Logger().With(zap.String("instance", h.Name)),
 		accessLog:  ctx.Logger(accessLogModule{}),
 		started:    make(chan struct{}),
 		held:       make(chan struct{}),
-		secrets:    make(map[string]string),
 		streamEnd:  newStreamEnd(),
 	}
 	in.memory.limit = int64(h.MaxMemory)
@@ -95,6 +91,9 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		return nil, fmt.Errorf("loading store: %w", err)
 	}
 	in.opener = opener.(engine.StoreOpener)
+	if store, ok := opener.(interface{ Warnings() []string }); ok {
+		in.storeWarnings = store.Warnings
+	}
 	if picky, ok := opener.(interface{ CheckInstance(name string) error }); ok {
 		if err := picky.CheckInstance(h.Name); err != nil {
 			return nil, err
@@ -124,6 +123,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		maxMemory:   h.MaxMemory,
 		retention:   time.Duration(h.Retention),
 		workers:     h.Workers,
+		chatLimit:   *h.ChatLimit,
 		history:     h.Settings.HistorySeconds,
 		guard:       guard,
 		checkSchema: checkSchema,
@@ -151,7 +151,7 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		in.engineConfig.Lease = leased.ClaimLease()
 	}
 	// Refuse bad settings before anything is started.
-	active, err := in.compile(Settings{}, nil)
+	active, err := in.compile(nil, Settings{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (in *instance) start(grace time.Duration) error {
 			in.holdStart(s)
 			return nil
 		}
-		if err := reads.giveTo([]*instance{in}, &s.live); err != nil {
+		if err := giveSecrets(reads, []*instance{in}, &s.live); err != nil {
 			return err
 		}
 		return in.startOn(s, reload)
@@ -194,7 +194,7 @@ func (in *instance) start(grace time.Duration) error {
 // startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.
 func (in *instance) startOn(s *service, reload bool) error {
 	in.rules.checkSchema = s.engine.CheckSchema
-	active, err := in.compile(s.live, func(p part, err error) bool {
+	active, err := in.compile(in.active.Load(), s.live, func(p part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and
 		// the previous configuration goes on. When Caddy starts, nobody may be there, and the other settings must work.
 		if reload && s.problem(p) == "" {

@@ -27,17 +27,17 @@ import (
 
 // intake makes runs of a request to the named hook: one or, with each, several. Errors are for the caller, and an *ignoredError
 // or a *challengeError says that there is none.
-func (in *instance) intake(active *activeSettings, name string, custom *hook, req *incoming) ([]*engine.Run, error) {
+func intake(active *activeSettings, name string, custom *hook, req *incoming) ([]*engine.Run, error) {
 	var runs []*engine.Run
 	var err error
 	if custom != nil {
-		runs, err = in.intakeCustom(active, custom, req)
+		runs, err = intakeCustom(active, custom, req)
 	} else {
 		var run *engine.Run
 		if name == "wake" {
-			run, err = in.intakeWake(active, req)
+			run, err = intakeWake(active, req)
 		} else {
-			run, err = in.intakeAgent(active, req)
+			run, err = intakeAgent(active, req)
 		}
 		runs = []*engine.Run{run}
 	}
@@ -45,11 +45,11 @@ func (in *instance) intake(active *activeSettings, name string, custom *hook, re
 		return nil, err
 	}
 	for _, run := range runs {
-		run.QueueTime = cmp.Or(run.QueueTime, in.rules.queueTime)
+		run.QueueTime = cmp.Or(run.QueueTime, active.rules.queueTime)
 		if custom != nil {
 			run.Runner = custom.Runner
 		}
-		run.Runner = cmp.Or(run.Runner, in.rules.runners.of(run.TurnTier()))
+		run.Runner = cmp.Or(run.Runner, active.rules.runners.of(run.TurnTier()))
 	}
 	return runs, nil
 }
@@ -85,7 +85,7 @@ var (
 )
 
 // intakeWake reads {"text", "chatId", "metadata"}.
-func (in *instance) intakeWake(active *activeSettings, req *incoming) (*engine.Run, error) {
+func intakeWake(active *activeSettings, req *incoming) (*engine.Run, error) {
 	f, err := readFields(req.body, wakeFields)
 	if err != nil {
 		return nil, malformed(req.body, err, errFormBody)
@@ -122,7 +122,7 @@ func newChat(run *engine.Run) {
 }
 
 // intakeAgent reads a request for a full run.
-func (in *instance) intakeAgent(active *activeSettings, req *incoming) (*engine.Run, error) {
+func intakeAgent(active *activeSettings, req *incoming) (*engine.Run, error) {
 	f, err := readFields(req.body, agentFields)
 	if err != nil {
 		return nil, malformed(req.body, err, errFormBody)
@@ -164,7 +164,7 @@ func (in *instance) intakeAgent(active *activeSettings, req *incoming) (*engine.
 	if emptyCallback && agent.CallbackURL == "" {
 		return nil, fieldErrorf("callbackUrl", "must not be empty; leave it out for no callback")
 	}
-	if err := agent.check(&in.rules); err != nil {
+	if err := agent.check(active.rules); err != nil {
 		return nil, err
 	}
 	req.noteMisspelt(agent.ResponseJSONSchema)
@@ -203,8 +203,8 @@ func (f *AgentFields) queueTime() time.Duration {
 }
 
 // intakeCustom renders the messages of a custom hook from any JSON, or from a form.
-func (in *instance) intakeCustom(active *activeSettings, h *hook, req *incoming) ([]*engine.Run, error) {
-	body, err := in.filter(h, req)
+func intakeCustom(active *activeSettings, h *hook, req *incoming) ([]*engine.Run, error) {
+	body, err := h.filter(req)
 	if err != nil {
 		return nil, err
 	}
@@ -272,8 +272,7 @@ var errNeverFit = &httpError{status: http.StatusRequestEntityTooLarge,
 	reason:  "each has more matches than queue_limit or chat_limit allow"}
 
 // neverFit reports whether runs of one request are too many even for an empty queue.
-func (in *instance) neverFit(runs []*engine.Run) bool {
-	limits := &in.engineConfig.Limits
+func neverFit(limits *engine.Limits, runs []*engine.Run) bool {
 	ofChat, most := make(map[string]int), 0
 	for _, run := range runs {
 		ofChat[run.ChatID]++
@@ -284,7 +283,7 @@ func (in *instance) neverFit(runs []*engine.Run) bool {
 
 // filter parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out whether
 // the hook is there. A body that is malformed is an error in any case: its sender should know.
-func (in *instance) filter(h *hook, req *incoming) (payload, error) {
+func (h *hook) filter(req *incoming) (payload, error) {
 	f := h.filtering(req)
 	selected := h.selected
 	condition := f.ignoredBy(h.filters[:h.ofBody])
@@ -306,7 +305,7 @@ func (in *instance) filter(h *hook, req *incoming) (payload, error) {
 		condition = f.ignoredBy(h.filters[h.ofBody:])
 	}
 	if f.undecided != "" {
-		h.noteUndecided(in.log, f.undecided)
+		h.noteUndecided(req.log, f.undecided)
 	}
 	if condition != "" {
 		return payload{}, &ignoredError{condition}

@@ -16,31 +16,36 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
-// fuzzInstance is an instance as far as intake needs one.
-func fuzzInstance(f testing.TB) (*instance, *activeSettings) {
-	in := &instance{log: zap.NewNop(), rules: rules{
+// fuzzCompiler compiles the settings of fuzz tests.
+func fuzzCompiler() *compiler {
+	c := &compiler{rules: rules{
 		maxTimeout:  time.Hour,
 		guard:       outbound.NewGuard(nil, nil, false),
 		checkSchema: checkSchema,
 		channels:    map[string]engine.Channel{"notes": nil},
 	}}
-	in.pinned.Mappings = []Mapping{
+	c.pinned.Mappings = []Mapping{
 		{Name: "raw"},
 		{Name: "paths", MessageTemplate: "{message} {b[0].c} {b[-1].c}"},
 		{Name: "form", Action: engine.Agent, Body: "form", MessageTemplate: "{a} {b[1]} {@body}"},
 		{Name: "each", Each: "$..d[*]", Only: []string{"$.a || $.d", "not header X-Test"}, Skip: []string{"$.skip == true"}, MessageTemplate: "{c} {@root.a} {@run}"},
 		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: AgentFields{ChatID: "c:{a}"}},
 	}
-	active, err := in.compile(Settings{}, nil)
+	return c
+}
+
+// fuzzSettings has the settings that intake needs.
+func fuzzSettings(f testing.TB) *activeSettings {
+	active, err := fuzzCompiler().compile(nil, Settings{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return in, active
+	return active
 }
 
 // Whatever comes in, intake makes a run that keeps the bounds, or says in a clean sentence why not.
 func FuzzIntake(f *testing.F) {
-	in, active := fuzzInstance(f)
+	active := fuzzSettings(f)
 	for _, body := range []string{
 		`{"text":"x","chatId":"c","metadata":{"a":1}}`, `{"message":"x","syncResponse":true,"responseJsonSchema":{"type":"object"}}`,
 		`{"message":"x","callbackUrl":"https://example.com","timeoutSeconds":5,"deliver":true,"channel":"notes","to":"y"}`,
@@ -52,7 +57,7 @@ func FuzzIntake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, name := range []string{"wake", "agent", "raw", "full", "form", "each"} {
-			runs, err := in.intake(active, name, active.hooks[name], &incoming{body: []byte(body)})
+			runs, err := intake(active, name, active.hooks[name], &incoming{body: []byte(body), log: zap.NewNop()})
 			if err != nil {
 				var a *httpError
 				var field *fieldError
@@ -87,7 +92,7 @@ func FuzzIntake(f *testing.F) {
 
 // A body of any shape takes a few times its size, whatever is in the members that no field and no template asks for.
 func TestHostileBodiesTakeLittleMemory(t *testing.T) {
-	in, active := fuzzInstance(t)
+	active := fuzzSettings(t)
 	fill := func(head, item, tail string) string {
 		return head + strings.Repeat(item+",", (1<<20)/(len(item)+1)) + item + tail
 	}
@@ -112,7 +117,7 @@ func TestHostileBodiesTakeLittleMemory(t *testing.T) {
 			var before, after runtime.MemStats
 			data := []byte(body)
 			runtime.ReadMemStats(&before)
-			_, err := in.intake(active, hook, active.hooks[hook], &incoming{body: data})
+			_, err := intake(active, hook, active.hooks[hook], &incoming{body: data, log: zap.NewNop()})
 			runtime.ReadMemStats(&after)
 			if took := int(after.TotalAlloc - before.TotalAlloc); took > 4*len(body) {
 				t.Errorf("%s, %s (%v): %d bytes for a body of %d, %.1f times its size", hook, name, err, took, len(body), float64(took)/float64(len(body)))

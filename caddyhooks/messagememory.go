@@ -1,5 +1,7 @@
 package caddyhooks
 
+import "time"
+
 // messageMemory counts the messages of one request in the memory of all requests, from before they are rendered until they are
 // stored. They count as far as they are larger than the body, so that a body that fits can become a message. The zero value counts
 // nothing.
@@ -46,3 +48,5 @@ func (m *messageMemory) release() {
 	m.settle(0)
 	m.refused = nil
 }
+
+var errMessagesFull = busy(time.Second, memoryFull, memoryFullReason)

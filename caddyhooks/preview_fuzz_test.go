@@ -40,7 +40,7 @@ func FuzzPreview(f *testing.F) {
 		for _, s := range p.Message {
 			message.WriteString(s.Text)
 		}
-		runs, err := new(instance).intakeCustom(new(activeSettings), h, req)
+		runs, err := intakeCustom(new(activeSettings), h, req)
 		if err != nil {
 			if len(p.Problems) != 1 || p.Problems[0].Field != "payload" {
 				t.Errorf("a request is refused, %v, and the preview has the problems %v", err, p.Problems)

@@ -50,8 +50,7 @@ var (
 var (
 	errMethod = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST.",
 		reason: "the method is not POST"}
-	errNoRun    = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten.", reason: "there is no such run"}
-	errStarting = busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")
+	errNoRun = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten.", reason: "there is no such run"}
 	// What was sent when the store went away may be kept all the same.
 	errStoreAway = busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
 		"the store cannot be reached")
@@ -60,7 +59,6 @@ var (
 
 	errBodiesFull = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, abandonsBody: true,
 		message: memoryFull, reason: memoryFullReason}
-	errMessagesFull = busy(time.Second, memoryFull, memoryFullReason)
 )
 
 const (

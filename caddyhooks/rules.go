@@ -17,6 +17,7 @@ type rules struct {
 	maxMemory   Size // 0 if it is not known
 	retention   time.Duration
 	workers     int  // 0 if it is not known
+	chatLimit   int  // how many runs of a chat may be queued; 0 is any number
 	history     *int // in seconds, if the configuration sets it: no hook may set more
 	guard       *outbound.Guard
 	checkSchema func(raw []byte) error

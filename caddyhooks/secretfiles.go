@@ -2,18 +2,12 @@ package caddyhooks
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
-
-// secretReads are the secrets that were read from files for one change of settings, by their configured text.
-type secretReads map[string]secretRead
-
-type secretRead struct {
-	secret string
-	err    error
-}
 
 // unreadSecretsError says that settings cannot be compiled before these secrets are read.
 type unreadSecretsError struct{ configured []string }
@@ -56,31 +50,15 @@ func (r secretReads) add(configured []string) {
 // resolveSecret is replaced by tests.
 var resolveSecret = caddyconf.ResolveSecret
 
-// giveTo lets instances compile live settings with the secrets that were read. It is an error if there are others to read. It is called
-// under the service's lock.
-func (r secretReads) giveTo(instances []*instance, live *Settings) error {
-	var unread []string
-	listed := make(map[string]bool)
+// giveSecrets lets instances compile live settings with the secrets that were read. It is an error if there are others to read. It is
+// called under the service's lock.
+func giveSecrets(reads secretReads, instances []*instance, live *Settings) error {
+	unread := make(map[string]struct{})
 	for _, in := range instances {
-		in.reads = r
-		note := func(configured Secrets) {
-			for _, text := range configured {
-				_, known := in.secrets[text]
-				if _, read := r[text]; !known && !read && !listed[text] && caddyconf.NamesFile(text) {
-					listed[text] = true
-					unread = append(unread, text)
-				}
-			}
-		}
-		note(live.Token) // those of the configuration were read when it was loaded
-		for i := range live.Mappings {
-			for _, field := range secretFields {
-				note(*field.in(&live.Mappings[i]))
-			}
-		}
+		in.useSecrets(reads, live, unread)
 	}
 	if len(unread) > 0 {
-		return &unreadSecretsError{unread}
+		return &unreadSecretsError{slices.Sorted(maps.Keys(unread))}
 	}
 	return nil
 }

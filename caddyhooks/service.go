@@ -120,7 +120,7 @@ func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
 	if err != nil || revision == s.revision {
 		return err
 	}
-	if err := reads.giveTo(s.instances, &saved.Settings); err != nil {
+	if err := giveSecrets(reads, s.instances, &saved.Settings); err != nil {
 		return err
 	}
 	compiled := make([]*activeSettings, len(s.instances))
@@ -140,7 +140,7 @@ func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
 // compileSaved compiles settings that were checked by whoever saved them. A setting that is refused here, because of an
 // environment variable that is missing say, is left out and shown among the problems. It returns nil if nothing helps.
 func (in *instance) compileSaved(live Settings) *activeSettings {
-	active, err := in.compile(live, func(p part, err error) bool {
+	active, err := in.compile(in.active.Load(), live, func(p part, err error) bool {
 		in.log.Error("a live setting that was saved elsewhere is refused here and left out", zap.Stringer("setting", p), zap.Error(err))
 		return true
 	})
@@ -310,11 +310,11 @@ func (s *service) tryChange(
 	if err := newest.checkAllowed(&live, unchanged); err != nil {
 		return nil, err
 	}
-	if err := reads.giveTo(s.instances, &live); err != nil {
+	if err := giveSecrets(reads, s.instances, &live); err != nil {
 		return nil, err
 	}
 	for i, in := range s.instances {
-		active, err := in.compile(live, func(p part, err error) bool {
+		active, err := in.compile(in.active.Load(), live, func(p part, err error) bool {
 			// A part that was left out before, for the same reason, does not prevent changes of others.
 			return s.problem(p) == err.Error() && unchanged(p)
 		})
@@ -387,7 +387,7 @@ func (s *service) catchUp(in *instance) *activeSettings {
 		if in.active.Load().revision == s.revision {
 			return nil
 		}
-		if err := reads.giveTo([]*instance{in}, &s.live); err != nil {
+		if err := giveSecrets(reads, []*instance{in}, &s.live); err != nil {
 			return err
 		}
 		s.use(in, in.compileSaved(s.live))

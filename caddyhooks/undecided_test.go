@@ -26,13 +26,14 @@ func TestUndecidedConditionIsLoggedOnceAMinute(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)
-			in := &instance{log: zap.New(core)}
+			active := &activeSettings{rules: new(rules)}
+			log := zap.New(core)
 			h := &hook{Mapping: m}
 			if err := h.parseTemplates(); err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
-				runs, err := in.intake(new(activeSettings), m.Name, h, &incoming{body: body})
+				runs, err := intake(active, m.Name, h, &incoming{body: body, log: log})
 				if ignored := err != nil; ignored != (m.Name == "only") {
 					t.Errorf("%s: got the runs %v, %v", m.Name, runs, err)
 				}
@@ -42,7 +43,7 @@ func TestUndecidedConditionIsLoggedOnceAMinute(t *testing.T) {
 				t.Errorf("%s: logged are %v", m.Name, lines)
 			}
 			time.Sleep(time.Minute)
-			_, _ = in.intake(new(activeSettings), m.Name, h, &incoming{body: body})
+			_, _ = intake(active, m.Name, h, &incoming{body: body, log: log})
 			if logs.Len() != 1 {
 				t.Errorf("%s: after a minute %d lines are logged", m.Name, logs.Len())
 			}

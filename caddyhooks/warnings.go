@@ -202,9 +202,9 @@ func (in *instance) logWarnings(before, now []warning) {
 
 // warningsAboutHidden looks for saved hooks that the configuration hides. One that is the same as the hook of the configuration
 // was copied there, and is no mistake.
-func (in *instance) warningsAboutHidden(live *Settings) []warning {
+func (c *compiler) warningsAboutHidden(live *Settings) []warning {
 	var found []warning
-	pinned := mappingsByName(in.pinned.Mappings)
+	pinned := mappingsByName(c.pinned.Mappings)
 	for i := range live.Mappings {
 		m := &live.Mappings[i]
 		if by := pinned[m.Name]; by != nil && !sameMapping(m, by) {
@@ -215,11 +215,12 @@ func (in *instance) warningsAboutHidden(live *Settings) []warning {
 }
 
 // warningsAboutStore returns what the store finds about its own configuration.
-func (in *instance) warningsAboutStore() (found []warning) {
-	if store, ok := in.opener.(interface{ Warnings() []string }); ok {
-		for _, text := range store.Warnings() {
-			found = append(found, warning{part{option: "store"}, text})
-		}
+func (c *compiler) warningsAboutStore() (found []warning) {
+	if c.storeWarnings == nil {
+		return nil
+	}
+	for _, text := range c.storeWarnings() {
+		found = append(found, warning{part{option: "store"}, text})
 	}
 	return found
 }
