@@ -2,17 +2,26 @@ package caddyhooks
 
 import (
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
+
+// accessLog writes the entries of webhooks to the access logs of Caddy.
+type accessLog struct {
+	logger   *zap.Logger
+	appended atomic.Pointer[map[*caddyhttp.Server][]appendedField] // by log_append
+}
 
 // accessEntry is the access log entry of a request, without its secrets.
 //
@@ -34,9 +43,9 @@ type accessEntry struct {
 // redacted stands for a secret, as in Caddy's own logs.
 const redacted = "REDACTED"
 
-// takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead. It returns nil if Caddy
-// does not log the request.
-func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, r *http.Request) *accessEntry {
+// takeOver stops Caddy from logging the request and returns the entry to be written instead, without the secret headers. It returns nil
+// if Caddy does not log the request.
+func (l *accessLog) takeOver(w http.ResponseWriter, r *http.Request, secrets iter.Seq[auth.HeaderNames]) *accessEntry {
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server == nil || server.Logs == nil || !logsHost(server.Logs, r.Host) {
 		return nil
@@ -50,11 +59,10 @@ func (in *instance) takeOverLogEntry(secret headerNames, w http.ResponseWriter, 
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
 	body := &countedBody{ReadCloser: r.Body}
-	entry := &accessEntry{in.accessLoggers(server.Logs, r), r.Clone(r.Context()), body, recorder, time.Now(), server.Logs,
-		func() []zap.Field { return in.appendedTo(server, r) }}
-	entry.hide(secret)
-	for _, other := range running.all() { // a webhook for another instance may come here, too
-		entry.hide(other.secretHeadersIn(other.active.Load()))
+	entry := &accessEntry{l.loggers(server.Logs, r), r.Clone(r.Context()), body, recorder, time.Now(), server.Logs,
+		func() []zap.Field { return l.appendedTo(server, r) }}
+	for secret := range secrets {
+		entry.hide(secret)
 	}
 	r.Body = body
 	caddyhttp.SetVar(r.Context(), accessEntryVar, entry)
@@ -71,20 +79,12 @@ func entryOf(r *http.Request) *accessEntry {
 }
 
 // hide hides headers with secrets.
-func (e *accessEntry) hide(secret headerNames) {
+func (e *accessEntry) hide(secret auth.HeaderNames) {
 	for name := range e.request.Header {
-		if secret.has(name) {
+		if secret.Has(name) {
 			e.request.Header[name] = []string{redacted}
 		}
 	}
-}
-
-// secretHeadersIn are the headers that must not be logged. active is nil before the start.
-func (in *instance) secretHeadersIn(active *activeSettings) headerNames {
-	if active == nil {
-		return in.secretHeaders
-	}
-	return active.secretHeaders
 }
 
 // countedBody counts the bytes that are read of a body.
@@ -156,46 +156,6 @@ func (e *accessEntry) write() {
 	}
 }
 
-// headerNames is a set of names of headers. Names that a CGI gateway cannot tell apart are the same: to it all signs are
-// underscores, and so X_Service_Token, which some senders write, is X-Service-Token.
-type headerNames map[string]struct{}
-
-func (n headerNames) add(names ...string) {
-	for _, name := range names {
-		n[string(gatewayName(nil, name))] = struct{}{}
-	}
-}
-
-func (n headerNames) has(name string) bool {
-	var room [64]byte
-	_, ok := n[string(gatewayName(room[:0], name))]
-	return ok
-}
-
-func (n headerNames) anyIn(h http.Header) bool {
-	for name := range h {
-		if n.has(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// gatewayName appends the name of a header as CGI programs get it.
-func gatewayName(to []byte, name string) []byte {
-	for _, c := range []byte(name) {
-		switch {
-		case 'a' <= c && c <= 'z':
-			c -= 'a' - 'A'
-		case 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		default:
-			c = '_'
-		}
-		to = append(to, c)
-	}
-	return to
-}
-
 // findRecorder finds the recorder that Caddy put beneath w to log the response.
 func findRecorder(w http.ResponseWriter) caddyhttp.ResponseRecorder {
 	for w != nil {
@@ -234,8 +194,8 @@ func logsHost(logs *caddyhttp.ServerLogConfig, hostport string) bool {
 	return !logs.SkipUnmappedHosts
 }
 
-// accessLoggers are the loggers of Caddy for this request.
-func (in *instance) accessLoggers(logs *caddyhttp.ServerLogConfig, r *http.Request) []*zap.Logger {
+// loggers are those of Caddy for this request.
+func (l *accessLog) loggers(logs *caddyhttp.ServerLogConfig, r *http.Request) []*zap.Logger {
 	var names []string
 	if chosen, ok := caddyhttp.GetVar(r.Context(), caddyhttp.AccessLoggerNameVarKey).([]any); ok {
 		for _, name := range chosen {
@@ -248,9 +208,9 @@ func (in *instance) accessLoggers(logs *caddyhttp.ServerLogConfig, r *http.Reque
 	}
 	loggers := make([]*zap.Logger, len(names))
 	for i, name := range names {
-		loggers[i] = in.accessLog
+		loggers[i] = l.logger
 		if name != "" {
-			loggers[i] = in.accessLog.Named(name)
+			loggers[i] = l.logger.Named(name)
 		}
 	}
 	return loggers

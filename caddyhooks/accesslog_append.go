@@ -19,22 +19,22 @@ type appendedField struct {
 	field *logging.LogAppend
 }
 
-// appendedFields finds the log_append directives before an instance, by server.
-func appendedFields(sites *caddyhttp.App, in *instance) map[*caddyhttp.Server][]appendedField {
+// findAppended finds the log_append directives before hooks. isHooks tells which handlers are meant.
+func (l *accessLog) findAppended(sites *caddyhttp.App, isHooks func(caddyhttp.MiddlewareHandler) bool) {
 	found := make(map[*caddyhttp.Server][]appendedField)
 	for _, server := range sites.Servers {
-		s := appendSearch{instance: in}
+		s := appendSearch{isHooks: isHooks}
 		s.walk(server.Routes, nil, nil)
 		if s.found != nil {
 			found[server] = s.found
 		}
 	}
-	return found
+	l.appended.Store(&found)
 }
 
 type appendSearch struct {
-	instance *instance
-	found    []appendedField
+	isHooks func(caddyhttp.MiddlewareHandler) bool
+	found   []appendedField
 }
 
 // walk looks through routes that are reached under some conditions, after some fields. It returns the fields after them.
@@ -50,8 +50,8 @@ func (s *appendSearch) walk(routes caddyhttp.RouteList, when []caddyhttp.Matcher
 				before = append(slices.Clip(before), appendedField{below, handler})
 			case *caddyhttp.Subroute:
 				before = s.walk(handler.Routes, below, before)
-			case *Handler:
-				if handler.instance == s.instance {
+			default:
+				if s.isHooks(handler) {
 					s.add(before)
 				}
 			}
@@ -97,8 +97,8 @@ func (a *appendedField) value(r *http.Request) (field zap.Field, ok bool) {
 }
 
 // appendedTo are the fields of log_append for a request.
-func (in *instance) appendedTo(server *caddyhttp.Server, r *http.Request) (fields []zap.Field) {
-	found := in.appended.Load()
+func (l *accessLog) appendedTo(server *caddyhttp.Server, r *http.Request) (fields []zap.Field) {
+	found := l.appended.Load()
 	if found == nil { // the instance is not started yet
 		return nil
 	}

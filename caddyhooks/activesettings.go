@@ -29,7 +29,7 @@ type activeSettings struct {
 	history        time.Duration // how long messages of finished runs are kept
 	hooks          map[string]*hook
 	gone           map[string]struct{} // names of hooks that there were since the start
-	secretHeaders  headerNames         // of request headers that must not be logged
+	secretHeaders  auth.HeaderNames    // of request headers that must not be logged
 	problems       map[string]string   // why live settings and hooks are left out, by the name of the part
 	warnings       []warning
 }
@@ -105,14 +105,14 @@ func (c *compiler) compileSettings(before *activeSettings, live Settings) (activ
 		memoryPreset:   *settings.MemoryPreset,
 		history:        time.Duration(*settings.HistorySeconds) * time.Second,
 		hooks:          make(map[string]*hook, len(settings.Mappings)),
-		secretHeaders:  make(headerNames),
+		secretHeaders:  make(auth.HeaderNames),
 	}
 	if before != nil {
 		// Senders go on signing for a while after their hook is gone.
 		active.secretHeaders = maps.Clone(before.secretHeaders)
 	}
-	active.secretHeaders.add(senderHeaders()...)
-	active.secretHeaders.add(bearerScheme.secretHeaders(nil)...)
+	active.secretHeaders.Add(senderHeaders()...)
+	active.secretHeaders.Add(bearerScheme.secretHeaders(nil)...)
 	var tokens []string
 	for _, s := range settings.Token {
 		token, err := c.resolve(s)
@@ -209,7 +209,7 @@ func (c *compiler) compileHooks(active *activeSettings, secrets hookSecrets, lea
 		h.pinned = pinned
 		active.hooks[m.Name] = h
 		active.settings.Mappings = append(active.settings.Mappings, m)
-		active.secretHeaders.add(h.auth.secretHeaders(&m)...)
+		active.secretHeaders.Add(h.auth.secretHeaders(&m)...)
 	}
 	return nil
 }

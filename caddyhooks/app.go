@@ -101,7 +101,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 		}
 		return in, nil
 	}
-	in, err := newInstance(ctx, handler, config)
+	in, err := newInstance(ctx, &handler.Options, config)
 	if err != nil {
 		return nil, fmt.Errorf("hooks instance %q: %w", handler.Name, err)
 	}
@@ -116,7 +116,8 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	in.emitter = a.emitter
 	a.instances[handler.Name] = in
 	in.joinRecorder()
-	in.joinMeters()
+	in.meters, in.leaveMeters = joinMeters(in.name)
+	in.engineConfig.Metrics = in.meters
 	return in, nil
 }
 
@@ -138,10 +139,9 @@ func (a *App) Start() error {
 		var err error
 		if sites != nil {
 			in.urls = siteURLs(sites, in)
-			appended := appendedFields(sites, in)
-			in.appended.Store(&appended)
+			in.accessLog.findAppended(sites, serves(in))
 			in.warnAboutReach(sites)
-			err = in.openTraces(sites)
+			err = openTraces(in, sites)
 		}
 		if err == nil {
 			err = in.start(grace)
@@ -155,6 +155,28 @@ func (a *App) Start() error {
 		}
 		started = append(started, in)
 	}
+	return nil
+}
+
+// serves returns a function that reports whether a handler is one of the instance.
+func serves(in *instance) func(caddyhttp.MiddlewareHandler) bool {
+	return func(handler caddyhttp.MiddlewareHandler) bool {
+		hooks, ok := handler.(*Handler)
+		return ok && hooks.instance == in
+	}
+}
+
+// openTraces has the engine of an instance show its runs as spans, if Caddy's tracing handles requests to its hooks.
+func openTraces(in *instance, sites *caddyhttp.App) error {
+	if !isTraced(sites, serves(in)) {
+		return nil
+	}
+	spans, err := openRunSpans(in.name, in.engineConfig.Runners)
+	if err != nil {
+		return err
+	}
+	in.traced = true
+	in.engineConfig.Traces = spans
 	return nil
 }
 

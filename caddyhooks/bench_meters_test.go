@@ -2,6 +2,7 @@ package caddyhooks
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 // benchMeters are those of an instance with so many hooks.
 func benchMeters(hooks int) *meters {
 	m := newMeters("default")
-	active := &activeSettings{hooks: make(map[string]*hook)}
+	names := make(map[string]struct{})
 	for i := range hooks {
-		active.hooks[fmt.Sprint("hook-", i)] = nil
+		names[fmt.Sprint("hook-", i)] = struct{}{}
 	}
-	m.add(active, nil)
+	m.keep(newMeteredNames(maps.Keys(names), maps.Keys(map[string]struct{}{})), false)
 	return m
 }
 

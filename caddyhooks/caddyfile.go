@@ -127,7 +127,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 		caddyconf.Set("queue_time", &h.QueueTime, caddyconf.Duration(time.Second)),
 		caddyconf.Set("drain_timeout", &h.DrainTimeout, caddyconf.Duration(time.Millisecond)),
 		caddyconf.Directive{Word: "channel", Read: h.unmarshalChannel, Repeatable: true},
-		caddyconf.Directive{Word: "callbacks", Read: h.Callbacks.unmarshal},
+		caddyconf.Directive{Word: "callbacks", Read: func(d *caddyfile.Dispenser) error { return unmarshalCallbacks(&h.Callbacks, d) }},
 		caddyconf.Directive{Word: "hook", Repeatable: true, Read: func(d *caddyfile.Dispenser) error {
 			hook, err := unmarshalHook(d)
 			hooks = append(hooks, hook)
@@ -258,7 +258,7 @@ func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// unmarshal parses:
+// unmarshalCallbacks parses:
 //
 //	callbacks {
 //		secret  <whsec>...
@@ -266,19 +266,19 @@ func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 //		ports   <n...>|*
 //		timeout <duration>
 //	}
-func (c *Callbacks) unmarshal(d *caddyfile.Dispenser) error {
+func unmarshalCallbacks(c *Callbacks, d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Err("callbacks takes a block, and no arguments") // the argument may be a secret
 	}
 	return caddyconf.ReadBlock(d, "callbacks",
 		caddyconf.Set("secret", (*[]string)(&c.Secret), caddyconf.Checked(caddyconf.Secrets, outbound.CheckSecrets)),
 		caddyconf.Set("allow", &c.Allow, caddyconf.Checked(caddyconf.List, checkAllowed)),
-		caddyconf.Directive{Word: "ports", Read: c.unmarshalPorts},
+		caddyconf.Directive{Word: "ports", Read: func(d *caddyfile.Dispenser) error { return unmarshalCallbackPorts(c, d) }},
 		caddyconf.Set("timeout", &c.Timeout, caddyconf.Duration(time.Millisecond)),
 	)
 }
 
-func (c *Callbacks) unmarshalPorts(d *caddyfile.Dispenser) error {
+func unmarshalCallbackPorts(c *Callbacks, d *caddyfile.Dispenser) error {
 	args, err := caddyconf.List(d)
 	if err != nil {
 		return err

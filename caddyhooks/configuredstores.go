@@ -47,7 +47,7 @@ func postgresStores(ctx context.Context, file, adapter, only string) ([]configur
 	defer cancel()
 	var found []configuredStore
 	for _, name := range names {
-		store, err := loading.LoadModule(&Handler{StoreRaw: raw[name]}, "StoreRaw")
+		store, err := loading.LoadModule(&Options{StoreRaw: raw[name]}, "StoreRaw")
 		if err != nil {
 			return nil, fmt.Errorf("hooks instance %q: loading store: %w", name, err)
 		}

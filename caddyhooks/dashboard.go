@@ -101,15 +101,6 @@ func (d *Dashboard) noteUserHeader() {
 	}
 }
 
-func checkInstanceNames(names []string) error {
-	for _, name := range names {
-		if !hookName.MatchString(name) {
-			return fmt.Errorf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores", name)
-		}
-	}
-	return nil
-}
-
 func checkDashboardHosts(hosts []string) error {
 	for _, host := range hosts {
 		name := dashboard.HostName(host)

@@ -104,7 +104,7 @@ var errKeyReleased = &httpError{status: http.StatusConflict, retryAfter: time.Se
 const maxSubmits = 3
 
 // replay answers a request whose key was used before like the first request with that key.
-func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest, duplicate *engine.DuplicateError) error {
+func (q *hookRequest) replay(w http.ResponseWriter, r *http.Request, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
 		return &httpError{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
 	}
@@ -116,7 +116,7 @@ func (h *Handler) replay(w http.ResponseWriter, r *http.Request, q *hookRequest,
 		q.writeAccepted(w, r, first)
 		return nil
 	}
-	record, err := h.instance.service.engine.Find(r.Context(), first.ID, 0)
+	record, err := q.in.service.engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
 		return &httpError{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
 	}

@@ -101,15 +101,15 @@ func (req *incoming) credential(now time.Time) *auth.Request {
 }
 
 // hidesHeader reports whether a header carries a secret, which neither templates nor conditions get to see.
-func (h *hook) hidesHeader(name string) bool { return h.hidden.has(name) }
+func (h *hook) hidesHeader(name string) bool { return h.hidden.Has(name) }
 
 // hiddenHeaders are those that carry a secret.
-func (h *hook) hiddenHeaders() headerNames {
-	hidden := make(headerNames)
-	hidden.add("Authorization", "Proxy-Authorization", "Cookie")
-	hidden.add(bearerScheme.secretHeaders(nil)...)
+func (h *hook) hiddenHeaders() auth.HeaderNames {
+	hidden := make(auth.HeaderNames)
+	hidden.Add("Authorization", "Proxy-Authorization", "Cookie")
+	hidden.Add(bearerScheme.secretHeaders(nil)...)
 	if scheme := findScheme(h.AuthMode); scheme != nil && scheme.secretHeaders != nil {
-		hidden.add(scheme.secretHeaders(&h.Mapping)...)
+		hidden.Add(scheme.secretHeaders(&h.Mapping)...)
 	}
 	return hidden
 }

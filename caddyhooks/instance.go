@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 )
 
@@ -30,7 +30,7 @@ type instance struct {
 	maxRequest int64
 	memory     requestMemory
 	log        *zap.Logger
-	accessLog  *zap.Logger
+	accessLog  accessLog
 
 	streamEnd *streamEnd // of event streams
 	emitter   *emitter   // of events for the events app
@@ -40,11 +40,9 @@ type instance struct {
 	meters        *meters
 	leaveMeters   func()
 
-	secretHeaders headerNames // request headers that must not be logged before the start
-	warned        []warning   // when it was loaded
-	unstarted     []warning   // that a start may find to be wrong
-
-	appended atomic.Pointer[map[*caddyhttp.Server][]appendedField] // fields in the access log
+	secretHeaders auth.HeaderNames // request headers that must not be logged before the start
+	warned        []warning        // when it was loaded
+	unstarted     []warning        // that a start may find to be wrong
 
 	// Set when the instance is started.
 	active  atomic.Pointer[activeSettings]
@@ -56,26 +54,26 @@ type instance struct {
 	stopped bool          // guarded by service.mu
 }
 
-func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error) {
+func newInstance(ctx caddy.Context, o *Options, config []byte) (*instance, error) {
 	in := &instance{
-		name:       h.Name,
-		path:       h.Path,
+		name:       o.Name,
+		path:       o.Path,
 		urls:       []string{},
 		config:     config,
-		compiler:   compiler{pinned: h.Settings, secrets: make(map[string]string)},
-		maxRequest: int64(h.MaxRequest),
-		log:        ctx.Logger().With(zap.String("instance", h.Name)),
-		accessLog:  ctx.Logger(accessLogModule{}),
+		compiler:   compiler{pinned: o.Settings, secrets: make(map[string]string)},
+		maxRequest: int64(o.MaxRequest),
+		log:        ctx.Logger().With(zap.String("instance", o.Name)),
 		started:    make(chan struct{}),
 		held:       make(chan struct{}),
 		streamEnd:  newStreamEnd(),
 	}
-	in.memory.limit = int64(h.MaxMemory)
-	choice, err := h.runnerChoice()
+	in.accessLog.logger = ctx.Logger(accessLogModule{})
+	in.memory.limit = int64(o.MaxMemory)
+	choice, err := o.runnerChoice()
 	if err != nil {
 		return nil, err
 	}
-	loadedRunners, err := ctx.LoadModule(h, "RunnersRaw")
+	loadedRunners, err := ctx.LoadModule(o, "RunnersRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading runners: %w", err)
 	}
@@ -83,10 +81,10 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 	for name, runner := range loadedRunners.(map[string]any) {
 		runners[name] = runner.(engine.Runner)
 		if placed, ok := runner.(interface{ Place(dir string) }); ok {
-			placed.Place(filepath.Join(caddy.AppDataDir(), "hooks", h.Name+".runners", name))
+			placed.Place(filepath.Join(caddy.AppDataDir(), "hooks", o.Name+".runners", name))
 		}
 	}
-	opener, err := ctx.LoadModule(h, "StoreRaw")
+	opener, err := ctx.LoadModule(o, "StoreRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading store: %w", err)
 	}
@@ -95,13 +93,13 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		in.storeWarnings = store.Warnings
 	}
 	if picky, ok := opener.(interface{ CheckInstance(name string) error }); ok {
-		if err := picky.CheckInstance(h.Name); err != nil {
+		if err := picky.CheckInstance(o.Name); err != nil {
 			return nil, err
 		}
 	}
 	channels, limited := make(map[string]engine.Channel), make(map[string]engine.Channel)
-	if h.ChannelsRaw != nil {
-		loaded, err := ctx.LoadModule(h, "ChannelsRaw")
+	if o.ChannelsRaw != nil {
+		loaded, err := ctx.LoadModule(o, "ChannelsRaw")
 		if err != nil {
 			return nil, fmt.Errorf("loading channels: %w", err)
 		}
@@ -110,21 +108,21 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 			limited[name] = in.limited(channels[name])
 		}
 	}
-	guard, err := h.Callbacks.guard()
+	guard, err := o.Callbacks.guard()
 	if err != nil {
 		return nil, err
 	}
-	if in.client, err = h.Callbacks.client(guard); err != nil {
+	if in.client, err = o.Callbacks.client(guard); err != nil {
 		return nil, err
 	}
 	in.rules = rules{
-		maxTimeout:  time.Duration(h.MaxTimeout),
-		queueTime:   time.Duration(h.QueueTime),
-		maxMemory:   h.MaxMemory,
-		retention:   time.Duration(h.Retention),
-		workers:     h.Workers,
-		chatLimit:   *h.ChatLimit,
-		history:     h.Settings.HistorySeconds,
+		maxTimeout:  time.Duration(o.MaxTimeout),
+		queueTime:   time.Duration(o.QueueTime),
+		maxMemory:   o.MaxMemory,
+		retention:   time.Duration(o.Retention),
+		workers:     o.Workers,
+		chatLimit:   *o.ChatLimit,
+		history:     o.Settings.HistorySeconds,
 		guard:       guard,
 		checkSchema: checkSchema,
 		channels:    channels,
@@ -135,16 +133,16 @@ func newInstance(ctx caddy.Context, h *Handler, config []byte) (*instance, error
 		Channels:  limited,
 		Callbacks: callbackSender{in.client},
 		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },
-		Workers:   h.Workers,
+		Workers:   o.Workers,
 		Limits: engine.Limits{
-			Queue: h.QueueLimit, Chat: *h.ChatLimit,
-			Retention: time.Duration(h.Retention),
+			Queue: o.QueueLimit, Chat: *o.ChatLimit,
+			Retention: time.Duration(o.Retention),
 			Keys:      maxKeys, KeyAge: keyAge,
-			HistoryBytes: int64(h.HistoryLimit),
+			HistoryBytes: int64(o.HistoryLimit),
 		},
 		History:      in.historyInForce,
-		MaxAttempts:  h.MaxAttempts,
-		DrainTimeout: time.Duration(h.DrainTimeout),
+		MaxAttempts:  o.MaxAttempts,
+		DrainTimeout: time.Duration(o.DrainTimeout),
 		Log:          in.log,
 	}
 	if leased, ok := opener.(interface{ ClaimLease() time.Duration }); ok {
@@ -218,7 +216,7 @@ func (in *instance) startOn(s *service, reload bool) error {
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
-	in.meters.add(active, in.rules.channels)
+	in.meters.keep(in.meteredNames(active), false)
 	in.engineConfig.Announcer = s.announcer
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
@@ -267,6 +265,17 @@ func (in *instance) cleanup() {
 	in.service.mu.Lock()
 	defer in.service.mu.Unlock()
 	in.service.instances = slices.DeleteFunc(in.service.instances, func(other *instance) bool { return other == in })
+}
+
+// closeTraces ends the use of the exporter, once.
+func (in *instance) closeTraces() {
+	if !in.traced {
+		return
+	}
+	in.traced = false
+	if err := closeTraces(); err != nil {
+		in.log.Warn("the last spans were not exported", zap.Error(err))
+	}
 }
 
 func (in *instance) storeKey() string { return in.opener.StoreKey(in.name) }

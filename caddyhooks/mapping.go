@@ -3,6 +3,7 @@ package caddyhooks
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -132,7 +134,7 @@ type hook struct {
 	ofBody   int                   // where the filters begin that look at the body
 	selected *strictjson.Selection // parts of a body that the templates and filters read
 	checked  *strictjson.Selection // parts of it that the scheme reads
-	hidden   headerNames           // that templates and filters do not read
+	hidden   auth.HeaderNames      // that templates and filters do not read
 	answer   *givenAnswer          // to callers that do not wait; nil for the usual one
 	auth     authentication
 	from     []netip.Prefix // that callers come from; nil is any
@@ -370,4 +372,13 @@ func sameMapping(a, b *Mapping) bool {
 		}
 	}
 	return true
+}
+
+func checkInstanceNames(names []string) error {
+	for _, name := range names {
+		if !hookName.MatchString(name) {
+			return fmt.Errorf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores", name)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,8 @@ package caddyhooks
 
 import (
 	"errors"
+	"iter"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,11 +51,9 @@ const maxHooksAtZero = 100
 var allMeters = caddy.NewUsagePool()
 
 // joinMeters shares the meters of instances of the same name, which is how they outlive a reload.
-func (in *instance) joinMeters() {
-	joined, _, _ := allMeters.LoadOrNew(in.name, func() (caddy.Destructor, error) { return newMeters(in.name), nil })
-	in.meters = joined.(*meters)
-	in.engineConfig.Metrics = in.meters
-	in.leaveMeters = sync.OnceFunc(func() { _, _ = allMeters.Delete(in.name) })
+func joinMeters(instance string) (joined *meters, leave func()) {
+	shared, _, _ := allMeters.LoadOrNew(instance, func() (caddy.Destructor, error) { return newMeters(instance), nil })
+	return shared.(*meters), sync.OnceFunc(func() { _, _ = allMeters.Delete(instance) })
 }
 
 // Destruct does nothing: counts that nobody collects are gone.
@@ -106,17 +106,13 @@ func (m *meters) destination(d *engine.Delivery) *deliveryMeters {
 	return m.gone
 }
 
-// add makes counters for the hooks and channels of a configuration.
-func (m *meters) add(active *activeSettings, channels map[string]engine.Channel) {
-	m.keep(meteredNames(active, channels), false)
-}
+// meteredNames are those of the hooks and channels that have series.
+type meteredNames struct{ hooks, channels map[string]struct{} }
 
-// names are those of the hooks and channels that have series.
-type names struct{ hooks, channels map[string]struct{} }
-
-func meteredNames(active *activeSettings, channels map[string]engine.Channel) names {
-	n := names{hooks: map[string]struct{}{"wake": {}, "agent": {}}, channels: make(map[string]struct{})}
-	for name := range active.hooks {
+// newMeteredNames adds the built-in hooks to the custom ones.
+func newMeteredNames(hooks, channels iter.Seq[string]) meteredNames {
+	n := meteredNames{hooks: map[string]struct{}{"wake": {}, "agent": {}}, channels: make(map[string]struct{})}
+	for name := range hooks {
 		n.hooks[name] = struct{}{}
 	}
 	for name := range channels {
@@ -125,8 +121,14 @@ func meteredNames(active *activeSettings, channels map[string]engine.Channel) na
 	return n
 }
 
+// add takes over the names of others.
+func (n meteredNames) add(others meteredNames) {
+	maps.Copy(n.hooks, others.hooks)
+	maps.Copy(n.channels, others.channels)
+}
+
 // keep makes counters for hooks and channels. With only, all others go with their series.
-func (m *meters) keep(wanted names, only bool) {
+func (m *meters) keep(wanted meteredNames, only bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hooks.Store(keptMeters(*m.hooks.Load(), wanted.hooks, only, func(name string) *hookMeters {

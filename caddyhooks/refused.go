@@ -337,7 +337,7 @@ func (r *refusals) list(match func(refusedKind) bool, limit int) []refusedReques
 
 // refuse answers a request that failed, and returns the status of the answer. It is noted unless it became a run.
 func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) (status int) {
-	in := q.handler.instance
+	in := q.in
 	answer := answerTo(err, in.log)
 	if answer == nil {
 		noteStatus(r, requestGone)

@@ -217,10 +217,10 @@ func TestErrorsOfTheServiceAreRefusalsWithTheirReason(t *testing.T) {
 		{errCutBody, 400, "the body broke off before its end"},
 	} {
 		core, logs := observer.New(zap.WarnLevel)
-		in := &instance{refused: newRefusals(), log: zap.New(core)}
+		in := &instance{path: "/api/hooks", refused: newRefusals(), log: zap.New(core)}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/api/hooks/wake", strings.NewReader("12345"))
-		q := &hookRequest{handler: &Handler{instance: in}, name: "wake"}
+		q := &hookRequest{in: in, name: "wake"}
 		q.refuse(w, r, c.err)
 		all := in.refused.list(func(refusedKind) bool { return true }, 10)
 		want := refusedKind{hook: "wake", status: c.status, reason: c.reason}
@@ -252,8 +252,8 @@ func TestARequestThatBecameARunIsNoRefusal(t *testing.T) {
 		},
 		"the caller is gone": func(q *hookRequest, w http.ResponseWriter, r *http.Request) { q.refuse(w, r, context.Canceled) },
 	} {
-		in := &instance{refused: newRefusals(), log: zap.NewNop()}
-		refuse(&hookRequest{handler: &Handler{instance: in}, name: "agent"}, httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+		in := &instance{path: "/api/hooks", refused: newRefusals(), log: zap.NewNop()}
+		refuse(&hookRequest{in: in, name: "agent"}, httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
 		if all := in.refused.list(func(refusedKind) bool { return true }, 10); len(all) != 0 {
 			t.Errorf("%s: noted %+v", name, all)
 		}
@@ -262,10 +262,10 @@ func TestARequestThatBecameARunIsNoRefusal(t *testing.T) {
 
 func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	in := &instance{refused: newRefusals(), meters: newMeters("default"), log: zap.NewNop(), started: make(chan struct{})}
+	in := &instance{path: "/api/hooks", refused: newRefusals(), meters: newMeters("default"), log: zap.NewNop(), started: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that the start is not waited for
-	h := &Handler{Path: "/api/hooks", instance: in}
+	h := &Handler{instance: in}
 	w := httptest.NewRecorder()
 	if err := h.ServeHTTP(w, httptest.NewRequest("POST", "/api/hooks/github", nil).WithContext(ctx), nil); err != nil || w.Code != 503 {
 		t.Errorf("got %d, %v", w.Code, err)
@@ -342,7 +342,7 @@ func BenchmarkRefuse(b *testing.B) {
 				r, w := httptest.NewRequest("POST", "/api/hooks/unknown", nil), httptest.NewRecorder()
 				for pb.Next() {
 					w.Body.Reset()
-					(&hookRequest{handler: h, name: "unknown"}).refuse(w, r, errUnknownHook)
+					(&hookRequest{in: in, name: "unknown"}).refuse(w, r, errUnknownHook)
 				}
 			})
 		})

@@ -180,7 +180,7 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 			return append(body, text.JSONString(s.ChatID)...)
 		})
 	case run.Action == engine.Agent:
-		w.Header()["Location"] = []string{q.handler.publicPath(r, q.name) + "runs/" + run.ID}
+		w.Header()["Location"] = []string{q.publicPath(r) + "runs/" + run.ID}
 		body = appendRun(body, run.ID, run.ChatID)
 	default:
 		body = append(append(body, `"chatId":`...), text.JSONString(run.ChatID)...)
@@ -268,7 +268,7 @@ var ignoredBody = []byte(`{"status":"ignored"}`)
 
 // ignore answers a request that a condition leaves out, counts it and notes it beside the refused ones.
 func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
-	in := q.handler.instance
+	in := q.in
 	status := q.successStatus(http.StatusOK)
 	given := q.custom.answer != nil && !q.custom.waits()
 	if given {
@@ -301,14 +301,14 @@ func writeAny(w http.ResponseWriter, status int, contentType string, body []byte
 }
 
 // publicPath is the path of the hooks as the caller sees it. A handle_path around this handler may have removed its beginning.
-func (h *Handler) publicPath(r *http.Request, name string) string {
+func (q *hookRequest) publicPath(r *http.Request) string {
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
-		if base, ok := strings.CutSuffix(original.URL.Path, name); ok {
+		if base, ok := strings.CutSuffix(original.URL.Path, q.name); ok {
 			base = "/" + strings.TrimLeft(base, "/") // two slashes would begin the name of a host
 			return (&url.URL{Path: base}).EscapedPath()
 		}
 	}
-	return h.Path + "/"
+	return q.in.path + "/"
 }
 
 // nameRun sets the headers that tell a waiting caller of its run.

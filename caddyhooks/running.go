@@ -1,8 +1,11 @@
 package caddyhooks
 
 import (
+	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 )
 
 // running has the instances that are started, for the admin API and the access log. During a reload there are two instances
@@ -55,4 +58,27 @@ func (r *instanceList) names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// secretHeadersIn are the headers that must not be logged. active is nil before the start.
+func (in *instance) secretHeadersIn(active *activeSettings) auth.HeaderNames {
+	if active == nil {
+		return in.secretHeaders
+	}
+	return active.secretHeaders
+}
+
+// takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead, nil if Caddy does not log the
+// request. secret are the headers of this instance that must not be logged. A webhook for another instance may come here, too.
+func (in *instance) takeOverLogEntry(secret auth.HeaderNames, w http.ResponseWriter, r *http.Request) *accessEntry {
+	return in.accessLog.takeOver(w, r, func(yield func(auth.HeaderNames) bool) {
+		if !yield(secret) {
+			return
+		}
+		for _, other := range running.all() {
+			if !yield(other.secretHeadersIn(other.active.Load())) {
+				return
+			}
+		}
+	})
 }

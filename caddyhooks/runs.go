@@ -95,7 +95,7 @@ func (e *runEndedError) Error() string {
 
 // serveRun serves the run API: GET <id>, GET <id>/events and POST <id>/cancel.
 func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
-	in := q.handler.instance
+	in := q.in
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	events := false
 	if !cancel {

@@ -21,7 +21,7 @@ import (
 // The stream ends early when the configuration is replaced, or when the token is not valid any more. Clients come back by
 // themselves, with the id of the last event, and miss nothing.
 func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, active *activeSettings, id string) error {
-	in := q.handler.instance
+	in := q.in
 	record, err := in.service.engine.Find(r.Context(), id, 0)
 	if err != nil {
 		return in.runError(err)

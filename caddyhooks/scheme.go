@@ -136,7 +136,7 @@ func findScheme(name string) *scheme {
 type authentication struct {
 	*scheme
 	verifier auth.Verifier
-	hidden   headerNames // of headers that carry a secret of the scheme
+	hidden   auth.HeaderNames // of headers that carry a secret of the scheme
 }
 
 // schemeAnswer is the answer to a request with which a sender tries a hook out. No run comes of it.
@@ -226,7 +226,7 @@ func (a authentication) replayKey(hook string, req *auth.Request) *engine.Key {
 }
 
 // hidesHeader reports whether a header carries a secret of the scheme, so that templates must not show it.
-func (a authentication) hidesHeader(name string) bool { return a.hidden.has(name) }
+func (a authentication) hidesHeader(name string) bool { return a.hidden.Has(name) }
 
 func schemeNames() (names []string) {
 	for _, s := range schemes {
@@ -277,8 +277,8 @@ func (m *Mapping) authentication(secrets hookSecrets) (authentication, error) {
 	if err != nil {
 		return authentication{}, err
 	}
-	a := authentication{s, verifier, make(headerNames)}
-	a.hidden.add(s.secretHeaders(m)...)
+	a := authentication{s, verifier, make(auth.HeaderNames)}
+	a.hidden.Add(s.secretHeaders(m)...)
 	return a, nil
 }
 

@@ -189,22 +189,26 @@ func (s *service) followSettings(active *activeSettings) {
 // followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration
 // stay until it is stopped: if the new one fails, nothing has changed.
 func (s *service) followMeters() {
-	wanted := make(map[*meters]names)
+	wanted := make(map[*meters]meteredNames)
 	for _, in := range s.instances {
 		active := in.active.Load()
 		if in.stopped || active == nil || in.meters == nil {
 			continue
 		}
-		own := meteredNames(active, in.rules.channels)
+		own := in.meteredNames(active)
 		if others, ok := wanted[in.meters]; ok {
-			maps.Copy(own.hooks, others.hooks)
-			maps.Copy(own.channels, others.channels)
+			own.add(others)
 		}
 		wanted[in.meters] = own
 	}
 	for meters, own := range wanted {
 		meters.keep(own, true)
 	}
+}
+
+// meteredNames are those of the hooks and channels of an instance.
+func (in *instance) meteredNames(active *activeSettings) meteredNames {
+	return newMeteredNames(maps.Keys(active.hooks), maps.Keys(in.rules.channels))
 }
 
 // history is how long the newest instance keeps messages of finished runs.

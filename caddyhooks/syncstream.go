@@ -22,7 +22,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	if run.Schema != nil {
 		return errEventsWithSchema
 	}
-	e := q.handler.instance.service.engine
+	e := q.in.service.engine
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	following, unfollow := context.WithCancel(ctx)
@@ -44,7 +44,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	var duplicate *engine.DuplicateError
 	switch {
 	case errors.As(err, &duplicate):
-		return q.handler.replay(w, r, q, duplicate)
+		return q.replay(w, r, duplicate)
 	case stream == nil:
 		return err
 	}
@@ -59,7 +59,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	}
 	unfollow()
 	follower.Wait()
-	switch q.told = stream.end(r.Context(), q.handler.instance, run, outcome, err); {
+	switch q.told = stream.end(r.Context(), q.in, run, outcome, err); {
 	case q.told == statusCallerGone:
 		noteStatus(r, requestGone)
 	case err == nil:
@@ -109,7 +109,7 @@ func (s *runStream) end(ctx context.Context, in *instance, run *engine.Run, outc
 
 // replayStreaming tells a caller who repeats a request how the first run with its key goes, or went.
 func (q *hookRequest) replayStreaming(w http.ResponseWriter, r *http.Request, first *engine.Record) {
-	in := q.handler.instance
+	in := q.in
 	stream := newRunStream(w, newStreamEnd())
 	defer stream.close()
 	q.stored = true

@@ -16,29 +16,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// openTraces has the engine of an instance show its runs as spans, if Caddy's tracing handles requests to its hooks.
-func (in *instance) openTraces(sites *caddyhttp.App) error {
-	if !isTraced(sites, in) {
-		return nil
-	}
-	value, _, err := traceExporters.LoadOrNew(traceExporterKey, openTraceExporter)
-	if err != nil {
-		return err
-	}
-	in.traced = true
-	in.engineConfig.Traces = newRunSpans(value.(*traceExporter), in)
-	return nil
-}
-
-// closeTraces ends the use of the exporter, once.
-func (in *instance) closeTraces() {
-	if !in.traced {
-		return
-	}
-	in.traced = false
-	if _, err := traceExporters.Delete(traceExporterKey); err != nil {
-		in.log.Warn("the last spans were not exported", zap.Error(err))
-	}
+// closeTraces ends the use of the exporter by openRunSpans.
+func closeTraces() error {
+	_, err := traceExporters.Delete(traceExporterKey)
+	return err
 }
 
 // traceExporters has the exporter of all instances, which outlives reloads. There is one: the environment configures it.

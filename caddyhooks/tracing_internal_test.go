@@ -47,7 +47,7 @@ func TestHooksAreTracedIfTracingComesBefore(t *testing.T) {
 	} {
 		server := &caddyhttp.Server{Routes: test.routes, NamedRoutes: map[string]*caddyhttp.Route{"named": {Handlers: test.named}}}
 		app := &caddyhttp.App{Servers: map[string]*caddyhttp.Server{"srv0": server}}
-		if got := isTraced(app, in); got != test.want {
+		if got := isTraced(app, serves(in)); got != test.want {
 			t.Errorf("tracing %s: got %v", name, got)
 		}
 	}
@@ -71,9 +71,8 @@ func TestASilentReceiverOfTracesDoesNotHoldTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &instance{name: "default"}
 	run := &engine.Run{ID: "1", Hook: "wake", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", AcceptedAt: time.Now()}
-	newRunSpans(exporter.(*traceExporter), in).RunEnded(run, engine.TracedEnd{Status: engine.Completed})
+	newRunSpans(exporter.(*traceExporter), "default", nil).RunEnded(run, engine.TracedEnd{Status: engine.Completed})
 	ended := make(chan error, 1)
 	go func() { ended <- exporter.Destruct() }()
 	select {
@@ -94,7 +93,7 @@ func TestRunsWithoutATraceHaveNoSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exporter.Destruct() })
-	spans := newRunSpans(exporter.(*traceExporter), &instance{name: "default"})
+	spans := newRunSpans(exporter.(*traceExporter), "default", nil)
 	const zero = "00-00000000000000000000000000000000-0000000000000000-01"
 	for _, sent := range []string{zero, "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"} {
 		run := &engine.Run{ID: "1", Hook: "wake", TraceParent: sent}
@@ -119,7 +118,7 @@ func BenchmarkRunSpans(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = exporter.Destruct() }()
-	spans := newRunSpans(exporter.(*traceExporter), &instance{name: "default"})
+	spans := newRunSpans(exporter.(*traceExporter), "default", nil)
 	for name, flags := range map[string]string{"sampled": "01", "unsampled": "00"} {
 		run := &engine.Run{ID: "01a1e597-8758-7f65-a47a-ada3f8a6e0d1", Hook: "agent", AcceptedAt: time.Now(),
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-" + flags}

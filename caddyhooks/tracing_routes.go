@@ -5,11 +5,11 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// isTraced reports whether Caddy's tracing comes before the hooks of an instance in the routes of a server. Matchers are not looked
-// at: a site may trace only some of its requests.
-func isTraced(app *caddyhttp.App, in *instance) bool {
+// isTraced reports whether Caddy's tracing comes before hooks in the routes of a server. Matchers are not looked at: a site may trace
+// only some of its requests. isHooks tells which handlers are meant.
+func isTraced(app *caddyhttp.App, isHooks func(caddyhttp.MiddlewareHandler) bool) bool {
 	for _, server := range app.Servers {
-		s := tracingSearch{instance: in, named: server.NamedRoutes}
+		s := tracingSearch{isHooks: isHooks, named: server.NamedRoutes}
 		s.walk(server.Routes, false, 0)
 		if s.found {
 			return true
@@ -18,11 +18,11 @@ func isTraced(app *caddyhttp.App, in *instance) bool {
 	return false
 }
 
-// tracingSearch looks for hooks of an instance whose requests are traced.
+// tracingSearch looks for hooks whose requests are traced.
 type tracingSearch struct {
-	instance *instance
-	named    map[string]*caddyhttp.Route
-	found    bool
+	isHooks func(caddyhttp.MiddlewareHandler) bool
+	named   map[string]*caddyhttp.Route
+	found   bool
 }
 
 // maxRouteDepth ends the search in a named route that invokes itself.
@@ -54,9 +54,8 @@ func (s *tracingSearch) walk(routes caddyhttp.RouteList, traced bool, depth int)
 // handlers looks through the handlers of a route.
 func (s *tracingSearch) handlers(handlers []caddyhttp.MiddlewareHandler, traced bool, depth int) bool {
 	for _, handler := range handlers {
+		s.found = s.found || traced && s.isHooks(handler)
 		switch handler := handler.(type) {
-		case *Handler:
-			s.found = s.found || traced && handler.instance == s.instance
 		case *caddyhttp.Subroute:
 			traced = s.walk(handler.Routes, traced, depth+1)
 		case *caddyhttp.Invoke:

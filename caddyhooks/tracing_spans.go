@@ -57,13 +57,22 @@ const (
 	spanChannel  = attribute.Key("caddy.hooks.channel")
 )
 
-func newRunSpans(exporter *traceExporter, in *instance) *runSpans {
+// openRunSpans opens the exporter, unless it is open. closeTraces ends its use.
+func openRunSpans(instance string, runners map[string]engine.Runner) (*runSpans, error) {
+	exporter, _, err := traceExporters.LoadOrNew(traceExporterKey, openTraceExporter)
+	if err != nil {
+		return nil, err
+	}
+	return newRunSpans(exporter.(*traceExporter), instance, runners), nil
+}
+
+func newRunSpans(exporter *traceExporter, instance string, runners map[string]engine.Runner) *runSpans {
 	s := &runSpans{
 		tracer:   exporter.provider.Tracer("github.com/caddy-hooks/caddy-hooks", trace.WithSchemaURL(semconv.SchemaURL)),
-		instance: spanInstance.String(in.name),
+		instance: spanInstance.String(instance),
 		agents:   make(map[string][]attribute.KeyValue),
 	}
-	for name, runner := range in.engineConfig.Runners {
+	for name, runner := range runners {
 		agent := []attribute.KeyValue{semconv.GenAIOperationNameInvokeAgent, semconv.GenAIAgentName(name)}
 		if module, ok := runner.(caddy.Module); ok {
 			agent = append(agent, semconv.GenAIProviderNameKey.String(module.CaddyModule().ID.Name()))

@@ -20,7 +20,7 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 				continue
 			}
 			source := condition.Source()
-			if source.Kind == "header" && hidden.has(source.Name) {
+			if source.Kind == "header" && hidden.Has(source.Name) {
 				found = append(found, fmt.Sprintf("%s: the header %s may carry a secret, so it is always missing in conditions: auth checks callers",
 					list.field, source.Name))
 			}
@@ -50,7 +50,7 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 func (m *Mapping) warningsAboutSources(parsed *template.Template) (found []string) {
 	hidden := (&hook{Mapping: *m}).hiddenHeaders()
 	for _, source := range parsed.Sources() {
-		if source.Kind == "header" && hidden.has(source.Name) {
+		if source.Kind == "header" && hidden.Has(source.Name) {
 			found = append(found, fmt.Sprintf("{%s} is always missing: the header may carry a secret", source))
 		}
 	}
