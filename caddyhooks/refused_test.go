@@ -336,7 +336,6 @@ func BenchmarkRefuse(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			in := &instance{refused: recorder, log: zap.NewNop()}
 			in.active.Store(&activeSettings{bearer: authentication{scheme: bearerScheme, verifier: auth.NewTokens("s3cret")}})
-			h := &Handler{instance: in}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				r, w := httptest.NewRequest("POST", "/api/hooks/unknown", nil), httptest.NewRecorder()
