@@ -360,11 +360,14 @@ func conflictf(format string, args ...any) error {
 func changeError(err error) error {
 	var api caddy.APIError
 	var field *fieldError
+	var pinned *pinnedHookError
 	switch {
 	case errors.As(err, &api):
 		return api
 	case errors.As(err, &field):
 		return caddy.APIError{HTTPStatus: http.StatusBadRequest, Err: err}
+	case errors.As(err, &pinned):
+		return caddy.APIError{HTTPStatus: http.StatusConflict, Err: err}
 	default:
 		return err
 	}

@@ -117,7 +117,7 @@ func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error 
 	}
 	_, err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
 		if indexMapping(in.pinned.Mappings, name) >= 0 {
-			return pinnedHook(name)
+			return &pinnedHookError{name}
 		}
 		i := indexMapping(live.Mappings, name)
 		if i < 0 {

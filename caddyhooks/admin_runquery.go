@@ -16,6 +16,9 @@ import (
 // runFilters are the parameters that select runs.
 var runFilters = []string{"status", "hook", "chatId", "since", "until", "q"}
 
+// exportFilters are the parameters that select what is exported, by what that is.
+var exportFilters = map[string][]string{"runs": runFilters, "session": {"chatId"}, "deliveries": {"status", "channel", "host"}}
+
 // parseRunQuery reads the parameters of a list of runs.
 func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
 	query = engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}

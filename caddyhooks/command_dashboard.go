@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -222,7 +223,7 @@ func (p *localPage) shows(path string) bool {
 		name, _, _ := strings.Cut(rest, "/")
 		return name == p.instance
 	}
-	return p.instance == "default" || globalEndpoints[path] != nil
+	return p.instance == "default" || slices.Contains(globalPaths, path)
 }
 
 func selected(from http.Header, names []string) http.Header {

@@ -56,8 +56,8 @@ var exportFormats = []string{"jsonl", "csv"}
 // exportCall reads what to export, and how.
 func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	of, _ := cmd.Flags().GetString("of")
-	i := slices.IndexFunc(exports, func(e exportOf) bool { return e.name == of })
-	if i < 0 {
+	filters, ok := exportFilters[of]
+	if !ok {
 		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
 	}
 	if format, _ = cmd.Flags().GetString("format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
@@ -66,7 +66,7 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	query := url.Values{"of": {of}}
 	for _, flag := range []string{"status", "hook", "chat", "since", "until", "search", "host", "channel"} {
 		parameter := cmp.Or(runParameters[flag], flag)
-		if cmd.Flags().Changed(flag) && !slices.Contains(exports[i].parameters, parameter) {
+		if cmd.Flags().Changed(flag) && !slices.Contains(filters, parameter) {
 			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", flag, of)}
 		}
 		if err := setFrom(cmd, query, flag, parameter); err != nil {

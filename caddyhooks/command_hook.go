@@ -203,7 +203,7 @@ func runHookRm(e *errand, cmd *cobra.Command, args []string) error {
 		return e.client.noHooks()
 	}
 	if m.Pinned { // as Caddy would say after it was asked
-		return pinnedHook(m.Name)
+		return &pinnedHookError{m.Name}
 	}
 	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err

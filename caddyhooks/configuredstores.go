@@ -47,7 +47,9 @@ func postgresStores(ctx context.Context, file, adapter, only string) ([]configur
 	defer cancel()
 	var found []configuredStore
 	for _, name := range names {
-		store, err := loading.LoadModule(&Options{StoreRaw: raw[name]}, "StoreRaw")
+		store, err := loading.LoadModule(&struct {
+			StoreRaw json.RawMessage `caddy:"namespace=hooks.stores inline_key=store"`
+		}{raw[name]}, "StoreRaw")
 		if err != nil {
 			return nil, fmt.Errorf("hooks instance %q: loading store: %w", name, err)
 		}
@@ -92,7 +94,7 @@ func addHandler(stores map[string]json.RawMessage, part json.RawMessage) error {
 	}
 	name, store := cmp.Or(h.Name, "default"), h.Store
 	if store == nil {
-		store = json.RawMessage(defaultStore)
+		store = json.RawMessage(`{"store":"bolt"}`)
 	}
 	if other, isThere := stores[name]; isThere && !bytes.Equal(other, store) {
 		return fmt.Errorf("hooks instance %q is configured twice, and with different stores", name)

@@ -51,9 +51,9 @@ const exportPage = 100
 const exportPatience = 30 * time.Second
 
 var exports = []exportOf{
-	{"runs", runFilters, runColumns.names(), (*instance).exportRuns},
-	{"session", []string{"chatId"}, turnColumns.names(), (*instance).exportSession},
-	{"deliveries", []string{"status", "channel", "host"}, deliveryColumns.names(), (*instance).exportDeliveries},
+	{"runs", exportFilters["runs"], runColumns.names(), (*instance).exportRuns},
+	{"session", exportFilters["session"], turnColumns.names(), (*instance).exportSession},
+	{"deliveries", exportFilters["deliveries"], deliveryColumns.names(), (*instance).exportDeliveries},
 }
 
 // serveExport writes all rows of a list, as lines of JSON or, if the request asks for it, as CSV.

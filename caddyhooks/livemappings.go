@@ -61,7 +61,7 @@ func (in *instance) patchMappings(live *Settings, raw []byte) error {
 	}
 	for _, m := range in.pinned.Mappings {
 		if sent[m.Name] == nil {
-			return pinnedHook(m.Name)
+			return &pinnedHookError{m.Name}
 		}
 	}
 	live.Mappings = replaced
@@ -98,13 +98,16 @@ func admitMapping(m, pinned, live *Mapping) error {
 		m.CallbackURL = inForce.CallbackURL
 	}
 	if pinned != nil && !sameMapping(m, pinned) {
-		return pinnedHook(m.Name)
+		return &pinnedHookError{m.Name}
 	}
 	return nil
 }
 
-func pinnedHook(name string) error {
-	return conflictf("the hook %s is set by Caddy's configuration, and can only be changed there", name)
+// pinnedHookError refuses to change a hook that Caddy's configuration sets.
+type pinnedHookError struct{ name string }
+
+func (e *pinnedHookError) Error() string {
+	return fmt.Sprintf("the hook %s is set by Caddy's configuration, and can only be changed there", e.name)
 }
 
 func parseMappings(raw []byte) ([]Mapping, error) {
