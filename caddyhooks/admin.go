@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -18,6 +17,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -147,13 +148,13 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 		in := running.find(name)
 		switch {
 		case in == nil && waiting.find(name) != nil && who.maySee(name):
-			return apiError(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name, waiting.find(name).notReady())
+			return api.Errorf(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name, waiting.find(name).notReady())
 		case len(running.names()) == 0:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", text.Abridge(name))
+			return api.Errorf(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", text.Abridge(name))
 		case in == nil:
-			return apiError(http.StatusNotFound, "there is no hooks instance %q", text.Abridge(name))
+			return api.Errorf(http.StatusNotFound, "there is no hooks instance %q", text.Abridge(name))
 		case !who.maySee(name):
-			return apiError(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, text.List(who.instances))
+			return api.Errorf(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, text.List(who.instances))
 		}
 		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
@@ -166,16 +167,16 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 // adminError is the answer to a request that failed. A panic is told in the log, with its stack. Other errors tell an
 // operator what to do, as in "no space left on device".
 func (in *instance) adminError(r *http.Request, err error) error {
-	var api caddy.APIError
+	var answer caddy.APIError
 	var panicked *engine.PanicError
 	if errors.Is(err, engine.ErrAway) {
-		return apiError(http.StatusServiceUnavailable, "%v", err)
+		return api.Errorf(http.StatusServiceUnavailable, "%v", err)
 	}
-	if err == nil || errors.As(err, &api) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {
+	if err == nil || errors.As(err, &answer) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {
 		return err
 	}
 	in.log.Error("an admin request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), engine.ErrorField(err))
-	return apiError(http.StatusInternalServerError, "the request failed because of an error inside; Caddy's log tells more")
+	return api.Errorf(http.StatusInternalServerError, "the request failed because of an error inside; Caddy's log tells more")
 }
 
 func withoutInstance(serve adminHandler) caddy.AdminHandler {
@@ -189,10 +190,10 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		for _, e := range endpoints {
 			if e.method == r.Method {
 				if e.secret && callerFrom(r).usesDashboard() {
-					return apiError(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, as `caddy hooks backup` does")
+					return api.Errorf(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, as `caddy hooks backup` does")
 				}
 				if callerFrom(r).readOnly && !e.looksOnly {
-					return apiError(http.StatusForbidden, "you may look, and change nothing; read_only of hooks_dashboard says who")
+					return api.Errorf(http.StatusForbidden, "you may look, and change nothing; read_only of hooks_dashboard says who")
 				}
 				if err := checkParameters(r.URL.RawQuery, e.parameters); err != nil {
 					return err
@@ -203,7 +204,7 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 		}
 		methods := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", methods)
-		return apiError(http.StatusMethodNotAllowed, "method not allowed; use %s", methods)
+		return api.Errorf(http.StatusMethodNotAllowed, "method not allowed; use %s", methods)
 	}
 }
 
@@ -212,16 +213,16 @@ func byMethod(endpoints []adminEndpoint) adminHandler {
 func checkParameters(rawQuery string, known []string) error {
 	sent, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return apiError(http.StatusBadRequest, "the query cannot be read: %v", err)
+		return api.Errorf(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		switch {
 		case len(known) == 0:
-			return apiError(http.StatusBadRequest, "there is no parameter %q: this endpoint takes none", text.Abridge(name))
+			return api.Errorf(http.StatusBadRequest, "there is no parameter %q: this endpoint takes none", text.Abridge(name))
 		case !slices.Contains(known, name):
-			return apiError(http.StatusBadRequest, "there is no parameter %q; use %s", text.Abridge(name), text.List(known))
+			return api.Errorf(http.StatusBadRequest, "there is no parameter %q; use %s", text.Abridge(name), text.List(known))
 		case len(sent[name]) != 1:
-			return apiError(http.StatusBadRequest, "%s must be given once", name)
+			return api.Errorf(http.StatusBadRequest, "%s must be given once", name)
 		}
 	}
 	return nil
@@ -253,18 +254,16 @@ func noEndpoint(_ *instance, _ http.ResponseWriter, r *http.Request) error {
 		paths = append(paths, base+path)
 	}
 	slices.Sort(paths)
-	return apiError(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))
+	return api.Errorf(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))
 }
 
-const maxAdminBody = 4 << 20
-
 func readAdminBody(r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxAdminBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, api.MaxBody+1))
 	if err != nil {
-		return nil, apiError(http.StatusBadRequest, "the body broke off before its end")
+		return nil, api.Errorf(http.StatusBadRequest, "the body broke off before its end")
 	}
-	if len(body) > maxAdminBody {
-		return nil, apiError(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxAdminBody)
+	if len(body) > api.MaxBody {
+		return nil, api.Errorf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", api.MaxBody)
 	}
 	return body, nil
 }
@@ -277,32 +276,20 @@ func writeAdminJSON(w http.ResponseWriter, status int, value any) error {
 	return enc.Encode(value)
 }
 
-// showAll shows the items of a page.
-func showAll[T, Shown any](items []T, show func(T) Shown) []Shown {
-	shown := make([]Shown, 0, len(items)) // an empty page is [] in JSON
-	for _, item := range items {
-		shown = append(shown, show(item))
-	}
-	return shown
-}
-
 func listError(err error) error {
 	if errors.Is(err, engine.ErrCursor) {
-		return apiError(http.StatusBadRequest, "cursor must be one that a page before this one had")
+		return api.Errorf(http.StatusBadRequest, "cursor must be one that a page before this one had")
 	}
 	return err
 }
-
-// maxPage bounds the items on one page.
-const maxPage = 1000
 
 func parseLimit(params url.Values) (int, error) {
 	if !params.Has("limit") {
 		return 100, nil
 	}
 	n, err := strconv.Atoi(params.Get("limit"))
-	if err != nil || n < 1 || n > maxPage {
-		return 0, apiError(http.StatusBadRequest, "limit must be from 1 to %d", maxPage)
+	if err != nil || n < 1 || n > api.MaxPage {
+		return 0, api.Errorf(http.StatusBadRequest, "limit must be from 1 to %d", api.MaxPage)
 	}
 	return n, nil
 }
@@ -314,12 +301,12 @@ func parseList(params url.Values, name string) ([]string, error) {
 		return nil, nil
 	}
 	if len(text) > maxList {
-		return nil, apiError(http.StatusBadRequest, "%s must not be longer than %d bytes", name, maxList)
+		return nil, api.Errorf(http.StatusBadRequest, "%s must not be longer than %d bytes", name, maxList)
 	}
 	values := strings.Split(text, ",")
 	for i, value := range values {
 		if values[i] = strings.TrimSpace(value); values[i] == "" {
-			return nil, apiError(http.StatusBadRequest, "%s must be one value, or several with a comma between them", name)
+			return nil, api.Errorf(http.StatusBadRequest, "%s must be one value, or several with a comma between them", name)
 		}
 	}
 	return values, nil
@@ -341,26 +328,18 @@ func parseOneOf[T ~string](params url.Values, name string, known ...T) ([]T, err
 			for i, value := range known {
 				words[i] = string(value)
 			}
-			return nil, apiError(http.StatusBadRequest, "%s must be one of %s, or several with commas between them", name, text.List(words))
+			return nil, api.Errorf(http.StatusBadRequest, "%s must be one of %s, or several with commas between them", name, text.List(words))
 		}
 		values = append(values, T(value))
 	}
 	return values, nil
 }
 
-func apiError(status int, format string, args ...any) error {
-	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, args...)}
-}
-
-func conflictf(format string, args ...any) error {
-	return apiError(http.StatusConflict, format, args...)
-}
-
 // changeError is the answer to a change of settings that was refused or that failed.
 func changeError(err error) error {
 	var api caddy.APIError
-	var field *fieldError
-	var pinned *pinnedHookError
+	var field *settings.FieldError
+	var pinned *settings.PinnedHookError
 	switch {
 	case errors.As(err, &api):
 		return api

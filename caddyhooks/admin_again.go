@@ -13,6 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -94,7 +97,7 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 		query.Hooks = []string{params.Get("hook")}
 	}
 	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
-		return query, false, apiError(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
+		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
 	}
 	dry, err = parseDry(params)
 	return query, dry, err
@@ -103,7 +106,7 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 // parseDry reads the parameter of requests that are only to tell how much they would change.
 func parseDry(params url.Values) (bool, error) {
 	if params.Has("dry") && params.Get("dry") != "1" {
-		return false, apiError(http.StatusBadRequest, "dry must be 1, or be left out")
+		return false, api.Errorf(http.StatusBadRequest, "dry must be 1, or be left out")
 	}
 	return params.Has("dry"), nil
 }
@@ -122,7 +125,7 @@ var againFields = strictjson.Members("deliver", "chatId")
 func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
 	obj, err := strictjson.ParseObject(body, againFields)
 	if err != nil {
-		return how, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+		return how, api.Errorf(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	unknown := obj.Other
 	for _, member := range obj.Members {
@@ -131,14 +134,14 @@ func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
 		}
 	}
 	if unknown != nil {
-		return how, fieldErrorf(text.Abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
+		return how, settings.FieldErrorf(text.Abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
 	}
-	f := requestFields{members: obj.Members, selected: againFields}
-	how = engine.Again{Deliver: f.boolean("deliver"), ChatID: f.text("chatId")}
-	if f.err != nil {
-		return how, f.err
+	f := intake.RequestFields{Members: obj.Members, Selected: againFields}
+	how = engine.Again{Deliver: f.Boolean("deliver"), ChatID: f.Text("chatId")}
+	if f.Err != nil {
+		return how, f.Err
 	}
-	return how, checkChatID(how.ChatID)
+	return how, settings.CheckChatID(how.ChatID)
 }
 
 // againError is the answer to a run that cannot be started again.
@@ -146,10 +149,10 @@ func againError(w http.ResponseWriter, id string, err error) error {
 	var not *engine.NotAgainError
 	switch {
 	case errors.As(err, &not):
-		return conflictf("%w", err)
+		return api.Conflictf("%w", err)
 	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
-		w.Header().Set("Retry-After", retryAfterSeconds(5*time.Second))
-		return apiError(http.StatusServiceUnavailable, "too many runs are waiting: %w", err)
+		w.Header().Set("Retry-After", api.RetryAfterSeconds(5*time.Second))
+		return api.Errorf(http.StatusServiceUnavailable, "too many runs are waiting: %w", err)
 	default:
 		return adminRunError(id, err)
 	}

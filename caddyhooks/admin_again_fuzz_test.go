@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // Whatever an operator sends, it is understood, or refused with a clean sentence.
@@ -20,7 +21,7 @@ func FuzzParseAgain(f *testing.F) {
 	f.Add(`[]`, "%")
 	f.Fuzz(func(t *testing.T, body, rawQuery string) {
 		how, err := parseAgain([]byte(body), []string{"deliver", "chatId"})
-		if err == nil && checkChatID(how.ChatID) != nil {
+		if err == nil && settings.CheckChatID(how.ChatID) != nil {
 			t.Errorf("the chat %q is taken", how.ChatID)
 		}
 		var query engine.Query

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 func init() {
@@ -30,9 +31,9 @@ type storeWithAdvice interface {
 
 // serveBackup sends a copy of the store, as it is at this moment, with all its secrets.
 func (in *instance) serveBackup(w http.ResponseWriter, r *http.Request) error {
-	if r.Header.Get(operatorHeader) == "" {
+	if r.Header.Get(api.OperatorHeader) == "" {
 		// An agent or a server that can be talked into a GET must not bring out all secrets with it: it sends no such header.
-		return apiError(http.StatusForbidden, "a backup has all secrets in it, so say who takes it, in the header %s; `caddy hooks backup` does so", operatorHeader)
+		return api.Errorf(http.StatusForbidden, "a backup has all secrets in it, so say who takes it, in the header %s; `caddy hooks backup` does so", api.OperatorHeader)
 	}
 	store, ok := in.service.store.(engine.BackedUpStore)
 	if !ok {
@@ -40,17 +41,17 @@ func (in *instance) serveBackup(w http.ResponseWriter, r *http.Request) error {
 		if opener, ok := in.opener.(storeWithAdvice); ok {
 			advice = opener.BackupAdvice(in.name)
 		}
-		return apiError(http.StatusNotImplemented, "%s", advice)
+		return api.Errorf(http.StatusNotImplemented, "%s", advice)
 	}
 	backup, err := store.StartBackup(in.name)
 	if errors.Is(err, engine.ErrBackupUnderWay) {
-		return conflictf("another backup of the hooks instance %q is under way: wait until it is over", in.name)
+		return api.Conflictf("another backup of the hooks instance %q is under way: wait until it is over", in.name)
 	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(backup.Context())
-	defer in.streamEnd.whenOver(func() { cancel(errReloaded) })()
+	defer in.streamEnd.WhenOver(func() { cancel(errReloaded) })()
 	defer context.AfterFunc(r.Context(), func() { cancel(errClientGone) })()
 	out := newBackupWriter(ctx, w)
 	h := w.Header()

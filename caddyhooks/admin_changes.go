@@ -3,6 +3,8 @@ package caddyhooks
 import (
 	"context"
 	"net/http"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 func init() {
@@ -22,14 +24,14 @@ func (in *instance) listChanges(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return listError(err)
 	}
-	shown := make([]changeJSON, len(page)) // an empty page is [] in JSON
+	shown := make([]api.Change, len(page)) // an empty page is [] in JSON
 	for i, saved := range page {
 		if shown[i], err = newChangeJSON(saved); err != nil {
 			return err
 		}
 	}
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Changes []changeJSON `json:"changes"`
+		Changes []api.Change `json:"changes"`
 		Cursor  string       `json:"cursor,omitempty"`
 	}{shown, next})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -23,55 +24,8 @@ func init() {
 	instanceEndpoints.handle("POST /deliveries/{id}/retry", (*instance).retryDelivery)
 }
 
-// deliveryDetails is a delivery as operators see it. See newDeliveryDetails and newDeliverySummary.
-type deliveryDetails struct {
-	deliveryJSON
-	RunID         string        `json:"runId"`
-	RunStatus     engine.Status `json:"runStatus"`
-	ChatID        string        `json:"chatId"`
-	Hook          string        `json:"hook,omitempty"`
-	CreatedAt     *time.Time    `json:"createdAt,omitempty"`
-	LastAttemptAt *time.Time    `json:"lastAttemptAt,omitempty"`
-	NextAttemptAt *time.Time    `json:"nextAttemptAt,omitempty"`
-	WaitsFor      string        `json:"waitsFor,omitempty"`
-	LastStatus    int           `json:"lastStatus,omitempty"`
-	LastAnswer    string        `json:"lastAnswer,omitempty"`
-	ContentType   string        `json:"contentType,omitempty"`
-	Body          string        `json:"body,omitempty"`
-}
-
-// newDeliveryDetails is for the answer to a question about this one delivery. It alone has the path of a callback.
-func newDeliveryDetails(d *engine.Delivery) deliveryDetails {
-	details := newDeliverySummary(d)
-	details.LastAnswer, details.Body, details.History = d.LastAnswer, d.Body, newAttemptsJSON(d.History)
-	if u, err := url.Parse(d.Callback); err == nil && u.Host != "" {
-		details.Target = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
-		if u.RawQuery != "" { // a receiver may quote it
-			details.LastAnswer = strings.ReplaceAll(details.LastAnswer, u.RawQuery, mask)
-		}
-	}
-	return details
-}
-
-// newDeliverySummary leaves out the body, and an answer in which the receiver of a callback may quote its path.
-func newDeliverySummary(d *engine.Delivery) deliveryDetails {
-	details := deliveryDetails{
-		deliveryJSON: newDeliveryJSON(d), RunID: d.RunID, RunStatus: d.RunStatus, ChatID: d.ChatID, Hook: d.Hook,
-		CreatedAt: text.JSONTime(d.CreatedAt), LastAttemptAt: text.JSONTime(d.TriedAt),
-		LastStatus: d.LastStatus, ContentType: d.ContentType,
-	}
-	if d.Channel != "" {
-		details.LastAnswer = d.LastAnswer
-	}
-	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
-	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // its own schedule; explainWaits knows more
-		details.NextAttemptAt = text.JSONTime(d.Due)
-	}
-	return details
-}
-
 // explainWaits tells of deliveries that are shown when they are tried next, and what they wait for.
-func (s *service) explainWaits(ctx context.Context, shown []deliveryDetails, deliveries []*engine.Delivery) error {
+func (s *service) explainWaits(ctx context.Context, shown []api.DeliveryDetails, deliveries []*engine.Delivery) error {
 	waits, err := s.engine.DeliveryWaits(ctx, deliveries)
 	if err != nil {
 		return err
@@ -113,37 +67,30 @@ func (in *instance) listDeliveries(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return listError(err)
 	}
-	shown := showAll(deliveries, newDeliverySummary)
+	shown := api.ShowAll(deliveries, api.NewDeliverySummary)
 	if err := in.service.explainWaits(r.Context(), shown, deliveries); err != nil {
 		return err
 	}
-	var paused []pausedJSON
+	var paused []api.Paused
 	if query.Cursor == "" {
 		hosts, err := in.service.engine.PausedHosts(r.Context(), maxPaused)
 		if err != nil {
 			return err
 		}
-		paused = showAll(hosts, newPausedJSON)
+		paused = api.ShowAll(hosts, newPausedJSON)
 	}
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Deliveries []deliveryDetails `json:"deliveries"`
-		Cursor     string            `json:"cursor,omitempty"`
-		Paused     []pausedJSON      `json:"paused,omitempty"` // with the first page
+		Deliveries []api.DeliveryDetails `json:"deliveries"`
+		Cursor     string                `json:"cursor,omitempty"`
+		Paused     []api.Paused          `json:"paused,omitempty"` // with the first page
 	}{shown, next, paused})
-}
-
-// pausedJSON is a host or a channel that is left alone until a time, since it cannot be reached or asked for a pause.
-type pausedJSON struct {
-	Host    string     `json:"host,omitempty"` // as the parameter host takes it
-	Channel string     `json:"channel,omitempty"`
-	Until   *time.Time `json:"until"`
 }
 
 // maxPaused bounds how many are told.
 const maxPaused = 100
 
-func newPausedJSON(p engine.PausedHost) pausedJSON {
-	shown := pausedJSON{Until: text.JSONTime(p.Until)}
+func newPausedJSON(p engine.PausedHost) api.Paused {
+	shown := api.Paused{Until: text.JSONTime(p.Until)}
 	var isChannel bool
 	if shown.Channel, isChannel = strings.CutPrefix(p.Host, "channel/"); !isChannel {
 		shown.Channel, shown.Host = "", p.Host
@@ -167,7 +114,7 @@ func (in *instance) changeDeliveries(w http.ResponseWriter, r *http.Request, nam
 		return err
 	}
 	if len(query.Statuses) == 0 || slices.Contains(query.Statuses, engine.Delivered) {
-		return apiError(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
+		return api.Errorf(http.StatusBadRequest, "say which: status=dead or status=pending, and host or channel if you like")
 	}
 	dry, err := parseDry(params)
 	if err != nil {
@@ -208,35 +155,35 @@ func parseHost(text string) (string, error) {
 	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && strings.Trim(text, "/") == u.Scheme+"://"+u.Host {
 		return (&engine.Delivery{Callback: text}).CallbackHost(), nil
 	}
-	return "", apiError(http.StatusBadRequest, "host must be a host, such as example.com or https://example.com:443, without a path")
+	return "", api.Errorf(http.StatusBadRequest, "host must be a host, such as example.com or https://example.com:443, without a path")
 }
 
 // checkNotEmpty refuses an empty filter, which would select everything.
 func checkNotEmpty(params url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if params.Get(name) == "" {
-			return apiError(http.StatusBadRequest, "%s must not be empty", name)
+			return api.Errorf(http.StatusBadRequest, "%s must not be empty", name)
 		}
 	}
 	return nil
 }
 
 func (in *instance) serveDelivery(w http.ResponseWriter, r *http.Request) error {
-	return in.answerDelivery(w, r, in.service.engine.Delivery, newDeliveryDetails)
+	return in.answerDelivery(w, r, in.service.engine.Delivery, api.NewDeliveryDetails)
 }
 
 func (in *instance) retryDelivery(w http.ResponseWriter, r *http.Request) error {
-	return in.answerDelivery(w, r, in.service.engine.RetryDelivery, newDeliverySummary)
+	return in.answerDelivery(w, r, in.service.engine.RetryDelivery, api.NewDeliverySummary)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.
 func (in *instance) answerDelivery(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error),
-	show func(*engine.Delivery) deliveryDetails) error {
+	show func(*engine.Delivery) api.DeliveryDetails) error {
 	d, err := get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return deliveryError(r, err)
 	}
-	shown := []deliveryDetails{show(d)}
+	shown := []api.DeliveryDetails{show(d)}
 	if err := in.service.explainWaits(r.Context(), shown, []*engine.Delivery{d}); err != nil {
 		return err
 	}
@@ -254,9 +201,9 @@ func (in *instance) dropDelivery(w http.ResponseWriter, r *http.Request) error {
 func deliveryError(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
-		return apiError(http.StatusNotFound, "there is no delivery %q", text.Abridge(r.PathValue("id")))
+		return api.Errorf(http.StatusNotFound, "there is no delivery %q", text.Abridge(r.PathValue("id")))
 	case errors.Is(err, engine.ErrUnderWay), errors.Is(err, engine.ErrDelivered):
-		return conflictf("%w", err)
+		return api.Conflictf("%w", err)
 	default:
 		return err
 	}

@@ -3,17 +3,15 @@ package caddyhooks
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"net/http"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -23,7 +21,7 @@ func init() {
 
 // serveEvents answers with server-sent events, until the client goes or the configuration is replaced.
 func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
-	about, err := parseTopics(r.URL.Query().Get("topics"))
+	about, err := api.ParseTopics(r.URL.Query().Get("topics"))
 	if err != nil {
 		return err
 	}
@@ -41,18 +39,18 @@ func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
 		Instance string     `json:"instance"`
 		Now      *time.Time `json:"now"`
 		Revision int64      `json:"revision"`
-	}{in.name, text.JSONTime(time.Now()), in.active.Load().revision})
+	}{in.name, text.JSONTime(time.Now()), in.active.Load().Revision})
 	if err != nil {
 		return err
 	}
-	out := newEventWriter(w, in.streamEnd)
-	defer out.close()
-	out.begin()
+	out := sse.NewEventWriter(w, in.streamEnd)
+	defer out.Close()
+	out.Begin()
 	first := stream.hello(hello)
 	if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
 		first = append(first, stream.resume(r.Context(), lastID)...)
 	}
-	if out.write(first) != nil {
+	if out.Write(first) != nil {
 		return nil // the client is gone, and cannot be told
 	}
 	in.sendEvents(r.Context(), stream, out)
@@ -60,147 +58,35 @@ func (in *instance) serveEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // sendEvents sends frames as they are made.
-func (in *instance) sendEvents(ctx context.Context, stream *eventStream, out *eventWriter) {
-	ping := time.NewTicker(pingEvery)
+func (in *instance) sendEvents(ctx context.Context, stream *eventStream, out *sse.EventWriter) {
+	ping := time.NewTicker(api.PingEvery)
 	defer ping.Stop()
 	for {
 		text, news := stream.next()
-		if len(text) > 0 && out.write(text) != nil {
+		if len(text) > 0 && out.Write(text) != nil {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-in.streamEnd.over:
-			_ = out.write([]byte(`event: bye` + "\n" + `data: {"reason":"` + in.streamEnd.reason + `"}` + "\n\n"))
+		case <-in.streamEnd.Over:
+			_ = out.Write([]byte(`event: bye` + "\n" + `data: {"reason":"` + in.streamEnd.Reason + `"}` + "\n\n"))
 			return
 		case <-news:
 		case <-ping.C:
-			if out.write([]byte(": ping\n\n")) != nil {
+			if out.Write([]byte(": ping\n\n")) != nil {
 				return
 			}
 		}
 	}
 }
 
-// parseTopics reads the names of topics. None are all.
-func parseTopics(names string) (about []topic, err error) {
-	if names == "" {
-		names = strings.Join(topicNames[:], ",")
-	}
-	for name := range strings.SplitSeq(names, ",") {
-		t := topic(slices.Index(topicNames[:], strings.TrimSpace(name)))
-		switch {
-		case t < 0:
-			return nil, apiError(http.StatusBadRequest, "there is no topic %q; use %s", text.Abridge(name), text.List(topicNames[:]))
-		case !slices.Contains(about, t):
-			about = append(about, t)
-		}
-	}
-	return about, nil
-}
-
-// eventWriter writes to a stream. A client that does not read is cut off, at once when the streams are to end: a server that
-// shuts down waits for it.
-type eventWriter struct {
-	w          http.ResponseWriter
-	controller *http.ResponseController
-	end        *streamEnd
-	unwatch    func()
-
-	mu      sync.Mutex
-	timer   *time.Timer // cuts off a write that takes too long; nil before the first one
-	writing bool
-	cut     bool
-}
-
-const (
-	// writePatience is how long a client may take to read a frame.
-	writePatience = 5 * time.Second
-	// byePatience is the same when the streams are to end.
-	byePatience = 500 * time.Millisecond
-)
-
-func newEventWriter(w http.ResponseWriter, end *streamEnd) *eventWriter {
-	out := &eventWriter{w: w, controller: http.NewResponseController(w), end: end}
-	// A server with a read timeout would take the stream for a request that does not arrive.
-	_ = out.controller.SetReadDeadline(time.Time{})
-	out.unwatch = end.whenOver(out.hurry)
-	return out
-}
-
-// begin sends the headers of a stream, and those that were set before.
-func (out *eventWriter) begin() {
-	h := out.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Accel-Buffering", "no") // a proxy in between must not keep events
-	out.w.WriteHeader(http.StatusOK)
-}
-
-// close ends the use of the writer.
-func (out *eventWriter) close() { out.unwatch() }
-
-func (out *eventWriter) patience() time.Duration {
-	if out.end.isOver() {
-		return byePatience
-	}
-	return writePatience
-}
-
-// hurry gives a write that is under way less time.
-func (out *eventWriter) hurry() {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if out.writing {
-		out.timer.Reset(out.patience())
-	}
-}
-
-// cutOff ends a write that takes too long. A deadline that is set before the write would not do: Caddy has one of its own for
-// each part of a write, of a minute.
-func (out *eventWriter) cutOff() {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if out.writing {
-		out.cut = true
-		_ = out.controller.SetWriteDeadline(time.Now()) // all servers of Caddy can
-		out.timer.Reset(out.patience())                 // if Caddy has just begun with the next part
-	}
-}
-
-var errCutOff = errors.New("the client does not read")
-
-func (out *eventWriter) write(text []byte) error {
-	out.mu.Lock()
-	out.writing = true
-	if out.timer == nil {
-		out.timer = time.AfterFunc(out.patience(), out.cutOff)
-	} else {
-		out.timer.Reset(out.patience())
-	}
-	out.mu.Unlock()
-	_, err := out.w.Write(text) //nolint:gosec // a stream of events is not markup
-	if err == nil {
-		err = out.controller.Flush()
-	}
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	out.writing = false
-	out.timer.Stop()
-	if out.cut {
-		return errCutOff
-	}
-	return err
-}
-
 // endStreams ends the event streams of the instance.
 func (in *instance) endStreams() {
 	if caddy.Exiting() {
-		in.streamEnd.end("shutdown")
+		in.streamEnd.End("shutdown")
 	} else {
-		in.streamEnd.end("reload")
+		in.streamEnd.End("reload")
 	}
 }
 
@@ -211,26 +97,26 @@ func (s serviceEvents) listen() (stop func()) { return s.engine.Events().Listen(
 
 func (s serviceEvents) hear(ctx context.Context) { s.engine.HearNews(ctx) }
 
-func (s serviceEvents) ring(t topic) *engine.Ring {
-	if t == topicRuns {
+func (s serviceEvents) ring(t api.Topic) *engine.Ring {
+	if t == api.TopicRuns {
 		return &s.engine.Events().Runs
 	}
 	return &s.engine.Events().Deliveries
 }
 
-func (s serviceEvents) count(t topic) uint64 {
-	if !t.hasRows() {
+func (s serviceEvents) count(t api.Topic) uint64 {
+	if !hasRows(t) {
 		return 0
 	}
 	return s.ring(t).Count()
 }
 
-func (s serviceEvents) changed(t topic, after uint64) (ids []string, others int, count uint64) {
-	return s.ring(t).After(after, maxRows)
+func (s serviceEvents) changed(t api.Topic, after uint64) (ids []string, others int, count uint64) {
+	return s.ring(t).After(after, api.MaxRows)
 }
 
-func (s serviceEvents) rows(ctx context.Context, t topic, ids []string, v view) (rows json.RawMessage, n int) {
-	if t == topicRuns {
+func (s serviceEvents) rows(ctx context.Context, t api.Topic, ids []string, v view) (rows json.RawMessage, n int) {
+	if t == api.TopicRuns {
 		return encodeRows(s.eventRows(ctx, ids, v))
 	}
 	return encodeRows(s.eventDeliveries(ctx, ids))
@@ -245,34 +131,34 @@ func encodeRows[T any](shown []T) (rows json.RawMessage, n int) {
 }
 
 // eventRows shows runs as lists do.
-func (s serviceEvents) eventRows(ctx context.Context, ids []string, v view) []runSummary {
-	rows := []runSummary{}
+func (s serviceEvents) eventRows(ctx context.Context, ids []string, v view) []api.RunSummary {
+	rows := []api.RunSummary{}
 	for _, id := range ids {
 		if record, err := s.engine.Find(ctx, id, 0); err == nil {
-			rows = append(rows, newRunSummary(record, v == withoutTexts))
+			rows = append(rows, api.NewRunSummary(record, v == withoutTexts))
 		}
 	}
 	return rows
 }
 
 // eventDeliveries shows deliveries as lists do.
-func (s serviceEvents) eventDeliveries(ctx context.Context, ids []string) []deliveryDetails {
+func (s serviceEvents) eventDeliveries(ctx context.Context, ids []string) []api.DeliveryDetails {
 	var found []*engine.Delivery
 	for _, id := range ids {
 		if d, err := s.engine.Delivery(ctx, id); err == nil {
 			found = append(found, d)
 		}
 	}
-	rows := showAll(found, newDeliverySummary)
+	rows := api.ShowAll(found, api.NewDeliverySummary)
 	_ = s.explainWaits(ctx, rows, found) // rows that lack it are better than none
 	return rows
 }
 
 // totals are the counts of now. Those that the store does not tell are 0.
-func (s serviceEvents) totals(ctx context.Context, t topic) json.RawMessage {
+func (s serviceEvents) totals(ctx context.Context, t api.Topic) json.RawMessage {
 	var totals any
 	switch t {
-	case topicRuns:
+	case api.TopicRuns:
 		backlog, _ := s.engine.Backlog(ctx)
 		type counts struct {
 			Queued  int `json:"queued"`
@@ -281,7 +167,7 @@ func (s serviceEvents) totals(ctx context.Context, t topic) json.RawMessage {
 		totals = struct {
 			Counts counts `json:"counts"`
 		}{counts{backlog.Queued, backlog.Running}}
-	case topicDeliveries:
+	case api.TopicDeliveries:
 		pending, dead, _ := s.engine.CountUndelivered(ctx)
 		totals = struct {
 			Pending int `json:"pending"`
@@ -297,7 +183,7 @@ func (s serviceEvents) totals(ctx context.Context, t topic) json.RawMessage {
 			Pending            int     `json:"pending"`
 			Dead               int     `json:"dead"`
 			AcceptedLastMinute int64   `json:"acceptedLastMinute"`
-		}{backlog.Running, backlog.Queued, inSeconds(backlog.Oldest), pending, dead, s.acceptedLately(ctx)}
+		}{backlog.Running, backlog.Queued, text.RoundedSeconds(backlog.Oldest), pending, dead, s.acceptedLately(ctx)}
 	}
 	encoded, _ := json.Marshal(totals) // which always encodes
 	return encoded

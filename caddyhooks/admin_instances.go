@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// globalPaths are those below /hooks that are about all instances.
-var globalPaths = []string{"/health", "/health/ready", "/health/live", "/instances"}
-
 func init() {
 	globalEndpoints.handle("GET /instances", listInstances)
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -22,26 +24,26 @@ func (in *instance) listMappings(w http.ResponseWriter, _ *http.Request) error {
 func (in *instance) serveMapping(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	active := in.active.Load()
-	m := findMapping(active.settings.Mappings, name)
+	m := settings.FindMapping(active.Settings.Mappings, name)
 	if m == nil {
 		return noMapping(name)
 	}
-	pinned := active.hooks[name].pinned
+	pinned := active.Hooks[name].Pinned
 	tag, err := etagOfMapping(m, pinned, active)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("ETag", tag)
-	return writeAdminJSON(w, http.StatusOK, newMappingJSON(*m, pinned))
+	return writeAdminJSON(w, http.StatusOK, settings.ShowMapping(*m, pinned))
 }
 
 // checkMapping checks the preconditions of a change of a mapping, which may be pinned, live or not there.
-func (in *instance) checkMapping(conditions preconditions, live *Settings, name string) error {
+func (in *instance) checkMapping(conditions preconditions, live *settings.Settings, name string) error {
 	return checkPreconditions(conditions, func() (string, error) {
-		if m := findMapping(in.pinned.Mappings, name); m != nil {
+		if m := settings.FindMapping(in.Pinned.Mappings, name); m != nil {
 			return etagOfMapping(m, true, in.active.Load())
 		}
-		if m := findMapping(live.Mappings, name); m != nil {
+		if m := settings.FindMapping(live.Mappings, name); m != nil {
 			return etagOfMapping(m, false, in.active.Load())
 		}
 		return "", nil
@@ -49,7 +51,7 @@ func (in *instance) checkMapping(conditions preconditions, live *Settings, name 
 }
 
 func noMapping(name string) error {
-	return apiError(http.StatusNotFound, "there is no hook %q", text.Abridge(name))
+	return api.Errorf(http.StatusNotFound, "there is no hook %q", text.Abridge(name))
 }
 
 func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
@@ -58,9 +60,9 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := r.PathValue("name")
-	m, err := parseMapping(body)
+	m, err := settings.ParseMapping(body)
 	if err == nil && m.Name != "" && m.Name != name {
-		err = fieldErrorf("name", "must be %s, as in the URL, or be left out", name)
+		err = settings.FieldErrorf("name", "must be %s, as in the URL, or be left out", name)
 	}
 	if err != nil {
 		return changeError(err)
@@ -71,16 +73,16 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	pinned := false
-	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *settings.Settings) error {
 		if err := in.checkMapping(conditions, live, name); err != nil {
 			return err
 		}
-		pinnedMapping := findMapping(in.pinned.Mappings, name)
+		pinnedMapping := settings.FindMapping(in.Pinned.Mappings, name)
 		pinned = pinnedMapping != nil
-		if err := admitMapping(&m, pinnedMapping, findMapping(live.Mappings, name)); err != nil || pinned {
+		if err := settings.AdmitMapping(&m, pinnedMapping, settings.FindMapping(live.Mappings, name)); err != nil || pinned {
 			return err
 		}
-		if i := indexMapping(live.Mappings, name); i >= 0 {
+		if i := settings.IndexMapping(live.Mappings, name); i >= 0 {
 			live.Mappings[i] = m
 		} else {
 			live.Mappings = append(live.Mappings, m)
@@ -95,8 +97,8 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("ETag", tag)
-	saved := newMappingJSON(m, pinned)
-	saved.Warnings = active.warningsOfHook(name)
+	saved := settings.ShowMapping(m, pinned)
+	saved.Warnings = active.WarningsOfHook(name)
 	return writeAdminJSON(w, http.StatusOK, saved)
 }
 
@@ -104,7 +106,7 @@ func (in *instance) putMapping(w http.ResponseWriter, r *http.Request) error {
 func (in *instance) mappingError(r *http.Request, err error) error {
 	if errors.Is(err, errPrecondition) {
 		name := r.PathValue("name")
-		return in.preconditionError(r.Context(), partName(name), "the hook "+text.Abridge(name))
+		return in.preconditionError(r.Context(), settings.PartName(name), "the hook "+text.Abridge(name))
 	}
 	return changeError(err)
 }
@@ -115,11 +117,11 @@ func (in *instance) deleteMapping(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	_, err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
-		if indexMapping(in.pinned.Mappings, name) >= 0 {
-			return &pinnedHookError{name}
+	_, err = in.service.change(originOf(callerFrom(r)), func(in *instance, live *settings.Settings) error {
+		if settings.IndexMapping(in.Pinned.Mappings, name) >= 0 {
+			return &settings.PinnedHookError{Name: name}
 		}
-		i := indexMapping(live.Mappings, name)
+		i := settings.IndexMapping(live.Mappings, name)
 		if i < 0 {
 			return noMapping(name)
 		}

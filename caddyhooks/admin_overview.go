@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -14,17 +15,17 @@ func init() {
 
 // serveOverview answers with the figures, plots and hooks of a range of time, and with what needs an operator.
 func (in *instance) serveOverview(w http.ResponseWriter, r *http.Request) error {
-	name := cmp.Or(r.URL.Query().Get("range"), overviewRanges[0].name)
+	name := cmp.Or(r.URL.Query().Get("range"), api.OverviewRanges[0].Name)
 	var names []string
-	for _, known := range overviewRanges {
-		if known.name == name {
+	for _, known := range api.OverviewRanges {
+		if known.Name == name {
 			overview, err := in.overview(r.Context(), known, time.Now(), callerFrom(r).hideTexts)
 			if err != nil {
 				return err
 			}
 			return writeAdminJSON(w, http.StatusOK, overview)
 		}
-		names = append(names, known.name)
+		names = append(names, known.Name)
 	}
-	return apiError(http.StatusBadRequest, "range must be one of %s", text.List(names))
+	return api.Errorf(http.StatusBadRequest, "range must be one of %s", text.List(names))
 }

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // preconditions are If-Match and If-None-Match of a request, as RFC 9110 has them. Without them every change is let through,
@@ -50,7 +53,7 @@ func parseTagList(header http.Header, name string) (*tagList, error) {
 	if values == nil {
 		return nil, nil
 	}
-	refused := apiError(http.StatusBadRequest, `%s must be * or tags as ETag shows them, with their quotes, such as "abc"`, name)
+	refused := api.Errorf(http.StatusBadRequest, `%s must be * or tags as ETag shows them, with their quotes, such as "abc"`, name)
 	text := strings.Join(values, ",")
 	if len(text) > maxTagList {
 		return nil, refused
@@ -105,19 +108,16 @@ func etag(shown any, changes any) (string, error) {
 }
 
 // etagOfSettings covers all that GET settings shows, the mappings too.
-func (in *instance) etagOfSettings(active *activeSettings) (string, error) {
-	return etag(in.showSettings(active), active.changed)
+func (in *instance) etagOfSettings(active *settings.Active) (string, error) {
+	return etag(in.showSettings(active), active.Changed)
 }
 
 // etagOfMapping covers one mapping.
-func etagOfMapping(m *Mapping, pinned bool, active *activeSettings) (string, error) {
-	shown := newMappingJSON(*m, pinned)
+func etagOfMapping(m *settings.Mapping, pinned bool, active *settings.Active) (string, error) {
+	shown := settings.ShowMapping(*m, pinned)
 	shown.Warnings = nil
-	return etag(shown, active.changed[partName(m.Name)])
+	return etag(shown, active.Changed[settings.PartName(m.Name)])
 }
-
-// partName is the name of a mapping among the parts of the live settings, as the list of changes has it.
-func partName(mapping string) string { return "mappings/" + mapping }
 
 // errPrecondition says that a change was made for something that is not there any more, or not yet.
 var errPrecondition = errors.New("a precondition failed")
@@ -128,7 +128,7 @@ func (in *instance) preconditionError(ctx context.Context, part, name string) er
 	ctx, stop := context.WithTimeout(ctx, storePatience)
 	defer stop()
 	const again = "nothing was saved: look at it again and then change it"
-	page, _, err := in.service.settings.Changes(ctx, maxPage, "")
+	page, _, err := in.service.settings.Changes(ctx, api.MaxPage, "")
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (in *instance) preconditionError(ctx context.Context, part, name string) er
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(change.Changes, func(p changedPart) bool { return part == "" || p.What == part })
+		i := slices.IndexFunc(change.Changes, func(p api.ChangedPart) bool { return part == "" || p.What == part })
 		if i < 0 {
 			continue
 		}
@@ -146,40 +146,9 @@ func (in *instance) preconditionError(ctx context.Context, part, name string) er
 			verb = "deleted"
 		}
 		by := cmp.Or(change.By, change.Via)
-		return apiError(http.StatusPreconditionFailed, "%s was %s by %s at %s; %s", name, verb, by, saved.At.UTC().Format(time.RFC3339), again)
+		return api.Errorf(http.StatusPreconditionFailed, "%s was %s by %s at %s; %s", name, verb, by, saved.At.UTC().Format(time.RFC3339), again)
 	}
-	return apiError(http.StatusPreconditionFailed, "%s is not what If-Match or If-None-Match asks for; %s", name, again)
-}
-
-// numberChanges gives the parts of the live settings that differ the number of their change, and forgets parts that are gone.
-func numberChanges(numbers map[string]int64, before, after *Settings, number int64) map[string]int64 {
-	numbered := make(map[string]int64, len(numbers))
-	for _, e := range allSettings {
-		name := e.jsonName()
-		if n := numbers[name]; n > 0 {
-			numbered[name] = n
-		}
-		if !e.same(before, after) {
-			numbered[name] = number
-		}
-	}
-	had := mappingsByName(before.Mappings)
-	for i := range after.Mappings {
-		m := &after.Mappings[i]
-		name := partName(m.Name)
-		if was := had[m.Name]; was == nil || !sameMapping(was, m) {
-			numbered[name] = number
-		} else if n := numbers[name]; n > 0 {
-			numbered[name] = n
-		}
-	}
-	return numbered
-}
-
-// savedSettings are the live settings as the store keeps them.
-type savedSettings struct {
-	Settings
-	Changed map[string]int64 `json:"changed,omitempty"` // the number of the last change of each part; see etag
+	return api.Errorf(http.StatusPreconditionFailed, "%s is not what If-Match or If-None-Match asks for; %s", name, again)
 }
 
 // checkPreconditions returns errPrecondition if a change may not go on.

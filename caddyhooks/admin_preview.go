@@ -6,6 +6,9 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -19,8 +22,8 @@ func init() {
 // the payload, are part of the answer.
 func (in *instance) servePreview(w http.ResponseWriter, r *http.Request) error {
 	if wait := in.service.previews.wait(callerFrom(r).account(), time.Now()); wait > 0 {
-		w.Header().Set("Retry-After", retryAfterSeconds(wait))
-		return apiError(http.StatusTooManyRequests, "there are at most %d previews a second for each user; try again in a moment", previewsASecond)
+		w.Header().Set("Retry-After", api.RetryAfterSeconds(wait))
+		return api.Errorf(http.StatusTooManyRequests, "there are at most %d previews a second for each user; try again in a moment", intake.PreviewsASecond)
 	}
 	body, err := readAdminBody(r)
 	if err != nil {
@@ -30,62 +33,42 @@ func (in *instance) servePreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return changeError(err)
 	}
-	asked.samples = !callerFrom(r).hideTexts
+	asked.Samples = !callerFrom(r).hideTexts
 	return writeAdminJSON(w, http.StatusOK, in.preview(asked))
-}
-
-// previewRequest asks what a mapping would make of a request.
-type previewRequest struct {
-	mapping []byte // as it was sent
-	header  http.Header
-	query   url.Values
-	payload []byte
-	example bool // there is no payload: that of an example is asked for
-	samples bool // what it would make of the last requests is asked for, too
 }
 
 var previewFields = strictjson.Members("mapping", "payload", "headers", "query")
 
 // parsePreview reads {"mapping": {…}, "payload": "…", "headers": {"Name": ["…"]}, "query": "a=b"}. The last two may be missing. Without a
 // payload, the request is an example.
-func parsePreview(body []byte) (asked previewRequest, err error) {
+func parsePreview(body []byte) (asked api.PreviewRequest, err error) {
 	obj, err := strictjson.ParseObject(body, previewFields)
 	if err != nil {
-		return asked, apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+		return asked, api.Errorf(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if obj.Other != nil {
-		return asked, fieldErrorf(text.Abridge(obj.Other[0]), "is unknown here; use mapping, payload, headers and query")
+		return asked, settings.FieldErrorf(text.Abridge(obj.Other[0]), "is unknown here; use mapping, payload, headers and query")
 	}
-	f := requestFields{members: obj.Members, selected: previewFields}
-	asked.mapping, asked.payload = f.object("mapping"), []byte(f.text("payload"))
-	_, given := f.given("payload")
-	asked.example = !given
-	if asked.mapping == nil {
-		f.wrong("mapping", "an object")
+	f := intake.RequestFields{Members: obj.Members, Selected: previewFields}
+	asked.Mapping, asked.Payload = f.Object("mapping"), []byte(f.Text("payload"))
+	_, given := f.Given("payload")
+	asked.Example = !given
+	if asked.Mapping == nil {
+		f.Wrong("mapping", "an object")
 	}
-	asked.query, _ = url.ParseQuery(f.text("query")) // what cannot be read is left out, as in requests
-	asked.header = make(http.Header)
-	if headers := f.object("headers"); headers != nil {
+	asked.Query, _ = url.ParseQuery(f.Text("query")) // what cannot be read is left out, as in requests
+	asked.Header = make(http.Header)
+	if headers := f.Object("headers"); headers != nil {
 		var named map[string][]string
 		if json.Unmarshal(headers, &named) != nil {
-			f.wrong("headers", "an object of lists of strings")
+			f.Wrong("headers", "an object of lists of strings")
 		}
 		for name, values := range named {
 			name = http.CanonicalHeaderKey(name)
-			asked.header[name] = append(asked.header[name], values...)
+			asked.Header[name] = append(asked.Header[name], values...)
 		}
 	}
-	return asked, f.err
-}
-
-// sampleJSON is a request to a hook as operators see it.
-type sampleJSON struct {
-	At          *time.Time  `json:"at"`
-	Bytes       int         `json:"bytes"`
-	ContentType string      `json:"contentType"`
-	Headers     http.Header `json:"headers"` // those that carry no secret
-	Query       string      `json:"query"`   // likewise
-	Payload     string      `json:"payload"`
+	return asked, f.Err
 }
 
 // listSamples lists the last payloads of a hook, the newest first. There are none for whoever sees no texts in lists.
@@ -94,18 +77,18 @@ func (in *instance) listSamples(w http.ResponseWriter, r *http.Request) error {
 	active := in.active.Load()
 	switch {
 	case name == "":
-		return apiError(http.StatusBadRequest, "say which: hook=<name>")
-	case name != "wake" && name != "agent" && active.hooks[name] == nil:
+		return api.Errorf(http.StatusBadRequest, "say which: hook=<name>")
+	case name != "wake" && name != "agent" && active.Hooks[name] == nil:
 		return in.noHookInForce(name, active)
 	}
-	var kept []sample
+	var kept []intake.Sample
 	if !callerFrom(r).hideTexts {
-		kept = in.service.samples.of(name)
+		kept = in.service.samples.Of(name)
 	}
-	shown := showAll(kept, func(s sample) sampleJSON {
-		return sampleJSON{text.JSONTime(s.at), len(s.payload), s.contentType, s.header, s.query.Encode(), string(s.payload)}
+	shown := api.ShowAll(kept, func(s intake.Sample) api.Sample {
+		return api.Sample{At: text.JSONTime(s.At), Bytes: len(s.Payload), ContentType: s.ContentType, Headers: s.Header, Query: s.Query.Encode(), Payload: string(s.Payload)}
 	})
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Samples []sampleJSON `json:"samples"`
+		Samples []api.Sample `json:"samples"`
 	}{shown})
 }

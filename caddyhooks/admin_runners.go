@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -26,32 +28,16 @@ const (
 	maxTryText = 4 << 10
 )
 
-// runnerJSON is a runner as operators see it, and how it fares on this node.
-type runnerJSON struct {
-	Name        string     `json:"name"`
-	Module      string     `json:"module"`
-	Preset      string     `json:"preset,omitempty"`
-	Address     string     `json:"address,omitempty"`
-	Default     bool       `json:"default,omitempty"`
-	Tiers       []string   `json:"tiers,omitempty"` // that runner_for sends to it
-	Gone        bool       `json:"gone,omitempty"`  // a reload took it away, and turns of before are under way
-	State       string     `json:"state"`
-	InFlight    int        `json:"inFlight"`
-	LastError   string     `json:"lastError"`
-	LastErrorAt *time.Time `json:"lastErrorAt"`
-	LastOK      *time.Time `json:"lastOk"`
-}
-
 func (in *instance) listRunners(w http.ResponseWriter, r *http.Request) error {
 	hideTexts := callerFrom(r).hideTexts
-	return writeAdminJSON(w, http.StatusOK, showAll(in.service.engine.RunnerStates(), func(state engine.RunnerState) runnerJSON {
+	return writeAdminJSON(w, http.StatusOK, api.ShowAll(in.service.engine.RunnerStates(), func(state engine.RunnerState) api.Runner {
 		return in.newRunnerJSON(state, hideTexts)
 	}))
 }
 
-func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) runnerJSON {
+func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) api.Runner {
 	runner, configured := in.engineConfig.Runners[state.Name]
-	shown := runnerJSON{
+	shown := api.Runner{
 		Name: state.Name, Module: kindOf(runner), Gone: !configured, Default: state.Name == in.engineConfig.DefaultRunner,
 		State: state.State, InFlight: state.InFlight, LastErrorAt: text.JSONTime(state.LastErrorAt), LastOK: text.JSONTime(state.LastOK),
 	}
@@ -61,8 +47,8 @@ func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) runn
 	if located, ok := runner.(interface{ Address() string }); ok {
 		shown.Address = located.Address()
 	}
-	for _, tier := range tiers {
-		if in.rules.runners.byTier[tier] == state.Name {
+	for _, tier := range settings.Tiers {
+		if in.Rules.Runners.ByTier[tier] == state.Name {
 			shown.Tiers = append(shown.Tiers, tier)
 		}
 	}
@@ -70,14 +56,6 @@ func (in *instance) newRunnerJSON(state engine.RunnerState, hideTexts bool) runn
 		shown.LastError = state.LastError // which may quote what the agent answered
 	}
 	return shown
-}
-
-// tryJSON is what came of a try.
-type tryJSON struct {
-	OK      bool    `json:"ok"`
-	Text    string  `json:"text"`
-	Seconds float64 `json:"seconds"`
-	Error   string  `json:"error"`
 }
 
 // tryRunner has a runner carry out one turn, and answers what came of it. A failure is an answer, too: that the runner does not
@@ -88,7 +66,7 @@ func (in *instance) tryRunner(w http.ResponseWriter, r *http.Request) error {
 		return in.noRunner(name)
 	}
 	// The connection is watched only after the body was read, and not beyond the time that the admin endpoint has for reading.
-	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxAdminBody))
+	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, api.MaxBody))
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	ctx, stop := context.WithTimeout(r.Context(), tryTime)
 	defer stop()
@@ -100,9 +78,9 @@ func (in *instance) tryRunner(w http.ResponseWriter, r *http.Request) error {
 	case errors.As(err, &gone): // by a reload
 		return in.noRunner(name)
 	case errors.Is(err, engine.ErrTryUnderWay):
-		return conflictf("runner %s is being tried by somebody else; try again when that is over", name)
+		return api.Conflictf("runner %s is being tried by somebody else; try again when that is over", name)
 	}
-	answer := tryJSON{OK: err == nil, Seconds: text.JSONSeconds(took)}
+	answer := api.RunnerTry{OK: err == nil, Seconds: text.JSONSeconds(took)}
 	fields := []zap.Field{zap.String("runner", name), zap.Bool("ok", err == nil), zap.Duration("took", took), zap.Stringer("by", callerFrom(r))}
 	switch {
 	case err != nil:
@@ -119,5 +97,5 @@ func (in *instance) tryRunner(w http.ResponseWriter, r *http.Request) error {
 
 // noRunner says that there is no runner of a name.
 func (in *instance) noRunner(name string) error {
-	return apiError(http.StatusNotFound, "there is no runner %q; there %s", text.Abridge(name), areListed(in.rules.runners.names))
+	return api.Errorf(http.StatusNotFound, "there is no runner %q; there %s", text.Abridge(name), settings.AreListed(in.Rules.Runners.Names))
 }

@@ -10,14 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-// runFilters are the parameters that select runs.
-var runFilters = []string{"status", "hook", "chatId", "since", "until", "q"}
-
-// exportFilters are the parameters that select what is exported, by what that is.
-var exportFilters = map[string][]string{"runs": runFilters, "session": {"chatId"}, "deliveries": {"status", "channel", "host"}}
 
 // parseRunQuery reads the parameters of a list of runs.
 func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
@@ -37,13 +32,13 @@ func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err er
 		return query, err
 	}
 	if !query.Until.IsZero() && !query.Since.Before(query.Until) {
-		return query, apiError(http.StatusBadRequest, "since must be before until: no run is both")
+		return query, api.Errorf(http.StatusBadRequest, "since must be before until: no run is both")
 	}
 	q, err := parseSearch(params)
 	if err != nil {
 		return query, err
 	}
-	if isRunID(q, now) {
+	if api.IsRunID(q, now) {
 		query.Prefix = strings.ToLower(q)
 	} else {
 		query.Text = q
@@ -68,7 +63,7 @@ func parseMoment(params url.Values, name string, now time.Time) (time.Time, erro
 	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	return time.Time{}, apiError(http.StatusBadRequest,
+	return time.Time{}, api.Errorf(http.StatusBadRequest,
 		"%s must be a time such as 2026-01-31T15:04:05Z, or a duration back from now such as 1h", name)
 }
 
@@ -79,37 +74,9 @@ const maxSearch = 256
 func parseSearch(params url.Values) (string, error) {
 	q := strings.TrimSpace(params.Get("q"))
 	if len(q) > maxSearch {
-		return "", apiError(http.StatusBadRequest, "q must not be longer than %d bytes", maxSearch)
+		return "", api.Errorf(http.StatusBadRequest, "q must not be longer than %d bytes", maxSearch)
 	}
 	return q, nil
-}
-
-// isRunID reports whether a text is the id of a run, or at least eight characters of its beginning. They tell when the run was
-// accepted: so a number such as 20260131, which has eight digits too, is none.
-func isRunID(text string, now time.Time) bool {
-	const shortest, longest = 8, 36
-	if len(text) < shortest || len(text) > longest {
-		return false
-	}
-	const pattern = "00000000-0000-7000-8000-000000000000"
-	whole, err := uuid.Parse(text + pattern[len(text):])
-	if err != nil || !strings.EqualFold(whole.String()[:len(text)], text) {
-		return false
-	}
-	accepted := timeOfID(whole)
-	return len(text) == longest || accepted.After(oldestRun) && accepted.Before(now.Add(24*time.Hour))
-}
-
-// oldestRun is before any run that there can be.
-var oldestRun = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// timeOfID is when a run was accepted, to the millisecond, by its id.
-func timeOfID(id uuid.UUID) time.Time {
-	var milliseconds int64
-	for _, b := range id[:6] {
-		milliseconds = milliseconds<<8 | int64(b)
-	}
-	return time.UnixMilli(milliseconds)
 }
 
 // searchedTo is how far back a search has got whose next page begins after a cursor, nil if that is not known.
@@ -118,5 +85,5 @@ func searchedTo(cursor string) *time.Time {
 	if err != nil {
 		return nil
 	}
-	return text.JSONTime(timeOfID(id))
+	return text.JSONTime(api.TimeOfID(id))
 }

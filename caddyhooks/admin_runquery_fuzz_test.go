@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 func TestIDsAreToldFromWords(t *testing.T) {
@@ -17,7 +18,7 @@ func TestIDsAreToldFromWords(t *testing.T) {
 		"019a86f": false, "019a86f24": false, "019a86f2-4c1e-7b02-9d55-1f0c6c0e7a311": false, "019a86g2": false, "20260131": false, "deadbeef": false,
 		"00000000": false, "12345678": false, "{019a86f2": false, "": false, "ffffffff-ffff-7fff-8fff-ffffffffffff": true,
 	} {
-		if got := isRunID(text, now); got != want {
+		if got := api.IsRunID(text, now); got != want {
 			t.Errorf("%q: %t", text, got)
 		}
 	}
@@ -40,7 +41,7 @@ func FuzzRunQuery(f *testing.F) {
 			}
 			return
 		}
-		if query.Limit < 1 || query.Limit > maxPage || query.Prefix != "" && query.Text != "" || len(query.Text) > maxSearch {
+		if query.Limit < 1 || query.Limit > api.MaxPage || query.Prefix != "" && query.Text != "" || len(query.Text) > maxSearch {
 			t.Errorf("%q becomes %+v", raw, query)
 		}
 		if q := strings.TrimSpace(params.Get("q")); q != "" && !searches(&query) || !strings.EqualFold(query.Prefix+query.Text, q) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 )
 
@@ -16,7 +18,7 @@ func (in *instance) serveSettings(w http.ResponseWriter, _ *http.Request) error 
 	return in.answerSettings(w, in.active.Load())
 }
 
-func (in *instance) answerSettings(w http.ResponseWriter, active *activeSettings) error {
+func (in *instance) answerSettings(w http.ResponseWriter, active *settings.Active) error {
 	tag, err := in.etagOfSettings(active)
 	if err != nil {
 		return err
@@ -32,7 +34,7 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 	}
 	patch, err := strictjson.ParseObject(body, selectedSettings)
 	if err != nil {
-		return apiError(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+		return api.Errorf(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
 	}
 	if patch.Other != nil {
 		return changeError(unknownSetting(patch.Other[0]))
@@ -42,7 +44,7 @@ func (in *instance) patchSettings(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var changed *instance // the newest one, which may be another
-	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *Settings) error {
+	active, err := in.service.change(originOf(callerFrom(r)), func(in *instance, live *settings.Settings) error {
 		changed = in
 		err := checkPreconditions(conditions, func() (string, error) { return in.etagOfSettings(in.active.Load()) })
 		if err != nil {

@@ -11,7 +11,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func init() {
@@ -20,17 +23,17 @@ func init() {
 }
 
 // hookInForce finds a custom hook.
-func (in *instance) hookInForce(name string, active *activeSettings) (*hook, error) {
-	if h := active.hooks[name]; h != nil {
+func (in *instance) hookInForce(name string, active *settings.Active) (*settings.Hook, error) {
+	if h := active.Hooks[name]; h != nil {
 		return h, nil
 	}
 	return nil, in.noHookInForce(name, active)
 }
 
 // noHookInForce says why there is no hook of a name.
-func (in *instance) noHookInForce(name string, active *activeSettings) error {
-	if problem := active.problems[part{mapping: name}.String()]; problem != "" {
-		return apiError(http.StatusNotFound, "the hook %q is saved and left out: %s", name, problem)
+func (in *instance) noHookInForce(name string, active *settings.Active) error {
+	if problem := active.Problems[settings.Part{Mapping: name}.String()]; problem != "" {
+		return api.Errorf(http.StatusNotFound, "the hook %q is saved and left out: %s", name, problem)
 	}
 	return noMapping(name)
 }
@@ -41,9 +44,9 @@ func (in *instance) signPayload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	signer, ok := h.auth.verifier.(auth.Signer)
-	if !ok && !h.auth.signs() {
-		return conflictf("requests to the hook %s are not signed: its authMode is %s", h.Name, h.auth.name)
+	signer, ok := h.Auth.Verifier.(auth.Signer)
+	if !ok && !h.Auth.Signs() {
+		return api.Conflictf("requests to the hook %s are not signed: its authMode is %s", h.Name, h.Auth.Name)
 	}
 	req, err := readTestRequest(r)
 	if err != nil {
@@ -56,26 +59,17 @@ func (in *instance) signPayload(w http.ResponseWriter, r *http.Request) error {
 			called += "?" + query
 		}
 	}
-	signed := signatureJSON{Headers: []auth.Header{}}
+	signed := api.Signature{Headers: []auth.Header{}}
 	var headers []auth.Header
 	var address string
 	if ok {
-		headers, address = signer.Sign(&auth.Request{Header: req.header, Query: req.query, Body: req.body, URL: func() string { return called }, Now: time.Now()})
+		headers, address = signer.Sign(&auth.Request{Header: req.Header, Query: req.Query, Body: req.Body, URL: func() string { return called }, Now: time.Now()})
 	}
 	if len(headers) > 0 {
 		last := headers[len(headers)-1]
-		signed = signatureJSON{headers, address, last.Name, last.Value}
+		signed = api.Signature{Headers: headers, URL: address, Header: last.Name, Value: last.Value}
 	}
 	return writeAdminJSON(w, http.StatusOK, signed)
-}
-
-// signatureJSON has the headers of a signed request. There are none if the payload cannot be signed here, as where the hook takes
-// a token of the sender, or where the sender signs a URL that is not known.
-type signatureJSON struct {
-	Headers []auth.Header `json:"headers"`
-	URL     string        `json:"url"`    // that is called; "" if it is not known here
-	Header  string        `json:"header"` // the last one, which has the signature
-	Value   string        `json:"value"`
 }
 
 // testHook starts a run of a hook as a request with this payload would, in a chat of its own, and sends nothing out. Headers, a
@@ -91,8 +85,8 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.log, req.messages = in.log, messageMemory{all: &in.memory}
-	defer req.messages.release()
+	req.Log, req.Messages = in.log, intake.MessageMemory{All: &in.memory}
+	defer req.Messages.Release()
 	run, err := in.submitTest(r.Context(), r.PathValue("name"), req)
 	if err != nil {
 		return testError(w, err)
@@ -105,7 +99,7 @@ func (in *instance) testHook(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readTestRequest reads the request that is signed, or that a test stands for.
-func readTestRequest(r *http.Request) (*incoming, error) {
+func readTestRequest(r *http.Request) (*intake.Request, error) {
 	payload, err := readAdminBody(r)
 	if err != nil {
 		return nil, err
@@ -115,16 +109,16 @@ func readTestRequest(r *http.Request) (*incoming, error) {
 	for line := range strings.Lines(parameters.Get("headers")) {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, apiError(http.StatusBadRequest, "headers must be lines as in X-GitHub-Event: issues")
+			return nil, api.Errorf(http.StatusBadRequest, "headers must be lines as in X-GitHub-Event: issues")
 		}
 		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	query, _ := url.ParseQuery(parameters.Get("query")) // what cannot be read is left out, as in requests
-	return &incoming{header: header, values: query, body: payload}, nil
+	return &intake.Request{Header: header, Values: query, Body: payload}, nil
 }
 
 // submitTest starts a run under the settings in force, whoever changes them meanwhile.
-func (in *instance) submitTest(ctx context.Context, name string, req *incoming) (*engine.Run, error) {
+func (in *instance) submitTest(ctx context.Context, name string, req *intake.Request) (*engine.Run, error) {
 	active := in.active.Load()
 	for checks := 1; ; checks++ {
 		h, err := in.hookInForce(name, active)
@@ -133,7 +127,7 @@ func (in *instance) submitTest(ctx context.Context, name string, req *incoming) 
 		}
 		run, err := in.newTest(active, h, req)
 		if err == nil {
-			err = in.service.engine.Submit(ctx, run, active.revision)
+			err = in.service.engine.Submit(ctx, run, active.Revision)
 		}
 		if !errors.Is(err, engine.ErrSettingsChanged) || checks == maxChecks {
 			return run, err
@@ -143,11 +137,11 @@ func (in *instance) submitTest(ctx context.Context, name string, req *incoming) 
 }
 
 // newTest makes the run of a test.
-func (in *instance) newTest(active *activeSettings, h *hook, req *incoming) (*engine.Run, error) {
-	if most := h.maxPayload(active); int64(len(req.body)) > most {
-		return nil, apiError(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
+func (in *instance) newTest(active *settings.Active, h *settings.Hook, req *intake.Request) (*engine.Run, error) {
+	if most := h.MaxPayload(active); int64(len(req.Body)) > most {
+		return nil, api.Errorf(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
 	}
-	runs, err := intake(active, h.Name, h, req)
+	runs, err := intake.Runs(active, h.Name, h, req)
 	if err != nil {
 		return nil, err
 	}
@@ -155,22 +149,22 @@ func (in *instance) newTest(active *activeSettings, h *hook, req *incoming) (*en
 	run.Test = true
 	run.ChatID, run.NewChat = "test:"+h.Name, false
 	run.Sync, run.CallbackURL, run.Channel, run.To = false, "", "", ""
-	run.History = active.historyOf(h)
+	run.History = active.HistoryOf(h)
 	return run, nil
 }
 
 // testError is the answer to a test that became no run.
 func testError(w http.ResponseWriter, err error) error {
-	var refused *httpError
-	var ignored *ignoredError
-	var challenge *challengeError
+	var refused *api.Error
+	var ignored *intake.IgnoredError
+	var challenge *intake.ChallengeError
 	switch {
 	case errors.As(err, &refused):
-		return apiError(refused.status, "%s", refused.message)
+		return api.Errorf(refused.Status, "%s", refused.Message)
 	case errors.As(err, &ignored):
-		return conflictf("the hook ignores this payload: %s", ignored.condition)
+		return api.Conflictf("the hook ignores this payload: %s", ignored.Condition)
 	case errors.As(err, &challenge):
-		return conflictf("with this payload the sender tries out whether the hook is there, and no run comes of it")
+		return api.Conflictf("with this payload the sender tries out whether the hook is there, and no run comes of it")
 	}
 	return againError(w, "", changeError(err))
 }

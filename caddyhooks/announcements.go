@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // The events that are emitted to Caddy's events app. Each run that ends is announced once: as failed if nobody may have wanted that
@@ -264,7 +265,7 @@ func plainName(name string) string {
 }
 
 // settingsChanged announces a change of the live settings that was made on this node.
-func (a *announcer) settingsChanged(change *settingsChange) {
+func (a *announcer) settingsChanged(change *api.SettingsChange) {
 	a.announce(settingsChangedEvent, func() map[string]any {
 		var names []string
 		for _, part := range change.Changes {

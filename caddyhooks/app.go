@@ -38,8 +38,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	// The modules that come with this one.
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/channels"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/runners"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
@@ -116,7 +116,7 @@ func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
 	in.emitter = a.emitter
 	a.instances[handler.Name] = in
 	in.joinRecorder()
-	in.meters, in.leaveMeters = joinMeters(in.name)
+	in.meters, in.leaveMeters = observe.JoinMeters(in.name)
 	in.engineConfig.Metrics = in.meters
 	return in, nil
 }
@@ -139,7 +139,7 @@ func (a *App) Start() error {
 		var err error
 		if sites != nil {
 			in.urls = siteURLs(sites, in)
-			in.accessLog.findAppended(sites, serves(in))
+			in.accessLog.FindAppended(sites, serves(in))
 			in.warnAboutReach(sites)
 			err = openTraces(in, sites)
 		}
@@ -168,10 +168,10 @@ func serves(in *instance) func(caddyhttp.MiddlewareHandler) bool {
 
 // openTraces has the engine of an instance show its runs as spans, if Caddy's tracing handles requests to its hooks.
 func openTraces(in *instance, sites *caddyhttp.App) error {
-	if !isTraced(sites, serves(in)) {
+	if !observe.IsTraced(sites, serves(in)) {
 		return nil
 	}
-	spans, err := openRunSpans(in.name, in.engineConfig.Runners)
+	spans, err := observe.OpenRunSpans(in.name, in.engineConfig.Runners)
 	if err != nil {
 		return err
 	}

@@ -14,26 +14,16 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // body is the body of a request. Its bytes are valid until it is released.
 type body struct {
 	bytes  []byte
-	memory *requestMemory // where they are counted
+	memory *intake.Memory // where they are counted
 }
-
-// requestMemory bounds the bytes of all bodies that have arrived, and of the messages that are made of them, until they are stored.
-// A body that takes a long time to arrive counts by what has come of it, and takes at most twice as much memory.
-type requestMemory struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// add counts bytes. It reports whether there is room for them.
-func (m *requestMemory) add(n int) bool { return m.used.Add(int64(n)) <= m.limit }
-
-func (m *requestMemory) remove(n int) { m.used.Add(int64(-n)) }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
@@ -47,7 +37,7 @@ var shorterBodyTime atomic.Int64
 const maxPooledBody = 128 << 10
 
 // readBody reads the body of a request if it is not encoded and not larger than limit, and if memory has room for it.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *requestMemory) (*body, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, memory *intake.Memory) (*body, error) {
 	if err := checkEncoding(r.Header["Content-Encoding"]); err != nil {
 		return nil, err
 	}
@@ -80,9 +70,9 @@ func checkEncoding(values []string) error {
 		for encoding := range strings.SplitSeq(value, ",") {
 			encoding = strings.Trim(encoding, " \t")
 			if encoding != "" && !strings.EqualFold(encoding, "identity") {
-				return &httpError{status: http.StatusUnsupportedMediaType, header: [2]string{"Accept-Encoding", "identity"},
-					message: fmt.Sprintf("The Content-Encoding %q is not accepted: send the body as it is, not compressed.", text.Abridge(encoding)),
-					reason:  "the body has a Content-Encoding, such as gzip"}
+				return &api.Error{Status: http.StatusUnsupportedMediaType, Header: [2]string{"Accept-Encoding", "identity"},
+					Message: fmt.Sprintf("The Content-Encoding %q is not accepted: send the body as it is, not compressed.", text.Abridge(encoding)),
+					Reason:  "the body has a Content-Encoding, such as gzip"}
 			}
 		}
 	}
@@ -101,7 +91,7 @@ func (b *body) readAll(r io.Reader, length, limit int64, clock *bodyClock) error
 		}
 		n, err := r.Read(b.bytes[len(b.bytes):cap(b.bytes)])
 		b.bytes = b.bytes[:len(b.bytes)+n]
-		fits := b.memory.add(n)
+		fits := b.memory.Add(n)
 		switch {
 		case int64(len(b.bytes)) > limit:
 			return tooLarge(limit)
@@ -170,7 +160,7 @@ func (c *bodyClock) stop() (late bool) {
 
 // bodyError is the answer to a body that could not be read.
 func bodyError(err error) error {
-	var a *httpError
+	var a *api.Error
 	var limited *http.MaxBytesError // by a request_body directive
 	switch {
 	case errors.As(err, &a):
@@ -185,13 +175,13 @@ func bodyError(err error) error {
 }
 
 func tooLarge(limit int64) error {
-	return &httpError{status: http.StatusRequestEntityTooLarge,
-		message: fmt.Sprintf("The body is larger than the %s (%d bytes) that this webhook takes.", humanize.IBytes(uint64(limit)), limit),
-		reason:  fmt.Sprintf("the body is larger than %d bytes (max_request for wake and agent, max_payload for custom hooks)", limit)}
+	return &api.Error{Status: http.StatusRequestEntityTooLarge,
+		Message: fmt.Sprintf("The body is larger than the %s (%d bytes) that this webhook takes.", humanize.IBytes(uint64(limit)), limit),
+		Reason:  fmt.Sprintf("the body is larger than %d bytes (max_request for wake and agent, max_payload for custom hooks)", limit)}
 }
 
 func (b *body) release() {
-	b.memory.remove(len(b.bytes))
+	b.memory.Remove(len(b.bytes))
 	b.bytes, b.memory = b.bytes[:0], nil
 	if cap(b.bytes) <= maxPooledBody {
 		bodies.Put(b)

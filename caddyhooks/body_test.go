@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 )
 
 func TestBodiesAreReadWithinBounds(t *testing.T) {
@@ -38,20 +41,20 @@ func TestBodiesAreReadWithinBounds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				memory := &requestMemory{limit: limit}
+				memory := &intake.Memory{Limit: limit}
 				others := int64(0)
 				if strings.HasSuffix(tc.name, "beside others") {
 					others = limit / 2
-					memory.used.Store(others)
+					memory.Used.Store(others)
 				}
 				b, err := readBody(httptest.NewRecorder(), &http.Request{Body: io.NopCloser(tc.body), ContentLength: tc.length}, limit, memory)
-				if used := memory.used.Load() - others; err != nil && used != 0 || err == nil && used != int64(len(b.bytes)) {
+				if used := memory.Used.Load() - others; err != nil && used != 0 || err == nil && used != int64(len(b.bytes)) {
 					t.Errorf("%d bytes are counted after %v", used, err)
 				}
-				var a *httpError
+				var a *api.Error
 				if errors.As(err, &a) {
-					if a.status != tc.want {
-						t.Errorf("got %d, want %d", a.status, tc.want)
+					if a.Status != tc.want {
+						t.Errorf("got %d, want %d", a.Status, tc.want)
 					}
 				} else if err != nil || tc.want != 0 {
 					t.Errorf("got %v, want %d", err, tc.want)
@@ -66,12 +69,12 @@ func TestBodiesAreReadWithinBounds(t *testing.T) {
 // The bytes of a body that cannot be read to its end are given back, whatever happens.
 func TestBytesOfABodyAreGivenBackWhenReadingItPanics(t *testing.T) {
 	t.Parallel()
-	memory := &requestMemory{limit: 1000}
+	memory := &intake.Memory{Limit: 1000}
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = readBody(httptest.NewRecorder(), &http.Request{Body: io.NopCloser(&panicking{}), ContentLength: 100}, 1000, memory)
 	}()
-	if used := memory.used.Load(); used != 0 {
+	if used := memory.Used.Load(); used != 0 {
 		t.Errorf("%d bytes are still counted", used)
 	}
 }
@@ -92,7 +95,7 @@ func (p *panicking) Read(b []byte) (int, error) {
 func TestBufferOfABodyGrowsWithWhatHasCome(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int64{-1, 1 << 20} {
-		b := &body{memory: &requestMemory{limit: 1 << 30}}
+		b := &body{memory: &intake.Memory{Limit: 1 << 30}}
 		clock := startBodyClock(httptest.NewRecorder())
 		defer clock.stop()
 		source := &watchedBody{Reader: strings.NewReader(strings.Repeat("x", 1<<20)), look: func() {

@@ -3,9 +3,7 @@ package caddyhooks
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -15,7 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func init() {
@@ -92,29 +90,29 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	d.Next()
 	if d.NextArg() {
 		h.Name = d.Val()
-		if !hookName.MatchString(h.Name) {
+		if !settings.HookName.MatchString(h.Name) {
 			return nil, d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name, ifEmpty(h.Name))
 		}
 	}
 	if d.NextArg() {
 		return nil, d.ArgErr()
 	}
-	places := make(settingPlaces)
+	places := make(settings.SettingPlaces)
 	var directives []caddyconf.Directive
-	for _, e := range allSettings {
-		directives = append(directives, places.note(e.caddyfileDirective(&h.Settings), e.jsonName()))
+	for _, e := range settings.AllSettings {
+		directives = append(directives, places.Note(e.CaddyfileDirective(&h.Settings), e.JSONName()))
 	}
-	var hooks []*hookBlock
+	var hooks []*settings.HookBlock
 	runners := runnerLines{handler: h, helper: helper}
 	directives = append(directives,
 		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
-		places.note(caddyconf.Directive{Word: "health", Read: func(d *caddyfile.Dispenser) error {
+		places.Note(caddyconf.Directive{Word: "health", Read: func(d *caddyfile.Dispenser) error {
 			health, err = unmarshalHealth(d)
 			return err
 		}}, "health"),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
-		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(maxPayloadLimit>>20)),
-		places.note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
+		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(settings.MaxPayloadLimit>>20)),
+		places.Note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
 		caddyconf.Directive{Word: "runner", Read: runners.unmarshalRunner, Repeatable: true},
 		caddyconf.Directive{Word: "runner_for", Read: runners.unmarshalTiers, Repeatable: true},
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
@@ -129,7 +127,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 		caddyconf.Directive{Word: "channel", Read: h.unmarshalChannel, Repeatable: true},
 		caddyconf.Directive{Word: "callbacks", Read: func(d *caddyfile.Dispenser) error { return unmarshalCallbacks(&h.Callbacks, d) }},
 		caddyconf.Directive{Word: "hook", Repeatable: true, Read: func(d *caddyfile.Dispenser) error {
-			hook, err := unmarshalHook(d)
+			hook, err := settings.UnmarshalHook(d)
 			hooks = append(hooks, hook)
 			return err
 		}},
@@ -158,75 +156,47 @@ func ifEmpty(text string) string {
 	return ""
 }
 
-// settingPlaces are the places in a Caddyfile that set something, by its name in JSON. Errors that are found when the whole
-// block is known are reported there.
-type settingPlaces map[string]caddyfile.Dispenser
-
-// note returns the directive, which then notes its place as that of the named settings.
-func (p settingPlaces) note(directive caddyconf.Directive, settings ...string) caddyconf.Directive {
-	read := directive.Read
-	directive.Read = func(d *caddyfile.Dispenser) error {
-		for _, name := range settings {
-			p[name] = *d
-		}
-		return read(d)
-	}
-	return directive
-}
-
-// errAt reports an error at the place of the setting that it is about.
-func (p settingPlaces) errAt(d *caddyfile.Dispenser, err error) error {
-	var field *fieldError
-	if errors.As(err, &field) {
-		if place, ok := p[field.field]; ok {
-			return place.Errf("%s %s", place.Val(), field.problem.in(caddyfileWords))
-		}
-		return d.Err(field.in(caddyfileWords))
-	}
-	return d.WrapErr(err)
-}
-
 // checkBlock checks settings and hooks, which depend on other lines of the block.
-func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settingPlaces, hooks []*hookBlock) error {
+func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlaces, hooks []*settings.HookBlock) error {
 	guard, err := h.Callbacks.guard()
 	if err != nil {
 		return d.WrapErr(err)
 	}
-	r := &rules{
-		maxTimeout:  time.Duration(cmp.Or(h.MaxTimeout, caddy.Duration(time.Hour))),
-		queueTime:   time.Duration(cmp.Or(h.QueueTime, defaultQueueTime)),
-		maxMemory:   cmp.Or(h.MaxMemory, defaultMaxMemory),
-		retention:   time.Duration(cmp.Or(h.Retention, defaultRetention)),
-		history:     h.Settings.HistorySeconds,
-		guard:       guard,
-		checkSchema: checkSchema,
-		channels:    make(map[string]engine.Channel),
+	r := &settings.Rules{
+		MaxTimeout:  time.Duration(cmp.Or(h.MaxTimeout, caddy.Duration(time.Hour))),
+		QueueTime:   time.Duration(cmp.Or(h.QueueTime, defaultQueueTime)),
+		MaxMemory:   cmp.Or(h.MaxMemory, defaultMaxMemory),
+		Retention:   time.Duration(cmp.Or(h.Retention, defaultRetention)),
+		History:     h.Settings.HistorySeconds,
+		Guard:       guard,
+		CheckSchema: settings.CheckSchema,
+		Channels:    make(map[string]engine.Channel),
 	}
-	if r.runners, err = h.runnerChoice(); err != nil {
+	if r.Runners, err = h.runnerChoice(); err != nil {
 		return d.WrapErr(err)
 	}
 	for name := range h.ChannelsRaw {
-		r.channels[name] = nil
+		r.Channels[name] = nil
 	}
-	if r.maxMemory < cmp.Or(h.MaxRequest, defaultMaxRequest) {
-		return places.errAt(d, fieldErrorf("max_memory", "must be at least max_request"))
+	if r.MaxMemory < cmp.Or(h.MaxRequest, defaultMaxRequest) {
+		return places.ErrAt(d, settings.FieldErrorf("max_memory", "must be at least max_request"))
 	}
-	if err := h.Settings.check(r); err != nil {
-		return places.errAt(d, err)
+	if err := h.Settings.Check(r); err != nil {
+		return places.ErrAt(d, err)
 	}
 	taken := make(map[string]bool, len(hooks))
 	for i, hook := range hooks {
-		if i == maxHooks {
-			return hook.places.errAt(d, fieldErrorf("name", "%s is one too many: there can be %d", hook.Name, maxHooks))
+		if i == settings.MaxHooks {
+			return hook.Places.ErrAt(d, settings.FieldErrorf("name", "%s is one too many: there can be %d", hook.Name, settings.MaxHooks))
 		}
 		if taken[hook.Name] {
-			return hook.places.errAt(d, fieldErrorf("name", "%s is used by another hook", hook.Name))
+			return hook.Places.ErrAt(d, settings.FieldErrorf("name", "%s is used by another hook", hook.Name))
 		}
 		taken[hook.Name] = true
 		// Whether a secret is there is a matter of the machine that the configuration is loaded on.
-		unresolved := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
-		if _, err := hook.compile(r, unresolved); err != nil {
-			return hook.places.errAt(d, err)
+		unresolved := settings.HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }}
+		if _, err := hook.Compile(r, unresolved); err != nil {
+			return hook.Places.ErrAt(d, err)
 		}
 		h.Settings.Mappings = append(h.Settings.Mappings, hook.Mapping)
 	}
@@ -294,154 +264,5 @@ func unmarshalCallbackPorts(c *Callbacks, d *caddyfile.Dispenser) error {
 		}
 		c.Ports = append(c.Ports, uint16(port))
 	}
-	return nil
-}
-
-// hookBlock is a mapping with the places of its settings.
-type hookBlock struct {
-	Mapping
-	metadata map[string]string
-	places   settingPlaces
-}
-
-// unmarshalHook parses:
-//
-//	hook <name> {
-//		action               wake|agent
-//		auth                 <scheme> [<args...>]
-//		template             <text>
-//		template_file        <path>
-//		chat_id              <text>
-//		model                <tier>
-//		memory_preset        <id>
-//		sync
-//		response_schema      <json>
-//		response_schema_file <path>
-//		validation_tier      <tier>
-//		callback_url         <url>
-//		deliver              <channel> <to>
-//		timeout              <duration>
-//		queue_time           <duration>
-//		metadata             <key> <value>
-//		idempotency_header   <name>
-//		runner               <name>
-//		untrusted            pass|wrap
-//		history              <duration>|off
-//		from                 <cidr...>
-//		body                 json|form|auto
-//		only                 <condition>
-//		skip                 <condition>
-//		each                 <jsonpath>
-//		fold                 <window> [<max>]
-//		rate                 <n>/<duration>
-//		respond              <status> [<body>]
-//		workers              <n>
-//		max_payload          <size>
-//	}
-func unmarshalHook(d *caddyfile.Dispenser) (*hookBlock, error) {
-	h := &hookBlock{places: make(settingPlaces), metadata: make(map[string]string)}
-	h.places["name"] = *d
-	var err error
-	if h.Name, err = caddyconf.Text(d); err != nil {
-		return nil, err
-	}
-	var directives []caddyconf.Directive
-	for _, directive := range h.directives() {
-		directives = append(directives, h.places.note(directive.Directive, directive.fields...))
-	}
-	err = caddyconf.ReadBlock(d, "a hook", directives...)
-	if err == nil && len(h.metadata) > 0 {
-		h.Metadata, err = json.Marshal(h.metadata)
-	}
-	return h, err
-}
-
-// hookDirective is a directive of a hook with the fields of a mapping that it sets, by their names in JSON.
-type hookDirective struct {
-	caddyconf.Directive
-	fields []string
-}
-
-// directives are those of a hook.
-func (h *hookBlock) directives() []hookDirective {
-	templateFile := caddyconf.Set("template_file", &h.MessageTemplate, readTemplateFile)
-	templateFile.InsteadOf = "template"
-	schemaFile := caddyconf.Set("response_schema_file", &h.ResponseJSONSchema, schemaFrom(caddyconf.File))
-	schemaFile.InsteadOf = "response_schema"
-	field := func(jsonName string) []string { return []string{jsonName} }
-	return append([]hookDirective{
-		{caddyconf.Set("action", (*string)(&h.Action), caddyconf.Word), field("action")},
-		{caddyconf.Directive{Word: "auth", Read: func(d *caddyfile.Dispenser) error { return h.unmarshalAuth(d, h.places) }}, authFields()},
-		{caddyconf.Set("template", &h.MessageTemplate, caddyconf.Prose(caddyconf.Template)), field("messageTemplate")},
-		{templateFile, field("messageTemplate")},
-		{caddyconf.Set("chat_id", &h.ChatID, caddyconf.Template), field("chatId")},
-		{caddyconf.Set("model", &h.Model, caddyconf.Word), field("model")},
-		{caddyconf.Set("memory_preset", &h.MemoryPreset, caddyconf.Word), field("memoryPreset")},
-		{caddyconf.Set("sync", &h.SyncResponse, caddyconf.Present), field("syncResponse")},
-		{caddyconf.Set("response_schema", &h.ResponseJSONSchema, schemaFrom(caddyconf.Text)), field("responseJsonSchema")},
-		{schemaFile, field("responseJsonSchema")},
-		{caddyconf.Set("validation_tier", &h.ResponseValidationModelTier, caddyconf.Word), field("responseValidationModelTier")},
-		{caddyconf.Set("callback_url", &h.CallbackURL, caddyconf.Word), field("callbackUrl")},
-		{caddyconf.Directive{Word: "deliver", Read: h.unmarshalDeliver}, []string{"deliver", "channel", "to"}},
-		{caddyconf.Set("timeout", &h.TimeoutSeconds, caddyconf.Seconds), field("timeoutSeconds")},
-		{caddyconf.Set("queue_time", &h.QueueTimeSeconds, caddyconf.Seconds), field("queueTimeSeconds")},
-		{caddyconf.Directive{Word: "metadata", Repeatable: true, Read: h.unmarshalMetadata}, field("metadata")},
-		{caddyconf.Set("idempotency_header", &h.IdempotencyHeader, caddyconf.Word), field("idempotencyHeader")},
-		{caddyconf.Set("runner", &h.Runner, readRunnerName), field("runner")},
-		{caddyconf.Set("untrusted", &h.Untrusted, caddyconf.Word), field("untrusted")},
-		{caddyconf.Set("history", &h.HistorySeconds, caddyconf.Pointer(readHistory)), field("historySeconds")},
-	}, h.senderDirectives()...)
-}
-
-// readTemplateFile reads a file without the line break at its end.
-func readTemplateFile(d *caddyfile.Dispenser) (string, error) {
-	text, err := caddyconf.File(d)
-	return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"), err
-}
-
-// schemaFrom returns a reader of schemas, whose text read gets.
-func schemaFrom(read caddyconf.Reader[string]) caddyconf.Reader[json.RawMessage] {
-	return func(d *caddyfile.Dispenser) (json.RawMessage, error) {
-		start := *d // the text may have many lines
-		text, err := read(d)
-		schema := json.RawMessage(text)
-		switch {
-		case err != nil:
-		case !json.Valid(schema):
-			err = start.Errf("%s is not valid JSON", start.Val())
-		case !isJSONObject(schema):
-			err = start.Errf("%s is refused: the schema must be a JSON object", start.Val())
-		}
-		return schema, err
-	}
-}
-
-func (h *hookBlock) unmarshalDeliver(d *caddyfile.Dispenser) error {
-	args, err := caddyconf.List(d)
-	if err != nil {
-		return err
-	}
-	if len(args) == 1 {
-		return d.Err(`deliver takes the name of a channel and a chat on it; a # begins a comment, so write "#general" in quotes` + caddyconf.Unset)
-	}
-	if len(args) != 2 {
-		return d.Err("deliver takes the name of a channel and a chat on it" + caddyconf.Unset)
-	}
-	h.Deliver, h.Channel, h.To = true, args[0], args[1]
-	return nil
-}
-
-func (h *hookBlock) unmarshalMetadata(d *caddyfile.Dispenser) error {
-	var key, value string // which may be empty
-	if !d.AllArgs(&key, &value) {
-		return d.Err("metadata takes a key and a value" + caddyconf.Unset)
-	}
-	if key == "" {
-		return d.Err("the key of metadata is empty" + caddyconf.Unset)
-	}
-	if _, ok := h.metadata[key]; ok {
-		return d.Errf("metadata %s is set already", key)
-	}
-	h.metadata[key] = shorthand.Undo(value)
 	return nil
 }

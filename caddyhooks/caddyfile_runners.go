@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // runnerLines reads the lines of a hooks block that are about runners.
@@ -30,19 +32,19 @@ type tierLine struct {
 //	runner [<name>] <module> [<args...>] { … }
 func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
 	place := *d
-	name := unnamedRunner
+	name := settings.UnnamedRunner
 	// The first word is a name if the second one is a kind of runner, unless it is one itself.
 	ahead := *d
-	if words := ahead.RemainingArgs(); len(words) > 1 && !slices.Contains(runnerModules(), words[0]) && slices.Contains(runnerModules(), words[1]) {
+	if words := ahead.RemainingArgs(); len(words) > 1 && !slices.Contains(settings.RunnerModules(), words[0]) && slices.Contains(settings.RunnerModules(), words[1]) {
 		d.NextArg()
 		name = d.Val()
 	}
-	if err := checkRunnerName(name); err != nil {
+	if err := settings.CheckRunnerName(name); err != nil {
 		return place.WrapErr(err)
 	}
 	h := l.handler
 	if _, ok := h.RunnersRaw[name]; ok {
-		if name == unnamedRunner {
+		if name == settings.UnnamedRunner {
 			return place.Err("runner is set already; a second one needs a name, as in: runner big http …")
 		}
 		return place.Errf("runner %s is set already", name)
@@ -59,15 +61,6 @@ func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// readRunnerName reads the name of a runner in a hook.
-func readRunnerName(d *caddyfile.Dispenser) (string, error) {
-	ahead := *d
-	if len(ahead.RemainingArgs()) > 1 {
-		return "", d.Err("runner in a hook takes the name of a runner, as in: runner big; the runner itself is set beside the hook, as in: runner big http …")
-	}
-	return caddyconf.Word(d)
-}
-
 // unmarshalTiers parses:
 //
 //	runner_for <tier>... <name>
@@ -82,8 +75,8 @@ func (l *runnerLines) unmarshalTiers(d *caddyfile.Dispenser) error {
 		return place.Err("runner_for takes one or more tiers, and then the name of a runner")
 	}
 	for _, tier := range words[:last] {
-		if !slices.Contains(tiers, tier) {
-			return place.Errf("'%s' is not a tier; the tiers are %s", tier, strings.Join(tiers, ", "))
+		if !slices.Contains(settings.Tiers, tier) {
+			return place.Errf("'%s' is not a tier; the tiers are %s", tier, strings.Join(settings.Tiers, ", "))
 		}
 		if _, ok := l.handler.RunnerFor[tier]; ok {
 			return place.Errf("runner_for %s is set already", tier)
@@ -103,10 +96,10 @@ func (l *runnerLines) check() error {
 	names := slices.Sorted(maps.Keys(h.RunnersRaw))
 	for _, line := range l.tiers {
 		if !slices.Contains(names, line.runner) {
-			return line.place.Errf("runner_for names no runner that is configured here; there %s", areListed(names))
+			return line.place.Errf("runner_for names no runner that is configured here; there %s", settings.AreListed(names))
 		}
 	}
-	if _, ok := h.RunnersRaw[unnamedRunner]; !ok && len(names) > 1 {
+	if _, ok := h.RunnersRaw[settings.UnnamedRunner]; !ok && len(names) > 1 {
 		h.DefaultRunner = l.first
 	}
 	return nil

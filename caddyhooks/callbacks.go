@@ -12,12 +12,13 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // Callbacks configures the posting of replies to callback URLs.
 type Callbacks struct {
 	// The secrets that callbacks are signed with, as whsec_<base64>. Set several while one replaces another.
-	Secret Secrets `json:"secret,omitempty"`
+	Secret settings.Secrets `json:"secret,omitempty"`
 
 	// Addresses or ranges that are not public, and that callbacks may go to nevertheless.
 	Allow []string `json:"allow,omitempty"`

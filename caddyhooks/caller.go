@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
@@ -30,46 +31,27 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
-// operatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it, and so may scripts. It is no proof, and needs none:
-// whoever reaches the admin endpoint may do everything.
-const operatorHeader = "Hooks-Operator"
-
 // nobodyNamed stands for the operator of a call to the admin endpoint that names none.
 const nobodyNamed = "admin"
-
-// maxOperator bounds the name of an operator, which is kept and logged.
-const maxOperator = 128
-
-// doorHeader says by which door the operator came. Only `caddy hooks` sends it. It is no proof either.
-const doorHeader = "Hooks-Door"
-
-// instanceHeader names the only instance that the operator wants to see. Only `caddy hooks dashboard` sends it.
-const instanceHeader = "Hooks-Instance"
-
-const (
-	adminDoor   = "admin API"
-	localDoor   = "caddy hooks dashboard"
-	commandDoor = "caddy hooks"
-)
 
 // callerFrom is the caller of a request to the admin API.
 func callerFrom(r *http.Request) caller {
 	if c, ok := r.Context().Value(callerKey{}).(caller); ok {
 		return c
 	}
-	c := caller{by: cmp.Or(oneline.First(r.Header.Get(operatorHeader), maxOperator), nobodyNamed), via: adminDoor, address: adminAddress(r)}
+	c := caller{by: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), via: api.ViaAdminAPI, address: adminAddress(r)}
 	c.anybody = c.by == nobodyNamed
-	if door := r.Header.Get(doorHeader); door == localDoor || door == commandDoor {
+	if door := r.Header.Get(api.ViaHeader); door == api.ViaLocalDashboard || door == api.ViaCommand {
 		c.via = door
 	}
-	if only := r.Header.Get(instanceHeader); only != "" {
+	if only := r.Header.Get(api.InstanceHeader); only != "" {
 		c.instances = []string{only}
 	}
 	return c
 }
 
 // usesDashboard reports whether a browser asks.
-func (c caller) usesDashboard() bool { return c.via != adminDoor && c.via != commandDoor }
+func (c caller) usesDashboard() bool { return c.via != api.ViaAdminAPI && c.via != api.ViaCommand }
 
 // account is whose share of event streams and previews a caller uses. Some logins ignore case, so Alice has no other than alice.
 // Those who have no name of their own are told apart by their addresses.
@@ -90,7 +72,7 @@ func (c caller) maySee(instance string) bool {
 
 // String says to operators who that is, in the log and in the record of a run.
 func (c caller) String() string {
-	if c.via == adminDoor && c.by == nobodyNamed {
+	if c.via == api.ViaAdminAPI && c.by == nobodyNamed {
 		return callerOf("the "+c.via, c.address)
 	}
 	return callerOf(c.by, c.address)

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // Whatever mappings hold, the description of a change is valid JSON of bounded size, and holds no secret.
@@ -17,19 +19,19 @@ func FuzzDescribeChange(f *testing.F) {
 	f.Add(`{"metadata":{"k":"`+strings.Repeat("long ", 2000)+`"},"responseJsonSchema":{"const":"`+strings.Repeat("long ", 2000)+`"}}`, `{}`, 100)
 	f.Add(`{"chatId":"`+strings.Repeat("c", 300)+`"}`, `{"historySeconds":0}`, 300)
 	f.Fuzz(func(t *testing.T, before, after string, n int) {
-		was, err := parseMapping([]byte(before))
-		is, err2 := parseMapping([]byte(after))
+		was, err := settings.ParseMapping([]byte(before))
+		is, err2 := settings.ParseMapping([]byte(after))
 		if err != nil || err2 != nil || n < 0 || n > 300 {
 			return
 		}
 		const secret = "!very secret indeed!"
-		old, changed := Settings{Token: Secrets{secret}}, Settings{Token: Secrets{secret, secret + "2"}}
+		old, changed := settings.Settings{Token: settings.Secrets{secret}}, settings.Settings{Token: settings.Secrets{secret, secret + "2"}}
 		for i := range n {
 			was.Name, is.Name = fmt.Sprintf("hook-%d%s", i, strings.Repeat("x", 50)), fmt.Sprintf("hook-%d%s", i, strings.Repeat("x", 50+i%3/2))
-			was.HMACSecret, is.HMACSecret = Secrets{secret}, Secrets{secret + "2"}
+			was.HMACSecret, is.HMACSecret = settings.Secrets{secret}, settings.Secrets{secret + "2"}
 			old.Mappings, changed.Mappings = append(old.Mappings, was), append(changed.Mappings, is)
 		}
-		description := describeChange(origin{Via: "admin API", Address: "127.0.0.1"}, &old, &changed).encode()
+		description := encode(describeChange(api.Origin{Via: "admin API", Address: "127.0.0.1"}, &old, &changed))
 		if len(description) > 64<<10 || !json.Valid(description) || !utf8.Valid(description) {
 			t.Errorf("%d bytes: %.200s", len(description), description)
 		}
@@ -39,8 +41,8 @@ func FuzzDescribeChange(f *testing.F) {
 		if _, err := newChangeJSON(engine.SettingsChange{Description: description}); err != nil {
 			t.Error(err)
 		}
-		if change := describeChange(origin{}, &changed, &changed); change != nil {
-			t.Errorf("nothing was changed, and it tells %s", change.encode())
+		if change := describeChange(api.Origin{}, &changed, &changed); change != nil {
+			t.Errorf("nothing was changed, and it tells %s", encode(change))
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -97,7 +98,7 @@ func runAgain(e *errand, cmd *cobra.Command, args []string) error {
 	if err := e.confirmAnother(cmd, id); err != nil {
 		return err
 	}
-	var run runJSON
+	var run api.Run
 	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/again", body: body}, &run)
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func runAgain(e *errand, cmd *cobra.Command, args []string) error {
 
 // confirmAnother asks first if a run was run again before: whoever starts it once more may not know that.
 func (e *errand) confirmAnother(cmd *cobra.Command, id string) error {
-	var earlier runDetails
+	var earlier api.RunDetails
 	if _, err := e.get("runs/"+url.PathEscape(id), nil, &earlier); err != nil {
 		return err
 	}

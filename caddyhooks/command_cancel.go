@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -35,7 +36,7 @@ func runCancel(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	var run runJSON
+	var run api.Run
 	answer, err := e.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/cancel"}, &run)
 	if err != nil {
 		return err

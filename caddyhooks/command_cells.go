@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -53,7 +54,7 @@ func (c clock) whenAndAgo(t *time.Time) string {
 }
 
 // took is how long a run took, or has taken so far. It is "" for a run that was not started.
-func (c clock) took(r *runJSON) string {
+func (c clock) took(r *api.Run) string {
 	switch {
 	case r.StartedAt == nil:
 		return ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -112,7 +113,7 @@ func TestABusyInstanceInATerminal(t *testing.T) {
 	if err := e.showStatus(new(cobra.Command), told, false); err != nil {
 		t.Fatal(err)
 	}
-	var runs []runSummary
+	var runs []api.RunSummary
 	if err := json.Unmarshal([]byte(badRuns), &runs); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -41,13 +43,13 @@ func runChanges(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	clock, table := newClock(), e.screen.Rows("WHEN", "BY", "VIA", "WHAT", "CHANGE")
 	none := "The live settings were not changed yet. caddy hooks set and caddy hooks dashboard change them."
-	return showList(e, listing{part: "changes", member: "changes", limit: limit}, none, func(changes []changeJSON) {
+	return showList(e, listing{part: "changes", member: "changes", limit: limit}, none, func(changes []api.Change) {
 		var rows [][]terminal.Text
 		for _, c := range changes {
 			when, by, via := clock.when(c.At), c.By, c.Via
 			for _, part := range c.Changes {
-				what := part.name()
-				for _, line := range part.lines() {
+				what := name(&part)
+				for _, line := range lines(&part) {
 					rows = append(rows, []terminal.Text{terminal.Plain(when), terminal.Plain(by), terminal.Plain(via), terminal.Plain(what), terminal.Plain(line)})
 					when, by, via, what = "", "", "", "" // said above
 				}
@@ -61,15 +63,15 @@ func runChanges(e *errand, cmd *cobra.Command, _ []string) error {
 }
 
 // name is the setting, or the hook as in "hook github-issues".
-func (p *changedPart) name() string {
-	if name, ok := strings.CutPrefix(p.What, partName("")); ok {
+func name(p *api.ChangedPart) string {
+	if name, ok := strings.CutPrefix(p.What, settings.PartName("")); ok {
 		return "hook " + name
 	}
 	return p.What
 }
 
 // lines tell how a part was changed: a setting on one line, each field of a hook on its own.
-func (p *changedPart) lines() []string {
+func lines(p *api.ChangedPart) []string {
 	had, has := make(map[string]json.RawMessage), make(map[string]json.RawMessage)
 	was, is := isObject(p.Before, &had), isObject(p.After, &has)
 	switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
@@ -54,7 +55,7 @@ func newAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &adminClient{address: address, operator: operatorName(), door: commandDoor, maxAnswer: maxAdminAnswer, silence: downloadPatience}
+	c := &adminClient{address: address, operator: operatorName(), door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
@@ -87,7 +88,7 @@ func operatorName() string {
 	if current, err := user.Current(); err == nil {
 		name = current.Username
 	}
-	return cmp.Or(oneline.First(name, maxOperator), "unknown")
+	return cmp.Or(oneline.First(name, api.MaxOperator), "unknown")
 }
 
 // sign adds the headers that the admin endpoint wants, the operator and the door.
@@ -96,8 +97,8 @@ func (c *adminClient) sign(r *http.Request) {
 	if c.origin != "" {
 		r.Header.Set("Origin", c.origin)
 	}
-	r.Header.Set(operatorHeader, c.operator)
-	r.Header.Set(doorHeader, c.door)
+	r.Header.Set(api.OperatorHeader, c.operator)
+	r.Header.Set(api.ViaHeader, c.door)
 }
 
 // instances asks for the names of the instances.
@@ -176,7 +177,7 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminBody))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, api.MaxBody))
 	if err != nil {
 		return nil, c.away(err)
 	}

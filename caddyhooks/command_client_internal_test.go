@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -58,7 +59,7 @@ func TestFollowingWhatTellsNoEvents(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`["default"]`)) })
 	e := &errand{ctx: context.Background(), client: client, instance: "default"}
-	if err := e.follow([]topic{topicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
+	if err := e.follow([]api.Topic{api.TopicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 const (
@@ -97,7 +99,7 @@ var (
 
 // completeHooks offers the names of custom hooks.
 var completeHooks = complete(func(e *errand) (words []cobra.Completion, err error) {
-	var mappings []Mapping
+	var mappings []settings.Mapping
 	_, err = e.get("mappings", nil, &mappings)
 	for _, m := range mappings {
 		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
@@ -116,7 +118,7 @@ func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
 			query.Set("status", joined(statuses))
 		}
 		var page struct {
-			Runs []runSummary `json:"runs"`
+			Runs []api.RunSummary `json:"runs"`
 		}
 		_, err = e.get("runs", query, &page)
 		for _, run := range page.Runs {
@@ -134,7 +136,7 @@ func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc 
 			query.Set("status", joined(statuses))
 		}
 		var page struct {
-			Deliveries []deliveryDetails `json:"deliveries"`
+			Deliveries []api.DeliveryDetails `json:"deliveries"`
 		}
 		_, err = e.get("deliveries", query, &page)
 		for _, d := range page.Deliveries {
@@ -147,7 +149,7 @@ func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc 
 // completeChats offers the chats that somebody named, those with the newest runs first.
 var completeChats = complete(func(e *errand) (words []cobra.Completion, err error) {
 	var page struct {
-		Sessions []sessionJSON `json:"sessions"`
+		Sessions []api.Chat `json:"sessions"`
 	}
 	_, err = e.get("sessions", pageQuery(completeAtMost), &page)
 	for _, session := range page.Sessions {
@@ -161,7 +163,7 @@ var completeChats = complete(func(e *errand) (words []cobra.Completion, err erro
 
 // completeChannels offers the names of channels.
 var completeChannels = complete(func(e *errand) (words []cobra.Completion, err error) {
-	var about aboutJSON
+	var about api.About
 	_, err = e.get("about", nil, &about)
 	for _, guest := range about.Channels {
 		words = append(words, describedWord(guest.Name, guest.Kind))

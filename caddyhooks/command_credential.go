@@ -9,46 +9,47 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // credential makes requests that a hook accepts, as its sender does.
 type credential struct {
-	scheme   *scheme
-	mapping  *Mapping
+	scheme   *settings.Scheme
+	mapping  *settings.Mapping
 	secret   string
 	verifier auth.Verifier
 }
 
 // newCredential is for the scheme of a mapping, with a secret in the place of its own.
-func newCredential(m Mapping, secret string) (*credential, error) {
-	c := &credential{scheme: bearerScheme, mapping: &m, secret: secret}
+func newCredential(m settings.Mapping, secret string) (*credential, error) {
+	c := &credential{scheme: settings.BearerScheme, mapping: &m, secret: secret}
 	if m.AuthMode != "" {
-		c.scheme = findScheme(m.AuthMode)
+		c.scheme = settings.FindScheme(m.AuthMode)
 	}
 	if c.scheme == nil {
-		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(schemeNames()))}
+		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))}
 	}
-	secrets := hookSecrets{resolve: func(secret string) (string, error) { return secret, nil }}
-	if c.scheme == bearerScheme {
-		secrets.tokens = auth.NewTokens(secret)
+	secrets := settings.HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }}
+	if c.scheme == settings.BearerScheme {
+		secrets.Tokens = auth.NewTokens(secret)
 	}
-	for _, field := range secretFields {
-		*field.in(&m) = nil
-		if slices.Contains(c.scheme.fields, field.name) {
-			*field.in(&m) = Secrets{secret}
+	for _, field := range settings.SecretFields {
+		*field.In(&m) = nil
+		if slices.Contains(c.scheme.Fields, field.Name) {
+			*field.In(&m) = settings.Secrets{secret}
 		}
 	}
 	var err error
-	if c.verifier, err = c.scheme.compile(&m, secrets); err != nil {
-		return nil, fmt.Errorf("auth %s: %w", c.scheme.name, err)
+	if c.verifier, err = c.scheme.Compile(&m, secrets); err != nil {
+		return nil, fmt.Errorf("auth %s: %w", c.scheme.Name, err)
 	}
 	return c, nil
 }
 
 // needsSecret reports whether a scheme has a secret of its own, and not the token of all hooks.
-func (s *scheme) needsSecret() bool {
-	return slices.ContainsFunc(secretFields, func(field secretField) bool { return slices.Contains(s.fields, field.name) })
+func needsSecret(s *settings.Scheme) bool {
+	return slices.ContainsFunc(settings.SecretFields, func(field settings.SecretField) bool { return slices.Contains(s.Fields, field.Name) })
 }
 
 // headers are those with which a request to a URL is accepted. A scheme may add to the URL.
@@ -58,7 +59,7 @@ func (c *credential) headers(url string, header http.Header, payload []byte, now
 		if headers, called = signer.Sign(req); len(headers) > 0 {
 			return headers, called, nil
 		}
-		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", c.scheme.titled(), c.whyUnsigned(url))
+		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", titled(c.scheme), c.whyUnsigned(url))
 	}
 	for _, headers := range [][]auth.Header{nil, {{Name: "Authorization", Value: "Bearer " + c.secret}}, c.ownHeader()} {
 		req.Header = header.Clone()
@@ -72,12 +73,12 @@ func (c *credential) headers(url string, header http.Header, payload []byte, now
 			return headers, url, nil
 		}
 	}
-	return nil, "", fmt.Errorf("a request of %s cannot be made here: only the sender has the key to sign it", c.scheme.titled())
+	return nil, "", fmt.Errorf("a request of %s cannot be made here: only the sender has the key to sign it", titled(c.scheme))
 }
 
 // ownHeader is the header in which the sender sends its secret as it is.
 func (c *credential) ownHeader() []auth.Header {
-	if names := c.scheme.secretHeaders(c.mapping); len(names) > 0 {
+	if names := c.scheme.SecretHeaders(c.mapping); len(names) > 0 {
 		return []auth.Header{{Name: names[0], Value: c.secret}}
 	}
 	return nil
@@ -91,7 +92,7 @@ func (c *credential) whyUnsigned(url string) string {
 }
 
 // titled is how people call the scheme.
-func (s *scheme) titled() string { return cmp.Or(s.title, s.name) }
+func titled(s *settings.Scheme) string { return cmp.Or(s.Title, s.Name) }
 
 // isSigned reports whether the headers have signatures, and no secret.
 func (c *credential) isSigned() bool {

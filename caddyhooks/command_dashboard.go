@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 func init() {
@@ -63,7 +64,7 @@ func runDashboard(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	client.door = localDoor
+	client.door = api.ViaLocalDashboard
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	instance, _ := cmd.Flags().GetString("instance")
@@ -154,7 +155,7 @@ type localPage struct {
 
 func (p *localPage) handler() http.Handler {
 	return p.links.Handler(dashboard.Handler(dashboard.Door{
-		Name: localDoor,
+		Name: api.ViaLocalDashboard,
 		Enter: func(r *http.Request) (dashboard.Operator, error) {
 			return dashboard.Operator{User: p.client.operator}, p.links.Enter(r)
 		},
@@ -192,7 +193,7 @@ func (p *localPage) api() http.Handler {
 			}
 			p.client.sign(pr.Out)
 			if p.instance != "" {
-				pr.Out.Header.Set(instanceHeader, p.instance)
+				pr.Out.Header.Set(api.InstanceHeader, p.instance)
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -223,7 +224,7 @@ func (p *localPage) shows(path string) bool {
 		name, _, _ := strings.Cut(rest, "/")
 		return name == p.instance
 	}
-	return p.instance == "default" || slices.Contains(globalPaths, path)
+	return p.instance == "default" || slices.Contains(api.GlobalPaths, path)
 }
 
 func selected(from http.Header, names []string) http.Header {

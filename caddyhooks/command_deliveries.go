@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -58,19 +59,19 @@ func runDeliveries(e *errand, cmd *cobra.Command, _ []string) error {
 		none = "No delivery matches. Leave some of the flags out to see more."
 	}
 	clock, table := newClock(), e.screen.Rows("CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO")
-	return showList(e, listing{part: "deliveries", member: "deliveries", query: query, limit: limit, beside: e.showPaused, ifNone: func() { e.noteUnknownChannel(query.Get("channel")) }}, none, func(deliveries []deliveryDetails) {
+	return showList(e, listing{part: "deliveries", member: "deliveries", query: query, limit: limit, beside: e.showPaused, ifNone: func() { e.noteUnknownChannel(query.Get("channel")) }}, none, func(deliveries []api.DeliveryDetails) {
 		var rows [][]terminal.Text
 		for i := range deliveries {
 			d := &deliveries[i]
 			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(d.CreatedAt)), deliveryStatusCell(d.Status), terminal.Plain(d.Hook), terminal.Plain(strconv.Itoa(d.Attempts)),
-				terminal.Plain(clock.next(d)), terminal.Plain(d.ID), terminal.Plain(shortText(d.targetAndReason(), maxReasonCell))})
+				terminal.Plain(clock.next(d)), terminal.Plain(d.ID), terminal.Plain(shortText(targetAndReason(d), maxReasonCell))})
 		}
 		table.Print(rows...)
 	})
 }
 
 // next is when a delivery is tried again, as in "in 5s".
-func (c clock) next(d *deliveryDetails) string {
+func (c clock) next(d *api.DeliveryDetails) string {
 	switch {
 	case d.Status != engine.Pending:
 		return ""
@@ -82,7 +83,7 @@ func (c clock) next(d *deliveryDetails) string {
 }
 
 // targetAndReason is where a delivery goes to, and why it has not got there.
-func (d *deliveryDetails) targetAndReason() string {
+func targetAndReason(d *api.DeliveryDetails) string {
 	text := d.Target
 	if d.Status != engine.Delivered && d.LastError != "" {
 		text += ": " + d.LastError
@@ -95,7 +96,7 @@ func (d *deliveryDetails) targetAndReason() string {
 
 // showPaused tells which hosts and channels are left alone.
 func (e *errand) showPaused(page listPage) error {
-	var paused []pausedJSON
+	var paused []api.Paused
 	if raw, ok := page.members["paused"]; ok {
 		if err := e.decode(raw, &paused); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -25,7 +26,7 @@ const (
 	// maxEvent bounds an event that a client reads.
 	maxEvent = 16 << 20
 	// silence is how long a stream may say nothing before it counts as lost.
-	silence = 3 * pingEvery
+	silence = 3 * api.PingEvery
 	// The pauses between attempts to reach a Caddy that is away.
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 2 * time.Second
@@ -35,10 +36,10 @@ const (
 
 // follow hands over events until the person at the terminal has enough. When Caddy reloads its configuration, restarts or is out of
 // reach, it says so and goes on as soon as it can. The first event of each connection is hello.
-func (e *errand) follow(topics []topic, each func(heardEvent) error) error {
+func (e *errand) follow(topics []api.Topic, each func(heardEvent) error) error {
 	names := make([]string, len(topics))
 	for i, t := range topics {
-		names[i] = topicNames[t]
+		names[i] = api.TopicNames[t]
 	}
 	var stopped error // what each returned
 	stream := eventsOf{errand: e, topics: strings.Join(names, ",")}

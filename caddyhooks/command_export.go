@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -56,7 +57,7 @@ var exportFormats = []string{"jsonl", "csv"}
 // exportCall reads what to export, and how.
 func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	of, _ := cmd.Flags().GetString("of")
-	filters, ok := exportFilters[of]
+	filters, ok := api.ExportFilters[of]
 	if !ok {
 		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -45,7 +46,7 @@ type healthTold struct {
 		Reason   string `json:"reason"`
 		Webhooks string `json:"webhooks"`
 
-		Reasons []healthProblem `json:"reasons"`
+		Reasons []api.HealthProblem `json:"reasons"`
 	} `json:"instances"`
 
 	raw []byte
@@ -74,7 +75,7 @@ func (h *healthTold) whyNotReady(name string) string {
 func (h *healthTold) lacksRunnersAlone(name string) bool {
 	for _, in := range h.Instances {
 		if in.Instance == name {
-			return len(in.Reasons) > 0 && !slices.ContainsFunc(in.Reasons, func(p healthProblem) bool { return p.Code != runnerAway })
+			return len(in.Reasons) > 0 && !slices.ContainsFunc(in.Reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerAway })
 		}
 	}
 	return false

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -94,7 +96,7 @@ func runHookGet(e *errand, _ *cobra.Command, args []string) error {
 }
 
 func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
-	data, err := readInput(cmd, flagText(cmd, "file"), maxAdminBody)
+	data, err := readInput(cmd, flagText(cmd, "file"), api.MaxBody)
 	if err != nil {
 		return fmt.Errorf("reading the hook: %w", err)
 	}
@@ -111,7 +113,7 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	}
 	_, tagBefore, _ := e.callTagged(apiCall{path: call.path}) // "" if there is none yet
 	answer, tag, err := e.callTagged(call)
-	var saved mappingJSON
+	var saved settings.ShownMapping
 	if err == nil {
 		err = e.decode(answer, &saved)
 	}
@@ -132,7 +134,7 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	if e.json {
 		return e.printJSON(answer)
 	}
-	var about aboutJSON
+	var about api.About
 	if _, err := e.get("about", nil, &about); err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (e *errand) noteProblems(mapping []byte, told string) {
 	if err != nil {
 		return
 	}
-	var shown preview
+	var shown api.Preview
 	if _, err := e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
 		return
 	}
@@ -198,12 +200,12 @@ func runHookRm(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	var m mappingJSON
+	var m settings.ShownMapping
 	if err := json.Unmarshal(answer, &m); err != nil {
 		return e.client.noHooks()
 	}
 	if m.Pinned { // as Caddy would say after it was asked
-		return &pinnedHookError{m.Name}
+		return &settings.PinnedHookError{Name: m.Name}
 	}
 	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -84,13 +85,13 @@ func runList(e *errand, cmd *cobra.Command, _ []string) error {
 
 // builtInHooks are always there.
 var builtInHooks = []listedHook{
-	{Name: "wake", Action: engine.Wake, AuthMode: bearerScheme.name},
-	{Name: "agent", Action: engine.Agent, AuthMode: bearerScheme.name},
+	{Name: "wake", Action: engine.Wake, AuthMode: settings.BearerScheme.Name},
+	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
 }
 
 // listHooks lists all hooks with their figures, those that had runs and are gone at the end.
 func (e *errand) listHooks(during string) (hooks []listedHook, overview overviewTold, err error) {
-	var mappings []mappingJSON
+	var mappings []settings.ShownMapping
 	if _, err := e.get("mappings", nil, &mappings); err != nil {
 		return nil, overview, err
 	}
@@ -99,7 +100,7 @@ func (e *errand) listHooks(during string) (hooks []listedHook, overview overview
 	}
 	hooks = slices.Clone(builtInHooks)
 	for _, m := range mappings {
-		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, bearerScheme.name), Pinned: m.Pinned})
+		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
 	}
 	for _, figures := range overview.Hooks {
 		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })

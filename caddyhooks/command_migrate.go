@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
@@ -41,7 +42,7 @@ A DSN on the command line can be read by other users of this machine. Write '{en
 	cmd.Flags().String("from", "", "the bolt file, or the word bolt for that of the instance in Caddy's data directory, which is the default")
 	cmd.Flags().String("to", "", "the DSN, as after store postgres in the Caddyfile")
 	cmd.Flags().String("schema", "", "the schema (default: hooks_ and the instance)")
-	cmd.Flags().String("runner", unnamedRunner, "the name of the default runner, if it has one: sessions are found by it")
+	cmd.Flags().String("runner", settings.UnnamedRunner, "the name of the default runner, if it has one: sessions are found by it")
 	cmd.Flags().Bool("dry-run", false, "check the file, say what would be moved, and do nothing")
 	return cmd
 }

@@ -5,14 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with
 // them, so this is no error.
 func (e *errand) noteUnknownHooks(wanted string) {
-	var mappings []Mapping
+	var mappings []settings.Mapping
 	if wanted == "" {
 		return
 	}
@@ -28,7 +30,7 @@ func (e *errand) noteUnknownHooks(wanted string) {
 
 // noteUnknownChannel says that there is no such channel.
 func (e *errand) noteUnknownChannel(wanted string) {
-	var about aboutJSON
+	var about api.About
 	if wanted == "" {
 		return
 	}

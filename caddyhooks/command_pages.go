@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -100,9 +101,9 @@ func wrongFilter(err error) error {
 // walk hands over a page after the other, up to the limit. It reports how many rows they had, and whether there are more.
 func (e *errand) walk(l listing, each func(page listPage) error) (rows int, more bool, err error) {
 	for cursor := ""; ; {
-		size := maxPage
+		size := api.MaxPage
 		if l.limit > 0 {
-			size = min(l.limit-rows, maxPage)
+			size = min(l.limit-rows, api.MaxPage)
 		}
 		page, err := e.page(l, size, cursor)
 		if err == nil {

@@ -1,7 +1,6 @@
 package caddyhooks
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // addPayloadFlag lets a verb take the body of a request.
@@ -44,16 +46,16 @@ func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // exampleFor makes an example of a request to a hook with some headers. A built-in endpoint needs no mapping.
-func exampleFor(name string, m Mapping, header http.Header) (*incoming, error) {
-	req := &incoming{header: make(http.Header), body: []byte(builtInExamples[name])}
-	if len(req.body) == 0 {
-		h := &hook{Mapping: m}
-		if err := h.parseTemplates(); err != nil {
+func exampleFor(name string, m settings.Mapping, header http.Header) (*intake.Request, error) {
+	req := &intake.Request{Header: make(http.Header), Body: []byte(intake.BuiltInExamples[name])}
+	if len(req.Body) == 0 {
+		h := &settings.Hook{Mapping: m}
+		if err := h.ParseTemplates(); err != nil {
 			return nil, err
 		}
-		req = h.example(time.Now())
+		req = intake.Example(h, time.Now())
 	}
-	maps.Copy(req.header, header)
+	maps.Copy(req.Header, header)
 	return req, nil
 }
 
@@ -65,7 +67,7 @@ func readPayload(cmd *cobra.Command) ([]byte, error) {
 	if flagIsOn(cmd, "example") {
 		return nil, nil
 	}
-	payload, err := readInput(cmd, flagText(cmd, "payload"), maxPayloadLimit)
+	payload, err := readInput(cmd, flagText(cmd, "payload"), settings.MaxPayloadLimit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the payload: %w", err)
 	}
@@ -133,16 +135,4 @@ func readHeaders(cmd *cobra.Command) (http.Header, error) {
 		header.Add(name, value)
 	}
 	return header, nil
-}
-
-// withContentType sets the content type of a payload, if there is none yet.
-func withContentType(header http.Header, payload []byte) {
-	if header.Get("Content-Type") != "" {
-		return
-	}
-	contentType := "application/json"
-	if !json.Valid(payload) && beginsAsForm.Match(payload) {
-		contentType = formType
-	}
-	header.Set("Content-Type", contentType)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -128,7 +129,7 @@ type redeliveries struct {
 	*errand
 	query    url.Values
 	selected int
-	done     []deliveryDetails // as the answers show them; a dropped one has an id alone
+	done     []api.DeliveryDetails // as the answers show them; a dropped one has an id alone
 }
 
 // retrySum is what became of deliveries that were put back.
@@ -146,7 +147,7 @@ type retrySum struct {
 
 func runRetry(e *errand, cmd *cobra.Command, args []string) error {
 	r := &redeliveries{errand: e, selected: 1}
-	retry := func(id string) (d deliveryDetails, err error) {
+	retry := func(id string) (d api.DeliveryDetails, err error) {
 		_, err = e.call(apiCall{method: http.MethodPost, path: "deliveries/" + url.PathEscape(id) + "/retry"}, &d)
 		return d, err
 	}
@@ -190,16 +191,16 @@ func runRetry(e *errand, cmd *cobra.Command, args []string) error {
 
 func runDrop(e *errand, cmd *cobra.Command, args []string) error {
 	r := &redeliveries{errand: e, selected: 1}
-	drop := func(id string) (deliveryDetails, error) {
+	drop := func(id string) (api.DeliveryDetails, error) {
 		_, err := e.call(apiCall{method: http.MethodDelete, path: "deliveries/" + url.PathEscape(id)}, nil)
-		return deliveryDetails{}, err
+		return api.DeliveryDetails{}, err
 	}
 	if len(args) > 0 {
 		id, err := e.deliveryIDOf(args[0])
 		if err != nil {
 			return err
 		}
-		var d deliveryDetails
+		var d api.DeliveryDetails
 		if _, err := e.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func (r *redeliveries) count(call apiCall) error {
 }
 
 // each does something with all deliveries that the query selects, page by page. One that has arrived, is under way or gone by then is left out.
-func (r *redeliveries) each(word string, do func(id string) (deliveryDetails, error)) error {
+func (r *redeliveries) each(word string, do func(id string) (api.DeliveryDetails, error)) error {
 	if r.selected == 0 {
 		return nil
 	}
@@ -263,8 +264,8 @@ func (r *redeliveries) each(word string, do func(id string) (deliveryDetails, er
 			query.Set("cursor", cursor)
 		}
 		var page struct {
-			Deliveries []deliveryDetails `json:"deliveries"`
-			Cursor     string            `json:"cursor"`
+			Deliveries []api.DeliveryDetails `json:"deliveries"`
+			Cursor     string                `json:"cursor"`
 		}
 		if _, err := r.get("deliveries", query, &page); err != nil {
 			return r.soFar(word, err)
@@ -289,8 +290,8 @@ func (r *redeliveries) soFar(word string, err error) error {
 }
 
 // atOnce does something with some deliveries at once.
-func (r *redeliveries) atOnce(some []deliveryDetails, do func(id string) (deliveryDetails, error)) error {
-	done, errs := make([]deliveryDetails, len(some)), make([]error, len(some))
+func (r *redeliveries) atOnce(some []api.DeliveryDetails, do func(id string) (api.DeliveryDetails, error)) error {
+	done, errs := make([]api.DeliveryDetails, len(some)), make([]error, len(some))
 	var all sync.WaitGroup
 	for i, d := range some {
 		all.Go(func() { done[i], errs[i] = do(d.ID) })
@@ -317,7 +318,7 @@ func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
 	waiting := r.done[:len(r.done)-sum.Unwatched]
 	for deadline := time.Now().Add(patience); len(waiting) > 0; {
 		last := !time.Now().Before(deadline)
-		var still []deliveryDetails
+		var still []api.DeliveryDetails
 		for _, d := range waiting {
 			now, err := r.lookAt(d.ID)
 			if err != nil {
@@ -343,7 +344,7 @@ func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
 }
 
 // lookAt asks for a delivery. One that is not there any more was sent or dropped, and told about when it was.
-func (r *redeliveries) lookAt(id string) (d deliveryDetails, err error) {
+func (r *redeliveries) lookAt(id string) (d api.DeliveryDetails, err error) {
 	_, err = r.get("deliveries/"+url.PathEscape(id), nil, &d)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
@@ -352,7 +353,7 @@ func (r *redeliveries) lookAt(id string) (d deliveryDetails, err error) {
 	return d, err
 }
 
-func (sum *retrySum) add(d deliveryDetails) {
+func (sum *retrySum) add(d api.DeliveryDetails) {
 	switch d.Status {
 	case engine.Delivered:
 		sum.Delivered++

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -50,7 +51,7 @@ func runRefused(e *errand, cmd *cobra.Command, _ []string) error {
 	if len(query) > 0 {
 		none = "No such request was refused since Caddy was started."
 	}
-	return showList(e, listing{part: "refused", member: "refused", query: query, limit: limit, ifNone: func() { e.noteUnknownHooks(query.Get("hook")) }}, none, func(kinds []refusedJSON) {
+	return showList(e, listing{part: "refused", member: "refused", query: query, limit: limit, ifNone: func() { e.noteUnknownHooks(query.Get("hook")) }}, none, func(kinds []api.Refused) {
 		var rows [][]terminal.Text
 		for i := range kinds {
 			k := &kinds[i]
@@ -59,14 +60,14 @@ func runRefused(e *errand, cmd *cobra.Command, _ []string) error {
 				answer = terminal.Plain(strconv.Itoa(k.Status))
 			}
 			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(k.LastAt)), terminal.Plain(withCommas(k.Count)), answer, terminal.Plain(cmp.Or(k.Hook, "(unknown)")),
-				terminal.Plain(k.Client), terminal.Plain(shortText(k.why(), maxReasonCell))})
+				terminal.Plain(k.Client), terminal.Plain(shortText(refusedReason(k), maxReasonCell))})
 		}
 		table.Print(rows...)
 	})
 }
 
-// why says why the requests became no run.
-func (k *refusedJSON) why() string {
+// refusedReason says why the requests became no run.
+func refusedReason(k *api.Refused) string {
 	value := k.Reason
 	if k.Ignored {
 		value = "ignored: " + k.Condition

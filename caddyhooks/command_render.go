@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -57,14 +60,14 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if !given && len(args) == 0 {
 		return &usageError{"what to render is missing: the name of a hook, --template <text> or --template-file <file>"}
 	}
-	asked := previewRequest{}
-	if asked.header, err = readHeaders(cmd); err != nil {
+	asked := api.PreviewRequest{}
+	if asked.Header, err = readHeaders(cmd); err != nil {
 		return err
 	}
-	if asked.query, err = url.ParseQuery(flagText(cmd, "query")); err != nil {
+	if asked.Query, err = url.ParseQuery(flagText(cmd, "query")); err != nil {
 		return &usageError{fmt.Sprintf("--query cannot be read: %v", err)}
 	}
-	if asked.payload, err = readPayload(cmd); err != nil {
+	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
 	}
 	shown := previewTemplate(text, asked)
@@ -73,13 +76,13 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	if err := shown.problem(); err != nil {
+	if err := problem(shown); err != nil {
 		return err
 	}
 	if wantsJSON(cmd) {
 		return printValue(cmd.OutOrStdout(), shown)
 	}
-	shown.print(newScreen(cmd))
+	print(shown, newScreen(cmd))
 	return nil
 }
 
@@ -104,27 +107,27 @@ func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
 }
 
 // previewTemplate renders a template alone.
-func previewTemplate(text string, asked previewRequest) *preview {
-	p := newPreview()
-	h := &hook{Mapping: Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: text}}
-	h.auth.scheme = bearerScheme
-	if err := h.parseTemplates(); err != nil {
-		p.addProblem("messageTemplate", err)
+func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
+	p := api.NewPreview()
+	h := &settings.Hook{Mapping: settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: text}}
+	h.Auth.Scheme = settings.BearerScheme
+	if err := h.ParseTemplates(); err != nil {
+		intake.AddProblem(p, "messageTemplate", err)
 		return p
 	}
-	p.Warnings = append(p.Warnings, h.template.Warnings()...)
-	req := asked.incoming()
-	body, err := h.parseBody(req, h.selected)
+	p.Warnings = append(p.Warnings, h.Template.Warnings()...)
+	req := intake.NewPreviewedRequest(&asked)
+	body, err := intake.ParseBody(h, req, h.Selected)
 	if err != nil {
-		p.addProblem("payload", payloadError(err))
+		intake.AddProblem(p, "payload", intake.PayloadError(err))
 		return p
 	}
-	p.show(h, req, body)
+	intake.Show(p, h, req, body)
 	return p
 }
 
 // askPreview asks a running Caddy what a hook makes of a request.
-func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked previewRequest) (*preview, error) {
+func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview, error) {
 	if hook == "wake" || hook == "agent" {
 		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
 	}
@@ -146,17 +149,17 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 		Payload string                     `json:"payload"`
 		Headers http.Header                `json:"headers"`
 		Query   string                     `json:"query"`
-	}{mapping, string(asked.payload), asked.header, asked.query.Encode()})
+	}{mapping, string(asked.Payload), asked.Header, asked.Query.Encode()})
 	if err != nil {
 		return nil, err
 	}
-	shown := new(preview)
+	shown := new(api.Preview)
 	_, err = e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
 	return shown, err
 }
 
 // problem is an error if there is no message because of what is wrong.
-func (p *preview) problem() error {
+func problem(p *api.Preview) error {
 	var problems []error
 	for _, problem := range p.Problems {
 		if len(p.Message) == 0 || problem.Field == "payload" {
@@ -167,7 +170,7 @@ func (p *preview) problem() error {
 }
 
 // print prints the message, and beside it what there is to know about it.
-func (p *preview) print(screen *terminal.Screen) {
+func print(p *api.Preview, screen *terminal.Screen) {
 	var line []terminal.Text
 	for _, segment := range p.Message {
 		for i, text := range strings.Split(segment.Text, "\n") {
@@ -186,7 +189,7 @@ func (p *preview) print(screen *terminal.Screen) {
 		}
 	}
 	screen.Line(line...)
-	if missing := p.missing(); missing != "" {
+	if missing := missing(p); missing != "" {
 		screen.Note("%s", missing)
 	}
 	if p.ChatID != "" {
@@ -207,7 +210,7 @@ func (p *preview) print(screen *terminal.Screen) {
 }
 
 // missing says which placeholders have no value.
-func (p *preview) missing() string {
+func missing(p *api.Preview) string {
 	if p.Missing == 0 {
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
@@ -118,7 +119,7 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 		instance = checked.Manifest.Instance
 	}
 	if instance != "" {
-		if err := checkInstanceNames([]string{instance}); err != nil { // it becomes the name of a file
+		if err := settings.CheckInstanceNames([]string{instance}); err != nil { // it becomes the name of a file
 			return nil, err
 		}
 	}

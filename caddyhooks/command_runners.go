@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -29,7 +30,7 @@ turns they carry out now, and when they last answered and failed. A runner that 
 }
 
 func runRunners(e *errand, _ *cobra.Command, _ []string) error {
-	var runners []runnerJSON
+	var runners []api.Runner
 	answer, err := e.get("runners", nil, &runners)
 	if err != nil {
 		return err
@@ -49,21 +50,21 @@ func runRunners(e *errand, _ *cobra.Command, _ []string) error {
 		if r.LastErrorAt != nil {
 			failed = clock.when(r.LastErrorAt) + " " + r.LastError
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(r.Name), terminal.Plain(r.kind()), terminal.Plain(r.use()), r.stateCell(),
+		rows = append(rows, []terminal.Text{terminal.Plain(r.Name), terminal.Plain(runnerKind(r)), terminal.Plain(use(r)), stateCell(r),
 			terminal.Plain(withCommas(r.InFlight)), terminal.Plain(clock.when(r.LastOK)), terminal.Plain(shortText(failed, maxReasonCell))})
 	}
 	e.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "NOW", "LAST GOOD", "LAST FAILED"}, rows)
 	return nil
 }
 
-// kind says what the runner is.
-func (r *runnerJSON) kind() string {
+// runnerKind says what the runner is.
+func runnerKind(r *api.Runner) string {
 	words := slices.Compact([]string{r.Module, r.Preset, r.Address}) // the program of a preset mostly has its name
 	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " ")
 }
 
 // use says which runs the runner carries out.
-func (r *runnerJSON) use() string {
+func use(r *api.Runner) string {
 	var uses []string
 	if r.Default {
 		uses = append(uses, "all others")
@@ -75,7 +76,7 @@ func (r *runnerJSON) use() string {
 }
 
 // stateCell says how the runner fares.
-func (r *runnerJSON) stateCell() terminal.Text {
+func stateCell(r *api.Runner) terminal.Text {
 	switch {
 	case r.Gone:
 		return terminal.Faint("gone")

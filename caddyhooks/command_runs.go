@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -105,21 +106,21 @@ type runTable struct {
 
 func (e *errand) runTable(query url.Values) *runTable {
 	last := "MESSAGE OR REASON"
-	if statuses := strings.Split(query.Get("status"), ","); !slices.ContainsFunc(statuses, func(s string) bool { return !slices.Contains(notCompleted, engine.Status(s)) }) {
+	if statuses := strings.Split(query.Get("status"), ","); !slices.ContainsFunc(statuses, func(s string) bool { return !slices.Contains(api.NotCompleted, engine.Status(s)) }) {
 		last = "REASON"
 	}
 	return &runTable{e.screen.Rows("ACCEPTED", "STATUS", "HOOK", "TOOK", "CHAT", "RUN", last), newClock}
 }
 
 // print prints rows.
-func (t *runTable) print(runs []runSummary) {
+func (t *runTable) print(runs []api.RunSummary) {
 	clock := t.clock()
 	var rows [][]terminal.Text
 	for i := range runs {
 		r := &runs[i]
 		rows = append(rows, []terminal.Text{
-			terminal.Plain(clock.when(r.AcceptedAt)), statusCell(r.Status), terminal.Plain(r.Hook), terminal.Plain(clock.took(&r.runJSON)),
-			terminal.Plain(shortChat(r.ChatID)), terminal.Plain(r.RunID), r.about(),
+			terminal.Plain(clock.when(r.AcceptedAt)), statusCell(r.Status), terminal.Plain(r.Hook), terminal.Plain(clock.took(&r.Run)),
+			terminal.Plain(shortChat(r.ChatID)), terminal.Plain(r.RunID), about(r),
 		})
 	}
 	t.rows.Print(rows...)
@@ -131,8 +132,8 @@ func lowerFirst(text string) string {
 }
 
 // about is why a run did not complete, or what it waits for, or else the first line of its message.
-func (r *runSummary) about() terminal.Text {
-	switch why := r.why(); {
+func about(r *api.RunSummary) terminal.Text {
+	switch why := runReason(r); {
 	case why != "":
 		return terminal.Plain(shortText(why, maxReasonCell))
 	default:
@@ -140,8 +141,8 @@ func (r *runSummary) about() terminal.Text {
 	}
 }
 
-// why says why a run did not complete, or what it waits for. It is "" for others.
-func (r *runSummary) why() string {
+// runReason says why a run did not complete, or what it waits for. It is "" for others.
+func runReason(r *api.RunSummary) string {
 	switch {
 	case r.Status == engine.Cancelled && r.CancelledBy != "":
 		return "cancelled by " + r.CancelledBy
@@ -165,7 +166,7 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 	wanted := newRunFilter(query)
 	show := func(rows []json.RawMessage) error {
 		for _, raw := range rows {
-			var run runSummary
+			var run api.RunSummary
 			if err := e.decode(raw, &run); err != nil {
 				return err
 			}
@@ -174,18 +175,18 @@ func (e *errand) followRuns(query url.Values, limit int, table *runTable) error 
 			case e.json:
 				e.printLine(raw)
 			default:
-				table.print([]runSummary{run})
+				table.print([]api.RunSummary{run})
 			}
 		}
 		return nil
 	}
 	catchUp := func() error {
-		page, err := e.page(listing{part: "runs", member: "runs", query: query}, min(cmp.Or(limit, maxPage), maxPage), "")
+		page, err := e.page(listing{part: "runs", member: "runs", query: query}, min(cmp.Or(limit, api.MaxPage), api.MaxPage), "")
 		slices.Reverse(page.rows)
 		return errors.Join(err, show(page.rows))
 	}
 	begun := false
-	return e.follow([]topic{topicRuns}, func(event heardEvent) error {
+	return e.follow([]api.Topic{api.TopicRuns}, func(event heardEvent) error {
 		switch event.name {
 		case "hello":
 			if begun {
@@ -214,7 +215,7 @@ func newRunFilter(query url.Values) *runFilter {
 	return &runFilter{statuses: splitList(query.Get("status")), hooks: splitList(query.Get("hook")), chat: query.Get("chatId")}
 }
 
-func (f *runFilter) matches(r *runSummary) bool {
+func (f *runFilter) matches(r *api.RunSummary) bool {
 	return (len(f.statuses) == 0 || slices.Contains(f.statuses, string(r.Status))) && f.ofHook(r.Hook) && (f.chat == "" || f.chat == r.ChatID)
 }
 

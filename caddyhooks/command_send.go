@@ -19,8 +19,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -63,7 +66,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
 	cmd.Flags().Bool("insecure", false, "send a token or a secret over plain HTTP to another machine, too")
-	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(schemeNames()...))
+	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(settings.SchemeNames()...))
 	noFiles(cmd, "url", "repeat")
 	hookSecretInput.addFlags(cmd)
 	tokenInput.addFlags(cmd)
@@ -104,7 +107,7 @@ type sending struct {
 	cmd        *cobra.Command
 	screen     *terminal.Screen
 	errand     *errand // nil if no running Caddy is asked
-	about      aboutJSON
+	about      api.About
 	hook       string
 	url        string
 	query      string // of an example
@@ -137,7 +140,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 			return nil, err
 		}
 	}
-	m := Mapping{AuthMode: scheme}
+	m := settings.Mapping{AuthMode: scheme}
 	if !builtIn && scheme == "" {
 		if m, err = s.errand.mapping(hook); err != nil {
 			return nil, err
@@ -148,9 +151,9 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 		if err != nil {
 			return nil, err
 		}
-		s.header, s.payload, s.query = example.header, example.body, example.values.Encode()
+		s.header, s.payload, s.query = example.Header, example.Body, example.Values.Encode()
 	}
-	withContentType(s.header, s.payload)
+	intake.WithContentType(s.header, s.payload)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
 			return nil, &usageError{"the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks"}
@@ -214,26 +217,26 @@ func checkBase(base string) error {
 
 // readCredential reads the secret or the token that the scheme of a mapping needs. ofHook says that the scheme is that of a hook of the
 // running Caddy, which can sign.
-func (s *sending) readCredential(m Mapping, ofHook bool) (err error) {
-	scheme := bearerScheme
+func (s *sending) readCredential(m settings.Mapping, ofHook bool) (err error) {
+	scheme := settings.BearerScheme
 	if m.AuthMode != "" {
-		scheme = findScheme(m.AuthMode)
+		scheme = settings.FindScheme(m.AuthMode)
 	}
-	s.challenged = scheme != nil && scheme.answerTo != nil
+	s.challenged = scheme != nil && scheme.AnswerTo != nil
 	secret := ""
 	switch {
 	case scheme == nil: // of which newCredential tells
-	case scheme == bearerScheme:
+	case scheme == settings.BearerScheme:
 		if flagText(s.cmd, hookSecretInput.file) != "" {
 			return &usageError{fmt.Sprintf("%s takes the token, and no secret of its own: use --token-file", s.hook)}
 		}
 		secret, err = tokenInput.read(s.cmd, s.screen)
-	case scheme.needsSecret():
+	case needsSecret(scheme):
 		if flagText(s.cmd, tokenInput.file) != "" {
 			return &usageError{fmt.Sprintf("%s takes a secret of its own, and not the token: use --secret-file", s.hook)}
 		}
 		secret, err = hookSecretInput.find(s.cmd)
-		if err == nil && secret == "" && ofHook && scheme.signs() {
+		if err == nil && secret == "" && ofHook && scheme.Signs() {
 			return nil
 		}
 		if err == nil && secret == "" {
@@ -386,7 +389,7 @@ func (s *sending) print(sent *sentJSON) {
 // whyIgnored names the condition that leaves the webhook out, if the running Caddy tells it.
 func (s *sending) whyIgnored() string {
 	if s.errand != nil {
-		asked := previewRequest{header: s.header, payload: s.payload}
+		asked := api.PreviewRequest{Header: s.header, Payload: s.payload}
 		if shown, err := askPreview(s.errand.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
 			return "the hook has " + shown.Ignored
 		}

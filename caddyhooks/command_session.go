@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -49,9 +50,9 @@ func runSession(e *errand, cmd *cobra.Command, args []string) error {
 	if e.json {
 		return e.printList(chat)
 	}
-	var turns []turnJSON
+	var turns []api.ChatTurn
 	_, more, err := e.walk(chat, func(page listPage) error {
-		var rows []turnJSON
+		var rows []api.ChatTurn
 		err := e.decode(page.members["runs"], &rows)
 		turns = append(turns, rows...)
 		return err
@@ -80,7 +81,7 @@ func runSession(e *errand, cmd *cobra.Command, args []string) error {
 func (e *errand) listSessions(limit int) error {
 	clock, table := newClock(), e.screen.Rows("LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE")
 	none := "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it."
-	return showList(e, listing{part: "sessions", member: "sessions", limit: limit}, none, func(sessions []sessionJSON) {
+	return showList(e, listing{part: "sessions", member: "sessions", limit: limit}, none, func(sessions []api.Chat) {
 		var rows [][]terminal.Text
 		for _, s := range sessions {
 			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.LastAt)), terminal.Plain(withCommas(s.Runs)), statusCell(s.Status),
@@ -91,21 +92,21 @@ func (e *errand) listSessions(limit int) error {
 }
 
 // showTurn shows a run in the course of its chat.
-func (e *errand) showTurn(t *turnJSON, clock clock) {
+func (e *errand) showTurn(t *api.ChatTurn, clock clock) {
 	plain := terminal.Plain
 	head := []terminal.Text{terminal.Bold(clock.when(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
-	if took := clock.took(&t.runJSON); took != "" {
+	if took := clock.took(&t.Run); took != "" {
 		head = append(head, plain("  "+took))
 	}
 	e.screen.Line(append(head, terminal.Faint("  "+t.RunID))...)
 	e.showText(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
 	e.showText(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
-	if why := t.why(); why != "" {
+	if why := runReason(&t.RunSummary); why != "" {
 		e.screen.Line(terminal.Bad("! "), plain(why))
 	}
 	for i := range t.Deliveries {
 		d := &t.Deliveries[i]
-		e.screen.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+d.attempt()))
+		e.screen.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
 	}
 }
 

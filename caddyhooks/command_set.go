@@ -15,7 +15,9 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -55,15 +57,15 @@ var newTokenInput = secretInput{"secret", "secret-file", "HOOKS_TOKEN", "token"}
 
 // settingWords are the names of the settings in a Caddyfile.
 func settingWords() []string {
-	words := make([]string, len(allSettings))
-	for i, e := range allSettings {
+	words := make([]string, len(settings.AllSettings))
+	for i, e := range settings.AllSettings {
 		words[i] = settingWord(e)
 	}
 	return words
 }
 
 // settingWord is the name of a setting in a Caddyfile.
-func settingWord(e setting) string { return e.caddyfileDirective(new(Settings)).Word }
+func settingWord(e settings.Setting) string { return e.CaddyfileDirective(new(settings.Settings)).Word }
 
 // completeSettings offers settings, and values of those that have few.
 func completeSettings(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -72,15 +74,15 @@ func completeSettings(cmd *cobra.Command, args []string, typed string) ([]cobra.
 		words = nil
 	}
 	if len(args) == 1 {
-		words = map[string][]string{"enabled": {"on", "off"}, "memory_preset": memoryPresets}[args[0]]
+		words = map[string][]string{"enabled": {"on", "off"}, "memory_preset": settings.MemoryPresets}[args[0]]
 	}
 	return completeWords(words...)(cmd, args, typed)
 }
 
 // namedSetting finds a setting by its name in a Caddyfile or in JSON, nil if there is none.
-func namedSetting(name string) setting {
-	for _, e := range allSettings {
-		if settingWord(e) == name || e.jsonName() == name {
+func namedSetting(name string) settings.Setting {
+	for _, e := range settings.AllSettings {
+		if settingWord(e) == name || e.JSONName() == name {
 			return e
 		}
 	}
@@ -88,8 +90,8 @@ func namedSetting(name string) setting {
 }
 
 // isSecret reports whether a setting holds secrets.
-func isSecret(e setting) bool {
-	_, secret := e.(settingOf[Secrets])
+func isSecret(e settings.Setting) bool {
+	_, secret := e.(settings.SettingOf[settings.Secrets])
 	return secret
 }
 
@@ -134,8 +136,8 @@ var onlyInCaddyfile = []string{
 }
 
 // readSetting reads a value as a Caddyfile has it, and returns it as JSON.
-func readSetting(e setting, words []string) (json.RawMessage, error) {
-	if _, isFlag := e.(settingOf[*bool]); isFlag {
+func readSetting(e settings.Setting, words []string) (json.RawMessage, error) {
+	if _, isFlag := e.(settings.SettingOf[*bool]); isFlag {
 		switch strings.Join(words, " ") {
 		case "on", "true":
 			return json.RawMessage("true"), nil
@@ -144,8 +146,8 @@ func readSetting(e setting, words []string) (json.RawMessage, error) {
 		}
 		return nil, fmt.Errorf("%s is on or off", settingWord(e))
 	}
-	var s Settings
-	directive := e.caddyfileDirective(&s)
+	var s settings.Settings
+	directive := e.CaddyfileDirective(&s)
 	tokens := []caddyfile.Token{{Text: directive.Word}}
 	for _, word := range words {
 		tokens = append(tokens, caddyfile.Token{Text: word})
@@ -158,7 +160,7 @@ func readSetting(e setting, words []string) (json.RawMessage, error) {
 		}
 		return nil, errors.New(strings.TrimSuffix(err.Error(), caddyconf.Unset))
 	}
-	return json.Marshal(e.shownIn(&s))
+	return json.Marshal(e.ShownIn(&s))
 }
 
 func runSet(e *errand, cmd *cobra.Command, args []string) error {
@@ -187,10 +189,10 @@ func runSet(e *errand, cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	after, err := e.patchSettings(before.etag, map[string]json.RawMessage{s.jsonName(): value})
+	after, err := e.patchSettings(before.etag, map[string]json.RawMessage{s.JSONName(): value})
 	var refused *refusedError
 	if errors.As(err, &refused) { // with the name that the operator used
-		if rest, ok := strings.CutPrefix(refused.sentence, s.jsonName()+" "); ok {
+		if rest, ok := strings.CutPrefix(refused.sentence, s.JSONName()+" "); ok {
 			refused.sentence = args[0] + " " + withUnit(s, rest)
 		}
 	}
@@ -200,22 +202,22 @@ func runSet(e *errand, cmd *cobra.Command, args []string) error {
 	if e.json {
 		return e.printJSON(after.answer)
 	}
-	e.printChange(s.jsonName(), before.members[s.jsonName()], after.members[s.jsonName()])
-	if isSecret(s) || s.jsonName() == "enabled" {
+	e.printChange(s.JSONName(), before.members[s.JSONName()], after.members[s.JSONName()])
+	if isSecret(s) || s.JSONName() == "enabled" {
 		e.noteWhyOff()
 	}
 	return nil
 }
 
 // withUnit adds the unit of a setting to a sentence that ends with a number. In JSON the name tells it, in a Caddyfile the value.
-func withUnit(s setting, sentence string) string {
+func withUnit(s settings.Setting, sentence string) string {
 	if sentence == "" || !unicode.IsDigit(rune(sentence[len(sentence)-1])) {
 		return sentence
 	}
 	switch {
-	case strings.HasSuffix(s.jsonName(), "Seconds"):
+	case strings.HasSuffix(s.JSONName(), "Seconds"):
 		return sentence + " seconds"
-	case strings.HasSuffix(s.jsonName(), "Size"):
+	case strings.HasSuffix(s.JSONName(), "Size"):
 		return sentence + " bytes"
 	default:
 		return sentence
@@ -248,8 +250,8 @@ type shownSettings struct {
 	answer  []byte
 	etag    string
 	members map[string]json.RawMessage
-	Token   Secrets  `json:"token"`
-	Pinned  []string `json:"pinned"`
+	Token   settings.Secrets `json:"token"`
+	Pinned  []string         `json:"pinned"`
 }
 
 func (e *errand) settings() (*shownSettings, error) {
@@ -276,7 +278,7 @@ func (e *errand) callSettings(call apiCall) (*shownSettings, error) {
 
 // noteWhyOff says why webhooks are off, if they are.
 func (e *errand) noteWhyOff() {
-	var about aboutJSON
+	var about api.About
 	if _, err := e.get("about", nil, &about); err == nil && about.OffBecause != "" {
 		e.screen.Note("Webhooks are off: %s", about.OffBecause)
 	}

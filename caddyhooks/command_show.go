@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -51,7 +53,7 @@ func runShow(e *errand, _ *cobra.Command, args []string) error {
 	switch {
 	case at >= 0:
 		return e.showHook(&hooks[at])
-	case isRunID(name, time.Now()):
+	case api.IsRunID(name, time.Now()):
 		return e.showRun(name)
 	default:
 		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", text.Abridge(name))
@@ -69,7 +71,7 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 	const tellApart = 5
 	var found []string
 	_, _, err := e.walk(listing{part: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}, func(page listPage) error {
-		var runs []runSummary
+		var runs []api.RunSummary
 		err := e.decode(page.members["runs"], &runs)
 		for _, run := range runs {
 			found = append(found, run.RunID)
@@ -90,7 +92,7 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 
 // runIDOf is the id of a run that an argument names whole or by its beginning. What is no id is for Caddy to refuse.
 func (e *errand) runIDOf(arg string) (string, error) {
-	if !isRunID(arg, time.Now()) {
+	if !api.IsRunID(arg, time.Now()) {
 		return arg, nil
 	}
 	return e.wholeRunID(arg)
@@ -144,7 +146,7 @@ func (e *errand) showRun(beginning string) error {
 	if err != nil {
 		return err
 	}
-	var run runDetails
+	var run api.RunDetails
 	answer, err := e.get("runs/"+url.PathEscape(id), nil, &run)
 	if err != nil {
 		return err
@@ -153,7 +155,7 @@ func (e *errand) showRun(beginning string) error {
 		return e.printJSON(answer)
 	}
 	clock := newClock()
-	e.showFacts(run.facts(clock))
+	e.showFacts(runFacts(&run, clock))
 	e.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
 		e.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
@@ -187,10 +189,10 @@ func (e *errand) showRun(beginning string) error {
 	return nil
 }
 
-func (r *runDetails) facts(clock clock) (f facts) {
+func runFacts(r *api.RunDetails, clock clock) (f facts) {
 	f.addText("run", terminal.Bold(r.RunID))
 	f.addText("status", statusCell(r.Status))
-	f.add("why", r.why())
+	f.add("why", runReason(&r.RunSummary))
 	f.add("hook", r.Hook)
 	if r.Hook != string(r.Action) {
 		f.add("action", string(r.Action))
@@ -200,7 +202,7 @@ func (r *runDetails) facts(clock clock) (f facts) {
 	f.add("accepted", clock.whenAndAgo(r.AcceptedAt))
 	f.add("started", clock.when(r.StartedAt))
 	f.add("ended", clock.when(r.FinishedAt))
-	f.add("took", clock.took(&r.runJSON))
+	f.add("took", clock.took(&r.Run))
 	f.add("runner", r.Runner)
 	f.add("tier", r.Tier)
 	f.add("memory", r.MemoryPreset)
@@ -243,7 +245,7 @@ func (e *errand) showJSONBlock(title string, value json.RawMessage) {
 	}
 }
 
-func (e *errand) showSteps(steps []stepJSON, clock clock) {
+func (e *errand) showSteps(steps []api.Step, clock clock) {
 	if len(steps) == 0 {
 		return
 	}
@@ -261,7 +263,7 @@ func (e *errand) showSteps(steps []stepJSON, clock clock) {
 }
 
 // showSentOut lists the deliveries of a run, each with its attempts.
-func (e *errand) showSentOut(deliveries []deliveryDetails, clock clock) {
+func (e *errand) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
 	for i := range deliveries {
 		d := &deliveries[i]
 		e.screen.Line()
@@ -273,14 +275,14 @@ func (e *errand) showSentOut(deliveries []deliveryDetails, clock clock) {
 	}
 }
 
-func waitsForWords(d *deliveryDetails) string {
+func waitsForWords(d *api.DeliveryDetails) string {
 	if d.WaitsFor == "" {
 		return ""
 	}
 	return ", waits for " + d.WaitsFor
 }
 
-func (e *errand) showAttempts(history []attemptJSON, clock clock) {
+func (e *errand) showAttempts(history []api.Attempt, clock clock) {
 	var rows [][]terminal.Text
 	for _, a := range history {
 		outcome := terminal.Good("delivered")
@@ -305,7 +307,7 @@ func (e *errand) showDelivery(id string) error {
 		}
 		id = whole
 	}
-	var d deliveryDetails
+	var d api.DeliveryDetails
 	answer, err := e.get("deliveries/"+url.PathEscape(id), nil, &d)
 	if err != nil {
 		return err
@@ -355,14 +357,14 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 		id.WriteRune(digit)
 	}
 	none := fmt.Errorf("there is no delivery whose id begins with %s: caddy hooks deliveries shows which there are", text.Abridge(beginning))
-	if !isRunID(id.String(), time.Now()) {
+	if !api.IsRunID(id.String(), time.Now()) {
 		return "", none
 	}
 	runID, err := e.wholeRunID(id.String())
 	if err != nil {
 		return "", err
 	}
-	var run runDetails
+	var run api.RunDetails
 	if _, err := e.get("runs/"+url.PathEscape(runID), nil, &run); err != nil {
 		return "", err
 	}
@@ -396,7 +398,7 @@ func (e *errand) showHook(hook *listedHook) error {
 	if e.json {
 		return e.printJSON(answer)
 	}
-	var about aboutJSON
+	var about api.About
 	if _, err := e.get("about", nil, &about); err != nil {
 		return err
 	}
@@ -420,7 +422,7 @@ func (e *errand) showHook(hook *listedHook) error {
 	f.add("last run", clock.whenAndAgo(hook.LastAt))
 	var long []string // fields of several lines
 	texts := make(map[string]string)
-	for _, name := range mappingFields {
+	for _, name := range settings.MappingFields {
 		raw, ok := fields[name]
 		if !ok || slices.Contains([]string{"name", "action", "authMode", "pinned"}, name) {
 			continue

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func init() {
@@ -54,9 +56,9 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
 
 // signingSchemes are the names of the schemes by which a payload can be signed here.
 func signingSchemes() (names []string) {
-	for _, s := range schemes {
-		if s.signs() {
-			names = append(names, s.name)
+	for _, s := range settings.Schemes {
+		if s.Signs() {
+			names = append(names, s.Name)
 		}
 	}
 	return names
@@ -80,7 +82,7 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	var signed *signatureJSON
+	var signed *api.Signature
 	if byFlags {
 		signed, err = signHere(cmd, m, payload)
 	} else {
@@ -100,8 +102,8 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 }
 
 // mappingOfFlags is the scheme that flags describe, and reports whether there is one.
-func mappingOfFlags(cmd *cobra.Command) (m Mapping, given bool, err error) {
-	m = Mapping{
+func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err error) {
+	m = settings.Mapping{
 		AuthMode: flagText(cmd, "auth"), HMACHeader: flagText(cmd, "header"), HMACPrefix: flagText(cmd, "prefix"),
 		Algorithm: flagText(cmd, "algorithm"), Signed: flagText(cmd, "signed"), TimestampHeader: flagText(cmd, "timestamp-header"),
 	}
@@ -118,11 +120,11 @@ func mappingOfFlags(cmd *cobra.Command) (m Mapping, given bool, err error) {
 }
 
 // signHere signs with a secret that is read here.
-func signHere(cmd *cobra.Command, m Mapping, payload []byte) (*signatureJSON, error) {
-	if s := findScheme(m.AuthMode); s != nil && !s.needsSecret() {
+func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Signature, error) {
+	if s := settings.FindScheme(m.AuthMode); s != nil && !needsSecret(s) {
 		return nil, &usageError{fmt.Sprintf("requests with auth %s are not signed", m.AuthMode)}
 	}
-	if findScheme(m.AuthMode) == nil { // before a secret is asked for
+	if settings.FindScheme(m.AuthMode) == nil { // before a secret is asked for
 		_, err := newCredential(m, "")
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func signHere(cmd *cobra.Command, m Mapping, payload []byte) (*signatureJSON, er
 		if _, _, err := c.headers("", nil, payload, time.Now()); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", c.scheme.titled(), c.ownHeader()[0].Name)
+		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", titled(c.scheme), c.ownHeader()[0].Name)
 	}
 	headers, called, err := c.headers(flagText(cmd, "url"), nil, payload, time.Now())
 	if err != nil {
@@ -147,13 +149,13 @@ func signHere(cmd *cobra.Command, m Mapping, payload []byte) (*signatureJSON, er
 	return newSignatureJSON(headers, called), nil
 }
 
-func newSignatureJSON(headers []auth.Header, called string) *signatureJSON {
+func newSignatureJSON(headers []auth.Header, called string) *api.Signature {
 	last := headers[len(headers)-1]
-	return &signatureJSON{headers, called, last.Name, last.Value}
+	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}
 }
 
 // signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
-func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*signatureJSON, error) {
+func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
 	if hook == "wake" || hook == "agent" {
 		return nil, fmt.Errorf("requests to %s are not signed: they carry the token", hook)
 	}
@@ -176,8 +178,8 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 }
 
 // sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
-func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*signatureJSON, error) {
-	signed := new(signatureJSON)
+func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
+	signed := new(api.Signature)
 	_, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
 	if err != nil {
 		return nil, err
@@ -189,8 +191,8 @@ func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*sign
 }
 
 // mapping asks for a hook. Its secrets are masked.
-func (e *errand) mapping(hook string) (Mapping, error) {
-	var m mappingJSON
+func (e *errand) mapping(hook string) (settings.Mapping, error) {
+	var m settings.ShownMapping
 	_, err := e.get("mappings/"+url.PathEscape(hook), nil, &m)
 	return m.Mapping, err
 }

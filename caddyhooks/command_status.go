@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -34,15 +35,15 @@ With --json it prints what the API says about each instance, without the points 
 		Args: takesNone,
 		RunE: runStatus,
 	}
-	rangeFlag(cmd, overviewRanges[0].name)
+	rangeFlag(cmd, api.OverviewRanges[0].Name)
 	return cmd
 }
 
 // rangeFlag adds a flag for the range of time that counts are about.
 func rangeFlag(cmd *cobra.Command, usual string) {
 	var names []string
-	for _, r := range overviewRanges {
-		names = append(names, r.name)
+	for _, r := range api.OverviewRanges {
+		names = append(names, r.Name)
 	}
 	cmd.Flags().String("range", usual, "count what happened in the last "+strings.Join(names, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("range", completeWords(names...))
@@ -52,11 +53,11 @@ func rangeFlag(cmd *cobra.Command, usual string) {
 func rangeOf(cmd *cobra.Command) (string, error) {
 	wanted, _ := cmd.Flags().GetString("range")
 	var names []string
-	for _, r := range overviewRanges {
-		if r.name == wanted {
+	for _, r := range api.OverviewRanges {
+		if r.Name == wanted {
 			return wanted, nil
 		}
-		names = append(names, r.name)
+		names = append(names, r.Name)
 	}
 	return "", &usageError{"--range must be one of " + text.List(names)}
 }
@@ -73,15 +74,15 @@ type statusTold struct {
 
 // overviewTold is an overview without its plots.
 type overviewTold struct {
-	Range   string      `json:"range"`
-	Figures figures     `json:"figures"`
-	Needs   []need      `json:"needs"`
-	Hooks   []hooksTold `json:"hooks"`
+	Range   string              `json:"range"`
+	Figures api.Figures         `json:"figures"`
+	Needs   []api.AttentionItem `json:"needs"`
+	Hooks   []hooksTold         `json:"hooks"`
 }
 
 // hooksTold are the figures of a hook.
 type hooksTold struct {
-	hookFigures
+	api.HookFigures
 	Points json.RawMessage `json:"points,omitempty"` // which only pages draw
 }
 
@@ -155,7 +156,7 @@ func withoutPlots(overview json.RawMessage) json.RawMessage {
 
 // showStatus shows one instance. Commands in it name the instance if they must.
 func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
-	var about aboutJSON
+	var about api.About
 	var overview overviewTold
 	if told.About != nil {
 		if err := e.decode(told.About, &about); err != nil {
@@ -181,7 +182,7 @@ func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) err
 		}
 		e.screen.Line(parts...)
 	}
-	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n need) bool { return n.Kind == runnerAway })
+	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
 	if told.NotReady != "" && !saidByNeed {
 		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
 	}
@@ -191,7 +192,7 @@ func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) err
 	return nil
 }
 
-func (e *errand) firstLine(told statusTold, about *aboutJSON) []terminal.Text {
+func (e *errand) firstLine(told statusTold, about *api.About) []terminal.Text {
 	line := []terminal.Text{terminal.Bold(told.Instance)}
 	switch {
 	case told.About == nil:
@@ -251,16 +252,16 @@ func figureLines(o *overviewTold) [][]terminal.Text {
 }
 
 // showNeed prints what needs the operator, and the command that shows more.
-func (e *errand) showNeed(cmd *cobra.Command, n need, named bool) {
+func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	mark, text := terminal.Warn("! "), n.Text
-	if n.Severity == bad {
+	if n.Severity == api.SeverityBad {
 		mark = terminal.Bad("! ")
 	}
 	if n.Detail != "" {
 		text += ": " + n.Detail
 	}
 	line := []terminal.Text{mark, terminal.Plain(text)}
-	if command := n.command(); command != nil {
+	if command := command(&n); command != nil {
 		if named && !cmd.Flags().Changed("instance") {
 			command = append(command, "--instance", e.instance)
 		}
@@ -270,7 +271,7 @@ func (e *errand) showNeed(cmd *cobra.Command, n need, named bool) {
 }
 
 // command are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
-func (n *need) command() []string {
+func command(n *api.AttentionItem) []string {
 	path, rawQuery, _ := strings.Cut(n.Link, "?")
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {

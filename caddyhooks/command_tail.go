@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -48,7 +49,7 @@ func runTail(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	e.noteUnknownHooks(query.Get("hook"))
 	t := &tail{errand: e, wanted: newRunFilter(query), rows: e.screen.Rows().AtLeast(tailWidths...)}
-	topics := []topic{topicRuns, topicDeliveries, topicSettings}
+	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicSettings}
 	if query.Has("hook") {
 		topics = topics[:2] // settings are of no hook
 	}
@@ -107,7 +108,7 @@ func (t *tail) eachRow(event heardEvent, show func(json.RawMessage) error) error
 // catchUp shows the runs that were accepted while there was no connection.
 func (t *tail) catchUp() error {
 	query := url.Values{"since": {t.since.Format(time.RFC3339Nano)}}
-	rows, more, err := t.walk(listing{part: "runs", member: "runs", query: query, limit: maxPage}, func(page listPage) (err error) {
+	rows, more, err := t.walk(listing{part: "runs", member: "runs", query: query, limit: api.MaxPage}, func(page listPage) (err error) {
 		for i := len(page.rows) - 1; i >= 0; i-- {
 			err = errors.Join(err, t.run(page.rows[i]))
 		}
@@ -120,7 +121,7 @@ func (t *tail) catchUp() error {
 }
 
 func (t *tail) run(raw json.RawMessage) error {
-	var run runSummary
+	var run api.RunSummary
 	if err := t.decode(raw, &run); err != nil {
 		return err
 	}
@@ -138,14 +139,14 @@ func (t *tail) run(raw json.RawMessage) error {
 	clock := newClock()
 	took := ""
 	if run.Status.Ended() {
-		took = clock.took(&run.runJSON)
+		took = clock.took(&run.Run)
 	}
-	t.print(at, run.Hook, statusCell(run.Status), took, run.RunID, run.about())
+	t.print(at, run.Hook, statusCell(run.Status), took, run.RunID, about(&run))
 	return nil
 }
 
 func (t *tail) delivery(raw json.RawMessage) error {
-	var d deliveryDetails
+	var d api.DeliveryDetails
 	if err := t.decode(raw, &d); err != nil {
 		return err
 	}
@@ -157,12 +158,12 @@ func (t *tail) delivery(raw json.RawMessage) error {
 	if t.json {
 		return t.line("delivery", raw)
 	}
-	t.print(at, d.Hook, deliveryStatusCell(d.Status), "", d.RunID, terminal.Plain(d.attempt()))
+	t.print(at, d.Hook, deliveryStatusCell(d.Status), "", d.RunID, terminal.Plain(attempt(&d)))
 	return nil
 }
 
 // attempt says what came of the last attempt at a delivery.
-func (d *deliveryDetails) attempt() string {
+func attempt(d *api.DeliveryDetails) string {
 	text := "to " + d.Target
 	if d.Status != engine.Delivered && d.LastError != "" {
 		text += ": " + d.LastError

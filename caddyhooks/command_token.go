@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
@@ -78,7 +80,7 @@ func runTokenGenerate(e *errand, cmd *cobra.Command, _ []string) error {
 		return errors.Join(fmt.Errorf("the new token cannot be printed, so it is taken back: %w", err), undone)
 	}
 	if kept < old {
-		if _, err := e.patchTokens(after, append(make([]string, old), mask)); err != nil {
+		if _, err := e.patchTokens(after, append(make([]string, old), text.Mask)); err != nil {
 			return fmt.Errorf("the new token is in force, but the old ones are, too: %w", err)
 		}
 	}
@@ -118,7 +120,7 @@ func oldTokens(n int, one, many string) string {
 func masks(n int) []string {
 	all := make([]string, n, n+1)
 	for i := range all {
-		all[i] = mask
+		all[i] = text.Mask
 	}
 	return all
 }

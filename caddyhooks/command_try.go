@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
@@ -53,7 +55,7 @@ func runTry(e *errand, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	req := &incoming{header: header, body: payload}
+	req := &intake.Request{Header: header, Body: payload}
 	if flagIsOn(cmd, "example") {
 		m, err := e.mapping(args[0])
 		if err != nil {
@@ -63,9 +65,9 @@ func runTry(e *errand, cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	query := testParameters(req.header, cmp.Or(flagText(cmd, "query"), req.values.Encode()))
-	var run runJSON
-	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.body}, &run)
+	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
+	var run api.Run
+	answer, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.Body}, &run)
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func (e *errand) showEnd(cmd *cobra.Command, runID string) error {
 	progress := e.screen.Progress()
 	defer progress.Close()
 	for start := time.Now(); ; {
-		var run runJSON
+		var run api.Run
 		answer, err := e.get("runs/"+url.PathEscape(runID), nil, &run)
 		if err != nil {
 			return err
@@ -121,7 +123,7 @@ func (e *errand) showEnd(cmd *cobra.Command, runID string) error {
 	}
 }
 
-func (e *errand) printEnd(cmd *cobra.Command, answer []byte, run runJSON) error {
+func (e *errand) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error {
 	if e.json {
 		if err := e.printJSON(answer); err != nil {
 			return err

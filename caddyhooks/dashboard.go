@@ -16,8 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func init() {
@@ -73,7 +76,7 @@ func (d *Dashboard) Provision(ctx caddy.Context) error {
 	if user, err := caddy.NewReplacer().ReplaceOrErr(d.User, true, true); err == nil {
 		d.constant = strings.TrimSpace(user)
 	}
-	if err := errors.Join(checkInstanceNames(d.Instances), checkDashboardHosts(d.Hosts), checkReadOnly(d.ReadOnly)); err != nil {
+	if err := errors.Join(settings.CheckInstanceNames(d.Instances), checkDashboardHosts(d.Hosts), checkReadOnly(d.ReadOnly)); err != nil {
 		return err
 	}
 	d.noteUserHeader()
@@ -146,7 +149,7 @@ func (d *Dashboard) userOf(r *http.Request) string {
 }
 
 // shownUser is the name of a user as it is kept, logged and shown.
-func shownUser(user string) string { return oneline.Of(user, maxOperator) }
+func shownUser(user string) string { return oneline.Of(user, api.MaxOperator) }
 
 func (d *Dashboard) errNobody() error {
 	sentence := "Nobody is logged in here, so the dashboard is closed. Put basic_auth or another login before hooks_dashboard on this site, or let everybody in who reaches it by the line: user operator"
@@ -195,7 +198,7 @@ func (d *Dashboard) isReadOnly(user string) bool {
 // callerOf is the caller of the API that an operator of the page is.
 func (d *Dashboard) callerOf(r *http.Request) caller {
 	operator := dashboard.OperatorFrom(r.Context())
-	return caller{by: operator.User, via: "dashboard", address: clientAddress(r),
+	return caller{by: operator.User, via: "dashboard", address: intake.ClientAddress(r),
 		hideTexts: operator.HideTexts, readOnly: operator.ReadOnly, anybody: d.constant != "", instances: d.Instances}
 }
 
@@ -258,7 +261,7 @@ func (d *Dashboard) UnmarshalCaddyfile(dispenser *caddyfile.Dispenser) error {
 	return caddyconf.ReadBlock(dispenser, "hooks_dashboard",
 		caddyconf.Set("user", &d.User, placeholders),
 		caddyconf.Set("read_only", &d.ReadOnly, caddyconf.Checked(caddyconf.List, checkReadOnly)),
-		caddyconf.Set("instance", &d.Instances, caddyconf.Checked(caddyconf.List, checkInstanceNames)),
+		caddyconf.Set("instance", &d.Instances, caddyconf.Checked(caddyconf.List, settings.CheckInstanceNames)),
 		caddyconf.Set("hosts", &d.Hosts, caddyconf.Checked(caddyconf.List, checkDashboardHosts)),
 		caddyconf.Set("hide_texts", &d.HideTexts, caddyconf.Present),
 	)

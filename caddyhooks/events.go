@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // eventHub makes the frames of event streams, once for all streams of an instance. It outlives reloads.
@@ -27,20 +29,20 @@ type eventHub struct {
 	mu      sync.Mutex
 	closed  bool
 	streams int
-	shares  map[string]int      // streams by account
-	wanted  [topics]int         // streams by topic
-	views   [views]int          // streams by view
-	epoch   string              // names the numbering; another one begins when frames may have been missed
-	last    uint64              // the number of the last frame
-	latest  [topics]*eventFrame // the last frame of each topic, nil if there was none
-	missed  [topics]int         // rows and skipped rows of all frames so far
-	recent  []rememberedFrame   // the last ones, the oldest first
-	news    chan struct{}       // closed when there is another frame
-	setting json.RawMessage     // the change of the settings that is in no frame yet
-	taken   [topics]uint64      // how many events of the source are in frames
-	makers  sync.WaitGroup      // the goroutine that makes frames
-	wake    chan struct{}       // ends the wait of that goroutine
-	stop    context.CancelFunc  // ends that goroutine; nil if there is none
+	shares  map[string]int          // streams by account
+	wanted  [api.Topics]int         // streams by topic
+	views   [views]int              // streams by view
+	epoch   string                  // names the numbering; another one begins when frames may have been missed
+	last    uint64                  // the number of the last frame
+	latest  [api.Topics]*eventFrame // the last frame of each topic, nil if there was none
+	missed  [api.Topics]int         // rows and skipped rows of all frames so far
+	recent  []rememberedFrame       // the last ones, the oldest first
+	news    chan struct{}           // closed when there is another frame
+	setting json.RawMessage         // the change of the settings that is in no frame yet
+	taken   [api.Topics]uint64      // how many events of the source are in frames
+	makers  sync.WaitGroup          // the goroutine that makes frames
+	wake    chan struct{}           // ends the wait of that goroutine
+	stop    context.CancelFunc      // ends that goroutine; nil if there is none
 }
 
 // eventSource is what frames are made of.
@@ -50,31 +52,17 @@ type eventSource interface {
 	// hear has events of other nodes remembered, too, as far as they are known.
 	hear(ctx context.Context)
 	// count is how many events of a topic there have been.
-	count(t topic) uint64
+	count(t api.Topic) uint64
 	// changed returns what events after the first so many were about, up to maxRows, and how many others there are.
-	changed(t topic, after uint64) (ids []string, others int, count uint64)
+	changed(t api.Topic, after uint64) (ids []string, others int, count uint64)
 	// rows shows runs or deliveries, in JSON, and how many of them there are. Those that are gone are left out.
-	rows(ctx context.Context, t topic, ids []string, v view) (rows json.RawMessage, n int)
+	rows(ctx context.Context, t api.Topic, ids []string, v view) (rows json.RawMessage, n int)
 	// totals are the other members of a frame of a topic.
-	totals(ctx context.Context, t topic) json.RawMessage
+	totals(ctx context.Context, t api.Topic) json.RawMessage
 }
 
-// topic is what a stream can be about.
-type topic int
-
-const (
-	topicRuns topic = iota
-	topicDeliveries
-	topicOverview
-	topicSettings
-	topics
-)
-
-// topicNames are the names of topics, and of their events.
-var topicNames = [topics]string{"runs", "deliveries", "overview", "settings"}
-
 // hasRows reports whether the frames of a topic have rows.
-func (t topic) hasRows() bool { return t == topicRuns || t == topicDeliveries }
+func hasRows(t api.Topic) bool { return t == api.TopicRuns || t == api.TopicDeliveries }
 
 // view is what a stream may show: rows with texts of runs, or without.
 type view int
@@ -83,29 +71,6 @@ const (
 	withTexts view = iota
 	withoutTexts
 	views
-)
-
-const (
-	// maxRows bounds the rows of a frame.
-	maxRows = 50
-	// frameEvery is the time between two frames.
-	frameEvery = 250 * time.Millisecond
-	// hearEvery is how often other nodes are asked about.
-	hearEvery = time.Second
-	// overviewEvery is the time between two frames of the overview.
-	overviewEvery = 5 * time.Second
-	// pingEvery is how often a stream shows that it is alive.
-	pingEvery = 15 * time.Second
-	// rememberedFrames is how many frames a page may have missed.
-	rememberedFrames = 256
-	// maxStreams bounds the streams of an instance.
-	maxStreams = 64
-	// maxStreamShare bounds the streams of one account.
-	maxStreamShare = maxStreams / 4
-	// eventLinger is how long events are remembered without any stream.
-	eventLinger = time.Minute
-	// framePatience is how long the store is waited for when a frame is made.
-	framePatience = 2 * time.Second
 )
 
 // eventFrame is a frame without its rows, and its rows by view.
@@ -120,7 +85,7 @@ type eventFrame struct {
 // rememberedFrame is what is known of a frame that is gone.
 type rememberedFrame struct {
 	number  uint64
-	topic   topic
+	topic   api.Topic
 	ids     []string
 	skipped int
 }
@@ -133,20 +98,20 @@ func newEventHub(source eventSource) *eventHub {
 type eventStream struct {
 	hub     *eventHub
 	account string // that has the stream
-	topics  []topic
+	topics  []api.Topic
 	view    view
-	seen    uint64      // the number of the last frame that it has, or need not have
-	missed  [topics]int // rows and skipped rows that were in frames up to that one
+	seen    uint64          // the number of the last frame that it has, or need not have
+	missed  [api.Topics]int // rows and skipped rows that were in frames up to that one
 }
 
 // open begins a stream of an account, unless there are too many. The error is for the caller.
-func (h *eventHub) open(account string, about []topic, v view) (*eventStream, error) {
+func (h *eventHub) open(account string, about []api.Topic, v view) (*eventStream, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shares[account] == maxStreamShare {
+	if h.shares[account] == api.MaxStreamShare {
 		return nil, errStreamShare
 	}
-	if h.streams == maxStreams || h.closed {
+	if h.streams == api.MaxStreams || h.closed {
 		return nil, errManyStreams
 	}
 	h.streams++
@@ -162,9 +127,9 @@ func (h *eventHub) open(account string, about []topic, v view) (*eventStream, er
 }
 
 var (
-	errManyStreams = apiError(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
-	errStreamShare = apiError(http.StatusTooManyRequests,
-		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", maxStreamShare)
+	errManyStreams = api.Errorf(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", api.MaxStreams)
+	errStreamShare = api.Errorf(http.StatusTooManyRequests,
+		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", api.MaxStreamShare)
 )
 
 // close ends a stream.
@@ -197,7 +162,7 @@ func (h *eventHub) begin() {
 	h.stop = stop
 	h.epoch, h.recent, h.setting = uuid.NewString()[:8], nil, nil
 	unlisten := h.source.listen()
-	for t := range topics {
+	for t := range api.Topics {
 		h.taken[t] = h.source.count(t)
 	}
 	h.makers.Go(func() {
@@ -238,10 +203,10 @@ func (h *eventHub) listening() bool {
 
 // makeFrames makes a frame whenever it is time for one, until ctx is done or there was no stream for a while.
 func (h *eventHub) makeFrames(ctx context.Context) {
-	tick := time.NewTimer(frameEvery)
+	tick := time.NewTimer(api.FrameEvery)
 	defer tick.Stop()
 	var overviewAt, idleSince, heardAt time.Time
-	for last := topics - 1; ; {
+	for last := api.Topics - 1; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -250,7 +215,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 				continue // it is no time for a frame yet, however many streams come and go
 			}
 		case <-tick.C:
-			tick.Reset(frameEvery)
+			tick.Reset(api.FrameEvery)
 		}
 		switch now := time.Now(); {
 		case h.anyStream():
@@ -259,21 +224,21 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			idleSince = now
 			continue
 		default:
-			if now.Sub(idleSince) >= eventLinger && h.end() {
+			if now.Sub(idleSince) >= api.EventLinger && h.end() {
 				return
 			}
 			continue
 		}
-		if time.Since(heardAt) >= hearEvery && h.isWanted(topicRuns) {
+		if time.Since(heardAt) >= api.HearEvery && h.isWanted(api.TopicRuns) {
 			heardAt = time.Now()
 			h.hear(ctx)
 		}
 		// Topics take turns, so that a busy one is not in the way of the others.
-		for i := range topics {
-			t := (last + 1 + i) % topics
+		for i := range api.Topics {
+			t := (last + 1 + i) % api.Topics
 			if h.isDue(t, overviewAt) {
 				h.makeFrame(ctx, t)
-				if last = t; t == topicOverview {
+				if last = t; t == api.TopicOverview {
 					overviewAt = time.Now()
 				}
 				break
@@ -283,12 +248,12 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 }
 
 func (h *eventHub) hear(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, framePatience)
+	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
 	defer stop()
 	h.source.hear(ctx)
 }
 
-func (h *eventHub) isWanted(t topic) bool {
+func (h *eventHub) isWanted(t api.Topic) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.wanted[t] > 0
@@ -320,15 +285,15 @@ func (h *eventHub) end() bool {
 }
 
 // isDue reports whether there is something to tell about a topic.
-func (h *eventHub) isDue(t topic, overviewAt time.Time) bool {
+func (h *eventHub) isDue(t api.Topic, overviewAt time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.wanted[t] == 0:
 		return false
-	case t == topicOverview:
-		return time.Since(overviewAt) >= overviewEvery
-	case t == topicSettings:
+	case t == api.TopicOverview:
+		return time.Since(overviewAt) >= api.OverviewEvery
+	case t == api.TopicSettings:
 		return h.setting != nil
 	default:
 		return h.source.count(t) > h.taken[t]
@@ -336,21 +301,21 @@ func (h *eventHub) isDue(t topic, overviewAt time.Time) bool {
 }
 
 // makeFrame makes a frame, and tells all streams.
-func (h *eventHub) makeFrame(ctx context.Context, t topic) {
-	ctx, stop := context.WithTimeout(ctx, framePatience)
+func (h *eventHub) makeFrame(ctx context.Context, t api.Topic) {
+	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
 	defer stop()
 	h.mu.Lock()
 	shown, after := h.views, h.taken[t]
 	frame, remembered := &eventFrame{totals: h.setting}, rememberedFrame{topic: t}
-	if t == topicSettings {
+	if t == api.TopicSettings {
 		h.setting = nil
 	}
 	h.mu.Unlock()
-	if t != topicSettings {
+	if t != api.TopicSettings {
 		frame.totals = h.source.totals(ctx, t)
 	}
 	count, rows := after, 0
-	if t.hasRows() {
+	if hasRows(t) {
 		remembered.ids, remembered.skipped, count = h.source.changed(t, after)
 		frame.skipped = remembered.skipped
 		for v := range views {
@@ -368,7 +333,7 @@ func (h *eventHub) makeFrame(ctx context.Context, t topic) {
 	h.missed[t] += rows + frame.skipped
 	h.latest[t] = frame
 	h.recent = append(h.recent, remembered)
-	h.recent = slices.Delete(h.recent, 0, max(0, len(h.recent)-rememberedFrames))
+	h.recent = slices.Delete(h.recent, 0, max(0, len(h.recent)-api.RememberedFrames))
 	close(h.news)
 	h.news = make(chan struct{})
 }
@@ -379,18 +344,18 @@ func (s *eventStream) next() (text []byte, news <-chan struct{}) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var pending []topic
+	var pending []api.Topic
 	for _, t := range s.topics {
 		if frame := h.latest[t]; frame != nil && frame.number > s.seen {
 			pending = append(pending, t)
 		}
 	}
-	slices.SortFunc(pending, func(a, b topic) int { return int(h.latest[a].number) - int(h.latest[b].number) })
+	slices.SortFunc(pending, func(a, b api.Topic) int { return int(h.latest[a].number) - int(h.latest[b].number) })
 	for _, t := range pending {
 		frame := h.latest[t]
 		skipped := frame.skipped + frame.before - s.missed[t]
 		rows := frame.rows[s.view]
-		if rows == nil && t.hasRows() { // no stream had this view when it was made
+		if rows == nil && hasRows(t) { // no stream had this view when it was made
 			rows, skipped = json.RawMessage("[]"), skipped+1
 		}
 		text = append(text, h.encode(t, frame.number, rows, skipped, frame.totals)...)
@@ -400,15 +365,15 @@ func (s *eventStream) next() (text []byte, news <-chan struct{}) {
 }
 
 // encode writes a frame of a topic.
-func (h *eventHub) encode(t topic, number uint64, rows json.RawMessage, skipped int, totals json.RawMessage) []byte {
+func (h *eventHub) encode(t api.Topic, number uint64, rows json.RawMessage, skipped int, totals json.RawMessage) []byte {
 	var data bytes.Buffer
-	if t.hasRows() {
-		fmt.Fprintf(&data, `{"%s":%s,"skipped":%d,`, topicNames[t], rows, skipped)
+	if hasRows(t) {
+		fmt.Fprintf(&data, `{"%s":%s,"skipped":%d,`, api.TopicNames[t], rows, skipped)
 		data.Write(totals[1:])
 	} else {
 		data.Write(totals)
 	}
-	return h.event(topicNames[t], number, data.Bytes())
+	return h.event(api.TopicNames[t], number, data.Bytes())
 }
 
 // event is an event as it is sent. JSON has no line breaks.
@@ -426,7 +391,7 @@ func (s *eventStream) hello(data []byte) []byte {
 // resume returns what a page has missed that had a stream before, up to the event of an id: a frame for each topic, or a
 // reset if that is not known any more.
 func (s *eventStream) resume(ctx context.Context, lastID string) []byte {
-	ctx, stop := context.WithTimeout(ctx, framePatience)
+	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
 	defer stop()
 	h := s.hub
 	epoch, number, _ := strings.Cut(lastID, "-")
@@ -442,17 +407,17 @@ func (s *eventStream) resume(ctx context.Context, lastID string) []byte {
 			missed = append(missed, frame)
 		}
 	}
-	settings := h.latest[topicSettings]
+	settings := h.latest[api.TopicSettings]
 	h.mu.Unlock()
 	var text []byte
 	for _, t := range s.topics {
 		ids, skipped, any := mergeFrames(missed, t)
 		switch {
 		case !any:
-		case t.hasRows():
+		case hasRows(t):
 			rows, n := h.source.rows(ctx, t, ids, s.view)
 			text = append(text, h.encode(t, s.seen, rows, skipped+len(ids)-n, h.source.totals(ctx, t))...)
-		case t == topicSettings:
+		case t == api.TopicSettings:
 			text = append(text, h.encode(t, s.seen, nil, 0, settings.totals)...)
 		default:
 			text = append(text, h.encode(t, s.seen, nil, 0, h.source.totals(ctx, t))...)
@@ -462,7 +427,7 @@ func (s *eventStream) resume(ctx context.Context, lastID string) []byte {
 }
 
 // mergeFrames returns what frames of a topic were about, each once, and how many others there were.
-func mergeFrames(frames []rememberedFrame, t topic) (ids []string, skipped int, any bool) {
+func mergeFrames(frames []rememberedFrame, t api.Topic) (ids []string, skipped int, any bool) {
 	seen := make(map[string]bool)
 	for _, frame := range slices.Backward(frames) {
 		if frame.topic != t {
@@ -474,7 +439,7 @@ func mergeFrames(frames []rememberedFrame, t topic) (ids []string, skipped int, 
 			switch {
 			case seen[id]:
 				continue
-			case len(ids) < maxRows:
+			case len(ids) < api.MaxRows:
 				ids = append(ids, id)
 			default:
 				skipped++
@@ -484,57 +449,4 @@ func mergeFrames(frames []rememberedFrame, t topic) (ids []string, skipped int, 
 	}
 	slices.Reverse(ids)
 	return ids, skipped, any
-}
-
-// streamEnd ends the streams of an instance, whose configuration is replaced or whose server shuts down.
-type streamEnd struct {
-	over   chan struct{}
-	reason string // once it is over
-
-	mu   sync.Mutex
-	tell map[*func()]struct{} // called at the end
-}
-
-func newStreamEnd() *streamEnd {
-	return &streamEnd{over: make(chan struct{}), tell: make(map[*func()]struct{})}
-}
-
-func (e *streamEnd) end(reason string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.isOver() {
-		return
-	}
-	e.reason = reason
-	close(e.over)
-	for f := range e.tell {
-		(*f)()
-	}
-}
-
-// whenOver calls f when the streams are to end, at once if that is now. f must not block. It is not called any more when stop
-// has returned.
-func (e *streamEnd) whenOver(f func()) (stop func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.isOver() {
-		f()
-		return func() {}
-	}
-	e.tell[&f] = struct{}{}
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.tell, &f)
-	}
-}
-
-// isOver reports whether the streams are to end.
-func (e *streamEnd) isOver() bool {
-	select {
-	case <-e.over:
-		return true
-	default:
-		return false
-	}
 }

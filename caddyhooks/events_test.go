@@ -10,17 +10,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // fakeEvents is a source of events whose rows are their ids.
 type fakeEvents struct {
 	mu        sync.Mutex
 	listeners int
-	ids       [topics][]string
+	ids       [api.Topics][]string
 	read      int // rows that were asked for
 }
 
-func (f *fakeEvents) publish(t topic, ids ...string) {
+func (f *fakeEvents) publish(t api.Topic, ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ids[t] = append(f.ids[t], ids...)
@@ -39,21 +41,21 @@ func (f *fakeEvents) listen() func() {
 
 func (*fakeEvents) hear(context.Context) {}
 
-func (f *fakeEvents) count(t topic) uint64 {
+func (f *fakeEvents) count(t api.Topic) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return uint64(len(f.ids[t]))
 }
 
-func (f *fakeEvents) changed(t topic, after uint64) (ids []string, others int, count uint64) {
+func (f *fakeEvents) changed(t api.Topic, after uint64) (ids []string, others int, count uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := slices.Compact(slices.Clone(f.ids[t][after:]))
-	others = max(0, len(news)-maxRows)
+	others = max(0, len(news)-api.MaxRows)
 	return news[others:], others, uint64(len(f.ids[t]))
 }
 
-func (f *fakeEvents) rows(_ context.Context, _ topic, ids []string, v view) (json.RawMessage, int) {
+func (f *fakeEvents) rows(_ context.Context, _ api.Topic, ids []string, v view) (json.RawMessage, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read += len(ids)
@@ -66,7 +68,7 @@ func (f *fakeEvents) rows(_ context.Context, _ topic, ids []string, v view) (jso
 	return encodeRows(shown)
 }
 
-func (f *fakeEvents) totals(context.Context, topic) json.RawMessage {
+func (f *fakeEvents) totals(context.Context, api.Topic) json.RawMessage {
 	return json.RawMessage(`{"n":1}`)
 }
 
@@ -117,7 +119,7 @@ type reader struct {
 }
 
 // openAs opens a stream of an account.
-func openAs(t *testing.T, hub *eventHub, account string, v view, about ...topic) *eventStream {
+func openAs(t *testing.T, hub *eventHub, account string, v view, about ...api.Topic) *eventStream {
 	t.Helper()
 	stream, err := hub.open(account, about, v)
 	if err != nil {
@@ -126,7 +128,7 @@ func openAs(t *testing.T, hub *eventHub, account string, v view, about ...topic)
 	return stream
 }
 
-func read(t *testing.T, hub *eventHub, v view, about ...topic) *reader {
+func read(t *testing.T, hub *eventHub, v view, about ...api.Topic) *reader {
 	t.Helper()
 	r := &reader{t: t, stream: openAs(t, hub, "ops", v, about...), stop: make(chan struct{})}
 	r.over.Go(func() {
@@ -177,11 +179,11 @@ func withHub(t *testing.T, test func(t *testing.T, hub *eventHub, source *fakeEv
 func TestAStreamHasFourFramesASecondAtMost(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		r := read(t, hub, withTexts, topicRuns, topicDeliveries, topicOverview, topicSettings)
-		other := read(t, hub, withTexts, topicRuns)
+		r := read(t, hub, withTexts, api.TopicRuns, api.TopicDeliveries, api.TopicOverview, api.TopicSettings)
+		other := read(t, hub, withTexts, api.TopicRuns)
 		for i := range 10_000 { // ten seconds
-			source.publish(topicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
-			source.publish(topicDeliveries, fmt.Sprint("delivery ", i))
+			source.publish(api.TopicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
+			source.publish(api.TopicDeliveries, fmt.Sprint("delivery ", i))
 			hub.settingsChanged(int64(i), "ops")
 			time.Sleep(time.Millisecond)
 		}
@@ -190,7 +192,7 @@ func TestAStreamHasFourFramesASecondAtMost(t *testing.T) {
 			count[event.name]++
 			rows += len(event.data.Runs)
 			skipped += event.data.Skipped
-			if len(event.data.Runs) > maxRows || len(event.data.Deliveries) > maxRows {
+			if len(event.data.Runs) > api.MaxRows || len(event.data.Deliveries) > api.MaxRows {
 				t.Errorf("a frame has %d runs and %d deliveries", len(event.data.Runs), len(event.data.Deliveries))
 			}
 		}
@@ -215,13 +217,13 @@ func TestAStreamHasFourFramesASecondAtMost(t *testing.T) {
 func TestStreamsThatEndBringNoFrame(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		r := read(t, hub, withTexts, topicRuns)
+		r := read(t, hub, withTexts, api.TopicRuns)
 		for i := range 100 {
-			source.publish(topicRuns, fmt.Sprint("run ", i))
-			read(t, hub, withTexts, topicRuns).close()
+			source.publish(api.TopicRuns, fmt.Sprint("run ", i))
+			read(t, hub, withTexts, api.TopicRuns).close()
 			synctest.Wait()
 		}
-		time.Sleep(2 * frameEvery)
+		time.Sleep(2 * api.FrameEvery)
 		if events := r.take(); len(events) != 1 || len(events[0].data.Runs)+events[0].data.Skipped != 100 {
 			t.Errorf("got %d frames: %+v", len(events), events)
 		}
@@ -232,9 +234,9 @@ func TestStreamsThatEndBringNoFrame(t *testing.T) {
 func TestAFrameTellsWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		r, hidden := read(t, hub, withTexts, topicRuns, topicSettings), read(t, hub, withoutTexts, topicRuns)
-		source.publish(topicRuns, "a", "b", "gone")
-		source.publish(topicDeliveries, "not wanted")
+		r, hidden := read(t, hub, withTexts, api.TopicRuns, api.TopicSettings), read(t, hub, withoutTexts, api.TopicRuns)
+		source.publish(api.TopicRuns, "a", "b", "gone")
+		source.publish(api.TopicDeliveries, "not wanted")
 		hub.settingsChanged(7, "ops@example.com")
 		time.Sleep(time.Second)
 		events := r.take()
@@ -262,10 +264,10 @@ func TestAFrameTellsWhatHasChanged(t *testing.T) {
 func TestASlowStreamIsToldHowManyRowsItMissed(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		slow := openAs(t, hub, "ops", withTexts, topicRuns)
+		slow := openAs(t, hub, "ops", withTexts, api.TopicRuns)
 		for i := range 8 {
-			source.publish(topicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
-			time.Sleep(frameEvery)
+			source.publish(api.TopicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
+			time.Sleep(api.FrameEvery)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -284,57 +286,57 @@ func TestASlowStreamIsToldHowManyRowsItMissed(t *testing.T) {
 func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		r := read(t, hub, withTexts, topicRuns, topicDeliveries, topicSettings)
+		r := read(t, hub, withTexts, api.TopicRuns, api.TopicDeliveries, api.TopicSettings)
 		hello := parseEvents(t, r.stream.hello([]byte(`{}`)))
-		source.publish(topicRuns, "seen")
+		source.publish(api.TopicRuns, "seen")
 		time.Sleep(time.Second)
 		events := r.take()
 		lastID := events[len(events)-1].id
 		for i := range 30 {
-			source.publish(topicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"), "busy")
-			time.Sleep(frameEvery)
+			source.publish(api.TopicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"), "busy")
+			time.Sleep(api.FrameEvery)
 		}
 		hub.settingsChanged(8, "ops")
-		source.publish(topicDeliveries, "delivery")
+		source.publish(api.TopicDeliveries, "delivery")
 		time.Sleep(time.Second)
 		r.take()
 
-		resume := func(id string, about ...topic) []sentEvent {
+		resume := func(id string, about ...api.Topic) []sentEvent {
 			again := openAs(t, hub, "ops", withTexts, about...)
 			defer again.close()
 			return parseEvents(t, again.resume(t.Context(), id))
 		}
-		missed := resume(lastID, topicRuns, topicDeliveries, topicSettings)
+		missed := resume(lastID, api.TopicRuns, api.TopicDeliveries, api.TopicSettings)
 		if len(missed) != 3 || missed[0].name != "runs" || missed[1].name != "deliveries" || missed[2].name != "settings" {
 			t.Fatalf("got %+v", missed)
 		}
 		runs := missed[0].data
-		if len(runs.Runs) != maxRows || runs.Skipped != 61-maxRows || slices.Contains(runs.Runs, "seen") || !slices.Contains(runs.Runs, "busy") {
+		if len(runs.Runs) != api.MaxRows || runs.Skipped != 61-api.MaxRows || slices.Contains(runs.Runs, "seen") || !slices.Contains(runs.Runs, "busy") {
 			t.Errorf("got %d runs and %d skipped: %q", len(runs.Runs), runs.Skipped, runs.Runs)
 		}
 		if missed[2].data.Revision != 8 || !slices.Equal(missed[1].data.Deliveries, []string{"delivery"}) {
 			t.Errorf("got %+v", missed)
 		}
-		if again := resume(missed[2].id, topicRuns, topicDeliveries, topicSettings); len(again) != 0 {
+		if again := resume(missed[2].id, api.TopicRuns, api.TopicDeliveries, api.TopicSettings); len(again) != 0 {
 			t.Errorf("and then %+v", again)
 		}
-		if all := resume(hello[0].id, topicDeliveries); len(all) != 1 || all[0].name != "deliveries" {
+		if all := resume(hello[0].id, api.TopicDeliveries); len(all) != 1 || all[0].name != "deliveries" {
 			t.Errorf("after the hello there is %+v", all)
 		}
 		for _, unknown := range []string{"", "x", "other-1", hub.epoch + "-9999", hub.epoch + "--1", hub.epoch} {
-			if got := resume(unknown, topicRuns); len(got) != 1 || got[0].name != "reset" {
+			if got := resume(unknown, api.TopicRuns); len(got) != 1 || got[0].name != "reset" {
 				t.Errorf("after %q there is %+v, want a reset", unknown, got)
 			}
 		}
-		for i := range 2 * rememberedFrames {
-			source.publish(topicRuns, fmt.Sprint("more ", i))
-			time.Sleep(frameEvery)
+		for i := range 2 * api.RememberedFrames {
+			source.publish(api.TopicRuns, fmt.Sprint("more ", i))
+			time.Sleep(api.FrameEvery)
 		}
 		time.Sleep(time.Second)
-		if got := resume(lastID, topicRuns); len(got) != 1 || got[0].name != "reset" {
+		if got := resume(lastID, api.TopicRuns); len(got) != 1 || got[0].name != "reset" {
 			t.Errorf("long after there is %+v, want a reset", got)
 		}
-		if len(hub.recent) > rememberedFrames {
+		if len(hub.recent) > api.RememberedFrames {
 			t.Errorf("%d frames are remembered", len(hub.recent))
 		}
 		r.close()
@@ -344,17 +346,17 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 func TestEventsAreRememberedForAMinuteWithoutStreams(t *testing.T) {
 	t.Parallel()
 	withHub(t, func(t *testing.T, hub *eventHub, source *fakeEvents) {
-		r := read(t, hub, withTexts, topicRuns)
+		r := read(t, hub, withTexts, api.TopicRuns)
 		lastID := parseEvents(t, r.stream.hello([]byte(`{}`)))[0].id
 		r.close()
-		time.Sleep(eventLinger / 2)
-		source.publish(topicRuns, "meanwhile")
+		time.Sleep(api.EventLinger / 2)
+		source.publish(api.TopicRuns, "meanwhile")
 		read1 := source.read
 		time.Sleep(time.Second)
 		if source.read != read1 {
 			t.Error("rows are read though nobody is there")
 		}
-		r = read(t, hub, withTexts, topicRuns)
+		r = read(t, hub, withTexts, api.TopicRuns)
 		if got := r.stream.resume(t.Context(), lastID); len(got) != 0 {
 			t.Errorf("got %s at once", got)
 		}
@@ -363,12 +365,12 @@ func TestEventsAreRememberedForAMinuteWithoutStreams(t *testing.T) {
 			t.Errorf("got %+v", events)
 		}
 		r.close()
-		time.Sleep(2 * eventLinger)
+		time.Sleep(2 * api.EventLinger)
 		synctest.Wait()
 		if source.listeners != 0 || hub.listening() {
 			t.Error("it still listens")
 		}
-		r = read(t, hub, withTexts, topicRuns)
+		r = read(t, hub, withTexts, api.TopicRuns)
 		if got := parseEvents(t, r.stream.resume(t.Context(), lastID)); len(got) != 1 || got[0].name != "reset" {
 			t.Errorf("got %+v, want a reset", got)
 		}
@@ -382,21 +384,21 @@ func TestThereAreSixtyFourStreamsAtMost(t *testing.T) {
 		var all []*eventStream
 		refused := func(account string, want error) {
 			t.Helper()
-			if _, err := hub.open(account, []topic{topicRuns}, withTexts); err == nil || err.Error() != want.Error() {
+			if _, err := hub.open(account, []api.Topic{api.TopicRuns}, withTexts); err == nil || err.Error() != want.Error() {
 				t.Errorf("%s: got %v, want %v", account, err, want)
 			}
 		}
-		for i := range maxStreams {
-			account := fmt.Sprint("user ", i/maxStreamShare)
-			all = append(all, openAs(t, hub, account, withTexts, topicRuns))
-			if i%maxStreamShare == maxStreamShare-1 {
+		for i := range api.MaxStreams {
+			account := fmt.Sprint("user ", i/api.MaxStreamShare)
+			all = append(all, openAs(t, hub, account, withTexts, api.TopicRuns))
+			if i%api.MaxStreamShare == api.MaxStreamShare-1 {
 				refused(account, errStreamShare)
 			}
 		}
 		refused("another", errManyStreams)
 		all[0].close()
 		refused("user 1", errStreamShare)
-		all[0] = openAs(t, hub, "another", withTexts, topicRuns)
+		all[0] = openAs(t, hub, "another", withTexts, api.TopicRuns)
 		for _, stream := range all {
 			stream.close()
 		}
@@ -410,8 +412,8 @@ func FuzzParseTopics(f *testing.F) {
 	f.Add("runs,overview")
 	f.Add(",")
 	f.Fuzz(func(t *testing.T, names string) {
-		about, err := parseTopics(names)
-		if err == nil && (len(about) == 0 || len(about) > int(topics)) {
+		about, err := api.ParseTopics(names)
+		if err == nil && (len(about) == 0 || len(about) > int(api.Topics)) {
 			t.Errorf("%q is %v", names, about)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 func init() {
@@ -51,9 +52,9 @@ const exportPage = 100
 const exportPatience = 30 * time.Second
 
 var exports = []exportOf{
-	{"runs", exportFilters["runs"], runColumns.names(), (*instance).exportRuns},
-	{"session", exportFilters["session"], turnColumns.names(), (*instance).exportSession},
-	{"deliveries", exportFilters["deliveries"], deliveryColumns.names(), (*instance).exportDeliveries},
+	{"runs", api.ExportFilters["runs"], runColumns.names(), (*instance).exportRuns},
+	{"session", api.ExportFilters["session"], turnColumns.names(), (*instance).exportSession},
+	{"deliveries", api.ExportFilters["deliveries"], deliveryColumns.names(), (*instance).exportDeliveries},
 }
 
 // serveExport writes all rows of a list, as lines of JSON or, if the request asks for it, as CSV.
@@ -61,7 +62,7 @@ func (in *instance) serveExport(w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	i := slices.IndexFunc(exports, func(e exportOf) bool { return e.name == params.Get("of") })
 	if i < 0 {
-		return apiError(http.StatusBadRequest, "of must be one of runs, session and deliveries")
+		return api.Errorf(http.StatusBadRequest, "of must be one of runs, session and deliveries")
 	}
 	what := exports[i]
 	if err := checkParameters(r.URL.RawQuery, append([]string{"of"}, what.parameters...)); err != nil {
@@ -143,7 +144,7 @@ func (in *instance) exportRuns(r *http.Request) (exportPages, bool, error) {
 	hideTexts := callerFrom(r).hideTexts
 	query.Told, query.Deliveries = !hideTexts, true
 	return in.pagesOfRuns(query, func(record *engine.Record) exportRow {
-		row := newRunSummary(record, hideTexts)
+		row := api.NewRunSummary(record, hideTexts)
 		return exportRow{row, runColumns.cells(&row)}
 	}), searches(&query), nil
 }
@@ -166,7 +167,7 @@ func (in *instance) pagesOfRuns(query engine.Query, show func(*engine.Record) ex
 	return func(ctx context.Context, cursor string) ([]exportRow, string, error) {
 		query.Cursor = cursor
 		records, next, err := in.service.engine.List(ctx, query)
-		return showAll(records, show), next, err
+		return api.ShowAll(records, show), next, err
 	}
 }
 
@@ -179,8 +180,8 @@ func (in *instance) exportDeliveries(r *http.Request) (exportPages, bool, error)
 		if err != nil {
 			return nil, "", err
 		}
-		shown := showAll(deliveries, newDeliverySummary)
+		shown := api.ShowAll(deliveries, api.NewDeliverySummary)
 		err = in.service.explainWaits(ctx, shown, deliveries)
-		return showAll(shown, func(row deliveryDetails) exportRow { return exportRow{row, deliveryColumns.cells(&row)} }), next, err
+		return api.ShowAll(shown, func(row api.DeliveryDetails) exportRow { return exportRow{row, deliveryColumns.cells(&row)} }), next, err
 	}, false, err
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // csvColumns are the columns of a row in CSV.
@@ -32,70 +34,70 @@ func (c csvColumns[Row]) cells(row *Row) []string {
 	return cells
 }
 
-var runColumns = csvColumns[runSummary]{
-	{"status", func(r *runSummary) string { return string(r.Status) }},
-	{"runId", func(r *runSummary) string { return r.RunID }},
-	{"chatId", func(r *runSummary) string { return r.ChatID }},
-	{"hook", func(r *runSummary) string { return r.Hook }},
-	{"action", func(r *runSummary) string { return string(r.Action) }},
-	{"runner", func(r *runSummary) string { return r.Runner }},
-	{"name", func(r *runSummary) string { return r.Name }},
-	{"acceptedAt", func(r *runSummary) string { return csvTime(r.AcceptedAt) }},
-	{"startedAt", func(r *runSummary) string { return csvTime(r.StartedAt) }},
-	{"finishedAt", func(r *runSummary) string { return csvTime(r.FinishedAt) }},
-	{"attempts", func(r *runSummary) string { return strconv.Itoa(r.Attempts) }},
-	{"waitingFor", func(r *runSummary) string { return r.WaitingFor }},
-	{"errorMessage", func(r *runSummary) string { return r.ErrorMessage }},
-	{"repairAttempts", func(r *runSummary) string { return csvCount(r.RepairAttempts) }},
-	{"foldedInto", func(r *runSummary) string { return r.FoldedInto }},
-	{"folded", func(r *runSummary) string { return csvCount(r.Folded) }},
-	{"client", func(r *runSummary) string { return r.Client }},
-	{"cancelledBy", func(r *runSummary) string { return r.CancelledBy }},
-	{"reason", func(r *runSummary) string { return r.Reason }},
-	{"againOf", func(r *runSummary) string { return r.AgainOf }},
-	{"preview", func(r *runSummary) string { return r.Preview }},
-	{"tier", func(r *runSummary) string { return r.Tier }},
-	{"test", func(r *runSummary) string { return csvFlag(r.Test) }},
-	{"sync", func(r *runSummary) string { return csvFlag(r.Sync) }},
-	{"delivered", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Delivered) }},
-	{"pending", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Pending) }},
-	{"dead", func(r *runSummary) string { return csvCount(orNone(r.SentOut).Dead) }},
-	{"sessionRenewed", func(r *runSummary) string { return csvFlag(r.SessionRenewed) }},
+var runColumns = csvColumns[api.RunSummary]{
+	{"status", func(r *api.RunSummary) string { return string(r.Status) }},
+	{"runId", func(r *api.RunSummary) string { return r.RunID }},
+	{"chatId", func(r *api.RunSummary) string { return r.ChatID }},
+	{"hook", func(r *api.RunSummary) string { return r.Hook }},
+	{"action", func(r *api.RunSummary) string { return string(r.Action) }},
+	{"runner", func(r *api.RunSummary) string { return r.Runner }},
+	{"name", func(r *api.RunSummary) string { return r.Name }},
+	{"acceptedAt", func(r *api.RunSummary) string { return csvTime(r.AcceptedAt) }},
+	{"startedAt", func(r *api.RunSummary) string { return csvTime(r.StartedAt) }},
+	{"finishedAt", func(r *api.RunSummary) string { return csvTime(r.FinishedAt) }},
+	{"attempts", func(r *api.RunSummary) string { return strconv.Itoa(r.Attempts) }},
+	{"waitingFor", func(r *api.RunSummary) string { return r.WaitingFor }},
+	{"errorMessage", func(r *api.RunSummary) string { return r.ErrorMessage }},
+	{"repairAttempts", func(r *api.RunSummary) string { return csvCount(r.RepairAttempts) }},
+	{"foldedInto", func(r *api.RunSummary) string { return r.FoldedInto }},
+	{"folded", func(r *api.RunSummary) string { return csvCount(r.Folded) }},
+	{"client", func(r *api.RunSummary) string { return r.Client }},
+	{"cancelledBy", func(r *api.RunSummary) string { return r.CancelledBy }},
+	{"reason", func(r *api.RunSummary) string { return r.Reason }},
+	{"againOf", func(r *api.RunSummary) string { return r.AgainOf }},
+	{"preview", func(r *api.RunSummary) string { return r.Preview }},
+	{"tier", func(r *api.RunSummary) string { return r.Tier }},
+	{"test", func(r *api.RunSummary) string { return csvFlag(r.Test) }},
+	{"sync", func(r *api.RunSummary) string { return csvFlag(r.Sync) }},
+	{"delivered", func(r *api.RunSummary) string { return csvCount(orNone(r.SentOut).Delivered) }},
+	{"pending", func(r *api.RunSummary) string { return csvCount(orNone(r.SentOut).Pending) }},
+	{"dead", func(r *api.RunSummary) string { return csvCount(orNone(r.SentOut).Dead) }},
+	{"sessionRenewed", func(r *api.RunSummary) string { return csvFlag(r.SessionRenewed) }},
 }
 
 var turnColumns = append(columnsOfTurns(),
-	csvColumn[turnJSON]{"message", func(t *turnJSON) string { return orEmpty(t.Message) }},
-	csvColumn[turnJSON]{"messageCut", func(t *turnJSON) string { return csvFlag(t.MessageCut) }},
-	csvColumn[turnJSON]{"messageBytes", func(t *turnJSON) string { return csvCount(t.MessageBytes) }},
-	csvColumn[turnJSON]{"reply", func(t *turnJSON) string { return orEmpty(t.Reply) }},
-	csvColumn[turnJSON]{"replyBytes", func(t *turnJSON) string { return csvCount(t.ReplyBytes) }},
+	csvColumn[api.ChatTurn]{"message", func(t *api.ChatTurn) string { return orEmpty(t.Message) }},
+	csvColumn[api.ChatTurn]{"messageCut", func(t *api.ChatTurn) string { return csvFlag(t.MessageCut) }},
+	csvColumn[api.ChatTurn]{"messageBytes", func(t *api.ChatTurn) string { return csvCount(t.MessageBytes) }},
+	csvColumn[api.ChatTurn]{"reply", func(t *api.ChatTurn) string { return orEmpty(t.Reply) }},
+	csvColumn[api.ChatTurn]{"replyBytes", func(t *api.ChatTurn) string { return csvCount(t.ReplyBytes) }},
 )
 
-func columnsOfTurns() (columns csvColumns[turnJSON]) {
+func columnsOfTurns() (columns csvColumns[api.ChatTurn]) {
 	for _, c := range runColumns {
-		columns = append(columns, csvColumn[turnJSON]{c.name, func(t *turnJSON) string { return c.cell(&t.runSummary) }})
+		columns = append(columns, csvColumn[api.ChatTurn]{c.name, func(t *api.ChatTurn) string { return c.cell(&t.RunSummary) }})
 	}
 	return columns
 }
 
-var deliveryColumns = csvColumns[deliveryDetails]{
-	{"id", func(d *deliveryDetails) string { return d.ID }},
-	{"kind", func(d *deliveryDetails) string { return d.Kind }},
-	{"target", func(d *deliveryDetails) string { return d.Target }},
-	{"status", func(d *deliveryDetails) string { return string(d.Status) }},
-	{"attempts", func(d *deliveryDetails) string { return strconv.Itoa(d.Attempts) }},
-	{"lastError", func(d *deliveryDetails) string { return d.LastError }},
-	{"runId", func(d *deliveryDetails) string { return d.RunID }},
-	{"runStatus", func(d *deliveryDetails) string { return string(d.RunStatus) }},
-	{"chatId", func(d *deliveryDetails) string { return d.ChatID }},
-	{"hook", func(d *deliveryDetails) string { return d.Hook }},
-	{"createdAt", func(d *deliveryDetails) string { return csvTime(d.CreatedAt) }},
-	{"lastAttemptAt", func(d *deliveryDetails) string { return csvTime(d.LastAttemptAt) }},
-	{"nextAttemptAt", func(d *deliveryDetails) string { return csvTime(d.NextAttemptAt) }},
-	{"waitsFor", func(d *deliveryDetails) string { return d.WaitsFor }},
-	{"lastStatus", func(d *deliveryDetails) string { return csvCount(d.LastStatus) }},
-	{"lastAnswer", func(d *deliveryDetails) string { return d.LastAnswer }},
-	{"contentType", func(d *deliveryDetails) string { return d.ContentType }},
+var deliveryColumns = csvColumns[api.DeliveryDetails]{
+	{"id", func(d *api.DeliveryDetails) string { return d.ID }},
+	{"kind", func(d *api.DeliveryDetails) string { return d.Kind }},
+	{"target", func(d *api.DeliveryDetails) string { return d.Target }},
+	{"status", func(d *api.DeliveryDetails) string { return string(d.Status) }},
+	{"attempts", func(d *api.DeliveryDetails) string { return strconv.Itoa(d.Attempts) }},
+	{"lastError", func(d *api.DeliveryDetails) string { return d.LastError }},
+	{"runId", func(d *api.DeliveryDetails) string { return d.RunID }},
+	{"runStatus", func(d *api.DeliveryDetails) string { return string(d.RunStatus) }},
+	{"chatId", func(d *api.DeliveryDetails) string { return d.ChatID }},
+	{"hook", func(d *api.DeliveryDetails) string { return d.Hook }},
+	{"createdAt", func(d *api.DeliveryDetails) string { return csvTime(d.CreatedAt) }},
+	{"lastAttemptAt", func(d *api.DeliveryDetails) string { return csvTime(d.LastAttemptAt) }},
+	{"nextAttemptAt", func(d *api.DeliveryDetails) string { return csvTime(d.NextAttemptAt) }},
+	{"waitsFor", func(d *api.DeliveryDetails) string { return d.WaitsFor }},
+	{"lastStatus", func(d *api.DeliveryDetails) string { return csvCount(d.LastStatus) }},
+	{"lastAnswer", func(d *api.DeliveryDetails) string { return d.LastAnswer }},
+	{"contentType", func(d *api.DeliveryDetails) string { return d.ContentType }},
 }
 
 // csvLines writes a line of names, and then the rows.
@@ -153,9 +155,9 @@ func csvFlag(is bool) string {
 	return "true"
 }
 
-func orNone(sent *sentOutJSON) sentOutJSON {
+func orNone(sent *api.SentOut) api.SentOut {
 	if sent == nil {
-		return sentOutJSON{}
+		return api.SentOut{}
 	}
 	return *sent
 }
@@ -170,12 +172,12 @@ func orEmpty(text *string) string {
 // wantsCSV reports whether the Accept headers of a request name CSV, and do not like lines of JSON better.
 func wantsCSV(accept []string) bool {
 	forCSV, forJSON := 0, 0
-	for r := range mediaRanges(accept) {
-		switch strings.ToLower(r.name) {
+	for r := range api.MediaRanges(accept) {
+		switch strings.ToLower(r.Name) {
 		case "text/csv":
-			forCSV = max(forCSV, r.quality)
+			forCSV = max(forCSV, r.Quality)
 		case "application/x-ndjson", "application/jsonl", "application/json":
-			forJSON = max(forJSON, r.quality)
+			forJSON = max(forJSON, r.Quality)
 		}
 	}
 	return forCSV > 0 && forCSV >= forJSON

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func TestEveryFieldOfARowHasAColumn(t *testing.T) {
@@ -17,11 +20,11 @@ func TestEveryFieldOfARowHasAColumn(t *testing.T) {
 		columns []string
 		without []string
 	}{
-		{reflect.TypeFor[runSummary](), runColumns.names(), runs},
-		{reflect.TypeFor[turnJSON](), turnColumns.names(), []string{"sentOut", "deliveries"}},
-		{reflect.TypeFor[deliveryDetails](), deliveryColumns.names(), []string{"body", "history"}}, // which no list has
+		{reflect.TypeFor[api.RunSummary](), runColumns.names(), runs},
+		{reflect.TypeFor[api.ChatTurn](), turnColumns.names(), []string{"sentOut", "deliveries"}},
+		{reflect.TypeFor[api.DeliveryDetails](), deliveryColumns.names(), []string{"body", "history"}}, // which no list has
 	} {
-		for _, field := range jsonFields(c.row) {
+		for _, field := range settings.JSONFields(c.row) {
 			if slices.Contains(c.columns, field) == slices.Contains(c.without, field) {
 				t.Errorf("%v: %s has no column, or should have none", c.row, field)
 			}

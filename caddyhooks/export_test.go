@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // ShortenBodyTime lets slow bodies be ended soon.
@@ -20,12 +22,12 @@ func ShortenBodyTime(d time.Duration) (restore func()) {
 }
 
 // BytesOfBodies is how many bytes of bodies and messages the default instance counts now.
-func BytesOfBodies() int64 { return running.find("default").memory.used.Load() }
+func BytesOfBodies() int64 { return running.find("default").memory.Used.Load() }
 
 // SettingNames returns the name in JSON and the directive of every setting.
 func SettingNames() (names [][2]string) {
-	for _, e := range allSettings {
-		names = append(names, [2]string{e.jsonName(), e.caddyfileDirective(new(Settings)).Word})
+	for _, e := range settings.AllSettings {
+		names = append(names, [2]string{e.JSONName(), e.CaddyfileDirective(new(settings.Settings)).Word})
 	}
 	return names
 }
@@ -94,7 +96,7 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	client.door = localDoor
+	client.door = api.ViaLocalDashboard
 	instance, _ := cmd.Flags().GetString("instance")
 	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
 	return local.handler(), local.links.New, nil
@@ -155,9 +157,9 @@ func ForgetPreviews() {
 
 // SampleNext has the next request to each hook of the instance "default" sampled, however soon it comes.
 func SampleNext() {
-	if all := running.find("default").service.samples.byHook.Load(); all != nil {
+	if all := running.find("default").service.samples.ByHook.Load(); all != nil {
 		for _, of := range *all {
-			of.lastAt.Store(0)
+			of.LastAt.Store(0)
 		}
 	}
 }

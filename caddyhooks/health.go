@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // health says whether an instance is live and ready, on this node.
@@ -22,34 +23,16 @@ import (
 // One that is not ready should get no requests. A node with some runners away can do the work of others, and is ready.
 type health struct {
 	live     bool
-	webhooks string          // "on" or "off", which an operator chose; "" if that is not known yet
-	reasons  []healthProblem // why it is not ready; none if it is
-	degraded []healthProblem // what else is wrong
+	webhooks string              // "on" or "off", which an operator chose; "" if that is not known yet
+	reasons  []api.HealthProblem // why it is not ready; none if it is
+	degraded []api.HealthProblem // what else is wrong
 }
-
-type healthProblem struct {
-	Code   string `json:"code"`   // one of the constants below
-	Detail string `json:"detail"` // for operators alone
-}
-
-// What can be wrong with an instance.
-const (
-	isStarting      = "starting"
-	isStopping      = "stopping"
-	storeAway       = "store_away"
-	storeBroken     = "store_broken"
-	storeFailing    = "store_failing" // the last write failed
-	storeReadOnly   = "store_read_only"
-	storeDiskFull   = "store_disk_full"
-	queueNearlyFull = "queue_nearly_full"
-	runnerAway      = "runner_away"
-)
 
 func (h *health) ready() bool { return len(h.reasons) == 0 }
 
 // despite is the health if some problems are no reason to get no requests.
 func (h health) despite(codes []string) health {
-	var reasons []healthProblem
+	var reasons []api.HealthProblem
 	h.degraded = slices.Clone(h.degraded)
 	for _, problem := range h.reasons {
 		if slices.Contains(codes, problem.Code) {
@@ -65,35 +48,37 @@ func (h health) despite(codes []string) health {
 // health looks at the instance. It waits for nobody but, at most once a second, a moment for the store.
 func (in *instance) health() health {
 	h := health{live: true}
-	notReady := func(code, detail string) { h.reasons = append(h.reasons, healthProblem{code, detail}) }
+	notReady := func(code, detail string) {
+		h.reasons = append(h.reasons, api.HealthProblem{Code: code, Detail: detail})
+	}
 	if caddy.Exiting() {
-		notReady(isStopping, "Caddy is shutting down")
+		notReady(api.IsStopping, "Caddy is shutting down")
 	}
 	select {
 	case <-in.started:
 	case <-in.held:
 	default:
-		notReady(isStarting, "the hooks are being started")
+		notReady(api.IsStarting, "the hooks are being started")
 		return h
 	}
-	if active := in.active.Load(); active != nil && active.on {
+	if active := in.active.Load(); active != nil && active.On {
 		h.webhooks = "on"
 	} else if active != nil {
 		h.webhooks = "off"
 	}
 	e := in.service.engine
 	if e.IsStopping() && len(h.reasons) == 0 {
-		notReady(isStopping, "the hooks are shutting down")
+		notReady(api.IsStopping, "the hooks are shutting down")
 	}
 	if e.IsBroken() {
 		h.live = false
-		notReady(storeBroken, "the store is broken: restart Caddy, which then checks the store")
+		notReady(api.StoreBroken, "the store is broken: restart Caddy, which then checks the store")
 		return h
 	}
 	if err := in.notReady(); err != nil {
-		code := isStarting
+		code := api.IsStarting
 		if in.isStoreAway() {
-			code = storeAway
+			code = api.StoreAway
 		}
 		notReady(code, err.Error())
 		return h
@@ -102,7 +87,7 @@ func (in *instance) health() health {
 		notReady(storeProblem(err), "the store could not be written to: "+err.Error())
 	}
 	if limit := in.engineConfig.Limits.Queue; nearlyFull(in.service.queued.get(e.Queued), limit) {
-		notReady(queueNearlyFull, fmt.Sprintf("more than %d of %d runs are queued (queue_limit)", limit*nearlyFullPercent/100, limit))
+		notReady(api.QueueNearlyFull, fmt.Sprintf("more than %d of %d runs are queued (queue_limit)", limit*nearlyFullPercent/100, limit))
 	}
 	runners := in.runnersDown()
 	for _, runner := range runners {
@@ -110,7 +95,7 @@ func (in *instance) health() health {
 		if runner.State == engine.RunnerBusy {
 			why = "is busy"
 		}
-		problem := healthProblem{runnerAway, fmt.Sprintf("the runner %q %s since %s: %s", runner.Name, why, runner.Since.UTC().Format(time.RFC3339), runner.Cause)}
+		problem := api.HealthProblem{Code: api.RunnerAway, Detail: fmt.Sprintf("the runner %q %s since %s: %s", runner.Name, why, runner.Since.UTC().Format(time.RFC3339), runner.Cause)}
 		if len(runners) == len(in.engineConfig.Runners) {
 			h.reasons = append(h.reasons, problem)
 		} else {
@@ -131,11 +116,11 @@ func (in *instance) runnersDown() []engine.RunnerState {
 func storeProblem(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return storeDiskFull
+		return api.StoreDiskFull
 	case errors.Is(err, syscall.EROFS):
-		return storeReadOnly
+		return api.StoreReadOnly
 	default:
-		return storeFailing
+		return api.StoreFailing
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 )
 
 func init() {
@@ -44,7 +46,7 @@ type Health struct {
 }
 
 // mayBeDisregarded are the reasons for which a request may be accepted all the same.
-var mayBeDisregarded = []string{runnerAway, queueNearlyFull}
+var mayBeDisregarded = []string{api.RunnerAway, api.QueueNearlyFull}
 
 // CaddyModule returns the Caddy module information.
 func (Health) CaddyModule() caddy.ModuleInfo {
@@ -101,9 +103,9 @@ type siteHealthJSON struct {
 	Degraded []string `json:"degraded,omitempty"` // what else is wrong
 }
 
-var errHealthPath = &httpError{status: http.StatusNotFound, message: "Health is told at the path of health, and at /ready and /live below it."}
+var errHealthPath = &api.Error{Status: http.StatusNotFound, Message: "Health is told at the path of health, and at /ready and /live below it."}
 
-var errHealthMethod = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", "GET, HEAD"}, message: "Health is asked for with GET or HEAD."}
+var errHealthMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", "GET, HEAD"}, Message: "Health is asked for with GET or HEAD."}
 
 // ServeHTTP answers at the path.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -122,7 +124,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	found := h.app.instances[h.Name].health()
 	if stopping, _ := caddyShuttingDown(r); stopping && found.ready() {
-		found.reasons = []healthProblem{{Code: isStopping}}
+		found.reasons = []api.HealthProblem{{Code: api.IsStopping}}
 	}
 	found = found.despite(h.Despite)
 	status := http.StatusOK
@@ -147,14 +149,14 @@ func (a *App) hasHealthBetween(top, path string) bool {
 
 // caddyShuttingDown reports whether the web server is about to stop. It serves on for shutdown_delay, so that load balancers hear of it.
 func caddyShuttingDown(r *http.Request) (stopping, known bool) {
-	if repl := replacerOf(r); repl != nil {
+	if repl := observe.ReplacerOf(r); repl != nil {
 		value, _ := repl.Get("http.shutting_down")
 		stopping, known = value.(bool)
 	}
 	return stopping, known
 }
 
-func codesOf(problems []healthProblem) (codes []string) {
+func codesOf(problems []api.HealthProblem) (codes []string) {
 	for _, problem := range problems {
 		if !slices.Contains(codes, problem.Code) {
 			codes = append(codes, problem.Code)

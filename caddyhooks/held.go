@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // holdStart leaves the start of an instance to when the store can be reached: without the live settings nobody knows who may send
@@ -30,7 +32,7 @@ func (s *service) loadFirst(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the live settings: %w", err)
 	}
-	return s.withSecrets(func(reads secretReads) error {
+	return s.withSecrets(func(reads settings.SecretReads) error {
 		if err := giveSecrets(reads, s.held, &saved.Settings); err != nil {
 			return err
 		}
@@ -117,4 +119,4 @@ func (in *instance) whyNotStarted() error {
 	}
 }
 
-var errStarting = busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")
+var errStarting = api.Busy(time.Second, "The service is starting; try again in a moment.", "the service is starting")

@@ -1,55 +1,10 @@
 package caddyhooks
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-// readHistory reads how long messages of finished runs are kept, in seconds:
-//
-//	history <duration>|off
-func readHistory(d *caddyfile.Dispenser) (int, error) {
-	text, err := caddyconf.Text(d)
-	if err != nil || text == "off" {
-		return 0, err
-	}
-	duration, err := caddy.ParseDuration(text)
-	if err != nil || duration < time.Second || duration%time.Second != 0 {
-		return 0, d.Errf("'%s' is neither off nor a duration of whole seconds%s", text, caddyconf.DurationHint(text))
-	}
-	return int(duration / time.Second), nil
-}
-
-// checkHistory refuses what is longer than another setting.
-func checkHistory(seconds, most int, setting string) error {
-	if seconds < 0 {
-		return errors.New("must not be negative; 0 keeps nothing")
-	}
-	if seconds <= most {
-		return nil
-	}
-	limit := "off"
-	if most > 0 {
-		limit = text.ShortDuration(time.Duration(most) * time.Second)
-	}
-	return fmt.Errorf("must not be longer than %s, which is %s", setting, limit)
-}
-
-// historyOf is how long the message of a run is kept after its end. hook is nil for wake and agent.
-func (a *activeSettings) historyOf(h *hook) time.Duration {
-	if h != nil && h.HistorySeconds != nil {
-		return min(time.Duration(*h.HistorySeconds)*time.Second, a.history)
-	}
-	return a.history
-}
 
 // historyInForce is how long the engine keeps messages at most.
 func (in *instance) historyInForce() time.Duration {
@@ -57,9 +12,9 @@ func (in *instance) historyInForce() time.Duration {
 	switch {
 	case active == nil: // it is just being started
 		return 0
-	case active.history == 0:
+	case active.History == 0:
 		return engine.NoHistory
 	default:
-		return active.history
+		return active.History
 	}
 }

@@ -2,15 +2,16 @@ package caddyhooks
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"hash"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // The number of idempotency keys that an instance remembers, and for how long. Keys outlive their runs: a signature that is sent
@@ -25,13 +26,13 @@ const maxKeyLength = 256
 // idempotencyKey returns the idempotency key of a request and the name of the header that held it, nil if it has none. Keys of
 // different endpoints and of callers with different credentials are different. If the hook names no header, the id counts that its
 // sender gives a delivery; doc is the body, where that may be.
-func idempotencyKey(header http.Header, caller authentication, run *engine.Run, custom *hook, body []byte, doc any) (idempotency *engine.Key, name string, err error) {
+func idempotencyKey(header http.Header, caller settings.Authentication, run *engine.Run, custom *settings.Hook, body []byte, doc any) (idempotency *engine.Key, name string, err error) {
 	var values []string
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
 		values = header[name]
-	} else if id, name := caller.deliveryID(header, doc); id != "" {
-		return &engine.Key{ID: keyID("delivery", run.Hook, id), Body: sha256.Sum256(body), AnyBody: true}, name, nil
+	} else if id, name := caller.DeliveryID(header, doc); id != "" {
+		return &engine.Key{ID: settings.KeyID("delivery", run.Hook, id), Body: sha256.Sum256(body), AnyBody: true}, name, nil
 	}
 	for _, standard := range [...]string{"Idempotency-Key", "Webhook-Id"} {
 		if len(values) == 0 {
@@ -43,33 +44,16 @@ func idempotencyKey(header http.Header, caller authentication, run *engine.Run, 
 	}
 	key, ok := unquote(values[0])
 	if !ok || len(values) > 1 || key == "" || len(key) > maxKeyLength {
-		return nil, "", &httpError{status: http.StatusBadRequest,
-			message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
+		return nil, "", &api.Error{Status: http.StatusBadRequest,
+			Message: "The header " + name + " must be sent once and hold a key of 1 to 256 characters, bare or as a quoted string."}
 	}
 	scope := sha256.New()
-	writeParts(scope, run.Hook, key)
-	if several, ok := caller.verifier.(auth.Identifier); ok {
+	settings.WriteParts(scope, run.Hook, key)
+	if several, ok := caller.Verifier.(auth.Identifier); ok {
 		credential := several.Credential(header)
 		scope.Write(credential[:])
 	}
 	return &engine.Key{ID: [32]byte(scope.Sum(nil)), Body: sha256.Sum256(body)}, name, nil
-}
-
-// keyID is the digest of some texts.
-func keyID(parts ...string) [32]byte {
-	scope := sha256.New()
-	writeParts(scope, parts...)
-	return [32]byte(scope.Sum(nil))
-}
-
-// writeParts writes texts so that different lists of texts are different.
-func writeParts(scope hash.Hash, parts ...string) {
-	for _, part := range parts {
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		scope.Write(length[:])
-		scope.Write([]byte(part))
-	}
 }
 
 // unquote returns the text of a quoted string in a header (RFC 8941, section 3.3.3), and other values as they are.
@@ -97,8 +81,8 @@ func unquote(value string) (string, bool) {
 }
 
 // errKeyReleased says that the first run with a key has just ended without a result, so that the key is free again.
-var errKeyReleased = &httpError{status: http.StatusConflict, retryAfter: time.Second,
-	message: "The first request with this idempotency key came to nothing. Try again."}
+var errKeyReleased = &api.Error{Status: http.StatusConflict, RetryAfter: time.Second,
+	Message: "The first request with this idempotency key came to nothing. Try again."}
 
 // maxSubmits bounds how often a request is submitted while its key is released again and again.
 const maxSubmits = 3
@@ -106,33 +90,33 @@ const maxSubmits = 3
 // replay answers a request whose key was used before like the first request with that key.
 func (q *hookRequest) replay(w http.ResponseWriter, r *http.Request, duplicate *engine.DuplicateError) error {
 	if !duplicate.SameBody {
-		return &httpError{status: http.StatusConflict, message: "This idempotency key was used before, with another body."}
+		return &api.Error{Status: http.StatusConflict, Message: "This idempotency key was used before, with another body."}
 	}
 	first := duplicate.First
 	if !first.Sync {
-		noteRun(r, requestReplayed, first)
-		q.meters().replayed()
+		observe.NoteRun(r, observe.RequestReplayed, first)
+		q.meters().Replayed()
 		w.Header().Set("Idempotent-Replayed", "true")
 		q.writeAccepted(w, r, first)
 		return nil
 	}
 	record, err := q.in.service.engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
-		return &httpError{status: http.StatusConflict, message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
+		return &api.Error{Status: http.StatusConflict, Message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
 	}
 	if err != nil {
 		return err
 	}
-	streams := wantsEvents(r.Header["Accept"])
+	streams := api.WantsEvents(r.Header["Accept"])
 	if !record.Status.Ended() && !streams {
-		return &httpError{status: http.StatusConflict, retryAfter: time.Second,
-			message: "The first request with this idempotency key is still being carried out."}
+		return &api.Error{Status: http.StatusConflict, RetryAfter: time.Second,
+			Message: "The first request with this idempotency key is still being carried out."}
 	}
 	if record.Status.Ended() && record.Outcome.ForgetsKey() {
 		return errKeyReleased
 	}
-	noteRun(r, requestReplayed, first)
-	q.meters().replayed()
+	observe.NoteRun(r, observe.RequestReplayed, first)
+	q.meters().Replayed()
 	w.Header().Set("Idempotent-Replayed", "true")
 	if streams {
 		q.replayStreaming(w, r, record)

@@ -12,8 +12,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 )
 
 // instance is one hooks service as a configuration defines it.
@@ -22,30 +27,30 @@ type instance struct {
 	path   string
 	urls   []string // at which its hooks are called, as far as they are known
 	config []byte   // as JSON, to compare with other handlers
-	compiler
+	settings.Compiler
 	engineConfig engine.Config
 	opener       engine.StoreOpener
 	client       *outbound.Client
 
 	maxRequest int64
-	memory     requestMemory
+	memory     intake.Memory
 	log        *zap.Logger
-	accessLog  accessLog
+	accessLog  observe.AccessLog
 
-	streamEnd *streamEnd // of event streams
-	emitter   *emitter   // of events for the events app
+	streamEnd *sse.StreamEnd // of event streams
+	emitter   *emitter       // of events for the events app
 
 	refused       *refusals
 	leaveRecorder func()
-	meters        *meters
+	meters        *observe.Meters
 	leaveMeters   func()
 
-	secretHeaders auth.HeaderNames // request headers that must not be logged before the start
-	warned        []warning        // when it was loaded
-	unstarted     []warning        // that a start may find to be wrong
+	secretHeaders auth.HeaderNames   // request headers that must not be logged before the start
+	warned        []settings.Warning // when it was loaded
+	unstarted     []settings.Warning // that a start may find to be wrong
 
 	// Set when the instance is started.
-	active  atomic.Pointer[activeSettings]
+	active  atomic.Pointer[settings.Active]
 	service *service
 	detach  func() // ends the use of the engine
 	traced  bool   // it uses the exporter of traces
@@ -60,15 +65,15 @@ func newInstance(ctx caddy.Context, o *Options, config []byte) (*instance, error
 		path:       o.Path,
 		urls:       []string{},
 		config:     config,
-		compiler:   compiler{pinned: o.Settings, secrets: make(map[string]string)},
+		Compiler:   settings.Compiler{Pinned: o.Settings, Secrets: make(map[string]string)},
 		maxRequest: int64(o.MaxRequest),
 		log:        ctx.Logger().With(zap.String("instance", o.Name)),
 		started:    make(chan struct{}),
 		held:       make(chan struct{}),
-		streamEnd:  newStreamEnd(),
+		streamEnd:  sse.NewStreamEnd(),
 	}
-	in.accessLog.logger = ctx.Logger(accessLogModule{})
-	in.memory.limit = int64(o.MaxMemory)
+	in.accessLog.Logger = ctx.Logger(observe.AccessLogModule{})
+	in.memory.Limit = int64(o.MaxMemory)
 	choice, err := o.runnerChoice()
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func newInstance(ctx caddy.Context, o *Options, config []byte) (*instance, error
 	}
 	in.opener = opener.(engine.StoreOpener)
 	if store, ok := opener.(interface{ Warnings() []string }); ok {
-		in.storeWarnings = store.Warnings
+		in.StoreWarnings = store.Warnings
 	}
 	if picky, ok := opener.(interface{ CheckInstance(name string) error }); ok {
 		if err := picky.CheckInstance(o.Name); err != nil {
@@ -115,24 +120,24 @@ func newInstance(ctx caddy.Context, o *Options, config []byte) (*instance, error
 	if in.client, err = o.Callbacks.client(guard); err != nil {
 		return nil, err
 	}
-	in.rules = rules{
-		maxTimeout:  time.Duration(o.MaxTimeout),
-		queueTime:   time.Duration(o.QueueTime),
-		maxMemory:   o.MaxMemory,
-		retention:   time.Duration(o.Retention),
-		workers:     o.Workers,
-		chatLimit:   *o.ChatLimit,
-		history:     o.Settings.HistorySeconds,
-		guard:       guard,
-		checkSchema: checkSchema,
-		channels:    channels,
-		runners:     choice,
+	in.Rules = settings.Rules{
+		MaxTimeout:  time.Duration(o.MaxTimeout),
+		QueueTime:   time.Duration(o.QueueTime),
+		MaxMemory:   o.MaxMemory,
+		Retention:   time.Duration(o.Retention),
+		Workers:     o.Workers,
+		ChatLimit:   *o.ChatLimit,
+		History:     o.Settings.HistorySeconds,
+		Guard:       guard,
+		CheckSchema: settings.CheckSchema,
+		Channels:    channels,
+		Runners:     choice,
 	}
 	in.engineConfig = engine.Config{
-		Runners: runners, DefaultRunner: choice.fallback,
+		Runners: runners, DefaultRunner: choice.Fallback,
 		Channels:  limited,
 		Callbacks: callbackSender{in.client},
-		ErrorBody: func(message string) (string, string) { return "application/json", string(errorBody(message)) },
+		ErrorBody: func(message string) (string, string) { return "application/json", string(api.ErrorBody(message)) },
 		Workers:   o.Workers,
 		Limits: engine.Limits{
 			Queue: o.QueueLimit, Chat: *o.ChatLimit,
@@ -149,11 +154,11 @@ func newInstance(ctx caddy.Context, o *Options, config []byte) (*instance, error
 		in.engineConfig.Lease = leased.ClaimLease()
 	}
 	// Refuse bad settings before anything is started.
-	active, err := in.compile(nil, Settings{}, nil)
+	active, err := in.Compile(nil, settings.Settings{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	in.secretHeaders = active.secretHeaders
+	in.secretHeaders = active.SecretHeaders
 	in.warned, in.unstarted = in.warningsWhenLoaded(active)
 	in.logWarnings(nil, in.warned)
 	return in, nil
@@ -173,7 +178,7 @@ func (in *instance) start(grace time.Duration) error {
 	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
 		in.engineConfig.DrainTimeout = min(in.engineConfig.DrainTimeout, most)
 	}
-	err = s.withSecrets(func(reads secretReads) error {
+	err = s.withSecrets(func(reads settings.SecretReads) error {
 		if !s.loaded {
 			in.holdStart(s)
 			return nil
@@ -191,8 +196,8 @@ func (in *instance) start(grace time.Duration) error {
 
 // startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.
 func (in *instance) startOn(s *service, reload bool) error {
-	in.rules.checkSchema = s.engine.CheckSchema
-	active, err := in.compile(in.active.Load(), s.live, func(p part, err error) bool {
+	in.Rules.CheckSchema = s.engine.CheckSchema
+	active, err := in.Compile(in.active.Load(), s.live, func(p settings.Part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and
 		// the previous configuration goes on. When Caddy starts, nobody may be there, and the other settings must work.
 		if reload && s.problem(p) == "" {
@@ -205,10 +210,10 @@ func (in *instance) startOn(s *service, reload bool) error {
 	if err != nil {
 		return fmt.Errorf("the live settings do not go with this configuration: %w", err)
 	}
-	in.logWarnings(in.warned, active.warnings)
-	active.revision, active.changed = s.revision, s.changed
+	in.logWarnings(in.warned, active.Warnings)
+	active.Revision, active.Changed = s.revision, s.changed
 	if before := s.newest(); before != nil {
-		active.noteGone(before.active.Load())
+		active.NoteGone(before.active.Load())
 	}
 	if in.service == nil { // otherwise others may be reading it
 		in.service = s
@@ -216,7 +221,7 @@ func (in *instance) startOn(s *service, reload bool) error {
 	s.instances = append(s.instances, in)
 	queued := s.countQueued() // before workers take them
 	s.followSettings(active)
-	in.meters.keep(in.meteredNames(active), false)
+	in.meters.Keep(in.meteredNames(active), false)
 	in.engineConfig.Announcer = s.announcer
 	in.detach = s.engine.Attach(in.engineConfig)
 	in.active.Store(active)
@@ -273,7 +278,7 @@ func (in *instance) closeTraces() {
 		return
 	}
 	in.traced = false
-	if err := closeTraces(); err != nil {
+	if err := observe.CloseTraces(); err != nil {
 		in.log.Warn("the last spans were not exported", zap.Error(err))
 	}
 }
@@ -291,7 +296,7 @@ func (in *instance) serverStopping() {
 
 // current returns the settings in force. It waits up to 5 seconds for the start of the instance, and returns nil after that. For a start
 // that waits for the store it does not wait.
-func (in *instance) current(ctx context.Context) *activeSettings {
+func (in *instance) current(ctx context.Context) *settings.Active {
 	if active := in.active.Load(); active != nil {
 		return active
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func TestRequestsWaitAMomentForTheStart(t *testing.T) {
@@ -12,7 +14,7 @@ func TestRequestsWaitAMomentForTheStart(t *testing.T) {
 		if active := in.current(t.Context()); active != nil {
 			t.Error("there is something in force before the start")
 		}
-		want := new(activeSettings)
+		want := new(settings.Active)
 		go func() {
 			time.Sleep(time.Second)
 			in.active.Store(want)

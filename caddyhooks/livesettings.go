@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -15,11 +17,11 @@ type settingsMember struct {
 	name string
 
 	// show returns the value in a GET. A nil value is left out.
-	show func(in *instance, active *activeSettings) any
+	show func(in *instance, active *settings.Active) any
 
 	// patch changes the live settings. It is nil for members that a PATCH ignores, so that the answer of a GET can be
 	// sent back.
-	patch func(in *instance, live *Settings, raw []byte) error
+	patch func(in *instance, live *settings.Settings, raw []byte) error
 }
 
 // settingsMembers are all members, in the order in which they are shown.
@@ -33,11 +35,11 @@ var settingsMembers = append(membersOfSettings(),
 
 func membersOfSettings() []settingsMember {
 	var members []settingsMember
-	for _, e := range allSettings {
+	for _, e := range settings.AllSettings {
 		members = append(members, settingsMember{
-			name:  e.jsonName(),
-			show:  func(_ *instance, active *activeSettings) any { return e.shownIn(&active.settings) },
-			patch: func(in *instance, live *Settings, raw []byte) error { return in.patchSetting(e, live, raw) },
+			name:  e.JSONName(),
+			show:  func(_ *instance, active *settings.Active) any { return e.ShownIn(&active.Settings) },
+			patch: func(in *instance, live *settings.Settings, raw []byte) error { return in.patchSetting(e, live, raw) },
 		})
 	}
 	return members
@@ -60,11 +62,11 @@ func unknownSetting(name string) error {
 		}
 	}
 	last := len(names) - 1
-	return fieldErrorf(text.Abridge(name), "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
+	return settings.FieldErrorf(text.Abridge(name), "is unknown; settings are %s and %s", strings.Join(names[:last], ", "), names[last])
 }
 
 // patch changes one member of the live settings. null sets a setting back to its default.
-func (in *instance) patch(live *Settings, sent strictjson.Member) error {
+func (in *instance) patch(live *settings.Settings, sent strictjson.Member) error {
 	for _, member := range settingsMembers {
 		if member.name == sent.Key && member.patch != nil {
 			return member.patch(in, live, sent.Raw)
@@ -73,24 +75,24 @@ func (in *instance) patch(live *Settings, sent strictjson.Member) error {
 	return nil
 }
 
-func (in *instance) patchSetting(e setting, live *Settings, raw []byte) error {
-	changed, inForce := *live, live.merge(in.pinned)
-	if err := e.parse(&changed, raw, &inForce); err != nil {
+func (in *instance) patchSetting(e settings.Setting, live *settings.Settings, raw []byte) error {
+	changed, inForce := *live, live.Merge(in.Pinned)
+	if err := e.Parse(&changed, raw, &inForce); err != nil {
 		return err
 	}
-	if e.isSet(&in.pinned) && !e.same(&changed, &in.pinned) {
-		return conflictf("%s is set by Caddy's configuration, and can only be changed there", e.jsonName())
+	if e.IsSet(&in.Pinned) && !e.Same(&changed, &in.Pinned) {
+		return api.Conflictf("%s is set by Caddy's configuration, and can only be changed there", e.JSONName())
 	}
-	e.copy(live, &changed)
+	e.Copy(live, &changed)
 	return nil
 }
 
 // unsetPinned unsets live settings that are pinned. Otherwise their old values would come back, to the operator's surprise,
 // when they are no longer pinned.
-func (in *instance) unsetPinned(live *Settings) {
-	for _, e := range allSettings {
-		if e.isSet(&in.pinned) {
-			e.unset(live)
+func (in *instance) unsetPinned(live *settings.Settings) {
+	for _, e := range settings.AllSettings {
+		if e.IsSet(&in.Pinned) {
+			e.Unset(live)
 		}
 	}
 }
@@ -123,7 +125,7 @@ func (s settingsJSON) MarshalJSON() ([]byte, error) {
 }
 
 // showSettings returns settings, with secrets masked.
-func (in *instance) showSettings(active *activeSettings) settingsJSON {
+func (in *instance) showSettings(active *settings.Active) settingsJSON {
 	var shown settingsJSON
 	for _, member := range settingsMembers {
 		if value := member.show(in, active); value != nil {
@@ -134,19 +136,19 @@ func (in *instance) showSettings(active *activeSettings) settingsJSON {
 }
 
 // showPinned returns the names of the settings in the configuration.
-func (in *instance) showPinned(*activeSettings) any { return in.pinned.names() }
+func (in *instance) showPinned(*settings.Active) any { return in.Pinned.Names() }
 
 // showSaved returns the names of the settings that were saved while Caddy ran, also of those that the configuration hides or
 // that are left out.
-func (in *instance) showSaved(active *activeSettings) any { return active.saved }
+func (in *instance) showSaved(active *settings.Active) any { return active.Saved }
 
 // showProblems returns the live settings that were saved and are not in force, with the reason.
-func (in *instance) showProblems(active *activeSettings) any {
-	if len(active.problems) == 0 {
+func (in *instance) showProblems(active *settings.Active) any {
+	if len(active.Problems) == 0 {
 		return nil
 	}
 	var shown []string
-	for name, problem := range active.problems {
+	for name, problem := range active.Problems {
 		shown = append(shown, name+" is left out: "+problem)
 	}
 	slices.Sort(shown)

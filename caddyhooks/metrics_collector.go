@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 )
 
 // metricsCollector answers scrapes with the metrics of all instances that run in this process. So a scrape while configurations
@@ -29,10 +30,10 @@ func registerMetrics(ctx caddy.Context) error {
 
 // Describe lists all metrics there can be.
 func (metricsCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, family := range newFamilies().all() {
+	for _, family := range observe.NewFamilies().All() {
 		family.Describe(descs)
 	}
-	for _, desc := range gauges {
+	for _, desc := range observe.Gauges {
 		descs <- desc
 	}
 }
@@ -54,7 +55,7 @@ func (metricsCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	group.Wait()
 	if len(names) > 0 {
-		metrics <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, moduleVersion())
+		metrics <- prometheus.MustNewConstMetric(observe.BuildInfo, prometheus.GaugeValue, 1, moduleVersion())
 	}
 }
 
@@ -78,45 +79,45 @@ func (in *instance) collect(metrics chan<- prometheus.Metric) {
 	if in.meters == nil {
 		return
 	}
-	for _, family := range in.meters.families.all() {
+	for _, family := range in.meters.Families.All() {
 		family.Collect(metrics)
 	}
 	show := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{in.name}, labels...)...)
 	}
 	s, config := in.service, &in.engineConfig
-	show(queueLimit, float64(config.Limits.Queue))
-	show(workersAtOnce, float64(config.Workers))
-	show(eventStreams, float64(s.events.streamCount()+s.runStreams.streamCount()))
+	show(observe.QueueLimit, float64(config.Limits.Queue))
+	show(observe.WorkersAtOnce, float64(config.Workers))
+	show(observe.EventStreams, float64(s.events.streamCount()+s.runStreams.streamCount()))
 	if active := in.active.Load(); active != nil {
-		show(settingsProblems, float64(len(active.problems)))
+		show(observe.SettingsProblems, float64(len(active.Problems)))
 	}
 	down := in.runnersDown()
 	for name := range config.Runners {
-		show(runnerUp, oneUnless(slices.ContainsFunc(down, func(runner engine.RunnerState) bool { return runner.Name == name })), name)
+		show(observe.RunnerUp, oneUnless(slices.ContainsFunc(down, func(runner engine.RunnerState) bool { return runner.Name == name })), name)
 	}
-	figures, err := s.figures.ask(s.engine)
-	show(storeUp, oneUnless(err != nil || s.engine.StoreFailing() != nil))
+	figures, err := s.figures.Ask(s.engine)
+	show(observe.StoreUp, oneUnless(err != nil || s.engine.StoreFailing() != nil))
 	if err != nil {
 		return
 	}
-	show(queueDepth, float64(figures.backlog.Queued))
-	show(queueOldest, figures.backlog.Oldest.Seconds())
-	show(runsRunning, float64(figures.backlog.Running))
-	if figures.bytes >= 0 {
-		show(storeBytes, float64(figures.bytes))
+	show(observe.QueueDepth, float64(figures.Backlog.Queued))
+	show(observe.QueueOldest, figures.Backlog.Oldest.Seconds())
+	show(observe.RunsRunning, float64(figures.Backlog.Running))
+	if figures.Bytes >= 0 {
+		show(observe.StoreBytes, float64(figures.Bytes))
 	}
-	callbacks, channels, gone := figures.undelivered.by(config.Channels)
+	callbacks, channels, gone := figures.Undelivered.By(config.Channels)
 	showUndelivered := func(count engine.Undelivered, kind, channel string) {
-		show(pendingOf, float64(count.Pending), kind, channel)
-		show(deadOf, float64(count.Dead), kind, channel)
+		show(observe.PendingOf, float64(count.Pending), kind, channel)
+		show(observe.DeadOf, float64(count.Dead), kind, channel)
 	}
-	showUndelivered(callbacks, callbackKind, "")
+	showUndelivered(callbacks, observe.CallbackKind, "")
 	for name, count := range channels {
-		showUndelivered(count, channelKind, name)
+		showUndelivered(count, observe.ChannelKind, name)
 	}
 	if gone != (engine.Undelivered{}) {
-		showUndelivered(gone, channelKind, "")
+		showUndelivered(gone, observe.ChannelKind, "")
 	}
 }
 

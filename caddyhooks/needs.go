@@ -12,24 +12,10 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
-)
-
-// need is something that an operator should look at.
-type need struct {
-	Kind     string   `json:"kind"`
-	Text     string   `json:"text"`
-	Detail   string   `json:"detail,omitempty"`
-	Link     string   `json:"link"` // in the dashboard
-	Severity severity `json:"severity"`
-}
-
-type severity string
-
-const (
-	bad  severity = "bad"  // something was lost, or does not work
-	late severity = "late" // something should be seen to
 )
 
 const (
@@ -52,7 +38,7 @@ const (
 
 // needsQuestion is what is known already when it is asked what needs an operator.
 type needsQuestion struct {
-	active    *activeSettings
+	active    *settings.Active
 	failing   error                // why the store cannot be written to, nil if it can
 	down      []engine.RunnerState // runners that take on no turns
 	backlog   engine.Backlog
@@ -65,8 +51,8 @@ type needsQuestion struct {
 }
 
 // needs lists what an operator should look at, the worst first.
-func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) {
-	needs := []need{}
+func (in *instance) needs(ctx context.Context, q needsQuestion) ([]api.AttentionItem, error) {
+	needs := []api.AttentionItem{}
 	dead, err := in.deadNeeds(ctx, q)
 	if err != nil {
 		return nil, err
@@ -75,10 +61,10 @@ func (in *instance) needs(ctx context.Context, q needsQuestion) ([]need, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]need{storeNeeds(q), in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
+	for _, kind := range [][]api.AttentionItem{storeNeeds(q), in.awayNeeds(q), dead, failing, notInForce(q.active), offNeeds(q.active), in.queueNeeds(q), in.refusedNeeds(q), warningNeeds(q.active)} {
 		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
 	}
-	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.Severity, b.Severity) })
+	slices.SortStableFunc(needs, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
 	return needs, nil
 }
 
@@ -98,7 +84,7 @@ func (t deadTarget) link() string {
 }
 
 // deadNeeds tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
-func (in *instance) deadNeeds(ctx context.Context, q needsQuestion) (found []need, err error) {
+func (in *instance) deadNeeds(ctx context.Context, q needsQuestion) (found []api.AttentionItem, err error) {
 	if q.dead == 0 {
 		return nil, nil
 	}
@@ -126,7 +112,7 @@ func (in *instance) deadNeeds(ctx context.Context, q needsQuestion) (found []nee
 		if q.dead > len(dead) {
 			value = "more than " + value
 		}
-		found = append(found, need{Kind: "dead_deliveries", Severity: bad, Link: target.link(), Detail: oneline.Of(reasons[target].commonest(), maxDetail),
+		found = append(found, api.AttentionItem{Kind: "dead_deliveries", Severity: api.SeverityBad, Link: target.link(), Detail: oneline.Of(reasons[target].commonest(), maxDetail),
 			Text: fmt.Sprintf("%s to %s %s given up", value, target, text.WasOrWere(counts[target]))})
 	}
 	return found, nil
@@ -151,21 +137,18 @@ func (t tally) commonest() (text string) {
 	return text
 }
 
-// notCompleted are the statuses of runs that failed in one way or another.
-var notCompleted = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}
-
 // failingNeeds tells which hooks fail too often, and why.
-func (in *instance) failingNeeds(ctx context.Context, q needsQuestion) (found []need, err error) {
+func (in *instance) failingNeeds(ctx context.Context, q needsQuestion) (found []api.AttentionItem, err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
 		hook := q.sum.Hooks[name]
 		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxNeeds {
 			continue
 		}
-		failing := need{Kind: "failing_hook", Severity: bad,
+		failing := api.AttentionItem{Kind: "failing_hook", Severity: api.SeverityBad,
 			Text: fmt.Sprintf("%d of %d runs of %s did not complete", hook.Failed, hook.Ended, name),
 			Link: "#/runs?" + url.Values{"hook": {name}, "status": {"failed,timed_out,expired"}, "since": {sinceParameter(q.rangeName)}}.Encode()}
 		if !q.hideTexts {
-			records, _, err := in.service.engine.List(ctx, engine.Query{Hooks: []string{name}, Statuses: notCompleted, Limit: reasonsLookedAt})
+			records, _, err := in.service.engine.List(ctx, engine.Query{Hooks: []string{name}, Statuses: api.NotCompleted, Limit: reasonsLookedAt})
 			if err != nil {
 				return nil, err
 			}
@@ -191,10 +174,10 @@ func sinceParameter(rangeName string) string {
 }
 
 // notInForce tells which settings are saved and left out.
-func notInForce(active *activeSettings) (found []need) {
-	for _, name := range slices.Sorted(maps.Keys(active.problems)) {
-		found = append(found, need{Kind: "not_in_force", Severity: bad, Link: settingsLink(name),
-			Text: name + " is saved and not in force", Detail: oneline.Of(active.problems[name], maxDetail)})
+func notInForce(active *settings.Active) (found []api.AttentionItem) {
+	for _, name := range slices.Sorted(maps.Keys(active.Problems)) {
+		found = append(found, api.AttentionItem{Kind: "not_in_force", Severity: api.SeverityBad, Link: settingsLink(name),
+			Text: name + " is saved and not in force", Detail: oneline.Of(active.Problems[name], maxDetail)})
 	}
 	return found
 }
@@ -207,58 +190,58 @@ func settingsLink(part string) string {
 	return "#/settings"
 }
 
-func offNeeds(active *activeSettings) []need {
-	if active.on {
+func offNeeds(active *settings.Active) []api.AttentionItem {
+	if active.On {
 		return nil
 	}
-	return []need{{Kind: "off", Severity: late, Link: "#/settings", Text: "webhooks are off: " + active.offBecause,
+	return []api.AttentionItem{{Kind: "off", Severity: api.SeverityLate, Link: "#/settings", Text: "webhooks are off: " + active.OffBecause,
 		Detail: "every request is answered 404"}}
 }
 
 // storeNeeds tells that the store can be read, and not written to.
-func storeNeeds(q needsQuestion) []need {
+func storeNeeds(q needsQuestion) []api.AttentionItem {
 	if q.failing == nil {
 		return nil
 	}
-	return []need{{Kind: storeProblem(q.failing), Severity: bad, Link: "#/runs?status=running", Text: "the store cannot be written to",
+	return []api.AttentionItem{{Kind: storeProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running", Text: "the store cannot be written to",
 		Detail: oneline.Of(q.failing.Error(), maxDetail)}}
 }
 
 // awayNeeds tells which agents take on no runs.
-func (in *instance) awayNeeds(q needsQuestion) (found []need) {
+func (in *instance) awayNeeds(q needsQuestion) (found []api.AttentionItem) {
 	for _, runner := range q.down {
-		agent, state, severity := "the agent", "out of reach", bad
+		agent, state, severity := "the agent", "out of reach", api.SeverityBad
 		if len(in.engineConfig.Runners) > 1 {
 			agent += " " + runner.Name
 		}
 		if runner.State == engine.RunnerBusy {
-			state, severity = "busy", late
+			state, severity = "busy", api.SeverityLate
 		}
-		found = append(found, need{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),
+		found = append(found, api.AttentionItem{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),
 			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second), text.Count(q.backlog.Queued, "run is", "runs are"))})
 	}
 	return found
 }
 
 // queueNeeds tells that runs wait for long.
-func (in *instance) queueNeeds(q needsQuestion) []need {
+func (in *instance) queueNeeds(q needsQuestion) []api.AttentionItem {
 	if q.backlog.Oldest <= longQueued {
 		return nil
 	}
-	return []need{{Kind: "oldest_queued", Severity: late, Link: "#/runs?status=queued",
+	return []api.AttentionItem{{Kind: "oldest_queued", Severity: api.SeverityLate, Link: "#/runs?status=queued",
 		Text:   fmt.Sprintf("the oldest queued run has waited for %v", q.backlog.Oldest.Round(time.Second)),
 		Detail: fmt.Sprintf("%s queued, %d running, %s", text.Count(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, text.Count(in.engineConfig.Workers, "worker", "workers"))}}
 }
 
 // refusedNeeds tells which requests were refused again and again.
-func (in *instance) refusedNeeds(q needsQuestion) (found []need) {
+func (in *instance) refusedNeeds(q needsQuestion) (found []api.AttentionItem) {
 	for _, kind := range in.refused.list(func(kind refusedKind) bool { return !kind.ignored }, maxRefusedKinds) {
 		count := kind.lately.at(q.now)
 		if count < burstOfRefused {
 			continue
 		}
 		to := cmp.Or(kind.last.hook, "names that no hook has")
-		found = append(found, need{Kind: "refused_burst", Severity: late, Link: "#/runs/refused?" + url.Values{"hook": {kind.last.hook}}.Encode(),
+		found = append(found, api.AttentionItem{Kind: "refused_burst", Severity: api.SeverityLate, Link: "#/runs/refused?" + url.Values{"hook": {kind.last.hook}}.Encode(),
 			Text:   fmt.Sprintf("%d requests to %s were refused within an hour", count, to),
 			Detail: oneline.Of(fmt.Sprintf("%d %s: %s", kind.last.status, http.StatusText(kind.last.status), kind.last.reason), maxDetail)})
 	}
@@ -266,10 +249,10 @@ func (in *instance) refusedNeeds(q needsQuestion) (found []need) {
 }
 
 // warningNeeds tells which settings are probably mistakes. That there is no token is told when webhooks are off.
-func warningNeeds(active *activeSettings) (found []need) {
-	for _, w := range active.warnings {
-		if name := w.part.String(); name != "enabled" || active.on {
-			found = append(found, need{Kind: "warning", Severity: late, Link: settingsLink(name), Text: name + " is probably a mistake", Detail: oneline.Of(w.text, maxDetail)})
+func warningNeeds(active *settings.Active) (found []api.AttentionItem) {
+	for _, w := range active.Warnings {
+		if name := w.Part.String(); name != "enabled" || active.On {
+			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name), Text: name + " is probably a mistake", Detail: oneline.Of(w.Text, maxDetail)})
 		}
 	}
 	return found

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
@@ -16,7 +18,7 @@ func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
 		t.Errorf("a queue that moves needs %+v", needs)
 	}
 	needs := in.queueNeeds(needsQuestion{backlog: engine.Backlog{Queued: 2, Running: 1, Oldest: 90*time.Second + 400*time.Millisecond}})
-	want := need{Kind: "oldest_queued", Severity: late, Link: "#/runs?status=queued", Text: "the oldest queued run has waited for 1m30s",
+	want := api.AttentionItem{Kind: "oldest_queued", Severity: api.SeverityLate, Link: "#/runs?status=queued", Text: "the oldest queued run has waited for 1m30s",
 		Detail: "2 runs are queued, 1 running, 1 worker"}
 	if len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v", needs)
@@ -29,14 +31,14 @@ func TestAnAgentThatIsAwayNeedsAnOperator(t *testing.T) {
 	now := time.Now()
 	q := needsQuestion{now: now, backlog: engine.Backlog{Queued: 1},
 		down: []engine.RunnerState{{Name: "default", State: engine.RunnerUnreachable, Since: now.Add(-3 * time.Second), Cause: "reaching the runner: refused\nat once"}}}
-	want := need{Kind: "runner_away", Severity: bad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
+	want := api.AttentionItem{Kind: "runner_away", Severity: api.SeverityBad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
 		Detail: `reaching the runner: refused\nat once`}
 	if needs := in.awayNeeds(q); len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v", needs)
 	}
 	in.engineConfig.Runners["fast"] = nil
 	q.down[0].Name, q.down[0].State = "fast", engine.RunnerBusy
-	want.Severity, want.Text = late, "the agent fast has been busy for 3s, and 1 run is queued"
+	want.Severity, want.Text = api.SeverityLate, "the agent fast has been busy for 3s, and 1 run is queued"
 	if needs := in.awayNeeds(q); len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v", needs)
 	}
@@ -53,7 +55,7 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 		"failing": {Accepted: 40, Ended: 10, Failed: 1}, "fine": {Accepted: 10, Ended: 20, Failed: 1}, "rare": {Accepted: 40, Ended: 9, Failed: 9}, "": {Ended: 100, Failed: 100},
 	}}
 	needs, err := in.failingNeeds(context.Background(), needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
-	want := need{Kind: "failing_hook", Severity: bad, Text: "1 of 10 runs of failing did not complete",
+	want := api.AttentionItem{Kind: "failing_hook", Severity: api.SeverityBad, Text: "1 of 10 runs of failing did not complete",
 		Link: "#/runs?hook=failing&since=168h&status=failed%2Ctimed_out%2Cexpired"}
 	if err != nil || len(needs) != 1 || needs[0] != want {
 		t.Errorf("got %+v, %v", needs, err)
@@ -62,9 +64,9 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 
 func TestNeedsOfAKindAreFew(t *testing.T) {
 	t.Parallel()
-	active := &activeSettings{on: true, problems: make(map[string]string)}
+	active := &settings.Active{On: true, Problems: make(map[string]string)}
 	for i := range 3 * maxNeeds {
-		active.problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
+		active.Problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
 	}
 	in := &instance{refused: new(refusals)}
 	needs, err := in.needs(context.Background(), needsQuestion{active: active, sum: new(engine.Minute)})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // Options are the configuration of an instance.
@@ -19,18 +21,18 @@ type Options struct {
 	Path string `json:"path,omitempty"`
 
 	// The webhook settings. A setting that is given here is pinned: the admin API shows it and refuses to change it.
-	Settings Settings `json:"settings,omitzero"`
+	Settings settings.Settings `json:"settings,omitzero"`
 
 	// The longest time that a request or a mapping may ask for. Default: 1h.
 	MaxTimeout caddy.Duration `json:"max_timeout,omitempty"`
 
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
-	MaxRequest Size `json:"max_request,omitempty"`
+	MaxRequest settings.Size `json:"max_request,omitempty"`
 
 	// How many bytes all requests together may have until they are stored: each counts by what has arrived of its body or, if they are
 	// larger, by the messages that its hook makes of it. A request beyond that is answered 503, one that is larger on its own 413.
 	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
-	MaxMemory Size `json:"max_memory,omitempty"`
+	MaxMemory settings.Size `json:"max_memory,omitempty"`
 
 	// The runners, which carry out turns, by the names that mappings use. Webhooks can be enabled only if there is one.
 	RunnersRaw map[string]json.RawMessage `json:"runners,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
@@ -73,7 +75,7 @@ type Options struct {
 
 	// How many bytes of messages, metadata and schemas of finished runs are kept, in bytes or as in "1GB". The oldest go
 	// first. Default: 1GB.
-	HistoryLimit Size `json:"history_limit,omitempty"`
+	HistoryLimit settings.Size `json:"history_limit,omitempty"`
 
 	// How long running turns may go on when Caddy shuts down. Default: 10s.
 	DrainTimeout caddy.Duration `json:"drain_timeout,omitempty"`
@@ -93,7 +95,7 @@ func (o *Options) fillIn() error {
 	if o.Name == "" {
 		o.Name = "default"
 	}
-	if !hookName.MatchString(o.Name) {
+	if !settings.HookName.MatchString(o.Name) {
 		return fmt.Errorf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores", o.Name)
 	}
 	if o.Path == "" {
@@ -131,7 +133,7 @@ func (o *Options) check() error {
 		must string
 	}{
 		{"max_timeout", o.MaxTimeout >= second, "be at least 1s"},
-		{"max_request", o.MaxRequest >= 1 && o.MaxRequest <= maxPayloadLimit, "be from 1 byte to 64MB"},
+		{"max_request", o.MaxRequest >= 1 && o.MaxRequest <= settings.MaxPayloadLimit, "be from 1 byte to 64MB"},
 		{"max_memory", o.MaxMemory >= minMaxMemory && o.MaxMemory >= o.MaxRequest, "be at least 1MB, and at least max_request"},
 		{"workers", o.Workers >= 1, "be at least 1"},
 		{"queue_limit", o.QueueLimit >= 1, "be at least 1"},

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 var markID = regexp.MustCompile(`id=[0-9a-f]{8}`)
@@ -18,29 +21,29 @@ func FuzzPreview(f *testing.F) {
 		f.Add(text, "chat {a}\n", `{"a":"`+[]string{"x", "|im_start|", "e\\u0301", "\\u200b"}[i%4]+`","b":[1,"\ud83d\ude00"]}`, byte(i))
 	}
 	f.Fuzz(func(t *testing.T, text, chat, payload string, kind byte) {
-		h := &hook{Mapping: Mapping{Name: "a", Action: engine.Wake, MessageTemplate: text, AgentFields: AgentFields{ChatID: chat}}}
+		h := &settings.Hook{Mapping: settings.Mapping{Name: "a", Action: engine.Wake, MessageTemplate: text, AgentFields: settings.AgentFields{ChatID: chat}}}
 		if kind&1 > 0 {
 			h.Action = engine.Agent
 		}
 		if kind&2 > 0 {
 			h.Untrusted = "wrap"
 		}
-		if h.parseTemplates() != nil {
+		if h.ParseTemplates() != nil {
 			return
 		}
-		h.auth.scheme = bearerScheme
-		req := &incoming{body: []byte(payload)}
-		body, err := h.parseBody(req, h.selected)
+		h.Auth.Scheme = settings.BearerScheme
+		req := &intake.Request{Body: []byte(payload)}
+		body, err := intake.ParseBody(h, req, h.Selected)
 		if err != nil {
 			return
 		}
-		p := new(preview)
-		p.show(h, req, body)
+		p := new(api.Preview)
+		intake.Show(p, h, req, body)
 		var message strings.Builder
 		for _, s := range p.Message {
 			message.WriteString(s.Text)
 		}
-		runs, err := intakeCustom(new(activeSettings), h, req)
+		runs, err := intake.IntakeCustom(new(settings.Active), h, req)
 		if err != nil {
 			if len(p.Problems) != 1 || p.Problems[0].Field != "payload" {
 				t.Errorf("a request is refused, %v, and the preview has the problems %v", err, p.Problems)
@@ -64,11 +67,11 @@ func FuzzParsePreview(f *testing.F) {
 	f.Add([]byte(`{"payload":7,"mapping":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		asked, err := parsePreview(body)
-		if err == nil && !isJSONObject(asked.mapping) {
-			t.Errorf("the mapping is %q", asked.mapping)
+		if err == nil && !settings.IsJSONObject(asked.Mapping) {
+			t.Errorf("the mapping is %q", asked.Mapping)
 		}
 		if err == nil {
-			_, _ = parseMapping(asked.mapping)
+			_, _ = settings.ParseMapping(asked.Mapping)
 		}
 	})
 }
@@ -80,7 +83,7 @@ func TestPreviewsAreLimitedForEachUser(t *testing.T) {
 	t.Parallel()
 	var l previewLimiter
 	now := time.Now()
-	for i := range previewsAtOnce {
+	for i := range intake.PreviewsAtOnce {
 		if wait := l.wait("a", now); wait > 0 {
 			t.Errorf("preview %d has to wait for %v", i+1, wait)
 		}
@@ -96,10 +99,10 @@ func TestPreviewsAreLimitedForEachUser(t *testing.T) {
 	if wait := l.wait("a", now.Add(500*time.Millisecond)); wait > 0 {
 		t.Errorf("half a second later there is a wait of %v", wait)
 	}
-	for i := range 10 * maxPreviewLimits {
+	for i := range 10 * intake.MaxPreviewLimits {
 		l.wait(fmt.Sprint("user ", i), now)
 	}
-	if n := len(l.byUser); n > maxPreviewLimits {
+	if n := len(l.byUser); n > intake.MaxPreviewLimits {
 		t.Errorf("%d users are known", n)
 	}
 	l.wait("a", now.Add(time.Hour))

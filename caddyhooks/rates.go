@@ -6,14 +6,12 @@ import (
 	"math"
 	"math/bits"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
@@ -28,41 +26,6 @@ type rates struct {
 	byHook map[string]*rateWindow
 }
 
-// hookRate is how many runs of a hook are accepted in a time. The zero value is none.
-type hookRate struct {
-	runs int
-	per  time.Duration
-}
-
-const (
-	maxRateRuns = 100_000
-	maxRateTime = 24 * time.Hour
-)
-
-// parseRate reads "60/1h".
-func parseRate(value string) (hookRate, error) {
-	count, period, _ := strings.Cut(value, "/")
-	runs, err := strconv.Atoi(count)
-	if err != nil || strings.HasPrefix(count, "+") {
-		return hookRate{}, problemf(`must be a number of runs and a time, as in %s`, rateExample)
-	}
-	per, err := caddy.ParseDuration(period)
-	if err != nil {
-		return hookRate{}, problemf(`must have a time after its slash, as in %s`, rateExample)
-	}
-	if runs < 1 || runs > maxRateRuns {
-		return hookRate{}, problemf("must allow 1 to %d runs", maxRateRuns)
-	}
-	if per < time.Second || per > maxRateTime {
-		return hookRate{}, problemf("must be for a time from 1s to %s", text.ShortDuration(maxRateTime))
-	}
-	return hookRate{runs, per}, nil
-}
-
-var rateExample = byWords{`"60/1h"`, "60/1h"}
-
-func (r hookRate) String() string { return fmt.Sprintf("%d/%s", r.runs, text.ShortDuration(r.per)) }
-
 // room is place for runs that was taken from the rate of a hook. The zero value is that of a hook without a rate.
 type room struct {
 	rates *rates
@@ -74,11 +37,11 @@ type room struct {
 // admit takes room for the runs of a request from the rate of its hook, for all of them or for none. custom may be nil. If there
 // is no room the error is the answer to the request, unless it repeats an earlier one: then it is a *engine.DuplicateError, for a
 // repeated request makes no run.
-func (s *service) admit(ctx context.Context, custom *hook, runs []*engine.Run, revision int64) (room, error) {
-	if custom == nil || custom.rate.runs == 0 {
+func (s *service) admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (room, error) {
+	if custom == nil || custom.RunRate.Runs == 0 {
 		return room{}, nil
 	}
-	taken, wait := s.rates.take(custom.Name, custom.rate, len(runs), time.Now())
+	taken, wait := s.rates.take(custom.Name, custom.RunRate, len(runs), time.Now())
 	if wait == 0 {
 		return taken, nil
 	}
@@ -88,13 +51,13 @@ func (s *service) admit(ctx context.Context, custom *hook, runs []*engine.Run, r
 		}
 	}
 	if wait == never {
-		return room{}, &httpError{status: http.StatusRequestEntityTooLarge,
-			message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.rate.runs, text.ShortDuration(custom.rate.per)),
-			reason:  "the body makes more runs than the hook ever accepts at once (rate)"}
+		return room{}, &api.Error{Status: http.StatusRequestEntityTooLarge,
+			Message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.RunRate.Runs, text.ShortDuration(custom.RunRate.Per)),
+			Reason:  "the body makes more runs than the hook ever accepts at once (rate)"}
 	}
-	return room{}, &httpError{status: http.StatusTooManyRequests, retryAfter: wait,
-		message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", text.Count(custom.rate.runs, "run", "runs"), text.ShortDuration(custom.rate.per), retryAfterSeconds(wait)),
-		reason:  "the hook has accepted as many runs as it may (rate)"}
+	return room{}, &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait,
+		Message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", text.Count(custom.RunRate.Runs, "run", "runs"), text.ShortDuration(custom.RunRate.Per), api.RetryAfterSeconds(wait)),
+		Reason:  "the hook has accepted as many runs as it may (rate)"}
 }
 
 // giveBack gives back the room for runs that were not stored.
@@ -108,8 +71,8 @@ func (r room) giveBack() {
 const never = time.Duration(math.MaxInt64)
 
 // take takes room for n runs of a hook. If there is none it returns the time after which there is, unless others take it.
-func (r *rates) take(hook string, limit hookRate, n int, now time.Time) (taken room, wait time.Duration) {
-	if n > limit.runs {
+func (r *rates) take(hook string, limit settings.HookRate, n int, now time.Time) (taken room, wait time.Duration) {
+	if n > limit.Runs {
 		return room{}, never
 	}
 	r.mu.Lock()
@@ -139,11 +102,11 @@ func (r *rates) giveBack(taken room) {
 }
 
 // follow forgets hooks that are gone, when nothing of theirs would count any more: one that comes back soon goes on counting.
-func (r *rates) follow(active *activeSettings) {
+func (r *rates) follow(active *settings.Active) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, w := range r.byHook {
-		if active.hooks[name] == nil && int64(time.Since(r.began))-w.newest() >= int64(w.per) {
+		if active.Hooks[name] == nil && int64(time.Since(r.began))-w.newest() >= int64(w.per) {
 			delete(r.byHook, name)
 		}
 	}
@@ -169,20 +132,20 @@ func (w *rateWindow) newest() int64 {
 }
 
 // wait is how long until there is room for n runs, 0 if there is.
-func (w *rateWindow) wait(limit hookRate, n int, now int64) time.Duration {
+func (w *rateWindow) wait(limit settings.HookRate, n int, now int64) time.Duration {
 	// With n runs more, the one that is as many places before the end as the rate allows must have left the window.
-	blocking := w.count - (limit.runs - n) - 1
+	blocking := w.count - (limit.Runs - n) - 1
 	if blocking < 0 {
 		return 0
 	}
-	return max(0, time.Duration(*w.at(blocking)+int64(limit.per)-now))
+	return max(0, time.Duration(*w.at(blocking)+int64(limit.Per)-now))
 }
 
 // add notes runs. It forgets those that have left the window, but for as many as the rate allows: the next rate may be for a
 // longer time.
-func (w *rateWindow) add(limit hookRate, n int, now int64) {
-	w.per = limit.per
-	for w.count > max(0, limit.runs-n) && *w.at(0)+int64(limit.per) <= now {
+func (w *rateWindow) add(limit settings.HookRate, n int, now int64) {
+	w.per = limit.Per
+	for w.count > max(0, limit.Runs-n) && *w.at(0)+int64(limit.Per) <= now {
 		w.first++
 		w.count--
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // exactWindow is a sliding window as the documentation has it, without a thought of memory.
@@ -28,22 +30,22 @@ func TestRateIsAnExactSlidingWindow(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		limit := hookRate{runs: 1 + random.IntN(40), per: time.Duration(1+random.IntN(60)) * time.Second}
+		limit := settings.HookRate{Runs: 1 + random.IntN(40), Per: time.Duration(1+random.IntN(60)) * time.Second}
 		var r rates
 		var model exactWindow
 		now := time.Now()
 		for range 2000 {
-			now = now.Add(time.Duration(random.Int64N(int64(limit.per) / int64(limit.runs))))
-			n := 1 + random.IntN(min(limit.runs, 4))
-			fits := model.in(limit.per, now)+n <= limit.runs
+			now = now.Add(time.Duration(random.Int64N(int64(limit.Per) / int64(limit.Runs))))
+			n := 1 + random.IntN(min(limit.Runs, 4))
+			fits := model.in(limit.Per, now)+n <= limit.Runs
 			taken, wait := r.take("a", limit, n, now)
 			if (wait == 0) != fits {
-				t.Fatalf("%v, seed %d: %d in the window, %d more: the wait is %v", limit, seed, model.in(limit.per, now), n, wait)
+				t.Fatalf("%v, seed %d: %d in the window, %d more: the wait is %v", limit, seed, model.in(limit.Per, now), n, wait)
 			}
 			switch {
 			case !fits:
 				// There is room when the wait is over, and not a moment before.
-				if model.in(limit.per, now.Add(wait))+n > limit.runs || model.in(limit.per, now.Add(wait-1))+n <= limit.runs {
+				if model.in(limit.Per, now.Add(wait))+n > limit.Runs || model.in(limit.Per, now.Add(wait-1))+n <= limit.Runs {
 					t.Fatalf("%v, seed %d: the wait of %v is wrong", limit, seed, wait)
 				}
 			case random.IntN(5) == 0:
@@ -54,7 +56,7 @@ func TestRateIsAnExactSlidingWindow(t *testing.T) {
 				}
 			}
 		}
-		if w := r.byHook["a"]; w.count > limit.runs || len(w.ring) > 4*max(limit.runs, 8) {
+		if w := r.byHook["a"]; w.count > limit.Runs || len(w.ring) > 4*max(limit.Runs, 8) {
 			t.Errorf("%v: %d times are kept, in %d places", limit, w.count, len(w.ring))
 		}
 	}
@@ -63,7 +65,7 @@ func TestRateIsAnExactSlidingWindow(t *testing.T) {
 func TestRateTakesAllRunsOfARequestOrNone(t *testing.T) {
 	t.Parallel()
 	var r rates
-	limit, now := hookRate{10, time.Minute}, time.Now()
+	limit, now := settings.HookRate{Runs: 10, Per: time.Minute}, time.Now()
 	r.take("a", limit, 7, now)
 	if _, wait := r.take("a", limit, 4, now.Add(20*time.Second)); wait != 40*time.Second {
 		t.Errorf("there is no room for 4 of 3; the wait is %v", wait)
@@ -82,21 +84,21 @@ func TestRateTakesAllRunsOfARequestOrNone(t *testing.T) {
 func TestRateCountsOnWhenItIsChanged(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		after hookRate
+		after settings.HookRate
 		wait  time.Duration
 	}{
-		{hookRate{10, time.Minute}, 50 * time.Second},
-		{hookRate{11, time.Minute}, 0},
-		{hookRate{5, time.Minute}, 55 * time.Second}, // the fifth from the end must leave
-		{hookRate{1, time.Minute}, 59 * time.Second},
-		{hookRate{10, 5 * time.Second}, 0},
-		{hookRate{3, 5 * time.Second}, 2 * time.Second},
-		{hookRate{10, time.Hour}, time.Hour - 10*time.Second},
+		{settings.HookRate{Runs: 10, Per: time.Minute}, 50 * time.Second},
+		{settings.HookRate{Runs: 11, Per: time.Minute}, 0},
+		{settings.HookRate{Runs: 5, Per: time.Minute}, 55 * time.Second}, // the fifth from the end must leave
+		{settings.HookRate{Runs: 1, Per: time.Minute}, 59 * time.Second},
+		{settings.HookRate{Runs: 10, Per: 5 * time.Second}, 0},
+		{settings.HookRate{Runs: 3, Per: 5 * time.Second}, 2 * time.Second},
+		{settings.HookRate{Runs: 10, Per: time.Hour}, time.Hour - 10*time.Second},
 	} {
 		var r rates
 		now := time.Now()
 		for range 10 {
-			r.take("a", hookRate{10, time.Minute}, 1, now)
+			r.take("a", settings.HookRate{Runs: 10, Per: time.Minute}, 1, now)
 			now = now.Add(time.Second)
 		}
 		if _, wait := r.take("a", tc.after, 1, now); wait != tc.wait {
@@ -107,10 +109,10 @@ func TestRateCountsOnWhenItIsChanged(t *testing.T) {
 	var r rates
 	now := time.Now()
 	for range 30 {
-		r.take("a", hookRate{10, 10 * time.Second}, 1, now)
+		r.take("a", settings.HookRate{Runs: 10, Per: 10 * time.Second}, 1, now)
 		now = now.Add(5 * time.Second)
 	}
-	if _, wait := r.take("a", hookRate{10, time.Hour}, 1, now); wait != time.Hour-50*time.Second {
+	if _, wait := r.take("a", settings.HookRate{Runs: 10, Per: time.Hour}, 1, now); wait != time.Hour-50*time.Second {
 		t.Errorf("the wait is %v", wait)
 	}
 }
@@ -120,10 +122,10 @@ func TestRateForgetsHooksThatAreGone(t *testing.T) {
 	var r rates
 	now := time.Now()
 	for i := range 10 {
-		r.take(fmt.Sprint("old", i), hookRate{10, time.Minute}, 1, now.Add(-2*time.Minute))
+		r.take(fmt.Sprint("old", i), settings.HookRate{Runs: 10, Per: time.Minute}, 1, now.Add(-2*time.Minute))
 	}
-	r.take("gone lately", hookRate{10, time.Minute}, 1, now)
-	r.follow(&activeSettings{hooks: map[string]*hook{"old3": {}}})
+	r.take("gone lately", settings.HookRate{Runs: 10, Per: time.Minute}, 1, now)
+	r.follow(&settings.Active{Hooks: map[string]*settings.Hook{"old3": {}}})
 	var kept []string
 	for name := range r.byHook {
 		kept = append(kept, name)
@@ -137,8 +139,8 @@ func TestRateForgetsHooksThatAreGone(t *testing.T) {
 func TestRateTakesLittleMemory(t *testing.T) {
 	t.Parallel()
 	var r rates
-	limit, now := hookRate{maxRateRuns, time.Second}, time.Now()
-	for i := range 3 * maxRateRuns {
+	limit, now := settings.HookRate{Runs: settings.MaxRateRuns, Per: time.Second}, time.Now()
+	for i := range 3 * settings.MaxRateRuns {
 		r.take("a", limit, 1, now.Add(time.Duration(i)*20*time.Microsecond))
 	}
 	w := r.byHook["a"]
@@ -146,7 +148,7 @@ func TestRateTakesLittleMemory(t *testing.T) {
 		t.Errorf("the ring has %d places", len(w.ring))
 	}
 	// When a lower rate is in force the rest is given up.
-	r.take("a", hookRate{10, time.Second}, 1, now.Add(time.Hour))
+	r.take("a", settings.HookRate{Runs: 10, Per: time.Second}, 1, now.Add(time.Hour))
 	if len(w.ring) > 64 || w.count > 10 {
 		t.Errorf("the ring has %d places for %d times", len(w.ring), w.count)
 	}
@@ -154,7 +156,7 @@ func TestRateTakesLittleMemory(t *testing.T) {
 
 func BenchmarkRate(b *testing.B) {
 	var r rates
-	limit, now := hookRate{maxRateRuns, time.Hour}, time.Now()
+	limit, now := settings.HookRate{Runs: settings.MaxRateRuns, Per: time.Hour}, time.Now()
 	for b.Loop() {
 		now = now.Add(40 * time.Millisecond)
 		r.take("a", limit, 1, now)
@@ -166,14 +168,14 @@ func FuzzParseRate(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		limit, err := parseRate(text)
+		limit, err := settings.ParseRate(text)
 		if err != nil {
 			return
 		}
-		if limit.runs < 1 || limit.runs > maxRateRuns || limit.per < time.Second || limit.per > maxRateTime {
+		if limit.Runs < 1 || limit.Runs > settings.MaxRateRuns || limit.Per < time.Second || limit.Per > settings.MaxRateTime {
 			t.Fatalf("%q is %v", text, limit)
 		}
-		if again, err := parseRate(limit.String()); err != nil || again != limit {
+		if again, err := settings.ParseRate(limit.String()); err != nil || again != limit {
 			t.Errorf("%q is %v, and that is %v, %v", text, limit, again, err)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 )
 
 // reachWarnings looks for routes on which webhooks do not reach an instance. The rest of the site answers them, often with Caddy's
@@ -49,7 +51,7 @@ type reachStep struct {
 
 // walk looks through routes at the end of a way. It returns the way behind them.
 func (s *reachSearch) walk(routes caddyhttp.RouteList, way []reachStep, depth int) []reachStep {
-	if depth > maxRouteDepth {
+	if depth > observe.MaxRouteDepth {
 		return append(slices.Clip(way), reachStep{unknown: true})
 	}
 	for _, route := range routes {
@@ -205,7 +207,7 @@ func (s *reachSearch) answersIn(routes caddyhttp.RouteList, depth int) (has, oth
 				has = has || handler.instance == s.instance
 			case *caddyhttp.Subroute:
 				below, more := false, true
-				if depth < maxRouteDepth {
+				if depth < observe.MaxRouteDepth {
 					below, more = s.answersIn(handler.Routes, depth+1)
 				}
 				has, others = has || below, others || more

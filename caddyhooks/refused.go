@@ -14,7 +14,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // refusals remembers the requests that became no run, by their kind: those that were refused, and those that were ignored. The first of a kind is logged at once, and then how many
@@ -340,44 +344,44 @@ func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) 
 	in := q.in
 	answer := answerTo(err, in.log)
 	if answer == nil {
-		noteStatus(r, requestGone)
+		observe.NoteStatus(r, observe.RequestGone)
 		w.WriteHeader(statusCallerGone) // for the access log
 		return statusCallerGone
 	}
 	switch {
-	case answer.ofRun: // its status is known
+	case answer.OfRun: // its status is known
 	case q.stored:
-		noteStatus(r, requestAccepted)
+		observe.NoteStatus(r, observe.RequestAccepted)
 	default:
-		noteStatus(r, requestRefused)
+		observe.NoteStatus(r, observe.RequestRefused)
 		in.noteRefusal(q, r, answer)
 	}
 	writeError(w, r, answer)
-	return answer.status
+	return answer.Status
 }
 
-func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *httpError) {
+func (in *instance) noteRefusal(q *hookRequest, r *http.Request, answer *api.Error) {
 	if in.refused == nil {
 		return
 	}
 	active := in.active.Load() // nil before the start
 	refused := refusedRequest{
-		refusedKind: refusedKind{hook: active.hookNamed(q.name), status: answer.status, reason: cmp.Or(answer.reason, answer.message)},
-		message:     oneline.Of(answer.message, maxRefusedMessage),
-		client:      clientAddress(r),
-		size:        int64(q.received.read),
+		refusedKind: refusedKind{hook: hookNamed(active, q.name), status: answer.Status, reason: cmp.Or(answer.Reason, answer.Message)},
+		message:     oneline.Of(answer.Message, maxRefusedMessage),
+		client:      intake.ClientAddress(r),
+		size:        int64(q.received.Count),
 	}
-	if answer.cause != nil {
-		refused.cause = oneline.Of(answer.cause.Error(), maxCause)
+	if answer.Cause != nil {
+		refused.cause = oneline.Of(answer.Cause.Error(), maxCause)
 	}
-	if answer.ofChat {
+	if answer.OfChat {
 		refused.chat = oneline.Of(q.chat, maxRefusedMessage)
 	}
 	if refused.size == 0 {
 		refused.size = max(r.ContentLength, 0)
 	}
 	if refused.hook != q.name {
-		refused.asked = active.showName(q.name)
+		refused.asked = showName(active, q.name)
 	}
 	in.refused.note(in.log, refused)
 }
@@ -389,20 +393,20 @@ func (in *instance) noteIgnored(q *hookRequest, status int, condition string) {
 	}
 	in.refused.note(in.log, refusedRequest{
 		refusedKind: refusedKind{hook: q.name, status: status, reason: condition, ignored: true},
-		client:      q.incoming.client,
-		size:        int64(q.received.read),
+		client:      q.incoming.Client,
+		size:        int64(q.received.Count),
 	})
 }
 
 // hookNamed returns the name of a hook, of which there are as many as are configured, or were. It is "" for a name that no hook
 // has or had.
-func (a *activeSettings) hookNamed(name string) string {
+func hookNamed(a *settings.Active, name string) string {
 	switch {
-	case name == "wake", name == "agent", a != nil && a.hooks[name] != nil:
+	case name == "wake", name == "agent", a != nil && a.Hooks[name] != nil:
 		return name
 	case strings.HasPrefix(name, "runs/"):
 		return "runs"
-	case a != nil && a.whyNoHook(name) != errUnknownHook:
+	case a != nil && whyNoHook(a, name) != errUnknownHook:
 		return name
 	default:
 		return ""
@@ -411,24 +415,24 @@ func (a *activeSettings) hookNamed(name string) string {
 
 // showName returns what an operator may see of a name in a URL. Some callers put their token there, alone or in other text, so
 // only what can be the name of a hook or the id of a run is shown, and not if a token is in it.
-func (a *activeSettings) showName(name string) string {
+func showName(a *settings.Active, name string) string {
 	first, rest, more := strings.Cut(name, "/")
 	switch {
 	case name == "":
 		return ""
-	case a == nil || more && a.hookNamed(first+"/") == "" && a.hookNamed(first) == "": // both parts may be those of a token
+	case a == nil || more && hookNamed(a, first+"/") == "" && hookNamed(a, first) == "": // both parts may be those of a token
 		return hiddenName(name)
 	case !more:
-		return a.showPart(first)
+		return showPart(a, first)
 	case first == "runs":
-		return "runs/" + a.showPart(rest)
+		return "runs/" + showPart(a, rest)
 	default:
 		return first + "/" + hiddenName(rest)
 	}
 }
 
 // showPart returns a part of a path if it has the form of a name and there is no token in it.
-func (a *activeSettings) showPart(part string) string {
+func showPart(a *settings.Active, part string) string {
 	const mostWords = 8
 	starts, ends := []int{0}, []int(nil) // of its words
 	for i, c := range []byte(part) {
@@ -437,12 +441,12 @@ func (a *activeSettings) showPart(part string) string {
 		}
 	}
 	ends = append(ends, len(part))
-	if !hookName.MatchString(part) || len(starts) > mostWords {
+	if !settings.HookName.MatchString(part) || len(starts) > mostWords {
 		return hiddenName(part)
 	}
 	for i, start := range starts {
 		for _, end := range ends[i:] {
-			if a.tokens.Has(part[start:end]) {
+			if a.Tokens.Has(part[start:end]) {
 				return "(a token)"
 			}
 		}

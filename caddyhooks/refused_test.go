@@ -18,6 +18,8 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // refusedOf is a request of a kind of its own for every hook.
@@ -262,7 +264,7 @@ func TestARequestThatBecameARunIsNoRefusal(t *testing.T) {
 
 func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	in := &instance{path: "/api/hooks", refused: newRefusals(), meters: newMeters("default"), log: zap.NewNop(), started: make(chan struct{})}
+	in := &instance{path: "/api/hooks", refused: newRefusals(), meters: observe.NewMeters("default"), log: zap.NewNop(), started: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that the start is not waited for
 	h := &Handler{instance: in}
@@ -279,7 +281,7 @@ func TestRequestsAreAnsweredBeforeTheStart(t *testing.T) {
 
 func TestNamesAreShownWithoutTokens(t *testing.T) {
 	t.Parallel()
-	active := &activeSettings{tokens: auth.NewTokens("s3cret", "two-words", "Zm9v/YmFy+Zg==", strings.Repeat("long", 16)), hooks: map[string]*hook{"github": {}}}
+	active := &settings.Active{Tokens: auth.NewTokens("s3cret", "two-words", "Zm9v/YmFy+Zg==", strings.Repeat("long", 16)), Hooks: map[string]*settings.Hook{"github": {}}}
 	for name, want := range map[string]string{
 		"":                                  "",
 		"gihub":                             "gihub",
@@ -305,7 +307,7 @@ func TestNamesAreShownWithoutTokens(t *testing.T) {
 		strings.Repeat("x-", 10) + "s3cret": "(26 bytes)",
 		"a\xff":                             "(2 bytes)",
 	} {
-		if got := active.showName(name); got != want {
+		if got := showName(active, name); got != want {
 			t.Errorf("%.100q is shown as %q, want %q", name, got, want)
 		}
 	}
@@ -313,12 +315,12 @@ func TestNamesAreShownWithoutTokens(t *testing.T) {
 
 func FuzzShownNames(f *testing.F) {
 	const token = "s3cret-token"
-	active := &activeSettings{tokens: auth.NewTokens(token)}
+	active := &settings.Active{Tokens: auth.NewTokens(token)}
 	for _, name := range []string{"gihub", token, "wake/" + token, "/" + token + "/", "a\xff", strings.Repeat("é", 40), strings.Repeat("/", 300)} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		got := active.showName(name)
+		got := showName(active, name)
 		if !utf8.ValidString(got) || len(got) > 80 {
 			t.Errorf("%q is shown as %q", name, got)
 		}
@@ -335,7 +337,7 @@ func BenchmarkRefuse(b *testing.B) {
 	for name, recorder := range map[string]*refusals{"noted": newRefusals(), "not noted": nil} {
 		b.Run(name, func(b *testing.B) {
 			in := &instance{refused: recorder, log: zap.NewNop()}
-			in.active.Store(&activeSettings{bearer: authentication{scheme: bearerScheme, verifier: auth.NewTokens("s3cret")}})
+			in.active.Store(&settings.Active{Bearer: settings.Authentication{Scheme: settings.BearerScheme, Verifier: auth.NewTokens("s3cret")}})
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				r, w := httptest.NewRequest("POST", "/api/hooks/unknown", nil), httptest.NewRecorder()

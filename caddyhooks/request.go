@@ -9,8 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // serveWebhook answers a webhook. Other requests go to the next handler.
@@ -21,14 +26,14 @@ func serveWebhook(in *instance, w http.ResponseWriter, r *http.Request, next cad
 	}
 	active := in.current(r.Context())
 	if entry := in.takeOverLogEntry(in.secretHeadersIn(active), w, r); entry != nil {
-		defer entry.write()
+		defer entry.Write()
 	}
-	entryOf(r).hideQuery()
-	definePlaceholders(r)
-	req := &hookRequest{in: in, name: strings.TrimPrefix(rest, "/"), received: countedBody{ReadCloser: r.Body}}
+	observe.EntryOf(r).HideQuery()
+	observe.DefinePlaceholders(r)
+	req := &hookRequest{in: in, name: strings.TrimPrefix(rest, "/"), received: observe.CountedBody{ReadCloser: r.Body}}
 	r.Body = &req.received
 	if active == nil {
-		req.meters().answered(req.refuse(w, r, in.whyNotStarted()))
+		req.meters().Answered(req.refuse(w, r, in.whyNotStarted()))
 		return nil
 	}
 	var status int
@@ -38,24 +43,24 @@ func serveWebhook(in *instance, w http.ResponseWriter, r *http.Request, next cad
 		status = cmp.Or(req.told, cmp.Or(req.answered, http.StatusOK))
 	}
 	in.service.engine.NoteAnswer(status)
-	req.meters().answered(status)
+	req.meters().Answered(status)
 	return nil
 }
 
 // callNext calls the next handler, keeping secrets out of the access log: a webhook sent to a wrong path has a secret, too.
 // Caddy answers and logs an error of the next handler.
 func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	var entry *accessEntry
+	var entry *observe.AccessEntry
 	if secret := in.secretHeadersIn(in.active.Load()); secret.AnyIn(r.Header) {
 		entry = in.takeOverLogEntry(secret, w, r)
 	}
-	definePlaceholders(r)
+	observe.DefinePlaceholders(r)
 	err := next.ServeHTTP(w, r)
 	if entry != nil {
 		if err != nil {
-			entry.leaveToCaddy()
+			entry.LeaveToCaddy()
 		} else {
-			entry.write()
+			entry.Write()
 		}
 	}
 	return err
@@ -63,7 +68,7 @@ func (in *instance) callNext(w http.ResponseWriter, r *http.Request, next caddyh
 
 // serveUpToDate takes the request through all steps. A request that is refused because of the settings is checked once more if
 // another node has changed them meanwhile.
-func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
+func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
 	in := q.in
 	defer q.release()
 	err := q.serve(w, r, active)
@@ -77,9 +82,9 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 			break
 		}
 	}
-	var refused *refusedCredential
-	var ignored *ignoredError
-	var challenge *challengeError
+	var refused *settings.RefusedCredential
+	var ignored *intake.IgnoredError
+	var challenge *intake.ChallengeError
 	inDoubt := isBySettings(err) && in.isStoreAway()
 	switch {
 	case errors.As(err, &refused):
@@ -87,20 +92,20 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 		if inDoubt && !throttled {
 			return engine.ErrAway
 		}
-		q.meters().refused(refused.kind(throttled))
+		q.meters().Refused(reasonOfRefusal(refused, throttled))
 		return answer
 	case inDoubt:
 		// Another node may have changed the settings, and senders give up for good on a 404.
 		return engine.ErrAway
 	case errors.As(err, &ignored):
-		noteStatus(r, requestIgnored)
-		q.ignore(w, ignored.condition)
+		observe.NoteStatus(r, observe.RequestIgnored)
+		q.ignore(w, ignored.Condition)
 		return nil
 	case errors.As(err, &challenge):
 		in.service.engine.NoteChallenge(q.name)
-		noteStatus(r, requestChallenge)
-		q.answered = challenge.answer.status
-		challenge.answer.write(w)
+		observe.NoteStatus(r, observe.RequestChallenge)
+		q.answered = challenge.Answer.Status
+		write(challenge.Answer, w)
 		return nil
 	}
 	return err
@@ -113,9 +118,9 @@ const maxChecks = 100
 type hookRequest struct {
 	in       *instance
 	name     string // the part of its path that names the hook
-	received countedBody
-	incoming incoming
-	custom   *hook // nil for wake and agent
+	received observe.CountedBody
+	incoming intake.Request
+	custom   *settings.Hook // nil for wake and agent
 	body     *body
 	chat     string    // that the run is for, once it is known
 	taken    room      // that the rate of the hook has for runs which are not stored yet
@@ -126,79 +131,79 @@ type hookRequest struct {
 }
 
 // meters are the counters of the hook that the request names.
-func (q *hookRequest) meters() *hookMeters { return q.in.meters.endpoint(q.name) }
+func (q *hookRequest) meters() *observe.HookMeters { return q.in.meters.Endpoint(q.name) }
 
 // serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
-func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *activeSettings) error {
+func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
 	in := q.in
-	if !active.on {
-		return &noWebhookError{"webhooks are off: " + active.offBecause}
+	if !active.On {
+		return &noWebhookError{"webhooks are off: " + active.OffBecause}
 	}
 	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
-		noteStatus(r, requestRunAPI)
+		observe.NoteStatus(r, observe.RequestRunAPI)
 		return q.serveRun(w, r, active, run)
 	}
-	var custom *hook
+	var custom *settings.Hook
 	if q.name != "wake" && q.name != "agent" {
-		if custom = active.hooks[q.name]; custom == nil {
-			setPlaceholder(r, placeholderName, "")
-			return active.whyNoHook(q.name)
+		if custom = active.Hooks[q.name]; custom == nil {
+			observe.SetPlaceholder(r, observe.PlaceholderName, "")
+			return whyNoHook(active, q.name)
 		}
 	}
-	setPlaceholder(r, placeholderName, q.name)
+	observe.SetPlaceholder(r, observe.PlaceholderName, q.name)
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
 	req := &q.incoming
-	if req.header == nil {
-		*req = newIncoming(r, in.log)
+	if req.Header == nil {
+		*req = intake.NewRequest(r, in.log)
 	}
-	limit, scheme := in.maxRequest, active.bearer
+	limit, scheme := in.maxRequest, active.Bearer
 	if q.custom = custom; custom != nil {
-		limit, scheme = custom.maxPayload(active), custom.auth
-		if !custom.admits(req.client) {
+		limit, scheme = custom.MaxPayload(active), custom.Auth
+		if !custom.Admits(req.Client) {
 			return errNotFrom
 		}
 	}
 	now := time.Now()
-	if scheme.headersOnly {
-		if err := scheme.authenticate(req.credential(now)); err != nil {
+	if scheme.HeadersOnly {
+		if err := scheme.Authenticate(req.Credential(now)); err != nil {
 			return err
 		}
 	}
 	if err := q.readBody(w, r, limit); err != nil {
 		return err
 	}
-	credential := req.credential(now)
-	if !scheme.headersOnly {
-		if err := scheme.authenticate(credential); err != nil {
+	credential := req.Credential(now)
+	if !scheme.HeadersOnly {
+		if err := scheme.Authenticate(credential); err != nil {
 			return err
 		}
 	}
-	if custom != nil && active.historyOf(custom) > 0 {
-		in.service.samples.note(q.name, r.Header, req.query, req.body)
+	if custom != nil && active.HistoryOf(custom) > 0 {
+		in.service.samples.Note(q.name, r.Header, req.Query, req.Body)
 	}
-	runs, err := intake(active, q.name, custom, req)
-	if req.warning != "" {
-		w.Header()[warningHeader] = []string{req.warning}
+	runs, err := intake.Runs(active, q.name, custom, req)
+	if req.Warning != "" {
+		w.Header()[intake.WarningHeader] = []string{req.Warning}
 	}
 	if err != nil {
 		return err
 	}
-	trace, history, fold := traceParent(r), active.historyOf(custom), active.foldOf(q.name, custom)
+	trace, history, fold := observe.TraceParent(r), active.HistoryOf(custom), active.FoldOf(q.name, custom)
 	for _, run := range runs {
-		run.TraceParent, run.History, run.Client = trace, history, req.client
+		run.TraceParent, run.History, run.Client = trace, history, req.Client
 		if !run.NewChat { // where nobody else would come
 			run.Fold = fold
 		}
 	}
 	first := runs[0]
 	q.chat = first.ChatID
-	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.body, req.doc); err != nil {
+	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.Body, req.Doc); err != nil {
 		return err
 	}
-	first.Replay = scheme.replayKey(first.Hook, credential)
-	return q.submit(w, r, runs, active.revision)
+	first.Replay = scheme.ReplayKey(first.Hook, credential)
+	return q.submit(w, r, runs, active.Revision)
 }
 
 // readBody reads the body, unless that was done under earlier settings.
@@ -208,10 +213,10 @@ func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int
 		if q.body, err = readBody(w, r, limit, memory); err != nil {
 			return err
 		}
-		q.incoming.body, q.readAt = q.body.bytes, time.Now()
-		q.incoming.messages = messageMemory{all: memory, body: len(q.body.bytes)}
+		q.incoming.Body, q.readAt = q.body.bytes, time.Now()
+		q.incoming.Messages = intake.MessageMemory{All: memory, Body: len(q.body.bytes)}
 	}
-	if int64(len(q.incoming.body)) > limit {
+	if int64(len(q.incoming.Body)) > limit {
 		return tooLarge(limit)
 	}
 	return nil
@@ -220,9 +225,9 @@ func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int
 // release ends the use of the body and of the messages.
 func (q *hookRequest) release() {
 	if q.body != nil {
-		q.incoming.messages.release()
+		q.incoming.Messages.Release()
 		q.body.release()
-		q.body, q.incoming.body, q.incoming.doc = nil, nil, nil
+		q.body, q.incoming.Body, q.incoming.Doc = nil, nil, nil
 	}
 }
 
@@ -234,7 +239,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	if q.taken, err = s.admit(r.Context(), q.custom, runs, revision); err == nil {
 		defer func() { q.taken.giveBack() }()
 		switch {
-		case run.Sync && wantsEvents(r.Header["Accept"]):
+		case run.Sync && api.WantsEvents(r.Header["Accept"]):
 			return q.submitStreaming(w, r, run, revision)
 		case run.Sync:
 			outcome, err = s.engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })
@@ -248,16 +253,16 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 	switch {
 	case errors.As(err, &duplicate):
 		return q.replay(w, r, duplicate)
-	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && neverFit(&q.in.engineConfig.Limits, runs):
-		return errNeverFit
+	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && intake.NeverFit(&q.in.engineConfig.Limits, runs):
+		return intake.ErrNeverFit
 	case err != nil:
 		return err
 	case run.Sync:
-		noteRun(r, requestStatus(outcome.Status), run)
+		observe.NoteRun(r, observe.RequestStatus(outcome.Status), run)
 		return writeOutcome(w, run, outcome)
 	default:
 		q.taken = room{}
-		noteRun(r, requestAccepted, run)
+		observe.NoteRun(r, observe.RequestAccepted, run)
 		q.writeAccepted(w, r, run)
 		return nil
 	}
@@ -265,7 +270,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 
 // noteStored is called when the run is stored for which the caller waits. That may take an hour, and the body is not needed again.
 func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
-	noteRun(r, requestAccepted, run)
+	observe.NoteRun(r, observe.RequestAccepted, run)
 	q.noteAccepted(run)
 	q.stored, q.taken = true, room{}
 	q.release()
@@ -273,23 +278,17 @@ func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
 
 // noteAccepted counts how long it took to accept the request. run is the first of its runs.
 func (q *hookRequest) noteAccepted(run *engine.Run) {
-	q.in.meters.accepted(run, time.Since(q.readAt))
+	q.in.meters.Accepted(run, time.Since(q.readAt))
 }
 
 // unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them, which is throttled.
-func (in *instance) unauthorized(r *http.Request, refused *refusedCredential) (answer *httpError, throttled bool) {
-	addr, _ := netip.ParseAddr(clientAddress(r))
+func (in *instance) unauthorized(r *http.Request, refused *settings.RefusedCredential) (answer *api.Error, throttled bool) {
+	addr, _ := netip.ParseAddr(intake.ClientAddress(r))
 	after, throttled := in.service.throttle().Fail(addr, time.Now())
 	if throttled {
-		return &httpError{status: http.StatusTooManyRequests, retryAfter: after,
-			message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", retryAfterSeconds(after)),
-			reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.verdict.Reason)}, true
+		return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: after,
+			Message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", api.RetryAfterSeconds(after)),
+			Reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.Verdict.Reason)}, true
 	}
-	return refused.answer(), false
-}
-
-// clientAddress is the address of the caller, "" if it is unknown. Behind a trusted proxy it is the one that the proxy tells.
-func clientAddress(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	return ip
+	return answerToRefused(refused), false
 }

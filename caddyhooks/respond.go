@@ -15,25 +15,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-// httpError is an error with its HTTP answer.
-type httpError struct {
-	status     int
-	message    string // for the caller
-	cause      error  // for operators: what went wrong inside, if anything
-	reason     string // for operators, if it is not the message. Callers must not be able to make many of them.
-	retryAfter time.Duration
-	header     [2]string // one more header, if it has a name
-
-	abandonsBody bool // the rest of the body is not read
-	ofRun        bool // it tells how a run ended
-	ofChat       bool // it is about the chat
-}
-
-func (a *httpError) Error() string { return a.message }
 
 // noWebhookError says that there is no webhook at a path. Callers are not told why: names of hooks are no business of strangers.
 type noWebhookError struct{ reason string }
@@ -48,22 +35,17 @@ var (
 )
 
 var (
-	errMethod = &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", http.MethodPost}, message: "Webhooks are sent with POST.",
-		reason: "the method is not POST"}
-	errNoRun = &httpError{status: http.StatusNotFound, message: "There is no such run, or it ended so long ago that it was forgotten.", reason: "there is no such run"}
+	errMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", http.MethodPost}, Message: "Webhooks are sent with POST.",
+		Reason: "the method is not POST"}
+	errNoRun = &api.Error{Status: http.StatusNotFound, Message: "There is no such run, or it ended so long ago that it was forgotten.", Reason: "there is no such run"}
 	// What was sent when the store went away may be kept all the same.
-	errStoreAway = busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
+	errStoreAway = api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
 		"the store cannot be reached")
-	errSlowBody = &httpError{status: http.StatusRequestTimeout, abandonsBody: true, message: "The body took too long to arrive.", reason: "the body took too long to arrive"}
-	errCutBody  = &httpError{status: http.StatusBadRequest, abandonsBody: true, message: "The body broke off before its end.", reason: "the body broke off before its end"}
+	errSlowBody = &api.Error{Status: http.StatusRequestTimeout, AbandonsBody: true, Message: "The body took too long to arrive.", Reason: "the body took too long to arrive"}
+	errCutBody  = &api.Error{Status: http.StatusBadRequest, AbandonsBody: true, Message: "The body broke off before its end.", Reason: "the body broke off before its end"}
 
-	errBodiesFull = &httpError{status: http.StatusServiceUnavailable, retryAfter: time.Second, abandonsBody: true,
-		message: memoryFull, reason: memoryFullReason}
-)
-
-const (
-	memoryFull       = "Too many bytes of other requests are being read; try again in a moment."
-	memoryFullReason = "the memory for bodies and messages is full (max_memory)"
+	errBodiesFull = &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, AbandonsBody: true,
+		Message: intake.MemoryFull, Reason: intake.MemoryFullReason}
 )
 
 // statusCallerGone is the status that Caddy logs for a caller that closed the connection before the answer.
@@ -71,30 +53,30 @@ const statusCallerGone = 499
 
 // answerTo returns the answer to an error, nil if the caller is gone. An error of the service itself is its cause, and the caller
 // gets no details of it. A panic is logged, with its stack.
-func answerTo(err error, log *zap.Logger) *httpError {
-	var answer *httpError
+func answerTo(err error, log *zap.Logger) *api.Error {
+	var answer *api.Error
 	var nothing *noWebhookError
-	var field *fieldError
+	var field *settings.FieldError
 	var away *engine.AwayError
 	switch {
 	case errors.As(err, &answer):
 		return answer
 	case errors.As(err, &nothing):
-		return &httpError{status: http.StatusNotFound, reason: nothing.reason,
-			message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log and admin API say which."}
+		return &api.Error{Status: http.StatusNotFound, Reason: nothing.reason,
+			Message: "There is no webhook here. Either webhooks are off, or no hook has this name; the server's log and admin API say which."}
 	case errors.As(err, &field):
-		return &httpError{status: http.StatusBadRequest, reason: "the field " + field.field + " is missing or wrong",
-			message: "The field " + field.Error() + "."}
+		return &api.Error{Status: http.StatusBadRequest, Reason: "the field " + field.Field + " is missing or wrong",
+			Message: "The field " + field.Error() + "."}
 	case errors.Is(err, engine.ErrChatFull):
-		full := busy(5*time.Second, "The queue of this chat is full; try again later.", "the queue of the chat is full (chat_limit)")
-		full.ofChat = true
+		full := api.Busy(5*time.Second, "The queue of this chat is full; try again later.", "the queue of the chat is full (chat_limit)")
+		full.OfChat = true
 		return full
 	case errors.Is(err, engine.ErrQueueFull):
-		return busy(5*time.Second, "Too many runs are waiting; try again later.", "the queue is full (queue_limit)")
+		return api.Busy(5*time.Second, "Too many runs are waiting; try again later.", "the queue is full (queue_limit)")
 	case errors.Is(err, engine.ErrStopping):
-		return busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
+		return api.Busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
 	case errors.As(err, &away):
-		return busy(away.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
+		return api.Busy(away.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
 	case errors.Is(err, engine.ErrAway):
 		return errStoreAway
 	case errors.Is(err, engine.ErrNotFound):
@@ -105,55 +87,33 @@ func answerTo(err error, log *zap.Logger) *httpError {
 	var broken *engine.StoreBrokenError
 	const message = "The run could not be stored; try again later."
 	if errors.As(err, &broken) { // which the engine has logged
-		return busy(5*time.Second, message, "the store is broken")
+		return api.Busy(5*time.Second, message, "the store is broken")
 	}
 	var panicked *engine.PanicError
 	if errors.As(err, &panicked) {
 		log.Error("a run could not be accepted", engine.ErrorField(err))
 	}
-	failed := busy(5*time.Second, message, "the store failed")
-	failed.cause = err
+	failed := api.Busy(5*time.Second, message, "the store failed")
+	failed.Cause = err
 	return failed
 }
 
-func busy(retryAfter time.Duration, message, reason string) *httpError {
-	return &httpError{status: http.StatusServiceUnavailable, retryAfter: retryAfter, message: message, reason: reason}
-}
-
 // writeError answers with an error.
-func writeError(w http.ResponseWriter, r *http.Request, a *httpError) {
+func writeError(w http.ResponseWriter, r *http.Request, a *api.Error) {
 	h := w.Header()
-	if a.abandonsBody && r.ProtoMajor == 1 {
+	if a.AbandonsBody && r.ProtoMajor == 1 {
 		// Otherwise net/http would wait for the rest of the body, without a limit. From HTTP/2 on, the rest of one body is in
 		// nobody's way, and HTTP/3 forbids the header.
 		h.Set("Connection", "close")
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	}
-	if a.retryAfter > 0 {
-		h.Set("Retry-After", retryAfterSeconds(a.retryAfter))
+	if a.RetryAfter > 0 {
+		h.Set("Retry-After", api.RetryAfterSeconds(a.RetryAfter))
 	}
-	if a.header[0] != "" {
-		h.Set(a.header[0], a.header[1])
+	if a.Header[0] != "" {
+		h.Set(a.Header[0], a.Header[1])
 	}
-	writeBody(w, a.status, "application/json", errorBody(a.message))
-}
-
-// errorBody is the JSON body of every error, in an answer or in a callback.
-func errorBody(message string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	// Strings always encode.
-	_ = enc.Encode(struct {
-		Status       string `json:"status"`
-		ErrorMessage string `json:"errorMessage"`
-	}{"error", message})
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-}
-
-// retryAfterSeconds rounds up, so that no caller comes back too early.
-func retryAfterSeconds(d time.Duration) string {
-	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+	writeBody(w, a.Status, "application/json", api.ErrorBody(a.Message))
 }
 
 // writeAccepted acknowledges the runs of a request, which are in the background. run is the first of them.
@@ -193,14 +153,14 @@ func (q *hookRequest) writeAccepted(w http.ResponseWriter, r *http.Request, run 
 func (q *hookRequest) successStatus(usual int) int {
 	q.answered = usual
 	if q.custom != nil {
-		q.answered = q.custom.auth.successStatus(q.incoming.doc, usual)
+		q.answered = q.custom.Auth.SuccessStatus(q.incoming.Doc, usual)
 	}
 	return q.answered
 }
 
 // together are the runs that a request became, if it is one that can become several; otherwise it is nil.
 func (q *hookRequest) together(first *engine.Run) []engine.Sibling {
-	if len(first.Together) == 0 && q.custom != nil && q.custom.each != nil {
+	if len(first.Together) == 0 && q.custom != nil && q.custom.EachMatch != nil {
 		return []engine.Sibling{{ID: first.ID, ChatID: first.ChatID}}
 	}
 	return first.Together
@@ -222,47 +182,19 @@ func appendList[T any](body []byte, items []T, add func([]byte, T) []byte) []byt
 	return append(body, ']')
 }
 
-// givenAnswer is the answer that a mapping gives to callers that do not wait for a reply.
-type givenAnswer struct {
-	status      int
-	contentType string // "" without a body
-	body        []byte
-}
-
-// givenAnswer checks the answer of the mapping. It is nil if there is none.
-func (m *Mapping) givenAnswer() (*givenAnswer, error) {
-	switch {
-	case m.RespondStatus == 0 && m.RespondBody == "":
-		return nil, nil
-	case m.RespondStatus == 0:
-		return nil, fieldErrorf("respondBody", "needs respondStatus")
-	case m.RespondStatus < 200 || m.RespondStatus > 299:
-		return nil, fieldErrorf("respondStatus", "must be from 200 to 299: senders take others for a failure")
-	case m.RespondBody != "" && (m.RespondStatus == http.StatusNoContent || m.RespondStatus == http.StatusResetContent):
-		return nil, fieldErrorf("respondBody", "%v: an answer with the status %d has none", byWords{"must be empty", "must have no body"}, m.RespondStatus)
-	case m.RespondBody == "":
-		return &givenAnswer{status: m.RespondStatus}, nil
-	}
-	contentType := "text/plain; charset=utf-8"
-	if json.Valid([]byte(m.RespondBody)) {
-		contentType = "application/json"
-	}
-	return &givenAnswer{m.RespondStatus, contentType, []byte(m.RespondBody)}, nil
-}
-
 // writeGiven writes the answer that the mapping gives, if it gives one and the caller does not wait for a reply.
 func (q *hookRequest) writeGiven(w http.ResponseWriter) bool {
-	if q.custom == nil || q.custom.answer == nil || q.custom.waits() {
+	if q.custom == nil || q.custom.Answer == nil || waits(q.custom) {
 		return false
 	}
-	given := q.custom.answer
-	q.answered = given.status
-	writeAny(w, given.status, given.contentType, given.body)
+	given := q.custom.Answer
+	q.answered = given.Status
+	writeAny(w, given.Status, given.ContentType, given.Body)
 	return true
 }
 
 // waits reports whether callers of the hook wait for a reply.
-func (h *hook) waits() bool { return h.Action == engine.Agent && h.SyncResponse }
+func waits(h *settings.Hook) bool { return h.Action == engine.Agent && h.SyncResponse }
 
 var ignoredBody = []byte(`{"status":"ignored"}`)
 
@@ -270,9 +202,9 @@ var ignoredBody = []byte(`{"status":"ignored"}`)
 func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 	in := q.in
 	status := q.successStatus(http.StatusOK)
-	given := q.custom.answer != nil && !q.custom.waits()
+	given := q.custom.Answer != nil && !waits(q.custom)
 	if given {
-		status = q.custom.answer.status
+		status = q.custom.Answer.Status
 	}
 	in.service.engine.NoteIgnored(q.name)
 	in.noteIgnored(q, status, condition)
@@ -287,8 +219,8 @@ func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 }
 
 // write answers the sender that tries out a hook.
-func (a *schemeAnswer) write(w http.ResponseWriter) {
-	writeAny(w, a.status, a.contentType, []byte(a.body))
+func write(a *settings.SchemeAnswer, w http.ResponseWriter) {
+	writeAny(w, a.Status, a.ContentType, []byte(a.Body))
 }
 
 // writeAny answers with a body, or without one.
@@ -335,7 +267,7 @@ func writeOutcome(w http.ResponseWriter, run *engine.Run, outcome engine.Outcome
 }
 
 // outcomeError is the answer to a caller whose run did not complete.
-func outcomeError(outcome engine.Outcome) *httpError {
+func outcomeError(outcome engine.Outcome) *api.Error {
 	status := http.StatusBadGateway
 	switch {
 	case outcome.Status == engine.TimedOut, outcome.Status == engine.Expired:
@@ -345,7 +277,7 @@ func outcomeError(outcome engine.Outcome) *httpError {
 	case outcome.Failure == engine.RunnerUnavailable, outcome.Failure == engine.ShuttingDown:
 		status = http.StatusServiceUnavailable
 	}
-	return &httpError{status: status, message: outcome.Message, retryAfter: outcome.RetryAfter, ofRun: true}
+	return &api.Error{Status: status, Message: outcome.Message, RetryAfter: outcome.RetryAfter, OfRun: true}
 }
 
 // writeJSON answers with a value that always encodes.

@@ -20,7 +20,7 @@ func TestFailureOfTheStoreIsForOperatorsAlone(t *testing.T) {
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if answer.cause == nil || !strings.Contains(answer.cause.Error(), "no space left") || logs.Len() != 0 {
-		t.Errorf("the cause is %v, logged %v", answer.cause, logs.All())
+	if answer.Cause == nil || !strings.Contains(answer.Cause.Error(), "no space left") || logs.Len() != 0 {
+		t.Errorf("the cause is %v, logged %v", answer.Cause, logs.All())
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // running has the instances that are started, for the admin API and the access log. During a reload there are two instances
@@ -61,17 +63,17 @@ func (r *instanceList) names() []string {
 }
 
 // secretHeadersIn are the headers that must not be logged. active is nil before the start.
-func (in *instance) secretHeadersIn(active *activeSettings) auth.HeaderNames {
+func (in *instance) secretHeadersIn(active *settings.Active) auth.HeaderNames {
 	if active == nil {
 		return in.secretHeaders
 	}
-	return active.secretHeaders
+	return active.SecretHeaders
 }
 
 // takeOverLogEntry stops Caddy from logging the request and returns the entry to be written instead, nil if Caddy does not log the
 // request. secret are the headers of this instance that must not be logged. A webhook for another instance may come here, too.
-func (in *instance) takeOverLogEntry(secret auth.HeaderNames, w http.ResponseWriter, r *http.Request) *accessEntry {
-	return in.accessLog.takeOver(w, r, func(yield func(auth.HeaderNames) bool) {
+func (in *instance) takeOverLogEntry(secret auth.HeaderNames, w http.ResponseWriter, r *http.Request) *observe.AccessEntry {
+	return in.accessLog.TakeOver(w, r, func(yield func(auth.HeaderNames) bool) {
 		if !yield(secret) {
 			return
 		}

@@ -9,58 +9,11 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
-
-// runJSON is a run as the run API and the admin API show it.
-type runJSON struct {
-	Status         engine.Status  `json:"status"`
-	RunID          string         `json:"runId"`
-	ChatID         string         `json:"chatId"`
-	Hook           string         `json:"hook"`
-	Action         engine.Action  `json:"action"`
-	Runner         string         `json:"runner,omitempty"` // by its name in the configuration
-	Name           string         `json:"name,omitempty"`
-	AcceptedAt     *time.Time     `json:"acceptedAt"`
-	StartedAt      *time.Time     `json:"startedAt,omitempty"`
-	FinishedAt     *time.Time     `json:"finishedAt,omitempty"`
-	Attempts       int            `json:"attempts"`
-	WaitingFor     string         `json:"waitingFor,omitempty"`
-	Reply          *string        `json:"reply,omitempty"`
-	ErrorMessage   string         `json:"errorMessage,omitempty"`
-	RepairAttempts int            `json:"repairAttempts,omitempty"`
-	SessionRenewed bool           `json:"sessionRenewed,omitempty"` // the agent had lost the conversation of the chat, and began another one
-	FoldedInto     string         `json:"foldedInto,omitempty"`     // the run that led its turn, if that is another one
-	Folded         int            `json:"folded,omitempty"`         // how many runs its turn had, if it led them
-	Deliveries     []deliveryJSON `json:"deliveries,omitempty"`
-}
-
-func newRunJSON(r *engine.Record) runJSON {
-	shown := runJSON{
-		Status: r.Status, RunID: r.Run.ID, ChatID: r.Run.ChatID, Hook: r.Run.Hook, Action: r.Run.Action, Runner: r.Run.Runner, Name: r.Run.Name,
-		AcceptedAt: text.JSONTime(r.Run.AcceptedAt), StartedAt: text.JSONTime(r.StartedAt), FinishedAt: text.JSONTime(r.FinishedAt),
-		Attempts: r.Attempts, WaitingFor: r.WaitingFor, RepairAttempts: r.Outcome.Repairs, SessionRenewed: r.Outcome.SessionRenewed,
-		FoldedInto: r.FoldedInto,
-	}
-	if r.Folded > 1 {
-		shown.Folded = r.Folded
-	}
-	switch {
-	case r.Status == engine.Completed:
-		reply := r.Outcome.Text
-		if r.Outcome.JSON != nil {
-			reply = string(r.Outcome.JSON)
-		}
-		shown.Reply = &reply
-	case r.Status.Ended():
-		shown.ErrorMessage = r.Outcome.Message
-	}
-	for _, d := range r.Deliveries {
-		shown.Deliveries = append(shown.Deliveries, newDeliveryJSON(d))
-	}
-	return shown
-}
 
 // cancelRun cancels a run for both APIs. The status is 200 if the run is cancelled, and 202 if its runner was told and has
 // not stopped yet. A run that ended otherwise before is a runEndedError. by is for operators.
@@ -94,7 +47,7 @@ func (e *runEndedError) Error() string {
 }
 
 // serveRun serves the run API: GET <id>, GET <id>/events and POST <id>/cancel.
-func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *activeSettings, path string) error {
+func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *settings.Active, path string) error {
 	in := q.in
 	id, cancel := strings.CutSuffix(path, "/cancel")
 	events := false
@@ -109,14 +62,14 @@ func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *a
 		method = http.MethodPost
 	}
 	if r.Method != method {
-		return &httpError{status: http.StatusMethodNotAllowed, header: [2]string{"Allow", method},
-			message: "A run is looked up with GET, and cancelled with POST below it."}
+		return &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", method},
+			Message: "A run is looked up with GET, and cancelled with POST below it."}
 	}
 	if cancel {
 		// A token that was revoked on another node must not cancel anything.
 		active = in.upToDate(r.Context(), active)
 	}
-	if err := active.bearer.authenticate(&auth.Request{Header: r.Header, Now: time.Now()}); err != nil {
+	if err := active.Bearer.Authenticate(&auth.Request{Header: r.Header, Now: time.Now()}); err != nil {
 		return err
 	}
 	if events {
@@ -126,7 +79,7 @@ func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *a
 	var record *engine.Record
 	var err error
 	if cancel {
-		status, record, err = in.cancelRun(r.Context(), id, callerOf("the run API", clientAddress(r)))
+		status, record, err = in.cancelRun(r.Context(), id, callerOf("the run API", intake.ClientAddress(r)))
 	} else {
 		var wait time.Duration
 		if wait, err = parseWait(r.URL.Query().Get("wait")); err != nil {
@@ -138,7 +91,7 @@ func (q *hookRequest) serveRun(w http.ResponseWriter, r *http.Request, active *a
 		return in.runError(err)
 	}
 	q.answered = status
-	writeJSON(w, status, newRunJSON(record))
+	writeJSON(w, status, api.NewRun(record))
 	return nil
 }
 
@@ -147,17 +100,17 @@ func (in *instance) runError(err error) error {
 	var ended *runEndedError
 	switch {
 	case errors.As(err, &ended):
-		return &httpError{status: http.StatusConflict, message: "The run has ended already: it is " + string(ended.status) + "."}
+		return &api.Error{Status: http.StatusConflict, Message: "The run has ended already: it is " + string(ended.status) + "."}
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, engine.ErrAway):
-		return busy(5*time.Second, "The store cannot be reached right now; try again in a moment.", "the store cannot be reached")
+		return api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment.", "the store cannot be reached")
 	}
 	var broken *engine.StoreBrokenError
 	if !errors.As(err, &broken) { // which the engine has logged
 		in.log.Error("the store failed", engine.ErrorField(err))
 	}
-	return &httpError{status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, message: "The store cannot be asked about the run right now."}
+	return &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Message: "The store cannot be asked about the run right now."}
 }
 
 // maxWait bounds for how long a request is held that asks about a run.
@@ -173,7 +126,7 @@ func parseWait(text string) (time.Duration, error) {
 		wait, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, &httpError{status: http.StatusBadRequest, message: "The parameter wait must be a duration of up to 5m, such as 30s."}
+		return 0, &api.Error{Status: http.StatusBadRequest, Message: "The parameter wait must be a duration of up to 5m, such as 30s."}
 	}
 	return wait, nil
 }

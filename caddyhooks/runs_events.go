@@ -13,14 +13,17 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 )
 
 // serveRunEvents answers GET runs/<id>/events with server-sent events: all that the run says, and its result in the end.
 //
 // The stream ends early when the configuration is replaced, or when the token is not valid any more. Clients come back by
 // themselves, with the id of the last event, and miss nothing.
-func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, active *activeSettings, id string) error {
+func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, active *settings.Active, id string) error {
 	in := q.in
 	record, err := in.service.engine.Find(r.Context(), id, 0)
 	if err != nil {
@@ -51,22 +54,22 @@ func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, act
 		return nil // the client is gone, and cannot be told
 	}
 	if record.Status.Ended() && after == 0 {
-		_ = stream.out.write(resultFrame(record))
+		_ = stream.out.Write(resultFrame(record))
 		return nil
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer in.streamEnd.whenOver(cancel)()
+	defer in.streamEnd.WhenOver(cancel)()
 	stream.check = func() error {
 		now := in.active.Load()
 		if now == active {
 			return nil
 		}
 		active = now
-		if !active.on {
+		if !active.On {
 			return errUnknownHook
 		}
-		return active.bearer.authenticate(&auth.Request{Header: r.Header, Now: time.Now()})
+		return active.Bearer.Authenticate(&auth.Request{Header: r.Header, Now: time.Now()})
 	}
 	err = stream.follow(ctx, in.service.engine, id, after)
 	var result []byte
@@ -77,7 +80,7 @@ func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, act
 		_ = stream.comment("reconnect")
 		return nil
 	}
-	_ = stream.out.write(result)
+	_ = stream.out.Write(result)
 	return nil
 }
 
@@ -108,7 +111,7 @@ func lastEventID(values []string) int64 {
 	return int64(id)
 }
 
-var errTooManyStreams = busy(5*time.Second, "Too many event streams are open; try again later.", "too many event streams of runs are open")
+var errTooManyStreams = api.Busy(5*time.Second, "Too many event streams are open; try again later.", "too many event streams of runs are open")
 
 // maxRunStreams bounds the open event streams of the runs of an instance.
 const maxRunStreams = 4096
@@ -225,7 +228,7 @@ func (r *runReaders) result(show func() ([]byte, error)) ([]byte, error) {
 
 // runStream writes the events of a run to a client.
 type runStream struct {
-	out *eventWriter
+	out *sse.EventWriter
 
 	// readers are all streams of the run. It is nil for a caller of its own.
 	readers *runReaders
@@ -235,16 +238,16 @@ type runStream struct {
 }
 
 // newRunStream makes a stream that has to be closed. A client that does not read is cut off, at once when end is over.
-func newRunStream(w http.ResponseWriter, end *streamEnd) *runStream {
-	return &runStream{out: newEventWriter(w, end)}
+func newRunStream(w http.ResponseWriter, end *sse.StreamEnd) *runStream {
+	return &runStream{out: sse.NewEventWriter(w, end)}
 }
 
-func (s *runStream) close() { s.out.close() }
+func (s *runStream) close() { s.out.Close() }
 
 // begin sends the headers, and how soon clients should come back.
 func (s *runStream) begin() error {
-	s.out.begin()
-	return s.out.write([]byte("retry: 1000\n\n"))
+	s.out.Begin()
+	return s.out.Write([]byte("retry: 1000\n\n"))
 }
 
 // clientGoneError says that a stream has no client any more.
@@ -256,7 +259,7 @@ func (s *runStream) follow(ctx context.Context, e *engine.Engine, id string, aft
 	events := e.Follow(id, after)
 	defer events.Close()
 	for {
-		news, err := events.NextWithin(ctx, pingEvery)
+		news, err := events.NextWithin(ctx, api.PingEvery)
 		switch {
 		case errors.Is(err, io.EOF):
 			return s.allow()
@@ -288,7 +291,7 @@ func (s *runStream) send(events []engine.Event) error {
 		return s.comment("ping")
 	}
 	if s.readers != nil && s.readers.count.Load() > 1 {
-		return s.out.write(s.readers.frame(events))
+		return s.out.Write(s.readers.frame(events))
 	}
 	frames := framePool.Get().(*bytes.Buffer)
 	defer func() {
@@ -296,7 +299,7 @@ func (s *runStream) send(events []engine.Event) error {
 		framePool.Put(frames)
 	}()
 	writeEvents(frames, events)
-	return s.out.write(frames.Bytes())
+	return s.out.Write(frames.Bytes())
 }
 
 // framePool has buffers for frames. The engine bounds the text of an event.
@@ -332,12 +335,12 @@ func writeEvent(to *bytes.Buffer, name string, id int64, data any) {
 }
 
 func (s *runStream) comment(text string) error {
-	return s.out.write([]byte(": " + text + "\n\n"))
+	return s.out.Write([]byte(": " + text + "\n\n"))
 }
 
 // resultFrame is the last event of a run that has ended: the run, as the run API shows it.
 func resultFrame(record *engine.Record) []byte {
 	var frame bytes.Buffer
-	writeEvent(&frame, "result", resultID, newRunJSON(record))
+	writeEvent(&frame, "result", resultID, api.NewRun(record))
 	return frame.Bytes()
 }

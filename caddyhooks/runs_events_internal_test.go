@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
@@ -48,7 +49,7 @@ func TestASilentRunGivesASignOfLifeEvery15Seconds(t *testing.T) {
 		}
 		synctest.Wait() // until it is running
 		w := httptest.NewRecorder()
-		stream := newRunStream(w, newStreamEnd())
+		stream := newRunStream(w, sse.NewStreamEnd())
 		defer stream.close()
 		if err := stream.begin(); err != nil {
 			t.Fatal(err)

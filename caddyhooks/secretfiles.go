@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // unreadSecretsError says that settings cannot be compiled before these secrets are read.
@@ -16,15 +17,15 @@ func (*unreadSecretsError) Error() string { return "secrets are not read yet" }
 
 // withSecrets calls f under the lock. If f needs secrets from files, they are read without the lock, and f is called again: a file that
 // is slow must not hold up other changes.
-func (s *service) withSecrets(f func(reads secretReads) error) error {
-	reads := make(secretReads)
+func (s *service) withSecrets(f func(reads settings.SecretReads) error) error {
+	reads := make(settings.SecretReads)
 	for {
 		err := s.locked(func() error { return f(reads) })
 		var unread *unreadSecretsError
 		if !errors.As(err, &unread) {
 			return err
 		}
-		reads.add(unread.configured)
+		add(reads, unread.configured)
 	}
 }
 
@@ -35,11 +36,11 @@ func (s *service) locked(f func() error) error {
 }
 
 // add reads secrets, all at the same time.
-func (r secretReads) add(configured []string) {
-	all := make([]secretRead, len(configured))
+func add(r settings.SecretReads, configured []string) {
+	all := make([]settings.SecretRead, len(configured))
 	var readers sync.WaitGroup
 	for i, text := range configured {
-		readers.Go(func() { all[i].secret, all[i].err = resolveSecret(text) })
+		readers.Go(func() { all[i].Secret, all[i].Err = resolveSecret(text) })
 	}
 	readers.Wait()
 	for i, text := range configured {
@@ -52,10 +53,10 @@ var resolveSecret = caddyconf.ResolveSecret
 
 // giveSecrets lets instances compile live settings with the secrets that were read. It is an error if there are others to read. It is
 // called under the service's lock.
-func giveSecrets(reads secretReads, instances []*instance, live *Settings) error {
+func giveSecrets(reads settings.SecretReads, instances []*instance, live *settings.Settings) error {
 	unread := make(map[string]struct{})
 	for _, in := range instances {
-		in.useSecrets(reads, live, unread)
+		in.UseSecrets(reads, live, unread)
 	}
 	if len(unread) > 0 {
 		return &unreadSecretsError{slices.Sorted(maps.Keys(unread))}

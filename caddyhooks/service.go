@@ -15,7 +15,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // service has the engine and the live settings of an instance. It outlives reloads: the instances of the old and of the new
@@ -25,9 +29,9 @@ type service struct {
 	settings engine.Settings       // where the live settings are kept
 	store    engine.Store          // the engine's
 	throttle func() *auth.Throttle // made when it is first needed
-	samples  samples
+	samples  intake.Samples
 	rates    rates
-	figures  storeFigures
+	figures  observe.StoreFigures
 	previews previewLimiter
 	searches slots
 	exports  slots
@@ -39,7 +43,7 @@ type service struct {
 	runStreams runStreams
 
 	mu        sync.Mutex
-	live      Settings
+	live      settings.Settings
 	changed   map[string]int64 // the number of the last change of each part of the live settings; see etag
 	revision  int64            // of the live settings
 	loaded    bool             // the live settings were read
@@ -79,7 +83,7 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 }
 
 // load reads the live settings.
-func (s *service) load(ctx context.Context) (live savedSettings, revision int64, err error) {
+func (s *service) load(ctx context.Context) (live settings.SavedSettings, revision int64, err error) {
 	saved, revision, err := s.settings.Load(ctx)
 	if err == nil && saved != nil {
 		err = json.Unmarshal(saved, &live)
@@ -108,14 +112,14 @@ const storePatience = 10 * time.Second
 
 // refresh puts the settings in force that were saved last, on whatever node.
 func (s *service) refresh(ctx context.Context) error {
-	return s.withSecrets(func(reads secretReads) error {
+	return s.withSecrets(func(reads settings.SecretReads) error {
 		ctx, stop := context.WithTimeout(ctx, storePatience)
 		defer stop()
 		return s.refreshLocked(ctx, reads)
 	})
 }
 
-func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
+func (s *service) refreshLocked(ctx context.Context, reads settings.SecretReads) error {
 	saved, revision, err := s.load(ctx)
 	if err != nil || revision == s.revision {
 		return err
@@ -123,7 +127,7 @@ func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
 	if err := giveSecrets(reads, s.instances, &saved.Settings); err != nil {
 		return err
 	}
-	compiled := make([]*activeSettings, len(s.instances))
+	compiled := make([]*settings.Active, len(s.instances))
 	for i, in := range s.instances {
 		compiled[i] = in.compileSaved(saved.Settings)
 	}
@@ -139,8 +143,8 @@ func (s *service) refreshLocked(ctx context.Context, reads secretReads) error {
 
 // compileSaved compiles settings that were checked by whoever saved them. A setting that is refused here, because of an
 // environment variable that is missing say, is left out and shown among the problems. It returns nil if nothing helps.
-func (in *instance) compileSaved(live Settings) *activeSettings {
-	active, err := in.compile(in.active.Load(), live, func(p part, err error) bool {
+func (in *instance) compileSaved(live settings.Settings) *settings.Active {
+	active, err := in.Compile(in.active.Load(), live, func(p settings.Part, err error) bool {
 		in.log.Error("a live setting that was saved elsewhere is refused here and left out", zap.Stringer("setting", p), zap.Error(err))
 		return true
 	})
@@ -152,7 +156,7 @@ func (in *instance) compileSaved(live Settings) *activeSettings {
 
 // lastChangeBy is who made the last change of the live settings, on whatever node, "" if that is not known.
 func (s *service) lastChangeBy(ctx context.Context) string {
-	var last settingsChange
+	var last api.SettingsChange
 	changes, _, err := s.settings.Changes(ctx, 1, "")
 	if err != nil || len(changes) == 0 || json.Unmarshal(changes[0].Description, &last) != nil {
 		return ""
@@ -161,7 +165,7 @@ func (s *service) lastChangeBy(ctx context.Context) string {
 }
 
 // putInForce puts live settings in force, for each instance as they were compiled for it.
-func (s *service) putInForce(saved savedSettings, revision int64, compiled []*activeSettings) {
+func (s *service) putInForce(saved settings.SavedSettings, revision int64, compiled []*settings.Active) {
 	history := s.history()
 	s.live, s.changed, s.revision = saved.Settings, saved.Changed, revision
 	for i, in := range s.instances {
@@ -171,7 +175,7 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 		s.followSettings(newest.active.Load())
 	}
 	if newest := s.newest(); newest != nil {
-		newest.meters.settingsChanges.Inc()
+		newest.meters.SettingsChanges.Inc()
 	}
 	if s.history() < history { // what is too old now goes at once
 		s.engine.Prune()
@@ -179,17 +183,17 @@ func (s *service) putInForce(saved savedSettings, revision int64, compiled []*ac
 }
 
 // followSettings tells the parts of the service of the settings of the newest instance that is running.
-func (s *service) followSettings(active *activeSettings) {
-	s.samples.follow(active)
+func (s *service) followSettings(active *settings.Active) {
+	s.samples.Follow(active)
 	s.rates.follow(active)
 	s.followMeters()
-	s.engine.LimitHooks(active.hookWorkers())
+	s.engine.LimitHooks(active.HookWorkers())
 }
 
 // followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration
 // stay until it is stopped: if the new one fails, nothing has changed.
 func (s *service) followMeters() {
-	wanted := make(map[*meters]meteredNames)
+	wanted := make(map[*observe.Meters]observe.MeteredNames)
 	for _, in := range s.instances {
 		active := in.active.Load()
 		if in.stopped || active == nil || in.meters == nil {
@@ -197,18 +201,18 @@ func (s *service) followMeters() {
 		}
 		own := in.meteredNames(active)
 		if others, ok := wanted[in.meters]; ok {
-			own.add(others)
+			own.Add(others)
 		}
 		wanted[in.meters] = own
 	}
 	for meters, own := range wanted {
-		meters.keep(own, true)
+		meters.Keep(own, true)
 	}
 }
 
 // meteredNames are those of the hooks and channels of an instance.
-func (in *instance) meteredNames(active *activeSettings) meteredNames {
-	return newMeteredNames(maps.Keys(active.hooks), maps.Keys(in.rules.channels))
+func (in *instance) meteredNames(active *settings.Active) observe.MeteredNames {
+	return observe.NewMeteredNames(maps.Keys(active.Hooks), maps.Keys(in.Rules.Channels))
 }
 
 // history is how long the newest instance keeps messages of finished runs.
@@ -220,14 +224,14 @@ func (s *service) history() time.Duration {
 }
 
 // use puts settings of an instance in force for the next request. If they are nil, the instance keeps those it has.
-func (s *service) use(in *instance, active *activeSettings) {
+func (s *service) use(in *instance, active *settings.Active) {
 	if active == nil {
 		kept := *in.active.Load()
 		active = &kept
 	}
-	active.revision, active.changed = s.revision, s.changed
+	active.Revision, active.Changed = s.revision, s.changed
 	if !in.stopped {
-		in.logWarnings(in.active.Load().warnings, active.warnings)
+		in.logWarnings(in.active.Load().Warnings, active.Warnings)
 	}
 	in.active.Store(active)
 }
@@ -259,9 +263,9 @@ func (s *service) newest() *instance {
 }
 
 // problem returns why the newest configuration leaves out a part of the live settings, "" if it does not.
-func (s *service) problem(p part) string {
+func (s *service) problem(p settings.Part) string {
 	if in := s.newest(); in != nil {
-		return in.active.Load().problems[p.String()]
+		return in.active.Load().Problems[p.String()]
 	}
 	return ""
 }
@@ -269,22 +273,22 @@ func (s *service) problem(p part) string {
 // change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
 // in the list of changes. It returns what is in force then. If the result is refused, nothing changes. If another node
 // changes the settings at the same time, or a secret has to be read from a file, edit is called again, with the newer ones.
-func (s *service) change(from origin, edit func(in *instance, live *Settings) error) (*activeSettings, error) {
-	var active *activeSettings
-	err := s.withSecrets(func(reads secretReads) (err error) {
+func (s *service) change(from api.Origin, edit func(in *instance, live *settings.Settings) error) (*settings.Active, error) {
+	var active *settings.Active
+	err := s.withSecrets(func(reads settings.SecretReads) (err error) {
 		active, err = s.changeLocked(from, edit, reads)
 		return err
 	})
 	return active, err
 }
 
-func (s *service) changeLocked(from origin, edit func(in *instance, live *Settings) error, reads secretReads) (*activeSettings, error) {
+func (s *service) changeLocked(from api.Origin, edit func(in *instance, live *settings.Settings) error, reads settings.SecretReads) (*settings.Active, error) {
 	ctx, stop := context.WithTimeout(context.Background(), storePatience)
 	defer stop()
 	active, err := s.tryChange(ctx, from, edit, reads)
 	for pause := time.Millisecond; errors.Is(err, engine.ErrSettingsChanged); pause *= 2 {
 		if pause > maxChangePause {
-			return nil, conflictf("the settings are being changed elsewhere again and again; try again")
+			return nil, api.Conflictf("the settings are being changed elsewhere again and again; try again")
 		}
 		time.Sleep(rand.N(pause)) //nolint:gosec // any number will do: nodes that save at the same time must come apart
 		if err = s.refreshLocked(ctx, reads); err == nil {
@@ -298,8 +302,8 @@ func (s *service) changeLocked(from origin, edit func(in *instance, live *Settin
 const maxChangePause = 2 * time.Second
 
 func (s *service) tryChange(
-	ctx context.Context, from origin, edit func(in *instance, live *Settings) error, reads secretReads,
-) (*activeSettings, error) {
+	ctx context.Context, from api.Origin, edit func(in *instance, live *settings.Settings) error, reads settings.SecretReads,
+) (*settings.Active, error) {
 	newest := s.newest()
 	if newest == nil {
 		return nil, errors.New("the instance is not running")
@@ -309,16 +313,16 @@ func (s *service) tryChange(
 	if err := edit(newest, &live); err != nil {
 		return nil, err
 	}
-	compiled := make([]*activeSettings, len(s.instances))
-	unchanged := sameParts(&s.live, &live)
-	if err := newest.checkAllowed(&live, unchanged); err != nil {
+	compiled := make([]*settings.Active, len(s.instances))
+	unchanged := settings.SameParts(&s.live, &live)
+	if err := newest.CheckAllowed(&live, unchanged); err != nil {
 		return nil, err
 	}
 	if err := giveSecrets(reads, s.instances, &live); err != nil {
 		return nil, err
 	}
 	for i, in := range s.instances {
-		active, err := in.compile(in.active.Load(), live, func(p part, err error) bool {
+		active, err := in.Compile(in.active.Load(), live, func(p settings.Part, err error) bool {
 			// A part that was left out before, for the same reason, does not prevent changes of others.
 			return s.problem(p) == err.Error() && unchanged(p)
 		})
@@ -328,13 +332,13 @@ func (s *service) tryChange(
 		compiled[i] = active // nil for an old configuration that refuses the change
 	}
 	// The settings are saved only if no other revision was made from this one, so no other change has this number.
-	saved := savedSettings{live, numberChanges(s.changed, &s.live, &live, s.revision+1)}
+	saved := settings.SavedSettings{Settings: live, Changed: settings.NumberChanges(s.changed, &s.live, &live, s.revision+1)}
 	encoded, err := json.Marshal(saved)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the live settings: %w", err)
 	}
 	change := describeChange(from, &s.live, &live)
-	revision, err := s.settings.Save(ctx, encoded, change.encode(), s.revision)
+	revision, err := s.settings.Save(ctx, encoded, encode(change), s.revision)
 	if err != nil {
 		return nil, fmt.Errorf("saving the live settings: %w", err)
 	}
@@ -343,14 +347,14 @@ func (s *service) tryChange(
 	active := newest.active.Load()
 	if change != nil {
 		s.announcer.settingsChanged(change)
-		change.log(newest, active)
+		logChange(change, newest, active)
 	}
 	return active, nil
 }
 
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
 // them only if the request was refused, or ignored, because of the settings.
-func (in *instance) newerSettings(ctx context.Context, active *activeSettings, err error) *activeSettings {
+func (in *instance) newerSettings(ctx context.Context, active *settings.Active, err error) *settings.Active {
 	if !errors.Is(err, engine.ErrSettingsChanged) && !isBySettings(err) {
 		return nil
 	}
@@ -363,16 +367,16 @@ func (in *instance) newerSettings(ctx context.Context, active *activeSettings, e
 // isBySettings reports whether a request was refused, or ignored, because of the settings.
 func isBySettings(err error) bool {
 	var nothing *noWebhookError
-	var refused *refusedCredential
-	var ignored *ignoredError
+	var refused *settings.RefusedCredential
+	var ignored *intake.IgnoredError
 	return errors.As(err, &nothing) || errors.As(err, &refused) || errors.As(err, &ignored) || errors.Is(err, errNotFrom)
 }
 
 // upToDate returns the settings that were saved last, on whatever node. If they cannot be read it returns the ones it is
 // given.
-func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activeSettings {
+func (in *instance) upToDate(ctx context.Context, active *settings.Active) *settings.Active {
 	revision, err := in.service.settings.Revision(ctx)
-	if err != nil || revision == active.revision {
+	if err != nil || revision == active.Revision {
 		return active
 	}
 	if err := in.service.refresh(ctx); err != nil {
@@ -386,9 +390,9 @@ func (in *instance) upToDate(ctx context.Context, active *activeSettings) *activ
 
 // catchUp returns the settings in force of an instance. One that is gone after a reload, but for requests that it has yet
 // to answer, is not told of changes any more.
-func (s *service) catchUp(in *instance) *activeSettings {
-	_ = s.withSecrets(func(reads secretReads) error { // which has no other errors
-		if in.active.Load().revision == s.revision {
+func (s *service) catchUp(in *instance) *settings.Active {
+	_ = s.withSecrets(func(reads settings.SecretReads) error { // which has no other errors
+		if in.active.Load().Revision == s.revision {
 			return nil
 		}
 		if err := giveSecrets(reads, []*instance{in}, &s.live); err != nil {

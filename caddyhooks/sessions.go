@@ -2,26 +2,15 @@ package caddyhooks
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func init() {
 	instanceEndpoints.handle("GET /sessions", (*instance).listSessions, "q", "limit", "cursor")
 	instanceEndpoints.handle("GET /session", (*instance).serveSession, "chatId", "limit", "cursor")
-}
-
-// sessionJSON is a chat that somebody named, with its newest run.
-type sessionJSON struct {
-	ChatID    string        `json:"chatId"`
-	Runs      int           `json:"runs"`
-	LastRunID string        `json:"lastRunId"`
-	LastAt    *time.Time    `json:"lastAt"`
-	Status    engine.Status `json:"status"`
-	Hook      string        `json:"hook"`
-	Preview   string        `json:"preview,omitempty"`
 }
 
 // listSessions lists chats, the one with the newest run first. Chats that were made for one run alone are not among them.
@@ -48,31 +37,20 @@ func (in *instance) listSessions(w http.ResponseWriter, r *http.Request) error {
 		return listError(err)
 	}
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Sessions []sessionJSON `json:"sessions"`
-		Cursor   string        `json:"cursor,omitempty"`
-	}{showAll(chats, func(chat *engine.ChatSummary) sessionJSON {
-		last := newRunSummary(chat.Last, hideTexts)
-		return sessionJSON{chat.ChatID, chat.Runs, last.RunID, last.AcceptedAt, last.Status, last.Hook, last.Preview}
+		Sessions []api.Chat `json:"sessions"`
+		Cursor   string     `json:"cursor,omitempty"`
+	}{api.ShowAll(chats, func(chat *engine.ChatSummary) api.Chat {
+		last := api.NewRunSummary(chat.Last, hideTexts)
+		return api.Chat{ChatID: chat.ChatID, Runs: chat.Runs, LastRunID: last.RunID, LastAt: last.AcceptedAt, Status: last.Status, Hook: last.Hook, Preview: last.Preview}
 	}), next})
-}
-
-// turnJSON is a run in the course of its chat.
-type turnJSON struct {
-	runSummary
-	Message      *string           `json:"message,omitempty"`
-	MessageCut   bool              `json:"messageCut,omitempty"`   // not all of it was kept
-	MessageBytes int               `json:"messageBytes,omitempty"` // that are kept
-	Reply        *string           `json:"reply,omitempty"`
-	ReplyBytes   int               `json:"replyBytes,omitempty"`
-	Deliveries   []deliveryDetails `json:"deliveries,omitempty"`
 }
 
 // maxTurnText is how many bytes of a message or of a reply a page of a chat shows. The details of a run have the rest.
 const maxTurnText = 16 << 10
 
 // newTurnJSON shows a run with the beginnings of its texts, as many bytes of each as asked for; 0 is all.
-func newTurnJSON(r *engine.Record, most int, hideTexts bool) turnJSON {
-	turn := turnJSON{runSummary: newRunSummary(r, hideTexts), Deliveries: showAll(r.Deliveries, newDeliverySummary)}
+func newTurnJSON(r *engine.Record, most int, hideTexts bool) api.ChatTurn {
+	turn := api.ChatTurn{RunSummary: api.NewRunSummary(r, hideTexts), Deliveries: api.ShowAll(r.Deliveries, api.NewDeliverySummary)}
 	if hideTexts {
 		return turn
 	}
@@ -85,7 +63,7 @@ func newTurnJSON(r *engine.Record, most int, hideTexts bool) turnJSON {
 	if message, ok := messageOf(r); ok {
 		turn.Message, turn.MessageBytes, turn.MessageCut = shorten(message), len(message), r.Kept == engine.KeptCut
 	}
-	if reply := newRunJSON(r).Reply; reply != nil {
+	if reply := api.NewRun(r).Reply; reply != nil {
 		turn.Reply, turn.ReplyBytes = shorten(*reply), len(*reply)
 	}
 	return turn
@@ -109,9 +87,9 @@ func (in *instance) serveSession(w http.ResponseWriter, r *http.Request) error {
 		return listError(err)
 	}
 	return writeAdminJSON(w, http.StatusOK, struct {
-		Runs   []turnJSON `json:"runs"`
-		Cursor string     `json:"cursor,omitempty"`
-	}{showAll(records, func(r *engine.Record) turnJSON { return newTurnJSON(r, maxTurnText, hideTexts) }), next})
+		Runs   []api.ChatTurn `json:"runs"`
+		Cursor string         `json:"cursor,omitempty"`
+	}{api.ShowAll(records, func(r *engine.Record) api.ChatTurn { return newTurnJSON(r, maxTurnText, hideTexts) }), next})
 }
 
-var errNoChat = apiError(http.StatusBadRequest, "say which: chatId is the id of the chat")
+var errNoChat = api.Errorf(http.StatusBadRequest, "say which: chatId is the id of the chat")

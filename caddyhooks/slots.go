@@ -3,6 +3,8 @@ package caddyhooks
 import (
 	"net/http"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
 // slots bound how many costly requests are served at once.
@@ -21,7 +23,7 @@ func (s slots) take(w http.ResponseWriter, what string) (free func(), err error)
 	case s <- struct{}{}:
 		return func() { <-s }, nil
 	default:
-		w.Header().Set("Retry-After", retryAfterSeconds(time.Second))
-		return nil, apiError(http.StatusServiceUnavailable, "%d %s are under way already; try again in a second", cap(s), what)
+		w.Header().Set("Retry-After", api.RetryAfterSeconds(time.Second))
+		return nil, api.Errorf(http.StatusServiceUnavailable, "%d %s are under way already; try again in a second", cap(s), what)
 	}
 }

@@ -8,18 +8,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // logStart tells in one line what was started: whether webhooks are on, and what they work with. queued is the number of runs
 // that waited by then, negative if it is not known.
-func (in *instance) logStart(reload bool, active *activeSettings, queued int) {
+func (in *instance) logStart(reload bool, active *settings.Active, queued int) {
 	message := "hooks started"
 	if reload {
 		message = "hooks reloaded"
 	}
-	fields := append([]zap.Field{zap.String("path", in.path)}, active.onOrOff()...)
+	fields := append([]zap.Field{zap.String("path", in.path)}, onOrOff(active)...)
 	fields = append(fields,
-		zap.Int("hooks", len(active.hooks)),
+		zap.Int("hooks", len(active.Hooks)),
 		zap.String("runner", in.describeRunners()),
 		zap.String("store", in.describeStore()))
 	if queued >= 0 {
@@ -29,11 +30,11 @@ func (in *instance) logStart(reload bool, active *activeSettings, queued int) {
 }
 
 // onOrOff tells in the log whether webhooks are on, and why not.
-func (a *activeSettings) onOrOff() []zap.Field {
-	if a.on {
+func onOrOff(a *settings.Active) []zap.Field {
+	if a.On {
 		return []zap.Field{zap.Bool("on", true)}
 	}
-	return []zap.Field{zap.Bool("on", false), zap.String("off_because", a.offBecause)}
+	return []zap.Field{zap.Bool("on", false), zap.String("off_because", a.OffBecause)}
 }
 
 // countQueued is the number of runs that wait, negative if the store does not tell.
@@ -58,7 +59,7 @@ func (in *instance) describeRunners() string {
 		return described[0]
 	}
 	described[0] = config.DefaultRunner + " " + described[0]
-	for _, name := range in.rules.runners.names {
+	for _, name := range in.Rules.Runners.Names {
 		if name != config.DefaultRunner {
 			described = append(described, name+" "+describeRunner(config.Runners[name]))
 		}

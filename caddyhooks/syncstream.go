@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 )
 
-var errEventsWithSchema = &httpError{status: http.StatusNotAcceptable,
-	message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Leave out text/event-stream in Accept, or the schema.",
-	reason:  "an answer with a schema cannot be streamed"}
+var errEventsWithSchema = &api.Error{Status: http.StatusNotAcceptable,
+	Message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Leave out text/event-stream in Accept, or the schema.",
+	Reason:  "an answer with a schema cannot be streamed"}
 
 // submitStreaming gives a run to the engine, and answers a waiting caller with server-sent events: all that the run says, and
 // then its result, or an error where a plain answer would have another status. The stream begins when the run is stored; until
@@ -32,7 +35,7 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	said := make(chan struct{}) // closed when the caller has all that the run says
 	outcome, err := e.Do(ctx, run, revision, func() {
 		q.noteStored(r, run)
-		stream = newRunStream(w, newStreamEnd())
+		stream = newRunStream(w, sse.NewStreamEnd())
 		follower.Go(func() {
 			defer close(said)
 			var gone *clientGoneError
@@ -61,9 +64,9 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	follower.Wait()
 	switch q.told = stream.end(r.Context(), q.in, run, outcome, err); {
 	case q.told == statusCallerGone:
-		noteStatus(r, requestGone)
+		observe.NoteStatus(r, observe.RequestGone)
 	case err == nil:
-		noteStatus(r, requestStatus(outcome.Status))
+		observe.NoteStatus(r, observe.RequestStatus(outcome.Status))
 	}
 	return nil
 }
@@ -73,7 +76,7 @@ const lastWords = 2 * time.Second
 
 // tell begins a stream for a waiting caller, and follows the run.
 func (s *runStream) tell(ctx context.Context, e *engine.Engine, run *engine.Run) error {
-	nameRun(s.out.w.Header(), run)
+	nameRun(s.out.W.Header(), run)
 	if err := s.begin(); err != nil {
 		return &clientGoneError{err}
 	}
@@ -88,7 +91,7 @@ func (s *runStream) end(ctx context.Context, in *instance, run *engine.Run, outc
 		if err != nil || record.Status != engine.Completed { // its end could not be stored
 			record = &engine.Record{Run: run, Status: outcome.Status, Attempts: 1, FinishedAt: time.Now(), Outcome: outcome}
 		}
-		_ = s.out.write(resultFrame(record))
+		_ = s.out.Write(resultFrame(record))
 		return 0
 	}
 	if err == nil {
@@ -102,15 +105,15 @@ func (s *runStream) end(ctx context.Context, in *instance, run *engine.Run, outc
 	writeEvent(&frame, "error", resultID, struct {
 		Status       int    `json:"status"`
 		ErrorMessage string `json:"errorMessage"`
-	}{answer.status, answer.message})
-	_ = s.out.write(frame.Bytes())
-	return answer.status
+	}{answer.Status, answer.Message})
+	_ = s.out.Write(frame.Bytes())
+	return answer.Status
 }
 
 // replayStreaming tells a caller who repeats a request how the first run with its key goes, or went.
 func (q *hookRequest) replayStreaming(w http.ResponseWriter, r *http.Request, first *engine.Record) {
 	in := q.in
-	stream := newRunStream(w, newStreamEnd())
+	stream := newRunStream(w, sse.NewStreamEnd())
 	defer stream.close()
 	q.stored = true
 	q.release()

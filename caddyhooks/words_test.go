@@ -11,14 +11,15 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
 	t.Parallel()
 	jsonOnly := []string{"message", "pinned", "warnings"}
-	for _, field := range mappingFields {
-		name := caddyfileNames()[field]
+	for _, field := range settings.MappingFields {
+		name := settings.CaddyfileNames()[field]
 		if slices.Contains(jsonOnly, field) {
 			if name != "" {
 				t.Errorf("%s is %s in a Caddyfile, and is said to be there in JSON alone", field, name)
@@ -31,10 +32,10 @@ func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
 		"name": "hook", "syncResponse": "sync", "responseJsonSchema": "response_schema", "messageTemplate": "template", "hmacSecret": "auth",
 		"channel": "deliver", "timeoutSeconds": "timeout", "defaultTimeoutSeconds": "default_timeout", "maxPayloadSize": "max_payload", "token": "token",
 	} {
-		if got := caddyfileWords.of(field); got != want {
+		if got := settings.CaddyfileWords.Of(field); got != want {
 			t.Errorf("%s is %s in a Caddyfile, want %s", field, got, want)
 		}
-		if got := jsonWords.of(field); got != field {
+		if got := settings.JSONWords.Of(field); got != field {
 			t.Errorf("%s is %s in JSON", field, got)
 		}
 	}
@@ -43,7 +44,7 @@ func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
 // jsonNames matches the names in JSON that a Caddyfile does not know.
 func jsonNames() *regexp.Regexp {
 	var names []string
-	for field, directive := range caddyfileNames() {
+	for field, directive := range settings.CaddyfileNames() {
 		if field != directive && strings.ToLower(field) != field {
 			names = append(names, field)
 		}
@@ -93,7 +94,7 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 			t.Errorf("%s: got %v", block, err)
 		}
 	}
-	for _, directive := range new(hookBlock).directives() {
+	for _, directive := range new(settings.HookBlock).Directives() {
 		line, ok := lines[directive.Word]
 		if ok == slices.Contains(neverRefused, directive.Word) {
 			t.Errorf("this test must try a %s that is refused", directive.Word)
@@ -115,17 +116,17 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 
 func TestErrorsOfJSONUseItsWords(t *testing.T) {
 	t.Parallel()
-	r := &rules{maxTimeout: time.Hour, queueTime: 24 * time.Hour}
+	r := &settings.Rules{MaxTimeout: time.Hour, QueueTime: 24 * time.Hour}
 	for _, c := range []struct {
-		fields AgentFields
+		fields settings.AgentFields
 		want   string
 	}{
-		{AgentFields{ResponseJSONSchema: []byte(`{"type":"object"}`)}, "responseJsonSchema needs syncResponse to be true"},
-		{AgentFields{TimeoutSeconds: 7200}, "timeoutSeconds must be from 1 to 3600"},
-		{AgentFields{QueueTimeSeconds: 200_000}, "queueTimeSeconds must be from 1 to 86400"},
-		{AgentFields{Deliver: true}, "channel must name a channel when deliver is true"},
+		{settings.AgentFields{ResponseJSONSchema: []byte(`{"type":"object"}`)}, "responseJsonSchema needs syncResponse to be true"},
+		{settings.AgentFields{TimeoutSeconds: 7200}, "timeoutSeconds must be from 1 to 3600"},
+		{settings.AgentFields{QueueTimeSeconds: 200_000}, "queueTimeSeconds must be from 1 to 86400"},
+		{settings.AgentFields{Deliver: true}, "channel must name a channel when deliver is true"},
 	} {
-		if err := c.fields.check(r); err == nil || err.Error() != c.want {
+		if err := c.fields.Check(r); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
@@ -134,14 +135,14 @@ func TestErrorsOfJSONUseItsWords(t *testing.T) {
 // A configuration in JSON may have come from a Caddyfile.
 func TestErrorsOfALoadedHookHaveBothNames(t *testing.T) {
 	t.Parallel()
-	err := fieldErrorf("hmacSecret", "%v", errors.New("is empty"))
-	if got := fmt.Sprint(inBothWords(err, true)); got != "hmacSecret (auth in a Caddyfile) is empty" {
+	err := settings.FieldErrorf("hmacSecret", "%v", errors.New("is empty"))
+	if got := fmt.Sprint(settings.InBothWords(err, true)); got != "hmacSecret (auth in a Caddyfile) is empty" {
 		t.Errorf("got %s", got)
 	}
-	if got := fmt.Sprint(inBothWords(err, false)); got != "hmacSecret is empty" {
+	if got := fmt.Sprint(settings.InBothWords(err, false)); got != "hmacSecret is empty" {
 		t.Errorf("a live hook: got %s", got)
 	}
-	if got := fmt.Sprint(inBothWords(fieldErrorf("model", "is bad"), true)); got != "model is bad" {
+	if got := fmt.Sprint(settings.InBothWords(settings.FieldErrorf("model", "is bad"), true)); got != "model is bad" {
 		t.Errorf("the same name in both: got %s", got)
 	}
 }

@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"time"
 )
 
@@ -49,3 +50,6 @@ func JSONTime(t time.Time) *time.Time {
 // JSONSeconds is a duration in seconds, to the millisecond.
 // JSONSeconds is a duration in seconds, to the millisecond.
 func JSONSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// RoundedSeconds rounds to milliseconds.
+func RoundedSeconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }

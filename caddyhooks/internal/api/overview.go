@@ -1,0 +1,94 @@
+package api
+
+import (
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+// AttentionItem is something that an operator should look at.
+type AttentionItem struct {
+	Kind     string   `json:"kind"`
+	Text     string   `json:"text"`
+	Detail   string   `json:"detail,omitempty"`
+	Link     string   `json:"link"` // in the dashboard
+	Severity severity `json:"severity"`
+}
+
+type severity string
+
+const (
+	SeverityBad  severity = "bad"  // something was lost, or does not work
+	SeverityLate severity = "late" // something should be seen to
+)
+
+// Overview is what an operator sees first: figures, plots and hooks of a range of time, and what needs somebody.
+type Overview struct {
+	Range       string          `json:"range"`
+	StepSeconds int             `json:"stepSeconds"`
+	Now         *time.Time      `json:"now"`
+	Figures     Figures         `json:"figures"`
+	Needs       []AttentionItem `json:"needs"`
+	Series      []Series        `json:"series"`
+	Hooks       []HookFigures   `json:"hooks"`
+}
+
+// Figures are counts of the range, but for running, queued, pending and dead, which are of now.
+type Figures struct {
+	Accepted      int64    `json:"accepted"`
+	Running       int      `json:"running"`
+	Workers       int      `json:"workers"` // of this node
+	Queued        int      `json:"queued"`
+	OldestSeconds float64  `json:"oldestSeconds"`
+	Ended         int64    `json:"ended"` // completed, failed, timed out, expired and cancelled
+	Completed     int64    `json:"completed"`
+	Failed        int64    `json:"failed"`
+	TimedOut      int64    `json:"timedOut"`
+	Expired       int64    `json:"expired"`
+	Cancelled     int64    `json:"cancelled"`
+	MedianSeconds *float64 `json:"medianSeconds"`
+	P95Seconds    *float64 `json:"p95Seconds"`
+	Delivered     int64    `json:"delivered"`
+	Pending       int      `json:"pending"`
+	Dead          int      `json:"dead"`
+}
+
+// Series is one line of a plot.
+type Series struct {
+	Name   string  `json:"name"`
+	Unit   string  `json:"unit"`
+	Points []Point `json:"points"`
+}
+
+// Point is a value at the beginning of a step. It is nil if it is not known.
+type Point struct {
+	At    int64 // in seconds since 1970
+	Value *float64
+}
+
+// HookFigures are those of one hook. The name "" stands for hooks that are too many to be counted each on its own.
+type HookFigures struct {
+	Name          string        `json:"name"`
+	Action        engine.Action `json:"action,omitempty"` // none if the hook was deleted
+	Accepted      int64         `json:"accepted"`
+	Ended         int64         `json:"ended"`  // in whatever way
+	Failed        int64         `json:"failed"` // timed out and expired ones too, a share of those that ended
+	MedianSeconds *float64      `json:"medianSeconds"`
+	P95Seconds    *float64      `json:"p95Seconds"`
+	LastAt        *time.Time    `json:"lastAt,omitempty"`
+	Points        []Point       `json:"points"`
+}
+
+// OverviewRange is a range of time that ends now, and the steps of its plots.
+type OverviewRange struct {
+	Name  string
+	Steps int
+	Step  time.Duration
+}
+
+var OverviewRanges = []OverviewRange{
+	{"1h", 60, time.Minute},
+	{"6h", 72, 5 * time.Minute},
+	{"24h", 72, 20 * time.Minute},
+	{"7d", 84, 2 * time.Hour},
+}

@@ -1,0 +1,78 @@
+package observe
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+)
+
+const (
+	// scrapePatience is how long a scrape waits for the store. Prometheus gives up after 10 seconds, unless it is told otherwise. A
+	// database is not yet in doubt when it takes that long.
+	scrapePatience = 1500 * time.Millisecond
+	// freshFor is how long toldByStore of the store are good for other scrapes, so that several Prometheus servers cost as much as one.
+	freshFor = time.Second
+)
+
+// StoreFigures are the figures that the store tells a scrape. Whoever asks while somebody else does gets the same answer.
+type StoreFigures struct {
+	mu    sync.Mutex
+	at    time.Time
+	known toldByStore
+	err   error
+}
+
+type toldByStore struct {
+	Backlog     engine.Backlog
+	Undelivered undelivered
+	Bytes       int64 // negative if it is not known
+}
+
+// Ask asks the store, unless that was done just now. It takes no longer than scrapePatience.
+func (f *StoreFigures) Ask(e *engine.Engine) (toldByStore, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at.IsZero() || time.Since(f.at) >= freshFor {
+		ctx, stop := context.WithTimeout(context.Background(), scrapePatience)
+		defer stop()
+		f.known, f.err = askStore(ctx, e)
+		f.at = time.Now()
+	}
+	return f.known, f.err
+}
+
+func askStore(ctx context.Context, e *engine.Engine) (known toldByStore, err error) {
+	if _, _, cause := e.StoreAway(); cause != nil {
+		return toldByStore{}, cause
+	}
+	if known.Backlog, err = e.Backlog(ctx); err != nil {
+		return toldByStore{}, err
+	}
+	if known.Undelivered, err = e.CountUndeliveredBy(ctx); err != nil {
+		return toldByStore{}, err
+	}
+	if known.Bytes, err = e.StoreSize(ctx); err != nil {
+		known.Bytes = -1 // the rest is worth more
+	}
+	return known, nil
+}
+
+// undelivered are deliveries that have not arrived, by channel. Those of "" are callbacks.
+type undelivered map[string]engine.Undelivered
+
+// By tells callbacks, channels that are configured, each of which has a count, and all others apart.
+func (u undelivered) By(configured map[string]engine.Channel) (callbacks engine.Undelivered, channels map[string]engine.Undelivered, gone engine.Undelivered) {
+	channels = make(map[string]engine.Undelivered, len(configured))
+	for name := range configured {
+		channels[name] = u[name]
+	}
+	for name, count := range u {
+		if _, ok := configured[name]; !ok && name != "" {
+			gone.Pending += count.Pending
+			gone.Dead += count.Dead
+		}
+	}
+	return u[""], channels, gone
+}

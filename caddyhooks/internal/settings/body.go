@@ -1,0 +1,4 @@
+package settings
+
+// bodyForms are the values of body.
+var bodyForms = []string{"json", "form", "auto"}

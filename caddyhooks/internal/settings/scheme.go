@@ -1,0 +1,355 @@
+package settings
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// Scheme is a way for the callers of a custom hook to authenticate. To add one, write a file scheme_<name>.go that registers
+// it in init, and holds an auth.Verifier of its own if none of package auth fits. No other file knows the names of schemes.
+type Scheme struct {
+	// The value of authMode, and the first argument of auth in a Caddyfile; and how people call it.
+	Name, Title string
+
+	// The further arguments of auth, as errors show them, and how many there may be.
+	arguments        string
+	minArgs, maxArgs int
+
+	// unmarshal puts these arguments in the mapping. A scheme that takes a block reads it from d, and notes the places of its
+	// lines. Nil: nothing to do.
+	unmarshal func(d *caddyfile.Dispenser, args []string, m *Mapping, places SettingPlaces) error
+
+	// The fields of a mapping that unmarshal sets, by their names in JSON. An error about them is reported at the line of
+	// auth, unless a line of its block is noted as their place. These are all fields that the scheme reads; others are for
+	// other schemes, and a hook that has them is warned about.
+	Fields []string
+
+	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
+	// auth.Signer, so that operators can try a hook out.
+	Compile func(m *Mapping, secrets HookSecrets) (auth.Verifier, error)
+
+	// The time by which a signed timestamp may be off, if the mapping sets none. 0: the scheme has no timestamp.
+	Tolerance time.Duration
+
+	// Whether the sender makes the secret, rather than the operator.
+	SecretTheirs bool
+
+	// Whether the verifier looks at headers alone. Then the body of a refused request is not read.
+	HeadersOnly bool
+
+	// secretHeaders returns the names of the headers that are kept out of access logs and templates.
+	SecretHeaders func(m *Mapping) []string
+
+	// What the sender calls a delivery: headers, of which the first that is there counts, or a path of members in the body. A
+	// delivery that comes again has the same id, whatever its body.
+	idHeaders []string
+	idPath    []string
+
+	// answerTo returns the answer to a body with which the sender tries the hook out, and nil for all others. doc has the
+	// members in challengeParts, as far as they are there. Nil: the sender does not do that.
+	AnswerTo       func(doc map[string]any) *SchemeAnswer
+	challengeParts []string
+
+	// success returns the status by which the sender knows that a request was delivered. Others it takes for a failure, or sends the
+	// request again. doc has the members in challengeParts. 204 is an answer without a body. Nil, or 0: the sender takes any status
+	// from 200 to 299.
+	success func(doc map[string]any) int
+
+	// The answer to a refused caller: the WWW-Authenticate header, and a sentence for one that sent no credential and for one
+	// that sent a wrong one. A caller is told no more.
+	WwwAuthenticate, Missing, Wrong string
+}
+
+// HookSecrets are the secrets that a verifier can be made of.
+type HookSecrets struct {
+	Tokens  auth.Tokens                  // shared by all hooks
+	Resolve func(string) (string, error) // turns a secret as it was configured into the secret itself
+}
+
+// maxAuthSecrets bounds the secrets of a hook.
+const maxAuthSecrets = 8
+
+// list turns the secrets of a field into the secrets themselves. There is at least one.
+func (s HookSecrets) list(field string, configured Secrets) ([]string, error) {
+	if len(configured) == 0 {
+		return nil, FieldErrorf(field, "is missing")
+	}
+	if len(configured) > maxAuthSecrets {
+		return nil, FieldErrorf(field, "must not have more than %d secrets", maxAuthSecrets)
+	}
+	secrets := make([]string, len(configured))
+	for i, text := range configured {
+		secret, err := s.Resolve(text)
+		if err != nil {
+			return nil, FieldErrorf(field, "%v", err)
+		}
+		if strings.TrimSpace(secret) == "" {
+			return nil, FieldErrorf(field, "has a secret that is blank")
+		}
+		secrets[i] = secret
+	}
+	return secrets, nil
+}
+
+// tolerance is how far a timestamp may be off.
+func (m *Mapping) tolerance(usual time.Duration) (time.Duration, error) {
+	const most = int(maxTolerance / time.Second)
+	if m.AuthTolerance < 0 || m.AuthTolerance > most {
+		return 0, FieldErrorf("authTolerance", "must be from %v to %v", seconds(1), seconds(most))
+	}
+	return cmp.Or(time.Duration(m.AuthTolerance)*time.Second, usual), nil
+}
+
+// Schemes has all schemes, sorted by name.
+var Schemes []*Scheme
+
+func registerScheme(s *Scheme) {
+	Schemes = append(Schemes, s)
+	slices.SortFunc(Schemes, func(a, b *Scheme) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// FindScheme returns nil if there is no scheme of that name.
+func FindScheme(name string) *Scheme {
+	for _, s := range Schemes {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Authentication is how the callers of one hook authenticate. A preview may have none, and then nothing is special about a body.
+type Authentication struct {
+	*Scheme
+	Verifier auth.Verifier
+	hidden   auth.HeaderNames // of headers that carry a secret of the scheme
+}
+
+// SchemeAnswer is the answer to a request with which a sender tries a hook out. No run comes of it.
+type SchemeAnswer struct {
+	Status      int
+	ContentType string
+	Body        string
+}
+
+// SelectParts selects the parts of a body that challenge and deliveryID look at.
+func (a Authentication) SelectParts(selection *strictjson.Selection) {
+	if a.Scheme == nil {
+		return
+	}
+	for _, name := range a.challengeParts {
+		selection.Member(name)
+	}
+	if len(a.idPath) > 0 {
+		for _, name := range a.idPath {
+			selection = selection.Member(name)
+		}
+	}
+}
+
+// Challenge returns the answer to a request with which the sender tries the hook out, nil if it is none. The request is
+// authenticated already. doc is its body.
+func (a Authentication) Challenge(doc any) *SchemeAnswer {
+	object, ok := doc.(map[string]any)
+	if a.Scheme == nil || a.AnswerTo == nil || !ok {
+		return nil
+	}
+	return a.AnswerTo(object)
+}
+
+// SuccessStatus is the status of the answer to a request that is accepted or ignored. It is the usual one unless the sender takes
+// that for a failure.
+func (a Authentication) SuccessStatus(doc any, usual int) int {
+	if a.Scheme == nil || a.success == nil {
+		return usual
+	}
+	object, _ := doc.(map[string]any)
+	return cmp.Or(a.success(object), usual)
+}
+
+// DeliveryID returns the sender's id of a request, and the name of the header or the path in the body that has it. Both are
+// empty if there is none. A request with the same id is a repeated one, whatever its body.
+func (a Authentication) DeliveryID(header http.Header, doc any) (id, name string) {
+	if a.Scheme == nil {
+		return "", ""
+	}
+	for _, name := range a.idHeaders {
+		if values := header[name]; len(values) > 0 && values[0] != "" {
+			return values[0], name
+		}
+	}
+	if len(a.idPath) == 0 {
+		return "", ""
+	}
+	for _, member := range a.idPath {
+		object, _ := doc.(map[string]any)
+		doc = object[member]
+	}
+	switch value := doc.(type) {
+	case string:
+		id = value
+	case json.Number:
+		id = value.String()
+	}
+	if id == "" {
+		return "", ""
+	}
+	return id, strings.Join(a.idPath, ".")
+}
+
+// HidesHeader reports whether a header carries a secret of the scheme, so that templates must not show it.
+func (a Authentication) HidesHeader(name string) bool { return a.hidden.Has(name) }
+
+func SchemeNames() (names []string) {
+	for _, s := range Schemes {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// checkSecretField refuses secrets that stand in the field of other schemes alone. A Caddyfile cannot do that.
+func (m *Mapping) checkSecretField(s *Scheme) error {
+	var read, other string
+	for _, field := range SecretFields {
+		isSet := len(*field.In(m)) > 0
+		switch {
+		case !slices.Contains(s.Fields, field.Name):
+			if isSet {
+				other = field.Name
+			}
+		case isSet:
+			return nil
+		default:
+			read = field.Name
+		}
+	}
+	if read == "" || other == "" {
+		return nil
+	}
+	return FieldErrorf(read, "is missing: %s is for other schemes, and %q reads %s", other, s.Name, read)
+}
+
+// Authentication makes the scheme of a mapping ready for requests.
+func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
+	s := BearerScheme
+	if m.AuthMode != "" {
+		s = FindScheme(m.AuthMode)
+	}
+	if s == nil {
+		names := SchemeNames()
+		if meant := text.Nearest(m.AuthMode, names); meant != "" {
+			return Authentication{}, FieldErrorf("authMode", "must be one of %s; did you mean %s?", strings.Join(names, ", "), meant)
+		}
+		return Authentication{}, oneOf("authMode", m.AuthMode, names)
+	}
+	if err := m.checkSecretField(s); err != nil {
+		return Authentication{}, err
+	}
+	verifier, err := s.Compile(m, secrets)
+	if err != nil {
+		return Authentication{}, err
+	}
+	a := Authentication{s, verifier, make(auth.HeaderNames)}
+	a.hidden.Add(s.SecretHeaders(m)...)
+	return a, nil
+}
+
+// Authenticate returns a *refusedCredential for a request that is refused. The body is nil if the scheme looks at headers
+// alone.
+func (a Authentication) Authenticate(req *auth.Request) error {
+	verdict := a.Verifier.Verify(req)
+	if verdict.OK {
+		return nil
+	}
+	return &RefusedCredential{a, verdict}
+}
+
+// RefusedCredential says that a credential is missing or wrong. The reason in the verdict is not for callers.
+type RefusedCredential struct {
+	Authentication
+	Verdict auth.Verdict
+}
+
+func (e *RefusedCredential) Error() string {
+	return fmt.Sprintf("the credential is refused: %s", e.Verdict.Reason)
+}
+
+// unmarshalAuth parses:
+//
+//	auth <scheme> [<args...>] {
+//		<subdirectives of the scheme>
+//	}
+//
+// Its errors quote no argument: each may be a secret.
+func (m *Mapping) unmarshalAuth(d *caddyfile.Dispenser, places SettingPlaces) error {
+	var s *Scheme
+	if d.NextArg() {
+		s = FindScheme(d.Val())
+	}
+	if s == nil && d.Val() == "auth" {
+		return d.Err("auth takes " + listSchemes())
+	}
+	if s == nil {
+		if meant := text.Nearest(d.Val(), SchemeNames()); meant != "" {
+			return d.Errf("auth has no such scheme: did you mean %s? It takes %s", meant, listSchemes())
+		}
+		return d.Errf("auth has no such scheme: %s. It takes %s", whenToUseTokens, listSchemes())
+	}
+	args := d.RemainingArgs()
+	if len(args) < s.minArgs || len(args) > s.maxArgs {
+		unset := ""
+		if len(args) < s.minArgs {
+			unset = caddyconf.Unset
+		}
+		return d.Errf("auth %s takes %s%s", s.Name, cmp.Or(s.arguments, "no arguments"), unset)
+	}
+	for i, arg := range args {
+		if arg == "" && (i < s.minArgs || s.takesSecrets()) {
+			return d.Errf("an argument of auth %s is empty%s", s.Name, caddyconf.Unset)
+		}
+		args[i] = shorthand.Undo(arg)
+	}
+	m.AuthMode = s.Name
+	if s.unmarshal == nil {
+		return caddyconf.ReadBlock(d, "auth "+s.Name)
+	}
+	return s.unmarshal(d, args, m, places)
+}
+
+// takesSecrets reports whether the arguments are a list of secrets.
+func (s *Scheme) takesSecrets() bool { return s.arguments == "<secret>..." }
+
+// listSchemes lists the schemes with their arguments, for errors.
+func listSchemes() string {
+	var usages []string
+	for _, s := range Schemes {
+		usages = append(usages, fmt.Sprintf("'%s'", strings.TrimSpace(s.Name+" "+s.arguments)))
+	}
+	last := len(usages) - 1
+	if last == 0 {
+		return usages[0]
+	}
+	return strings.Join(usages[:last], ", ") + " or " + usages[last]
+}
+
+// authFields are the fields of a mapping that auth sets in a Caddyfile, by their names in JSON.
+func authFields() []string {
+	fields := []string{"authMode"}
+	for _, s := range Schemes {
+		fields = append(fields, s.Fields...)
+	}
+	return fields
+}

@@ -1,0 +1,340 @@
+package settings
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+)
+
+// Sender describes how a sender of webhooks signs its requests. To add one, add a row to senders.
+type Sender struct {
+	Name, Title string
+
+	// The headers with signatures or tokens.
+	Headers []string
+
+	// verifier makes the verifier of its secrets, of which there are 1 to 8. Errors are about authSecret, and are made to follow
+	// its name.
+	verifier func(m *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error)
+
+	// Whether the verifier looks at headers alone, and carries a token rather than a signature.
+	token bool
+
+	// How far a timestamp may be off. 0: there is none.
+	tolerance time.Duration
+
+	// Whether a mapping may name a header with the timestamp.
+	ownTimestamp bool
+
+	// What the sender calls a delivery, and how it tries a hook out; see scheme.
+	IDHeaders      []string
+	idPath         []string
+	answerTo       func(doc map[string]any) *SchemeAnswer
+	challengeParts []string
+
+	// The status that the sender takes for success; see scheme.
+	success func(doc map[string]any) int
+
+	// Whether the sender makes the secret, rather than the operator.
+	secretTheirs bool
+
+	// The name of its signatures in WWW-Authenticate. Default: HMAC-SHA256.
+	wwwAuthenticate string
+}
+
+const (
+	usualTolerance  = 5 * time.Minute
+	linearTolerance = time.Minute
+
+	// maxTolerance is less than half of keyAge. A signature whose time lies ahead is good for twice the tolerance, its body may take
+	// a while to arrive, and its key must still be there then.
+	maxTolerance = 11 * time.Hour
+)
+
+var Senders = []Sender{
+	{
+		Name: "github", Title: "GitHub", Headers: []string{"X-Hub-Signature-256", "X-Hub-Signature"},
+		verifier:  signedAs(auth.Signature{Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: auth.Hex}),
+		IDHeaders: []string{"X-Github-Delivery"},
+	},
+	{
+		Name: "bitbucket", Title: "Bitbucket", Headers: []string{"X-Hub-Signature", "X-Hub-Signature-256"},
+		verifier:  signedAs(auth.Signature{Header: "X-Hub-Signature", Prefix: "sha256=", Encoding: auth.Hex}),
+		IDHeaders: []string{"X-Request-Uuid", "X-Request-Id"},
+	},
+	{
+		Name: "gitlab", Title: "GitLab", Headers: []string{"X-Gitlab-Token", "Webhook-Signature"},
+		verifier: gitlabVerifier, tolerance: usualTolerance,
+		IDHeaders:       []string{"Webhook-Id", "Idempotency-Key"},
+		wwwAuthenticate: "Token",
+	},
+	{
+		Name: "stripe", Title: "Stripe", Headers: []string{"Stripe-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "Stripe-Signature", Prefix: "v1=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Time, auth.Literal("."), auth.Body}, Time: auth.Timestamp{Entry: "t="},
+		}),
+		idPath: []string{"id"},
+	},
+	{
+		Name: "slack", Title: "Slack", Headers: []string{"X-Slack-Signature"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: signedAs(auth.Signature{
+			Header: "X-Slack-Signature", Prefix: "v0=", Encoding: auth.Hex,
+			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body}, Time: auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
+		}),
+		idPath:   []string{"event_id"},
+		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
+		success: alwaysOK, // events may be answered with others, commands and interactions may not
+	},
+	{
+		Name: "shopify", Title: "Shopify", Headers: []string{"X-Shopify-Hmac-Sha256"}, secretTheirs: true,
+		verifier:  signedAs(auth.Signature{Header: "X-Shopify-Hmac-Sha256", Encoding: auth.Base64}),
+		IDHeaders: []string{"X-Shopify-Webhook-Id", "X-Shopify-Event-Id"},
+	},
+	{
+		Name: "linear", Title: "Linear", Headers: []string{"Linear-Signature"}, secretTheirs: true, tolerance: linearTolerance,
+		verifier:  signedAs(auth.Signature{Header: "Linear-Signature", Encoding: auth.Hex, Time: auth.Timestamp{Member: "webhookTimestamp"}}),
+		IDHeaders: []string{"Linear-Delivery"},
+		success:   alwaysOK,
+	},
+	{
+		Name: "sentry", Title: "Sentry", Headers: []string{"Sentry-Hook-Signature"}, secretTheirs: true,
+		verifier:  signedAs(auth.Signature{Header: "Sentry-Hook-Signature", Encoding: auth.Hex}),
+		IDHeaders: []string{"Request-Id"},
+	},
+	{
+		Name: "pagerduty", Title: "PagerDuty", Headers: []string{"X-Pagerduty-Signature"}, secretTheirs: true,
+		verifier: signedAs(auth.Signature{Header: "X-Pagerduty-Signature", Prefix: "v1=", Encoding: auth.Hex}),
+		idPath:   []string{"event", "id"},
+	},
+	{
+		Name: "grafana", Title: "Grafana", Headers: []string{"X-Grafana-Alerting-Signature"},
+		verifier: grafanaVerifier, tolerance: usualTolerance, ownTimestamp: true,
+	},
+	{
+		Name: "discord", Title: "Discord", Headers: []string{"X-Signature-Ed25519"}, secretTheirs: true, tolerance: usualTolerance,
+		verifier: func(_ *Mapping, tolerance time.Duration, keys []string) (auth.Verifier, error) {
+			return auth.NewEd25519("X-Signature-Ed25519", auth.Timestamp{Header: "X-Signature-Timestamp", Tolerance: tolerance}, keys...)
+		},
+		idPath:   []string{"id"},
+		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
+		success:         discordSuccess,
+		wwwAuthenticate: "Ed25519",
+	},
+	{
+		Name: "telegram", Title: "Telegram", Headers: []string{"X-Telegram-Bot-Api-Secret-Token"}, token: true,
+		verifier: func(_ *Mapping, _ time.Duration, secrets []string) (auth.Verifier, error) {
+			return auth.NewHeaderToken("X-Telegram-Bot-Api-Secret-Token", secrets...), nil
+		},
+		idPath:          []string{"update_id"},
+		wwwAuthenticate: "Token",
+	},
+	{
+		Name: "twilio", Title: "Twilio", Headers: []string{"X-Twilio-Signature"}, secretTheirs: true,
+		verifier: func(_ *Mapping, _ time.Duration, tokens []string) (auth.Verifier, error) {
+			return auth.NewTwilio(tokens...)
+		},
+		wwwAuthenticate: "HMAC-SHA1",
+	},
+	{
+		Name: "standard", Title: "Standard Webhooks, Svix", Headers: []string{"Webhook-Signature", "Svix-Signature"}, secretTheirs: true,
+		verifier: standardVerifier, tolerance: usualTolerance,
+		IDHeaders: []string{"Webhook-Id", "Svix-Id"},
+	},
+}
+
+func init() {
+	for i := range Senders {
+		registerScheme(Senders[i].scheme())
+	}
+}
+
+// senderHeaders are the headers with signatures or tokens of all senders. They are secret whether a hook takes them or not.
+func senderHeaders() (names []string) {
+	for i := range Senders {
+		names = append(names, Senders[i].Headers...)
+	}
+	return names
+}
+
+// scheme makes the scheme of a row.
+func (s *Sender) scheme() *Scheme {
+	missing, wrong := "signature", "signature"
+	if s.token {
+		missing, wrong = "secret", "secret"
+	}
+	made := &Scheme{
+		Name: s.Name, Title: s.Title, arguments: "<secret>...", minArgs: 1, maxArgs: maxAuthSecrets,
+		unmarshal: s.unmarshal, Fields: []string{"authSecret"},
+		Compile: s.compile, Tolerance: s.tolerance, SecretTheirs: s.secretTheirs, HeadersOnly: s.token,
+		SecretHeaders: func(*Mapping) []string { return s.Headers },
+		idHeaders:     s.IDHeaders, idPath: s.idPath, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
+		WwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
+		Missing:         fmt.Sprintf("The %s is missing, or something that belongs to it. This hook is for requests of %s, and takes no token.", missing, s.Title),
+		Wrong:           fmt.Sprintf("The %s is wrong.", wrong),
+	}
+	if s.tolerance > 0 {
+		made.Fields = append(made.Fields, "authTolerance")
+	}
+	if s.ownTimestamp {
+		made.Fields = append(made.Fields, "timestampHeader")
+	}
+	return made
+}
+
+// unmarshal parses:
+//
+//	auth <sender> <secret>... {
+//		tolerance <duration>
+//		timestamp <header> [<duration>]
+//	}
+//
+// A sender without a timestamp has no tolerance. Only that of Grafana is in a header that the operator names.
+func (s *Sender) unmarshal(d *caddyfile.Dispenser, args []string, m *Mapping, places SettingPlaces) error {
+	m.AuthSecret = args
+	var directives []caddyconf.Directive
+	switch {
+	case s.ownTimestamp:
+		directives = append(directives, readTimestamp(m, places))
+	case s.tolerance > 0:
+		directives = append(directives, places.Note(caddyconf.Set("tolerance", &m.AuthTolerance, caddyconf.Seconds), "authTolerance"))
+	}
+	return caddyconf.ReadBlock(d, "auth "+s.Name, directives...)
+}
+
+func (s *Sender) compile(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
+	resolved, err := secrets.list("authSecret", m.AuthSecret)
+	if err != nil {
+		return nil, err
+	}
+	tolerance, err := m.tolerance(s.tolerance)
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := s.verifier(m, tolerance, resolved)
+	if err != nil && secretsUnread(m.AuthSecret, resolved) {
+		return auth.Tokens{}, nil
+	}
+	if err != nil && !errors.As(err, new(*FieldError)) {
+		return nil, FieldErrorf("authSecret", "%v", err)
+	}
+	return verifier, err
+}
+
+// secretsUnread reports whether a secret is known by its placeholder alone, as when a Caddyfile is adapted: then nothing can be
+// said about its form. A verifier made of such secrets accepts nothing.
+func secretsUnread(configured Secrets, resolved []string) bool {
+	for i, secret := range resolved {
+		if i < len(configured) && secret == configured[i] && caddyconf.HasPlaceholder(secret) {
+			return true
+		}
+	}
+	return false
+}
+
+// signedAs makes verifiers of signatures of this form.
+func signedAs(signature auth.Signature) func(*Mapping, time.Duration, []string) (auth.Verifier, error) {
+	return func(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+		signature := signature
+		signature.Time.Tolerance = tolerance
+		return auth.NewHMAC(signature, asBytes(secrets)...)
+	}
+}
+
+func asBytes(secrets []string) (keys [][]byte) {
+	for _, secret := range secrets {
+		keys = append(keys, []byte(secret))
+	}
+	return keys
+}
+
+// standardVerifier takes the headers of Standard Webhooks, and if there are none those of Svix.
+func standardVerifier(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	webhook, err := auth.NewStandard("Webhook-", tolerance, secrets...)
+	if err != nil {
+		return nil, err
+	}
+	svix, err := auth.NewStandard("Svix-", tolerance, secrets...)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewFirstSent(webhook, svix), nil
+}
+
+// gitlabVerifier takes signatures for secrets that begin with whsec_, and tokens for all others. A bad signature is refused
+// whatever the token is.
+func gitlabVerifier(_ *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	var signing, tokens []string
+	for _, secret := range secrets {
+		if strings.HasPrefix(secret, auth.StandardPrefix) {
+			signing = append(signing, secret)
+		} else {
+			tokens = append(tokens, secret)
+		}
+	}
+	token := auth.NewHeaderToken("X-Gitlab-Token", tokens...)
+	if signing == nil {
+		return token, nil
+	}
+	signature, err := auth.NewStandard("Webhook-", tolerance, signing...)
+	if err != nil || tokens == nil {
+		return signature, err
+	}
+	return auth.NewFirstSent(signature, token), nil
+}
+
+// grafanaVerifier takes signatures of the body or, if a header for the timestamp is set, of the timestamp and the body.
+func grafanaVerifier(m *Mapping, tolerance time.Duration, secrets []string) (auth.Verifier, error) {
+	signature := auth.Signature{Header: "X-Grafana-Alerting-Signature", Encoding: auth.Hex}
+	if m.TimestampHeader != "" {
+		header, err := checkHeader("timestampHeader", m.TimestampHeader)
+		if err != nil {
+			return nil, err
+		}
+		signature.Signed = []auth.Part{auth.Time, auth.Literal(":"), auth.Body}
+		signature.Time = auth.Timestamp{Header: header, Tolerance: tolerance}
+	}
+	return auth.NewHMAC(signature, asBytes(secrets)...)
+}
+
+// answerSlack sends back the challenge with which Slack tries a URL out.
+func answerSlack(doc map[string]any) *SchemeAnswer {
+	challenge, ok := doc["challenge"].(string)
+	if doc["type"] != "url_verification" || !ok {
+		return nil
+	}
+	return &SchemeAnswer{http.StatusOK, "text/plain; charset=utf-8", challenge}
+}
+
+// answerDiscord answers the pings of Discord: those of interactions have type 1 and no event, those of events type 0.
+func answerDiscord(doc map[string]any) *SchemeAnswer {
+	_, isEvent := doc["event"]
+	switch {
+	case doc["type"] == json.Number("0"):
+		return &SchemeAnswer{Status: http.StatusNoContent}
+	case doc["type"] == json.Number("1") && !isEvent:
+		return &SchemeAnswer{http.StatusOK, "application/json", `{"type":1}`}
+	default:
+		return nil
+	}
+}
+
+// alwaysOK is for senders that take 200 alone for success.
+func alwaysOK(map[string]any) int { return http.StatusOK }
+
+// discordSuccess is 204 for events. What an interaction is answered with is shown to people, so the operator says it.
+func discordSuccess(doc map[string]any) int {
+	if _, isEvent := doc["event"]; isEvent {
+		return http.StatusNoContent
+	}
+	return 0
+}

@@ -1,0 +1,213 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// Warning is about a setting or a hook that is allowed, and probably a mistake.
+type Warning struct {
+	Part Part
+	Text string
+}
+
+func (w Warning) String() string { return w.Part.String() + ": " + w.Text }
+
+// warningsAbout looks for mistakes in the settings in force. Each is told in the words of the one who made it: those of a
+// Caddyfile for what is pinned, those of JSON for the rest. tokens are the resolved tokens.
+func warningsAbout(s, pinned *Settings, tokens []string) []Warning {
+	var found []Warning
+	wordsOf := func(setting string) words {
+		if findSetting(setting).IsSet(pinned) {
+			return CaddyfileWords
+		}
+		return JSONWords
+	}
+	if *s.Enabled && len(tokens) == 0 {
+		found = append(found, Warning{Part{setting: findSetting("enabled")}, "there is no token, so webhooks stay off and answer 404: " +
+			byWords{"set token", "write 'token <secret>', or set the token with the admin API"}.in(wordsOf("enabled"))})
+	}
+	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
+		found = append(found, Warning{Part{setting: findSetting("token")},
+			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32", minToken)})
+	}
+	if slices.ContainsFunc(s.Token, likeShellVariable.MatchString) {
+		found = append(found, Warning{Part{setting: findSetting("token")}, "a token " + takenAsWritten})
+	}
+	for i := range s.Mappings {
+		m, w := &s.Mappings[i], JSONWords
+		if i < len(pinned.Mappings) { // which come first
+			w = CaddyfileWords
+		}
+		for _, text := range m.FindWarnings(w) {
+			found = append(found, Warning{Part{Mapping: m.Name}, text})
+		}
+	}
+	return found
+}
+
+// minToken is the fewest characters that a token should have.
+const minToken = 16
+
+// likeShellVariable matches secrets that a shell would replace by an environment variable.
+var likeShellVariable = regexp.MustCompile(`^\$(\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)$`)
+
+const takenAsWritten = "begins with $ and is taken as it is written: write {env.NAME} for an environment variable"
+
+// FindWarnings looks for mistakes in a mapping.
+func (m *Mapping) FindWarnings(w words) []string {
+	var found []string
+	if ignored := m.ignoredByWake(w); len(ignored) > 0 {
+		why := ""
+		if m.Action == "" {
+			why = ", because it sets no action"
+		}
+		found = append(found, fmt.Sprintf("%s for agent hooks alone, and this is a wake hook%s: %s, or leave %s out", isOrAre(ignored), why,
+			byWords{`set action to "agent"`, "write 'action agent'"}.in(w), itOrThem(ignored)))
+	} else if idle := m.ignoredWithoutDeliver(); len(idle) > 0 {
+		found = append(found, fmt.Sprintf("%s ignored without deliver: set deliver to true, or leave %s out", isOrAre(idle), itOrThem(idle)))
+	}
+	if m.Message != "" && m.MessageTemplate == "" {
+		found = append(found, "message is ignored: the text for the agent is messageTemplate")
+	}
+	for _, field := range []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}} {
+		if braces, meant := template.DoubleBraces(field.text); braces != "" {
+			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", w.Of(field.name), braces,
+				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
+		}
+		if open := template.UnclosedBrace(field.text); open != "" {
+			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", w.Of(field.name), open, open))
+		}
+		if parsed, err := template.Parse(field.text); err == nil {
+			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
+				found = append(found, w.Of(field.name)+": "+warning)
+			}
+		}
+	}
+	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
+		if hint := notReplaced(field.text); hint != "" {
+			found = append(found, w.Of(field.name)+" has "+hint)
+		}
+	}
+	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
+		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.Of("responseJsonSchema"), word.Written, word.Meant))
+	}
+	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
+		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", w.Of("respondStatus"), w.Of("syncResponse")))
+	}
+	found = append(found, m.warningsAboutIntake()...)
+	found = append(found, m.warningsAboutAuth(w)...)
+	return append(found, m.warningsAboutFold(w)...)
+}
+
+// notReplaced says that a text which is no template has a placeholder in it, "" if it has none.
+func notReplaced(text string) string {
+	parsed, err := template.Parse(text)
+	if err != nil || parsed.FirstPlaceholder() == "" {
+		return ""
+	}
+	return parsed.FirstPlaceholder() + ", which is not replaced: it is the same for all requests"
+}
+
+// usedByWake are the fields of agent requests that wake hooks use, too.
+var usedByWake = []string{"chatId", "queueTimeSeconds", "metadata"}
+
+// ignoredByWake returns the names of fields that are set in a wake hook, and have no effect there.
+func (m *Mapping) ignoredByWake(w words) (names []string) {
+	if m.Action == engine.Agent {
+		return nil
+	}
+	add := func(field string) {
+		if name := w.Of(field); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	fields := reflect.ValueOf(m.AgentFields)
+	for field, value := range fields.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !value.IsZero() && !slices.Contains(usedByWake, name) {
+			add(name)
+		}
+	}
+	if m.Untrusted != "" {
+		add("untrusted")
+	}
+	return names
+}
+
+// ignoredWithoutDeliver returns the names of fields that have no effect, since deliver is not set. In a Caddyfile one line
+// sets all of them.
+func (m *Mapping) ignoredWithoutDeliver() (names []string) {
+	if m.Deliver {
+		return nil
+	}
+	if m.Channel != "" {
+		names = append(names, "channel")
+	}
+	if m.To != "" {
+		names = append(names, "to")
+	}
+	return names
+}
+
+func isOrAre(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return text.List(names) + " are"
+}
+
+func itOrThem(names []string) string {
+	if len(names) == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// MaxLoggedWarnings bounds the lines that one change of the settings logs.
+const MaxLoggedWarnings = 20
+
+// warningsAboutHidden looks for saved hooks that the configuration hides. One that is the same as the hook of the configuration
+// was copied there, and is no mistake.
+func (c *Compiler) warningsAboutHidden(live *Settings) []Warning {
+	var found []Warning
+	pinned := MappingsByName(c.Pinned.Mappings)
+	for i := range live.Mappings {
+		m := &live.Mappings[i]
+		if by := pinned[m.Name]; by != nil && !SameMapping(m, by) {
+			found = append(found, Warning{Part{Mapping: m.Name}, "the saved hook of this name is not used: the Caddyfile has one, too"})
+		}
+	}
+	return found
+}
+
+// warningsAboutStore returns what the store finds about its own configuration.
+func (c *Compiler) warningsAboutStore() (found []Warning) {
+	if c.StoreWarnings == nil {
+		return nil
+	}
+	for _, text := range c.StoreWarnings() {
+		found = append(found, Warning{Part{option: "store"}, text})
+	}
+	return found
+}
+
+// WarningsOfHook returns the warnings about one hook.
+func (a *Active) WarningsOfHook(name string) []string {
+	var found []string
+	for _, w := range a.Warnings {
+		if w.Part.setting == nil && w.Part.Mapping == name {
+			found = append(found, w.String())
+		}
+	}
+	return found
+}

@@ -1,0 +1,71 @@
+package settings
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestWarningsAboutComparisons(t *testing.T) {
+	t.Parallel()
+	const (
+		fixed = ": it compares two fixed values: a path begins with $ or @"
+		texts = ": the values of a form are texts: compare with one, as in '0'"
+	)
+	for _, c := range []struct{ body, only, want string }{
+		{"", "$.action == 'opened' && !($.n > 5 || $.a[?@.b == true])", ""},
+		{"", "'action' == 'opened'", fixed},
+		{"", "$.a && $.b[?'status' == 'firing']", fixed},
+		{"", "not $.a['b', ?1 < 2]", fixed},
+		{"form", "$.code == '0' && length($.a) > 5 && count($.b[*]) == 1 && $.c != null", ""},
+		{"form", "$.code == 0", texts},
+		{"form", "5 < $.n", texts},
+		{"form", "$.a[?@ == true]", texts},
+		{"auto", "$.code == 0", ""},
+	} {
+		var want []string
+		if c.want != "" {
+			want = []string{"only " + c.only + c.want}
+		}
+		m := Mapping{Body: c.body, Only: []string{c.only}}
+		if got := m.warningsAboutIntake(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", c.only, got, want)
+		}
+	}
+	m := Mapping{Each: "$.alerts[?'status' == 'firing']"}
+	if got := m.warningsAboutIntake(); !slices.Equal(got, []string{"each " + m.Each + fixed}) {
+		t.Errorf("each: got %q", got)
+	}
+}
+
+func TestWarningsAboutSecrets(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		mapping Mapping
+		want    []string
+	}{
+		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "whsec_b "}},
+			[]string{"a secret of auth stripe begins or ends with white space: is that part of the secret?"}},
+		{Mapping{AuthMode: "hmac", HMACHeader: "X-S", HMACSecret: Secrets{" a"}},
+			[]string{"a secret of auth hmac begins or ends with white space: is that part of the secret?"}},
+		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"a b"}}, nil},
+		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "sk_live_b"}},
+			[]string{"a secret of auth stripe reads like an API key: use the signing secret of the endpoint, which begins with whsec_"}},
+	} {
+		if got := c.mapping.FindWarnings(CaddyfileWords); !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestWarningsAboutPlaceholdersInFixedTexts(t *testing.T) {
+	t.Parallel()
+	m := Mapping{Action: "agent", RespondStatus: 200, RespondBody: `{"ok":true} {event.text}`, AgentFields: AgentFields{Deliver: true, Channel: "c", To: "{a.b}"}}
+	want := []string{"deliver has {a.b}, which is not replaced: it is the same for all requests", "respond has {event.text}, which is not replaced: it is the same for all requests"}
+	if got := m.FindWarnings(CaddyfileWords); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	m.RespondBody, m.To = `{"ok":true}`, "C123"
+	if got := m.FindWarnings(CaddyfileWords); len(got) > 0 {
+		t.Errorf("got %q", got)
+	}
+}
