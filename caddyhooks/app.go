@@ -40,6 +40,7 @@ import (
 
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/channels"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/runners"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
@@ -53,8 +54,8 @@ func init() {
 // App runs the instances of all hooks handlers in a configuration. It has no configuration of its own. Handlers load it.
 type App struct {
 	ctx       caddy.Context
-	instances map[string]*instance
-	emitter   *emitter
+	instances map[string]*service.Instance
+	emitter   *service.Emitter
 	healths   []*Health // of all sites
 	started   bool      // or an attempt was made
 	ends      appEnds
@@ -71,18 +72,18 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision keeps the context, in which Start finds the http app, finds the events app, and offers metrics.
 func (a *App) Provision(ctx caddy.Context) (err error) {
 	a.ctx = ctx
-	if a.emitter, err = newEmitter(ctx, a.allStarted); err != nil {
+	if a.emitter, err = service.NewEmitter(ctx, a.allStarted); err != nil {
 		return err
 	}
-	return registerMetrics(ctx)
+	return service.RegisterMetrics(ctx)
 }
 
 // allStarted is called when all apps of the configuration are started. It returns the announcers of the started instances.
-func (a *App) allStarted() (all []*announcer) {
+func (a *App) allStarted() (all []*service.Announcer) {
 	a.ends.allStarted = true
 	for _, in := range a.instances {
-		if in.service != nil {
-			all = append(all, in.service.announcer)
+		if in.Service != nil {
+			all = append(all, in.Service.Announcer)
 		}
 	}
 	return all
@@ -90,34 +91,34 @@ func (a *App) allStarted() (all []*announcer) {
 
 // instance returns the instance of a handler. Handlers with the same name share an instance, since one site may have several
 // servers. It is an error if their configurations differ.
-func (a *App) instance(ctx caddy.Context, handler *Handler) (*instance, error) {
+func (a *App) instance(ctx caddy.Context, handler *Handler) (*service.Instance, error) {
 	config, err := json.Marshal(handler)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the configuration of hooks instance %q: %w", handler.Name, err)
 	}
 	if in, ok := a.instances[handler.Name]; ok {
-		if !bytes.Equal(in.config, config) {
+		if !bytes.Equal(in.Config, config) {
 			return nil, fmt.Errorf("hooks instance %q is configured twice, and not in the same way: give one of them another name", handler.Name)
 		}
 		return in, nil
 	}
-	in, err := newInstance(ctx, &handler.Options, config)
+	in, err := service.NewInstance(ctx, &handler.Options, config)
 	if err != nil {
 		return nil, fmt.Errorf("hooks instance %q: %w", handler.Name, err)
 	}
 	for _, other := range a.instances {
-		if other.storeKey() == in.storeKey() {
-			return nil, fmt.Errorf("the hooks instances %q and %q have the same store: give each its own", other.name, in.name)
+		if other.StoreKey() == in.StoreKey() {
+			return nil, fmt.Errorf("the hooks instances %q and %q have the same store: give each its own", other.Name, in.Name)
 		}
 	}
 	if a.instances == nil {
-		a.instances = make(map[string]*instance)
+		a.instances = make(map[string]*service.Instance)
 	}
-	in.emitter = a.emitter
+	in.Emitter = a.emitter
 	a.instances[handler.Name] = in
-	in.joinRecorder()
-	in.meters, in.leaveMeters = observe.JoinMeters(in.name)
-	in.engineConfig.Metrics = in.meters
+	in.JoinRecorder()
+	in.Meters, in.LeaveMeters = observe.JoinMeters(in.Name)
+	in.EngineConfig.Metrics = in.Meters
 	return in, nil
 }
 
@@ -133,23 +134,23 @@ func (a *App) Start() error {
 	if err := a.checkHealth(sites); err != nil {
 		return err
 	}
-	var started []*instance
+	var started []*service.Instance
 	for _, name := range slices.Sorted(maps.Keys(a.instances)) {
 		in := a.instances[name]
 		var err error
 		if sites != nil {
-			in.urls = siteURLs(sites, in)
-			in.accessLog.FindAppended(sites, serves(in))
-			in.warnAboutReach(sites)
+			in.Urls = siteURLs(sites, in)
+			in.AccessLog.FindAppended(sites, serves(in))
+			warnAboutReach(in, sites)
 			err = openTraces(in, sites)
 		}
 		if err == nil {
-			err = in.start(grace)
+			err = in.Start(grace)
 		}
 		if err != nil {
-			in.closeTraces()
+			in.CloseTraces()
 			for _, other := range started {
-				other.stop()
+				other.Stop()
 			}
 			return fmt.Errorf("starting hooks instance %q: %w", name, err)
 		}
@@ -159,7 +160,7 @@ func (a *App) Start() error {
 }
 
 // serves returns a function that reports whether a handler is one of the instance.
-func serves(in *instance) func(caddyhttp.MiddlewareHandler) bool {
+func serves(in *service.Instance) func(caddyhttp.MiddlewareHandler) bool {
 	return func(handler caddyhttp.MiddlewareHandler) bool {
 		hooks, ok := handler.(*Handler)
 		return ok && hooks.instance == in
@@ -167,16 +168,16 @@ func serves(in *instance) func(caddyhttp.MiddlewareHandler) bool {
 }
 
 // openTraces has the engine of an instance show its runs as spans, if Caddy's tracing handles requests to its hooks.
-func openTraces(in *instance, sites *caddyhttp.App) error {
+func openTraces(in *service.Instance, sites *caddyhttp.App) error {
 	if !observe.IsTraced(sites, serves(in)) {
 		return nil
 	}
-	spans, err := observe.OpenRunSpans(in.name, in.engineConfig.Runners)
+	spans, err := observe.OpenRunSpans(in.Name, in.EngineConfig.Runners)
 	if err != nil {
 		return err
 	}
-	in.traced = true
-	in.engineConfig.Traces = spans
+	in.Traced = true
+	in.EngineConfig.Traces = spans
 	return nil
 }
 
@@ -216,7 +217,7 @@ func (a *App) stopIfDue() {
 	ends.stopStarted = true
 	var group sync.WaitGroup
 	for _, in := range a.instances {
-		group.Go(in.stop) // each may take up to drain_timeout
+		group.Go(in.Stop) // each may take up to drain_timeout
 	}
 	group.Wait()
 }
@@ -232,8 +233,8 @@ func (a *App) Cleanup() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.instances)) {
 		in := a.instances[name]
-		in.logWarnings(nil, in.unstarted)
-		in.warnAboutReach(app.(*caddyhttp.App))
+		in.LogWarnings(nil, in.Unstarted)
+		warnAboutReach(in, app.(*caddyhttp.App))
 	}
 	return nil
 }

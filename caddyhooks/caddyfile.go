@@ -13,6 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -105,14 +106,14 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	var hooks []*settings.HookBlock
 	runners := runnerLines{handler: h, helper: helper}
 	directives = append(directives,
-		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, checkPath)),
+		caddyconf.Set("path", &h.Path, caddyconf.Checked(caddyconf.Text, service.CheckPath)),
 		places.Note(caddyconf.Directive{Word: "health", Read: func(d *caddyfile.Dispenser) error {
 			health, err = unmarshalHealth(d)
 			return err
 		}}, "health"),
 		caddyconf.Set("max_timeout", &h.MaxTimeout, caddyconf.Duration(time.Second)),
 		caddyconf.Set("max_request", &h.MaxRequest, caddyconf.Bytes(settings.MaxPayloadLimit>>20)),
-		places.Note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(minMaxMemory>>20)), "max_memory"),
+		places.Note(caddyconf.Set("max_memory", &h.MaxMemory, caddyconf.BytesFrom(service.MinMaxMemory>>20)), "max_memory"),
 		caddyconf.Directive{Word: "runner", Read: runners.unmarshalRunner, Repeatable: true},
 		caddyconf.Directive{Word: "runner_for", Read: runners.unmarshalTiers, Repeatable: true},
 		caddyconf.Set("store", &h.StoreRaw, caddyconf.Module("hooks.stores", "store")),
@@ -121,7 +122,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 		caddyconf.Set("chat_limit", &h.ChatLimit, caddyconf.Pointer(caddyconf.Number(0))),
 		caddyconf.Set("max_attempts", &h.MaxAttempts, caddyconf.Number(1)),
 		caddyconf.Set("retention", &h.Retention, caddyconf.Duration(time.Second)),
-		caddyconf.Set("history_limit", &h.HistoryLimit, caddyconf.Bytes(maxHistoryLimit>>20)),
+		caddyconf.Set("history_limit", &h.HistoryLimit, caddyconf.Bytes(service.MaxHistoryLimit>>20)),
 		caddyconf.Set("queue_time", &h.QueueTime, caddyconf.Duration(time.Second)),
 		caddyconf.Set("drain_timeout", &h.DrainTimeout, caddyconf.Duration(time.Millisecond)),
 		caddyconf.Directive{Word: "channel", Read: h.unmarshalChannel, Repeatable: true},
@@ -141,7 +142,7 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	if health != nil {
 		health.Name = h.Name
 		place := places["health"]
-		if err := health.checkPaths(cmp.Or(h.Path, defaultPath)); err != nil {
+		if err := health.checkPaths(cmp.Or(h.Path, service.DefaultPath)); err != nil {
 			return nil, place.WrapErr(err)
 		}
 	}
@@ -158,27 +159,27 @@ func ifEmpty(text string) string {
 
 // checkBlock checks settings and hooks, which depend on other lines of the block.
 func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlaces, hooks []*settings.HookBlock) error {
-	guard, err := h.Callbacks.guard()
+	guard, err := h.Callbacks.Guard()
 	if err != nil {
 		return d.WrapErr(err)
 	}
 	r := &settings.Rules{
 		MaxTimeout:  time.Duration(cmp.Or(h.MaxTimeout, caddy.Duration(time.Hour))),
-		QueueTime:   time.Duration(cmp.Or(h.QueueTime, defaultQueueTime)),
-		MaxMemory:   cmp.Or(h.MaxMemory, defaultMaxMemory),
-		Retention:   time.Duration(cmp.Or(h.Retention, defaultRetention)),
+		QueueTime:   time.Duration(cmp.Or(h.QueueTime, service.DefaultQueueTime)),
+		MaxMemory:   cmp.Or(h.MaxMemory, service.DefaultMaxMemory),
+		Retention:   time.Duration(cmp.Or(h.Retention, service.DefaultRetention)),
 		History:     h.Settings.HistorySeconds,
 		Guard:       guard,
 		CheckSchema: settings.CheckSchema,
 		Channels:    make(map[string]engine.Channel),
 	}
-	if r.Runners, err = h.runnerChoice(); err != nil {
+	if r.Runners, err = h.RunnerChoice(); err != nil {
 		return d.WrapErr(err)
 	}
 	for name := range h.ChannelsRaw {
 		r.Channels[name] = nil
 	}
-	if r.MaxMemory < cmp.Or(h.MaxRequest, defaultMaxRequest) {
+	if r.MaxMemory < cmp.Or(h.MaxRequest, service.DefaultMaxRequest) {
 		return places.ErrAt(d, settings.FieldErrorf("max_memory", "must be at least max_request"))
 	}
 	if err := h.Settings.Check(r); err != nil {
@@ -236,19 +237,19 @@ func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 //		ports   <n...>|*
 //		timeout <duration>
 //	}
-func unmarshalCallbacks(c *Callbacks, d *caddyfile.Dispenser) error {
+func unmarshalCallbacks(c *service.Callbacks, d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Err("callbacks takes a block, and no arguments") // the argument may be a secret
 	}
 	return caddyconf.ReadBlock(d, "callbacks",
 		caddyconf.Set("secret", (*[]string)(&c.Secret), caddyconf.Checked(caddyconf.Secrets, outbound.CheckSecrets)),
-		caddyconf.Set("allow", &c.Allow, caddyconf.Checked(caddyconf.List, checkAllowed)),
+		caddyconf.Set("allow", &c.Allow, caddyconf.Checked(caddyconf.List, service.CheckAllowed)),
 		caddyconf.Directive{Word: "ports", Read: func(d *caddyfile.Dispenser) error { return unmarshalCallbackPorts(c, d) }},
 		caddyconf.Set("timeout", &c.Timeout, caddyconf.Duration(time.Millisecond)),
 	)
 }
 
-func unmarshalCallbackPorts(c *Callbacks, d *caddyfile.Dispenser) error {
+func unmarshalCallbackPorts(c *service.Callbacks, d *caddyfile.Dispenser) error {
 	args, err := caddyconf.List(d)
 	if err != nil {
 		return err

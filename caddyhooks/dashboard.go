@@ -16,10 +16,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
@@ -84,7 +86,7 @@ func (d *Dashboard) Provision(ctx caddy.Context) error {
 		Name:  "hooks_dashboard",
 		Enter: d.enter,
 		Instances: func(r *http.Request) ([]string, error) {
-			return d.callerOf(r).visible(running.names()), nil
+			return d.callerOf(r).Visible(service.Running.Names()), nil
 		},
 		PublicPath: publicPath,
 		API:        apiHandler(d.callerOf, d.log),
@@ -196,10 +198,10 @@ func (d *Dashboard) isReadOnly(user string) bool {
 }
 
 // callerOf is the caller of the API that an operator of the page is.
-func (d *Dashboard) callerOf(r *http.Request) caller {
+func (d *Dashboard) callerOf(r *http.Request) admin.Caller {
 	operator := dashboard.OperatorFrom(r.Context())
-	return caller{by: operator.User, via: "dashboard", address: intake.ClientAddress(r),
-		hideTexts: operator.HideTexts, readOnly: operator.ReadOnly, anybody: d.constant != "", instances: d.Instances}
+	return admin.Caller{By: operator.User, Via: "dashboard", Address: intake.ClientAddress(r),
+		HideTexts: operator.HideTexts, ReadOnly: operator.ReadOnly, Anybody: d.constant != "", Instances: d.Instances}
 }
 
 // publicPath is the path that Caddy was asked for, before handle_path took something off.
@@ -212,9 +214,9 @@ func publicPath(r *http.Request) string {
 
 // apiHandler serves the endpoints of the admin API to callers that a dashboard knows. Errors have the same shape as on Caddy's
 // admin endpoint.
-func apiHandler(callerOf func(*http.Request) caller, log *zap.Logger) http.Handler {
+func apiHandler(callerOf func(*http.Request) admin.Caller, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range adminRoutes("") {
+	for _, route := range admin.AdminRoutes("") {
 		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := route.Handler.ServeHTTP(w, r); err != nil {
 				writeAPIError(w, r, err, log)
@@ -222,7 +224,7 @@ func apiHandler(callerOf func(*http.Request) caller, log *zap.Logger) http.Handl
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, withCaller(r, callerOf(r)))
+		mux.ServeHTTP(w, admin.WithCaller(r, callerOf(r)))
 	})
 }
 

@@ -11,18 +11,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // ShortenBodyTime lets slow bodies be ended soon.
 func ShortenBodyTime(d time.Duration) (restore func()) {
-	shorterBodyTime.Store(int64(d))
-	return func() { shorterBodyTime.Store(0) }
+	ingress.ShorterBodyTime.Store(int64(d))
+	return func() { ingress.ShorterBodyTime.Store(0) }
 }
 
 // BytesOfBodies is how many bytes of bodies and messages the default instance counts now.
-func BytesOfBodies() int64 { return running.find("default").memory.Used.Load() }
+func BytesOfBodies() int64 { return service.Running.Find("default").Memory.Used.Load() }
 
 // SettingNames returns the name in JSON and the directive of every setting.
 func SettingNames() (names [][2]string) {
@@ -40,10 +43,10 @@ type AdminEndpoint struct {
 
 // AdminEndpoints are all of them.
 func AdminEndpoints() (all []AdminEndpoint) {
-	for _, endpoints := range []adminEndpoints{instanceEndpoints, globalEndpoints} {
+	for _, endpoints := range []admin.AdminEndpoints{admin.InstanceEndpoints, admin.GlobalEndpoints} {
 		for path, methods := range endpoints {
 			for _, e := range methods {
-				all = append(all, AdminEndpoint{e.method + " " + path, e.parameters})
+				all = append(all, AdminEndpoint{e.Method + " " + path, e.Parameters})
 			}
 		}
 	}
@@ -51,20 +54,20 @@ func AdminEndpoints() (all []AdminEndpoint) {
 }
 
 // StopNotingRefusals lets an instance that has had no request yet neither remember nor log refused requests.
-func StopNotingRefusals(instance string) { running.find(instance).refused = nil }
+func StopNotingRefusals(instance string) { service.Running.Find(instance).Refused = nil }
 
 // StopCounting lets an instance that has had no request yet go on without metrics.
 func StopCounting(instance string) {
-	in := running.find(instance)
-	in.meters, in.engineConfig.Metrics = nil, nil
-	detach := in.detach
-	in.detach = in.service.engine.Attach(in.engineConfig)
+	in := service.Running.Find(instance)
+	in.Meters, in.EngineConfig.Metrics = nil, nil
+	detach := in.Detach
+	in.Detach = in.Service.Engine.Attach(in.EngineConfig)
 	detach()
 }
 
 // AddStream adds an endpoint that sends a line at once, and the next one for each value from more.
 func AddStream(path string, more <-chan string) (remove func()) {
-	instanceEndpoints.handle("GET "+path, func(_ *instance, w http.ResponseWriter, r *http.Request) error {
+	admin.InstanceEndpoints.Handle("GET "+path, func(_ *service.Instance, w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for line := "data: first\n\n"; ; {
 			controller := http.NewResponseController(w)
@@ -82,7 +85,7 @@ func AddStream(path string, more <-chan string) (remove func()) {
 			}
 		}
 	})
-	return func() { delete(instanceEndpoints, path) }
+	return func() { delete(admin.InstanceEndpoints, path) }
 }
 
 // LocalPage is the page of `caddy hooks dashboard` with these flags, and a function that returns the query of a new link.
@@ -117,9 +120,9 @@ func HelpOf(verb string) string {
 // AdminAPI is the admin API as a dashboard serves it to an operator who sees no texts in lists.
 func AdminAPI(hideTexts bool) http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range new(Admin).Routes() {
+	for _, route := range new(admin.Admin).Routes() {
 		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
-			r = withCaller(r, caller{by: "ops", via: "dashboard", hideTexts: hideTexts})
+			r = admin.WithCaller(r, admin.Caller{By: "ops", Via: "dashboard", HideTexts: hideTexts})
 			if err := route.Handler.ServeHTTP(w, r); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 			}
@@ -130,13 +133,15 @@ func AdminAPI(hideTexts bool) http.Handler {
 
 // HoldSearches takes all slots of an instance for searches, until they are given back.
 func HoldSearches(instance string) (free func()) {
-	return hold(running.find(instance).service.searches)
+	return hold(service.Running.Find(instance).Service.Searches)
 }
 
 // HoldExports is HoldSearches for exports.
-func HoldExports(instance string) (free func()) { return hold(running.find(instance).service.exports) }
+func HoldExports(instance string) (free func()) {
+	return hold(service.Running.Find(instance).Service.Exports)
+}
 
-func hold(s slots) (free func()) {
+func hold(s service.Slots) (free func()) {
 	for range cap(s) {
 		s <- struct{}{}
 	}
@@ -149,15 +154,15 @@ func hold(s slots) (free func()) {
 
 // ForgetPreviews lets every user of the instance "default" ask for previews as if there had been none.
 func ForgetPreviews() {
-	limits := &running.find("default").service.previews
-	limits.mu.Lock()
-	defer limits.mu.Unlock()
-	limits.byUser = nil
+	limits := &service.Running.Find("default").Service.Previews
+	limits.Mu.Lock()
+	defer limits.Mu.Unlock()
+	limits.ByUser = nil
 }
 
 // SampleNext has the next request to each hook of the instance "default" sampled, however soon it comes.
 func SampleNext() {
-	if all := running.find("default").service.samples.ByHook.Load(); all != nil {
+	if all := service.Running.Find("default").Service.Samples.ByHook.Load(); all != nil {
 		for _, of := range *all {
 			of.LastAt.Store(0)
 		}
@@ -166,7 +171,7 @@ func SampleNext() {
 
 // SetBackupPatience changes how long a client may take for a part of a backup.
 func SetBackupPatience(patience time.Duration) (before time.Duration) {
-	before, backupPatience = backupPatience, patience
+	before, admin.BackupPatience = admin.BackupPatience, patience
 	return before
 }
 
@@ -213,11 +218,11 @@ func caddyWithHooks(in io.Reader, out, errs io.Writer) *cobra.Command {
 // HoldSecrets lets the reading of secrets from files wait. Each configured text is sent to the channel when that begins.
 func HoldSecrets(release <-chan struct{}) (begun <-chan string, restore func()) {
 	texts := make(chan string, 100)
-	before := resolveSecret
-	resolveSecret = func(configured string) (string, error) {
+	before := service.ResolveSecret
+	service.ResolveSecret = func(configured string) (string, error) {
 		texts <- configured
 		<-release
 		return before(configured)
 	}
-	return texts, func() { resolveSecret = before }
+	return texts, func() { service.ResolveSecret = before }
 }

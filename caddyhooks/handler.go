@@ -5,6 +5,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
 
 func init() {
@@ -15,9 +18,9 @@ func init() {
 //
 // Webhooks are off until they are enabled, which needs a runner, and a token is set. While they are off, every path below is answered 404.
 type Handler struct {
-	Options
+	service.Options
 
-	instance *instance
+	instance *service.Instance
 }
 
 // CaddyModule returns the Caddy module information.
@@ -30,7 +33,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision fills in defaults and joins the app.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	if err := h.fillIn(); err != nil {
+	if err := h.FillIn(); err != nil {
 		return err
 	}
 	app, err := ctx.App("hooks")
@@ -42,7 +45,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		server.RegisterOnShutdown(h.instance.serverStopping)
+		server.RegisterOnShutdown(h.instance.ServerStopping)
 		hooks.serveOn(server)
 	}
 	return nil
@@ -51,14 +54,14 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Cleanup releases the instance.
 func (h *Handler) Cleanup() error {
 	if h.instance != nil {
-		h.instance.cleanup()
+		h.instance.Cleanup()
 	}
 	return nil
 }
 
 // ServeHTTP answers a webhook.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	return serveWebhook(h.instance, w, r, next)
+	return ingress.Serve(h.instance, w, r, next)
 }
 
 // Interface guards

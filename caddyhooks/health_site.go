@@ -15,7 +15,9 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
 
 func init() {
@@ -76,7 +78,7 @@ func (h *Health) Provision(ctx caddy.Context) error {
 
 // checkHealthPath refuses a path that no request has once Caddy has read it. Checks would never reach it, and may pass.
 func checkHealthPath(at string) error {
-	if err := checkPath(at); err != nil {
+	if err := service.CheckPath(at); err != nil {
 		return err
 	}
 	if path.Clean(at) != at || strings.Contains(at, "%") {
@@ -115,23 +117,23 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	w.Header().Set("Cache-Control", "no-store")
 	kind := strings.TrimSuffix(r.URL.Path[len(h.Path):], "/")
 	if !slices.Contains(healthKinds, kind) {
-		writeError(w, r, errHealthPath)
+		ingress.WriteError(w, r, errHealthPath)
 		return nil
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		writeError(w, r, errHealthMethod)
+		ingress.WriteError(w, r, errHealthMethod)
 		return nil
 	}
-	found := h.app.instances[h.Name].health()
-	if stopping, _ := caddyShuttingDown(r); stopping && found.ready() {
-		found.reasons = []api.HealthProblem{{Code: api.IsStopping}}
+	found := h.app.instances[h.Name].Health()
+	if stopping, _ := caddyShuttingDown(r); stopping && found.Ready() {
+		found.Reasons = []api.HealthProblem{{Code: api.IsStopping}}
 	}
-	found = found.despite(h.Despite)
+	found = found.Despite(h.Despite)
 	status := http.StatusOK
-	if kind == "/live" && !found.live || kind != "/live" && !found.ready() {
+	if kind == "/live" && !found.Live || kind != "/live" && !found.Ready() {
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, siteHealthJSON{found.live, found.ready(), found.webhooks, codesOf(found.reasons), codesOf(found.degraded)})
+	ingress.WriteJSON(w, status, siteHealthJSON{found.Live, found.Ready(), found.Webhooks, codesOf(found.Reasons), codesOf(found.Degraded)})
 	return nil
 }
 

@@ -13,12 +13,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
 
 // reachWarnings looks for routes on which webhooks do not reach an instance. The rest of the site answers them, often with Caddy's
 // empty 200, which senders take for delivered. What is not certain is not told.
-func reachWarnings(sites *caddyhttp.App, in *instance) []string {
-	s := reachSearch{instance: in, path: strings.ToLower(in.path)}
+func reachWarnings(sites *caddyhttp.App, in *service.Instance) []string {
+	s := reachSearch{instance: in, path: strings.ToLower(in.Path)}
 	for _, server := range sites.Servers {
 		s.walk(server.Routes, nil, 0)
 		s.checkOtherPaths(server.Routes)
@@ -28,15 +29,15 @@ func reachWarnings(sites *caddyhttp.App, in *instance) []string {
 }
 
 // warnAboutReach logs the warnings about the sites of an instance.
-func (in *instance) warnAboutReach(sites *caddyhttp.App) {
+func warnAboutReach(in *service.Instance, sites *caddyhttp.App) {
 	for _, text := range reachWarnings(sites, in) {
-		in.log.Warn("webhooks may not reach the hooks", zap.String("warning", text))
+		in.Log.Warn("webhooks may not reach the hooks", zap.String("warning", text))
 	}
 }
 
 // reachSearch follows requests through routes to an instance.
 type reachSearch struct {
-	instance *instance
+	instance *service.Instance
 	path     string // of the instance, in lower case, as Caddy compares paths
 	found    []string
 }
@@ -134,11 +135,11 @@ func (s *reachSearch) check(way []reachStep) {
 			paths = append(paths, step.strip+paths[0])
 		case step.answered != "" && everyOf(paths, func(path string) bool { return letAllThrough(step.matchers, path) }):
 			s.found = append(s.found, fmt.Sprintf("%s comes before the hooks and answers requests to %s: put hooks above it, or outside of the route block",
-				step.answered, s.instance.path))
+				step.answered, s.instance.Path))
 			return
 		case step.answered == "" && everyOf(paths, func(path string) bool { return letNoneThrough(step.matchers, path) }):
 			s.found = append(s.found, fmt.Sprintf("the hooks are at %s, and stand in a block for other paths: put hooks outside of it, or write path with the path of the block",
-				s.instance.path))
+				s.instance.Path))
 			return
 		}
 	}
@@ -224,7 +225,7 @@ func (s *reachSearch) answersIn(routes caddyhttp.RouteList, depth int) (has, oth
 
 // checkMatcher refuses a matcher of the hooks block itself that lets no webhook through.
 func (h *Handler) checkMatcher(matcher caddy.ModuleMap) error {
-	path := cmp.Or(h.Path, defaultPath)
+	path := cmp.Or(h.Path, service.DefaultPath)
 	patterns := []string{"*"}
 	if raw, ok := matcher["path"]; ok {
 		if err := json.Unmarshal(raw, &patterns); err != nil {

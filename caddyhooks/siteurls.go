@@ -8,12 +8,14 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
 
 // siteURLs are URLs at which hooks of an instance are called, as far as the configuration tells. A URL that may be wrong is
 // left out: of a site without a host name, or behind a matcher or a rewrite. The port is the one that Caddy listens at, also where it is
 // set by http_port or https_port and another one may be forwarded to it.
-func siteURLs(app *caddyhttp.App, in *instance) []string {
+func siteURLs(app *caddyhttp.App, in *service.Instance) []string {
 	urls := []string{}
 	for _, server := range app.Servers {
 		s := siteSearch{instance: in}
@@ -24,7 +26,7 @@ func siteURLs(app *caddyhttp.App, in *instance) []string {
 				continue
 			}
 			for _, host := range s.hosts {
-				if url := origin(host) + in.path; !slices.Contains(urls, url) {
+				if url := origin(host) + in.Path; !slices.Contains(urls, url) {
 					urls = append(urls, url)
 				}
 			}
@@ -58,7 +60,7 @@ func originAt(server *caddyhttp.Server, listen string) (origin func(host string)
 
 // siteSearch looks for the hosts of the routes that lead to an instance.
 type siteSearch struct {
-	instance *instance
+	instance *service.Instance
 	hosts    []string
 }
 
@@ -121,5 +123,5 @@ func (s *siteSearch) matched(sets caddyhttp.MatcherSets, hosts []string) (below 
 // lets reports whether a pattern lets all paths of the hooks through.
 func (s *siteSearch) lets(pattern string) bool {
 	prefix, any := strings.CutSuffix(pattern, "*")
-	return any && !strings.ContainsAny(prefix, "*{}%") && strings.HasPrefix(s.instance.path+"/", prefix)
+	return any && !strings.ContainsAny(prefix, "*{}%") && strings.HasPrefix(s.instance.Path+"/", prefix)
 }

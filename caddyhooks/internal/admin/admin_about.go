@@ -1,0 +1,57 @@
+package admin
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	InstanceEndpoints.Handle("GET /about", serveAbout)
+}
+
+// showSchemes lists all schemes.
+func showSchemes() []api.Scheme {
+	return api.ShowAll(settings.Schemes, func(s *settings.Scheme) api.Scheme {
+		return api.Scheme{Name: s.Name, Title: cmp.Or(s.Title, s.Name), Fields: append([]string{}, s.Fields...), Theirs: s.SecretTheirs, Signs: s.Signs(), ToleranceSeconds: int(s.Tolerance / time.Second),
+			SuccessStatus: settings.Authentication{Scheme: s}.SuccessStatus(nil, 0)}
+	})
+}
+
+func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) error {
+	active := in.Active.Load()
+	about := api.About{
+		Instance: in.Name, Path: in.Path, URLs: in.Urls, On: active.On, OffBecause: active.OffBecause, Runners: []api.Guest{}, Channels: []api.Guest{},
+		Runner: kindOf(in.EngineConfig.Runners[in.EngineConfig.DefaultRunner]), Store: kindOf(in.Opener),
+		Tiers: settings.Tiers, MemoryPresets: settings.MemoryPresets,
+		MaxTimeoutSeconds: in.Rules.MaxSeconds(), QueueTimeSeconds: in.Rules.MaxQueueSeconds(), RetentionSeconds: in.Rules.RetentionSeconds(),
+		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Now: text.JSONTime(time.Now()),
+	}
+	if told, err := in.Service.Figures.Ask(in.Service.Engine); err == nil {
+		about.StoreBytes = max(told.Bytes, 0)
+	}
+	for _, name := range in.Rules.Runners.Names {
+		about.Runners = append(about.Runners, api.Guest{Name: name, Kind: kindOf(in.EngineConfig.Runners[name])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Rules.Channels)) {
+		about.Channels = append(about.Channels, api.Guest{Name: name, Kind: kindOf(in.Rules.Channels[name])})
+	}
+	return writeJSON(w, http.StatusOK, about)
+}
+
+// kindOf is the name of a module in its namespace, as the configuration has it.
+func kindOf(module any) string {
+	if m, ok := module.(caddy.Module); ok {
+		return m.CaddyModule().ID.Name()
+	}
+	return ""
+}

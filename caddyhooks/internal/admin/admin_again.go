@@ -1,0 +1,160 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	InstanceEndpoints.Handle("POST /runs/{id}/again", serveAgain)
+	InstanceEndpoints.Handle("POST /runs/again", serveAllAgain, againParameters...)
+}
+
+// serveAgain starts a run again. It works while webhooks are off, since it comes from the operator.
+func serveAgain(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+	how, err := readAgain(r, "deliver", "chatId")
+	if err != nil {
+		return changeError(err)
+	}
+	if err := checkRunner(in, "a run"); err != nil {
+		return err
+	}
+	id := r.PathValue("id")
+	run, err := in.Service.Engine.RunAgain(r.Context(), id, how)
+	if err != nil {
+		return againError(w, id, err)
+	}
+	return writeJSON(w, http.StatusAccepted, struct {
+		RunID  string `json:"runId"`
+		ChatID string `json:"chatId"`
+	}{run.ID, run.ChatID})
+}
+
+// serveAllAgain starts all runs again that the parameters select and that were not run again before.
+func serveAllAgain(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+	query, dry, err := parseAgainQuery(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	how, err := readAgain(r, "deliver")
+	if err != nil {
+		return changeError(err)
+	}
+	if err := checkRunner(in, "a run"); err != nil {
+		return err
+	}
+	count, err := in.Service.Engine.RunAllAgain(r.Context(), query, how, dry)
+	if err != nil {
+		err = againError(w, "", err)
+		var api caddy.APIError
+		if errors.As(err, &api) {
+			api.Err = fmt.Errorf("%w; %d runs were started again before that", api.Err, count.Started)
+			return api
+		}
+		return fmt.Errorf("%w; %d runs were started again before that", err, count.Started)
+	}
+	answer := struct {
+		Would   *int           `json:"would,omitempty"`
+		Started *int           `json:"started,omitempty"`
+		Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
+	}{Started: &count.Started, Skipped: make(map[string]int)}
+	if dry {
+		answer.Would, answer.Started = answer.Started, nil
+	}
+	for reason, n := range map[string]int{"gone": count.Gone, "cut": count.Cut} {
+		if n > 0 {
+			answer.Skipped[reason] = n
+		}
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+var againParameters = []string{"status", "hook", "dry"}
+
+// parseAgainQuery reads the parameters status, hook and dry.
+func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error) {
+	if err := checkNotEmpty(params); err != nil {
+		return query, false, err
+	}
+	status := engine.Status(params.Get("status"))
+	query.Statuses = []engine.Status{status}
+	if params.Has("hook") {
+		query.Hooks = []string{params.Get("hook")}
+	}
+	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
+		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
+	}
+	dry, err = parseDry(params)
+	return query, dry, err
+}
+
+// parseDry reads the parameter of requests that are only to tell how much they would change.
+func parseDry(params url.Values) (bool, error) {
+	if params.Has("dry") && params.Get("dry") != "1" {
+		return false, api.Errorf(http.StatusBadRequest, "dry must be 1, or be left out")
+	}
+	return params.Has("dry"), nil
+}
+
+// readAgain reads the body of a request to run something again, which may be empty. allowed are the members it may have.
+func readAgain(r *http.Request, allowed ...string) (engine.Again, error) {
+	body, err := readAdminBody(r)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return engine.Again{}, err
+	}
+	return parseAgain(body, allowed)
+}
+
+var againFields = strictjson.Members("deliver", "chatId")
+
+func parseAgain(body []byte, allowed []string) (how engine.Again, err error) {
+	obj, err := strictjson.ParseObject(body, againFields)
+	if err != nil {
+		return how, api.Errorf(http.StatusBadRequest, "the body is not the JSON that is expected here: %v", err)
+	}
+	unknown := obj.Other
+	for _, member := range obj.Members {
+		if !slices.Contains(allowed, member.Key) {
+			unknown = append(unknown, member.Key)
+		}
+	}
+	if unknown != nil {
+		return how, settings.FieldErrorf(text.Abridge(unknown[0]), "is unknown here; use %s", strings.Join(allowed, " and "))
+	}
+	f := intake.RequestFields{Members: obj.Members, Selected: againFields}
+	how = engine.Again{Deliver: f.Boolean("deliver"), ChatID: f.Text("chatId")}
+	if f.Err != nil {
+		return how, f.Err
+	}
+	return how, settings.CheckChatID(how.ChatID)
+}
+
+// againError is the answer to a run that cannot be started again.
+func againError(w http.ResponseWriter, id string, err error) error {
+	var not *engine.NotAgainError
+	switch {
+	case errors.As(err, &not):
+		return api.Conflictf("%w", err)
+	case errors.Is(err, engine.ErrQueueFull), errors.Is(err, engine.ErrChatFull):
+		w.Header().Set("Retry-After", api.RetryAfterSeconds(5*time.Second))
+		return api.Errorf(http.StatusServiceUnavailable, "too many runs are waiting: %w", err)
+	default:
+		return adminRunError(id, err)
+	}
+}

@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/google/uuid"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// parseRunQuery reads the parameters of a list of runs.
+func parseRunQuery(params url.Values, now time.Time) (query engine.Query, err error) {
+	query = engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor")}
+	query.Statuses, err = parseOneOf(params, "status",
+		engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
+	if err != nil {
+		return query, err
+	}
+	if query.Hooks, err = parseList(params, "hook"); err != nil {
+		return query, err
+	}
+	if query.Since, err = parseMoment(params, "since", now); err != nil {
+		return query, err
+	}
+	if query.Until, err = parseMoment(params, "until", now); err != nil {
+		return query, err
+	}
+	if !query.Until.IsZero() && !query.Since.Before(query.Until) {
+		return query, api.Errorf(http.StatusBadRequest, "since must be before until: no run is both")
+	}
+	q, err := parseSearch(params)
+	if err != nil {
+		return query, err
+	}
+	if api.IsRunID(q, now) {
+		query.Prefix = strings.ToLower(q)
+	} else {
+		query.Text = q
+	}
+	query.Limit, err = parseLimit(params)
+	return query, err
+}
+
+// searches reports whether a query is one of which only a few may be made at once.
+func searches(query *engine.Query) bool { return query.Prefix != "" || query.Text != "" }
+
+// parseMoment reads a time, or a duration back from now. The zero time is none.
+func parseMoment(params url.Values, name string, now time.Time) (time.Time, error) {
+	text := params.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	// A plus sign that is not escaped, as in +02:00, arrives as a space.
+	if moment, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1)); err == nil {
+		return moment, nil
+	}
+	if ago, err := caddy.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, api.Errorf(http.StatusBadRequest,
+		"%s must be a time such as 2026-01-31T15:04:05Z, or a duration back from now such as 1h", name)
+}
+
+// maxSearch bounds the text that is looked for.
+const maxSearch = 256
+
+// parseSearch reads the text to look for, "" if there is none.
+func parseSearch(params url.Values) (string, error) {
+	q := strings.TrimSpace(params.Get("q"))
+	if len(q) > maxSearch {
+		return "", api.Errorf(http.StatusBadRequest, "q must not be longer than %d bytes", maxSearch)
+	}
+	return q, nil
+}
+
+// searchedTo is how far back a search has got whose next page begins after a cursor, nil if that is not known.
+func searchedTo(cursor string) *time.Time {
+	id, err := uuid.Parse(cursor)
+	if err != nil {
+		return nil
+	}
+	return text.JSONTime(api.TimeOfID(id))
+}

@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	InstanceEndpoints.Handle("GET /runs", listRuns, append(api.RunFilters, "limit", "cursor")...)
+	InstanceEndpoints.Handle("GET /runs/{id}", serveRun)
+	InstanceEndpoints.Handle("POST /runs/{id}/cancel", serveCancel)
+}
+
+// listRuns lists runs, the newest first.
+func listRuns(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+	query, err := parseRunQuery(r.URL.Query(), time.Now())
+	if err != nil {
+		return err
+	}
+	if searches(&query) {
+		free, err := in.Service.Searches.Take(w, "searches")
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	hideTexts := callerFrom(r).HideTexts
+	query.Told, query.Deliveries = !hideTexts, true
+	records, next, err := in.Service.Engine.List(r.Context(), query)
+	if err != nil {
+		return listError(err)
+	}
+	page := struct {
+		Runs       []api.RunSummary `json:"runs"`
+		Cursor     string           `json:"cursor,omitempty"` // of the next page, which there may be even if this one is short
+		SearchedTo *time.Time       `json:"searchedTo,omitempty"`
+	}{Runs: api.NewRunSummaries(records, hideTexts), Cursor: next}
+	if searches(&query) {
+		page.SearchedTo = searchedTo(next)
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+func serveRun(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	record, err := in.Service.Engine.Find(r.Context(), id, 0)
+	if err != nil {
+		return adminRunError(id, err)
+	}
+	return writeJSON(w, http.StatusOK, newRunDetails(in, record))
+}
+
+func newRunDetails(in *service.Instance, r *engine.Record) api.RunDetails {
+	account := &r.Outcome.Account
+	details := api.RunDetails{
+		RunSummary: api.NewRunSummary(r, true), // it has the whole message
+		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
+		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
+		TimeoutSeconds: text.JSONSeconds(r.Run.Timeout), QueueTimeSeconds: text.JSONSeconds(r.Run.QueueTime),
+		TraceParent: r.Run.TraceParent, Steps: api.ShowAll(r.Steps, api.NewStep), MorePermissions: account.MorePermissions,
+	}
+	for _, p := range account.Permissions {
+		details.Permissions = append(details.Permissions, api.Permission(p))
+	}
+	details.Reply, details.Reason = api.NewRun(r).Reply, account.Reason
+	for _, d := range r.Deliveries {
+		shown := api.NewDeliverySummary(d)
+		shown.History = api.NewAttempts(d.History)
+		details.Deliveries = append(details.Deliveries, shown)
+	}
+	if message, ok := messageOf(r); ok {
+		details.Message, details.Metadata, details.Schema = &message, r.Run.Metadata, r.Run.Schema
+		details.MessageCut = r.Kept == engine.KeptCut
+		details.KeptUntil = keptUntil(in, r)
+	}
+	return details
+}
+
+// messageOf is what a run was told, if it has not ended yet or that is still kept.
+func messageOf(r *engine.Record) (message string, ok bool) {
+	if r.Status.Ended() && r.Kept == engine.KeptNothing {
+		return "", false
+	}
+	return r.Run.Message, true
+}
+
+// keptUntil is when the message of a run that has ended is forgotten, as the settings are now.
+func keptUntil(in *service.Instance, r *engine.Record) *time.Time {
+	limits := engine.Limits{History: in.HistoryInForce()}
+	keep := limits.HistoryOf(r.Run.History)
+	if !r.Status.Ended() || keep <= 0 {
+		return nil
+	}
+	return text.JSONTime(r.FinishedAt.Add(keep))
+}
+
+func serveCancel(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	status, record, err := in.CancelRun(r.Context(), id, callerFrom(r).String())
+	if err != nil {
+		return adminRunError(id, err)
+	}
+	return writeJSON(w, status, newRunDetails(in, record))
+}
+
+// adminRunError is an error of finding or cancelling a run, in Caddy's admin shape.
+func adminRunError(id string, err error) error {
+	var ended *service.RunEndedError
+	switch {
+	case errors.As(err, &ended):
+		return api.Conflictf("%w", err)
+	case errors.Is(err, engine.ErrNotFound):
+		return api.Errorf(http.StatusNotFound, "there is no run %q", text.Abridge(id))
+	case errors.Is(err, engine.ErrStopping):
+		return api.Errorf(http.StatusServiceUnavailable, "the service is shutting down")
+	default:
+		return err
+	}
+}

@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+)
+
+// Caller is who calls the admin API, and by which door: the admin endpoint, or a dashboard.
+type Caller struct {
+	By        string // the operator
+	Via       string // the door
+	Address   string
+	HideTexts bool     // lists show nothing of what runs were told and answered
+	ReadOnly  bool     // may look, and change nothing
+	Anybody   bool     // by names nobody: everybody who comes by this door has the name
+	Instances []string // that the caller may see; nil if these are all
+}
+
+type callerKey struct{}
+
+// WithCaller lets a request be one of a caller that a dashboard knows.
+func WithCaller(r *http.Request, c Caller) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+}
+
+// nobodyNamed stands for the operator of a call to the admin endpoint that names none.
+const nobodyNamed = "admin"
+
+// callerFrom is the caller of a request to the admin API.
+func callerFrom(r *http.Request) Caller {
+	if c, ok := r.Context().Value(callerKey{}).(Caller); ok {
+		return c
+	}
+	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI, Address: adminAddress(r)}
+	c.Anybody = c.By == nobodyNamed
+	if door := r.Header.Get(api.ViaHeader); door == api.ViaLocalDashboard || door == api.ViaCommand {
+		c.Via = door
+	}
+	if only := r.Header.Get(api.InstanceHeader); only != "" {
+		c.Instances = []string{only}
+	}
+	return c
+}
+
+// usesDashboard reports whether a browser asks.
+func (c Caller) usesDashboard() bool { return c.Via != api.ViaAdminAPI && c.Via != api.ViaCommand }
+
+// account is whose share of event streams and previews a caller uses. Some logins ignore case, so Alice has no other than alice.
+// Those who have no name of their own are told apart by their addresses.
+func (c Caller) account() string {
+	account := c.Via + " " + strings.ToLower(c.By)
+	if c.Anybody {
+		addr, _ := netip.ParseAddr(c.Address) // all whose address is unknown share one account
+		key := auth.AddressKey(addr)
+		account += " " + string(key[:])
+	}
+	return account
+}
+
+// maySee reports whether the caller may see an instance.
+func (c Caller) maySee(instance string) bool {
+	return c.Instances == nil || slices.Contains(c.Instances, instance)
+}
+
+// String says to operators who that is, in the log and in the record of a run.
+func (c Caller) String() string {
+	if c.Via == api.ViaAdminAPI && c.By == nobodyNamed {
+		return service.CallerOf("the "+c.Via, c.Address)
+	}
+	return service.CallerOf(c.By, c.Address)
+}

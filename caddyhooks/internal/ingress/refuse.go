@@ -1,0 +1,132 @@
+package ingress
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+)
+
+// refuse answers a request that failed, and returns the status of the answer. It is noted unless it became a run.
+func (q *hookRequest) refuse(w http.ResponseWriter, r *http.Request, err error) (status int) {
+	in := q.in
+	answer := answerTo(err, in.Log)
+	if answer == nil {
+		observe.NoteStatus(r, observe.RequestGone)
+		w.WriteHeader(statusCallerGone) // for the access log
+		return statusCallerGone
+	}
+	switch {
+	case answer.OfRun: // its status is known
+	case q.stored:
+		observe.NoteStatus(r, observe.RequestAccepted)
+	default:
+		observe.NoteStatus(r, observe.RequestRefused)
+		noteRefusal(in, q, r, answer)
+	}
+	WriteError(w, r, answer)
+	return answer.Status
+}
+
+func noteRefusal(in *service.Instance, q *hookRequest, r *http.Request, answer *api.Error) {
+	if in.Refused == nil {
+		return
+	}
+	active := in.Active.Load() // nil before the start
+	refused := service.RefusedRequest{
+		RefusedKind: service.RefusedKind{Hook: hookNamed(active, q.name), Status: answer.Status, Reason: cmp.Or(answer.Reason, answer.Message)},
+		Message:     oneline.Of(answer.Message, service.MaxRefusedMessage),
+		Client:      intake.ClientAddress(r),
+		Size:        int64(q.received.Count),
+	}
+	if answer.Cause != nil {
+		refused.Cause = oneline.Of(answer.Cause.Error(), service.MaxCause)
+	}
+	if answer.OfChat {
+		refused.Chat = oneline.Of(q.chat, service.MaxRefusedMessage)
+	}
+	if refused.Size == 0 {
+		refused.Size = max(r.ContentLength, 0)
+	}
+	if refused.Hook != q.name {
+		refused.Asked = showName(active, q.name)
+	}
+	in.Refused.Note(in.Log, refused)
+}
+
+// noteIgnored notes a request that a condition of its hook leaves out.
+func noteIgnored(in *service.Instance, q *hookRequest, status int, condition string) {
+	if in.Refused == nil {
+		return
+	}
+	in.Refused.Note(in.Log, service.RefusedRequest{
+		RefusedKind: service.RefusedKind{Hook: q.name, Status: status, Reason: condition, Ignored: true},
+		Client:      q.incoming.Client,
+		Size:        int64(q.received.Count),
+	})
+}
+
+// hookNamed returns the name of a hook, of which there are as many as are configured, or were. It is "" for a name that no hook
+// has or had.
+func hookNamed(a *settings.Active, name string) string {
+	switch {
+	case name == "wake", name == "agent", a != nil && a.Hooks[name] != nil:
+		return name
+	case strings.HasPrefix(name, "runs/"):
+		return "runs"
+	case a != nil && whyNoHook(a, name) != errUnknownHook:
+		return name
+	default:
+		return ""
+	}
+}
+
+// showName returns what an operator may see of a name in a URL. Some callers put their token there, alone or in other text, so
+// only what can be the name of a hook or the id of a run is shown, and not if a token is in it.
+func showName(a *settings.Active, name string) string {
+	first, rest, more := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return ""
+	case a == nil || more && hookNamed(a, first+"/") == "" && hookNamed(a, first) == "": // both parts may be those of a token
+		return hiddenName(name)
+	case !more:
+		return showPart(a, first)
+	case first == "runs":
+		return "runs/" + showPart(a, rest)
+	default:
+		return first + "/" + hiddenName(rest)
+	}
+}
+
+// showPart returns a part of a path if it has the form of a name and there is no token in it.
+func showPart(a *settings.Active, part string) string {
+	const mostWords = 8
+	starts, ends := []int{0}, []int(nil) // of its words
+	for i, c := range []byte(part) {
+		if c == '.' || c == '_' || c == '-' {
+			starts, ends = append(starts, i+1), append(ends, i)
+		}
+	}
+	ends = append(ends, len(part))
+	if !settings.HookName.MatchString(part) || len(starts) > mostWords {
+		return hiddenName(part)
+	}
+	for i, start := range starts {
+		for _, end := range ends[i:] {
+			if a.Tokens.Has(part[start:end]) {
+				return "(a token)"
+			}
+		}
+	}
+	return part
+}
+
+func hiddenName(name string) string { return fmt.Sprintf("(%d bytes)", len(name)) }

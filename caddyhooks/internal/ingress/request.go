@@ -1,0 +1,292 @@
+package ingress
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+)
+
+// Serve answers a webhook. Other requests go to the next handler.
+func Serve(in *service.Instance, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	rest, ok := strings.CutPrefix(r.URL.Path, in.Path)
+	if !ok || rest != "" && rest[0] != '/' {
+		return callNext(in, w, r, next)
+	}
+	active := in.Current(r.Context())
+	if entry := in.TakeOverLogEntry(in.SecretHeadersIn(active), w, r); entry != nil {
+		defer entry.Write()
+	}
+	observe.EntryOf(r).HideQuery()
+	observe.DefinePlaceholders(r)
+	req := &hookRequest{in: in, name: strings.TrimPrefix(rest, "/"), received: observe.CountedBody{ReadCloser: r.Body}}
+	r.Body = &req.received
+	if active == nil {
+		req.meters().Answered(req.refuse(w, r, in.WhyNotStarted()))
+		return nil
+	}
+	var status int
+	if err := req.serveUpToDate(w, r, active); err != nil {
+		status = req.refuse(w, r, err)
+	} else {
+		status = cmp.Or(req.told, cmp.Or(req.answered, http.StatusOK))
+	}
+	in.Service.Engine.NoteAnswer(status)
+	req.meters().Answered(status)
+	return nil
+}
+
+// callNext calls the next handler, keeping secrets out of the access log: a webhook sent to a wrong path has a secret, too.
+// Caddy answers and logs an error of the next handler.
+func callNext(in *service.Instance, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	var entry *observe.AccessEntry
+	if secret := in.SecretHeadersIn(in.Active.Load()); secret.AnyIn(r.Header) {
+		entry = in.TakeOverLogEntry(secret, w, r)
+	}
+	observe.DefinePlaceholders(r)
+	err := next.ServeHTTP(w, r)
+	if entry != nil {
+		if err != nil {
+			entry.LeaveToCaddy()
+		} else {
+			entry.Write()
+		}
+	}
+	return err
+}
+
+// serveUpToDate takes the request through all steps. A request that is refused because of the settings is checked once more if
+// another node has changed them meanwhile.
+func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
+	in := q.in
+	defer q.release()
+	err := q.serve(w, r, active)
+	for submits, checks := 1, 1; submits < maxSubmits && checks < service.MaxChecks; err = q.serve(w, r, active) {
+		if newer := newerSettings(in, r.Context(), active, err); newer != nil {
+			active = newer
+			checks++
+		} else if errors.Is(err, errKeyReleased) {
+			submits++
+		} else {
+			break
+		}
+	}
+	var refused *settings.RefusedCredential
+	var ignored *intake.IgnoredError
+	var challenge *intake.ChallengeError
+	inDoubt := isBySettings(err) && in.IsStoreAway()
+	switch {
+	case errors.As(err, &refused):
+		answer, throttled := unauthorized(in, r, refused)
+		if inDoubt && !throttled {
+			return engine.ErrAway
+		}
+		q.meters().Refused(reasonOfRefusal(refused, throttled))
+		return answer
+	case inDoubt:
+		// Another node may have changed the settings, and senders give up for good on a 404.
+		return engine.ErrAway
+	case errors.As(err, &ignored):
+		observe.NoteStatus(r, observe.RequestIgnored)
+		q.ignore(w, ignored.Condition)
+		return nil
+	case errors.As(err, &challenge):
+		in.Service.Engine.NoteChallenge(q.name)
+		observe.NoteStatus(r, observe.RequestChallenge)
+		q.answered = challenge.Answer.Status
+		write(challenge.Answer, w)
+		return nil
+	}
+	return err
+}
+
+// hookRequest is a request below the path of the hooks.
+type hookRequest struct {
+	in       *service.Instance
+	name     string // the part of its path that names the hook
+	received observe.CountedBody
+	incoming intake.Request
+	custom   *settings.Hook // nil for wake and agent
+	body     *body
+	chat     string       // that the run is for, once it is known
+	taken    service.Room // that the rate of the hook has for runs which are not stored yet
+	stored   bool         // it became a run, for which the caller waits
+	answered int          // the status of an answer that is no error; 0 is 200
+	told     int          // the status in the error event that ended its stream, 0 if there was none
+	readAt   time.Time    // when the body was read
+}
+
+// meters are the counters of the hook that the request names.
+func (q *hookRequest) meters() *observe.HookMeters { return q.in.Meters.Endpoint(q.name) }
+
+// serve takes the request through all steps: gate, route, authenticate, read, intake, submit, answer.
+func (q *hookRequest) serve(w http.ResponseWriter, r *http.Request, active *settings.Active) error {
+	in := q.in
+	if !active.On {
+		return &noWebhookError{"webhooks are off: " + active.OffBecause}
+	}
+	if run, ok := strings.CutPrefix(q.name, "runs/"); ok {
+		observe.NoteStatus(r, observe.RequestRunAPI)
+		return q.serveRun(w, r, active, run)
+	}
+	var custom *settings.Hook
+	if q.name != "wake" && q.name != "agent" {
+		if custom = active.Hooks[q.name]; custom == nil {
+			observe.SetPlaceholder(r, observe.PlaceholderName, "")
+			return whyNoHook(active, q.name)
+		}
+	}
+	observe.SetPlaceholder(r, observe.PlaceholderName, q.name)
+	if r.Method != http.MethodPost {
+		return errMethod
+	}
+	req := &q.incoming
+	if req.Header == nil {
+		*req = intake.NewRequest(r, in.Log)
+	}
+	limit, scheme := in.MaxRequest, active.Bearer
+	if q.custom = custom; custom != nil {
+		limit, scheme = custom.MaxPayload(active), custom.Auth
+		if !custom.Admits(req.Client) {
+			return errNotFrom
+		}
+	}
+	now := time.Now()
+	if scheme.HeadersOnly {
+		if err := scheme.Authenticate(req.Credential(now)); err != nil {
+			return err
+		}
+	}
+	if err := q.readBody(w, r, limit); err != nil {
+		return err
+	}
+	credential := req.Credential(now)
+	if !scheme.HeadersOnly {
+		if err := scheme.Authenticate(credential); err != nil {
+			return err
+		}
+	}
+	if custom != nil && active.HistoryOf(custom) > 0 {
+		in.Service.Samples.Note(q.name, r.Header, req.Query, req.Body)
+	}
+	runs, err := intake.Runs(active, q.name, custom, req)
+	if req.Warning != "" {
+		w.Header()[intake.WarningHeader] = []string{req.Warning}
+	}
+	if err != nil {
+		return err
+	}
+	trace, history, fold := observe.TraceParent(r), active.HistoryOf(custom), active.FoldOf(q.name, custom)
+	for _, run := range runs {
+		run.TraceParent, run.History, run.Client = trace, history, req.Client
+		if !run.NewChat { // where nobody else would come
+			run.Fold = fold
+		}
+	}
+	first := runs[0]
+	q.chat = first.ChatID
+	if first.Key, first.KeyHeader, err = idempotencyKey(r.Header, scheme, first, custom, req.Body, req.Doc); err != nil {
+		return err
+	}
+	first.Replay = scheme.ReplayKey(first.Hook, credential)
+	return q.submit(w, r, runs, active.Revision)
+}
+
+// readBody reads the body, unless that was done under earlier settings.
+func (q *hookRequest) readBody(w http.ResponseWriter, r *http.Request, limit int64) (err error) {
+	if q.body == nil {
+		memory := &q.in.Memory
+		if q.body, err = readBody(w, r, limit, memory); err != nil {
+			return err
+		}
+		q.incoming.Body, q.readAt = q.body.bytes, time.Now()
+		q.incoming.Messages = intake.MessageMemory{All: memory, Body: len(q.body.bytes)}
+	}
+	if int64(len(q.incoming.Body)) > limit {
+		return tooLarge(limit)
+	}
+	return nil
+}
+
+// release ends the use of the body and of the messages.
+func (q *hookRequest) release() {
+	if q.body != nil {
+		q.incoming.Messages.Release()
+		q.body.release()
+		q.body, q.incoming.Body, q.incoming.Doc = nil, nil, nil
+	}
+}
+
+// submit gives runs to the engine, and answers.
+func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*engine.Run, revision int64) error {
+	run, s := runs[0], q.in.Service
+	var outcome engine.Outcome
+	var err error
+	if q.taken, err = s.Admit(r.Context(), q.custom, runs, revision); err == nil {
+		defer func() { q.taken.GiveBack() }()
+		switch {
+		case run.Sync && api.WantsEvents(r.Header["Accept"]):
+			return q.submitStreaming(w, r, run, revision)
+		case run.Sync:
+			outcome, err = s.Engine.Do(r.Context(), run, revision, func() { q.noteStored(r, run) })
+		default:
+			if err = s.Engine.SubmitAll(r.Context(), runs, revision); err == nil {
+				q.noteAccepted(run)
+			}
+		}
+	}
+	var duplicate *engine.DuplicateError
+	switch {
+	case errors.As(err, &duplicate):
+		return q.replay(w, r, duplicate)
+	case (errors.Is(err, engine.ErrQueueFull) || errors.Is(err, engine.ErrChatFull)) && intake.NeverFit(&q.in.EngineConfig.Limits, runs):
+		return intake.ErrNeverFit
+	case err != nil:
+		return err
+	case run.Sync:
+		observe.NoteRun(r, observe.RequestStatus(outcome.Status), run)
+		return writeOutcome(w, run, outcome)
+	default:
+		q.taken = service.Room{}
+		observe.NoteRun(r, observe.RequestAccepted, run)
+		q.writeAccepted(w, r, run)
+		return nil
+	}
+}
+
+// noteStored is called when the run is stored for which the caller waits. That may take an hour, and the body is not needed again.
+func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
+	observe.NoteRun(r, observe.RequestAccepted, run)
+	q.noteAccepted(run)
+	q.stored, q.taken = true, service.Room{}
+	q.release()
+}
+
+// noteAccepted counts how long it took to accept the request. run is the first of its runs.
+func (q *hookRequest) noteAccepted(run *engine.Run) {
+	q.in.Meters.Accepted(run, time.Since(q.readAt))
+}
+
+// unauthorized is the answer to a bad credential: 401, or 429 for a client address with too many of them, which is throttled.
+func unauthorized(in *service.Instance, r *http.Request, refused *settings.RefusedCredential) (answer *api.Error, throttled bool) {
+	addr, _ := netip.ParseAddr(intake.ClientAddress(r))
+	after, throttled := in.Service.Throttle().Fail(addr, time.Now())
+	if throttled {
+		return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: after,
+			Message: fmt.Sprintf("Too many requests with a bad credential came from this address. Try again in %s s.", api.RetryAfterSeconds(after)),
+			Reason:  "too many requests with a bad credential came from one address; this one: " + string(refused.Verdict.Reason)}, true
+	}
+	return answerToRefused(refused), false
+}

@@ -1,0 +1,37 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+)
+
+// limitedChannel is a channel that sends nothing to a chat that is not allowed. When a request comes in its chat is checked, but
+// the run may be one of before, or one that is run again, or that of a live hook that was saved earlier.
+type limitedChannel struct {
+	engine.Channel
+	compiler *settings.Compiler
+}
+
+// limited returns the channel with its limit, if it has one.
+func (in *Instance) limited(channel engine.Channel) engine.Channel {
+	if _, ok := channel.(settings.ChatLimiter); !ok {
+		return channel
+	}
+	return limitedChannel{channel, &in.Compiler}
+}
+
+var errChatNotAllowed = errors.New("the chat is not in allow_to of the channel, and the run is not of a hook in Caddy's configuration")
+
+// Send sends the answer.
+func (c limitedChannel) Send(ctx context.Context, d *engine.Delivery) error {
+	if !settings.AllowsTo(c.Channel, d.To) && settings.IndexMapping(c.compiler.Pinned.Mappings, d.Hook) < 0 {
+		return &engine.FinalError{Err: errChatNotAllowed}
+	}
+	return c.Channel.Send(ctx, d)
+}
+
+// Interface guards
+var _ engine.Channel = limitedChannel{}
