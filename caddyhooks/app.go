@@ -39,6 +39,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/channels"
+	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks/runners"

@@ -13,6 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -91,24 +92,24 @@ func AddStream(path string, more <-chan string) (remove func()) {
 // LocalPage is the page of `caddy hooks dashboard` with these flags, and a function that returns the query of a new link.
 func LocalPage(flags ...string) (page http.Handler, newLink func() string, err error) {
 	cmd := new(cobra.Command)
-	hooksCommand(cmd)
+	cli.HooksCommand(cmd)
 	if err := cmd.ParseFlags(flags); err != nil {
 		return nil, nil, err
 	}
-	client, err := newAdminClient(cmd)
+	client, err := cli.NewAdminClient(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
-	client.door = api.ViaLocalDashboard
+	client.Door = api.ViaLocalDashboard
 	instance, _ := cmd.Flags().GetString("instance")
-	local := &localPage{client: client, instance: instance, links: new(dashboard.Links)}
-	return local.handler(), local.links.New, nil
+	local := &cli.LocalPage{Client: client, Instance: instance, Links: new(dashboard.Links)}
+	return local.Handler(), local.Links.New, nil
 }
 
 // HelpOf is the help of a verb of `caddy hooks`.
 func HelpOf(verb string) string {
 	cmd, out := new(cobra.Command), new(strings.Builder)
-	hooksCommand(cmd)
+	cli.HooksCommand(cmd)
 	cmd.SetOut(out)
 	cmd.SetArgs([]string{verb, "--help"})
 	if err := cmd.Execute(); err != nil {
@@ -207,7 +208,7 @@ func RunCommandUntil(ctx context.Context, in io.Reader, out, errs io.Writer, arg
 func caddyWithHooks(in io.Reader, out, errs io.Writer) *cobra.Command {
 	root := &cobra.Command{Use: "caddy", SilenceUsage: true}
 	cmd := &cobra.Command{Use: "hooks"}
-	hooksCommand(cmd)
+	cli.HooksCommand(cmd)
 	root.AddCommand(cmd)
 	root.SetIn(in)
 	root.SetOut(out)

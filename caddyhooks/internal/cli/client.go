@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// adminClient calls the admin endpoint of a running Caddy.
+type adminClient struct {
+	address   string // as the operator names it
+	host      string // for the Host header
+	origin    string // "" if none is sent
+	operator  string
+	Door      string        // what the operator uses
+	maxAnswer int64         // bytes of an answer that is read as a whole
+	silence   time.Duration // that a download may have before it counts as broken off
+	transport *http.Transport
+}
+
+// NewAdminClient reads --address.
+func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
+	address, _ := cmd.Flags().GetString("address")
+	address = cmp.Or(address, caddy.DefaultAdminListen)
+	if rest, ok := strings.CutPrefix(address, "http://"); ok {
+		address = strings.TrimSuffix(rest, "/")
+	}
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return nil, &usageError{fmt.Sprintf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)}
+	}
+	if strings.HasPrefix(address, "/") {
+		return nil, &usageError{fmt.Sprintf("the address %q is a path: a socket is written unix/%s", address, address)}
+	}
+	const defaultPort = 2019
+	parsed, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", defaultPort)
+	// What stands before a slash would be taken for a network.
+	isNetwork := parsed.IsUnixNetwork() || strings.HasPrefix(parsed.Network, "tcp")
+	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
+		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
+	}
+	c := &adminClient{address: address, operator: operatorName(), Door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
+	network, target := parsed.Network, parsed.JoinHostPort(0)
+	if parsed.IsUnixNetwork() {
+		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
+		target, _, _ = strings.Cut(parsed.Host, "|")
+		c.host = "127.0.0.1"
+	} else {
+		if parsed.Host == "" {
+			target = net.JoinHostPort("localhost", fmt.Sprint(parsed.StartPort))
+		}
+		c.host, c.origin = target, "http://"+target
+	}
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	c.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, target)
+		},
+		// Caddy restarts its admin endpoint at every reload, and drops connections that clients keep.
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}
+	return c, nil
+}
+
+// isSocket reports whether the endpoint is a Unix socket, which not every user of this machine may use.
+func (c *adminClient) isSocket() bool { return c.origin == "" }
+
+// operatorName is the name of the user who runs this process.
+func operatorName() string {
+	name := os.Getenv("USER")
+	if current, err := user.Current(); err == nil {
+		name = current.Username
+	}
+	return cmp.Or(oneline.First(name, api.MaxOperator), "unknown")
+}
+
+// sign adds the headers that the admin endpoint wants, the operator and the door.
+func (c *adminClient) sign(r *http.Request) {
+	r.URL.Scheme, r.URL.Host, r.Host = "http", c.host, c.host
+	if c.origin != "" {
+		r.Header.Set("Origin", c.origin)
+	}
+	r.Header.Set(api.OperatorHeader, c.operator)
+	r.Header.Set(api.ViaHeader, c.Door)
+}
+
+// instances asks for the names of the instances.
+func (c *adminClient) instances(ctx context.Context) (names []string, err error) {
+	body, err := c.call(ctx, apiCall{path: "/hooks/instances"})
+	if err != nil {
+		return nil, err
+	}
+	if json.Unmarshal(body, &names) != nil {
+		return nil, c.noHooks()
+	}
+	return names, nil
+}
+
+// apiCall is a request to the admin endpoint.
+type apiCall struct {
+	method      string // default: GET
+	path        string // escaped
+	query       url.Values
+	body        []byte
+	contentType string // default: application/json
+	header      http.Header
+	answer      int // a status that is an answer, too, and no refusal; 0 is none
+}
+
+// callPatience is how long an answer may take that is read as a whole.
+const callPatience = 60 * time.Second
+
+// call reads an answer as a whole. An answer that is no success is a *refusedError.
+func (c *adminClient) call(ctx context.Context, call apiCall) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	resp, err := c.open(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return c.readAnswer(resp)
+}
+
+// maxAdminAnswer bounds an answer that is read as a whole. A page of runs with long messages has its place in it; a server that is no
+// Caddy, and never stops talking, does not fill the memory.
+const maxAdminAnswer = 256 << 20
+
+// readAnswer reads an answer as a whole.
+func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, c.away(err)
+	case int64(len(body)) > c.maxAnswer:
+		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
+	}
+	return body, nil
+}
+
+// open begins to read an answer, which the caller closes. An answer that is no success is a *refusedError.
+func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(call.method, http.MethodGet), call.path, bytes.NewReader(call.body))
+	if err != nil {
+		return nil, err
+	}
+	if call.header != nil {
+		r.Header = call.header.Clone()
+	}
+	r.URL.RawQuery = call.query.Encode()
+	if len(call.body) > 0 {
+		r.Header.Set("Content-Type", cmp.Or(call.contentType, "application/json"))
+	}
+	c.sign(r)
+	resp, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return nil, c.away(err)
+	}
+	if resp.StatusCode < http.StatusMultipleChoices || resp.StatusCode == call.answer {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, api.MaxBody))
+	if err != nil {
+		return nil, c.away(err)
+	}
+	var refused struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &refused) != nil || refused.Error == "" {
+		if resp.StatusCode == http.StatusNotFound {
+			return nil, c.noHooks()
+		}
+		refused.Error = fmt.Sprintf("the admin endpoint %s answers %s", c.address, resp.Status)
+	}
+	const maxLines, maxLine = 40, 2000
+	lines := strings.SplitN(refused.Error, "\n", maxLines)
+	for i, line := range lines {
+		lines[i] = oneline.Of(line, maxLine)
+	}
+	return nil, &refusedError{resp.StatusCode, strings.Join(lines, "\n")}
+}
+
+// refusedError is what the admin endpoint says about a request that it refuses.
+type refusedError struct {
+	status   int
+	sentence string
+}
+
+func (e *refusedError) Error() string { return e.sentence }
+
+func (c *adminClient) noHooks() error {
+	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
+}
+
+// away says that the admin endpoint does not answer.
+func (c *adminClient) away(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, name it by --address; "+
+		"if it is off in the Caddyfile, use hooks_dashboard on a site instead", c.address, err)
+}

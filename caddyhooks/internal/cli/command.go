@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "hooks",
+		Usage: "VERB",
+		Short: "Works with the hooks of a running Caddy",
+		Long: `
+Works with the hooks of a running Caddy, through its admin endpoint.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
+		CobraFunc: HooksCommand,
+	})
+}
+
+// helpTemplate is cobra's own. Caddy's points to its documentation, which knows nothing of hooks.
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
+
+// verbs make the commands below `caddy hooks`. Each adds itself in the init function of its file.
+var verbs []func() *cobra.Command
+
+// HooksCommand makes the command `caddy hooks` of what its verbs have in common.
+func HooksCommand(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default: $CADDY_ADMIN, or else localhost:2019)")
+	cmd.PersistentFlags().String("instance", "", "the hooks instance (default: the one named default, or the only one)")
+	cmd.PersistentFlags().Bool("json", false, "print JSON, for other programs")
+	_ = cmd.RegisterFlagCompletionFunc("instance", completeInstances)
+	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, flagProblem(cmd, err)) })
+	cmd.SetHelpTemplate(helpTemplate)
+	for _, verb := range verbs {
+		cmd.AddCommand(verb())
+	}
+	wrapVerbs(cmd)
+}
+
+// wrapVerbs gives a command and all below it the exit codes of `caddy hooks`. A command that only groups others says which there are.
+func wrapVerbs(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		wrapVerbs(child)
+	}
+	run, args := cmd.RunE, cmd.Args
+	if run == nil {
+		run = func(cmd *cobra.Command, given []string) error { return missingVerb(cmd, given) }
+	}
+	cmd.Args = nil
+	if cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs // or cobra itself refuses them, with another exit code
+	}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if args != nil {
+			if err := args(cmd, given); err != nil {
+				return exit(cmd, &usageError{err.Error()})
+			}
+		}
+		out := terminal.NewOutput(cmd.OutOrStdout())
+		cmd.SetOut(out)
+		return exit(cmd, cmp.Or(run(cmd, given), out.Failure()))
+	}
+}
+
+func missingVerb(cmd *cobra.Command, given []string) error {
+	var names []string
+	for _, child := range cmd.Commands() {
+		if !child.Hidden {
+			names = append(names, child.Name())
+		}
+	}
+	if len(given) > 0 {
+		if meant := text.Nearest(given[0], names); meant != "" {
+			return &usageError{fmt.Sprintf("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)}
+		}
+		return &usageError{fmt.Sprintf("there is no verb %q; use %s", given[0], text.List(names))}
+	}
+	return &usageError{"a verb is missing; use " + text.List(names)}
+}
+
+// usageError says how a command was called in a wrong way.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+// exit ends a command. Caddy ends with the code 1 for an error, and knows no other way to get another code.
+func exit(cmd *cobra.Command, err error) error {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		return err
+	}
+	cmd.SilenceErrors = true
+	fmt.Fprintf(cmd.ErrOrStderr(), "Error: %v\nMore: %s --help\n", err, cmd.CommandPath())
+	return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return exitUsage, nil })(cmd, nil)
+}
+
+const exitUsage = 2

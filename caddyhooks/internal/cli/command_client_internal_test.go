@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+// clientOf is a client of a server that stands where Caddy should be.
+func clientOf(t *testing.T, answer http.HandlerFunc) *adminClient {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	cmd := new(cobra.Command)
+	cmd.Flags().String("address", server.URL, "")
+	client, err := NewAdminClient(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestAnswersWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+				return
+			}
+		}
+	})
+	if client.maxAnswer != maxAdminAnswer {
+		t.Errorf("an answer may have %d bytes", client.maxAnswer)
+	}
+	client.maxAnswer = 1 << 20
+	e := &errand{ctx: context.Background(), client: client, instance: "default"}
+	for name, ask := range map[string]func() error{
+		"call":       func() error { _, err := e.get("runs", nil, nil); return err },
+		"callLong":   func() error { return e.callLong(apiCall{path: "runs/again"}, nil) },
+		"callTagged": func() error { _, _, err := e.callTagged(apiCall{path: "settings"}); return err },
+	} {
+		if err := ask(); err == nil || !strings.Contains(err.Error(), "is longer than 1 MB: ask for less") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestFollowingWhatTellsNoEvents(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`["default"]`)) })
+	e := &errand{ctx: context.Background(), client: client, instance: "default"}
+	if err := e.follow([]api.Topic{api.TopicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDownloadsThatNeverBegin(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	client.silence = time.Millisecond
+	e := &errand{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
+	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
+		t.Errorf("a backup: %v", err)
+	}
+	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {
+		t.Errorf("an export: %v", err)
+	}
+}
+
+func TestMachinesThatAreThisOne(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"localhost": true, "LOCALHOST.": true, "app.localhost": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true,
+		"": false, "example.com": false, "localhost.example.com": false, "notlocalhost": false, "192.168.0.1": false, "0.0.0.0": false, "127.0.0.1.example.com": false,
+	} {
+		if got := isThisMachine(host); got != want {
+			t.Errorf("%q: got %t", host, got)
+		}
+	}
+}

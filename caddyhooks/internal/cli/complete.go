@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+)
+
+const (
+	// completePatience is how long a shell waits for a word to be completed. Somebody has pressed a key, and wants to type on.
+	completePatience = time.Second
+	// completeAtMost bounds the runs and deliveries that a shell is offered, the newest first.
+	completeAtMost = 50
+	// completeText bounds what is told about a word, in bytes.
+	completeText = 60
+)
+
+// complete makes the completion of a word from what a running Caddy knows. Without one, or if it takes too long, there is nothing to
+// offer: a shell has no place for an error.
+func complete(find func(e *errand) ([]cobra.Completion, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
+		defer stop()
+		e, err := newErrand(ctx, cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		words, err := find(e)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return beginningWith(words, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func beginningWith(words []cobra.Completion, typed string) []cobra.Completion {
+	return slices.DeleteFunc(words, func(word cobra.Completion) bool { return !strings.HasPrefix(word, typed) })
+}
+
+// completeOne completes the first argument, and no other.
+func completeOne(first cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return first(cmd, args, typed)
+	}
+}
+
+// completeAny completes a word that may be of several kinds.
+func completeAny(kinds ...cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) (words []cobra.Completion, _ cobra.ShellCompDirective) {
+		for _, kind := range kinds {
+			more, _ := kind(cmd, args, typed)
+			words = append(words, more...)
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeSeveral completes the last of several words with commas between them.
+func completeSeveral(one cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		words, _ := one(cmd, args, typed[len(before):])
+		for i := range words {
+			words[i] = before + words[i]
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+// completeWords offers words that are always the same.
+func completeWords[Word ~string](words ...Word) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		offered := make([]cobra.Completion, len(words))
+		for i, word := range words {
+			offered[i] = string(word)
+		}
+		return beginningWith(offered, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// The words of lists.
+var (
+	completeRunStatuses      = completeWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
+	completeDeliveryStatuses = completeWords(engine.Pending, engine.Delivered, engine.Dead)
+)
+
+// completeHooks offers the names of custom hooks.
+var completeHooks = complete(func(e *errand) (words []cobra.Completion, err error) {
+	var mappings []settings.Mapping
+	_, err = e.get("mappings", nil, &mappings)
+	for _, m := range mappings {
+		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
+	}
+	return words, err
+})
+
+// completeAllHooks offers the names of all hooks.
+var completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
+
+// completeRuns offers the newest runs, or those of some statuses.
+func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
+	return complete(func(e *errand) (words []cobra.Completion, err error) {
+		query := pageQuery(completeAtMost)
+		if statuses != nil {
+			query.Set("status", joined(statuses))
+		}
+		var page struct {
+			Runs []api.RunSummary `json:"runs"`
+		}
+		_, err = e.get("runs", query, &page)
+		for _, run := range page.Runs {
+			words = append(words, describedWord(run.RunID, statusWord(run.Status)+" "+run.Hook+" "+run.Preview))
+		}
+		return words, err
+	})
+}
+
+// completeDeliveries offers the newest deliveries, or those of some statuses.
+func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc {
+	return complete(func(e *errand) (words []cobra.Completion, err error) {
+		query := pageQuery(completeAtMost)
+		if statuses != nil {
+			query.Set("status", joined(statuses))
+		}
+		var page struct {
+			Deliveries []api.DeliveryDetails `json:"deliveries"`
+		}
+		_, err = e.get("deliveries", query, &page)
+		for _, d := range page.Deliveries {
+			words = append(words, describedWord(d.ID, string(d.Status)+" "+d.Target))
+		}
+		return words, err
+	})
+}
+
+// completeChats offers the chats that somebody named, those with the newest runs first.
+var completeChats = complete(func(e *errand) (words []cobra.Completion, err error) {
+	var page struct {
+		Sessions []api.Chat `json:"sessions"`
+	}
+	_, err = e.get("sessions", pageQuery(completeAtMost), &page)
+	for _, session := range page.Sessions {
+		// A shell would take what comes after a tab or a line break for something else.
+		if session.ChatID == oneline.Of(session.ChatID, len(session.ChatID)) {
+			words = append(words, describedWord(session.ChatID, session.Preview))
+		}
+	}
+	return words, err
+})
+
+// completeChannels offers the names of channels.
+var completeChannels = complete(func(e *errand) (words []cobra.Completion, err error) {
+	var about api.About
+	_, err = e.get("about", nil, &about)
+	for _, guest := range about.Channels {
+		words = append(words, describedWord(guest.Name, guest.Kind))
+	}
+	return words, err
+})
+
+// completeInstances offers the names of instances.
+func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
+	defer stop()
+	client, err := NewAdminClient(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names, _ := client.instances(ctx) // none if it fails
+	return beginningWith(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// describedWord is a word to be offered, and what it is. Texts from outside become part of it.
+func describedWord(word, description string) cobra.Completion {
+	description = oneline.Of(strings.TrimSpace(description), completeText)
+	if !utf8.ValidString(word) || description == "" {
+		return word
+	}
+	return cobra.CompletionWithDesc(word, description)
+}
+
+// joined is several words with commas between them, as the API takes them.
+func joined[Word ~string](words []Word) string {
+	texts := make([]string, len(words))
+	for i, word := range words {
+		texts[i] = string(word)
+	}
+	return strings.Join(texts, ",")
+}

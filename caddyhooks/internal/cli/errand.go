@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// errand is one use of a verb that asks a running Caddy about an instance.
+type errand struct {
+	ctx      context.Context // ends when the person at the terminal does not want to wait any more
+	client   *adminClient
+	instance string
+	screen   *terminal.Screen
+	json     bool // the answer is printed as JSON
+}
+
+// errandVerb is the RunE of a verb that asks a running Caddy.
+func errandVerb(run func(e *errand, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		e, err := newErrand(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		return run(e, cmd, args)
+	})
+}
+
+// interruptible is the RunE of a verb that ends when the person at the terminal does not want to wait any more.
+func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return run(ctx, cmd, args)
+	}
+}
+
+// newErrand reads the flags that all verbs have, and chooses the instance. Verbs call it that ask a running Caddy only if they have to.
+func newErrand(ctx context.Context, cmd *cobra.Command) (*errand, error) {
+	client, err := NewAdminClient(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	wanted, _ := cmd.Flags().GetString("instance")
+	e.instance, err = client.chooseInstance(ctx, wanted)
+	return e, err
+}
+
+func newScreen(cmd *cobra.Command) *terminal.Screen {
+	return terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// wantsJSON reports whether the answer is to be printed as JSON.
+func wantsJSON(cmd *cobra.Command) bool {
+	wants, _ := cmd.Flags().GetBool("json")
+	return wants
+}
+
+// chooseInstance is the instance that is wanted, or else the one named default, or else the only one.
+func (c *adminClient) chooseInstance(ctx context.Context, wanted string) (string, error) {
+	names, err := c.namedInstances(ctx, wanted)
+	switch {
+	case err != nil:
+		return "", err
+	case wanted != "":
+		return wanted, nil
+	case slices.Contains(names, "default"):
+		return "default", nil
+	case len(names) == 1:
+		return names[0], nil
+	}
+	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + text.List(names)}
+}
+
+// namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
+func (c *adminClient) namedInstances(ctx context.Context, wanted string) ([]string, error) {
+	names, err := c.instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 || wanted != "" && !slices.Contains(names, wanted) {
+		// It may be there, and wait for its store.
+		if health, err := c.health(ctx); err == nil {
+			for _, name := range health.names() {
+				if why := health.whyNotReady(name); why != "" && (name == wanted || wanted == "") {
+					return nil, fmt.Errorf("the hooks instance %q is not ready: %s", name, why)
+				}
+			}
+		}
+	}
+	return names, c.checkNames(names, wanted)
+}
+
+// checkNames says what is wrong if there is no instance, or not the wanted one.
+func (c *adminClient) checkNames(names []string, wanted string) error {
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
+	case wanted != "" && !slices.Contains(names, wanted):
+		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, text.List(names))
+	default:
+		return nil
+	}
+}
+
+// get asks for a part of the instance, such as "runs/<id>", and reads the answer into a value. It returns the answer as it came, too. The
+// parts of a path are escaped by path.
+func (e *errand) get(path string, query url.Values, into any) ([]byte, error) {
+	return e.call(apiCall{path: path, query: query}, into)
+}
+
+// call calls the API of the instance: the path of the call is below that of the instance.
+func (e *errand) call(call apiCall, into any) ([]byte, error) {
+	call.path = e.path(call.path)
+	answer, err := e.client.call(e.ctx, call)
+	if err != nil || into == nil {
+		return answer, err
+	}
+	return answer, e.decode(answer, into)
+}
+
+// decode reads an answer of the API, or a part of one.
+func (e *errand) decode(answer []byte, into any) error {
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", e.client.address, err)
+	}
+	return nil
+}
+
+// path is the path of a part of the instance on the admin endpoint.
+func (e *errand) path(part string) string {
+	return "/hooks/instances/" + url.PathEscape(e.instance) + "/" + part
+}
+
+// printJSON prints an answer of the API as it came, each value on lines of its own.
+func (e *errand) printJSON(answer []byte) error {
+	if err := printIndented(e.screen.Out(), answer); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", e.client.address, err)
+	}
+	return nil
+}
+
+// printValue prints a value as JSON.
+func printValue(out io.Writer, value any) error {
+	var plain bytes.Buffer
+	encoder := json.NewEncoder(&plain)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	return printIndented(out, plain.Bytes())
+}
+
+// printIndented prints JSON, each value on lines of its own. What does not print, and may control a terminal, is escaped as JSON does.
+func printIndented(out io.Writer, answer []byte) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
+		return err
+	}
+	var escaped strings.Builder
+	for _, r := range indented.String() { // JSON itself refuses control characters below 0x20 in its texts
+		if r < 0x7f || unicode.IsPrint(r) {
+			escaped.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&escaped, `\u%04x`, unit)
+		}
+	}
+	_, err := fmt.Fprintln(out, escaped.String())
+	return err
+}

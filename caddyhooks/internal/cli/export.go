@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+)
+
+func init() {
+	verbs = append(verbs, exportVerb)
+}
+
+func exportVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export --of runs|session|deliveries [--format jsonl|csv] [-o FILE] [filters]",
+		Short: "Writes all runs, a chat or all deliveries to a file",
+		Long: `
+Writes all rows of a list, the newest first, as lines of JSON or as CSV: to a file, or to stdout without -o. The file appears when it is
+whole, and only its owner may read it. One that is there already is kept, unless --force is said.
+
+Runs are selected as in caddy hooks runs, deliveries as in caddy hooks deliveries, and a session by --chat. Messages and replies are in the
+export of a session.`,
+		Example: `  caddy hooks export --of runs --since 24h -o runs.jsonl
+  caddy hooks export --of deliveries --status dead --format csv -o dead.csv
+  caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
+		Args: takesNone,
+		RunE: errandVerb(runExport),
+	}
+	cmd.Flags().String("of", "", "what to write: runs, session or deliveries")
+	cmd.Flags().String("format", exportFormats[0], "jsonl or csv")
+	cmd.Flags().StringP("output", "o", "", "the file (default: stdout)")
+	cmd.Flags().Bool("force", false, "replace a file that is there already")
+	runFlags(cmd)
+	deliveryFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("of", completeWords("runs", "session", "deliveries"))
+	_ = cmd.RegisterFlagCompletionFunc("format", completeWords(exportFormats...))
+	_ = cmd.RegisterFlagCompletionFunc("status", completeSeveral(completeAny(completeRunStatuses, completeDeliveryStatuses)))
+	return cmd
+}
+
+var exportFormats = []string{"jsonl", "csv"}
+
+// exportCall reads what to export, and how.
+func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
+	of, _ := cmd.Flags().GetString("of")
+	filters, ok := api.ExportFilters[of]
+	if !ok {
+		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
+	}
+	if format, _ = cmd.Flags().GetString("format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
+		return call, "", &usageError{"--format must be jsonl, or csv without --json"}
+	}
+	query := url.Values{"of": {of}}
+	for _, flag := range []string{"status", "hook", "chat", "since", "until", "search", "host", "channel"} {
+		parameter := cmp.Or(runParameters[flag], flag)
+		if cmd.Flags().Changed(flag) && !slices.Contains(filters, parameter) {
+			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", flag, of)}
+		}
+		if err := setFrom(cmd, query, flag, parameter); err != nil {
+			return call, "", err
+		}
+	}
+	if of == "session" && !query.Has("chatId") {
+		return call, "", &usageError{"say which session by --chat; caddy hooks session lists them"}
+	}
+	call = apiCall{query: query, header: http.Header{"Accept": {"application/x-ndjson"}}}
+	if format == "csv" {
+		call.header.Set("Accept", "text/csv")
+	}
+	return call, format, nil
+}
+
+func runExport(e *errand, cmd *cobra.Command, _ []string) error {
+	call, format, err := exportCall(cmd)
+	if err != nil {
+		return err
+	}
+	path, _ := cmd.Flags().GetString("output")
+	force, _ := cmd.Flags().GetBool("force")
+	if cmd.Flags().Changed("output") && path == "" {
+		return &usageError{"--output must not be empty"}
+	}
+	if path == "" || path == "-" {
+		if e.screen.IsTerminal() {
+			return e.exportToPerson(call, format)
+		}
+		_, err := e.export(call, format, e.screen.Out())
+		return err
+	}
+	if err := checkReplace(path, force); err != nil {
+		return err
+	}
+	var written exported
+	if err := writeWhole(path, force, func(w io.Writer) (err error) {
+		written, err = e.export(call, format, w)
+		return err
+	}); err != nil {
+		return err
+	}
+	e.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
+	return nil
+}
+
+// exportToPerson writes rows to a terminal. What callers wrote must not control it.
+func (e *errand) exportToPerson(call apiCall, format string) error {
+	visible := transform.NewWriter(e.screen.Out(), runes.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}))
+	_, err := e.export(call, format, visible)
+	return errors.Join(err, visible.Close())
+}
+
+// checkReplace refuses to replace a file that nobody wants to lose, and what is no file.
+func checkReplace(path string, force bool) error {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no file: name one, or leave -o out to write to stdout", path)
+	case !force:
+		return fmt.Errorf("%s is there already: choose another name, or say --force to replace it", path)
+	default:
+		return nil
+	}
+}
+
+// writeWhole writes a file that is there when it is whole, and not before.
+func writeWhole(path string, force bool, write func(w io.Writer) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
+	if err != nil {
+		return folderError(path, err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }() // if it was not renamed
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := checkReplace(path, force); err != nil { // it may have come meanwhile
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+// export writes rows as they come, and tells how far it has got.
+func (e *errand) export(call apiCall, format string, to io.Writer) (exported, error) {
+	call.path = e.path("export")
+	resp, err := e.client.download(e.ctx, call, searchPatience*e.client.silence)
+	if err != nil {
+		return exported{}, wrongFilter(err)
+	}
+	defer resp.Body.Close()
+	written := exported{to: to, progress: e.screen.Progress(), csv: format == "csv"}
+	defer written.progress.Close()
+	if _, err := io.Copy(&written, resp.Body); err != nil {
+		if e.ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		return written, fmt.Errorf("the export broke off after %s: %w", counted(written.rows, "row", "rows"), err)
+	}
+	if written.csv {
+		written.rows-- // its header
+	}
+	return written, nil
+}
+
+// searchPatience is how many times as long as in a backup Caddy may say nothing: it may look for words in many messages.
+const searchPatience = 10
+
+// exported counts what is written.
+type exported struct {
+	to       io.Writer
+	progress *terminal.Progress
+	csv      bool
+
+	rows   int
+	bytes  int64
+	quoted bool // in a cell of CSV, which may have line breaks
+}
+
+func (x *exported) Write(p []byte) (int, error) {
+	n, err := x.to.Write(p)
+	x.bytes += int64(n)
+	for _, b := range p[:n] {
+		switch {
+		case b == '"' && x.csv:
+			x.quoted = !x.quoted
+		case b == '\n' && !x.quoted:
+			x.rows++
+		}
+	}
+	x.progress.Show("%s, %s", counted(x.rows, "row", "rows"), byteSize(x.bytes))
+	return n, err
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	verbs = append(verbs, hookVerb)
+}
+
+func hookVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hook",
+		Short: "Adds, changes and deletes custom hooks",
+	}
+	get := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Prints a hook as JSON, to be edited and put back",
+		Long: `
+Prints a hook as JSON. Secrets are masked; a mask that is put back keeps the secret. The etag tells whether somebody else changed the hook
+meanwhile: leave it in.
+
+  caddy hooks hook get github-issues > issues.json
+  caddy hooks hook put github-issues -f issues.json`,
+		Args: takesOne("the name of the hook"),
+		RunE: errandVerb(runHookGet),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	put := &cobra.Command{
+		Use:   "put NAME -f FILE",
+		Short: "Adds a hook, or changes it",
+		Long: `
+Saves a hook that is described in a file, as JSON. It is in force at once. If the file has the etag of caddy hooks hook get, nothing is saved when
+somebody else changed the hook meanwhile.
+
+  echo '{"action": "agent", "authMode": "github", "authSecret": "{file./run/secrets/github}", "messageTemplate": "{issue.title}"}' > issues.json
+  caddy hooks hook put github-issues -f issues.json --create`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if flagText(cmd, "file") == "" {
+				return errors.New("-f is missing: name a file with the hook as JSON, or - for standard input")
+			}
+			return takesOne("the name of the hook")(cmd, args)
+		},
+		RunE: errandVerb(runHookPut),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	put.Flags().StringP("file", "f", "", "a file with the hook as JSON, or - for standard input")
+	_ = put.MarkFlagFilename("file", "json")
+	put.Flags().Bool("create", false, "only if there is no hook of that name")
+	rm := &cobra.Command{
+		Use:     "rm NAME",
+		Aliases: []string{"delete"},
+		Short:   "Deletes a hook",
+		Long: `
+Deletes a hook, after asking. Requests to it are answered 404 from then on; its runs are kept.
+
+  caddy hooks hook rm github-issues`,
+		Args: takesOne("the name of the hook"),
+		RunE: errandVerb(runHookRm),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	addYesFlag(rm)
+	cmd.AddCommand(get, put, rm)
+	return cmd
+}
+
+func mappingPath(name string) string { return "mappings/" + url.PathEscape(name) }
+
+func runHookGet(e *errand, _ *cobra.Command, args []string) error {
+	answer, etag, err := e.callTagged(apiCall{path: mappingPath(args[0])})
+	if err != nil {
+		return err
+	}
+	rest, ok := bytes.CutPrefix(bytes.TrimSpace(answer), []byte("{"))
+	if !ok {
+		return e.client.noHooks()
+	}
+	tag := append([]byte(`{"etag":`), text.JSONString(etag)...)
+	return e.printJSON(append(append(tag, ','), rest...))
+}
+
+func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
+	data, err := readInput(cmd, flagText(cmd, "file"), api.MaxBody)
+	if err != nil {
+		return fmt.Errorf("reading the hook: %w", err)
+	}
+	mapping, etag, err := splitETag(data)
+	if err != nil {
+		return fmt.Errorf("%s is not the JSON of a hook: %w", flagText(cmd, "file"), err)
+	}
+	call := apiCall{method: http.MethodPut, path: mappingPath(args[0]), body: mapping, header: make(http.Header)}
+	create := flagIsOn(cmd, "create")
+	if create {
+		call.header.Set("If-None-Match", "*")
+	} else if etag != "" {
+		call.header.Set("If-Match", etag)
+	}
+	_, tagBefore, _ := e.callTagged(apiCall{path: call.path}) // "" if there is none yet
+	answer, tag, err := e.callTagged(call)
+	var saved settings.ShownMapping
+	if err == nil {
+		err = e.decode(answer, &saved)
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		switch {
+		case refused.status == http.StatusPreconditionFailed && create:
+			return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
+		case refused.status == http.StatusPreconditionFailed:
+			return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
+		case refused.status == http.StatusBadRequest:
+			e.noteProblems(mapping, refused.sentence)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.printJSON(answer)
+	}
+	var about api.About
+	if _, err := e.get("about", nil, &about); err != nil {
+		return err
+	}
+	done := terminal.Good("saved")
+	if tag != "" && tag == tagBefore {
+		done = terminal.Plain("unchanged")
+	}
+	line := []terminal.Text{done, terminal.Plain("  hook "), terminal.Bold(saved.Name)}
+	if len(about.URLs) > 0 {
+		line = append(line, terminal.Plain("  "+about.URLs[0]+"/"+saved.Name))
+	}
+	e.screen.Line(append(line, terminal.Faint("        "+nextCommand(cmd, "send", saved.Name)+" --payload <file>"))...)
+	for _, warning := range saved.Warnings {
+		e.screen.Note("Warning: %s", warning)
+	}
+	if about.OffBecause != "" {
+		e.screen.Note("Webhooks are off: %s", about.OffBecause)
+	}
+	return nil
+}
+
+// splitETag takes the ETag of hook get out of a mapping. What is no JSON object is an error, also if a member is there twice.
+func splitETag(data []byte) (mapping []byte, etag string, err error) {
+	obj, err := strictjson.ParseObject(data, strictjson.Members("etag"))
+	if err != nil {
+		return nil, "", err
+	}
+	if len(obj.Members) == 0 {
+		return data, "", nil
+	}
+	etag, ok := obj.Members[0].Value.(string)
+	if !ok {
+		return nil, "", errors.New("etag must be a string, as in caddy hooks hook get")
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, "", err
+	}
+	delete(members, "etag")
+	mapping, err = json.Marshal(members)
+	return mapping, etag, err
+}
+
+// noteProblems tells what else is wrong with a mapping, beside what was told already.
+func (e *errand) noteProblems(mapping []byte, told string) {
+	body, err := json.Marshal(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
+	if err != nil {
+		return
+	}
+	var shown api.Preview
+	if _, err := e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
+		return
+	}
+	for _, problem := range shown.Problems {
+		if problem.Field != "payload" && problem.Message != told {
+			e.screen.Note("Problem: %s", problem.Message)
+		}
+	}
+}
+
+func runHookRm(e *errand, cmd *cobra.Command, args []string) error {
+	answer, etag, err := e.callTagged(apiCall{path: mappingPath(args[0])})
+	if err != nil {
+		return err
+	}
+	var m settings.ShownMapping
+	if err := json.Unmarshal(answer, &m); err != nil {
+		return e.client.noHooks()
+	}
+	if m.Pinned { // as Caddy would say after it was asked
+		return &settings.PinnedHookError{Name: m.Name}
+	}
+	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
+		return err
+	}
+	if _, err := e.call(apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}, nil); err != nil {
+		return err
+	}
+	if e.json {
+		return printValue(e.screen.Out(), map[string]string{"deleted": m.Name})
+	}
+	e.screen.Note("The hook %s is deleted.", m.Name)
+	return nil
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	verbs = append(verbs, renderVerb)
+}
+
+func renderVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
+		Short: "Shows the message that a template or a hook makes of a payload",
+		Long: `
+Shows the message that the agent would get, and sends nothing. Placeholders without a value are counted beside the message, on standard error.
+
+A template is rendered here, and needs no running Caddy. For a hook the running Caddy is asked; then the message has the marks of untrusted
+data, and you are told if the hook would ignore the payload. With a hook and a template, the template stands in for that of the hook.
+
+  caddy hooks render --template 'Issue #{issue.number}: {issue.title}' --payload issue.json
+  caddy hooks render --template-file issue.txt --payload - < issue.json
+  caddy hooks render github-issues --payload issue.json --header 'X-GitHub-Event: issues'`,
+		Args: takesOneAtMost,
+		RunE: interruptible(runRender),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	cmd.Flags().String("template", "", "the template, in single quotes")
+	cmd.Flags().String("template-file", "", "a file with the template, or - for standard input")
+	_ = cmd.MarkFlagFilename("template-file")
+	addPayloadFlag(cmd)
+	addHeaderFlag(cmd)
+	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
+	noFiles(cmd, "template", "query")
+	return cmd
+}
+
+func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
+	text, given, err := readTemplate(cmd)
+	if err != nil {
+		return err
+	}
+	if !given && len(args) == 0 {
+		return &usageError{"what to render is missing: the name of a hook, --template <text> or --template-file <file>"}
+	}
+	asked := api.PreviewRequest{}
+	if asked.Header, err = readHeaders(cmd); err != nil {
+		return err
+	}
+	if asked.Query, err = url.ParseQuery(flagText(cmd, "query")); err != nil {
+		return &usageError{fmt.Sprintf("--query cannot be read: %v", err)}
+	}
+	if asked.Payload, err = readPayload(cmd); err != nil {
+		return err
+	}
+	shown := previewTemplate(text, asked)
+	if len(args) > 0 {
+		if shown, err = askPreview(ctx, cmd, args[0], text, given, asked); err != nil {
+			return err
+		}
+	}
+	if err := problem(shown); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printValue(cmd.OutOrStdout(), shown)
+	}
+	print(shown, newScreen(cmd))
+	return nil
+}
+
+// readTemplate reads --template or --template-file, and reports whether there is one.
+func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
+	file := flagText(cmd, "template-file")
+	inline := cmd.Flags().Changed("template")
+	switch {
+	case inline && file != "":
+		return "", false, &usageError{"--template and --template-file do not go together"}
+	case file == "-" && flagText(cmd, "payload") == "-":
+		return "", false, &usageError{"the template and the payload cannot both come from standard input"}
+	case file == "":
+		return flagText(cmd, "template"), inline, nil
+	}
+	const maxTemplate = 1 << 20
+	data, err := readInput(cmd, file, maxTemplate)
+	if err != nil {
+		return "", false, fmt.Errorf("reading the template: %w", err)
+	}
+	return string(data), true, nil
+}
+
+// previewTemplate renders a template alone.
+func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
+	p := api.NewPreview()
+	h := &settings.Hook{Mapping: settings.Mapping{Action: engine.Agent, Body: "auto", MessageTemplate: text}}
+	h.Auth.Scheme = settings.BearerScheme
+	if err := h.ParseTemplates(); err != nil {
+		intake.AddProblem(p, "messageTemplate", err)
+		return p
+	}
+	p.Warnings = append(p.Warnings, h.Template.Warnings()...)
+	req := intake.NewPreviewedRequest(&asked)
+	body, err := intake.ParseBody(h, req, h.Selected)
+	if err != nil {
+		intake.AddProblem(p, "payload", intake.PayloadError(err))
+		return p
+	}
+	intake.Show(p, h, req, body)
+	return p
+}
+
+// askPreview asks a running Caddy what a hook makes of a request.
+func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview, error) {
+	if hook == "wake" || hook == "agent" {
+		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
+	}
+	e, err := newErrand(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	var mapping map[string]json.RawMessage
+	if _, err := e.get("mappings/"+url.PathEscape(hook), nil, &mapping); err != nil {
+		return nil, err
+	}
+	if replaced {
+		if mapping["messageTemplate"], err = json.Marshal(template); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(struct {
+		Mapping map[string]json.RawMessage `json:"mapping"`
+		Payload string                     `json:"payload"`
+		Headers http.Header                `json:"headers"`
+		Query   string                     `json:"query"`
+	}{mapping, string(asked.Payload), asked.Header, asked.Query.Encode()})
+	if err != nil {
+		return nil, err
+	}
+	shown := new(api.Preview)
+	_, err = e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
+	return shown, err
+}
+
+// problem is an error if there is no message because of what is wrong.
+func problem(p *api.Preview) error {
+	var problems []error
+	for _, problem := range p.Problems {
+		if len(p.Message) == 0 || problem.Field == "payload" {
+			problems = append(problems, errors.New(problem.Message))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// print prints the message, and beside it what there is to know about it.
+func print(p *api.Preview, screen *terminal.Screen) {
+	var line []terminal.Text
+	for _, segment := range p.Message {
+		for i, text := range strings.Split(segment.Text, "\n") {
+			if i > 0 {
+				screen.Line(line...)
+				line = nil
+			}
+			look := terminal.Plain
+			switch {
+			case segment.Missing:
+				look = terminal.Warn
+			case segment.Placeholder != "":
+				look = terminal.Bold
+			}
+			line = append(line, look(strings.ReplaceAll(text, "\t", "    ")))
+		}
+	}
+	screen.Line(line...)
+	if missing := missing(p); missing != "" {
+		screen.Note("%s", missing)
+	}
+	if p.ChatID != "" {
+		screen.Note("chat %s", p.ChatID)
+	}
+	switch {
+	case p.Ignored != "":
+		screen.Note("The hook would ignore this request: %s", p.Ignored)
+	case p.Runs > 1:
+		screen.Note("The request would become %d runs; this is the message of the first.", p.Runs)
+	}
+	for _, problem := range p.Problems {
+		screen.Note("Problem: %s", problem.Message)
+	}
+	for _, warning := range p.Warnings {
+		screen.Note("Warning: %s", warning)
+	}
+}
+
+// missing says which placeholders have no value.
+func missing(p *api.Preview) string {
+	if p.Missing == 0 {
+		return ""
+	}
+	const most = 10
+	var names []string
+	for _, segment := range p.Message {
+		if segment.Missing && !slices.Contains(names, segment.Placeholder) {
+			names = append(names, segment.Placeholder)
+		}
+	}
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d others", more))
+	}
+	verb := "are"
+	if p.Missing == 1 {
+		verb = "is"
+	}
+	noun := "placeholders"
+	if p.Placeholders == 1 {
+		noun = "placeholder"
+	}
+	return fmt.Sprintf("%d of %d %s %s missing: %s", p.Missing, p.Placeholders, noun, verb, text.List(names))
+}

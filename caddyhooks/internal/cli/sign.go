@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+)
+
+func init() {
+	verbs = append(verbs, signVerb)
+}
+
+func signVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sign {HOOK | --auth SCHEME | --header NAME [--prefix TEXT]} --payload FILE",
+		Short: "Prints the headers that sign a payload",
+		Long: `
+Prints the headers with which a hook accepts a payload, one on each line, as curl reads them.
+
+For a hook, the running Caddy signs, and the secret stays there. With a secret of your own, the scheme of the hook is used with it. With
+--auth or --header nothing has to run: --auth names a scheme, such as github, and --header the header of an HMAC signature.
+
+The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are asked for it.
+
+  caddy hooks sign github-issues --payload issue.json | curl -H @- --data-binary @issue.json https://example.com/api/hooks/github-issues
+  caddy hooks sign --auth stripe --secret-file stripe.secret --payload event.json
+  caddy hooks sign --header X-Signature --prefix sha256= --secret-file my.secret --payload - < body.json`,
+		Args: takesOneAtMost,
+		RunE: interruptible(runSign),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	cmd.Flags().String("auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …")
+	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(signingSchemes()...))
+	cmd.Flags().String("header", "", "the header with an HMAC signature")
+	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
+	cmd.Flags().String("algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)")
+	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
+	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
+	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
+	_ = cmd.RegisterFlagCompletionFunc("algorithm", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
+	noFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
+	hookSecretInput.addFlags(cmd)
+	addPayloadFlag(cmd)
+	return cmd
+}
+
+// signingSchemes are the names of the schemes by which a payload can be signed here.
+func signingSchemes() (names []string) {
+	for _, s := range settings.Schemes {
+		if s.Signs() {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
+	m, byFlags, err := mappingOfFlags(cmd)
+	if err != nil {
+		return err
+	}
+	switch {
+	case byFlags && len(args) > 0:
+		return &usageError{"a hook has a scheme already: leave --auth and --header out"}
+	case !byFlags && len(args) == 0:
+		return &usageError{"whose signature is missing: the name of a hook, --auth <scheme> or --header <name>"}
+	}
+	if err := hookSecretInput.check(cmd); err != nil {
+		return err
+	}
+	payload, err := readPayload(cmd)
+	if err != nil {
+		return err
+	}
+	var signed *api.Signature
+	if byFlags {
+		signed, err = signHere(cmd, m, payload)
+	} else {
+		signed, err = signForHook(ctx, cmd, args[0], payload)
+	}
+	if err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printValue(cmd.OutOrStdout(), signed)
+	}
+	if asked := flagText(cmd, "url"); asked != "" && signed.URL != asked {
+		newScreen(cmd).Note("The URL is signed, too. Call %s", signed.URL)
+	}
+	fmt.Fprint(cmd.OutOrStdout(), headerLines(signed.Headers))
+	return nil
+}
+
+// mappingOfFlags is the scheme that flags describe, and reports whether there is one.
+func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err error) {
+	m = settings.Mapping{
+		AuthMode: flagText(cmd, "auth"), HMACHeader: flagText(cmd, "header"), HMACPrefix: flagText(cmd, "prefix"),
+		Algorithm: flagText(cmd, "algorithm"), Signed: flagText(cmd, "signed"), TimestampHeader: flagText(cmd, "timestamp-header"),
+	}
+	if m.AuthMode == "" && m.HMACHeader != "" {
+		m.AuthMode = "hmac"
+	}
+	switch {
+	case m.AuthMode == "hmac" && m.HMACHeader == "":
+		return m, true, &usageError{"--header is missing: name the header with the signature"}
+	case m.AuthMode != "hmac" && (m.HMACHeader+m.HMACPrefix+m.Algorithm+m.Signed != ""):
+		return m, true, &usageError{"--header, --prefix, --algorithm and --signed describe an HMAC signature: name its header, and no other scheme"}
+	}
+	return m, m.AuthMode != "", nil
+}
+
+// signHere signs with a secret that is read here.
+func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Signature, error) {
+	if s := settings.FindScheme(m.AuthMode); s != nil && !needsSecret(s) {
+		return nil, &usageError{fmt.Sprintf("requests with auth %s are not signed", m.AuthMode)}
+	}
+	if settings.FindScheme(m.AuthMode) == nil { // before a secret is asked for
+		_, err := newCredential(m, "")
+		return nil, err
+	}
+	secret, err := hookSecretInput.read(cmd, newScreen(cmd))
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCredential(m, secret)
+	if err != nil {
+		return nil, err
+	}
+	if !c.isSigned() {
+		if _, _, err := c.headers("", nil, payload, time.Now()); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", titled(c.scheme), c.ownHeader()[0].Name)
+	}
+	headers, called, err := c.headers(flagText(cmd, "url"), nil, payload, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return newSignatureJSON(headers, called), nil
+}
+
+func newSignatureJSON(headers []auth.Header, called string) *api.Signature {
+	last := headers[len(headers)-1]
+	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}
+}
+
+// signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
+func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
+	if hook == "wake" || hook == "agent" {
+		return nil, fmt.Errorf("requests to %s are not signed: they carry the token", hook)
+	}
+	e, err := newErrand(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := hookSecretInput.find(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if secret == "" {
+		return e.sign(hook, payload, nil)
+	}
+	m, err := e.mapping(hook)
+	if err != nil {
+		return nil, err
+	}
+	return signHere(cmd, m, payload)
+}
+
+// sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
+func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
+	signed := new(api.Signature)
+	_, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
+	if err != nil {
+		return nil, err
+	}
+	if len(signed.Headers) == 0 {
+		return nil, errors.New("this payload cannot be signed by Caddy: the hook takes a secret as it is, or the URL is signed, too, and not known there; use --secret-file, and --url for the URL")
+	}
+	return signed, nil
+}
+
+// mapping asks for a hook. Its secrets are masked.
+func (e *errand) mapping(hook string) (settings.Mapping, error) {
+	var m settings.ShownMapping
+	_, err := e.get("mappings/"+url.PathEscape(hook), nil, &m)
+	return m.Mapping, err
+}

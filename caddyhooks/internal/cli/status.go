@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	verbs = append(verbs, statusVerb)
+}
+
+func statusVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [--range 1h|6h|24h|7d]",
+		Short: "Shows how the hooks fare, and what needs you",
+		Long: `
+Shows whether webhooks are on, the queue, how many runs were accepted and failed, how long they took, and what was sent out. Lines that begin
+with ! are about what needs you, with a command that shows more. Without --instance all instances are shown.
+
+With --json it prints what the API says about each instance, without the points of plots.`,
+		Example: `  caddy hooks status
+  caddy hooks status --range 24h --instance ops`,
+		Args: takesNone,
+		RunE: runStatus,
+	}
+	rangeFlag(cmd, api.OverviewRanges[0].Name)
+	return cmd
+}
+
+// rangeFlag adds a flag for the range of time that counts are about.
+func rangeFlag(cmd *cobra.Command, usual string) {
+	var names []string
+	for _, r := range api.OverviewRanges {
+		names = append(names, r.Name)
+	}
+	cmd.Flags().String("range", usual, "count what happened in the last "+strings.Join(names, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("range", completeWords(names...))
+}
+
+// rangeOf reads that flag.
+func rangeOf(cmd *cobra.Command) (string, error) {
+	wanted, _ := cmd.Flags().GetString("range")
+	var names []string
+	for _, r := range api.OverviewRanges {
+		if r.Name == wanted {
+			return wanted, nil
+		}
+		names = append(names, r.Name)
+	}
+	return "", &usageError{"--range must be one of " + text.List(names)}
+}
+
+// statusTold is what the API tells about an instance.
+type statusTold struct {
+	Instance string          `json:"instance"`
+	NotReady string          `json:"notReady,omitempty"` // why
+	About    json.RawMessage `json:"about,omitempty"`
+	Overview json.RawMessage `json:"overview,omitempty"`
+
+	awayOnly bool // it is not ready because its runners are away, and for no other reason
+}
+
+// overviewTold is an overview without its plots.
+type overviewTold struct {
+	Range   string              `json:"range"`
+	Figures api.Figures         `json:"figures"`
+	Needs   []api.AttentionItem `json:"needs"`
+	Hooks   []hooksTold         `json:"hooks"`
+}
+
+// hooksTold are the figures of a hook.
+type hooksTold struct {
+	api.HookFigures
+	Points json.RawMessage `json:"points,omitempty"` // which only pages draw
+}
+
+func runStatus(cmd *cobra.Command, _ []string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	during, err := rangeOf(cmd)
+	if err != nil {
+		return err
+	}
+	client, err := NewAdminClient(cmd)
+	if err != nil {
+		return err
+	}
+	health, err := client.health(ctx)
+	if err != nil {
+		return err
+	}
+	wanted, _ := cmd.Flags().GetString("instance")
+	names := health.names()
+	if err := client.checkNames(names, wanted); err != nil {
+		return err
+	}
+	if wanted != "" {
+		names = []string{wanted}
+	}
+	all := []statusTold{}
+	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	for i, name := range names {
+		e.instance = name
+		told := statusTold{Instance: name, NotReady: health.whyNotReady(name), awayOnly: health.lacksRunnersAlone(name)}
+		if told.About, err = e.get("about", nil, nil); err == nil {
+			told.Overview, err = e.get("overview", url.Values{"range": {during}}, nil)
+		}
+		if err != nil && told.NotReady == "" {
+			return err
+		}
+		if all = append(all, told); e.json {
+			continue
+		}
+		if i > 0 {
+			e.screen.Line()
+		}
+		if err := e.showStatus(cmd, told, len(health.Instances) > 1 && name != "default"); err != nil {
+			return err
+		}
+	}
+	if !e.json {
+		return nil
+	}
+	for i := range all {
+		all[i].Overview = withoutPlots(all[i].Overview)
+	}
+	return e.printJSON(text.PlainJSON(map[string]any{"instances": all}))
+}
+
+// withoutPlots takes the points of plots out of an overview.
+func withoutPlots(overview json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	var hooks []map[string]json.RawMessage
+	if json.Unmarshal(overview, &members) != nil || json.Unmarshal(members["hooks"], &hooks) != nil {
+		return nil
+	}
+	for _, hook := range hooks {
+		delete(hook, "points")
+	}
+	delete(members, "series")
+	members["hooks"] = text.PlainJSON(hooks)
+	return text.PlainJSON(members)
+}
+
+// showStatus shows one instance. Commands in it name the instance if they must.
+func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
+	var about api.About
+	var overview overviewTold
+	if told.About != nil {
+		if err := e.decode(told.About, &about); err != nil {
+			return err
+		}
+	}
+	lines := [][]terminal.Text{e.firstLine(told, &about)}
+	if told.Overview != nil {
+		if err := e.decode(told.Overview, &overview); err != nil {
+			return err
+		}
+		lines = append(lines, figureLines(&overview)...)
+	}
+	const label, gap = len("last 24h") + 2, "   "
+	width := max(label, len(told.Instance)+2)
+	for _, line := range lines {
+		parts := []terminal.Text{line[0].Padded(width)}
+		for i, part := range line[1:] {
+			if i > 0 {
+				parts = append(parts, terminal.Plain(gap))
+			}
+			parts = append(parts, part)
+		}
+		e.screen.Line(parts...)
+	}
+	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
+	if told.NotReady != "" && !saidByNeed {
+		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
+	}
+	for _, need := range overview.Needs {
+		e.showNeed(cmd, need, named)
+	}
+	return nil
+}
+
+func (e *errand) firstLine(told statusTold, about *api.About) []terminal.Text {
+	line := []terminal.Text{terminal.Bold(told.Instance)}
+	switch {
+	case told.About == nil:
+		return append(line, terminal.Bad("not ready"))
+	case !about.On:
+		line = append(line, terminal.Warn("off"))
+	default:
+		line = append(line, terminal.Good("on"))
+	}
+	for _, url := range about.URLs {
+		line = append(line, terminal.Plain(url))
+	}
+	if len(about.URLs) == 0 {
+		line = append(line, terminal.Plain(about.Path))
+	}
+	var kinds []string
+	for _, runner := range about.Runners {
+		if !slices.Contains(kinds, runner.Kind) {
+			kinds = append(kinds, runner.Kind)
+		}
+	}
+	runner := "runner " + strings.Join(kinds, ", ")
+	if kinds == nil {
+		runner = "runner " + cmp.Or(about.Runner, "none")
+	}
+	store := "store " + about.Store
+	if about.StoreBytes > 0 {
+		store += " " + byteSize(about.StoreBytes)
+	}
+	return append(line, terminal.Plain(runner), terminal.Plain(store))
+}
+
+// figureLines are the lines below the first one, each with its name and its parts.
+func figureLines(o *overviewTold) [][]terminal.Text {
+	f := &o.Figures
+	plain, line := terminal.Plain, func(parts ...terminal.Text) []terminal.Text { return parts }
+	queue := line(plain("queued"), plain(withCommas(f.Queued)))
+	if f.Queued > 0 {
+		queue = append(queue, plain("oldest "+roughly(inUnits(f.OldestSeconds))))
+	}
+	queue = append(queue, plain("running "+withCommas(f.Running)+" of "+withCommas(f.Workers)))
+
+	failed := f.Failed + f.TimedOut + f.Expired
+	notGood := plain("0 failed")
+	if failed > 0 {
+		notGood = terminal.Bad(withCommas(failed) + " failed (" + shareOf(failed, f.Ended) + " of " + withCommas(f.Ended) + " ended)")
+	}
+	runs := line(plain("last "+o.Range), plain(withCommas(f.Accepted)+" accepted"), notGood)
+	if f.MedianSeconds != nil && f.P95Seconds != nil {
+		runs = append(runs, plain("median "+briefly(inUnits(*f.MedianSeconds))), plain("95 % "+briefly(inUnits(*f.P95Seconds))))
+	}
+	dead := plain("0 dead")
+	if f.Dead > 0 {
+		dead = terminal.Bad(withCommas(f.Dead) + " dead")
+	}
+	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(withCommas(f.Delivered)+" delivered"), plain(withCommas(f.Pending)+" pending"), dead)}
+}
+
+// showNeed prints what needs the operator, and the command that shows more.
+func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
+	mark, text := terminal.Warn("! "), n.Text
+	if n.Severity == api.SeverityBad {
+		mark = terminal.Bad("! ")
+	}
+	if n.Detail != "" {
+		text += ": " + n.Detail
+	}
+	line := []terminal.Text{mark, terminal.Plain(text)}
+	if command := command(&n); command != nil {
+		if named && !cmd.Flags().Changed("instance") {
+			command = append(command, "--instance", e.instance)
+		}
+		line = append(line, terminal.Plain("      "), terminal.Bold(nextCommand(cmd, command...)))
+	}
+	e.screen.Line(line...)
+}
+
+// command are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
+func command(n *api.AttentionItem) []string {
+	path, rawQuery, _ := strings.Cut(n.Link, "?")
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil
+	}
+	var command []string
+	switch {
+	case n.Kind == "runner_away":
+		return []string{"runners"}
+	case n.Kind == "off" && strings.Contains(n.Text, "no token is set"):
+		return []string{"token", "generate"}
+	case n.Kind == "off" && strings.Contains(n.Text, "enabled is"):
+		return []string{"set", "enabled", "true"}
+	case path == "#/deliveries":
+		command = []string{"deliveries"}
+	case path == "#/runs":
+		command = []string{"runs"}
+	case path == "#/runs/refused":
+		command = []string{"refused"}
+	case strings.HasPrefix(path, "#/settings/hooks/") && n.Kind != "not_in_force": // which is not there to be shown
+		name, err := url.PathUnescape(strings.TrimPrefix(path, "#/settings/hooks/"))
+		if err != nil {
+			return nil
+		}
+		return []string{"show", name}
+	default:
+		return nil
+	}
+	for _, flag := range []string{"status", "hook", "channel", "host", "since"} {
+		if value := query.Get(flag); value != "" {
+			command = append(command, "--"+flag, value)
+		}
+	}
+	return command
+}

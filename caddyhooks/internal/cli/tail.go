@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+func init() {
+	verbs = append(verbs, tailVerb)
+}
+
+func tailVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tail [--hook HOOK,…]",
+		Short: "Prints a line for each thing that happens, as it happens",
+		Long: `
+Prints a line whenever a run is accepted, started or ended, an answer is sent out, or live settings are changed. It begins with what happens
+next; caddy hooks runs shows what was before.
+
+It goes on when Caddy reloads its configuration or restarts, and says so on stderr. If more happens than can be read, some of it is left
+out, and how much is said there, too. Ctrl-C ends it. With --json each line is an object with the member run, delivery or settings.`,
+		Example: `  caddy hooks tail
+  caddy hooks tail --hook github-issues,stripe
+  caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
+		Args: takesNone,
+		RunE: errandVerb(runTail),
+	}
+	cmd.Flags().String("hook", "", "only what is about this hook, or about several with commas between them")
+	_ = cmd.RegisterFlagCompletionFunc("hook", completeSeveral(completeAllHooks))
+	return cmd
+}
+
+func runTail(e *errand, cmd *cobra.Command, _ []string) error {
+	query := make(url.Values)
+	if err := setFrom(cmd, query, "hook", "hook"); err != nil {
+		return err
+	}
+	e.noteUnknownHooks(query.Get("hook"))
+	t := &tail{errand: e, wanted: newRunFilter(query), rows: e.screen.Rows().AtLeast(tailWidths...)}
+	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicSettings}
+	if query.Has("hook") {
+		topics = topics[:2] // settings are of no hook
+	}
+	return e.follow(topics, t.event)
+}
+
+// tailWidths are the widths of the columns: a time, a status, a hook, a duration and the id of a run.
+var tailWidths = []int{len(time.TimeOnly), len("completed"), 12, len("18.4s"), len(uuid.Nil.String())}
+
+// tail prints a line for each event.
+type tail struct {
+	*errand
+	wanted *runFilter
+	rows   *terminal.Rows
+	begun  bool
+	since  time.Time // the last time that Caddy told
+}
+
+func (t *tail) event(event heardEvent) error {
+	switch event.name {
+	case "hello":
+		var hello struct {
+			Now time.Time `json:"now"`
+		}
+		if err := t.decode(event.data, &hello); err != nil {
+			return err
+		}
+		if !t.begun {
+			t.begun, t.since = true, hello.Now
+			if t.screen.IsTerminal() {
+				t.screen.Note("Waiting for something to happen. Ctrl-C ends this.")
+			}
+		}
+		return nil
+	case "reset":
+		return t.catchUp()
+	case "runs":
+		return t.eachRow(event, t.run)
+	case "deliveries":
+		return t.eachRow(event, t.delivery)
+	case "settings":
+		return t.settings(event.data)
+	default:
+		return nil
+	}
+}
+
+func (t *tail) eachRow(event heardEvent, show func(json.RawMessage) error) error {
+	rows, err := t.eventRows(event)
+	for _, raw := range rows {
+		err = errors.Join(err, show(raw))
+	}
+	return err
+}
+
+// catchUp shows the runs that were accepted while there was no connection.
+func (t *tail) catchUp() error {
+	query := url.Values{"since": {t.since.Format(time.RFC3339Nano)}}
+	rows, more, err := t.walk(listing{part: "runs", member: "runs", query: query, limit: api.MaxPage}, func(page listPage) (err error) {
+		for i := len(page.rows) - 1; i >= 0; i-- {
+			err = errors.Join(err, t.run(page.rows[i]))
+		}
+		return err
+	})
+	if more {
+		t.screen.Note("More than %s meanwhile; caddy hooks runs shows them.", counted(rows, "run was accepted", "runs were accepted"))
+	}
+	return err
+}
+
+func (t *tail) run(raw json.RawMessage) error {
+	var run api.RunSummary
+	if err := t.decode(raw, &run); err != nil {
+		return err
+	}
+	at := cmp.Or(run.FinishedAt, run.StartedAt, run.AcceptedAt)
+	if run.Status == engine.Queued {
+		at = run.AcceptedAt
+	}
+	t.saw(at)
+	if !t.wanted.matches(&run) || !t.wanted.news.isNews(run.RunID, string(run.Status)) {
+		return nil
+	}
+	if t.json {
+		return t.line("run", raw)
+	}
+	clock := newClock()
+	took := ""
+	if run.Status.Ended() {
+		took = clock.took(&run.Run)
+	}
+	t.print(at, run.Hook, statusCell(run.Status), took, run.RunID, about(&run))
+	return nil
+}
+
+func (t *tail) delivery(raw json.RawMessage) error {
+	var d api.DeliveryDetails
+	if err := t.decode(raw, &d); err != nil {
+		return err
+	}
+	at := cmp.Or(d.LastAttemptAt, d.CreatedAt)
+	t.saw(at)
+	if !t.wanted.ofHook(d.Hook) || !t.wanted.news.isNews(d.ID, fmt.Sprint(d.Status, d.Attempts)) || d.Status == engine.Pending && d.Attempts == 0 {
+		return nil
+	}
+	if t.json {
+		return t.line("delivery", raw)
+	}
+	t.print(at, d.Hook, deliveryStatusCell(d.Status), "", d.RunID, terminal.Plain(attempt(&d)))
+	return nil
+}
+
+// attempt says what came of the last attempt at a delivery.
+func attempt(d *api.DeliveryDetails) string {
+	text := "to " + d.Target
+	if d.Status != engine.Delivered && d.LastError != "" {
+		text += ": " + d.LastError
+	}
+	if d.Attempts > 1 {
+		text += fmt.Sprintf(" (%d attempts)", d.Attempts)
+	}
+	return shortText(text, maxReasonCell)
+}
+
+func (t *tail) settings(data []byte) error {
+	if t.json {
+		return t.line("settings", data)
+	}
+	var change struct {
+		Revision int64  `json:"revision"`
+		By       string `json:"by"`
+	}
+	if err := t.decode(data, &change); err != nil {
+		return err
+	}
+	now := time.Now()
+	t.print(&now, "", terminal.Warn("settings"), "", "", terminal.Plain(fmt.Sprintf("changed by %s; caddy hooks changes shows how", change.By)))
+	return nil
+}
+
+// saw remembers how far Caddy's clock is.
+func (t *tail) saw(at *time.Time) {
+	if at != nil && at.After(t.since) {
+		t.since = *at
+	}
+}
+
+// line prints an event as JSON.
+func (t *tail) line(kind string, value json.RawMessage) error {
+	t.printLine(text.PlainJSON(map[string]json.RawMessage{kind: value}))
+	return nil
+}
+
+func (t *tail) print(at *time.Time, hook string, what terminal.Text, took, run string, about terminal.Text) {
+	t.rows.Print([]terminal.Text{terminal.Plain(newClock().when(at)), what, terminal.Plain(hook), terminal.Plain(took), terminal.Plain(run), about})
+}
