@@ -125,8 +125,8 @@ func (c *Checked) checkContents(tx *bbolt.Tx, file io.ReaderAt) (err error) {
 	if c.Layout, err = versionOf(tx); err != nil {
 		return err
 	}
-	if c.Layout > layoutVersion {
-		return newerLayout(c.Layout, layoutVersion)
+	if err := checkLayout(c.Layout, newestLayout(migrations)); err != nil {
+		return err
 	}
 	if err := checkConsistency(tx); err != nil {
 		return err
@@ -164,19 +164,11 @@ func explainCheck(err error) error {
 	}
 }
 
-func newerLayout(layout, known int) error {
-	return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", layout, known)
-}
-
 // summarize counts all records, and those that are damaged.
 func summarize(tx *bbolt.Tx) (s Summary) {
 	s.ByStatus = make(map[string]int)
 	each := func(bucket []byte, record func(key, value []byte) error) (n int) {
-		b := tx.Bucket(bucket)
-		if b == nil { // of a layout that came later
-			return 0
-		}
-		_ = b.ForEach(func(key, value []byte) error {
+		_ = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			n++
 			if record != nil && record(key, value) != nil {
 				s.Damaged++

@@ -16,8 +16,8 @@ func MigrationSQL(schema, role string, from int) (string, error) {
 	if err := checkSchema(schema); err != nil {
 		return "", err
 	}
-	if from < 0 || from > thisRelease.version() {
-		return "", fmt.Errorf("there are the versions 0 to %d", thisRelease.version())
+	if from != 0 && from < firstVersion || from > thisRelease.version() {
+		return "", fmt.Errorf("a schema has version 0 if it is not there, and otherwise %d to %d", firstVersion, thisRelease.version())
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- The schema %s of a hooks store, from version %d to %d. Give it to psql, as a role that may create a schema:\n"+

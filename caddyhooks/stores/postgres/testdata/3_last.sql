@@ -2,5 +2,4 @@
 DO $$ BEGIN
 	EXECUTE 'DROP FUNCTION ' || 'add_runs_1'::regproc::regprocedure;
 	EXECUTE 'DROP FUNCTION ' || 'end_runs_1'::regproc::regprocedure;
-	EXECUTE 'DROP FUNCTION ' || 'end_runs_2'::regproc::regprocedure;
 END $$;
