@@ -262,7 +262,12 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 	case err != nil:
 		e.storeFailed("recording a delivery failed", err, fields...)
 	default:
-		e.minutes.settled(d.Status)
+		switch d.Status {
+		case Delivered:
+			e.minutes.Delivered()
+		case Dead:
+			e.minutes.Dead()
+		}
 		e.announceSettled(d)
 		e.events.Deliveries.publish(d.ID)
 	}

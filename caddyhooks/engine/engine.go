@@ -17,13 +17,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
@@ -56,7 +56,7 @@ type Engine struct {
 	away        awayRunners
 	states      runnerStates
 	leases      leases
-	minutes     minutes
+	minutes     *minutes.Keeper
 	events      Events
 	streams     *stream.Hub
 	broken      chan struct{} // closed when the store is known to be broken
@@ -127,10 +127,8 @@ func New(store Store) *Engine {
 		stopping:   make(chan struct{}),
 	}
 	e.leases.renewedAt = time.Now()
-	e.minutes.began = time.Now().Truncate(time.Minute)
-	e.minutes.part = rand.Uint64N(1 << 62) //nolint:gosec // it need not be secret
 	e.base, e.cut = context.WithCancelCause(context.Background())
-	e.streams = e.newStreams()
+	e.streams, e.minutes = e.newStreams(), e.newMinutes()
 	if commits, ok := store.(Commits); ok {
 		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })
 	}
@@ -155,13 +153,13 @@ func (e *Engine) Attach(config Config) (detach func()) {
 	e.configs = append(e.configs, c)
 	e.config.Store(c)
 	if first {
-		e.loops.Add(6)
+		e.loops.Add(5)
 		go e.watchStore()
 		go e.dispatch()
 		go e.deliver()
 		go e.prune()
 		go e.expire()
-		go e.keepMinutes()
+		e.loops.Go(e.minutes.Keep)
 		e.renewer.Add(1)
 		go e.keepLeases()
 		e.streams.PassOn(e.base.Done())
@@ -226,7 +224,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		e.writes.note(writeRun, nil)
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
-			e.minutes.accepted(run)
+			e.minutes.RunAccepted(run.Hook, run.AcceptedAt)
 			e.events.Runs.publish(run.ID)
 			e.expectExpiry(run)
 		}
@@ -265,7 +263,13 @@ func (e *Engine) Stop() {
 	go func() {
 		e.renewer.Wait()
 		e.streams.Stop()
-		e.protect("saving the last minute", e.saveLastMinute)
+		e.protect("saving the last minute", func() {
+			ctx, stop := context.WithTimeout(context.Background(), stragglerTimeout/2)
+			defer stop()
+			if !e.IsBroken() {
+				e.minutes.SaveLast(ctx)
+			}
+		})
 		if err := e.store.Close(); err != nil {
 			e.storeFailed("closing the store failed", err)
 		}

@@ -412,7 +412,7 @@ func (e *Engine) conclude(run *Run, end End, how ending) {
 	e.noteTold(run)
 	e.metrics().RunEnded(run, end.Outcome, how.took)
 	e.traceRun(run, &end.Outcome, &how)
-	e.minutes.ended(run, end.Outcome.Status, how.took)
+	e.minutes.RunEnded(run.Hook, string(end.Outcome.Status), how.took)
 	e.announceEnd(run, end.Outcome, how.took)
 	e.events.Runs.publish(run.ID)
 	for _, d := range end.Deliveries {

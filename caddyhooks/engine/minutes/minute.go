@@ -1,4 +1,6 @@
-package engine
+// Package minutes counts what a node does, minute by minute, for plots. A Keeper counts, saves the minutes of its node, and loads those
+// of all nodes. It imports nothing of the project.
+package minutes
 
 import (
 	"context"
@@ -8,9 +10,9 @@ import (
 	"time"
 )
 
-// Minutes keeps what was counted in each minute, for plots. Every node saves its own minutes, and loads those of all.
-type Minutes interface {
-	// Save keeps minutes for KeptMinutes: older ones than that, seen from the newest that is saved, are forgotten. To save
+// Store keeps what was counted in each minute. Every node saves its own minutes, and loads those of all.
+type Store interface {
+	// Save keeps minutes for Kept: older ones than that, seen from the newest that is saved, are forgotten. To save
 	// a minute again, since it was under way or the answer was lost, replaces it.
 	Save(ctx context.Context, minutes ...Minute) error
 
@@ -19,8 +21,8 @@ type Minutes interface {
 	Load(ctx context.Context, since time.Time) ([]Minute, error)
 }
 
-// KeptMinutes is how long minutes are kept.
-const KeptMinutes = 7 * 24 * time.Hour
+// Kept is how long minutes are kept.
+const Kept = 7 * 24 * time.Hour
 
 // Minute is what a node counted in one minute, or all nodes together.
 type Minute struct {
@@ -53,10 +55,40 @@ type HookMinute struct {
 	Longest   time.Duration
 }
 
+// sums are the counts of a minute that are added up over nodes and minutes, each at its place.
+func (m *Minute) sums() [sumCount]*int64 {
+	return [...]*int64{
+		sumAccepted: &m.Accepted, sumCompleted: &m.Completed, sumFailed: &m.Failed, sumTimedOut: &m.TimedOut, sumCancelled: &m.Cancelled,
+		sumExpired: &m.Expired, sumAnswered2xx: &m.Answered2xx, sumAnswered4xx: &m.Answered4xx, sumAnswered5xx: &m.Answered5xx,
+		sumIgnored: &m.Ignored, sumChallenges: &m.Challenges, sumDelivered: &m.Delivered, sumDead: &m.Dead,
+	}
+}
+
+const (
+	sumAccepted = iota
+	sumCompleted
+	sumFailed
+	sumTimedOut
+	sumCancelled
+	sumExpired
+	sumAnswered2xx
+	sumAnswered4xx
+	sumAnswered5xx
+	sumIgnored
+	sumChallenges
+	sumDelivered
+	sumDead
+	sumCount
+)
+
 // IsZero reports whether there is nothing to keep.
 func (m *Minute) IsZero() bool {
-	return m.Accepted|m.Completed|m.Failed|m.TimedOut|m.Cancelled|m.Expired|m.Answered2xx|m.Answered4xx|m.Answered5xx|
-		m.Delivered|m.Dead|m.Queued == 0 && len(m.Hooks) == 0
+	for _, sum := range m.sums() {
+		if *sum != 0 {
+			return false
+		}
+	}
+	return m.Queued == 0 && len(m.Hooks) == 0
 }
 
 // Ended is how many runs ended, in whatever way.
@@ -64,19 +96,9 @@ func (m *Minute) Ended() int64 { return m.Completed + m.Failed + m.TimedOut + m.
 
 // Add adds what another node counted, or what was counted in another minute. Of the queue the longer one counts.
 func (m *Minute) Add(other *Minute) {
-	m.Accepted += other.Accepted
-	m.Completed += other.Completed
-	m.Failed += other.Failed
-	m.TimedOut += other.TimedOut
-	m.Cancelled += other.Cancelled
-	m.Expired += other.Expired
-	m.Answered2xx += other.Answered2xx
-	m.Answered4xx += other.Answered4xx
-	m.Answered5xx += other.Answered5xx
-	m.Ignored += other.Ignored
-	m.Challenges += other.Challenges
-	m.Delivered += other.Delivered
-	m.Dead += other.Dead
+	for i, sum := range other.sums() {
+		*m.sums()[i] += *sum
+	}
 	m.Queued = max(m.Queued, other.Queued)
 	m.Oldest = max(m.Oldest, other.Oldest)
 	m.Longest = max(m.Longest, other.Longest)
