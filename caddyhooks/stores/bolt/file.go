@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -119,7 +120,7 @@ func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err e
 		return err
 	})
 	if err != nil {
-		letGo(c.file) // after a panic nobody else does
+		storefile.LetGo(c.file) // after a panic nobody else does
 		return nil, nil, err
 	}
 	db.AllocSize = growBy
@@ -259,19 +260,7 @@ func createFile(path string) error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
-}
-
-// syncDir makes a new name in a directory survive a power cut.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // has no such thing
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(storefile.SyncDir(dir), storefile.SyncDir(filepath.Dir(dir)))
 }
 
 // migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction.

@@ -1,11 +1,10 @@
-package bolt
+// Package storefile is about files of stores and of backups: how a new one takes its place when it is complete, and how a backup says what it is. It
+// knows nothing of what is in a store, and imports no part of the project but pages.
+package storefile
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,18 +21,8 @@ type NewFile struct {
 	path string // its place
 }
 
-// CheckPlace reports whether there is a file at the path of a store. It is an error if a process has it open, or if a file cannot be put there.
-func CheckPlace(path string) (exists bool, err error) {
-	place, err := lockPlace(path)
-	if err != nil {
-		return false, placeError(path, err)
-	}
-	place.release()
-	return place.exists(), nil
-}
-
-// placeError names the path, unless the error does.
-func placeError(path string, err error) error {
+// PlaceError names the path, unless the error does.
+func PlaceError(path string, err error) error {
 	var inUse *InUseError
 	var exists *ExistsError
 	if err == nil || errors.As(err, &inUse) || errors.As(err, &exists) {
@@ -42,8 +31,8 @@ func placeError(path string, err error) error {
 	return fmt.Errorf("the place of the store, %s: %w", path, err)
 }
 
-// CreateBackup begins a backup at a path. Without overwrite, a file that is there is left alone.
-func CreateBackup(path string, overwrite bool) (*NewFile, error) {
+// Create begins a backup at a path. Without overwrite, a file that is there is left alone.
+func Create(path string, overwrite bool) (*NewFile, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -55,7 +44,7 @@ func CreateBackup(path string, overwrite bool) (*NewFile, error) {
 	case !overwrite:
 		return nil, &ExistsError{Path: path}
 	}
-	return createBeside(path)
+	return CreateBeside(path)
 }
 
 // ExistsError says that there is a file already.
@@ -63,21 +52,35 @@ type ExistsError struct{ Path string }
 
 func (e *ExistsError) Error() string { return fmt.Sprintf("there is a file %s already", e.Path) }
 
+// InUseError says that a process has a file open.
+type InUseError struct{ Path string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("the file %s is in use: stop Caddy first", e.Path)
+}
+
+// ErrNotRegular is why nothing but a file is read: to read from a pipe or a device might never end.
+var ErrNotRegular = errors.New("it is no file")
+
+// lockTimeout is how long a lock is waited for.
+const lockTimeout = 2 * time.Second
+
 // partial ends the names of files that are not complete.
 const partial = ".partial"
 
 // besideOf is the pattern of the names of files that are to take the place of another one.
 func besideOf(path string) string { return "." + filepath.Base(path) + ".*" + partial }
 
-// removeLeft removes what a process that was killed had begun. It has secrets in it.
-func removeLeft(path string) {
+// RemoveLeft removes what a process that was killed had begun. It has secrets in it.
+func RemoveLeft(path string) {
 	names, _ := fs.Glob(os.DirFS(filepath.Dir(path)), besideOf(path)) // a name with a bracket in it has none
 	for _, name := range names {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), name))
 	}
 }
 
-func createBeside(path string) (*NewFile, error) {
+// CreateBeside begins a file that is to take the place of another one.
+func CreateBeside(path string) (*NewFile, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), besideOf(path)) // readable for its owner alone
 	if err != nil {
 		return nil, ExplainSpace(err)
@@ -91,9 +94,9 @@ func (f *NewFile) Discard() {
 	_ = os.Remove(f.Name())
 }
 
-// errSwapped says that somebody put another file under the name of one that is not complete. Whoever may write to the directory can do so, and must not
+// ErrSwapped says that somebody put another file under the name of one that is not complete. Whoever may write to the directory can do so, and must not
 // get at other files through a process that may do more, such as one of root.
-var errSwapped = errors.New("another file took the place of the one that was being written, and nothing was changed")
+var ErrSwapped = errors.New("another file took the place of the one that was being written, and nothing was changed")
 
 // checkName returns an error if the name is not that of this file any more.
 func (f *NewFile) checkName() error {
@@ -102,13 +105,13 @@ func (f *NewFile) checkName() error {
 		return err
 	}
 	if named, err := os.Lstat(f.Name()); err != nil || !os.SameFile(mine, named) {
-		return errSwapped
+		return ErrSwapped
 	}
 	return nil
 }
 
-// openAgain opens this file, and no other of its name.
-func (f *NewFile) openAgain(name string, flag int, mode os.FileMode) (*os.File, error) {
+// OpenAgain opens this file, and no other of its name.
+func (f *NewFile) OpenAgain(name string, flag int, mode os.FileMode) (*os.File, error) {
 	mine, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -118,40 +121,33 @@ func (f *NewFile) openAgain(name string, flag int, mode os.FileMode) (*os.File, 
 		return nil, err
 	}
 	if opened, err := again.Stat(); err != nil || !os.SameFile(mine, opened) {
-		return nil, errors.Join(errSwapped, again.Close())
+		return nil, errors.Join(ErrSwapped, again.Close())
 	}
 	return again, nil
 }
 
-// finish makes the file survive a power cut.
-func (f *NewFile) finish() error {
+// Finish makes the file survive a power cut.
+func (f *NewFile) Finish() error {
 	err := f.Sync()
 	return ExplainSpace(errors.Join(err, f.Close()))
 }
 
-// Place checks a backup that was written, and gives it its name. A file that came into being there meanwhile stays, without overwrite.
-func (f *NewFile) Place(overwrite bool) (*Checked, error) {
-	if err := f.finish(); err != nil {
-		return nil, err
-	}
-	checked, err := Check(f.Name())
-	if err != nil {
-		return nil, err
-	}
-	checked.Path = f.path
-	if checked.Manifest == nil {
-		return nil, errNoEnd
-	}
+// TakeName gives the file its name. A file that came into being there meanwhile stays, without overwrite.
+func (f *NewFile) TakeName(overwrite bool) error {
+	var err error
 	if overwrite {
 		err = os.Rename(f.Name(), f.path)
 	} else {
 		err = nameOnce(f.Name(), f.path)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return checked, syncDir(filepath.Dir(f.path))
+	return SyncDir(filepath.Dir(f.path))
 }
+
+// Path is the place that the file is for.
+func (f *NewFile) Path() string { return f.path }
 
 // nameOnce gives a file a name that no other has.
 func nameOnce(temp, path string) error {
@@ -168,72 +164,21 @@ func nameOnce(temp, path string) error {
 	return os.Rename(temp, path)
 }
 
-// Restore puts a backup that was checked in the place of a store's file. A file that is there is refused without overwrite, and with it, is kept
-// under another name: kept, which is "" if there was none. It fails if a process has the file open.
-func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) {
-	defer func() {
-		err = placeError(path, err)
-	}()
-	old, err := lockPlace(path)
-	if err != nil {
-		return "", err
-	}
-	defer old.release()
-	if old.exists() && !overwrite {
-		return "", &ExistsError{Path: old.path}
-	}
-	if err := os.MkdirAll(filepath.Dir(old.path), 0o700); err != nil {
-		return "", err
-	}
-	if old.exists() { // and so is locked: nobody else is restoring it
-		removeLeft(old.path)
-	}
-	temp, err := createBeside(old.path)
-	if err != nil {
-		return "", err
-	}
-	defer temp.Discard()
-	if err := c.copyTo(temp); err != nil {
-		return "", ExplainSpace(err)
-	}
-	if err := temp.Sync(); err != nil {
-		return "", ExplainSpace(err)
-	}
-	return old.replace(temp, true)
+// Place is where a store's file is or will be. Nobody else opens the file while it is locked.
+type Place struct {
+	Path    string      // without symbolic links
+	Info    fs.FileInfo // nil if there is none
+	Release func()      // unlocks it
 }
 
-// copyTo copies the database, without the manifest.
-func (c *Checked) copyTo(w io.Writer) error {
-	file, err := os.Open(c.Path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(w, digest), io.NewSectionReader(file, 0, c.Bytes)); err != nil {
-		return err
-	}
-	if !bytes.Equal(digest.Sum(nil), c.digest) {
-		return fmt.Errorf("%s was changed since it was checked", c.Path)
-	}
-	return nil
-}
-
-// lockedPlace is where a store's file is or will be. Nobody else opens the file while it is locked.
-type lockedPlace struct {
-	path    string      // without symbolic links
-	info    fs.FileInfo // nil if there is none
-	release func()      // unlocks it
-}
-
-// lockPlace locks the file at a path, if there is one. Caddy looks again once it gets the lock of a file: if another one took its place, it lets go.
-func lockPlace(path string) (*lockedPlace, error) {
+// LockPlace locks the file at a path, if there is one. Caddy looks again once it gets the lock of a file: if another one took its place, it lets go.
+func LockPlace(path string) (*Place, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); err == nil {
 			return nil, errors.New("it is a symbolic link to a file that is not there")
 		}
-		return &lockedPlace{path: path, release: func() {}}, nil
+		return &Place{Path: path, Release: func() {}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -243,7 +188,7 @@ func lockPlace(path string) (*lockedPlace, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errNotRegular
+		return nil, ErrNotRegular
 	}
 	file, err := os.Open(real)
 	if err != nil {
@@ -253,18 +198,19 @@ func lockPlace(path string) (*lockedPlace, error) {
 		_ = file.Close()
 		return nil, &InUseError{real}
 	}
-	return &lockedPlace{real, info, sync.OnceFunc(func() { letGo(file) })}, nil
+	return &Place{real, info, sync.OnceFunc(func() { LetGo(file) })}, nil
 }
 
-func (p *lockedPlace) exists() bool { return p.info != nil }
+// Exists reports whether there is a file.
+func (p *Place) Exists() bool { return p.Info != nil }
 
 // keptFormat ends the name of a file that another one took the place of.
 const keptFormat = ".before-20060102T150405.000Z"
 
-// replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is set.
-func (p *lockedPlace) replace(file *NewFile, keep bool) (kept string, err error) {
-	dir := filepath.Dir(p.path)
-	like := p.info
+// Replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is set.
+func (p *Place) Replace(file *NewFile, keep bool) (kept string, err error) {
+	dir := filepath.Dir(p.Path)
+	like := p.Info
 	if like == nil {
 		if like, err = os.Stat(dir); err != nil {
 			return "", err
@@ -280,26 +226,26 @@ func (p *lockedPlace) replace(file *NewFile, keep bool) (kept string, err error)
 		return "", ExplainSpace(err)
 	}
 	temp := file.Name()
-	if !p.exists() {
-		return "", errors.Join(nameOnce(temp, p.path), syncDir(dir))
+	if !p.Exists() {
+		return "", errors.Join(nameOnce(temp, p.Path), SyncDir(dir))
 	}
 	if runtime.GOOS == "windows" {
-		p.release() // where an open file keeps its name
+		p.Release() // where an open file keeps its name
 	}
 	if keep {
-		kept = p.path + time.Now().UTC().Format(keptFormat)
-		if err := os.Link(p.path, kept); errors.Is(err, fs.ErrExist) {
+		kept = p.Path + time.Now().UTC().Format(keptFormat)
+		if err := os.Link(p.Path, kept); errors.Is(err, fs.ErrExist) {
 			return "", err
 		} else if err != nil { // a file system without links
-			if err := os.Rename(p.path, kept); err != nil {
+			if err := os.Rename(p.Path, kept); err != nil {
 				return "", err
 			}
 		}
 	}
-	if err := os.Rename(temp, p.path); err != nil {
+	if err := os.Rename(temp, p.Path); err != nil {
 		return "", err
 	}
-	return kept, syncDir(dir)
+	return kept, SyncDir(dir)
 }
 
 // ExplainSpace says that a disk is full in words that name the remedy.
@@ -322,3 +268,23 @@ func (e *spaceError) Error() string {
 }
 
 func (e *spaceError) Unwrap() error { return e.cause }
+
+// SyncDir makes a new name in a directory survive a power cut.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // has no such thing
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// LetGo unlocks and closes a file behind a database's back.
+func LetGo(file *os.File) {
+	if file != nil {
+		_ = unlock(file)
+		_ = file.Close()
+	}
+}

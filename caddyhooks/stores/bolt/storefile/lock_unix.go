@@ -1,6 +1,6 @@
 //go:build !windows && !plan9 && !solaris && !aix && !android
 
-package bolt
+package storefile
 
 import (
 	"errors"
@@ -34,8 +34,8 @@ func giveTo(file *os.File, other fs.FileInfo) error {
 	return file.Chown(int(owner.Uid), int(owner.Gid))
 }
 
-// allocated is how many bytes of a file are on the disk, 0 if that is not known.
-func allocated(info fs.FileInfo) int64 {
+// Allocated is how many bytes of a file are on the disk, 0 if that is not known.
+func Allocated(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512
 	}

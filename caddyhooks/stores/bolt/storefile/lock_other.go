@@ -1,6 +1,6 @@
 //go:build windows || plan9 || solaris || aix || android
 
-package bolt
+package storefile
 
 import (
 	"errors"
@@ -29,5 +29,5 @@ func lock(file *os.File) error {
 // giveTo does nothing: owners are not numbers here.
 func giveTo(*os.File, fs.FileInfo) error { return nil }
 
-// allocated is 0: it is not known here.
-func allocated(fs.FileInfo) int64 { return 0 }
+// Allocated is 0: it is not known here.
+func Allocated(fs.FileInfo) int64 { return 0 }

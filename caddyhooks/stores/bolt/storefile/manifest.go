@@ -1,4 +1,4 @@
-package bolt
+package storefile
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"io"
 	"time"
 
-	"go.etcd.io/bbolt"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 )
 
 // Manifest stands at the end of a backup, behind the pages of the file, where the database does not look. It says what the backup is, and how to
@@ -38,59 +38,51 @@ func (d *digestHex) UnmarshalText(text []byte) (err error) {
 }
 
 const (
-	manifestFormat = 1
-	// manifestMagic ends every backup. Before it stands the length of the manifest, in 8 bytes.
-	manifestMagic = "hooksbak"
-	manifestTail  = 8 + len(manifestMagic)
+	// ManifestFormat is the number of the newest format.
+	ManifestFormat = 1
+	// ManifestMagic ends every backup. Before it stands the length of the manifest, in 8 bytes.
+	ManifestMagic = "hooksbak"
+	ManifestTail  = 8 + len(ManifestMagic)
 	maxManifest   = 4 << 10
 )
 
-// newManifest describes the pages that a transaction sees.
-func newManifest(tx *bbolt.Tx, instance string, now time.Time) (Manifest, error) {
-	layout, err := versionOf(tx)
-	return Manifest{
-		Format: manifestFormat, Instance: instance, TakenAt: now.UTC().Truncate(time.Second), Layout: layout, Revision: revisionOf(tx),
-		Transaction: tx.ID(), Bytes: tx.Size(), SHA256: make([]byte, 32),
-	}, err
-}
-
-// encode is the manifest as it is written. Its length does not depend on the digest.
-func (m Manifest) encode() []byte {
+// Encode is the manifest as it is written. Its length does not depend on the digest.
+func (m Manifest) Encode() []byte {
 	text, _ := json.Marshal(m) // which always encodes
-	return append(binary.BigEndian.AppendUint64(text, uint64(len(text))), manifestMagic...)
+	return append(binary.BigEndian.AppendUint64(text, uint64(len(text))), ManifestMagic...)
 }
 
 var errNewerBackup = errors.New("the backup was made by a newer version of caddyhooks: restore it with that one")
 
-// readManifest reads the end of a file of the given size. A file without a manifest is no backup that we made: nil.
-func readManifest(file io.ReaderAt, size int64) (*Manifest, error) {
-	end := make([]byte, min(size, maxManifest+int64(manifestTail)))
+// ReadManifest reads the end of a file of the given size. A file without a manifest is no backup that we made: nil.
+func ReadManifest(file io.ReaderAt, size int64) (*Manifest, error) {
+	end := make([]byte, min(size, maxManifest+int64(ManifestTail)))
 	if _, err := io.ReadFull(io.NewSectionReader(file, size-int64(len(end)), int64(len(end))), end); err != nil {
 		return nil, err
 	}
 	return parseManifest(end, size)
 }
 
-// parseManifest is readManifest for the last bytes of a file, or all.
+// parseManifest is ReadManifest for the last bytes of a file, or all.
 func parseManifest(end []byte, size int64) (*Manifest, error) {
-	before, ok := bytes.CutSuffix(end, []byte(manifestMagic))
+	before, ok := bytes.CutSuffix(end, []byte(ManifestMagic))
 	if !ok || len(before) < 8 {
 		return nil, nil
 	}
 	before, length := before[:len(before)-8], binary.BigEndian.Uint64(before[len(before)-8:])
 	if length > uint64(len(before)) {
-		return nil, fmt.Errorf("the end of the backup: %w", errDamaged)
+		return nil, fmt.Errorf("the end of the backup: %w", pages.ErrDamaged)
 	}
 	text := before[uint64(len(before))-length:]
 	m := new(Manifest)
 	if err := json.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("the end of the backup: %w", errDamaged)
+		return nil, fmt.Errorf("the end of the backup: %w", pages.ErrDamaged)
 	}
-	if m.Format > manifestFormat {
+	if m.Format > ManifestFormat {
 		return nil, errNewerBackup
 	}
-	if m.Format < 1 || m.Bytes != size-int64(len(text)+manifestTail) || len(m.SHA256) != 32 {
-		return nil, fmt.Errorf("the end of the backup does not go with the rest: %w", errDamaged)
+	if m.Format < 1 || m.Bytes != size-int64(len(text)+ManifestTail) || len(m.SHA256) != 32 {
+		return nil, fmt.Errorf("the end of the backup does not go with the rest: %w", pages.ErrDamaged)
 	}
 	return m, nil
 }
@@ -108,7 +100,7 @@ func NewStreamCheck() *StreamCheck { return &StreamCheck{digest: sha256.New()} }
 func (c *StreamCheck) Write(p []byte) (int, error) {
 	c.size += int64(len(p))
 	c.end = append(c.end, p...)
-	if more := len(c.end) - maxManifest - manifestTail; more > 0 {
+	if more := len(c.end) - maxManifest - ManifestTail; more > 0 {
 		_, _ = c.digest.Write(c.end[:more]) // never fails
 		c.end = append(c.end[:0], c.end[more:]...)
 	}
@@ -122,13 +114,14 @@ func (c *StreamCheck) Manifest() (*Manifest, error) {
 		return nil, err
 	}
 	if m == nil {
-		return nil, errNoEnd
+		return nil, ErrNoEnd
 	}
 	_, _ = c.digest.Write(c.end[:int64(len(c.end))-(c.size-m.Bytes)])
 	if !bytes.Equal(c.digest.Sum(nil), m.SHA256) {
-		return nil, fmt.Errorf("%w: its checksum is wrong", errDamaged)
+		return nil, fmt.Errorf("%w: its checksum is wrong", pages.ErrDamaged)
 	}
 	return m, nil
 }
 
-var errNoEnd = errors.New("the copy has no end: it broke off")
+// ErrNoEnd says that the end of a backup is missing.
+var ErrNoEnd = errors.New("the copy has no end: it broke off")

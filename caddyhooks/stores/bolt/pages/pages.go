@@ -1,31 +1,32 @@
-package bolt
+// Package pages looks at the pages of a bbolt file before the database does. It knows the format of pages, and imports nothing of this project.
+package pages
 
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
-	"os"
-
-	"github.com/google/uuid"
-	"go.etcd.io/bbolt"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// checkPages looks at every page that is in use, and at the list of free ones. The database trusts what it finds: a key
+// ErrDamaged is what is wrong with a file.
+var ErrDamaged = errors.New("the record is damaged")
+
+// File is an open file, as a transaction left it.
+type File struct {
+	io.ReaderAt
+	PageSize int
+	TxID     int
+}
+
+// Check looks at every page that is in use, and at the list of free ones. The database trusts what it finds: a key
 // that is out of order, or a page that is listed as free though it is in use, would have it lose what is written later, and
-// a page that refers to itself would take the process down. After this check it finds nothing of that kind. This is all that
-// we know of the format of its pages.
-func checkPages(tx *bbolt.Tx) error {
-	file, err := os.Open(tx.DB().Path())
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	c := &pageCheck{file: file, pageSize: tx.DB().Info().PageSize}
-	root, freelist, err := c.meta(uint64(tx.ID()))
+// a page that refers to itself would take the process down. After this check it finds nothing of that kind. keySizes are the
+// lengths of the keys in buckets where all have the same.
+func (f File) Check(keySizes map[string]int) error {
+	c := &pageCheck{file: f, pageSize: f.PageSize, keySizes: keySizes}
+	root, freelist, err := c.meta(uint64(f.TxID))
 	if err != nil {
 		return err
 	}
@@ -39,6 +40,7 @@ func checkPages(tx *bbolt.Tx) error {
 type pageCheck struct {
 	file     io.ReaderAt
 	pageSize int
+	keySizes map[string]int
 	high     uint64   // no page is as high as this
 	used     []uint64 // a bit for each page that something refers to
 	buffers  [][]byte // one for each level of a tree, for all its pages
@@ -54,28 +56,6 @@ const (
 	bucketFlag    = 1
 	noFreelist    = ^uint64(0)
 )
-
-// keySizes are the lengths of the keys in buckets where all have the same.
-var keySizes = map[string]int{
-	string(runsBucket):    len(uuid.UUID{}),
-	string(startsBucket):  len(uuid.UUID{}),
-	string(endedBucket):   len(uuid.UUID{}),
-	string(outboxBucket):  len(local.DeliveryKey{}),
-	string(settledBucket): len(local.DeliveryKey{}),
-	string(deadBucket):    len(local.DeliveryKey{}),
-	string(keysBucket):    32,
-	string(keyRunsBucket): len(uuid.UUID{}),
-	string(notableBucket): digestSize + len(uuid.UUID{}),
-	string(byHookBucket):  digestSize + len(uuid.UUID{}),
-	string(byChatBucket):  segmentPrefixSize + digestSize + len(uuid.UUID{}),
-	string(chatsBucket):   chatKeySize,
-
-	string(newRunsBucket):     8,
-	string(chatsByTimeBucket): len(uuid.UUID{}),
-	string(turnsBucket):       chatKeySize + len(uuid.UUID{}),
-	string(sessionsBucket):    len(sessionKey{}),
-	string(sessionAgesBucket): len(sessionAge{}),
-}
 
 // place is where a page is in a tree.
 type place struct {
@@ -100,7 +80,7 @@ func (c *pageCheck) meta(txID uint64) (root, freelist uint64, err error) {
 			return binary.NativeEndian.Uint64(meta[16:]), binary.NativeEndian.Uint64(meta[32:]), nil
 		}
 	}
-	return 0, 0, errDamaged
+	return 0, 0, ErrDamaged
 }
 
 // read reads a page as a whole, into a buffer that the next page of its level takes over, and notes that it is in use.
@@ -147,7 +127,7 @@ func (c *pageCheck) use(id uint64) error {
 	return nil
 }
 
-func badPage(id uint64, what string) error { return fmt.Errorf("%w: page %d %s", errDamaged, id, what) }
+func badPage(id uint64, what string) error { return fmt.Errorf("%w: page %d %s", ErrDamaged, id, what) }
 
 // page checks a page and what is below it, and returns its last key.
 func (c *pageCheck) page(id uint64, at place) (last []byte, err error) {
@@ -213,7 +193,7 @@ func (c *pageCheck) entries(id uint64, data []byte, at place) (last []byte, err 
 			return nil, badPage(id, "has an entry of the wrong kind")
 		}
 		if at.isRoot {
-			if err := c.bucket(id, value, place{level: at.level + 1, keySize: keySizes[string(key)]}); err != nil {
+			if err := c.bucket(id, value, place{level: at.level + 1, keySize: c.keySizes[string(key)]}); err != nil {
 				return nil, err
 			}
 		}
@@ -267,12 +247,12 @@ func (c *pageCheck) freelist(id uint64) error {
 	return nil
 }
 
-// freelistPages returns how many pages the list of free pages takes, after a transaction. The database frees as many of them
-// as it reads in the first one with the next transaction: a number that is damaged meanwhile would have it free pages that
-// are in use, or count until there is no memory left.
-func (d *Database) freelistPages(txID int) (int, error) {
-	c := &pageCheck{file: d.file, pageSize: d.db.Info().PageSize}
-	_, id, err := c.meta(uint64(txID))
+// FreelistPages returns how many pages the list of free pages takes. The database frees as many of them as it reads in the first one
+// with the next transaction: a number that is damaged meanwhile would have it free pages that are in use, or count until there is no
+// memory left.
+func (f File) FreelistPages() (int, error) {
+	c := &pageCheck{file: f, pageSize: f.PageSize}
+	_, id, err := c.meta(uint64(f.TxID))
 	if err != nil || id == noFreelist {
 		return 0, err
 	}
