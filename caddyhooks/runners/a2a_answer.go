@@ -306,5 +306,5 @@ func (a *a2aAnswer) failure() error {
 		problem = fmt.Sprintf("the task is in the state %.40q, which the runner does not know", a.state)
 	}
 	words := a.words.text.String()
-	return &answerError{problem: problem, answer: words[:min(len(words), maxAnswerBeginning)], hint: hint}
+	return &answerError{problem: problem, answer: beginningOfText(words), hint: hint}
 }

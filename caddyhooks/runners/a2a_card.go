@@ -181,7 +181,7 @@ func inCard(err error) error {
 func parseCard(data []byte) (*agentCard, error) {
 	card := new(agentCard)
 	if err := json.Unmarshal(data, card); err != nil {
-		return nil, &answerError{problem: "the agent card is not the JSON of one", answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		return nil, &answerError{problem: "the agent card is not the JSON of one", answer: beginningOfText(data)}
 	}
 	if len(card.Interfaces) == 0 && card.OldURL != "" {
 		return nil, fmt.Errorf("the agent card is one of A2A %.10q; the runner speaks A2A %s", card.OldVersion, a2a.Version)

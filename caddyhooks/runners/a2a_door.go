@@ -170,7 +170,7 @@ func asEvent(body io.Reader, length int64) (io.ReadCloser, error) {
 	var line bytes.Buffer
 	line.WriteString("data: ")
 	if err := json.Compact(&line, data); err != nil {
-		return nil, &answerError{problem: "neither a stream of events nor JSON", answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		return nil, &answerError{problem: "neither a stream of events nor JSON", answer: beginningOfText(data)}
 	}
 	line.WriteString("\n\n")
 	return io.NopCloser(&line), nil

@@ -293,8 +293,8 @@ func agentError(call *a2aCall, err error) error {
 		if told.Err != nil && told.Err.Error() != told.Message {
 			problem += ", " + told.Err.Error()
 		}
-		return &answerError{problem: problem, answer: told.Message[:min(len(told.Message), maxAnswerBeginning)]}
+		return &answerError{problem: problem, answer: beginningOfText(told.Message)}
 	}
 	text := err.Error()
-	return &answerError{problem: problem, answer: text[:min(len(text), maxAnswerBeginning)]}
+	return &answerError{problem: problem, answer: beginningOfText(text)}
 }

@@ -236,7 +236,7 @@ func (a *ACP) Place(dir string) {
 	if a.once != nil {
 		a.once.Program.Place(dir)
 	}
-	settings, err := json.Marshal([]any{a, a.Program.env, a.command, dir}) // with what placeholders stand for
+	settings, err := json.Marshal([]any{a, a.variables(), a.command, dir}) // with what placeholders stand for
 	if err != nil {
 		a.log.Error("the settings of a runner cannot be told from others", zap.Error(err))
 		return
@@ -258,7 +258,7 @@ func (a *ACP) warn(name string) {
 		a.log.Warn("the program of a runner cannot be started as configured", runner, zap.String("problem", warning))
 	}
 	if a.once != nil {
-		if err := a.Program.checkProgram(a.once.args[0]); err != nil {
+		if err := a.Program.checkProgram(a.once.Address()); err != nil {
 			a.log.Warn("the program of a runner for turns without memory cannot be started", runner, zap.String("problem", err.Error()))
 		}
 	}

@@ -42,7 +42,7 @@ func (a *ACP) runApart(ctx context.Context, turn *engine.Turn) (reply engine.Rep
 	for name, folder := range a.preset.shared {
 		place.more[name] = filepath.Join(home, folder)
 	}
-	agent, err := a.startAgent(place, acpProcessKind{permit: a.Permit, isolated: turn.Isolated(), folder: a.place}, 1)
+	agent, err := a.startAgent(place, acpProcessKind{permit: a.Permit, isolated: turn.Isolated(), folder: a.placeDir()}, 1)
 	if err != nil {
 		return reply, a.pool.unavailable(err)
 	}

@@ -52,7 +52,7 @@ func TestACPSessionGoesBackToAModelOffTheList(t *testing.T) {
 		}
 		chat.session = reply.Session
 	}
-	data, err := os.ReadFile(filepath.Join(a.place, "home", "notes"))
+	data, err := os.ReadFile(filepath.Join(a.placeDir(), "home", "notes"))
 	if text := string(data); err != nil || strings.Count(text, "new ") != 1 || strings.Count(text, "close ") != 1 || strings.Count(text, "resume ") != 1 {
 		t.Errorf("the agent noted %s, %v", data, err)
 	}
@@ -74,7 +74,7 @@ func TestACPModelThatCannotBeSet(t *testing.T) {
 				t.Errorf("got %+v, %v", reply, err)
 			}
 			notes := func() (opened, closed int) {
-				data, err := os.ReadFile(filepath.Join(a.place, "home", "notes"))
+				data, err := os.ReadFile(filepath.Join(a.placeDir(), "home", "notes"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -69,7 +69,7 @@ func newACPPool(a *ACP) *acpPool {
 		if err := config.settle(home); err != nil {
 			return nil, err
 		}
-		return config.startAgent(acpPlace{dir: dir, home: home, temp: temp}, acpProcessKind{permit: config.Permit, folder: config.place}, sessions)
+		return config.startAgent(acpPlace{dir: dir, home: home, temp: temp}, acpProcessKind{permit: config.Permit, folder: config.placeDir()}, sessions)
 	}
 	return p
 }
@@ -284,8 +284,7 @@ func (a *ACP) settle(home string) error {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		folders := onceFolders{home: home}
-		if err := folders.write(name, []byte(text)); err != nil {
+		if err := lastingHome(home, "", nil).write(name, []byte(text)); err != nil {
 			return fmt.Errorf("writing %s: %w", path, err)
 		}
 	}
@@ -315,7 +314,7 @@ func (a *ACP) startAgent(place acpPlace, kind acpProcessKind, sessions int) (*ac
 		maps.Copy(env, variables)
 	}
 	maps.DeleteFunc(env, func(name, _ string) bool {
-		_, ok := a.Program.env[name]
+		_, ok := a.variables()[name]
 		return ok // the operator's goes before ours
 	})
 	mark := "acp:" + rand.Text()
@@ -414,14 +413,6 @@ func (agent *acpAgent) stderrSince(before string) string {
 		return rest
 	}
 	return now
-}
-
-// lastPart is the end of a text, as much as is shown.
-func lastPart(text string) string {
-	if text = strings.TrimSpace(text); len(text) > maxAnswerLine {
-		return text[len(text)-maxAnswerLine:]
-	}
-	return text
 }
 
 // stop returns when nothing is left of the process.

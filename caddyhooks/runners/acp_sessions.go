@@ -92,7 +92,7 @@ func (s *acpSessions) forget(session *acpSession) {
 func (a *ACP) sessionFor(ctx context.Context, agent *acpAgent, id string, kind acpSessionKind) (session *acpSession, renewed bool, err error) {
 	atOpening := a.preset.ownModel != ""
 	if atOpening {
-		if kind.model == "" && len(a.tiers) > 0 {
+		if kind.model == "" && len(a.Tiers) > 0 {
 			kind.model = a.preset.ownModel // or the session would go on with that of the last turn
 		}
 		if old := agent.sessions.open(id, kind.chat); old != nil && old.model != kind.model {

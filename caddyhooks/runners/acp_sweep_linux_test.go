@@ -25,7 +25,7 @@ func running(t *testing.T, pid string) bool {
 func TestACPProcessesOfASessionThatIsBeingOpenedGoOn(t *testing.T) {
 	t.Parallel()
 	a := newACP(t, func(a *ACP) { a.Env["ACP_TEST_CAN"] = "resume helper held" })
-	home := filepath.Join(a.place, "home")
+	home := filepath.Join(a.placeDir(), "home")
 	var chat, other testChat
 	end := filepath.Join(t.TempDir(), "end")
 	_, first := begun(t, a, &chat, "for "+end)

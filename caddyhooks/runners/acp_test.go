@@ -525,7 +525,7 @@ func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 	a := newACP(t)
 	before := answerOf(t, &chat, a, "pid").Text
 	same := newACP(t)
-	replace(t, same, a.place)
+	replace(t, same, a.placeDir())
 	if err := a.Cleanup(); err != nil {
 		t.Fatal(err)
 	}
@@ -533,7 +533,7 @@ func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 		t.Error("the same runner has another process")
 	}
 	changed := newACP(t, func(a *ACP) { a.Env["MORE"] = "1" })
-	replace(t, changed, a.place)
+	replace(t, changed, a.placeDir())
 	cancel, result := begun(t, same, &chat, "wait")
 	if err := same.Cleanup(); err != nil {
 		t.Fatal(err)
@@ -553,7 +553,7 @@ func TestACPProcessSurvivesAReloadOfTheSameRunner(t *testing.T) {
 func TestACPRemovesWhatAKilledCaddyLeft(t *testing.T) {
 	t.Parallel()
 	a := newACP(t)
-	left, used, other := filepath.Join(a.place, "once-1"), filepath.Join(a.place, "once-2"), filepath.Join(a.place, "home")
+	left, used, other := filepath.Join(a.placeDir(), "once-1"), filepath.Join(a.placeDir(), "once-2"), filepath.Join(a.placeDir(), "home")
 	for _, folder := range []string{left, used, other} {
 		if err := os.MkdirAll(filepath.Join(folder, "home"), 0o700); err != nil {
 			t.Fatal(err)
@@ -585,7 +585,7 @@ func TestACPTurnWithoutMemoryLeavesNothing(t *testing.T) {
 			t.Errorf("got %+v, %v", reply, err)
 		}
 	}
-	err := filepath.WalkDir(a.place, func(path string, entry os.DirEntry, err error) error {
+	err := filepath.WalkDir(a.placeDir(), func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

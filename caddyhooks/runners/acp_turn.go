@@ -353,7 +353,7 @@ func (t *acpTurn) Update(update acpclient.Update, size int) {
 			return
 		}
 		if preset.answers != nil && !preset.answers(&update) {
-			t.said = text[:min(len(text), maxAnswerBeginning)]
+			t.said = beginningOfText(text)
 			return
 		}
 		held := preset.holds != nil && preset.holds(&update)
@@ -368,8 +368,8 @@ func (t *acpTurn) noteTrouble(words string) {
 	if words == "" {
 		return
 	}
-	t.said = words[:min(len(words), maxAnswerBeginning)]
-	if !t.acted && reportedUnreachable.MatchString(words) {
+	t.said = beginningOfText(words)
+	if !t.acted && reportsUnreachable(words) {
 		t.fail(modelUnreachable(&answerError{problem: "the agent cannot reach its model", answer: t.said}))
 	}
 }

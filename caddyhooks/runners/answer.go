@@ -49,6 +49,11 @@ const (
 	maxAnswerBeginning = 4 << 10
 )
 
+// beginningOfText is as much of a text as an answerError needs.
+func beginningOfText[T string | []byte](text T) string {
+	return string(text[:min(len(text), maxAnswerBeginning)])
+}
+
 // beginningOf reads as much of an answer as an answerError needs. That is also enough of a short one for its connection to be
 // used again.
 func beginningOf(resp *http.Response) string {

@@ -67,7 +67,7 @@ func claudeCall(c *Command, p *presetTurn) (programCall, error) {
 	if turn.Isolated() {
 		add("--tools", "", "--strict-mcp-config", "--setting-sources", "", "--disable-slash-commands")
 		call.env["CLAUDE_CODE_DISABLE_CLAUDE_MDS"] = "1"
-		if c.env["ANTHROPIC_API_KEY"] != "" { // without which --bare finds no login
+		if c.variables()["ANTHROPIC_API_KEY"] != "" { // without which --bare finds no login
 			add("--bare")
 		}
 	}

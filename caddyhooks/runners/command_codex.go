@@ -73,7 +73,7 @@ var codexWithoutTools = []string{
 
 // codexServers are the MCP servers in the settings of Codex, whose tools it cannot be told to do without but one by one.
 func (p *presetTurn) codexServers() ([]string, error) {
-	folder := p.runner.env["CODEX_HOME"]
+	folder := p.runner.variables()["CODEX_HOME"]
 	if folder == "" {
 		folder = filepath.Join(p.home, ".codex")
 	}
@@ -146,7 +146,7 @@ func (r *codexReader) line(data []byte) error {
 		r.failed, r.failure = true, line.Error.Message
 	case "error": // a try that failed; more may follow
 		r.failure = line.Message
-		if !r.acted && reportedUnreachable.MatchString(r.failure) { // it would wait for its network as long as it may
+		if !r.acted && reportsUnreachable(r.failure) { // it would wait for its network as long as it may
 			return modelUnreachable(&answerError{problem: "Codex cannot reach its model", answer: beginningOfText([]byte(r.failure))})
 		}
 	}

@@ -68,7 +68,7 @@ func (p *presetTurn) settle() error {
 	if err != nil {
 		return err
 	}
-	home := onceFolders{all: filepath.Join(p.home, ".gemini"), home: p.home, owner: as}
+	home := lastingHome(p.home, ".gemini", as)
 	return errors.Join(home.write(geminiSettingsFile, []byte(geminiSettings)), home.handOver())
 }
 
@@ -76,7 +76,7 @@ func (p *presetTurn) settle() error {
 // no tools.
 func (p *presetTurn) homeForOnce(call *programCall) error {
 	once := p.once
-	settings, err := readConfig(once.home, geminiSettingsFile, once.owner)
+	settings, err := once.read(geminiSettingsFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		settings = []byte(geminiSettings)

@@ -157,8 +157,6 @@ func (r *replyReader) addFrom(data []byte, a *growingAnswer) error {
 	return err
 }
 
-func beginningOfText(data []byte) string { return string(data[:min(len(data), maxAnswerBeginning)]) }
-
 // add adds the matches in a document, and returns their number.
 func (r *replyReader) add(document any, a *growingAnswer) (int, error) {
 	const most = 10_000

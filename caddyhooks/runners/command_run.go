@@ -167,8 +167,8 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 	}
 	if t.files == "" {
 		around := t.temp
-		if as != nil && around == filepath.Join(t.runner.place, "tmp") { // which is that user's
-			around = t.runner.place
+		if as != nil && around == filepath.Join(t.runner.placeDir(), "tmp") { // which is that user's
+			around = t.runner.placeDir()
 		}
 		if t.files, t.release, err = makeTurnFolder(around, turnFolder); err != nil {
 			return "", err
@@ -184,7 +184,7 @@ func (t *commandTurn) writeFile(name string, data []byte) (path string, err erro
 		return "", err
 	}
 	if as != nil {
-		err = os.Lchown(path, as.uid, as.gid)
+		err = as.give(path)
 	}
 	return path, err
 }
@@ -244,7 +244,7 @@ func (t *commandTurn) run(ctx context.Context, call programCall, read func(outpu
 	c := t.runner
 	facts := t.facts()
 	for name, value := range call.env {
-		if _, ok := c.env[name]; !ok {
+		if _, ok := c.variables()[name]; !ok {
 			facts[name] = value
 		}
 	}

@@ -168,7 +168,7 @@ func TestProgramHasACleanEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := c.place
+	place := c.placeDir()
 	want := []string{
 		"HOME=" + place + "/home", "HOOKS_ACTION=agent", "HOOKS_CHAT_ID=chat 1", "HOOKS_DEADLINE=2026-01-02T02:04:05Z", "HOOKS_HOOK=deploy",
 		"HOOKS_MEMORY_PRESET=disabled", "HOOKS_PHASE=turn", "HOOKS_RUN_ID=run_1", "HOOKS_TIER=fast", "LANG=C.UTF-8", "PATH=" + os.Getenv("PATH"),
@@ -193,7 +193,7 @@ func TestInstructionsAndSchemaAreInFilesForTheTurn(t *testing.T) {
 	if text != "600\n600\nAs JSON.{\"type\":\"object\"}" || !strings.HasSuffix(last, "/system.txt repair deep") {
 		t.Errorf("got %q", reply.Text)
 	}
-	if left, err := os.ReadDir(filepath.Join(c.place, "tmp")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(c.placeDir(), "tmp")); err != nil || len(left) > 0 {
 		t.Errorf("%v are left after the turn, %v", left, err)
 	}
 }
@@ -444,21 +444,21 @@ func TestProgramRunsAsAnotherUser(t *testing.T) {
 		wantUnavailable(t, c, turn, false, "only root can run programs as another user")
 		return
 	}
-	if err := os.Chmod(filepath.Dir(filepath.Dir(c.place)), 0o700); err != nil {
+	if err := os.Chmod(filepath.Dir(filepath.Dir(c.placeDir())), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	wantUnavailable(t, c, turn, false, "user nobody may not enter ")
-	if err := os.Chmod(filepath.Dir(filepath.Dir(c.place)), 0o711); err != nil {
+	if err := os.Chmod(filepath.Dir(filepath.Dir(c.placeDir())), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	id := nobody.Uid
-	wantReply(t, c, turn, fmt.Sprintf("%s\n%s/work\n%[1]s:700\n%[1]s:700\n%[1]s:700\n%[1]s:600\nBe brief.written", id, c.place))
+	wantReply(t, c, turn, fmt.Sprintf("%s\n%s/work\n%[1]s:700\n%[1]s:700\n%[1]s:700\n%[1]s:600\nBe brief.written", id, c.placeDir()))
 	for i := range 2 { // links in the place of folders are not followed
 		victim := filepath.Join(t.TempDir(), "victim")
 		if err := os.Mkdir(victim, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		folder := filepath.Join(c.place, []string{"work", "home"}[i])
+		folder := filepath.Join(c.placeDir(), []string{"work", "home"}[i])
 		if err := errors.Join(os.RemoveAll(folder), os.Symlink(victim, folder)); err != nil {
 			t.Fatal(err)
 		}
@@ -481,13 +481,13 @@ ln -s /nowhere "$folder/link" || mv "$folder" "$folder-away" || ln -sf /nowhere 
 		c.Args = []string{"/bin/sh", "-c", script}
 		c.User = "nobody"
 	})
-	if err := os.Chmod(filepath.Dir(filepath.Dir(c.place)), 0o711); err != nil {
+	if err := os.Chmod(filepath.Dir(filepath.Dir(c.placeDir())), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	turn := agentTurn("Hello")
 	turn.System, turn.ResponseSchema = "Be brief.", []byte(`{"type": "string"}`)
 	wantReply(t, c, turn, `{"type": "string"}`)
-	if left, err := filepath.Glob(filepath.Join(c.place, "turn-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(c.placeDir(), "turn-*")); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
 }
@@ -553,8 +553,8 @@ func TestSizesAndPathsOfTheCommandRunner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.args[0] != filepath.Join(here, "relative/program") || c.dir != here || c.Address() != c.args[0] || logs.Len() != 0 {
-		t.Errorf("got %q in %q", c.args, c.dir)
+	if c.args[0] != filepath.Join(here, "relative/program") || c.Address() != c.args[0] || logs.Len() != 0 {
+		t.Errorf("got %q", c.args)
 	}
 	if c.usualOutput() != 8<<20 {
 		t.Errorf("a program may write %d bytes", c.usualOutput())

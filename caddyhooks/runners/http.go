@@ -404,7 +404,7 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 		path := *h.blank.URL
 		req.URL = &path
 		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
-		req.Body = &sentBody{buf, way}
+		req.Body = way.body(buf)
 	} else {
 		req.Body = io.NopCloser(buf)
 	}
@@ -491,7 +491,7 @@ func readJSONReply(r io.Reader, length int64) (string, error) {
 	}
 	text, ok := textMember(data)
 	if !ok {
-		return "", &answerError{problem: `the JSON is not an object with a string "text"`, answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		return "", &answerError{problem: `the JSON is not an object with a string "text"`, answer: beginningOfText(data)}
 	}
 	if len(text) > maxReply {
 		return "", errReplyTooLarge

@@ -43,7 +43,7 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 			}
 			return text.String(), nil
 		case "error":
-			return "", &answerError{problem: "the runner sent an error event", answer: chunk[:min(len(chunk), maxAnswerBeginning)]}
+			return "", &answerError{problem: "the runner sent an error event", answer: beginningOfText(chunk)}
 		}
 		if text.Len() > maxReply {
 			return "", errReplyTooLarge

@@ -117,6 +117,9 @@ func (s *sending) end() {
 	s.over = true
 }
 
+// body is the body of the request, which tells when it was read.
+func (s *sending) body(r io.Reader) io.ReadCloser { return &sentBody{r, s} }
+
 // sentBody is the body of a request, which tells when it was read. It has no more to read when the turn is over.
 type sentBody struct {
 	io.Reader

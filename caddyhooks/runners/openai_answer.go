@@ -81,7 +81,7 @@ func (c *completion) readWhole(r io.Reader) error {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	document, err := c.parse(data)
 	if err != nil {
-		e := &answerError{problem: "it is not a JSON object: " + err.Error(), answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		e := &answerError{problem: "it is not a JSON object: " + err.Error(), answer: beginningOfText(data)}
 		if data = bytes.TrimSpace(data); len(data) > 0 && data[0] != '{' {
 			e.hint = hintURL
 		}
@@ -91,7 +91,7 @@ func (c *completion) readWhole(r io.Reader) error {
 		return err
 	}
 	if !c.chosen {
-		return &answerError{problem: "it has no choices", answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		return &answerError{problem: "it has no choices", answer: beginningOfText(data)}
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func errorText(message, raw string) string {
 	case strings.TrimSpace(message) != strings.TrimSpace(raw):
 		message += "\n" + raw
 	}
-	return message[:min(len(message), maxAnswerBeginning)]
+	return beginningOfText(message)
 }
 
 // errorMessage is the message in the error member of a document.

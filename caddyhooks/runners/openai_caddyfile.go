@@ -3,7 +3,6 @@ package runners
 import (
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +58,7 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			}
 		}
 	}
-	systemFile := caddyconf.Set("system_file", &o.SystemFile, readPath)
+	systemFile := caddyconf.Set("system_file", &o.SystemFile, caddyconf.Path)
 	systemFile.InsteadOf = "system"
 	if err := caddyconf.ReadBlock(d, "runner openai",
 		caddyconf.Directive{Word: "url", Read: o.readURL},
@@ -236,13 +235,4 @@ func readOnOff(d *caddyfile.Dispenser) (*bool, error) {
 		err = d.Errf("%s must be on or off", directive)
 	}
 	return new(text == "on"), err
-}
-
-// readPath reads a path, which is relative to the Caddyfile.
-func readPath(d *caddyfile.Dispenser) (string, error) {
-	path, err := caddyconf.Text(d)
-	if err == nil && !filepath.IsAbs(path) && !caddyconf.HasPlaceholder(path) {
-		path = filepath.Join(filepath.Dir(d.File()), path)
-	}
-	return path, err
 }

@@ -65,7 +65,7 @@ func (c *completion) addEvent(name string, data []byte) (done bool, err error) {
 		}
 		return false, nil
 	}
-	return false, &answerError{problem: "an event is not a JSON object: " + err.Error(), answer: string(data[:min(len(data), maxAnswerBeginning)])}
+	return false, &answerError{problem: "an event is not a JSON object: " + err.Error(), answer: beginningOfText(data)}
 }
 
 // eventError is the error that an event of that name tells of.

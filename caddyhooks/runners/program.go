@@ -49,14 +49,20 @@ type Program struct {
 // Place tells the runner of a folder that it may use. It may not exist yet.
 func (p *Program) Place(dir string) { p.place = dir }
 
+// placeDir is the folder that Place was given.
+func (p *Program) placeDir() string { return p.place }
+
+// variables are the operator's variables of the environment, by name.
+func (p *Program) variables() map[string]string { return p.env }
+
 // directives are the lines of a block that say how a program is started.
 func (p *Program) directives() []caddyconf.Directive {
 	return []caddyconf.Directive{
 		{Word: "env", Repeatable: true, Read: p.readEnv},
 		{Word: "pass_env", Repeatable: true, Read: p.readPassEnv},
-		caddyconf.Set("dir", &p.Dir, caddyconf.Checked(readPath, checkFolder)),
+		caddyconf.Set("dir", &p.Dir, caddyconf.Checked(caddyconf.Path, checkFolder)),
 		caddyconf.Set("user", &p.User, caddyconf.Word),
-		caddyconf.Set("home", &p.Home, caddyconf.Checked(readPath, checkFolder)),
+		caddyconf.Set("home", &p.Home, caddyconf.Checked(caddyconf.Path, checkFolder)),
 	}
 }
 
@@ -304,6 +310,9 @@ func (p *Program) owner() (*owner, error) {
 	return &owner{uid, gid}, nil
 }
 
+// give makes a file or folder the owner's. It follows no link.
+func (o *owner) give(path string) error { return os.Lchown(path, o.uid, o.gid) }
+
 // canEnter reports whether the owner may go through a folder, by the folder's permissions.
 func (o *owner) canEnter(info fs.FileInfo) bool {
 	mode := info.Mode()
@@ -414,7 +423,7 @@ func makeFolder(path string, as *owner) error {
 	case as == nil:
 		return nil
 	}
-	return os.Lchown(path, as.uid, as.gid) // it may have been made for another user
+	return as.give(path) // it may have been made for another user
 }
 
 // environment is what a program gets: what the operator lists, then more, which goes before it.

@@ -60,6 +60,11 @@ func (p *Program) foldersForOnce(lasting string, config []string) (f onceFolders
 	return f, f.handOver()
 }
 
+// lastingHome is a home that stays, for write and handOver. top is the folder below it that is handed over.
+func lastingHome(home, top string, as *owner) *onceFolders {
+	return &onceFolders{all: filepath.Join(home, top), home: home, owner: as}
+}
+
 // handOver gives all to the user that the program runs as. That user may put links there, and none is followed out of the folder.
 func (f *onceFolders) handOver() error {
 	if f.owner == nil {
@@ -84,6 +89,9 @@ func (f *onceFolders) handOver() error {
 	})
 	return errors.Join(err, around.Lchown(name, f.owner.uid, f.owner.gid))
 }
+
+// read reads a file of settings below the home.
+func (f *onceFolders) read(name string) ([]byte, error) { return readConfig(f.home, name, f.owner) }
 
 // write writes a file below the home.
 func (f *onceFolders) write(name string, data []byte) error {

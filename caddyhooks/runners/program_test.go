@@ -44,6 +44,18 @@ func TestVariablesMayHoldBraces(t *testing.T) {
 	}
 }
 
+func TestDirIsRelativeToTheFolderOfCaddy(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Program{Dir: "."}
+	if err := p.provision(); err != nil || p.dir != here {
+		t.Errorf("got %q, %v", p.dir, err)
+	}
+}
+
 // testProcess is a process that nothing looks after, or of which something is left.
 type testProcess struct {
 	alone bool

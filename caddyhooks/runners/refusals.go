@@ -49,7 +49,7 @@ func reportedRefusal(words string, err error) error {
 		return modelRefusal(code, 0, err)
 	}
 	switch {
-	case reportedUnreachable.MatchString(words):
+	case reportsUnreachable(words):
 		return modelUnreachable(err)
 	case strings.Contains(words, reportedFailing):
 		return modelRefusal(http.StatusInternalServerError, 0, err)
@@ -64,6 +64,17 @@ var (
 	// reportedUnreachable finds their words for a model that they could not reach.
 	reportedUnreachable = regexp.MustCompile(`API Error: (?:Connection |Unable to connect)|Unable to connect to API|error sending request`)
 )
+
+// reportsUnreachable reports whether an agent says that it could not reach its model.
+func reportsUnreachable(words string) bool { return reportedUnreachable.MatchString(words) }
+
+// lastPart is the end of a text, as much as is shown.
+func lastPart(text string) string {
+	if text = strings.TrimSpace(text); len(text) > maxAnswerLine {
+		return text[len(text)-maxAnswerLine:]
+	}
+	return text
+}
 
 // reportedFailing are the words of Codex for 500, 502 and 504.
 const reportedFailing = "experiencing high demand"
