@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
 func init() {
@@ -113,7 +114,7 @@ func (e *Echo) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 		}
 	}
 	if e.Fail != 0 {
-		return engine.Reply{}, agentRefusal(e.Fail, 0, &answerError{problem: fmt.Sprintf("the runner answered %d", e.Fail)})
+		return engine.Reply{}, answers.AgentRefusal(e.Fail, 0, &answers.Error{Problem: fmt.Sprintf("the runner answered %d", e.Fail)})
 	}
 	if turn.ResponseSchema != nil && turn.Repair < e.InvalidFirst {
 		return engine.Reply{Text: fmt.Sprintf("answer %d of %d that matches no schema", turn.Repair+1, e.InvalidFirst)}, nil
