@@ -215,7 +215,7 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 		return place.WrapErr(err)
 	}
 	err = caddyconf.ReadBlock(d, "directives of Caddy go with a path, as in: runner http /turn; runner http with a URL",
-		slices.Concat(h.directives(), []caddyconf.Directive{httpcall.HeaderDirective(&h.Headers, httpcall.CheckHeader)}, h.TlsDirectives())...)
+		slices.Concat(h.directives(), []caddyconf.Directive{httpcall.HeaderDirective(&h.Headers, httpcall.CheckHeader)}, h.TLSDirectives())...)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (a *A2A) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		httpcall.HeaderDirective(&a.Headers, checkHeader),
 		{Word: "allow_to", Read: a.readAllowTo},
 		caddyconf.Set("idle_timeout", &a.IdleTimeout, caddyconf.Duration(time.Second)),
-	}, a.TlsDirectives())...); err != nil {
+	}, a.TLSDirectives())...); err != nil {
 		return err
 	}
 	if err := a.check(); err != nil {

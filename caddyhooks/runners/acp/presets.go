@@ -288,7 +288,7 @@ func copilotSwitches(kind processKind) ([]string, map[string]string, error) {
 }
 
 // copilotNotes reports whether a message is from Copilot itself: it puts errors and news among the answers of the model, as a piece
-// of their own that begins with such a word. ByTier answer in smaller pieces.
+// of their own that begins with such a word. Models answer in smaller pieces.
 func copilotNotes(update *acpclient.Update, word string) bool {
 	if update.Kind != acpclient.MessageChunk {
 		return false

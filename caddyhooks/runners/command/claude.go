@@ -105,7 +105,7 @@ func withoutOptions(args, names []string) (kept []string) {
 }
 
 // tellsSchema reports whether Claude Code is told of the schema. If not, it follows the instructions about it, as other agents do.
-// ByTier take no other schema than that of an object for their tools, which is how Claude Code asks for an answer.
+// Models take no other schema than that of an object for their tools, which is how Claude Code asks for an answer.
 func (p *presetTurn) tellsSchema() bool {
 	return !p.noSchema && p.turn.ResponseSchema != nil && len(p.turn.ResponseSchema) <= maxArgument && isObjectSchema(p.turn.ResponseSchema)
 }

@@ -40,7 +40,7 @@ type OpenAI struct {
 	// The model for turns whose tier is not among Tiers. Placeholders are replaced.
 	Model string `json:"model,omitempty"`
 
-	// ByTier by tier.
+	// Models by tier.
 	Tiers map[string]string `json:"tiers,omitempty"`
 
 	// A text for the system message. It stands before the instructions about schemas and outside text.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Silence ends a turn of which nothing was heard for too long. It begins when heard is called first.
+// Silence ends a turn of which nothing was heard for too long. It begins when Heard is called first.
 type Silence struct {
 	Limit time.Duration // 0: none
 	End   context.CancelCauseFunc

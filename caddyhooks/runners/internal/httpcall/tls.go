@@ -32,8 +32,8 @@ type ServerTLS struct {
 	TLSInsecureSkipVerify bool `json:"tls_insecure_skip_verify,omitempty"`
 }
 
-// TlsDirectives are the lines of a block that set the options.
-func (s *ServerTLS) TlsDirectives() []caddyconf.Directive {
+// TLSDirectives are the lines of a block that set the options.
+func (s *ServerTLS) TLSDirectives() []caddyconf.Directive {
 	return []caddyconf.Directive{
 		caddyconf.Set("tls_ca", &s.TLSCA, caddyconf.Text),
 		{Word: "tls_client_auth", Read: s.unmarshalClientAuth},

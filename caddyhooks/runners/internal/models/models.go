@@ -21,7 +21,7 @@ type ByTier struct {
 	// The model for turns whose tier is not among Tiers. Placeholders are replaced. Default: the program's own.
 	Model string `json:"model,omitempty"`
 
-	// ByTier by tier.
+	// Models by tier.
 	Tiers map[string]string `json:"tiers,omitempty"`
 
 	model string
