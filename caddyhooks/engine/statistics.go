@@ -20,18 +20,18 @@ type (
 const KeptMinutes = minutes.Kept
 
 // newMinutes makes the keeper of what this engine counts.
-func (e *Engine) newMinutes() *minutes.Keeper {
+func newMinutes(n *node) *minutes.Keeper {
 	return minutes.NewKeeper(minutes.Node{
-		Store: e.store.Minutes(), IsShared: e.isRemote(), Context: e.storeContext, Protect: e.protect, Stopping: e.stopping,
+		Store: n.store.Minutes(), IsShared: n.store.isRemote(), Context: n.store.context, Protect: n.protect, Stopping: n.stopping,
 		Backlog: func(ctx context.Context) (int, time.Duration, error) {
-			backlog, err := e.store.Runs().Backlog(ctx)
+			backlog, err := n.store.Runs().Backlog(ctx)
 			return backlog.Queued, backlog.Oldest, err
 		},
 		Failed: func(message string, err error) {
 			if message == "" {
-				e.noteBroken(err)
+				n.store.noteBroken(err)
 			} else {
-				e.storeFailed(message, err)
+				n.store.failed(message, err)
 			}
 		},
 	})
@@ -57,43 +57,16 @@ func (e *Engine) Accepted() int64 { return e.minutes.Accepted() }
 
 // MinutesSince returns what was counted on all nodes, minute by minute: see minutes.Keeper.
 func (e *Engine) MinutesSince(ctx context.Context, since time.Time) ([]Minute, error) {
-	ctx, stop := e.patience(ctx)
+	ctx, stop := e.store.patience(ctx)
 	defer stop()
 	return e.minutes.Since(ctx, since)
 }
 
-// Backlog is how much there is to do, on whatever node.
-func (e *Engine) Backlog(ctx context.Context) (Backlog, error) {
-	ctx, stop := e.patience(ctx)
-	defer stop()
-	backlog, err := e.store.Runs().Backlog(ctx)
-	e.noteBroken(err)
-	return backlog, err
-}
-
-// CountUndelivered is how many deliveries are pending, and how many were given up.
-func (e *Engine) CountUndelivered(ctx context.Context) (pending, dead int, err error) {
-	ctx, stop := e.patience(ctx)
-	defer stop()
-	pending, dead, err = e.store.Deliveries().Count(ctx)
-	e.noteBroken(err)
-	return pending, dead, err
-}
-
-// CountUndeliveredBy is CountUndelivered by channel. Those of "" are callbacks.
-func (e *Engine) CountUndeliveredBy(ctx context.Context) (map[string]Undelivered, error) {
-	ctx, stop := e.patience(ctx)
-	defer stop()
-	counts, err := e.store.Deliveries().CountByChannel(ctx)
-	e.noteBroken(err)
-	return counts, err
-}
-
 // StoreSize is about how many bytes the store takes.
 func (e *Engine) StoreSize(ctx context.Context) (bytes int64, err error) {
-	ctx, stop := e.patience(ctx)
+	ctx, stop := e.store.patience(ctx)
 	defer stop()
 	bytes, err = e.store.Size(ctx)
-	e.noteBroken(err)
+	e.store.noteBroken(err)
 	return bytes, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
@@ -41,6 +42,14 @@ func (s *RunnerState) IsUp() bool { return s.State != RunnerUnreachable && s.Sta
 
 // ErrTryUnderWay is returned by Try while another try of the runner is under way.
 var ErrTryUnderWay = errors.New("a try of this runner is under way")
+
+// runners calls the runners of the configuration in force, and knows how they fare.
+type runners struct {
+	*node
+	away       awayRunners
+	states     runnerStates
+	workerFree chan struct{} // there may be work for a worker
+}
 
 // runnerStates are notes on the calls of runners. They outlive reloads, by the name of the runner.
 type runnerStates struct {
@@ -127,49 +136,49 @@ func (s *runnerStates) forget(config *Config) {
 
 // RunnerStates tells how the runners fare that are configured, and those that are gone and still have turns under way, sorted
 // by name.
-func (e *Engine) RunnerStates() []RunnerState {
-	config := e.config.Load()
+func (r *runners) RunnerStates() []RunnerState {
+	config := r.config()
 	if config == nil { // nothing is attached yet
 		return nil
 	}
-	e.states.forget(config)
-	e.states.mu.Lock()
+	r.states.forget(config)
+	r.states.mu.Lock()
 	notes := make(map[string]runnerNotes)
 	for name := range config.Runners {
 		notes[name] = runnerNotes{}
 	}
-	for name, known := range e.states.known {
+	for name, known := range r.states.known {
 		notes[name] = *known
 	}
-	e.states.mu.Unlock()
+	r.states.mu.Unlock()
 	states := make([]RunnerState, 0, len(notes))
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
 		n := notes[name]
 		state := RunnerState{Name: name, InFlight: n.inFlight, LastError: n.lastError, LastErrorAt: n.lastErrorAt, LastOK: n.lastOK}
-		state.State, state.Since, state.Cause = e.away.stateOf(name)
+		state.State, state.Since, state.Cause = r.away.stateOf(name)
 		states = append(states, state)
 	}
 	return states
 }
 
 // noteCall notes how a call of a runner ended.
-func (e *Engine) noteCall(ctx context.Context, name string, runner Runner, turn *Turn, err error) {
+func (r *runners) noteCall(ctx context.Context, name string, runner Runner, turn *Turn, err error) {
 	turned := RunnerOK
 	if err == nil {
-		e.states.answered(name)
+		r.states.answered(name)
 	} else {
 		text := callError(ctx, runner, turn, err)
-		e.states.failed(name, text)
+		r.states.failed(name, text)
 		turned = RunnerFailing
 		if unavailable := (*UnavailableError)(nil); text == "" || errors.As(err, &unavailable) {
 			turned = "" // it was not taken on, or somebody ended it
 		}
 	}
-	switch config := e.config.Load(); {
+	switch config := r.config(); {
 	case config.Runners[name] == nil: // it was the last turn of a runner that a reload took away
-		e.states.forget(config)
+		r.states.forget(config)
 	case turned != "":
-		e.away.ended(name, turned)
+		r.away.ended(name, turned)
 	}
 }
 
@@ -197,35 +206,35 @@ const tryMessage = "Answer with OK."
 // Try has a runner carry out one turn, so that an operator can see whether it works. It makes no run and stores nothing. ctx has
 // the time for it. The reply is without the secrets of the runner. If the runner was away and takes the turn on, its runs go on.
 // A *RunnerGoneError says that there is no such runner.
-func (e *Engine) Try(ctx context.Context, name string) (Reply, error) {
-	config := e.config.Load()
+func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
+	config := r.config()
 	runner, ok := config.Runners[name]
 	if !ok {
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
-	if e.isStopping() {
+	if r.isStopping() {
 		return Reply{}, ErrStopping
 	}
-	if !e.states.beginTry(name) {
+	if !r.states.beginTry(name) {
 		return Reply{}, ErrTryUnderWay
 	}
-	defer e.states.endTry(name)
+	defer r.states.endTry(name)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(e.base, func() { cancel(ErrStopping) })()
+	defer context.AfterFunc(r.base, func() { cancel(ErrStopping) })()
 
 	id := uuid.NewString()
 	turn := Turn{RunID: id, ChatID: "try:" + id, Action: Agent, Message: tryMessage, MemoryPreset: MemoryDisabled}
 	if at, ok := ctx.Deadline(); ok {
 		turn.Deadline, turn.Timeout = at, time.Until(at).Round(time.Second)
 	}
-	reply, err := e.call(ctx, name, runner, turn)
+	reply, err := r.call(ctx, name, runner, turn)
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &unavailable):
-		e.away.doubt(name, unavailable)
+		r.away.doubt(name, unavailable)
 	case ctx.Err() == nil:
-		e.runnerTookOn(name)
+		r.tookOn(name)
 	}
 	if err != nil {
 		if text := callError(ctx, runner, &turn, err); text != "" {
@@ -247,3 +256,82 @@ type tryError struct {
 
 func (e *tryError) Error() string { return e.text }
 func (e *tryError) Unwrap() error { return e.err }
+
+// call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
+// sent has been taken on, which is good to know while the runner counts as away.
+func (r *runners) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
+	r.states.begin(name)
+	defer func() {
+		if p := recover(); p != nil {
+			err = newPanicError("the runner", p)
+		}
+		r.noteCall(ctx, name, runner, &turn, err)
+	}()
+	ended, refused := r.away.tryAgain(name)
+	if refused {
+		defer ended()
+	}
+	if sent := turn.Sent; sent != nil && refused {
+		over, end := context.WithCancel(ctx)
+		defer end()
+		turn.Sent = func() {
+			sent()
+			timer := time.AfterFunc(takenOnAfter, func() {
+				if over.Err() == nil {
+					r.tookOn(name)
+				}
+			})
+			context.AfterFunc(over, func() { timer.Stop() })
+		}
+	}
+	return runner.Run(ctx, turn)
+}
+
+// tookOn notes that a runner took on a turn. If it was away, its runs can go on.
+func (r *runners) tookOn(name string) {
+	if away, back := r.away.takenOn(name); back {
+		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
+		signal(r.workerFree)
+	}
+}
+
+// gone notes that a run was found whose runner is not configured any more. The others need not wait for it either.
+func (r *runners) gone(name string) {
+	if r.away.gone(name) {
+		signal(r.workerFree)
+	}
+}
+
+// refused notes that a runner did not take on a turn. For a runner that is gone since a reload nobody waits.
+func (r *runners) refused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
+	if r.config().Runners[name] == nil {
+		return
+	}
+	opened, news := r.away.failed(name, err, start)
+	if news {
+		config.Log.Warn("the runner cannot be reached", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
+	}
+	if opened {
+		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
+	} else if !news {
+		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
+	}
+}
+
+// changed is called when another config is in force: its runners may be others.
+func (r *runners) changed() {
+	config := r.config()
+	r.away.reset(config)
+	r.states.forget(config)
+}
+
+// expired is the end of a run that no runner took on in time.
+func (r *runners) expired(run *Run) Outcome {
+	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
+	if cause := r.away.causeFor(r.config().runnerOf(run)); cause != "" {
+		reason += ": " + cause
+	}
+	return Outcome{Status: Expired,
+		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),
+		Account: Account{Reason: reason}}
+}
