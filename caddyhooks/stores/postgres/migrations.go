@@ -144,7 +144,7 @@ func (d *database) behind(version int) error {
 // howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there as far as one can tell.
 func (d *database) howToMigrate(version int) string {
 	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s --role %s --from %d` and give its output to psql, as a role that may create tables",
-		d.schema, d.dsn.config.User, version)
+		d.schema, d.dsn.Config.User, version)
 }
 
 // lockNumber is that of the lock that nodes hold which bring the schema up to date.

@@ -354,7 +354,7 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 	if _, err := addTo(t.Context(), s, "chat"); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
-package postgres
+package dsn
 
 import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/caddyserver/caddy/v2"
 )
 
 func TestDSNsThatAreProbablyMistakes(t *testing.T) {
@@ -22,16 +20,16 @@ func TestDSNsThatAreProbablyMistakes(t *testing.T) {
 		{"postgres://hooks@127.0.0.1,10.0.0.2/hooks?sslmode=disable", "the connection to 10.0.0.2 does not check"},
 		{"postgres://hooks:secret@127.0.0.1/hooks", "is part of what Caddy shows at /config/"},
 	} {
-		n, err := parseDSN(test.dsn)
+		n, err := Parse(test.dsn, nil)
 		if err != nil {
 			t.Errorf("%s: %v", test.dsn, err)
 			continue
 		}
-		got := strings.Join(n.warnings(test.dsn), "; ")
+		got := strings.Join(n.Warnings(test.dsn), "; ")
 		if (got == "") != (test.warns == "") || !strings.Contains(got, test.warns) || strings.Contains(got, "secret") {
 			t.Errorf("%s: %s", test.dsn, got)
 		}
-		if got := n.warnings("{env.HOOKS_DSN}"); strings.Contains(strings.Join(got, ""), "/config/") {
+		if got := n.Warnings("{env.HOOKS_DSN}"); strings.Contains(strings.Join(got, ""), "/config/") {
 			t.Errorf("a placeholder is taken for a secret: %s", got)
 		}
 	}
@@ -44,37 +42,16 @@ func TestPlaceHasNoSecret(t *testing.T) {
 		"postgres://hooks:secret@a,b:5433/app?target_session_attrs=read-write":           "a,b:5433/app",
 		"host=/run/postgresql port=5433 dbname=hooks password=secret pool_max_conns=100": "/run/postgresql/hooks",
 	} {
-		n, err := parseDSN(dsn)
+		n, err := Parse(dsn, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.place() != want {
-			t.Errorf("%s is at %s, want %s", dsn, n.place(), want)
+		if n.Place() != want {
+			t.Errorf("%s is at %s, want %s", dsn, n.Place(), want)
 		}
-		if err := n.plain(errors.New("broke at secret, of " + dsn)); strings.Contains(err.Error(), "secret") {
+		if err := n.Plain(errors.New("broke at secret, of " + dsn)); strings.Contains(err.Error(), "secret") {
 			t.Errorf("got %v", err)
 		}
-	}
-}
-
-func TestDSNComesFromTheEnvironment(t *testing.T) {
-	t.Setenv("HOOKS_DSN", "postgres://hooks:secret@127.0.0.1/hooks")
-	p := &Postgres{DSN: "{env.HOOKS_DSN}"}
-	if err := p.Provision(caddy.Context{}); err != nil {
-		t.Fatal(err)
-	}
-	if key := p.StoreKey("default"); strings.Contains(key, "secret") || !strings.HasSuffix(key, ":hooks_default") || key == p.StoreKey("other") {
-		t.Errorf("the key of the store is %s", key)
-	}
-	if p.DSN != "{env.HOOKS_DSN}" {
-		t.Error("the secret is part of the configuration")
-	}
-	err := (&Postgres{DSN: "{env.HOOKS_DSN_THAT_IS_NOT_SET}"}).Provision(caddy.Context{})
-	if err == nil || err.Error() != "the DSN of the store names the environment variable HOOKS_DSN_THAT_IS_NOT_SET, which is not set" {
-		t.Errorf("got %v", err)
-	}
-	if err := p.CheckInstance(strings.Repeat("x", 64)); err == nil || !strings.Contains(err.Error(), "set schema") {
-		t.Errorf("an instance with a long name: %v", err)
 	}
 }
 
@@ -92,7 +69,7 @@ func TestMistakesInDSNsAreToldWithoutTheirText(t *testing.T) {
 		`"postgres://hooks:geheimnis@127.0.0.1/hooks"`: "begins with a quote",
 		"hooks:geheimnis@127.0.0.1/hooks":              "it is a URL such as",
 	} {
-		if _, err := parseDSN(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheimnis") {
+		if _, err := Parse(text, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheimnis") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -103,7 +80,7 @@ func TestMistakesInDSNsAreToldWithoutTheirText(t *testing.T) {
 		"host=127.0.0.1 password=p@ss/word?# dbname=hooks",
 		"postgres://hooks@a,b:5433/app?target_session_attrs=read-write&statement_timeout=5s",
 	} {
-		if _, err := parseDSN(text); err != nil {
+		if _, err := Parse(text, nil); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -117,13 +94,13 @@ func FuzzErrorsOfDSNsQuoteNothing(f *testing.F) {
 	f.Add("postgres://u:geheimnis/x@h/db")
 	f.Add("password=geheimnis sslmode=verify-full sslrootcert=/geheimnis")
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := parseDSN(text)
+		n, err := Parse(text, nil)
 		if err != nil && strings.Contains(err.Error(), "geheimnis") && !strings.Contains(text, "/geheimnis") {
 			t.Errorf("%q: %v", text, err)
 		}
 		// The password of a URL that looks like one is nowhere else.
-		if secret, isURL := strings.CutPrefix(text, "postgres://u:"); err == nil && isURL && strings.HasPrefix(secret, "geheimnis") && strings.Contains(n.place(), "geheimnis") {
-			t.Errorf("%q is at %s", text, n.place())
+		if secret, isURL := strings.CutPrefix(text, "postgres://u:"); err == nil && isURL && strings.HasPrefix(secret, "geheimnis") && strings.Contains(n.Place(), "geheimnis") {
+			t.Errorf("%q is at %s", text, n.Place())
 		}
 	})
 }
