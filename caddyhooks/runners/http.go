@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -56,13 +55,12 @@ type HTTP struct {
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
 	httpcall.ServerTLS
+	httpcall.Client // with a URL
 
-	client   *http.Client // with a URL
-	routes   *routes      // with a path
-	blank    *http.Request
-	token    string
-	headers  map[string]string
-	redactor answers.Redactor
+	routes  *routes // with a path
+	blank   *http.Request
+	token   string
+	headers map[string]string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -90,11 +88,11 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 	}
 	repl := caddy.NewReplacer()
 	h.URL, h.Path = repl.ReplaceKnown(h.URL, ""), repl.ReplaceKnown(h.Path, "")
-	h.redactor = answers.NewRedactor(h.token, h.URL+h.Path, append(httpcall.HeaderSecrets(h.headers), routeSecrets(h.Routes)...)...)
+	h.Redactor = answers.NewRedactor(h.token, h.URL+h.Path, append(httpcall.HeaderSecrets(h.headers), routeSecrets(h.Routes)...)...)
 	if h.Path != "" {
 		h.routes, err = newRoutes(ctx, h.Routes)
 	} else {
-		h.client, err = httpcall.NewClient(&h.ServerTLS)
+		err = h.Connect(&h.ServerTLS, func(t *http.Transport) http.RoundTripper { return t })
 	}
 	if err != nil {
 		return fmt.Errorf("runner http: %w", err)
@@ -135,8 +133,7 @@ var (
 )
 
 func checkURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if httpcall.ParseURL(raw) == nil {
 		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host, or a path that starts with /")
 	}
 	return nil
@@ -154,20 +151,7 @@ func (h *HTTP) Address() string {
 	if path, _, _ := strings.Cut(h.Path, "?"); path != "" {
 		return path
 	}
-	u, err := url.Parse(h.URL)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
-}
-
-// Cleanup closes connections that no turn uses. Turns that are under way go on, also through routes: Caddy's handlers keep the
-// connections that are in use.
-func (h *HTTP) Cleanup() error {
-	if h.client != nil {
-		h.client.CloseIdleConnections()
-	}
-	return nil
+	return httpcall.Address(h.URL)
 }
 
 // UnmarshalRoutes parses:
@@ -192,12 +176,9 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 	d := helper.Dispenser
 	d.Next()
 	place := *d
-	ahead := *d
-	switch words := ahead.RemainingArgs(); {
-	case len(words) == 0:
-		return place.Err("runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn" + caddyconf.Unset)
-	case len(words) > 1:
-		return place.Err(httpcall.TooManyWords("http", "a URL or a path", words))
+	const missing = "runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn"
+	if err := httpcall.CheckArguments(d, "http", "a URL or a path", missing); err != nil {
+		return err
 	}
 	where, err := caddyconf.Text(d)
 	if err != nil {
@@ -279,14 +260,8 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	text, err := h.call(ctx, turn)
-	if err != nil {
-		return engine.Reply{}, h.redactor.Clean(err)
-	}
-	return engine.Reply{Text: text}, nil
+	return engine.Reply{Text: text}, h.Clean(err)
 }
-
-// Redact hides the token, the values of headers, and the secrets in the URL.
-func (h *HTTP) Redact(text string) string { return h.redactor.Redact(text) }
 
 // call is Run with errors that may show a secret.
 func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
@@ -295,9 +270,6 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	quiet := &httpcall.Silence{Limit: time.Duration(h.IdleTimeout), End: end}
 	defer quiet.Stop()
 	way := &httpcall.Sending{Arrived: turn.Sent, Heard: quiet.Heard}
-	if way.Arrived == nil {
-		way.Arrived = func() {}
-	}
 	defer way.End()
 	req, err := h.request(way.WithTrace(ctx, h.routes != nil, h.IdleTimeout > 0), turn, way)
 	if err != nil {
@@ -329,7 +301,7 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 // post sends the request of a turn to the URL.
 func (h *HTTP) post(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
 	// Redirects are not followed and there are no cookies, so a client would add nothing but work.
-	resp, err := h.client.Transport.RoundTrip(req)
+	resp, err := h.HTTPClient().Transport.RoundTrip(req)
 	if err != nil {
 		return nil, httpcall.CallError(err, way.MayHaveStarted())
 	}

@@ -19,7 +19,7 @@ import (
 //	result     ends the answer; its text, if it has one, stands instead of the deltas
 //	error      ends the turn without an answer
 //
-// A stream that stops without result or error has been cut off, and is no answer. emit is told the deltas; it may be nil.
+// A stream that stops without result or error has been cut off, and is no answer. emit gets the deltas; it may be nil.
 func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
 	events := sse.NewReader(r, 16*answers.MaxReply, 6*answers.MaxReply+1024)

@@ -50,7 +50,7 @@ const leaveAfter = time.Second
 func (r *routes) do(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	reader, writer := io.Pipe()
-	w := &answerWriter{header: make(http.Header), body: writer, begun: make(chan *http.Response, 1), announced: -1, heard: way.Heard}
+	w := &answerWriter{header: make(http.Header), body: writer, started: make(chan *http.Response, 1), announced: -1, heard: way.Heard}
 	done := make(chan struct{})
 	var failure error // of handlers that have written nothing
 	go func() {
@@ -69,10 +69,10 @@ func (r *routes) do(req *http.Request, way *httpcall.Sending) (*http.Response, e
 	}
 	var resp *http.Response
 	select {
-	case resp = <-w.begun:
+	case resp = <-w.started:
 	case <-done:
 		select {
-		case resp = <-w.begun:
+		case resp = <-w.started:
 		default:
 			end()
 			return nil, failure
@@ -122,10 +122,10 @@ var errSwitched = errors.New("the runner answered 101; it must answer 200")
 
 // answerWriter is the ResponseWriter of the handlers: what they write is read at the other end of a pipe as it comes.
 type answerWriter struct {
-	header http.Header
-	body   *io.PipeWriter
-	begun  chan *http.Response // gets the answer, without its body, when its header is written
-	heard  func()
+	header  http.Header
+	body    *io.PipeWriter
+	started chan *http.Response // gets the answer, without its body, when its header is written
+	heard   func()
 
 	mu        sync.Mutex // Flush comes from another goroutine
 	status    int        // 0: nothing is written
@@ -154,7 +154,7 @@ func (w *answerWriter) begin(status int) {
 	if n, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		w.announced = n
 	}
-	w.begun <- &http.Response{StatusCode: status, Header: header}
+	w.started <- &http.Response{StatusCode: status, Header: header}
 }
 
 func (w *answerWriter) Write(p []byte) (int, error) {

@@ -178,7 +178,7 @@ func (c *Client) SetModel(ctx context.Context, id, model string) error {
 	return err
 }
 
-// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent is told the trace parent unless
+// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent gets the trace parent unless
 // that is "".
 func (c *Client) Prompt(ctx context.Context, id, message, traceParent string) (stopReason string, err error) {
 	request := acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}}

@@ -48,16 +48,15 @@ type A2A struct {
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
 	httpcall.ServerTLS
+	httpcall.Client
 
 	card      string // its URL
 	user      *url.Userinfo
 	origins   []string
 	token     string
 	headers   map[string]string
-	client    *http.Client
 	agents    *agentCards
 	firstPoll time.Duration
-	redactor  answers.Redactor
 	log       *zap.Logger
 }
 
@@ -90,7 +89,7 @@ func (a *A2A) Provision(ctx caddy.Context) (err error) {
 		return err
 	}
 	a.card, a.user = cardURL(address)
-	a.redactor = answers.NewRedactor(a.token, address, httpcall.HeaderSecrets(a.headers)...)
+	a.Redactor = answers.NewRedactor(a.token, address, httpcall.HeaderSecrets(a.headers)...)
 	a.origins = []string{originOf(a.card)}
 	for _, place := range a.AllowTo {
 		place = caddy.NewReplacer().ReplaceKnown(place, "")
@@ -99,14 +98,14 @@ func (a *A2A) Provision(ctx caddy.Context) (err error) {
 		}
 		a.origins = append(a.origins, originOf(place))
 	}
-	if a.client, err = httpcall.NewClient(&a.ServerTLS); err != nil {
+	a.agents = newAgentCards(a.readCard)
+	err = a.Connect(&a.ServerTLS, func(t *http.Transport) http.RoundTripper {
+		t.DisableCompression = true // what is compressed arrives in lumps
+		return &callTransport{t, a}
+	})
+	if err != nil {
 		return fmt.Errorf("runner a2a: %w", err)
 	}
-	if transport, ok := a.client.Transport.(*http.Transport); ok {
-		transport.DisableCompression = true // what is compressed arrives in lumps
-		a.client.Transport = &callTransport{transport, a}
-	}
-	a.agents = newAgentCards(a.readCard)
 	return nil
 }
 
@@ -141,8 +140,7 @@ func checkHeader(name string) error {
 
 // checkURL quotes nothing of the URL, which may hold a secret.
 func checkURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if httpcall.ParseURL(raw) == nil {
 		return errors.New("runner a2a needs the URL of an agent or of its card, which starts with http:// or https:// and names a host")
 	}
 	return nil
@@ -150,8 +148,8 @@ func checkURL(raw string) error {
 
 // checkPlace checks a line of allow_to.
 func checkPlace(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	u := httpcall.ParseURL(raw)
+	if u == nil || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return errors.New("allow_to takes the beginnings of URLs, up to the host and port, as in: allow_to https://agents.example.com")
 	}
 	return nil
@@ -159,14 +157,6 @@ func checkPlace(raw string) error {
 
 // Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
 func (a *A2A) Address() string { return originOf(a.card) }
-
-// Cleanup closes connections that no turn uses. Turns that are under way go on.
-func (a *A2A) Cleanup() error {
-	if a.client != nil {
-		a.client.CloseIdleConnections()
-	}
-	return nil
-}
 
 // UnmarshalCaddyfile parses:
 //
@@ -183,12 +173,9 @@ func (a *A2A) Cleanup() error {
 func (a *A2A) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	place := *d
-	ahead := *d
-	switch words := ahead.RemainingArgs(); {
-	case len(words) == 0:
-		return place.Err("runner a2a needs the URL of an agent or of its card, as in: runner a2a https://agent.example.com" + caddyconf.Unset)
-	case len(words) > 1:
-		return place.Err(httpcall.TooManyWords("a2a", "one URL", words))
+	const missing = "runner a2a needs the URL of an agent or of its card, as in: runner a2a https://agent.example.com"
+	if err := httpcall.CheckArguments(d, "a2a", "one URL", missing); err != nil {
+		return err
 	}
 	address, err := caddyconf.Text(d)
 	if err != nil {
@@ -229,14 +216,8 @@ func (a *A2A) readAllowTo(d *caddyfile.Dispenser) error {
 // Run sends the message and waits for the answer.
 func (a *A2A) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	reply, err := a.converse(ctx, &turn)
-	if err != nil {
-		err = a.redactor.Clean(err)
-	}
-	return reply, err
+	return reply, a.Clean(err)
 }
-
-// Redact hides the token, the values of headers, and the secrets in the URL.
-func (a *A2A) Redact(text string) string { return a.redactor.Redact(text) }
 
 // Interface guards
 var (

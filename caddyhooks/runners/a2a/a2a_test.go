@@ -1116,7 +1116,10 @@ func FuzzA2ACard(f *testing.F) {
 	} {
 		f.Add([]byte(card))
 	}
-	a := &A2A{origins: []string{"http://agent.example.com"}, client: new(http.Client)}
+	a := &A2A{origins: []string{"http://agent.example.com"}}
+	if err := a.Connect(&a.ServerTLS, func(t *http.Transport) http.RoundTripper { return t }); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		card, err := parseCard(data)
 		if err != nil {

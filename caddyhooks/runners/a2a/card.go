@@ -152,7 +152,7 @@ func (a *A2A) readCard(ctx context.Context) (*knownAgent, error) {
 		return nil, errors.New("the URL of the agent card cannot be requested")
 	}
 	req.Header.Set("Accept", "application/json")
-	resp, err := a.client.Do(req)
+	resp, err := a.HTTPClient().Do(req)
 	if err != nil {
 		return nil, call.problem(err)
 	}
@@ -218,7 +218,7 @@ func (a *A2A) choose(ctx context.Context, card *agentCard) (*knownAgent, error) 
 		return nil, &answers.Error{Problem: "the agent card has no interface of A2A 1.0 over JSONRPC or HTTP+JSON", Text: strings.Join(others, ", ")}
 	}
 	client, err := a2aclient.NewFactory(a2aclient.WithDefaultsDisabled(),
-		a2aclient.WithJSONRPCTransport(a.client), a2aclient.WithRESTTransport(a.client)).CreateFromEndpoints(ctx, usable)
+		a2aclient.WithJSONRPCTransport(a.HTTPClient()), a2aclient.WithRESTTransport(a.HTTPClient())).CreateFromEndpoints(ctx, usable)
 	if err != nil {
 		return nil, &answers.Error{Problem: "the agent card cannot be used", Text: err.Error()}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // callTransport is the way out for the requests of the A2A client. It adds what every request has, and bounds the answers, which the
-// client reads as far as they go. What goes wrong is told to the agentCall.
+// client reads as far as they go. It notes in the agentCall what goes wrong.
 type callTransport struct {
 	next   *http.Transport
 	runner *A2A
@@ -43,13 +43,10 @@ type agentCall struct {
 	status int // other than 200
 }
 
-// newAgentCall makes a call. Without a silence, nobody listens; without a function, nobody is told that the request is with the agent.
+// newAgentCall makes a call. Without a silence, nobody listens; without a function, nobody learns that the request is with the agent.
 func newAgentCall(quiet *httpcall.Silence, arrived func()) *agentCall {
 	if quiet == nil {
 		quiet = new(httpcall.Silence)
-	}
-	if arrived == nil {
-		arrived = func() {}
 	}
 	return &agentCall{way: &httpcall.Sending{Arrived: arrived, Heard: quiet.Heard}, quiet: quiet, limit: maxDocument}
 }
@@ -119,7 +116,7 @@ func (d *callTransport) RoundTrip(given *http.Request) (*http.Response, error) {
 	case form == sse.MediaType && wantsEvents:
 		resp.Body = &answerBody{call, &eventBound{from: &io.LimitedReader{R: body, N: maxStream}}, resp.Body}
 	case wantsEvents:
-		// A document instead of a stream, which is how errors are often told. The client reads events only.
+		// A document instead of a stream, which is how errors are often sent. The client reads events only.
 		defer resp.Body.Close()
 		if resp.Body, err = asEvent(body, resp.ContentLength); err != nil {
 			return nil, call.fail(httpcall.ReadingError(err))

@@ -111,7 +111,7 @@ func (t *agentTurn) arrived() {
 }
 
 // ask sends the message and collects the answer until the agent will do no more. lost reports that the agent does not know the
-// context, and has not begun.
+// context, and has not started.
 func (t *agentTurn) ask(ctx context.Context, session string) (lost bool, err error) {
 	call := t.newCall()
 	req := t.request(session)
@@ -130,7 +130,7 @@ func (t *agentTurn) ask(ctx context.Context, session string) (lost bool, err err
 		return false, httpcall.ReadingError(t.broken)
 	case errors.Is(call.err, answers.ErrTooLarge):
 		return false, call.err
-	case t.answer.task != "" && !isTold(err):
+	case t.answer.task != "" && !isAgentError(err):
 		return false, t.poll(ctx) // the agent goes on, also if the connection broke
 	case err != nil && session != "" && !t.answer.heard && lostContext(call, err):
 		return true, nil
@@ -207,7 +207,7 @@ func (t *agentTurn) poll(ctx context.Context) error {
 		busy := errors.As(problem, &unavailable)
 		failures++
 		if failures == pollFailures || !busy && call.status != 0 || call.err == nil || errors.Is(call.err, answers.ErrTooLarge) {
-			if busy { // for this request, but the turn has begun
+			if busy { // for this request, but the turn has started
 				problem = unavailable.Err
 			}
 			return fmt.Errorf("asking for the state of the task: %w", problem)
@@ -277,10 +277,10 @@ func lostContext(call *agentCall, err error) bool {
 	}
 }
 
-// isTold reports whether an error is the word of the agent.
-func isTold(err error) bool {
-	var told *a2a.Error
-	return errors.As(err, &told)
+// isAgentError reports whether an error comes from the agent.
+func isAgentError(err error) bool {
+	var reported *a2a.Error
+	return errors.As(err, &reported)
 }
 
 // agentError is the error of a request that the client made.
@@ -290,13 +290,13 @@ func agentError(call *agentCall, err error) error {
 	}
 	err = call.problem(err)
 	problem := "the answer is not that of an A2A agent"
-	var told *a2a.Error
-	if errors.As(err, &told) {
+	var reported *a2a.Error
+	if errors.As(err, &reported) {
 		problem = "the agent answered with an error"
-		if told.Err != nil && told.Err.Error() != told.Message {
-			problem += ", " + told.Err.Error()
+		if reported.Err != nil && reported.Err.Error() != reported.Message {
+			problem += ", " + reported.Err.Error()
 		}
-		return &answers.Error{Problem: problem, Text: answers.Beginning(told.Message)}
+		return &answers.Error{Problem: problem, Text: answers.Beginning(reported.Message)}
 	}
 	text := err.Error()
 	return &answers.Error{Problem: problem, Text: answers.Beginning(text)}

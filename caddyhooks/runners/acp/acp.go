@@ -21,7 +21,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/command"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
 )
@@ -63,7 +62,6 @@ type ACP struct {
 	key      string           // of the pool
 	pool     *agentPool
 	maxBytes int // of all that an agent says in a turn
-	redactor answers.Redactor
 	log      *zap.Logger
 }
 
@@ -109,37 +107,17 @@ func (a *ACP) provision() (err error) {
 		return err
 	}
 	a.ByTier.Resolve()
-	secrets := a.Program.Secrets()
-	for _, word := range a.Args {
-		known := caddy.NewReplacer().ReplaceKnown(word, "")
-		if known != word {
-			secrets = append(secrets, known)
-		}
-		a.command = append(a.command, known)
-	}
-	switch {
-	case a.Preset != "" && (len(a.command) == 0 || strings.HasPrefix(a.command[0], "-")): // arguments for the program of the preset
+	a.command = a.ResolveArgs(a.Args)
+	if a.Preset != "" && (len(a.command) == 0 || strings.HasPrefix(a.command[0], "-")) { // arguments for the program of the preset
 		a.command = slices.Concat(a.preset.command, a.command)
-	case a.command[0] == "":
-		return errors.New("the name of the program is empty")
-	case strings.Contains(a.command[0], "/"): // it is seen from the folder of Caddy, as in runner command
-		if a.command[0], err = filepath.Abs(a.command[0]); err != nil {
-			return err
-		}
+	}
+	if a.command[0], err = programs.WholeName(a.command[0]); err != nil {
+		return err
 	}
 	if a.preset.oneShot {
 		if a.once, err = command.NewOneShot(a.Preset, a.Program, a.ByTier, nil, a.log); err != nil {
 			return err
 		}
-	}
-	a.redactor = answers.NewRedactor("", "", answers.LongEnough(secrets)...)
-	return nil
-}
-
-// Validate checks the configuration.
-func (a *ACP) Validate() error {
-	if err := a.check(); err != nil {
-		return fmt.Errorf("runner acp: %w", err)
 	}
 	return nil
 }
@@ -239,9 +217,13 @@ var agentPools = caddy.NewUsagePool()
 // Place tells the runner of a folder that it may use.
 func (a *ACP) Place(dir string) {
 	a.Program.Place(dir)
-	a.warn(filepath.Base(dir))
+	a.LogWarnings(a.log, a.command[0], presetNames())
 	if a.once != nil {
 		a.once.Program.Place(dir)
+		if err := a.CheckProgram(a.once.Address()); err != nil {
+			a.log.Warn("the program of a runner for turns without memory cannot be started",
+				zap.String("runner", filepath.Base(dir)), zap.String("problem", err.Error()))
+		}
 	}
 	settings, err := json.Marshal([]any{a, a.Variables(), a.command, dir}) // with what placeholders stand for
 	if err != nil {
@@ -256,19 +238,6 @@ func (a *ACP) Place(dir string) {
 		return
 	}
 	a.key, a.pool = key, pool.(*agentPool)
-}
-
-// warn logs what is wrong on this machine only.
-func (a *ACP) warn(name string) {
-	runner := zap.String("runner", name)
-	for _, warning := range a.Program.Warnings(a.command[0], presetNames()) {
-		a.log.Warn("the program of a runner cannot be started as configured", runner, zap.String("problem", warning))
-	}
-	if a.once != nil {
-		if err := a.Program.CheckProgram(a.once.Address()); err != nil {
-			a.log.Warn("the program of a runner for turns without memory cannot be started", runner, zap.String("problem", err.Error()))
-		}
-	}
 }
 
 // Cleanup ends the processes, unless the runner goes on in another configuration. A process that has a turn ends after it.
@@ -295,24 +264,17 @@ func (a *ACP) Run(ctx context.Context, turn engine.Turn) (reply engine.Reply, er
 	default:
 		reply, err = a.runApart(ctx, &turn)
 	}
-	if err != nil {
-		err = a.redactor.Clean(err)
-	}
-	return reply, err
+	return reply, a.Clean(err)
 }
 
 // PresetName is the preset, "" if there is none.
 func (a *ACP) PresetName() string { return a.Preset }
-
-// Redact hides the values of variables in the environment of the agent.
-func (a *ACP) Redact(text string) string { return a.redactor.Redact(text) }
 
 // Interface guards
 var (
 	_ engine.Runner         = (*ACP)(nil)
 	_ engine.Redactor       = (*ACP)(nil)
 	_ caddy.Provisioner     = (*ACP)(nil)
-	_ caddy.Validator       = (*ACP)(nil)
 	_ caddy.CleanerUpper    = (*ACP)(nil)
 	_ caddyfile.Unmarshaler = (*ACP)(nil)
 )

@@ -70,12 +70,12 @@ func (a *ACP) untilReady(ctx context.Context, agent *agentProcess, id, chat stri
 	if a.preset.readyAt == nil || id == "" || agent.has(id, chat) {
 		return nil
 	}
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		wait := time.Until(a.preset.readyAt(agent.home, id, time.Now()))
 		if wait <= 0 {
 			return nil
 		}
-		if !told {
+		if !logged {
 			a.log.Info("a session cannot be opened again at once", zap.String("program", agent.name), zap.Duration("wait", wait))
 		}
 		timer := time.NewTimer(wait)
@@ -88,7 +88,7 @@ func (a *ACP) untilReady(ctx context.Context, agent *agentProcess, id, chat stri
 	}
 }
 
-// tidy clears away what opening a session has left.
+// tidy removes what opening a session has left.
 func (a *ACP) tidy(agent *agentProcess, id string) {
 	if a.preset.opened == nil {
 		return

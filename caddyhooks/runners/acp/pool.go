@@ -50,7 +50,7 @@ type agentPool struct {
 }
 
 func newAgentPool(a *ACP) *agentPool {
-	p := &agentPool{most: a.Processes, idle: time.Duration(a.Idle), log: a.log, redactor: a.redactor}
+	p := &agentPool{most: a.Processes, idle: time.Duration(a.Idle), log: a.log, redactor: a.Redactor}
 	if p.most == 0 {
 		p.most = defaultProcesses
 	}

@@ -27,7 +27,7 @@ func (agent *agentProcess) processesNow() processes {
 type passage struct {
 	agent   *agentProcess
 	alone   bool // no other turn was under way when it began …
-	overlap int  // … nor has one begun since, if the count is still this
+	overlap int  // … nor has one started since, if the count is still this
 	before  processes
 }
 

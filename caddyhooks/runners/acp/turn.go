@@ -178,7 +178,7 @@ type turnListener struct {
 
 	mu          sync.Mutex
 	text        strings.Builder
-	held        strings.Builder // the end of text, which was not told yet
+	held        strings.Builder // the end of text, which was not emitted yet
 	said        string          // last by the agent itself, not by the model
 	messageID   string
 	broken      bool // something came between two pieces of text
@@ -376,7 +376,7 @@ func (t *turnListener) noteTrouble(words string) {
 	}
 }
 
-// say adds to the answer. Messages of their own are set off by a blank line. What may be an error is not told before the turn has
+// say adds to the answer. Messages of their own are set off by a blank line. What may be an error is not emitted before the turn has
 // ended well, nor what comes after it.
 func (t *turnListener) say(text, messageID string, hold bool) {
 	if (t.broken || messageID != t.messageID) && t.text.Len() > 0 && !strings.HasSuffix(t.text.String(), "\n") {
@@ -425,7 +425,7 @@ func (t *turnListener) Permission(request acpclient.PermissionRequest) (option s
 		option = request.Option(acp.PermissionOptionKindRejectOnce)
 	}
 	if len(t.permissions) < maxPermissionNotes {
-		title := t.runner.redactor.Redact(oneline.First(request.ToolCall.Title, maxPermissionTitle))
+		title := t.runner.Redact(oneline.First(request.ToolCall.Title, maxPermissionTitle))
 		t.permissions = append(t.permissions, engine.Permission{Kind: kind, Title: title, Answer: answer})
 	}
 	return option

@@ -55,7 +55,7 @@ func claudeCall(c *Command, p *presetTurn) (programCall, error) {
 	if p.model != "" {
 		add("--model", p.model)
 	}
-	if p.tellsSchema() {
+	if p.passesSchema() {
 		add("--json-schema", string(turn.ResponseSchema))
 	}
 	switch {
@@ -104,9 +104,9 @@ func withoutOptions(args, names []string) (kept []string) {
 	return kept
 }
 
-// tellsSchema reports whether Claude Code is told of the schema. If not, it follows the instructions about it, as other agents do.
+// passesSchema reports whether Claude Code gets the schema. If not, it follows the instructions about it, as other agents do.
 // Models take no other schema than that of an object for their tools, which is how Claude Code asks for an answer.
-func (p *presetTurn) tellsSchema() bool {
+func (p *presetTurn) passesSchema() bool {
 	return !p.noSchema && p.turn.ResponseSchema != nil && len(p.turn.ResponseSchema) <= maxArgument && isObjectSchema(p.turn.ResponseSchema)
 }
 
@@ -248,7 +248,7 @@ func (r *claudeReader) end(exit programExit) presetEnd {
 	}
 	end.reply.Session = r.session
 	text := result.Result
-	if output := result.StructuredOutput; r.p.tellsSchema() && len(output) > 0 && string(output) != "null" {
+	if output := result.StructuredOutput; r.p.passesSchema() && len(output) > 0 && string(output) != "null" {
 		text = string(output)
 	}
 	if end.reply.Text, end.err = checkAnswer(text); end.err != nil {
@@ -263,7 +263,7 @@ func (r *claudeReader) fail(end *presetEnd, exit programExit) {
 	end.err = failure
 	if r.result == nil {
 		failure.Problem += " and without a result"
-		end.refusedSchema = r.p.tellsSchema() && !r.spoke && strings.Contains(exit.stderr, "--json-schema")
+		end.refusedSchema = r.p.passesSchema() && !r.spoke && strings.Contains(exit.stderr, "--json-schema")
 		end.lostSession = !r.spoke && strings.Contains(exit.stderr, noConversation)
 		return
 	}

@@ -51,7 +51,7 @@ func codexCall(c *Command, p *presetTurn) (programCall, error) {
 			add("-c", "mcp_servers."+name+".enabled=false")
 		}
 	}
-	if p.tellsSchema() {
+	if p.passesSchema() {
 		add("--output-schema", p.schema)
 	}
 	if turn.Memory() && p.session != "" {
@@ -131,7 +131,7 @@ func (r *codexReader) line(data []byte) error {
 	if !decodeLine(data, &line) {
 		return nil
 	}
-	if line.Item.Type != "" && line.Item.Type != "error" { // begun or completed
+	if line.Item.Type != "" && line.Item.Type != "error" { // started or completed
 		r.acted = true
 	}
 	switch line.Type {
@@ -184,7 +184,7 @@ func (r *codexReader) end(exit programExit) presetEnd {
 		end.err = answers.ReportedRefusal(r.failure, failure)
 	}
 	end.lostSession = r.session == "" && strings.Contains(exit.stderr, "no rollout found")
-	end.refusedSchema = r.failed && r.said == 0 && r.p.tellsSchema() && refusesSchema(r.failure)
+	end.refusedSchema = r.failed && r.said == 0 && r.p.passesSchema() && refusesSchema(r.failure)
 	return end
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
 )
@@ -59,11 +57,10 @@ type Command struct {
 	models.ByTier
 	programs.Program
 
-	args     []string
-	preset   *programPreset
-	reply    replyReader
-	redactor answers.Redactor
-	log      *zap.Logger
+	args   []string
+	preset *programPreset
+	reply  replyReader
+	log    *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -90,9 +87,7 @@ func (c *Command) Provision(ctx caddy.Context) error {
 // Place tells the runner of a folder that it may use, which has its name.
 func (c *Command) Place(dir string) {
 	c.Program.Place(dir)
-	for _, warning := range c.Warnings(c.args[0], presetNames()) {
-		c.log.Warn("the program of a runner cannot be started as configured", zap.String("runner", filepath.Base(dir)), zap.String("problem", warning))
-	}
+	c.LogWarnings(c.log, c.args[0], presetNames())
 }
 
 func (c *Command) provision(log *zap.Logger) (err error) {
@@ -104,47 +99,23 @@ func (c *Command) provision(log *zap.Logger) (err error) {
 		return err
 	}
 	c.ByTier.Resolve()
-	secrets := c.Secrets()
-	c.args = nil
+	c.args = c.ResolveArgs(c.Args)
 	if c.preset = programPresets[c.Preset]; c.preset != nil && !c.namesProgram() {
-		c.args = append(c.args, c.preset.program)
+		c.args = slices.Insert(c.args, 0, c.preset.program)
 	}
-	for _, arg := range c.Args {
-		known := caddy.NewReplacer().ReplaceKnown(arg, "")
-		if strings.ContainsRune(known, 0) {
-			return errors.New("an argument has a NUL character")
-		}
-		if known != arg {
-			secrets = append(secrets, known)
-		}
-		c.args = append(c.args, known)
+	if strings.ContainsRune(strings.Join(c.args, ""), 0) {
+		return errors.New("an argument has a NUL character")
 	}
-	switch {
-	case c.args[0] == "":
-		return errors.New("the name of the program is empty")
-	case strings.Contains(c.args[0], "/"):
-		if c.args[0], err = filepath.Abs(c.args[0]); err != nil {
-			return err
-		}
-	}
-	if c.reply, err = c.Reply.compile(); err != nil {
+	if c.args[0], err = programs.WholeName(c.args[0]); err != nil {
 		return err
 	}
-	c.redactor = answers.NewRedactor("", "", answers.LongEnough(secrets)...)
-	return nil
+	c.reply, err = c.Reply.compile()
+	return err
 }
 
 // namesProgram reports whether the first argument is a program, and not an option for the one of the preset.
 func (c *Command) namesProgram() bool {
 	return len(c.Args) > 0 && !strings.HasPrefix(c.Args[0], "-")
-}
-
-// Validate checks the configuration.
-func (c *Command) Validate() error {
-	if err := c.check(); err != nil {
-		return fmt.Errorf("runner command: %w", err)
-	}
-	return nil
 }
 
 const (
@@ -211,23 +182,16 @@ func (c *Command) Address() string { return c.args[0] }
 // Run starts the program and reads its answer.
 func (c *Command) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	reply, err := c.carryOut(ctx, &turn)
-	if err != nil {
-		err = c.redactor.Clean(err)
-	}
-	return reply, err
+	return reply, c.Clean(err)
 }
 
 // PresetName is the preset, "" if there is none.
 func (c *Command) PresetName() string { return c.Preset }
-
-// Redact hides the values of environment variables.
-func (c *Command) Redact(text string) string { return c.redactor.Redact(text) }
 
 // Interface guards
 var (
 	_ engine.Runner         = (*Command)(nil)
 	_ engine.Redactor       = (*Command)(nil)
 	_ caddy.Provisioner     = (*Command)(nil)
-	_ caddy.Validator       = (*Command)(nil)
 	_ caddyfile.Unmarshaler = (*Command)(nil)
 )

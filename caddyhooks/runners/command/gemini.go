@@ -168,14 +168,14 @@ func (r *geminiReader) say(text string) error {
 	if r.answer.Len()+len(text) > answers.MaxReply {
 		return answers.ErrTooLarge
 	}
-	told := text
+	added := text
 	if r.answer.Len() == 0 && r.spoke {
-		told = "\n\n" + told
+		added = "\n\n" + added
 	}
 	r.spoke = true
 	r.answer.WriteString(text)
-	if r.emitted += len(told); r.emitted <= answers.MaxReply && r.p.turn.Emit != nil {
-		r.p.turn.Emit(engine.Progress{Text: told})
+	if r.emitted += len(added); r.emitted <= answers.MaxReply && r.p.turn.Emit != nil {
+		r.p.turn.Emit(engine.Progress{Text: added})
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ type presetTurn struct {
 	*programTurn
 	model    string // "" for the program's own
 	session  string // a UUID: the conversation to go on with, "" for a new one
-	noSchema bool   // the program is not told of the schema
+	noSchema bool   // the program does not get the schema
 }
 
 // programPresets are the presets by name. To add one, write a file with its call and its reader, and a line here.

@@ -34,7 +34,7 @@ type completion struct {
 }
 
 // readCompletion reads a body, in one piece or as a stream of events, whatever its Content-Type is. finished is called when a
-// stream has told a finish reason. emit may be nil.
+// stream has a finish reason. emit may be nil.
 func readCompletion(body io.Reader, finished func(), emit func(engine.Progress)) (string, error) {
 	r := bufio.NewReader(body)
 	c := &completion{emit: emit}
@@ -210,7 +210,7 @@ func surrogate(data []byte) rune {
 // add takes the text out of a document that parse returned: a whole answer or a piece of one.
 func (c *completion) add(document map[string]any) error {
 	if err := documentError(document); err != nil {
-		return c.told(err)
+		return c.reported(err)
 	}
 	defer func() {
 		if c.nextHalf != 0 {
@@ -231,8 +231,8 @@ func (c *completion) add(document map[string]any) error {
 	return nil
 }
 
-// told is an error that a document tells of. After text its status does not matter.
-func (c *completion) told(err *answers.Error) error {
+// reported is an error that a document reports. After text its status does not matter.
+func (c *completion) reported(err *answers.Error) error {
 	if c.text.Len() > 0 {
 		err.Status = 0
 	}
@@ -245,23 +245,23 @@ func documentError(document map[string]any) *answers.Error {
 	case nil, bool:
 		if document["object"] == "error" { // as older versions of vLLM have it
 			text, _ := document["message"].(string)
-			return toldError(text, "", statusMember(document["code"]))
+			return reportedError(text, "", statusMember(document["code"]))
 		}
 		return nil
 	case string:
 		if problem == "" {
 			return nil
 		}
-		return toldError(problem, "", 0)
+		return reportedError(problem, "", 0)
 	default:
 		raw, _ := turns.EncodeJSON(problem)
 		fields, _ := problem.(map[string]any)
-		return toldError(errorMessage(problem), string(raw), statusMember(fields["code"]))
+		return reportedError(errorMessage(problem), string(raw), statusMember(fields["code"]))
 	}
 }
 
-// toldError is an error that the server told of in an answer.
-func toldError(message, raw string, status int) *answers.Error {
+// reportedError is an error that the server reports in an answer.
+func reportedError(message, raw string, status int) *answers.Error {
 	return &answers.Error{Problem: "the runner sent an error", Text: errorText(message, raw), Status: status}
 }
 

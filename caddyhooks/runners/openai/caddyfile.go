@@ -41,9 +41,8 @@ func (o *OpenAI) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	var preset serverPreset
 	place := *d
-	ahead := *d
-	if words := ahead.RemainingArgs(); len(words) > 1 {
-		return place.Err(httpcall.TooManyWords("openai", "a preset or a URL", words))
+	if err := httpcall.CheckArguments(d, "openai", "a preset or a URL", ""); err != nil {
+		return err
 	}
 	if d.NextArg() {
 		first := shorthand.Undo(d.Val())

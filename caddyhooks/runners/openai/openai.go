@@ -88,6 +88,8 @@ type OpenAI struct {
 	// More headers of the request. Placeholders such as {env.X} and {file.X} are replaced.
 	Headers map[string]string `json:"headers,omitempty"`
 
+	httpcall.Client
+
 	endpoint   string
 	key        string
 	model      string
@@ -98,8 +100,6 @@ type OpenAI struct {
 	systemFile *watchedText
 	idle       time.Duration
 	formats    *refusedFormats
-	client     *http.Client
-	redactor   answers.Redactor
 }
 
 // Memory is how the requests of turns under one memory preset differ from others.
@@ -175,15 +175,12 @@ func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 	if o.idle == 0 && o.streams() {
 		o.idle = httpcall.DefaultIdle
 	}
-	o.redactor = answers.NewRedactor(o.key, base, secrets...)
-	if o.client, err = httpcall.NewClient(new(httpcall.ServerTLS)); err != nil {
-		return err
-	}
-	if transport, ok := o.client.Transport.(*http.Transport); ok {
-		transport.Proxy = http.ProxyFromEnvironment // models are often far away, behind the proxy of a company
-		transport.DisableCompression = true         // what is compressed arrives in lumps
-	}
-	return nil
+	o.Redactor = answers.NewRedactor(o.key, base, secrets...)
+	return o.Connect(new(httpcall.ServerTLS), func(t *http.Transport) http.RoundTripper {
+		t.Proxy = http.ProxyFromEnvironment // models are often far away, behind the proxy of a company
+		t.DisableCompression = true         // what is compressed arrives in lumps
+		return t
+	})
 }
 
 // Validate checks the configuration.
@@ -308,8 +305,8 @@ func checkResponseFormat(format string) error {
 
 // checkBaseURL quotes nothing of the URL, which may hold a secret.
 func checkBaseURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	u := httpcall.ParseURL(raw)
+	if u == nil {
 		return errors.New("runner openai needs a URL that starts with http:// or https:// and names a host")
 	}
 	if strings.HasSuffix(strings.TrimRight(u.Path, "/"), chatCompletions) {
@@ -335,21 +332,7 @@ func sendable(text string) bool {
 }
 
 // Address is the scheme and the host of the URL, for logs. The rest of it may be secret.
-func (o *OpenAI) Address() string {
-	u, err := url.Parse(o.endpoint)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
-}
-
-// Cleanup closes connections that no turn uses. Turns that are under way go on.
-func (o *OpenAI) Cleanup() error {
-	if o.client != nil {
-		o.client.CloseIdleConnections()
-	}
-	return nil
-}
+func (o *OpenAI) Address() string { return httpcall.Address(o.endpoint) }
 
 func (o *OpenAI) streams() bool { return o.Stream == nil || *o.Stream }
 
@@ -359,14 +342,8 @@ func (o *OpenAI) serverKeepsChat() bool { return o.SessionHeader != "" || o.Sess
 // Run asks the server and reads the answer.
 func (o *OpenAI) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	reply, err := o.ask(ctx, turn)
-	if err != nil {
-		err = o.redactor.Clean(err)
-	}
-	return reply, err
+	return reply, o.Clean(err)
 }
-
-// Redact hides the key, the values of headers, and the secrets in the URL.
-func (o *OpenAI) Redact(text string) string { return o.redactor.Redact(text) }
 
 // Interface guards
 var (

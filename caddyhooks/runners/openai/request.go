@@ -142,7 +142,7 @@ func encodeMessages(system string, past []engine.PastTurn, message string) ([]by
 	return turns.EncodeJSON(append(messages, chatMessage{"user", message}))
 }
 
-// responseFormat is how the server is told of the schema. It is not called strict: OpenAI's strict mode refuses most schemas
+// responseFormat is how the server gets the schema. It is not called strict: OpenAI's strict mode refuses most schemas
 // that people write, and the answer is checked here in any case.
 func (o *OpenAI) responseFormat(schema json.RawMessage) json.RawMessage {
 	switch o.ResponseFormat {
@@ -273,7 +273,7 @@ func (r *modelRequest) idempotencyKey() string {
 	return key
 }
 
-// sessionKey is what a server is told as the name of a chat. Two chats never have the same. Capitals are encoded too, since
+// sessionKey is the name of a chat for a server. Two chats never have the same. Capitals are encoded too, since
 // there are servers that do not tell them from small letters; a long id becomes a hash, since there are servers that take no
 // more than 256 bytes.
 func sessionKey(prefix, chat string) string {
@@ -315,7 +315,7 @@ func (r *modelRequest) post(turnCtx context.Context) (reply engine.Reply, again 
 	if err != nil {
 		return reply, false, err
 	}
-	resp, err := o.client.Do(req)
+	resp, err := o.HTTPClient().Do(req)
 	if err == nil {
 		defer resp.Body.Close()
 		reply, again, err = r.read(resp, quiet.Listen(resp.Body), end)
@@ -372,9 +372,9 @@ func (r *modelRequest) read(resp *http.Response, body io.Reader, end context.Can
 	}
 	if reply.Text, err = readCompletion(body, finished, r.turn.Emit); err != nil {
 		err = httpcall.ReadingError(err)
-		var told *answers.Error
-		if errors.As(err, &told) && told.Status != 0 {
-			err = o.refusal(told.Status, 0, err)
+		var reported *answers.Error
+		if errors.As(err, &reported) && reported.Status != 0 {
+			err = o.refusal(reported.Status, 0, err)
 		}
 	}
 	return reply, false, err
@@ -449,7 +449,7 @@ type watchedText struct {
 	mu      sync.Mutex
 	seen    os.FileInfo // as it was when the text was read
 	text    string
-	problem bool // which was told
+	problem bool // which was logged
 }
 
 // watchText reads the file. Its errors are made to follow the name of the option.

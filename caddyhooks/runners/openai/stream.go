@@ -10,7 +10,7 @@ import (
 )
 
 // readEvents reads an answer that comes as server-sent events, up to the one that says [DONE]. A stream that ends before is
-// complete if there was a finish reason, which finished is told of.
+// complete if there was a finish reason, for which finished is called.
 func (c *completion) readEvents(r io.Reader, finished func()) error {
 	events := sse.NewReader(r, answers.MaxStream, maxDocument)
 	for events.Next() {
@@ -42,7 +42,7 @@ func (c *completion) readEvents(r io.Reader, finished func()) error {
 func (c *completion) addEvent(name string, data []byte) (done bool, err error) {
 	data = bytes.TrimSpace(data)
 	if name == "error" {
-		return false, c.told(eventError(data))
+		return false, c.reported(eventError(data))
 	}
 	if len(data) == 0 {
 		return false, nil
@@ -74,7 +74,7 @@ func eventError(data []byte) *answers.Error {
 		if err := documentError(document); err != nil {
 			return err
 		}
-		return toldError(errorMessage(document), string(data), statusMember(document["code"]))
+		return reportedError(errorMessage(document), string(data), statusMember(document["code"]))
 	}
-	return toldError(string(data), "", 0)
+	return reportedError(string(data), "", 0)
 }

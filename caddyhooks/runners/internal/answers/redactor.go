@@ -108,6 +108,9 @@ func (r Redactor) Redact(text string) string {
 
 // Clean is an error of a turn whose text has no secret.
 func (r Redactor) Clean(err error) error {
+	if err == nil {
+		return nil
+	}
 	var answer *Error
 	if errors.As(err, &answer) {
 		answer.Text = r.Redact(answer.Text)
@@ -132,10 +135,4 @@ func (r Redactor) Clean(err error) error {
 		return &engine.InterruptedError{Err: errors.New(cleaned)}
 	}
 	return errors.New(cleaned)
-}
-
-// LongEnough leaves out texts that are too short for secrets, and may be part of any word.
-func LongEnough(texts []string) []string {
-	const shortest = 8
-	return slices.DeleteFunc(texts, func(text string) bool { return len(text) < shortest })
 }

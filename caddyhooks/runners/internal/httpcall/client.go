@@ -10,20 +10,29 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
-// NewClient returns the client of a runner with a URL.
-func NewClient(secure *ServerTLS) (*http.Client, error) {
+// Client is the part that runners with a URL embed. It sends their requests, and hides their secrets in texts and errors.
+type Client struct {
+	answers.Redactor
+
+	client *http.Client
+}
+
+// Connect makes the client. wrap may change its transport, and returns what sends the requests.
+func (c *Client) Connect(secure *ServerTLS, wrap func(*http.Transport) http.RoundTripper) error {
 	tlsConfig, err := secure.tlsConfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Client{
-		Transport: &http.Transport{
+	c.client = &http.Client{
+		Transport: wrap(&http.Transport{
 			DialContext:         dialer.DialContext,
 			TLSClientConfig:     tlsConfig,
 			MaxIdleConnsPerHost: 256,
@@ -32,10 +41,40 @@ func NewClient(secure *ServerTLS) (*http.Client, error) {
 			IdleConnTimeout:     4 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
-		},
+		}),
 		// A redirect would turn the POST into a GET, or carry the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	}
+	return nil
+}
+
+// HTTPClient is the client that Connect has made, nil before.
+func (c *Client) HTTPClient() *http.Client { return c.client }
+
+// Cleanup closes connections that no turn uses. Turns that are under way go on.
+func (c *Client) Cleanup() error {
+	if c.client != nil {
+		c.client.CloseIdleConnections()
+	}
+	return nil
+}
+
+// ParseURL parses a URL that starts with http:// or https:// and names a host. It returns nil for others.
+func ParseURL(raw string) *url.URL {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil
+	}
+	return u
+}
+
+// Address is the scheme and the host of a URL, for logs. The rest of it may be secret.
+func Address(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // CallError is the error of a turn that has no answer.
@@ -48,14 +87,6 @@ func CallError(err error, started bool) error {
 	default:
 		return fmt.Errorf("calling the runner: %w", err)
 	}
-}
-
-// TooManyWords is the error for a runner that takes one word after its kind and got these.
-func TooManyWords(kind, takes string, words []string) string {
-	if words[0] == kind {
-		return fmt.Sprintf("%s stands twice: a kind of runner cannot be the name of one; leave one out, or choose a name, as in: runner big %s …", kind, kind)
-	}
-	return fmt.Sprintf("runner %s takes %s, and the rest in its block; a name stands before the kind, as in: runner big %s …", kind, takes, kind)
 }
 
 // ErrNoAnswer is the error of a turn whose connection was closed before an answer came.

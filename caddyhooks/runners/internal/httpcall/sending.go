@@ -14,13 +14,13 @@ import (
 // Sending knows how far the request of a turn has come. Connections of net/http tell it by a trace. Those of FastCGI do not:
 // there, a request has arrived if there was a connection and the body was read.
 type Sending struct {
-	Arrived func() // is called once, when the turn is with the agent
+	Arrived func() // is called once, when the turn is with the agent; may be nil
 	Heard   func() // is called for every sign of the agent
 
 	mu        sync.Mutex
 	traced    bool // net/http has the request
 	wrote     bool // by the word of net/http
-	answered  bool // the answer has begun
+	answered  bool // the answer has started
 	dialed    bool
 	connected bool
 	read      bool // the body, to its end
@@ -76,21 +76,23 @@ func isStream(network string) bool {
 func (s *Sending) note(change func()) {
 	s.mu.Lock()
 	change()
-	begun, over := s.mayHaveStarted(), s.ended
-	first := begun && !s.announced
-	s.announced = begun || s.announced
+	started, ended := s.mayHaveStarted(), s.ended
+	first := started && !s.announced
+	s.announced = started || s.announced
 	s.mu.Unlock()
 	switch {
-	case over: // a handler that was left behind has no turn any more
+	case ended: // a handler that was left behind has no turn any more
 	case first:
-		s.Arrived()
+		if s.Arrived != nil {
+			s.Arrived()
+		}
 		s.Heard()
-	case begun:
+	case started:
 		s.Heard()
 	}
 }
 
-// MayHaveStarted reports whether the agent may have begun with the turn.
+// MayHaveStarted reports whether the agent may have started with the turn.
 func (s *Sending) MayHaveStarted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ const (
 )
 
 // MakeTurnFolder makes a folder for one turn. It is locked until release is called or Caddy is gone, so that one that was left behind
-// can be told.
+// can be recognised.
 func MakeTurnFolder(around, beginning string) (path string, release func(), err error) {
 	if path, err = os.MkdirTemp(around, beginning); err != nil {
 		return "", nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
-// StopGrace is how long a program has to end by itself once it is told to.
+// StopGrace is how long a program has to end by itself once it is asked to.
 const StopGrace = 2 * time.Second
 
 // ExitText is how a program ended, for a sentence.
@@ -27,7 +27,7 @@ type processWarnings struct{ alone sync.Once }
 // ProcessWarnings is one for all runners, since each of its warnings is the same for all of them.
 var ProcessWarnings processWarnings
 
-// Started is called when a program has been started. That nothing looks after what programs start is told once.
+// Started is called when a program has been started. That nothing looks after what programs start is logged once.
 func (w *processWarnings) Started(log *zap.Logger, process interface{ Alone() bool }) {
 	if process.Alone() {
 		w.alone.Do(func() {

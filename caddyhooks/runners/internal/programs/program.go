@@ -1,7 +1,7 @@
 // Package programs has what the runners share that start programs on this machine: the options of how one is started, the folders
 // that it works in, and what is said about how it ended.
 //
-// It imports supervise and caddyconf, and no other package of the runners.
+// Of the runners it imports answers alone.
 package programs
 
 import (
@@ -19,9 +19,11 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
 // Program is how the programs of a runner are started. They inherit nothing of Caddy's environment but PATH and LANG.
@@ -40,6 +42,8 @@ type Program struct {
 
 	// The home directory. Default: a folder of the runner's own in Caddy's data directory.
 	Home string `json:"home,omitempty"`
+
+	answers.Redactor
 
 	env   map[string]string
 	dir   string
@@ -196,16 +200,51 @@ func wholePath(path string) (string, error) {
 	return filepath.Abs(known)
 }
 
-// Secrets are the values that a program may repeat and nobody else should see. Folders are none: operators read of them in errors.
-func (p *Program) Secrets() (secrets []string) {
-	const shortest = 8
+// shortestSecret is the length that a value has at least to be taken for a secret. A shorter one may be part of any word.
+const shortestSecret = 8
+
+// ResolveArgs replaces the placeholders in arguments. From then on, the Redactor hides what they stood for, and the variables.
+func (p *Program) ResolveArgs(args []string) (resolved []string) {
+	secrets := p.secrets()
+	for _, arg := range args {
+		known := caddy.NewReplacer().ReplaceKnown(arg, "")
+		if known != arg && len(known) >= shortestSecret {
+			secrets = append(secrets, known)
+		}
+		resolved = append(resolved, known)
+	}
+	p.Redactor = answers.NewRedactor("", "", secrets...)
+	return resolved
+}
+
+// WholeName is the name of a program, or its path, which may be relative to Caddy's working directory.
+func WholeName(program string) (string, error) {
+	switch {
+	case program == "":
+		return "", errors.New("the name of the program is empty")
+	case strings.Contains(program, "/"):
+		return filepath.Abs(program)
+	}
+	return program, nil
+}
+
+// secrets are the values that a program may repeat and nobody else should see. Folders are none: operators read of them in errors.
+func (p *Program) secrets() (secrets []string) {
 	for _, name := range slices.Sorted(maps.Keys(p.env)) {
 		folder := slices.ContainsFunc([]string{"PATH", "HOME", "DIR"}, func(end string) bool { return strings.HasSuffix(name, end) })
-		if value := p.env[name]; len(value) >= shortest && !(folder && filepath.IsAbs(value)) {
+		if value := p.env[name]; len(value) >= shortestSecret && !(folder && filepath.IsAbs(value)) {
 			secrets = append(secrets, value)
 		}
 	}
 	return secrets
+}
+
+// LogWarnings logs the warnings about a program. Place must have been called.
+func (p *Program) LogWarnings(log *zap.Logger, program string, presets []string) {
+	for _, warning := range p.Warnings(program, presets) {
+		log.Warn("the program of a runner cannot be started as configured",
+			zap.String("runner", filepath.Base(p.place)), zap.String("problem", warning))
+	}
 }
 
 // Warnings are the mistakes that depend on the machine, for the log: the same configuration may be right on another one.

@@ -6,7 +6,7 @@ import (
 )
 
 // Patiently does something that an agent may take its time for. When ctx ends the agent gets a little longer, so that what it has
-// begun is not left half done. Then end is called, and the context of do ends.
+// started is not left half done. Then end is called, and the context of do ends.
 func Patiently(ctx context.Context, patience time.Duration, do func(context.Context) error, end func()) error {
 	within, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
