@@ -309,7 +309,9 @@ func (h *HTTP) post(req *http.Request, way *httpcall.Sending) (*http.Response, e
 }
 
 // readAnswer reads the text of an answer from its body.
-func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *httpcall.Sending) (text string, err error) {
+func (h *HTTP) readAnswer(
+	ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *httpcall.Sending,
+) (text string, err error) {
 	form := httpcall.MediaType(resp.Header.Get("Content-Type"))
 	refused := answers.Error{Problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
 	if httpcall.IsPage(form) {
@@ -320,7 +322,8 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 			return "", httpcall.CallError(context.Cause(ctx), way.MayHaveStarted())
 		}
 		refused.Text, refused.Hint = httpcall.Beginning(resp), httpcall.StatusHint(resp.StatusCode)
-		if h.routes != nil && !way.MayHaveStarted() && (resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout) {
+		ofGateway := resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
+		if h.routes != nil && ofGateway && !way.MayHaveStarted() {
 			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
 		}
 		return "", answers.AgentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)

@@ -223,7 +223,8 @@ func (a *turnAnswer) artifactText() string {
 
 // ended reports whether the agent will do no more: it has answered, or the task has ended, or waits for somebody.
 func (a *turnAnswer) ended() bool {
-	return a.message != nil || a.heard && a.state != "" && a.state != a2a.TaskStateSubmitted && a.state != a2a.TaskStateWorking || a.unknown != ""
+	working := a.state == "" || a.state == a2a.TaskStateSubmitted || a.state == a2a.TaskStateWorking
+	return a.message != nil || a.heard && !working || a.unknown != ""
 }
 
 // open reports whether there is a task that has not ended, as far as is known.

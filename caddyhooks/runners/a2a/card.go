@@ -215,7 +215,8 @@ func (a *A2A) choose(ctx context.Context, card *agentCard) (*knownAgent, error) 
 			Hint: "nothing is sent there unless the line allow_to names it",
 		}
 	default:
-		return nil, &answers.Error{Problem: "the agent card has no interface of A2A 1.0 over JSONRPC or HTTP+JSON", Text: strings.Join(others, ", ")}
+		const problem = "the agent card has no interface of A2A 1.0 over JSONRPC or HTTP+JSON"
+		return nil, &answers.Error{Problem: problem, Text: strings.Join(others, ", ")}
 	}
 	client, err := a2aclient.NewFactory(a2aclient.WithDefaultsDisabled(),
 		a2aclient.WithJSONRPCTransport(a.HTTPClient()), a2aclient.WithRESTTransport(a.HTTPClient())).CreateFromEndpoints(ctx, usable)

@@ -98,14 +98,17 @@ func (d *callTransport) RoundTrip(given *http.Request) (*http.Response, error) {
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		call.status = resp.StatusCode
-		refused := &answers.Error{Problem: "the runner answered " + resp.Status[:min(len(resp.Status), 3)], Text: httpcall.Beginning(resp), Hint: d.hint(resp.StatusCode)}
+		refused := &answers.Error{
+			Problem: "the runner answered " + resp.Status[:min(len(resp.Status), 3)], Text: httpcall.Beginning(resp), Hint: d.hint(resp.StatusCode),
+		}
 		_ = resp.Body.Close()
 		_ = call.fail(answers.AgentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), refused))
 		resp.Body = io.NopCloser(strings.NewReader(refused.Text))
 		return resp, nil
 	case httpcall.IsPage(form):
 		defer resp.Body.Close()
-		return nil, call.fail(&answers.Error{Problem: "the runner answered 200 with " + form, Text: httpcall.Beginning(resp), Hint: hintCard})
+		page := &answers.Error{Problem: "the runner answered 200 with " + form, Text: httpcall.Beginning(resp), Hint: hintCard}
+		return nil, call.fail(page)
 	case httpcall.IsEncoded(resp.Header):
 		_ = resp.Body.Close()
 		return nil, call.fail(httpcall.ErrEncoded)

@@ -36,11 +36,9 @@ func (a *A2A) converse(turnCtx context.Context, turn *engine.Turn) (reply engine
 	if err != nil {
 		return reply, err
 	}
-	session := ""
-	if turn.Memory() && turn.Chat != nil {
-		if session, err = turn.Chat.Session(turnCtx); err != nil {
-			return reply, fmt.Errorf("reading the session of the chat: %w", err)
-		}
+	session, err := turns.Session(turnCtx, turn)
+	if err != nil {
+		return reply, err
 	}
 	ctx, end := context.WithCancelCause(turnCtx)
 	defer end(nil)

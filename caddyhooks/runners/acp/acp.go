@@ -152,7 +152,8 @@ func (a *ACP) check() error {
 	return models.CheckTiers(a.Tiers)
 }
 
-var errNoProgram = fmt.Errorf("a program is missing, as in: runner acp /usr/local/bin/my-agent --acp; or a preset: %s", strings.Join(presetNames(), ", "))
+var errNoProgram = fmt.Errorf("a program is missing, as in: runner acp /usr/local/bin/my-agent --acp; or a preset: %s",
+	strings.Join(presetNames(), ", "))
 
 func checkToolKind(kind string) error {
 	if !slices.Contains(toolKinds, kind) {

@@ -71,7 +71,8 @@ func newAgentPool(a *ACP) *agentPool {
 		if err := config.settle(home); err != nil {
 			return nil, err
 		}
-		return config.startAgent(agentFolders{dir: dir, home: home, temp: temp}, processKind{permit: config.Permit, folder: config.PlaceDir()}, sessions)
+		kind := processKind{permit: config.Permit, folder: config.PlaceDir()}
+		return config.startAgent(agentFolders{dir: dir, home: home, temp: temp}, kind, sessions)
 	}
 	return p
 }
@@ -111,7 +112,8 @@ func (p *agentPool) choose(session, chat string) (*agentProcess, error) {
 	if best == nil || best.turns > 0 && len(p.agents) < p.most && !best.has(session, chat) {
 		if wait := time.Until(p.notUntil); wait > 0 {
 			if best == nil {
-				return nil, &engine.UnavailableError{RetryAfter: wait, Err: fmt.Errorf("the agent is left alone for a moment after it did not start: %w", p.cause)}
+				err := fmt.Errorf("the agent is left alone for a moment after it did not start: %w", p.cause)
+				return nil, &engine.UnavailableError{RetryAfter: wait, Err: err}
 			}
 		} else {
 			agent, err := p.start()
@@ -327,7 +329,10 @@ func (a *ACP) startAgent(place agentFolders, kind processKind, sessions int) (*a
 		return nil, fmt.Errorf("starting %s: %w", a.command[0], err)
 	}
 	programs.ProcessWarnings.Started(a.log, process)
-	agent := &agentProcess{name: a.command[0], process: process, mark: mark, dir: place.dir, home: place.home, ready: make(chan struct{}), sessions: newOpenSessions(sessions)}
+	agent := &agentProcess{
+		name: a.command[0], process: process, mark: mark, dir: place.dir, home: place.home,
+		ready: make(chan struct{}), sessions: newOpenSessions(sessions),
+	}
 	agent.client = acpclient.Connect(process.Stdin, process.Stdout, a.Preset != "")
 	go func() {
 		<-process.Done()
@@ -354,7 +359,8 @@ func within(done <-chan struct{}, patience time.Duration) {
 // initialize waits until the agent can be used.
 func (agent *agentProcess) initialize() {
 	defer close(agent.ready)
-	ctx, cancel := context.WithTimeoutCause(context.Background(), initializePatience, fmt.Errorf("it did not answer within %v", initializePatience))
+	tooSlow := fmt.Errorf("it did not answer within %v", initializePatience)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), initializePatience, tooSlow)
 	defer cancel()
 	if agent.can, agent.failure = agent.client.Initialize(ctx, clientVersion); agent.failure != nil {
 		if errors.Is(agent.failure, acpclient.ErrClosed) {

@@ -89,7 +89,9 @@ func (s *openSessions) forget(session *openSession) {
 }
 
 // sessionFor is the session of a chat with the model that it is to have. A new one that could not be given the model is closed.
-func (a *ACP) sessionFor(ctx context.Context, agent *agentProcess, id string, kind sessionKind) (session *openSession, renewed bool, err error) {
+func (a *ACP) sessionFor(ctx context.Context, agent *agentProcess, id string, kind sessionKind) (
+	session *openSession, renewed bool, err error,
+) {
 	atOpening := a.preset.ownModel != ""
 	if atOpening {
 		if kind.model == "" && len(a.Tiers) > 0 {
@@ -139,7 +141,9 @@ func (agent *agentProcess) shut(ctx context.Context, session *openSession) {
 }
 
 // openSession opens the session of a chat, or makes a new one: if the chat has none, or if the agent has lost it.
-func (a *ACP) openSession(ctx context.Context, agent *agentProcess, id string, kind sessionKind) (session *openSession, renewed bool, err error) {
+func (a *ACP) openSession(ctx context.Context, agent *agentProcess, id string, kind sessionKind) (
+	session *openSession, renewed bool, err error,
+) {
 	var meta map[string]any
 	if a.preset.meta != nil {
 		meta = a.preset.meta(kind)

@@ -32,11 +32,9 @@ const (
 
 // runInSession carries out a turn in a process that has other turns too.
 func (a *ACP) runInSession(ctx context.Context, turn *engine.Turn) (reply engine.Reply, err error) {
-	id := ""
-	if turn.Memory() && turn.Chat != nil {
-		if id, err = turn.Chat.Session(ctx); err != nil {
-			return reply, fmt.Errorf("reading the session of the chat: %w", err)
-		}
+	id, err := turns.Session(ctx, turn)
+	if err != nil {
+		return reply, err
 	}
 	agent, err := a.pool.acquire(ctx, id, turn.ChatID)
 	if err != nil {

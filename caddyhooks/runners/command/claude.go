@@ -191,7 +191,8 @@ func (r *claudeReader) line(data []byte) error {
 	case "system":
 		var retry claudeRetry
 		if decodeLine(data, &retry) && retry.Subtype == "api_retry" {
-			r.trouble = fmt.Sprintf("the model failed (%s, status %d), and is asked again (attempt %d)", retry.Error, retry.Status, retry.Attempt)
+			r.trouble = fmt.Sprintf("the model failed (%s, status %d), and is asked again (attempt %d)",
+				retry.Error, retry.Status, retry.Attempt)
 		}
 	case "stream_event":
 		r.trouble = ""

@@ -150,7 +150,7 @@ func (r *codexReader) line(data []byte) error {
 	case "error": // a try that failed; more may follow
 		r.failure = line.Message
 		if !r.acted && answers.ReportsUnreachable(r.failure) { // it would wait for its network as long as it may
-			return answers.ModelUnreachable(&answers.Error{Problem: "Codex cannot reach its model", Text: answers.Beginning([]byte(r.failure))})
+			return answers.ModelUnreachable(&answers.Error{Problem: "Codex cannot reach its model", Text: answers.Beginning(r.failure)})
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (r *codexReader) end(exit programExit) presetEnd {
 	}
 	failure := &answers.Error{Problem: "Codex " + programs.ExitText(exit.how), Text: exit.stderr}
 	if r.failure != "" {
-		failure.Problem, failure.Text = "Codex failed", answers.Beginning([]byte(r.failure))
+		failure.Problem, failure.Text = "Codex failed", answers.Beginning(r.failure)
 	}
 	end.err = failure
 	if r.failed && !r.acted {

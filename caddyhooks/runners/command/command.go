@@ -30,7 +30,8 @@ func init() {
 // HOOKS_PHASE (turn or repair), HOOKS_DEADLINE, and, if there are any, HOOKS_SYSTEM_FILE and HOOKS_SCHEMA_FILE: files with
 // instructions and with the JSON Schema of the answer.
 type Command struct {
-	// A program that is known here: claude (Claude Code), codex or gemini (Gemini CLI). Its arguments, its answers and its sessions are taken care of.
+	// A program that is known here: claude (Claude Code), codex or gemini (Gemini CLI). Its arguments, its answers and its
+	// sessions are taken care of.
 	Preset string `json:"preset,omitempty"`
 
 	// The program, which is looked up in PATH, and its arguments. With a preset the program may be left out, and the arguments of

@@ -201,7 +201,7 @@ func (r *geminiReader) end(exit programExit) presetEnd {
 	}
 	failure := &answers.Error{Problem: "Gemini CLI " + programs.ExitText(exit.how), Text: exit.stderr}
 	if r.failure != "" {
-		failure.Problem, failure.Text = "Gemini CLI failed", answers.Beginning([]byte(oneline.Of(r.failure, answers.MaxBeginning)))
+		failure.Problem, failure.Text = "Gemini CLI failed", answers.Beginning(oneline.Of(r.failure, answers.MaxBeginning))
 	}
 	end.err = failure
 	for _, status := range geminiStatuses {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/models"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/programs"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
 // programPreset is a program that is known here. Its file says how it is called, and what its output means.
@@ -83,13 +83,11 @@ func NewOneShot(preset string, program programs.Program, models models.ByTier, a
 
 // runPreset carries out a turn with a program that is known here.
 func (c *Command) runPreset(ctx context.Context, t *programTurn) (engine.Reply, error) {
-	p := &presetTurn{programTurn: t, model: c.For(t.turn)}
-	if t.turn.Memory() && t.turn.Chat != nil {
-		var err error
-		if p.session, err = t.turn.Chat.Session(ctx); err != nil {
-			return engine.Reply{}, fmt.Errorf("reading the session of the chat: %w", err)
-		}
+	session, err := turns.Session(ctx, t.turn)
+	if err != nil {
+		return engine.Reply{}, err
 	}
+	p := &presetTurn{programTurn: t, model: c.For(t.turn), session: session}
 	renewed := false
 	if p.session != "" && uuid.Validate(p.session) != nil { // it could be read as an option
 		p.session, renewed = "", true

@@ -385,7 +385,8 @@ func (c *completion) result() (string, error) {
 	}
 	switch c.finish {
 	case "length", "max_tokens":
-		return "", &answers.Error{Problem: "it was cut off at the largest number of tokens (finish_reason " + c.finish + ")", Hint: "max_tokens in body can allow for more"}
+		problem := "it was cut off at the largest number of tokens (finish_reason " + c.finish + ")"
+		return "", &answers.Error{Problem: problem, Hint: "max_tokens in body can allow for more"}
 	case "content_filter":
 		return "", errors.New("a content filter stopped it (finish_reason content_filter)")
 	case "error", "abort", "cancelled", "canceled":

@@ -245,7 +245,8 @@ func (o *OpenAI) check() error {
 		case *memory.History < 0:
 			return fmt.Errorf("the history of memory %s must not be negative", preset)
 		case *memory.History > 0 && o.serverKeepsChat():
-			return fmt.Errorf("no history is sent with session_header or session_from, as the server keeps the chat: leave the history of memory %s out", preset)
+			return fmt.Errorf("no history is sent with session_header or session_from, as the server keeps the chat: "+
+				"leave the history of memory %s out", preset)
 		case o.History != nil && *memory.History > *o.History:
 			return fmt.Errorf("the history of memory %s is more than history allows, which is %d", preset, *o.History)
 		}
