@@ -119,7 +119,7 @@ type piped struct {
 }
 
 // appendExtra is for placeholders with a source or with pipes. own says that the text is not the caller's.
-func (s *search) appendExtra(dst []byte, in *Input, p *part, b *bound) (_ []byte, _ outcome, own bool) {
+func (s *search) appendExtra(dst []byte, in *Input, p *templatePart, b *bound) (_ []byte, _ outcome, own bool) {
 	v, result := s.start(in, p)
 	if result != inserted {
 		return dst, result, false
@@ -145,7 +145,7 @@ func (s *search) appendExtra(dst []byte, in *Input, p *part, b *bound) (_ []byte
 }
 
 // start finds the value of a placeholder.
-func (s *search) start(in *Input, p *part) (v piped, result outcome) {
+func (s *search) start(in *Input, p *templatePart) (v piped, result outcome) {
 	switch {
 	case p.extra.source != nil:
 		text, ok := in.text(*p.extra.source)

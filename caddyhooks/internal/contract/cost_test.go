@@ -1,4 +1,4 @@
-package contracttest
+package contract
 
 import (
 	"runtime"
@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A Cost is the time and memory that some work took.
-type Cost struct {
+// A workCost is the time and memory that some work took.
+type workCost struct {
 	time   time.Duration // of the processor, which says less about how busy the machine was than the clock does
 	memory int64         // by which the memory in use grew at most, as far as frequent looks tell
 }
 
-// Check fails the test if the cost of work on size bytes is out of bounds.
-func (c Cost) Check(t testing.TB, work string, size int) {
+// check fails the test if the cost of work on size bytes is out of bounds.
+func (c workCost) check(t testing.TB, work string, size int) {
 	t.Helper()
 	t.Logf("%s: %v, %.1f MB", work, c.time.Round(10*time.Microsecond), float64(c.memory)/1e6)
 	if c.time > allowedTime() {
@@ -28,8 +28,8 @@ func (c Cost) Check(t testing.TB, work string, size int) {
 	}
 }
 
-// Measure returns the cost of work. Nothing else may run at the same time.
-func Measure(work func()) Cost {
+// measure returns the cost of work. Nothing else may run at the same time.
+func measure(work func()) workCost {
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(25)) // so that garbage counts for little
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
@@ -58,7 +58,7 @@ func Measure(work func()) Cost {
 	took := cpuTime() - start
 	close(stop)
 	<-stopped
-	return Cost{took, max(peak.Load()-before, 0)}
+	return workCost{took, max(peak.Load()-before, 0)}
 }
 
 // cpuTime is the time that the process has spent so far.

@@ -1,13 +1,12 @@
-// Package contracttest holds schemas and answers that are made to cost too much, and measures the cost of work on them.
-package contracttest
+package contract
 
 import (
 	"fmt"
 	"strings"
 )
 
-// HostileCases are schemas and answers made to cost too much.
-func HostileCases() map[string]HostileCase {
+// hostileCases are schemas and answers made to cost too much.
+func hostileCases() map[string]hostileCase {
 	repeat := func(n int, separator string, item func(i int) string) string {
 		var out strings.Builder
 		for i := range n {
@@ -34,7 +33,7 @@ func HostileCases() map[string]HostileCase {
 		return strings.Repeat(open, n) + middle + strings.Repeat(shut, n)
 	}
 
-	return map[string]HostileCase{
+	return map[string]hostileCase{
 		"huge exponent in the schema":     {`{"minimum":1e999999999}`, `1`},
 		"huge exponent in const":          {`{"const":1e999999999}`, `1`},
 		"huge exponent in the answer":     {`{"type":"integer","minimum":1,"multipleOf":3}`, `1e999999999`},
@@ -190,5 +189,5 @@ func splitString(cuts int) func(i int) string {
 	}
 }
 
-// A HostileCase is a schema and an answer to it.
-type HostileCase struct{ Schema, Answer string }
+// A hostileCase is a schema and an answer to it.
+type hostileCase struct{ Schema, Answer string }

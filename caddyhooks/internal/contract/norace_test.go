@@ -1,5 +1,5 @@
 //go:build !race
 
-package contracttest
+package contract
 
 const raceDetector = false
