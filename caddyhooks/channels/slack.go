@@ -37,10 +37,7 @@ func (Slack) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (s *Slack) Provision(caddy.Context) error {
-	if s.Token == "" {
-		return errors.New("channel slack needs the token of a bot")
-	}
-	return s.provision("slack", "https://slack.com/api", checkBaseURL, s.ValidTo)
+	return s.provisionBot("slack", "https://slack.com/api", s.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:

@@ -1,5 +1,6 @@
 // Package acpclient speaks the Agent Client Protocol with an agent over its standard input and output. What the agent writes is
-// bounded: the length of a line, what is held in memory, and what is dropped.
+// bounded: the length of a line, what is held in memory, and what is dropped. It imports
+// packages for text, and knows nothing of runners.
 package acpclient
 
 import (
