@@ -91,7 +91,8 @@ var caddyfileBlocks = []struct {
 		prose: reply done
 		number 0: invalid_first 1
 		text: fail 500`},
-	{"directives of Caddy go with a path, as in: runner http /turn; runner http with a URL", []string{"hooks", "runner http https://127.0.0.1:9000/turn"}, `
+	{"directives of Caddy go with a path, as in: runner http /turn; runner http with a URL",
+		[]string{"hooks", "runner http https://127.0.0.1:9000/turn"}, `
 		secret: token a
 		duration 1s: idle_timeout 1m
 		list repeatable: header X-Team a

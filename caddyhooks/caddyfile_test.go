@@ -16,9 +16,9 @@ import (
 
 var updateGoldens = flag.Bool("update", false, "rewrite the JSON in testdata/caddyfile")
 
-// A golden is a case in one of the files of testdata/caddyfile. There, each case begins with a line "-- name --". A Caddyfile follows, a line
-// of ten dashes, and the result: the JSON, or the end of the error, which names the file and the line. In an error, … stands for words that
-// are the business of another package.
+// A golden is a case in one of the files of testdata/caddyfile. There, each case begins with a line "-- name --". A Caddyfile follows,
+// a line of ten dashes, and the result: the JSON, or the end of the error, which names the file and the line. In an error, … stands for
+// text that another package decides.
 type golden struct {
 	file, name, input, want string
 }

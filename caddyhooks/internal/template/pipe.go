@@ -46,7 +46,7 @@ func parsePipes(text string) (pipes []pipe, length int, mistake string) {
 				return nil, 0, fmt.Sprintf("%s takes a number from 1 to %d, as in | %[1]s 20", name, pipeNumbers[name])
 			}
 		case "default", "join":
-			if p.text, n = parsePipeText(rest); n == 0 {
+			if p.text, n = parseQuoted(rest, true); n == 0 {
 				return nil, 0, fmt.Sprintf(`%s takes a text in quotes, as in | %[1]s %q`, name, pipeTexts[name])
 			}
 		case "json":
@@ -80,35 +80,6 @@ func parseCount(text string, most int) (count, length int) {
 		return 0, 0
 	}
 	return count, len(digits)
-}
-
-// parsePipeText reads a text in single or double quotes, and returns its length, or 0. Line breaks and tabs may be written as \n and \t.
-func parsePipeText(text string) (string, int) {
-	if !strings.HasPrefix(text, `"`) && !strings.HasPrefix(text, "'") {
-		return "", 0
-	}
-	var out strings.Builder
-	for i := 1; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == text[0]:
-			return out.String(), i + 1
-		case c == '\\' && i+1 < len(text):
-			i++
-			switch text[i] {
-			case 'n':
-				out.WriteByte('\n')
-			case 't':
-				out.WriteByte('\t')
-			case '\\', '\'', '"':
-				out.WriteByte(text[i])
-			default:
-				return "", 0
-			}
-		default:
-			out.WriteByte(c)
-		}
-	}
-	return "", 0
 }
 
 // A piped value is on its way through the pipes of a placeholder.

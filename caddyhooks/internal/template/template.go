@@ -179,7 +179,8 @@ func parsePlaceholder(text string) (found templatePart, length int, mistake stri
 		if n == 0 {
 			if strings.HasPrefix(inner, "$") && (mistake == "" || !strings.Contains(rest, "}")) {
 				line, _, _ := strings.Cut(text, "\n")
-				return templatePart{}, 0, "", fmt.Errorf("placeholder %s: after the JSONPath expression comes a brace or a pipe such as | json", abridged(line))
+				return templatePart{}, 0, "", fmt.Errorf("placeholder %s: after the JSONPath expression comes a brace or a pipe such as | json",
+					abridged(line))
 			}
 			return templatePart{}, 0, mistake, nil
 		}
