@@ -16,49 +16,85 @@ import (
 
 var updateGoldens = flag.Bool("update", false, "rewrite the JSON in testdata/caddyfile")
 
-// TestCaddyfileAdaptsAsInGoldenFiles goes through testdata/caddyfile. A file there has a Caddyfile, a line of ten dashes,
-// and what comes of it: the JSON, or what the error ends with, which has to name the file and the line. There, … stands
-// for words that are the business of another package.
-func TestCaddyfileAdaptsAsInGoldenFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/caddyfile/*.caddyfiletest")
+// A golden is a case in one of the files of testdata/caddyfile. There, each case begins with a line "-- name --". A Caddyfile follows,
+// a line of ten dashes, and the result: the JSON, or the end of the error, which names the file and the line. In an error, … stands for
+// text that another package decides.
+type golden struct {
+	file, name, input, want string
+}
+
+// readGoldens reads all cases.
+func readGoldens(t *testing.T) []*golden {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/caddyfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found no golden files: %v", err)
 	}
-	for i, file := range files {
-		if files[i], err = filepath.Abs(file); err != nil {
+	var all []*golden
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for section := range strings.SplitSeq(strings.TrimPrefix(string(text), "-- "), "\n-- ") {
+			name, content, named := strings.Cut(section, " --\n")
+			input, want, ok := strings.Cut(content, "\n----------\n")
+			if !named || !ok {
+				t.Fatalf("%s: %q has no name or no line of ten dashes", file, name)
+			}
+			all = append(all, &golden{file, name, input + "\n", strings.TrimSpace(want)})
+		}
+	}
+	return all
+}
+
+// writeGoldens writes all cases to their files.
+func writeGoldens(t *testing.T, all []*golden) {
+	t.Helper()
+	files := make(map[string]string)
+	for _, g := range all {
+		files[g.file] += "-- " + g.name + " --\n" + g.input + "----------\n" + g.want + "\n"
+	}
+	for file, text := range files {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"HOOKS_TEST_TOKEN", "OPENAI_API_KEY", "OPENROUTER_API_KEY"} {
-		t.Setenv(name, "token-from-the-environment")
-	}
-	t.Setenv("HOOKS_TEST_DSN", "postgres://hooks@127.0.0.1/hooks")
-	t.Setenv("HOOKS_TEST_SCHEMA", "hooks_of_a_test")
-	t.Chdir("testdata/caddyfile") // where the files are that the Caddyfiles refer to
+}
 
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".caddyfiletest"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			input, want, ok := strings.Cut(string(text), "\n----------\n")
-			if !ok {
-				t.Fatal("has no line of ten dashes")
-			}
-			input += "\n"
-			want = strings.TrimSpace(want)
-			if strings.HasPrefix(want, "{") || *updateGoldens && want == "" {
-				testGoldenJSON(t, file, input, want)
+func TestCaddyfileAdaptsAsInGoldenFiles(t *testing.T) {
+	goldens := readGoldens(t)
+	if *updateGoldens {
+		defer writeGoldens(t, goldens)
+	}
+	setGoldenEnvironment(t)
+	for _, g := range goldens {
+		t.Run(g.name, func(t *testing.T) {
+			if strings.HasPrefix(g.want, "{") || *updateGoldens && g.want == "" {
+				testGoldenJSON(t, g)
 			} else {
-				testGoldenError(t, input, want)
+				testGoldenError(t, g.input, g.want)
 			}
 		})
 	}
 }
 
-func testGoldenJSON(t *testing.T, file, input, want string) {
-	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(input), map[string]any{"filename": "Caddyfile"})
+// setGoldenEnvironment sets the variables and the directory that the Caddyfiles refer to.
+func setGoldenEnvironment(t *testing.T) {
+	for _, name := range []string{"HOOKS_TEST_TOKEN", "OPENAI_API_KEY", "OPENROUTER_API_KEY"} {
+		t.Setenv(name, "token-from-the-environment")
+	}
+	t.Setenv("HOOKS_TEST_DSN", "postgres://hooks@127.0.0.1/hooks")
+	t.Setenv("HOOKS_TEST_SCHEMA", "hooks_of_a_test")
+	t.Chdir("testdata/caddyfile")
+}
+
+func testGoldenJSON(t *testing.T, g *golden) {
+	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(g.input), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		t.Fatalf("adapting: %v", err)
 	}
@@ -70,11 +106,9 @@ func testGoldenJSON(t *testing.T, file, input, want string) {
 		t.Fatal(err)
 	}
 	if *updateGoldens {
-		if err := os.WriteFile(file, []byte(input+"----------\n"+indented.String()+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if indented.String() != want {
-		t.Errorf("adapted to\n%s\nwant\n%s", indented.String(), want)
+		g.want = indented.String()
+	} else if indented.String() != g.want {
+		t.Errorf("adapted to\n%s\nwant\n%s", indented.String(), g.want)
 	}
 
 	// What a Caddyfile can say has to be fit for use, too.

@@ -82,14 +82,14 @@ func TestMigrateStoreBringsAllStoresOfAConfigurationUpToDate(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--instance", "second"}, place + "other went from version 0 to 3.\n"},
-		{nil, place + "hooks_default went from version 0 to 3.\n" + place + "other has version 3 already.\n"},
+		{[]string{"--instance", "second"}, place + "other went from version 0 to 4.\n"},
+		{nil, place + "hooks_default went from version 0 to 4.\n" + place + "other has version 4 already.\n"},
 	} {
 		if out, err := run(append(step.args, "--dsn-env", "HOOKS_TEST_ADMIN")...); err != nil || out != step.want {
 			t.Errorf("%v, got %q, want %q", err, out, step.want)
 		}
 	}
-	if out, err := run(); err != nil || strings.Count(out, " has version 3 already.\n") != 2 {
+	if out, err := run(); err != nil || strings.Count(out, " has version 4 already.\n") != 2 {
 		t.Errorf("as the role of the nodes, when all is done: %v\n%s", err, out)
 	}
 	t.Setenv("HOOKS_TEST_ADMIN", server.TCP("admin", "falsches-geheimnis", "postgres"))
@@ -162,7 +162,7 @@ func TestMigrateStoreRefusesWhatDoesNotGoTogether(t *testing.T) {
 		{[]string{"--print", "host=geheimnis"}, "with --print there is no DSN"},
 		{[]string{"--config", "c", "--dsn-env", "postgres://geheimnis@db/"}, "--dsn-env takes the name of an environment variable, and not a DSN"},
 		{[]string{"--config", "c", "--dsn-env", "HOOKS_TEST_UNSET"}, "--dsn-env names the environment variable HOOKS_TEST_UNSET, which is not set"},
-		{[]string{"--print", "--from", "9"}, "there are the versions 0 to 3"},
+		{[]string{"--print", "--from", "9"}, "a schema has version 0 if it is not there, and otherwise 4 to 4"},
 	} {
 		out, err := caddyhooks.RunVerb(append([]string{"migrate-store"}, c.args...)...)
 		if err == nil || !strings.Contains(out, "Error: "+c.want) || strings.Contains(out, "geheimnis") {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -108,10 +107,6 @@ func handlersIn(value any) (found []map[string]any) {
 
 func TestSchemaFitsWhatCaddyfilesAreAdaptedTo(t *testing.T) {
 	_, schema := printedSchema(t)
-	files, err := filepath.Glob("testdata/caddyfile/*.caddyfiletest")
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen, misspelt := 0, 0
 	check := func(name string, config []byte) {
 		var decoded any
@@ -126,13 +121,9 @@ func TestSchemaFitsWhatCaddyfilesAreAdaptedTo(t *testing.T) {
 			misspelt += wantMisspeltRefused(t, schema, handler, handler)
 		}
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, config, _ := strings.Cut(string(text), "\n----------\n"); strings.HasPrefix(config, "{") {
-			check(filepath.Base(file), []byte(config))
+	for _, g := range readGoldens(t) {
+		if strings.HasPrefix(g.want, "{") {
+			check(g.name, []byte(g.want))
 		}
 	}
 	for _, name := range []string{"HOOKS_TOKEN", "HOOKS_DSN"} {

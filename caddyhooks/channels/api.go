@@ -82,6 +82,14 @@ func (a *API) provision(name, defaultURL string, check, validTo func(string) err
 	return nil
 }
 
+// provisionBot is provision for a service that is known and wants the token of a bot.
+func (a *API) provisionBot(name, defaultURL string, validTo func(string) error) error {
+	if a.Token == "" {
+		return fmt.Errorf("channel %s needs the token of a bot", name)
+	}
+	return a.provision(name, defaultURL, checkBaseURL, validTo)
+}
+
 // checkURL does not quote the URL: it may hold a secret.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)

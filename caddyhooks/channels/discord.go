@@ -41,10 +41,7 @@ func (Discord) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (c *Discord) Provision(caddy.Context) error {
-	if c.Token == "" {
-		return errors.New("channel discord needs the token of a bot")
-	}
-	return c.provision("discord", "https://discord.com/api/v10", checkBaseURL, c.ValidTo)
+	return c.provisionBot("discord", "https://discord.com/api/v10", c.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:

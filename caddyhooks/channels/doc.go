@@ -1,4 +1,4 @@
-// Package channels has the messaging channels that answers can be delivered to.
+// Package channels has the messaging channels that answers can be delivered to. It imports engine, caddyconf, outbound and strictjson.
 //
 // A channel is a guest module of the namespace hooks.channels that implements engine.Channel. To add one here, write a file of
 // its name with

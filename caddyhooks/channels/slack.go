@@ -37,10 +37,7 @@ func (Slack) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (s *Slack) Provision(caddy.Context) error {
-	if s.Token == "" {
-		return errors.New("channel slack needs the token of a bot")
-	}
-	return s.provision("slack", "https://slack.com/api", checkBaseURL, s.ValidTo)
+	return s.provisionBot("slack", "https://slack.com/api", s.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:
@@ -59,7 +56,8 @@ var slackChat = regexp.MustCompile(`^(?:[CGDUW][A-Z0-9]{1,40}|#[\p{Ll}\p{Lo}\p{L
 // ValidTo takes ids, and names of channels.
 func (*Slack) ValidTo(to string) error {
 	if !slackChat.MatchString(to) {
-		return errors.New("a chat on Slack is an id that begins with C, G, D, U or W, such as C0123456789, or the name of a channel, such as #general")
+		return errors.New("a chat on Slack is an id that begins with C, G, D, U or W, such as C0123456789, " +
+			"or the name of a channel, such as #general")
 	}
 	return nil
 }

@@ -42,10 +42,7 @@ func (Telegram) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets up the channel.
 func (t *Telegram) Provision(caddy.Context) error {
-	if t.Token == "" {
-		return errors.New("channel telegram needs the token of a bot")
-	}
-	return t.provision("telegram", "https://api.telegram.org", checkBaseURL, t.ValidTo)
+	return t.provisionBot("telegram", "https://api.telegram.org", t.ValidTo)
 }
 
 // UnmarshalCaddyfile parses:

@@ -18,7 +18,7 @@ type Again struct {
 // is like the first one, but nobody waits for it. It may be asked for as often as one likes. A *NotAgainError says why a run
 // cannot be run again, ErrNotFound that there is no such run; the others are those of Submit.
 func (e *Engine) RunAgain(ctx context.Context, id string, how Again) (*Run, error) {
-	record, err := e.get(ctx, id)
+	record, err := e.records.get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (e *Engine) runAgain(ctx context.Context, earlier *Run, how Again, once boo
 
 // submitAgain stores a run under whatever settings are in force: it was checked when it was first accepted.
 func (e *Engine) submitAgain(ctx context.Context, run *Run, once bool) error {
-	if config := e.config.Load(); config.Runners[config.runnerOf(run)] == nil {
+	if config := e.config(); config.Runners[config.runnerOf(run)] == nil {
 		run.Runner = config.DefaultRunner // whoever runs it again knows that its runner is gone
 	}
 	for tries := 1; ; tries++ {
@@ -187,7 +187,7 @@ func (e *Engine) runPageAgain(ctx context.Context, page []*Record, how Again, dr
 
 // runOneAgain starts a run again unless that was done before.
 func (e *Engine) runOneAgain(ctx context.Context, id string, how Again, dry bool) error {
-	record, err := e.get(ctx, id)
+	record, err := e.records.get(ctx, id)
 	if err != nil {
 		return err
 	}

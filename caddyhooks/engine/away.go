@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 const (
@@ -370,60 +368,4 @@ func waitingFor(err *UnavailableError) string {
 		return "The agent is busy. The run starts as soon as the agent has time for it."
 	}
 	return "The agent cannot be reached. The run starts as soon as the agent is back."
-}
-
-// endProbe lets another run be the probe if this one has told nothing.
-func (e *Engine) endProbe(p probe) {
-	e.away.unprobe(p)
-	signal(e.workerFree)
-}
-
-// resumeRuns lets runs start whose runner is back.
-func (e *Engine) resumeRuns() {
-	runners, any := e.away.takeResumed()
-	if !any {
-		return
-	}
-	err := errors.New("the store panicked")
-	e.protect("resuming runs", func() {
-		ctx, stop := e.storeContext()
-		defer stop()
-		err = e.store.Runs().Resume(ctx, e.config.Load().namesOf(runners...)...)
-	})
-	if err != nil && !e.noteBroken(err) {
-		e.storeFailed("runs whose runner is back could not be resumed, trying again in a second", err)
-		e.away.resumeLater(runners)
-		time.AfterFunc(time.Second, func() { signal(e.workerFree) })
-	}
-}
-
-// runnerTookOn notes that a runner took on a turn. If it was away, its runs can go on.
-func (e *Engine) runnerTookOn(name string) {
-	if away, back := e.away.takenOn(name); back {
-		e.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
-		signal(e.workerFree)
-	}
-}
-
-// runnerGone notes that a run was found whose runner is not configured any more. The others need not wait for it either.
-func (e *Engine) runnerGone(name string) {
-	if e.away.gone(name) {
-		signal(e.workerFree)
-	}
-}
-
-// runnerRefused notes that a runner did not take on a turn. For a runner that is gone since a reload nobody waits.
-func (e *Engine) runnerRefused(config *Config, run *Run, name string, err *UnavailableError, start time.Time) {
-	if e.config.Load().Runners[name] == nil {
-		return
-	}
-	opened, news := e.away.failed(name, err, start)
-	if news {
-		config.Log.Warn("the runner cannot be reached", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
-	}
-	if opened {
-		config.Log.Warn("the runner does not take on runs; they wait until it does", zap.String("runner", name), zap.Error(err))
-	} else if !news {
-		config.Log.Debug("the runner did not take on a run", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
-	}
 }

@@ -14,7 +14,7 @@ import (
 
 // chatOfTurn is what the turn of a run may know of its chat. Every call of the runner for the turn shares it.
 type chatOfTurn struct {
-	engine *Engine
+	node   *node
 	config *Config
 	run    *Run
 	runner string
@@ -24,11 +24,11 @@ type chatOfTurn struct {
 }
 
 // chatOf is nil for a run without memory, so that no runner can send a history or a session with it.
-func (e *Engine) chatOf(config *Config, run *Run) *chatOfTurn {
+func (p *workerPool) chatOf(config *Config, run *Run) *chatOfTurn {
 	if run.MemoryPreset == MemoryDisabled {
 		return nil
 	}
-	return &chatOfTurn{engine: e, config: config, run: run, runner: config.runnerOf(run)}
+	return &chatOfTurn{node: p.node, config: config, run: run, runner: config.runnerOf(run)}
 }
 
 // forTurn is the chat as a runner gets it.
@@ -42,15 +42,15 @@ func (c *chatOfTurn) forTurn() Chat {
 // Past goes back from the newest turn of the chat. The first one that does not fit ends it: what a runner is told has no gap for
 // the sake of size.
 func (c *chatOfTurn) Past(ctx context.Context, turns, bytes int) (past []PastTurn, err error) {
-	limits := c.engine.config.Load().pruneLimits()
+	limits := c.node.config().pruneLimits()
 	if turns <= 0 || bytes <= 0 || limits.History < 0 {
 		return nil, nil
 	}
-	ctx, stop := c.engine.patience(ctx)
+	ctx, stop := c.node.store.patience(ctx)
 	defer stop()
-	records, err := c.engine.store.Runs().Past(ctx, c.run.ChatID, turns, bytes)
+	records, err := c.node.store.Runs().Past(ctx, c.run.ChatID, turns, bytes)
 	if err != nil {
-		c.engine.noteBroken(err)
+		c.node.store.noteBroken(err)
 		return nil, err
 	}
 	for _, record := range records {
@@ -75,10 +75,10 @@ func (c *chatOfTurn) Session(ctx context.Context) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	ctx, stop := c.engine.patience(ctx)
+	ctx, stop := c.node.store.patience(ctx)
 	defer stop()
-	id, err := c.engine.store.Sessions().Get(ctx, c.runner, c.run.ChatID)
-	c.engine.noteBroken(err)
+	id, err := c.node.store.Sessions().Get(ctx, c.runner, c.run.ChatID)
+	c.node.store.noteBroken(err)
 	return id, err
 }
 

@@ -19,24 +19,23 @@ const (
 	unsettledAtOnce = 1024
 )
 
-// deliver sends out deliveries as they become due, until the engine stops.
-func (e *Engine) deliver() {
-	defer e.loops.Done()
+// loop sends out deliveries as they become due, until the engine stops.
+func (s *deliveries) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		wait := time.Second // if the store panics
-		e.protect("claiming deliveries", func() { wait = e.sendDue() })
+		s.protect("claiming deliveries", func() { wait = s.sendDue() })
 		if wait < 0 {
 			timer.Stop()
 		} else {
 			timer.Reset(wait)
 		}
 		select {
-		case <-e.stopping:
+		case <-s.stopping:
 			return
-		case <-e.store.Watch().Due():
-		case <-e.sendMore:
+		case <-s.store.Watch().Due():
+		case <-s.more:
 		case <-timer.C:
 		}
 	}
@@ -44,98 +43,74 @@ func (e *Engine) deliver() {
 
 // sendDue starts an attempt for each delivery that is due, as far as there is room, and says how long until there is more,
 // negative if that is not a question of time.
-func (e *Engine) sendDue() (wait time.Duration) {
-	e.mu.Lock()
-	room := min(attemptsAtOnce-int(e.attempts.Load()), unsettledAtOnce-len(e.sending))
-	e.mu.Unlock()
-	if room <= 0 {
+func (s *deliveries) sendDue() (wait time.Duration) {
+	most := min(attemptsAtOnce-int(s.attempts.Load()), unsettledAtOnce-s.leases.heldDeliveries())
+	if most <= 0 {
 		return -1 // an attempt that ends signals
 	}
-	if !e.leasesAreFresh() {
-		signal(e.renewNow)
+	if !s.leases.areFresh() {
+		signal(s.leases.now)
 		return -1 // as does a renewal
 	}
 	askedAt := time.Now()
-	due, wait, err := e.store.Deliveries().Claim(e.base, DeliveryBatch{Max: room, Lease: e.lease()})
-	if e.noteBroken(err) {
+	due, wait, err := s.store.Deliveries().Claim(s.base, DeliveryBatch{Max: most, Lease: s.lease()})
+	if s.store.noteBroken(err) {
 		return -1
 	}
 	if err != nil {
-		e.storeFailed("claiming deliveries failed, trying again in a second", err)
+		s.store.failed("claiming deliveries failed, trying again in a second", err)
 		return time.Second
 	}
 	for _, d := range due {
-		e.attempts.Add(1)
-		ctx, attempt := e.beginAttempt(d)
-		e.workers.Add(1)
-		go func() {
-			defer e.workers.Done()
-			defer signal(e.sendMore)
-			defer e.endAttempt(attempt)
-			e.protect("sending a delivery", func() { e.sendOnce(ctx, d, askedAt) })
-		}()
+		s.attempts.Add(1)
+		ctx, cancel := context.WithCancelCause(s.base)
+		release := s.leases.holdDelivery(d, cancel)
+		s.workers.Go(func() {
+			defer signal(s.more)
+			defer release()
+			defer cancel(nil)
+			s.protect("sending a delivery", func() { s.sendOnce(ctx, d, askedAt) })
+		})
 	}
 	return wait
 }
 
-// attempting is a delivery that this node has claimed, until its end is stored.
-type attempting struct {
-	claimed *Delivery // for its id and token
-	cancel  context.CancelCauseFunc
-}
-
-func (e *Engine) beginAttempt(d *Delivery) (context.Context, *attempting) {
-	ctx, cancel := context.WithCancelCause(e.base)
-	attempt := &attempting{claimed: &Delivery{ID: d.ID, RunID: d.RunID, Index: d.Index, Token: d.Token}, cancel: cancel}
-	e.mu.Lock()
-	e.sending[attempt] = struct{}{}
-	e.mu.Unlock()
-	return ctx, attempt
-}
-
-func (e *Engine) endAttempt(attempt *attempting) {
-	attempt.cancel(nil)
-	e.mu.Lock()
-	delete(e.sending, attempt)
-	e.mu.Unlock()
-}
-
 // sendOnce makes one attempt and stores how it went. askedAt is when the delivery was claimed.
-func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
-	config := e.config.Load()
-	if time.Since(askedAt) > e.lease()/3 {
-		_ = e.renewLeases() // the process stood still: the store tells whether the claim holds
+func (s *deliveries) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
+	config := s.config()
+	if time.Since(askedAt) > s.lease()/3 {
+		_ = s.leases.renew() // the process stood still: the store tells whether the claim holds
 	}
 	if errors.Is(context.Cause(ctx), ErrClaimLost) {
-		e.attempts.Add(-1)
+		s.attempts.Add(-1)
 		return
 	}
 	before := *d
 	d.Attempt++
 	d.LastStatus, d.LastAnswer = 0, ""
 	began := time.Now()
-	sending, ended := e.traceDelivery(ctx, d)
+	sending, ended := s.trace(ctx, d)
 	err := send(sending, config, d)
 	ended(err)
 	took := time.Since(began)
-	e.attempts.Add(-1)
+	s.attempts.Add(-1)
 	d.Status = Pending
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
-		e.metrics().DeliveryAttempted(d, took, err)
+		s.metrics().DeliveryAttempted(d, took, err)
 		return // another node sends it
 	}
-	if err != nil && e.base.Err() != nil {
-		e.metrics().DeliveryAttempted(d, took, err)
+	if err != nil && s.base.Err() != nil {
+		s.metrics().DeliveryAttempted(d, took, err)
 		before.Sent = d.Sent
-		e.settle(config, &before, err, 0, nil) // it was us who broke it off, and it is as due as before
+		s.settle(config, &before, err, 0, nil) // it was us who broke it off, and it is as due as before
 		return
 	}
 	var throttles []Throttle
 	if err != nil && d.Sent > before.Sent { // as long as parts arrive it is on its way
 		d.Restart = d.Attempt - 1
-		throttles = e.breakers.succeeded(d.Destination())
+		throttles = s.breakers.succeeded(d.Destination())
 	}
-	learned, hopeless := e.learn(config, d, began, err)
+	learned, hopeless := s.learn(config, d, began, err)
 	throttles = append(throttles, learned...)
 
 	var final *FinalError
@@ -156,8 +131,8 @@ func (e *Engine) sendOnce(ctx context.Context, d *Delivery, askedAt time.Time) {
 	default:
 		pause = max(delay, askedToWait(err))
 	}
-	e.metrics().DeliveryAttempted(d, took, err)
-	e.settle(config, d, err, pause, throttles)
+	s.metrics().DeliveryAttempted(d, took, err)
+	s.settle(config, d, err, pause, throttles)
 }
 
 // maxHold is how long a chat is held up by an answer that fails again and again. After that others pass it.
@@ -175,32 +150,32 @@ func askedToWait(err error) time.Duration {
 // learn lets other deliveries benefit from how an attempt went: nothing is sent in vain to a host that cannot be reached,
 // and a chat whose service asked for a pause gets one. hopeless says that the host has been down for so long that the
 // delivery is to be given up.
-func (e *Engine) learn(config *Config, d *Delivery, began time.Time, err error) (throttles []Throttle, hopeless bool) {
+func (s *deliveries) learn(config *Config, d *Delivery, began time.Time, err error) (throttles []Throttle, hopeless bool) {
 	to := d.Destination()
 	host := Destination{Host: to.Host}
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
-		throttles, down, news := e.breakers.failed(host, began, 0)
+		throttles, down, news := s.breakers.failed(host, began, 0)
 		if news {
 			config.Log.Warn("a host cannot be reached, and gets a pause", zap.String("host", host.Host), zap.Duration("pause", throttles[0].Pause))
 		}
 		if down <= overdueAfter {
 			return throttles, false
 		}
-		e.giveUpOverdue(config, host.Host)
+		s.giveUpOverdue(config, host.Host)
 		return throttles, d.Restart == 0 && !d.CreatedAt.IsZero() && d.TriedAt.Sub(d.CreatedAt) > overdueAfter
 	}
 	var later *RetryLaterError
 	switch asked := errors.As(err, &later); {
 	case asked && to.Chat != "" && later.WholeChannel:
-		throttles, _, _ = e.breakers.failed(host, began, later.After)
+		throttles, _, _ = s.breakers.failed(host, began, later.After)
 	case asked && to.Chat != "":
-		throttles, _, _ = e.breakers.failed(to, began, later.After)
-		throttles = append(throttles, e.breakers.succeeded(host)...)
+		throttles, _, _ = s.breakers.failed(to, began, later.After)
+		throttles = append(throttles, s.breakers.succeeded(host)...)
 	default:
-		throttles = e.breakers.succeeded(host)
+		throttles = s.breakers.succeeded(host)
 		if to.Chat != "" {
-			throttles = append(throttles, e.breakers.succeeded(to)...)
+			throttles = append(throttles, s.breakers.succeeded(to)...)
 		}
 	}
 	return throttles, false
@@ -211,25 +186,25 @@ func (e *Engine) learn(config *Config, d *Delivery, began time.Time, err error) 
 const overdueAfter = 24 * time.Hour
 
 // giveUpOverdue gives up deliveries that have waited in vain for a host for too long.
-func (e *Engine) giveUpOverdue(config *Config, host string) {
-	for e.base.Err() == nil {
-		batch := DeliveryBatch{Max: 100, Lease: e.lease(), Host: host, DueFor: overdueAfter}
-		overdue, _, err := e.store.Deliveries().Claim(e.base, batch)
+func (s *deliveries) giveUpOverdue(config *Config, host string) {
+	for s.base.Err() == nil {
+		batch := DeliveryBatch{Max: 100, Lease: s.lease(), Host: host, DueFor: overdueAfter}
+		overdue, _, err := s.store.Deliveries().Claim(s.base, batch)
 		if err != nil {
-			e.storeFailed("claiming overdue deliveries failed", err)
+			s.store.failed("claiming overdue deliveries failed", err)
 		}
 		if len(overdue) == 0 {
 			return
 		}
 		var all sync.WaitGroup
 		for _, d := range overdue {
-			_, attempt := e.beginAttempt(d)
+			release := s.leases.holdDelivery(d, func(error) {})
 			all.Go(func() {
-				defer e.endAttempt(attempt)
+				defer release()
 				err := errors.New("the host could not be reached for a day")
 				d.Status, d.LastError = Dead, err.Error()
-				e.metrics().DeliveryAttempted(d, 0, err)
-				e.settle(config, d, err, 0, nil)
+				s.metrics().DeliveryAttempted(d, 0, err)
+				s.settle(config, d, err, 0, nil)
 			})
 		}
 		all.Wait()
@@ -237,7 +212,7 @@ func (e *Engine) giveUpOverdue(config *Config, host string) {
 }
 
 // settle stores how an attempt went, which d tells, and why it failed if it did.
-func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Duration, throttles []Throttle) {
+func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time.Duration, throttles []Throttle) {
 	fields := []zap.Field{zap.String("delivery_id", d.ID), zap.String("run_id", d.RunID), zap.String("host", d.Destination().Host),
 		zap.Int("attempt", d.Attempt)}
 	switch d.Status {
@@ -253,18 +228,23 @@ func (e *Engine) settle(config *Config, d *Delivery, cause error, pause time.Dur
 		log("delivery failed, will be tried again", append(fields, ErrorField(cause), zap.Time("due", time.Now().Add(untilNext(d.Destination(), pause, throttles))))...)
 	}
 	settle := func(ctx context.Context) error {
-		signal(e.sendMore) // its place is free for another one, while it is being stored
-		return e.store.Deliveries().Settle(ctx, d, pause, throttles...)
+		signal(s.more) // its place is free for another one, while it is being stored
+		return s.store.Deliveries().Settle(ctx, d, pause, throttles...)
 	}
-	switch err := e.insist(config, writeDelivery, d.RunID, settle); {
+	switch err := s.store.insist(config, writeDelivery, d.RunID, settle); {
 	case errors.Is(err, ErrClaimLost):
 		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
 	case err != nil:
-		e.storeFailed("recording a delivery failed", err, fields...)
+		s.store.failed("recording a delivery failed", err, fields...)
 	default:
-		e.minutes.settled(d.Status)
-		e.announceSettled(d)
-		e.events.Deliveries.publish(d.ID)
+		switch d.Status {
+		case Delivered:
+			s.minutes.Delivered()
+		case Dead:
+			s.minutes.Dead()
+		}
+		s.announceSettled(d)
+		s.events.Deliveries.publish(d.ID)
 	}
 }
 
@@ -308,4 +288,39 @@ func send(ctx context.Context, config *Config, d *Delivery) (err error) {
 		return fmt.Errorf("there is no channel %q any more", d.Channel)
 	}
 	return channel.Send(ctx, d)
+}
+
+var retryDelays = [...]time.Duration{
+	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour,
+}
+
+// retryDelay says how long to wait after the given number of failed attempts, or that there have been enough. The
+// delay is off by up to a fifth in either direction, so that callbacks that failed together do not come back together;
+// rnd is asked for a number in [0, 1), as rand.Float64 gives it. A receiver's Outcome.RetryAfter is to be waited for if
+// it is longer.
+func retryDelay(attempt int, rnd func() float64) (d time.Duration, ok bool) {
+	if attempt <= 0 {
+		return 0, true
+	}
+	if attempt > len(retryDelays) {
+		return 0, false
+	}
+	return time.Duration(float64(retryDelays[attempt-1]) * (0.8 + 0.4*rnd())), true
+}
+
+// trace begins the span of an attempt at a delivery. Its sender finds the trace parent in the context. The trace of the run
+// is read from the store rather than kept with each delivery: where nobody traces, that costs nothing.
+func (s *deliveries) trace(ctx context.Context, d *Delivery) (traced context.Context, end func(error)) {
+	traces := s.traces()
+	if traces == nil {
+		return ctx, notTraced
+	}
+	asking, stop := s.store.context()
+	record, err := s.store.Runs().Get(asking, d.RunID)
+	stop()
+	if err != nil || record.Run.TraceParent == "" { // a store that fails is noticed when the attempt is settled
+		return ctx, notTraced
+	}
+	traceParent, endSpan := traces.DeliveryBegins(record.Run, d)
+	return context.WithValue(ctx, traceParentKey{}, traceParent), func(err error) { endSpan(deliveryFailure(ctx, d, err)) }
 }

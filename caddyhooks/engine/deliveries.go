@@ -4,98 +4,117 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
 )
 
+// deliveries sends out what ended runs leave, and lets operators see and change it.
+type deliveries struct {
+	*node
+	leases   *leases
+	minutes  *minutes.Keeper
+	events   *Events
+	more     chan struct{} // there may be deliveries to send, or a place to send more
+	attempts atomic.Int32  // that are under way; leases has those, too, whose end is being stored
+	breakers breakers
+	workers  sync.WaitGroup // attempts
+}
+
+func newDeliveries(n *node, leases *leases, minutes *minutes.Keeper, events *Events) *deliveries {
+	return &deliveries{node: n, leases: leases, minutes: minutes, events: events, more: make(chan struct{}, 1)}
+}
+
 // Delivery returns a delivery as a whole, or ErrNotFound.
-func (e *Engine) Delivery(ctx context.Context, id string) (*Delivery, error) {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) Delivery(ctx context.Context, id string) (*Delivery, error) {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	d, err := e.store.Deliveries().Get(ctx, id)
-	e.noteBroken(err)
+	d, err := s.store.Deliveries().Get(ctx, id)
+	s.store.noteBroken(err)
 	return d, err
 }
 
 // ListDeliveries returns deliveries, those of the newest run first, without their bodies.
-func (e *Engine) ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error) {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) ListDeliveries(ctx context.Context, query DeliveryQuery) (page []*Delivery, next string, err error) {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	page, next, err = e.store.Deliveries().List(ctx, query)
-	e.noteBroken(err)
+	page, next, err = s.store.Deliveries().List(ctx, query)
+	s.store.noteBroken(err)
 	return page, next, err
 }
 
 // DeliveryWaits tells of each of some deliveries what it waits for.
-func (e *Engine) DeliveryWaits(ctx context.Context, of []*Delivery) ([]DeliveryWait, error) {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) DeliveryWaits(ctx context.Context, of []*Delivery) ([]DeliveryWait, error) {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	waits, err := e.store.Deliveries().Waits(ctx, of)
-	e.noteBroken(err)
+	waits, err := s.store.Deliveries().Waits(ctx, of)
+	s.store.noteBroken(err)
 	return waits, err
 }
 
 // RetryDelivery has a delivery sent now that was given up or waits for its next attempt. Its schedule begins anew.
-func (e *Engine) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) RetryDelivery(ctx context.Context, id string) (*Delivery, error) {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	d, err := e.store.Deliveries().Retry(ctx, id)
+	d, err := s.store.Deliveries().Retry(ctx, id)
 	if err != nil {
-		e.noteBroken(err)
+		s.store.noteBroken(err)
 		return nil, err
 	}
 	// Whoever asks for this knows more about the host than we do.
 	to := d.Destination()
-	e.breakers.reset(Destination{Host: to.Host})
-	e.breakers.reset(to)
-	e.events.Deliveries.publish(id)
+	s.breakers.reset(Destination{Host: to.Host})
+	s.breakers.reset(to)
+	s.events.Deliveries.publish(id)
 	return d, nil
 }
 
 // DropDelivery forgets a delivery that was given up or waits for its next attempt.
-func (e *Engine) DropDelivery(ctx context.Context, id string) error {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) DropDelivery(ctx context.Context, id string) error {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	err := e.store.Deliveries().Drop(ctx, id)
-	e.noteBroken(err)
+	err := s.store.Deliveries().Drop(ctx, id)
+	s.store.noteBroken(err)
 	if err == nil {
-		e.events.Deliveries.publish(id)
+		s.events.Deliveries.publish(id)
 	}
 	return err
 }
 
 // RetryDeliveries is RetryDelivery for all that a query selects, and returns how many these were. What is under way, has
 // arrived or is gone by then does not count.
-func (e *Engine) RetryDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return e.eachDelivery(ctx, query, func(id string) error {
-		_, err := e.RetryDelivery(ctx, id)
+func (s *deliveries) RetryDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return s.each(ctx, query, func(id string) error {
+		_, err := s.RetryDelivery(ctx, id)
 		return err
 	})
 }
 
 // DropDeliveries is DropDelivery for all that a query selects, and returns how many these were.
-func (e *Engine) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return e.eachDelivery(ctx, query, func(id string) error { return e.DropDelivery(ctx, id) })
+func (s *deliveries) DropDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return s.each(ctx, query, func(id string) error { return s.DropDelivery(ctx, id) })
 }
 
 // CountDeliveries returns how many deliveries a query selects.
-func (e *Engine) CountDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
-	return e.eachDelivery(ctx, query, func(string) error { return nil })
+func (s *deliveries) CountDeliveries(ctx context.Context, query DeliveryQuery) (n int, err error) {
+	return s.each(ctx, query, func(string) error { return nil })
 }
 
 // PausedHosts returns hosts and channels that are left alone for now.
-func (e *Engine) PausedHosts(ctx context.Context, most int) ([]PausedHost, error) {
-	ctx, stop := e.patience(ctx)
+func (s *deliveries) PausedHosts(ctx context.Context, most int) ([]PausedHost, error) {
+	ctx, stop := s.store.patience(ctx)
 	defer stop()
-	paused, err := e.store.Deliveries().Paused(ctx, most)
-	e.noteBroken(err)
+	paused, err := s.store.Deliveries().Paused(ctx, most)
+	s.store.noteBroken(err)
 	return paused, err
 }
 
-// eachDelivery does something with all deliveries that a query selects, each of them once, from the newest on: many at a
+// each does something with all deliveries that a query selects, each of them once, from the newest on: many at a
 // time, for they share what it costs to write to the disk.
-func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
+func (s *deliveries) each(ctx context.Context, query DeliveryQuery, do func(id string) error) (n int, err error) {
 	query.Limit, query.Cursor = 256, ""
 	for {
-		page, next, err := e.ListDeliveries(ctx, query)
+		page, next, err := s.ListDeliveries(ctx, query)
 		if err != nil {
 			return n, err
 		}
@@ -119,4 +138,22 @@ func (e *Engine) eachDelivery(ctx context.Context, query DeliveryQuery, do func(
 		}
 		query.Cursor = next
 	}
+}
+
+// CountUndelivered is how many deliveries are pending, and how many were given up.
+func (s *deliveries) CountUndelivered(ctx context.Context) (pending, dead int, err error) {
+	ctx, stop := s.store.patience(ctx)
+	defer stop()
+	pending, dead, err = s.store.Deliveries().Count(ctx)
+	s.store.noteBroken(err)
+	return pending, dead, err
+}
+
+// CountUndeliveredBy is CountUndelivered by channel. Those of "" are callbacks.
+func (s *deliveries) CountUndeliveredBy(ctx context.Context) (map[string]Undelivered, error) {
+	ctx, stop := s.store.patience(ctx)
+	defer stop()
+	counts, err := s.store.Deliveries().CountByChannel(ctx)
+	s.store.noteBroken(err)
+	return counts, err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
@@ -16,7 +14,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 		return Outcome{}, ErrStopping
 	}
 	run.Owner = e.store.Node()
-	away, rest, refused := e.away.refuses(e.config.Load().runnerOf(run))
+	away, rest, refused := e.runners.away.refuses(e.config().runnerOf(run))
 	if refused {
 		return Outcome{}, &AwayError{RetryAfter: rest}
 	}
@@ -30,70 +28,60 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	}
 	ended, stop := e.store.Watch().Ended(run.ID)
 	defer stop()
-	told := make(chan Outcome, 1)
-	e.mu.Lock()
-	e.callers[run.ID] = told
-	if turn := e.turnOf(run.ID); turn != nil && turn.answer != nil {
-		told <- *turn.answer
-	}
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.callers, run.ID)
-		e.mu.Unlock()
-	}()
+	answer, forget := e.turns.wait(run.ID)
+	defer forget()
 	// It may have ended before anybody could watch for it.
-	if !e.unfinished(ctx, run.ID) {
-		if record, err := e.get(ctx, run.ID); err == nil && record.Status.Ended() {
+	if !e.records.unfinished(ctx, run.ID) {
+		if record, err := e.records.get(ctx, run.ID); err == nil && record.Status.Ended() {
 			return record.Outcome, nil
 		}
 	}
 
 	grace := time.Second
-	broken := e.broken
+	broken := e.store.broken
 	absence := e.watchAbsence()
 	defer absence.stop()
 	for waits := true; waits; {
 		waits = false
 		select {
 		case <-ended:
-			return e.outcomeOf(run, told)
-		case outcome := <-told:
+			return e.outcomeOf(run, answer)
+		case outcome := <-answer:
 			return outcome, nil
 		case <-away:
 			// The runner went away. If the run is with it just now, it will say so itself.
-			_ = e.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is away: it did not take on the last turns"}))
+			_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is away: it did not take on the last turns"}))
 			away, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
 			// all the same.
-			_ = e.withdraw(run, waitedOut(run))
+			_ = e.ends.withdraw(run, waitedOut(run))
 		case <-e.stopping:
 			// A turn that is under way has the drain time to end in; a run with deliveries stays queued for the next start.
-			if run.hasDeliveries() && !e.isRunning(run.ID) {
+			if run.hasDeliveries() && !e.turns.isRunning(run.ID) {
 				return stoppedOutcome(), nil
 			}
 			if !run.hasDeliveries() {
-				_ = e.withdraw(run, stoppedOutcome())
+				_ = e.ends.withdraw(run, stoppedOutcome())
 			}
 			grace += e.drainTimeout()
 		case <-broken:
 			// A turn that is under way ends as it would, and its worker tells, before it is over. Another one does not begin.
 			broken, waits = nil, true
-			if !e.isRunning(run.ID) {
-				e.tell(run.ID, brokenOutcome()) // unless it was told already
+			if !e.turns.isRunning(run.ID) {
+				e.turns.tell(run.ID, brokenOutcome()) // unless it was told already
 			}
 		case <-absence.changed:
 			absence.look()
 			waits = true
 		case <-absence.tooLong:
 			waits = true
-			e.tell(run.ID, awayOutcome()) // unless it was told already
+			e.turns.tell(run.ID, awayOutcome()) // unless it was told already
 		case <-ctx.Done():
 			if run.hasDeliveries() {
 				return Outcome{}, ctx.Err()
 			}
-			_ = e.cancel(run, cancelledOutcome("The caller went away.", "the caller, who hung up"))
+			_ = e.ends.cancel(run, cancelledOutcome("The caller went away.", "the caller, who hung up"))
 		}
 	}
 	// How the run ended is told by the worker that had it. A runner that does not return when it should must not hold the
@@ -101,9 +89,9 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	timer.Reset(grace)
 	select {
 	case <-ended:
-		outcome, err := e.outcomeOf(run, told)
+		outcome, err := e.outcomeOf(run, answer)
 		return outcome, errors.Join(ctx.Err(), err)
-	case outcome := <-told:
+	case outcome := <-answer:
 		return outcome, ctx.Err()
 	case <-timer.C:
 	}
@@ -113,7 +101,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	if e.isStopping() {
 		return stoppedOutcome(), nil
 	}
-	if err := e.awayError(); err != nil {
+	if err := e.store.awayError(); err != nil {
 		return Outcome{}, err
 	}
 	return timedOut(run), nil
@@ -121,89 +109,85 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 
 // outcomeOf returns how a run has ended: as its worker tells it, if that is one of this engine, or as the store has it. A
 // turn of this engine that was cancelled need not be the one that ended the run.
-func (e *Engine) outcomeOf(run *Run, told <-chan Outcome) (Outcome, error) {
-	e.mu.Lock()
-	turn := e.turnOf(run.ID)
-	e.mu.Unlock()
+func (e *Engine) outcomeOf(run *Run, answer <-chan Outcome) (Outcome, error) {
+	turn := e.turns.newest(run.ID)
 	if turn != nil {
 		select {
-		case outcome := <-told:
+		case outcome := <-answer:
 			return outcome, nil
 		case <-turn.cancelled:
 		case <-turn.over:
 		}
 	}
 	select {
-	case outcome := <-told:
+	case outcome := <-answer:
 		return outcome, nil
 	default:
 	}
-	ctx, cancel := e.storeContext()
+	ctx, cancel := e.store.context()
 	defer cancel()
-	record, err := e.get(ctx, run.ID)
+	record, err := e.records.get(ctx, run.ID)
 	if err != nil {
 		return Outcome{}, err
 	}
 	return record.Outcome, nil
 }
 
-// tell gives the caller who waits for a run in this engine its outcome, stored or not.
-func (e *Engine) tell(id string, outcome Outcome) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if told := e.callers[id]; told != nil {
-		select {
-		case told <- outcome:
-		default:
-		}
-	} else if turn := e.turnOf(id); turn != nil {
-		turn.answer = &outcome
+// absence tells a caller who waits that the store has been away for too long.
+type absence struct {
+	node    *node
+	changed <-chan struct{}
+	tooLong <-chan time.Time
+	timer   *time.Timer // nil if the store was never away
+}
+
+// watchAbsence returns what must be stopped.
+func (n *node) watchAbsence() *absence {
+	a := &absence{node: n}
+	a.look()
+	return a
+}
+
+// look is called when changed was closed. Turns of this node are given up when the store was away for a lease, and then there is nothing
+// more to wait for.
+func (a *absence) look() {
+	a.stop()
+	since, changed, cause := a.node.store.away()
+	a.changed = changed
+	if cause != nil {
+		a.timer = time.NewTimer(max(0, a.node.lease()-time.Since(since)))
+		a.tooLong = a.timer.C
 	}
 }
 
-// cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node, by whom the outcome
-// says. All runs of that turn end with it.
-func (e *Engine) cancel(run *Run, outcome Outcome) error {
-	by := outcome.Account.CancelledBy
-	for range 3 {
-		err := e.withdraw(run, outcome)
-		if !errors.Is(err, ErrClaimLost) {
-			return err
-		}
-		e.mu.Lock()
-		for _, turn := range e.running[run.ID] {
-			turn.cancel(&cancelledError{by})
-		}
-		e.mu.Unlock()
-		ctx, stop := e.storeContext()
-		err = e.store.Runs().Cancel(ctx, run.ID, by)
-		stop()
-		if !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		// It has ended, or was put back to the queue.
+func (a *absence) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
 	}
-	return nil
 }
 
-// withdraw ends a run that is queued. ErrClaimLost says that it is not.
-func (e *Engine) withdraw(run *Run, outcome Outcome) error {
-	end := e.newEnd([]*Run{run}, outcome)
-	ctx, stop := e.storeContext()
+// cancelPatience is how long Cancel waits for a runner to let go of a turn.
+const cancelPatience = 5 * time.Second
+
+// Cancel ends a run that has not ended yet, on whatever node, and returns its record. by says to operators who or what wants
+// that. The runner is told by the end of its context; if it does not return soon, the record says that the run is still running.
+func (e *Engine) Cancel(ctx context.Context, id, by string) (*Record, error) {
+	ended, stop := e.store.Watch().Ended(id)
 	defer stop()
-	_, err := e.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
-	e.writes.note(writeEnd, err)
-	if err == nil {
-		e.conclude(run, end, ending{attempts: e.attemptsOf(run)})
-	} else if !errors.Is(err, ErrClaimLost) {
-		e.storeFailed("storing the end of a run failed", err, zap.String("run_id", run.ID))
+	record, err := e.records.get(ctx, id)
+	if err != nil || record.Status.Ended() {
+		return record, err
 	}
-	return err
-}
-
-func (e *Engine) isRunning(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, running := e.running[id]
-	return running
+	if err := e.ends.cancel(record.Run, cancelledOutcome("The run was cancelled.", by)); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(cancelPatience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return e.records.get(ctx, id)
 }

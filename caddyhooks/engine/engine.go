@@ -17,124 +17,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
 )
 
 // Engine carries out the runs of one store. Engines on several nodes may share the data of a store.
+//
+// Its parts own their state, each with a lock of its own. Those that are embedded have methods for callers.
 type Engine struct {
-	store   Store
-	schemas contract.Cache
+	*node
+	*records
+	*deliveries
+	*runners
 
-	config  atomic.Pointer[Config]
-	configs []*Config // all that are attached, the one in force last; under mu
+	schemas *contract.Cache
+	events  *Events
+	streams *stream.Hub
+	minutes *minutes.Keeper
+	turns   *turns
+	leases  *leases
+	pool    *workerPool
+	ends    *runEnds
+	pruner  *pruner
+	expirer *expirer
 
-	mu      sync.Mutex
-	active  int                        // workers that have a run, or are about to get one
-	running map[string][]*turnUnderWay // by run, the newest last; a turn may be for several runs
-	callers map[string]chan Outcome    // of Do, by run: for an outcome that cannot be read from the store
-	sending map[*attempting]struct{}   // deliveries that this node has claimed
-
-	expireAt atomic.Pointer[time.Time] // when it is planned to look for runs that waited too long
-
-	workerFree  chan struct{} // a worker has gone, or there may be work for a new one
-	sendMore    chan struct{} // there may be deliveries to send, or room to send more
-	renewNow    chan struct{} // leases are to be renewed before their time
-	pruneNow    chan struct{} // likewise for pruning
-	toldSince   atomic.Int64  // about how many bytes were added to the history since pruning was last asked for
-	attempts    atomic.Int32  // at deliveries that are under way; of those in sending, the end of the others is being stored
-	expireNow   chan struct{} // a run was accepted that has to be looked at earlier than planned
-	hookWorkers hookWorkers
-	breakers    breakers
-	away        awayRunners
-	states      runnerStates
-	leases      leases
-	minutes     minutes
-	events      Events
-	streams     *stream.Hub
-	broken      chan struct{} // closed when the store is known to be broken
-	brokenOnce  sync.Once
-	writes      storeWrites
-
-	stopping chan struct{}
-	stopOnce sync.Once
-	shut     atomic.Bool     // nothing more is accepted
-	base     context.Context // of all turns and deliveries
-	cut      context.CancelCauseFunc
-	loops    sync.WaitGroup
-	renewer  sync.WaitGroup // goes on until the last turn is over
-	workers  sync.WaitGroup
-}
-
-// Config is what an engine works with. It is replaced as a whole when the configuration is reloaded.
-type Config struct {
-	Runners       map[string]Runner
-	DefaultRunner string // the name of the runner for runs that name none
-	Channels      map[string]Channel
-	Callbacks     Sender
-	ErrorBody     func(message string) (contentType, body string) // of a callback for a run without a text; nil: plain text
-	Workers       int
-	Limits        Limits
-	History       func() time.Duration // the History of the limits, if it changes; nil if it does not
-	MaxAttempts   int                  // how often a run is started, if the process or the agent dies while it is carried out; 0 is no limit
-	Lease         time.Duration        // how long a node keeps what it has claimed if it falls silent. Default: 12s.
-	DrainTimeout  time.Duration
-	Metrics       Metrics // nil if nobody counts
-	Traces        Traces  // nil if nobody traces
-	Announcer     Announcer
-	Log           *zap.Logger
-}
-
-// runnerOf is the name of the runner that carries out a run.
-func (c *Config) runnerOf(run *Run) string {
-	if run.Runner == "" {
-		return c.DefaultRunner
-	}
-	return run.Runner
-}
-
-// namesOf are the names that runs have for some runners.
-func (c *Config) namesOf(runners ...string) (names []string) {
-	for _, name := range runners {
-		names = append(names, name)
-		if name == c.DefaultRunner {
-			names = append(names, "")
-		}
-	}
-	return names
+	loops   sync.WaitGroup
+	renewer sync.WaitGroup // goes on until the last turn is over
 }
 
 // New makes an engine that works on store, and owns it from now on. It starts when a Config is attached.
 func New(store Store) *Engine {
-	e := &Engine{
-		store:      store,
-		running:    make(map[string][]*turnUnderWay),
-		callers:    make(map[string]chan Outcome),
-		sending:    make(map[*attempting]struct{}),
-		workerFree: make(chan struct{}, 1),
-		sendMore:   make(chan struct{}, 1),
-		renewNow:   make(chan struct{}, 1),
-		expireNow:  make(chan struct{}, 1),
-		broken:     make(chan struct{}),
-		pruneNow:   make(chan struct{}, 1),
-		stopping:   make(chan struct{}),
-	}
-	e.leases.renewedAt = time.Now()
-	e.minutes.began = time.Now().Truncate(time.Minute)
-	e.minutes.part = rand.Uint64N(1 << 62) //nolint:gosec // it need not be secret
-	e.base, e.cut = context.WithCancelCause(context.Background())
-	e.streams = e.newStreams()
+	n := newNode(store)
+	e := &Engine{node: n, schemas: new(contract.Cache), events: new(Events), turns: newTurns(), pruner: newPruner(n)}
+	workerFree := make(chan struct{}, 1)
+	e.runners = &runners{node: n, workerFree: workerFree}
+	e.records = &records{node: n, turns: e.turns, runners: e.runners}
+	e.streams, e.minutes = newStreams(e.records), newMinutes(n)
+	e.leases = newLeases(n)
+	e.deliveries = newDeliveries(n, e.leases, e.minutes, e.events)
+	e.ends = &runEnds{node: n, turns: e.turns, streams: e.streams, pruner: e.pruner, minutes: e.minutes, events: e.events}
+	e.expirer = newExpirer(n, e.ends, e.runners)
+	e.pool = &workerPool{node: n, schemas: e.schemas, turns: e.turns, leases: e.leases, runners: e.runners, ends: e.ends, streams: e.streams, free: workerFree}
+	e.leases.renewed = e.lookForWork
 	if commits, ok := store.(Commits); ok {
 		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })
 	}
 	return e
+}
+
+// lookForWork has workers and deliveries looked for: a lease of another node may be over.
+func (e *Engine) lookForWork() {
+	signal(e.pool.free)
+	signal(e.deliveries.more)
 }
 
 // CheckSchema reports what is wrong with a schema, in a sentence for whoever sent it. One that is right is remembered
@@ -148,50 +86,31 @@ func (e *Engine) CheckSchema(raw []byte) error {
 // as they are. Detaching the config in force brings back the one before it, so that a reload that fails half-way leaves
 // no trace.
 func (e *Engine) Attach(config Config) (detach func()) {
-	c := &config
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	first := e.config.Load() == nil
-	e.configs = append(e.configs, c)
-	e.config.Store(c)
-	if first {
-		e.loops.Add(6)
-		go e.watchStore()
-		go e.dispatch()
-		go e.deliver()
-		go e.prune()
-		go e.expire()
-		go e.keepMinutes()
-		e.renewer.Add(1)
-		go e.keepLeases()
+	if e.attach(&config) {
+		for _, loop := range []func(){e.watchStore, e.pool.dispatch, e.deliveries.loop, e.pruner.loop, e.expirer.loop, e.minutes.Keep} {
+			e.loops.Go(loop)
+		}
+		e.renewer.Go(e.leases.keep)
 		e.streams.PassOn(e.base.Done())
 	} else {
-		e.runnersChanged()
+		e.runners.changed()
 	}
-	signal(e.workerFree)
+	signal(e.pool.free)
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for i := range e.configs {
-			if e.configs[i] == c {
-				e.configs = append(e.configs[:i:i], e.configs[i+1:]...)
-				break
-			}
+		if e.configs.detach(&config) {
+			e.runners.changed()
 		}
-		if n := len(e.configs); n > 0 {
-			if before := e.config.Swap(e.configs[n-1]); before == c {
-				e.runnersChanged()
-			}
-			signal(e.workerFree)
-		}
+		signal(e.pool.free)
 	}
 }
 
-// runnersChanged is called when another config is in force: its runners may be others.
-func (e *Engine) runnersChanged() {
-	config := e.config.Load()
-	e.away.reset(config)
-	e.states.forget(config)
+// watchStore is told when the store is back, and then has everything looked at that may have changed meanwhile.
+func (e *Engine) watchStore() {
+	e.store.watch(func() {
+		signal(e.leases.now) // which then tells dispatchers
+		e.lookForWork()
+		signal(e.expirer.now)
+	})
 }
 
 // Submit stores the run, which gets its id. settings is the revision of the live settings that its request was checked
@@ -211,9 +130,9 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		return ErrStopping
 	}
 	// It takes a moment, so a caller that goes away meanwhile makes no difference. A store that hangs must not hold a request.
-	ctx, stop := e.patience(context.WithoutCancel(ctx))
+	ctx, stop := e.store.patience(context.WithoutCancel(ctx))
 	defer stop()
-	terms.Limits = e.config.Load().Limits
+	terms.Limits = e.config().Limits
 	for _, run := range runs {
 		if run.Fold.IsSet() {
 			run.Fold.Alike = run.alike()
@@ -223,20 +142,20 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 	var duplicate *DuplicateError
 	switch {
 	case err == nil:
-		e.writes.note(writeRun, nil)
+		e.store.writes.note(writeRun, nil)
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
-			e.minutes.accepted(run)
+			e.minutes.RunAccepted(run.Hook, run.AcceptedAt)
 			e.events.Runs.publish(run.ID)
-			e.expectExpiry(run)
+			e.expirer.expect(run)
 		}
 		return nil
 	case errors.Is(err, ErrQueueFull), errors.Is(err, ErrChatFull), errors.Is(err, ErrSettingsChanged), errors.As(err, &duplicate),
 		errors.Is(err, ErrRunAgain), errors.Is(err, ErrNotFound):
 		return err
 	default:
-		e.noteBroken(err)
-		e.writes.note(writeRun, err)
+		e.store.noteBroken(err)
+		e.store.writes.note(writeRun, err)
 		return fmt.Errorf("storing a run: %w", err)
 	}
 }
@@ -250,7 +169,8 @@ func (e *Engine) Stop() {
 	drained := make(chan struct{})
 	go func() {
 		e.loops.Wait()
-		e.workers.Wait()
+		e.pool.workers.Wait()
+		e.deliveries.workers.Wait()
 		close(drained)
 	}()
 	select {
@@ -265,9 +185,15 @@ func (e *Engine) Stop() {
 	go func() {
 		e.renewer.Wait()
 		e.streams.Stop()
-		e.protect("saving the last minute", e.saveLastMinute)
+		e.protect("saving the last minute", func() {
+			ctx, stop := context.WithTimeout(context.Background(), stragglerTimeout/2)
+			defer stop()
+			if !e.store.isBroken() {
+				e.minutes.SaveLast(ctx)
+			}
+		})
 		if err := e.store.Close(); err != nil {
-			e.storeFailed("closing the store failed", err)
+			e.store.failed("closing the store failed", err)
 		}
 		close(closed)
 	}()
@@ -295,115 +221,7 @@ const stragglerTimeout = 5 * time.Second
 // callers that the engine holds, and so must hear of the end before them. Until Stop, runs that nobody waits for are
 // accepted: they start after the next start, or on another node.
 func (e *Engine) BeginStop() {
-	e.stopOnce.Do(func() {
-		close(e.stopping)
-		time.AfterFunc(e.drainTimeout(), func() { e.cut(ErrStopping) })
-	})
-}
-
-func (e *Engine) isStopping() bool {
-	select {
-	case <-e.stopping:
-		return true
-	default:
-		return false
-	}
-}
-
-func (e *Engine) drainTimeout() time.Duration {
-	if c := e.config.Load(); c != nil {
-		return c.DrainTimeout
-	}
-	return 0
-}
-
-// storeFailed logs that the store failed, unless that is known.
-func (e *Engine) storeFailed(message string, err error, fields ...zap.Field) {
-	if !e.isKnown(err) {
-		e.log().Error(message, append(fields, ErrorField(err))...)
-	}
-}
-
-// noteBroken reports whether an error says that the store is broken. The first time that is logged: from then on every call
-// of the store fails alike.
-func (e *Engine) noteBroken(err error) bool {
-	var broken *StoreBrokenError
-	if !errors.As(err, &broken) {
-		return false
-	}
-	e.brokenOnce.Do(func() {
-		close(e.broken)
-		e.log().Error("the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and says what to do if it is damaged",
-			zap.String("reason", broken.Reason), zap.ByteString("stack", broken.Stack))
-	})
-	return true
-}
-
-func (e *Engine) metrics() Metrics {
-	if c := e.config.Load(); c != nil && c.Metrics != nil {
-		return c.Metrics
-	}
-	return NoMetrics{}
-}
-
-func (e *Engine) log() *zap.Logger {
-	if c := e.config.Load(); c != nil {
-		return c.Log
-	}
-	return zap.NewNop()
-}
-
-// errTimedOut is why the context of a turn was cancelled whose run has no time left.
-var errTimedOut = errors.New("the time of the run is up")
-
-// cancelledError is why the context of a turn was cancelled whose run somebody cancelled.
-type cancelledError struct{ by string }
-
-func (e *cancelledError) Error() string { return "the run was cancelled by " + e.by }
-
-func timedOut(run *Run) Outcome {
-	return Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not finish within %d seconds.", int(run.Timeout.Seconds())),
-		Account: Account{Reason: fmt.Sprintf("the runner did not answer within the %v that the run had", run.Timeout)}}
-}
-
-// cancelledOutcome is the end of a run that somebody cancelled.
-func cancelledOutcome(message, by string) Outcome {
-	return Outcome{Status: Cancelled, Message: message, Account: Account{CancelledBy: by}}
-}
-
-// waitedOut is the end of a run whose caller waited as long as it could, while the run was never started.
-func waitedOut(run *Run) Outcome {
-	return Outcome{Status: TimedOut,
-		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.", int(run.Timeout.Seconds())),
-		Account: Account{Reason: fmt.Sprintf("the run waited its whole time of %v for a free worker, or for earlier runs of its chat", run.Timeout)}}
-}
-
-// expired is the end of a run that no runner took on in time.
-func (e *Engine) expired(run *Run) Outcome {
-	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
-	if cause := e.away.causeFor(e.config.Load().runnerOf(run)); cause != "" {
-		reason += ": " + cause
-	}
-	return Outcome{Status: Expired,
-		Message: fmt.Sprintf("No agent took the run on within its queue time of %d seconds.", int(run.QueueTime.Seconds())),
-		Account: Account{Reason: reason}}
-}
-
-func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {
-	return Outcome{Status: Failed, Failure: RunnerUnavailable, RetryAfter: max(retryAfter, 5*time.Second),
-		Message: "The agent is not available right now; try again later.", Account: account}
-}
-
-func stoppedOutcome() Outcome {
-	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
-		Message: "The service is shutting down; try again in a moment.", Account: Account{Reason: "the service shut down before the run was over"}}
-}
-
-// brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store
-// works again.
-func brokenOutcome() Outcome {
-	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
-		Message: "The store failed before the run was carried out; try again later."}
+	e.beginStop(e.drainTimeout())
 }
 
 // signal leaves word in a channel of capacity 1 if there is none yet.
@@ -413,3 +231,45 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
+
+// Repeated looks whether a request that is not accepted now was accepted before. The error is a *DuplicateError then, as that of
+// Submit, nil if it is a new one, and ErrSettingsChanged if the settings are not those in force. Nothing is stored.
+func (e *Engine) Repeated(ctx context.Context, runs []*Run, settings int64) error {
+	ctx, stop := e.store.patience(context.WithoutCancel(ctx))
+	defer stop()
+	err := e.store.Runs().AddAll(ctx, runs, Terms{Settings: settings, Limits: e.config().Limits, Refuse: errNotRepeated})
+	var duplicate *DuplicateError
+	switch {
+	case errors.Is(err, errNotRepeated):
+		return nil
+	case errors.As(err, &duplicate), errors.Is(err, ErrSettingsChanged):
+		return err
+	default:
+		e.store.noteBroken(err)
+		return fmt.Errorf("looking for a repeated request: %w", err)
+	}
+}
+
+var errNotRepeated = errors.New("the request repeats no other one")
+
+// IsStopping reports whether the engine takes on nothing more.
+func (e *Engine) IsStopping() bool { return e.isStopping() }
+
+// IsBroken reports whether the store is broken, which only a restart can mend.
+func (e *Engine) IsBroken() bool { return e.store.isBroken() }
+
+// StoreFailing is why the store could not write what it was last asked to, lately; nil if it could.
+func (e *Engine) StoreFailing() error { return e.store.failing() }
+
+// StoreAway tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
+// different, and nil if it never is.
+func (e *Engine) StoreAway() (since time.Time, changed <-chan struct{}, cause error) {
+	return e.store.away()
+}
+
+// LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no
+// limit of its own. Turns that are under way go on.
+func (e *Engine) LimitHooks(workers map[string]int) { e.pool.limitHooks(workers) }
+
+// Prune has the engine look for what was kept long enough now, and not in its time. It does not wait for that.
+func (e *Engine) Prune() { e.pruner.soon() }

@@ -3,11 +3,14 @@ package engine
 // Remembered is how many things the engine has in mind: turns and callers, deliveries that it has claimed, and streams. An
 // engine at rest remembers none.
 func (e *Engine) Remembered() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.hookWorkers.mu.Lock()
-	defer e.hookWorkers.mu.Unlock()
-	return len(e.running) + len(e.callers) + len(e.sending) + len(e.hookWorkers.underWay) + len(e.hookWorkers.held) + e.Streams()
+	e.turns.mu.Lock()
+	defer e.turns.mu.Unlock()
+	e.leases.mu.Lock()
+	defer e.leases.mu.Unlock()
+	hooks := &e.pool.hooks
+	hooks.mu.Lock()
+	defer hooks.mu.Unlock()
+	return len(e.turns.running) + len(e.turns.callers) + len(e.leases.runs) + len(e.leases.deliveries) + len(hooks.underWay) + len(hooks.held) + e.Streams()
 }
 
 // CancelWords is how often the store has left word that a run is to be cancelled.

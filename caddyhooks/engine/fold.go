@@ -109,7 +109,7 @@ func (c *Claim) overdueOf(run *Run) bool {
 
 // expireFolded ends those runs of a fold that waited too long, each alone, and puts the others back. It reports whether there were
 // any.
-func (e *Engine) expireFolded(claim *Claim) (found bool) {
+func (p *workerPool) expireFolded(claim *Claim) (found bool) {
 	if len(claim.Folded) == 0 {
 		return false
 	}
@@ -117,9 +117,9 @@ func (e *Engine) expireFolded(claim *Claim) (found bool) {
 	if len(overdue) == 0 {
 		return false
 	}
-	e.putBack(claim, Session{})
+	p.ends.putBack(claim, Session{})
 	for _, run := range overdue {
-		_ = e.withdraw(run, e.expired(run)) // a store that fails is in the log; the run will be found again
+		_ = p.ends.withdraw(run, p.runners.expired(run)) // a store that fails is in the log; the run will be found again
 	}
 	return true
 }

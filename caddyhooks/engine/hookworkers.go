@@ -12,21 +12,20 @@ type hookWorkers struct {
 	short    map[string]struct{} // hooks of which there may be runs that were not claimed for want of room
 }
 
-// LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no
-// limit of its own. Turns that are under way go on.
-func (e *Engine) LimitHooks(workers map[string]int) {
+// limitHooks is Engine.LimitHooks.
+func (p *workerPool) limitHooks(workers map[string]int) {
 	limits := make(map[string]int, len(workers))
 	for hook, limit := range workers {
 		if limit > 0 {
 			limits[hook] = limit
 		}
 	}
-	h := &e.hookWorkers
+	h := &p.hooks
 	h.mu.Lock()
 	h.limits = limits
 	clear(h.short) // all are looked at now
 	h.mu.Unlock()
-	signal(e.workerFree)
+	signal(p.free)
 }
 
 // hold holds room for a claim of up to n runs, which may be of any hook, and returns the bounds of the claim.

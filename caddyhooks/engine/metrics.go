@@ -58,3 +58,12 @@ func (NoMetrics) ChallengeAnswered(string) {}
 
 // StoreCommitted does nothing.
 func (NoMetrics) StoreCommitted(int, time.Duration) {}
+
+// Announcer is told of what others may want to act on. Its methods must not block.
+type Announcer interface {
+	// RunEnded is called once for each run whose end this engine has stored. took is 0 for a run that was not started.
+	RunEnded(run *Run, outcome Outcome, took time.Duration)
+
+	// DeliveryDead is called once for each delivery that this engine has given up.
+	DeliveryDead(d *Delivery)
+}

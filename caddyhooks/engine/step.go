@@ -114,12 +114,9 @@ func (n *stepNotes) soFar() []Step {
 
 // completeSteps adds the wait in the queue to the steps of a record, and the turns of a run that is carried out by this engine.
 // Stores keep only turns: the record tells the rest.
-func (e *Engine) completeSteps(record *Record) {
+func (f *records) completeSteps(record *Record) {
 	if record.Status == Running {
-		e.mu.Lock()
-		turn := e.turnOf(record.Run.ID)
-		e.mu.Unlock()
-		if turn != nil && turn.claim.Attempt == record.Attempts {
+		if turn := f.turns.newest(record.Run.ID); turn != nil && turn.claim.Attempt == record.Attempts {
 			record.Steps = turn.steps.soFar()
 		}
 	}

@@ -26,20 +26,20 @@ const (
 )
 
 // newStreams makes the hub of what is said in the turns of this engine.
-func (e *Engine) newStreams() *stream.Hub {
+func newStreams(f *records) *stream.Hub {
 	return stream.NewHub(stream.Node{
-		Network: e.store.Streams(),
-		Ended:   func(id string) (<-chan struct{}, func()) { return e.store.Watch().Ended(id) },
+		Network: f.store.Streams(),
+		Ended:   func(id string) (<-chan struct{}, func()) { return f.store.Watch().Ended(id) },
 		Status: func(ctx context.Context, id string) (string, error) {
-			record, err := e.get(ctx, id)
+			record, err := f.get(ctx, id)
 			if err != nil {
 				return "", err
 			}
 			return string(record.Status), nil
 		},
-		Lasts:       func(err error) bool { return errors.Is(err, ErrNotFound) || e.noteBroken(err) },
-		Protect:     e.protect,
-		Stopping:    e.stopping,
+		Lasts:       func(err error) bool { return errors.Is(err, ErrNotFound) || f.store.noteBroken(err) },
+		Protect:     f.protect,
+		Stopping:    f.stopping,
 		ErrStopping: ErrStopping,
 	})
 }

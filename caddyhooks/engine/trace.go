@@ -47,25 +47,17 @@ type TracedCall struct {
 	Tier    string
 }
 
-// traces is nil if nobody traces.
-func (e *Engine) traces() Traces {
-	if c := e.config.Load(); c != nil {
-		return c.Traces
-	}
-	return nil
-}
-
 // traceRun shows the span of a run that has ended.
-func (e *Engine) traceRun(run *Run, outcome *Outcome, how *ending) {
-	if traces := e.traces(); traces != nil && run.TraceParent != "" {
+func (c *configs) traceRun(run *Run, outcome *Outcome, how *ending) {
+	if traces := c.traces(); traces != nil && run.TraceParent != "" {
 		traces.RunEnded(run, TracedEnd{Status: outcome.Status, Failure: outcome.Failure, Repairs: outcome.Repairs,
 			Attempts: how.attempts, Waited: how.waited, Folded: how.folded, Leader: how.leader})
 	}
 }
 
 // traceAgain begins the trace of a run that repeats an earlier one.
-func (e *Engine) traceAgain(ctx context.Context, run, earlier *Run) (end func(error)) {
-	traces := e.traces()
+func (c *configs) traceAgain(ctx context.Context, run, earlier *Run) (end func(error)) {
+	traces := c.traces()
 	if traces == nil {
 		return notTraced
 	}
@@ -81,8 +73,8 @@ func (e *Engine) traceAgain(ctx context.Context, run, earlier *Run) (end func(er
 }
 
 // traceTurn begins the span of a call of a runner, which is told about it.
-func (e *Engine) traceTurn(ctx context.Context, claim *Claim, turn *Turn, runner string, try int) (end func(error)) {
-	traces := e.traces()
+func (c *configs) traceTurn(ctx context.Context, claim *Claim, turn *Turn, runner string, try int) (end func(error)) {
+	traces := c.traces()
 	if traces == nil {
 		return notTraced
 	}
@@ -130,23 +122,6 @@ func turnFailure(ctx context.Context, err error) string {
 	default:
 		return string(RunnerFailed)
 	}
-}
-
-// traceDelivery begins the span of an attempt at a delivery. Its sender finds the trace parent in the context. The trace of the run
-// is read from the store rather than kept with each delivery: where nobody traces, that costs nothing.
-func (e *Engine) traceDelivery(ctx context.Context, d *Delivery) (traced context.Context, end func(error)) {
-	traces := e.traces()
-	if traces == nil {
-		return ctx, notTraced
-	}
-	asking, stop := e.storeContext()
-	record, err := e.store.Runs().Get(asking, d.RunID)
-	stop()
-	if err != nil || record.Run.TraceParent == "" { // a store that fails is noticed when the attempt is settled
-		return ctx, notTraced
-	}
-	traceParent, endSpan := traces.DeliveryBegins(record.Run, d)
-	return context.WithValue(ctx, traceParentKey{}, traceParent), func(err error) { endSpan(deliveryFailure(ctx, d, err)) }
 }
 
 // deliveryFailure is the kind of failure of an attempt at a delivery: the status of the answer, if that tells. "" if it went well.

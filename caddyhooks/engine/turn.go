@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
@@ -24,7 +27,7 @@ type attempt struct {
 
 // carryOutTurn carries out the turn and sees to it that the answer fits the schema. The error is why there is no answer. A
 // panic, in a runner or here, is the failure of this run alone.
-func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome, err error) {
+func (p *workerPool) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome, err error) {
 	run, steps := a.claim.Run, a.steps
 	defer func() {
 		if p := recover(); p != nil {
@@ -46,12 +49,12 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 		Chat: a.chat.forTurn(), Deadline: a.deadline.at, Sent: a.deadline.sent,
 	}
 	if run.Schema != nil {
-		if schema, err = e.schemas.Compile(run.Schema); err != nil {
+		if schema, err = p.schemas.Compile(run.Schema); err != nil {
 			return Outcome{Status: Failed, Failure: SchemaUnmet, Message: err.Error(), Account: Account{Reason: err.Error()}}, err
 		}
 		turn.System = schema.Instructions()
 	}
-	reply, err := e.turn(ctx, a, turn)
+	reply, err := p.turn(ctx, a, turn)
 	if err != nil {
 		return failed(ctx, run, Outcome{}, err)
 	}
@@ -68,7 +71,7 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 		repair.Tier = run.repairTier()
 		repair.MemoryPreset = MemoryDisabled
 		repair.Metadata, repair.Chat, repair.Sent, repair.Folded = nil, nil, nil, nil
-		reply, err := e.turn(ctx, a, repair)
+		reply, err := p.turn(ctx, a, repair)
 		return reply.Text, err
 	})
 	outcome.Repairs = result.Repairs
@@ -94,56 +97,15 @@ func (e *Engine) carryOutTurn(ctx context.Context, a *attempt) (outcome Outcome,
 	return outcome, nil
 }
 
-// failed completes outcome with the reason for which a turn gave no answer.
-func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome, error) {
-	before := outcome
-	var unavailable *UnavailableError
-	var gone *RunnerGoneError
-	var interrupted *InterruptedError
-	var cancelled *cancelledError
-	reason := Account{Reason: err.Error()}
-	var answer AnswerError
-	if errors.As(err, &answer) {
-		reason.LastAnswer = answer.Answer()
-	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable) && !before.HasText:
-		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds())),
-			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err), LastAnswer: reason.LastAnswer}}
-	case errors.Is(cause, errTimedOut):
-		outcome = timedOut(run)
-		if errors.As(err, &unavailable) { // of a repair
-			outcome.Account.Reason += ": " + reason.Reason
-		} else if before.Repairs > 0 {
-			outcome.Account.Reason += fmt.Sprintf(": repair attempt %d was under way", before.Repairs)
-		}
-		outcome.Account.Reason += lastWordsIn(err)
-	case errors.As(cause, &cancelled):
-		outcome = cancelledOutcome("The run was cancelled.", cancelled.by)
-	case errors.Is(cause, ErrStopping):
-		outcome, err = stoppedOutcome(), ErrStopping
-	case errors.As(err, &unavailable):
-		outcome = unavailableOutcome(unavailable.RetryAfter, reason)
-	case errors.As(err, &gone):
-		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.", Account: reason}
-	case errors.As(err, &interrupted):
-		outcome = interruptedOutcome(reason)
-	default:
-		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent failed to answer.", Account: reason}
-	}
-	outcome.Text, outcome.HasText, outcome.Repairs, outcome.Checked = before.Text, before.HasText, before.Repairs, before.Checked
-	return outcome, err
-}
-
 // turn calls the runner. If it is busy and a caller waits, it is called again while there is time; one that cannot be
 // reached is not. A repair is tried again whatever the reason, since its turn has been carried out; if the agent goes down in it,
 // up to MaxAttempts times. A caller is not held for a runner that asks for more time than there is.
-func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
+func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, err error) {
 	config, claim, run := a.config, a.claim, a.claim.Run
 	name := config.runnerOf(run)
 	runner, ok := config.Runners[name]
 	if !ok {
-		e.runnerGone(name)
+		p.runners.gone(name)
 		return Reply{}, &RunnerGoneError{Name: name}
 	}
 	a.steps.begin(turn)
@@ -157,18 +119,18 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 			write, closeWriter = a.writer.Open()
 			turn.Emit = func(said Progress) { write(said.Text) }
 		}
-		ended := e.traceTurn(ctx, claim, &turn, name, tries)
-		reply, err := e.call(ctx, name, runner, turn)
+		ended := p.traceTurn(ctx, claim, &turn, name, tries)
+		reply, err := p.runners.call(ctx, name, runner, turn)
 		ended(err)
 		closeWriter()
 		if turn.Repair == 0 {
 			a.chat.name(reply.Session)
 		}
 		a.notes.add(&turn, &reply)
-		e.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
+		p.metrics().TurnEnded(run, name, turn.Repair, time.Since(start), err)
 		var unavailable *UnavailableError
 		if turn.Repair == 0 && claim.Attempt == 1 && !errors.As(err, &unavailable) {
-			e.noteTakenOn(claim, start.Sub(a.began))
+			p.noteTakenOn(claim, start.Sub(a.began))
 		}
 		if errors.As(err, &unavailable) {
 			// A turn that was broken off before it was sent, by its caller or its time, tells of the runner only if that took long.
@@ -176,9 +138,9 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 			switch {
 			case brokenOff:
 			case tries == 1 && turn.Repair == 0:
-				e.runnerRefused(config, run, name, unavailable, start)
+				p.runners.refused(config, run, name, unavailable, start)
 			default:
-				e.away.doubt(name, unavailable)
+				p.runners.away.doubt(name, unavailable)
 			}
 			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
 			if unavailable.Failing && tries == failingTries {
@@ -191,10 +153,10 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 				return reply, err
 			}
 			wait = max(pause, unavailable.RetryAfter)
-			e.away.waits(name, wait)
+			p.runners.away.waits(name, wait)
 		} else {
 			if ctx.Err() == nil {
-				e.runnerTookOn(name)
+				p.runners.tookOn(name)
 			}
 			var interrupted *InterruptedError
 			if ctx.Err() != nil || turn.Repair == 0 || !errors.As(err, &interrupted) {
@@ -215,40 +177,78 @@ func (e *Engine) turn(ctx context.Context, a *attempt, turn Turn) (reply Reply, 
 }
 
 // noteTakenOn counts the runs of a claim that their runner took on, some time after they were claimed.
-func (e *Engine) noteTakenOn(claim *Claim, after time.Duration) {
+func (p *workerPool) noteTakenOn(claim *Claim, after time.Duration) {
 	waited := claim.Waited + after
 	for run := range claim.eachRun {
 		later := run.AcceptedAt.Sub(claim.Run.AcceptedAt) // than the first one, which alone has a Waited
-		e.metrics().RunTakenOn(run, max(0, waited-later))
+		p.metrics().RunTakenOn(run, max(0, waited-later))
 	}
 }
 
-// call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
-// sent has been taken on, which is good to know while the runner counts as away.
-func (e *Engine) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
-	e.states.begin(name)
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError("the runner", p)
-		}
-		e.noteCall(ctx, name, runner, &turn, err)
-	}()
-	ended, refused := e.away.tryAgain(name)
-	if refused {
-		defer ended()
+// startAgain is the end of a claim on a run whose agent went down in the middle of the turn, if the run is to be started again. The
+// rules are those for a service that went down. Otherwise it completes the outcome. A run with an answer is not started again: its
+// turn was carried out, and a repair was not.
+func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcome, err error) (end End, again bool) {
+	claim, run := a.claim, a.claim.Run
+	var interrupted *InterruptedError
+	if !errors.As(err, &interrupted) || ctx.Err() != nil || outcome.HasText {
+		return End{}, false
 	}
-	if sent := turn.Sent; sent != nil && refused {
-		over, end := context.WithCancel(ctx)
-		defer end()
-		turn.Sent = func() {
-			sent()
-			timer := time.AfterFunc(takenOnAfter, func() {
-				if over.Err() == nil {
-					e.runnerTookOn(name)
-				}
-			})
-			context.AfterFunc(over, func() { timer.Stop() })
+	if most := a.config.MaxAttempts; most > 0 && claim.Attempt >= most {
+		if claim.Attempt > 1 {
+			outcome.Message, outcome.Account.Reason = capital(startedInVain(claim.Attempt))+".", startedInVain(claim.Attempt)+": "+err.Error()
 		}
+		return End{}, false
 	}
-	return runner.Run(ctx, turn)
+	stopping := p.isStopping()
+	if stopping && p.onlyForCallerHere(run) {
+		*outcome = stoppedOutcome()
+		a.notes.complete(outcome)
+		return End{}, false
+	}
+	end = End{Requeue: true, Interrupted: true, Pause: pauseBefore(claim.Attempt, 0, rand.Float64)}
+	if claim.Awaited && claim.Attempt == 1 {
+		end.Pause = 0
+	}
+	if claim.Awaited && end.Pause >= time.Until(a.deadline.at) {
+		return End{}, false // its caller would rather know at once
+	}
+	if end.Pause > 0 {
+		end.WaitingFor = "The agent went down in the middle of the run. The run starts again in a moment."
+	}
+	fields := []zap.Field{zap.String("run_id", run.ID), zap.String("runner", a.config.runnerOf(run)), zap.Int("attempt", claim.Attempt), zap.Duration("pause", end.Pause), zap.Error(err)}
+	if outcome.SessionRenewed { // the next attempt finds the new session, and the run will not tell
+		fields = append(fields, zap.Bool("session_renewed", true))
+	}
+	a.config.Log.Warn("the agent went down in the middle of a run, which is started again", fields...)
+	if stopping {
+		p.turns.tell(run.ID, stoppedOutcome()) // the next start carries it out
+	}
+	return end, true
 }
+
+// deadline is the time that a run has to be carried out in.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+	sent  func() // lets the time begin anew, if nobody waits
+}
+
+// newDeadline starts the time of a run. That of a caller who waits began with the request.
+func newDeadline(claim *Claim, start time.Time, cancel context.CancelCauseFunc) *deadline {
+	timeout := claim.Run.Timeout
+	if claim.Awaited {
+		timeout -= claim.Waited
+	}
+	timer := time.AfterFunc(timeout, func() { cancel(errTimedOut) })
+	d := &deadline{at: start.Add(timeout), timer: timer, sent: func() {}}
+	if timeout <= 0 {
+		cancel(errTimedOut)
+	}
+	if !claim.Awaited {
+		d.sent = func() { timer.Reset(timeout) }
+	}
+	return d
+}
+
+func (d *deadline) stop() { d.timer.Stop() }

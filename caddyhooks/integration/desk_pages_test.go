@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
@@ -8,9 +9,9 @@ import (
 )
 
 // Every page is looked at in daylight, at night and on a telephone, by people who see, hear or type. With DESK_PICTURES=dir,
-// pictures of all of them are kept there:
+// pictures of all of them are kept there, and among them overview.png, run.png and hook.png for the README:
 //
-//	DESK_PICTURES=/tmp/pictures go test ./caddyhooks/integration -run TestEveryPageIsForEverybody
+//	CADDYHOOKS_REAL=1 DESK_PICTURES=/tmp/pictures go test ./caddyhooks/integration -run TestEveryPageIsForEverybody
 func TestEveryPageIsForEverybody(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
@@ -21,7 +22,8 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 			tab.Look(look)
 			for _, p := range d.pages() {
 				d.turnTo(tab, p)
-				tab.Picture(p.name + "-" + look.Name)
+				name := p.name + "-" + look.Name
+				tab.Picture(cmp.Or(readmePictures[name], name))
 				tab.WantAccessible()
 				tab.WantFits()
 				if look == browsertest.Dark {
@@ -34,6 +36,9 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 		})
 	}
 }
+
+// readmePictures are the names of the pictures that README.md shows.
+var readmePictures = map[string]string{"overview-light": "overview", "failed-run-light": "run", "hook-dark": "hook"}
 
 // Colours are tokens, so that it is enough to try each that text has with each that it is on.
 func TestTextCanBeReadInEveryColour(t *testing.T) {

@@ -12,15 +12,15 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/example"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
 func init() {
 	caddy.RegisterModule(Echo{})
 }
 
-// Echo is a runner for trying things out. It answers with the message, or with the smallest JSON that satisfies the schema of
-// the run. It can be slow, fail, or answer wrongly first, to show how callers cope with that.
+// Echo is a runner for trying things out. It answers with the message or, if the run has a schema, with an example that the schema has
+// or a value of its type. It can be slow, fail, or answer wrongly first, to show how callers cope with that.
 type Echo struct {
 	// How long a turn takes. Default: no time.
 	Delay caddy.Duration `json:"delay,omitempty"`
@@ -34,8 +34,6 @@ type Echo struct {
 
 	// Fail every call as an HTTP runner would that answered with this status code.
 	Fail int `json:"fail,omitempty"`
-
-	examples *example.Cache
 }
 
 // CaddyModule returns the Caddy module information.
@@ -49,12 +47,6 @@ func (Echo) CaddyModule() caddy.ModuleInfo {
 // Usage describes the runner in a list of choices.
 func (Echo) Usage() (arguments, agent string) {
 	return "", "a pretend agent, which answers with the message"
-}
-
-// Provision sets up the runner.
-func (e *Echo) Provision(caddy.Context) error {
-	e.examples = new(example.Cache)
-	return nil
 }
 
 // Validate checks the configuration.
@@ -122,7 +114,7 @@ func (e *Echo) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 		}
 	}
 	if e.Fail != 0 {
-		return engine.Reply{}, agentRefusal(e.Fail, 0, &answerError{problem: fmt.Sprintf("the runner answered %d", e.Fail)})
+		return engine.Reply{}, answers.AgentRefusal(e.Fail, 0, &answers.Error{Problem: fmt.Sprintf("the runner answered %d", e.Fail)})
 	}
 	if turn.ResponseSchema != nil && turn.Repair < e.InvalidFirst {
 		return engine.Reply{Text: fmt.Sprintf("answer %d of %d that matches no schema", turn.Repair+1, e.InvalidFirst)}, nil
@@ -133,20 +125,16 @@ func (e *Echo) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) 
 	if turn.ResponseSchema == nil {
 		return engine.Reply{Text: turn.Message}, nil
 	}
-	answer, err := e.examples.Make(turn.ResponseSchema)
+	answer, err := schemaInstance(turn.ResponseSchema)
 	if err != nil {
-		return engine.Reply{}, fmt.Errorf("compiling the schema: %w", err)
+		return engine.Reply{}, fmt.Errorf("reading the schema: %w", err)
 	}
-	if answer == nil {
-		return engine.Reply{Text: "echo found no value that satisfies the schema"}, nil
-	}
-	return engine.Reply{Text: string(answer)}, nil
+	return engine.Reply{Text: answer}, nil
 }
 
 // Interface guards
 var (
 	_ engine.Runner         = (*Echo)(nil)
-	_ caddy.Provisioner     = (*Echo)(nil)
 	_ caddy.Validator       = (*Echo)(nil)
 	_ caddyfile.Unmarshaler = (*Echo)(nil)
 )

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,10 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
 func init() {
@@ -51,14 +54,13 @@ type HTTP struct {
 	// heard for longer fails. Default: as long as the run has time.
 	IdleTimeout caddy.Duration `json:"idle_timeout,omitempty"`
 
-	ServerTLS
+	httpcall.ServerTLS
+	httpcall.Client // with a URL
 
-	client   *http.Client // with a URL
-	routes   *routes      // with a path
-	blank    *http.Request
-	token    string
-	headers  map[string]string
-	redactor redactor
+	routes  *routes // with a path
+	blank   *http.Request
+	token   string
+	headers map[string]string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -81,16 +83,16 @@ func (h *HTTP) Provision(ctx caddy.Context) (err error) {
 			return fmt.Errorf("runner http: the token %w", err)
 		}
 	}
-	if h.headers, err = resolveHeaders(h.Headers, checkHeaderName); err != nil {
+	if h.headers, err = httpcall.ResolveHeaders(h.Headers, httpcall.CheckHeader); err != nil {
 		return fmt.Errorf("runner http: %w", err)
 	}
 	repl := caddy.NewReplacer()
 	h.URL, h.Path = repl.ReplaceKnown(h.URL, ""), repl.ReplaceKnown(h.Path, "")
-	h.redactor = newRedactor(h.token, h.URL+h.Path, append(headerSecrets(h.headers), routeSecrets(h.Routes)...)...)
+	h.Redactor = answers.NewRedactor(h.token, h.URL+h.Path, append(httpcall.HeaderSecrets(h.headers), routeSecrets(h.Routes)...)...)
 	if h.Path != "" {
 		h.routes, err = newRoutes(ctx, h.Routes)
 	} else {
-		h.client, err = newClient(&h.ServerTLS)
+		err = h.Connect(&h.ServerTLS, func(t *http.Transport) http.RoundTripper { return t })
 	}
 	if err != nil {
 		return fmt.Errorf("runner http: %w", err)
@@ -117,7 +119,7 @@ func (h *HTTP) Validate() error {
 		return h.checkURLOptions()
 	case h.URL != "":
 		return errors.New("runner http takes a URL or a path, not both")
-	case len(h.Headers) > 0 || h.hasTLSOptions():
+	case len(h.Headers) > 0 || h.HasTLSOptions():
 		return errors.New("runner http: headers and tls options go with a URL; with a path, the routes see to both")
 	case len(h.Routes) == 0:
 		return errNoRoutes
@@ -131,15 +133,14 @@ var (
 )
 
 func checkURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if httpcall.ParseURL(raw) == nil {
 		return errors.New("runner http needs a URL that starts with http:// or https:// and names a host, or a path that starts with /")
 	}
 	return nil
 }
 
 func (h *HTTP) checkURLOptions() error {
-	if err := h.checkTLS(h.URL); err != nil {
+	if err := h.CheckTLS(h.URL); err != nil {
 		return fmt.Errorf("runner http: %w", err)
 	}
 	return nil
@@ -150,20 +151,7 @@ func (h *HTTP) Address() string {
 	if path, _, _ := strings.Cut(h.Path, "?"); path != "" {
 		return path
 	}
-	u, err := url.Parse(h.URL)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
-}
-
-// Cleanup closes connections that no turn uses. Turns that are under way go on, also through routes: Caddy's handlers keep the
-// connections that are in use.
-func (h *HTTP) Cleanup() error {
-	if h.client != nil {
-		h.client.CloseIdleConnections()
-	}
-	return nil
+	return httpcall.Address(h.URL)
 }
 
 // UnmarshalRoutes parses:
@@ -188,12 +176,9 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 	d := helper.Dispenser
 	d.Next()
 	place := *d
-	ahead := *d
-	switch words := ahead.RemainingArgs(); {
-	case len(words) == 0:
-		return place.Err("runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn" + caddyconf.Unset)
-	case len(words) > 1:
-		return place.Err(tooManyWords("http", "a URL or a path", words))
+	const missing = "runner http needs a URL or a path, as in: runner http http://127.0.0.1:9000/turn"
+	if err := httpcall.CheckArguments(d, "http", "a URL or a path", missing); err != nil {
+		return err
 	}
 	where, err := caddyconf.Text(d)
 	if err != nil {
@@ -211,7 +196,7 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 		return place.WrapErr(err)
 	}
 	err = caddyconf.ReadBlock(d, "directives of Caddy go with a path, as in: runner http /turn; runner http with a URL",
-		slices.Concat(h.directives(), []caddyconf.Directive{headerDirective(&h.Headers, checkHeaderName)}, h.tlsDirectives())...)
+		slices.Concat(h.directives(), []caddyconf.Directive{httpcall.HeaderDirective(&h.Headers, httpcall.CheckHeader)}, h.TLSDirectives())...)
 	if err != nil {
 		return err
 	}
@@ -222,14 +207,6 @@ func (h *HTTP) UnmarshalRoutes(helper httpcaddyfile.Helper) error {
 		return place.WrapErr(err)
 	}
 	return nil
-}
-
-// tooManyWords is the error for a runner that takes one word after its kind and got these.
-func tooManyWords(kind, takes string, words []string) string {
-	if words[0] == kind {
-		return fmt.Sprintf("%s stands twice: a kind of runner cannot be the name of one; leave one out, or choose a name, as in: runner big %s …", kind, kind)
-	}
-	return fmt.Sprintf("runner %s takes %s, and the rest in its block; a name stands before the kind, as in: runner big %s …", kind, takes, kind)
 }
 
 // directives are those of both forms.
@@ -280,33 +257,21 @@ func (h *HTTP) unmarshalPath(helper httpcaddyfile.Helper, place caddyfile.Dispen
 	return nil
 }
 
-// maxReply bounds the text of an answer.
-const maxReply = 1 << 20
-
 // Run posts the turn and reads the answer.
 func (h *HTTP) Run(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 	text, err := h.call(ctx, turn)
-	if err != nil {
-		return engine.Reply{}, h.redactor.clean(err)
-	}
-	return engine.Reply{Text: text}, nil
+	return engine.Reply{Text: text}, h.Clean(err)
 }
-
-// Redact hides the token, the values of headers, and the secrets in the URL.
-func (h *HTTP) Redact(text string) string { return h.redactor.redact(text) }
 
 // call is Run with errors that may show a secret.
 func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	quiet := &silence{limit: time.Duration(h.IdleTimeout), end: end}
-	defer quiet.stop()
-	way := &sending{arrived: turn.Sent, heard: quiet.heard}
-	if way.arrived == nil {
-		way.arrived = func() {}
-	}
-	defer way.end()
-	req, err := h.request(way.withTrace(ctx, h.routes != nil, h.IdleTimeout > 0), turn, way)
+	quiet := &httpcall.Silence{Limit: time.Duration(h.IdleTimeout), End: end}
+	defer quiet.Stop()
+	way := &httpcall.Sending{Arrived: turn.Sent, Heard: quiet.Heard}
+	defer way.End()
+	req, err := h.request(way.WithTrace(ctx, h.routes != nil, h.IdleTimeout > 0), turn, way)
 	if err != nil {
 		return "", err
 	}
@@ -319,58 +284,60 @@ func (h *HTTP) call(ctx context.Context, turn engine.Turn) (string, error) {
 	var text string
 	if err == nil {
 		defer resp.Body.Close()
-		text, err = h.readAnswer(ctx, resp, quiet.listen(resp.Body), turn.Emit, way)
+		text, err = h.readAnswer(ctx, resp, quiet.Listen(resp.Body), turn.Emit, way)
 	}
 	if err != nil {
-		if silent := wasSilent(ctx); silent != nil {
+		if silent := httpcall.WasSilent(ctx); silent != nil {
 			return "", silent
 		}
 		return "", err
 	}
-	if mediaType(resp.Header.Get("Content-Type")) == eventStream {
-		drain(resp.Body, end)
+	if httpcall.MediaType(resp.Header.Get("Content-Type")) == sse.MediaType {
+		httpcall.Drain(resp.Body, end)
 	}
 	return text, nil
 }
 
-// drain reads what follows an answer, so that its connection can be used again. An agent that has sent its result and not ended
-// its stream is not waited for.
-func drain(body io.Reader, end context.CancelCauseFunc) {
-	const patience, most = 100 * time.Millisecond, 4 << 10
-	timer := time.AfterFunc(patience, func() { end(errTurnOver) })
-	defer timer.Stop()
-	_, _ = io.CopyN(io.Discard, body, most)
+// post sends the request of a turn to the URL.
+func (h *HTTP) post(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
+	// Redirects are not followed and there are no cookies, so a client would add nothing but work.
+	resp, err := h.HTTPClient().Transport.RoundTrip(req)
+	if err != nil {
+		return nil, httpcall.CallError(err, way.MayHaveStarted())
+	}
+	return resp, nil
 }
 
-const eventStream = "text/event-stream"
-
 // readAnswer reads the text of an answer from its body.
-func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *sending) (text string, err error) {
-	form := mediaType(resp.Header.Get("Content-Type"))
-	refused := answerError{problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
-	if isPage(form) {
-		refused.problem += " with " + form
+func (h *HTTP) readAnswer(
+	ctx context.Context, resp *http.Response, body io.Reader, emit func(engine.Progress), way *httpcall.Sending,
+) (text string, err error) {
+	form := httpcall.MediaType(resp.Header.Get("Content-Type"))
+	refused := answers.Error{Problem: fmt.Sprintf("the runner answered %d", resp.StatusCode)}
+	if httpcall.IsPage(form) {
+		refused.Problem += " with " + form
 	}
 	if resp.StatusCode != http.StatusOK {
 		if h.routes != nil && ctx.Err() != nil { // reverse_proxy answers 499 then
-			return "", callError(context.Cause(ctx), way.begun())
+			return "", httpcall.CallError(context.Cause(ctx), way.MayHaveStarted())
 		}
-		refused.answer, refused.hint = beginningOf(resp), statusHint(resp.StatusCode)
-		if h.routes != nil && !way.begun() && (resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout) {
+		refused.Text, refused.Hint = httpcall.Beginning(resp), httpcall.StatusHint(resp.StatusCode)
+		ofGateway := resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
+		if h.routes != nil && ofGateway && !way.MayHaveStarted() {
 			return "", &engine.UnavailableError{Err: &refused} // a word of Caddy's, not of an upstream
 		}
-		return "", agentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
+		return "", answers.AgentRefusal(resp.StatusCode, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), &refused)
 	}
-	if isEncoded(resp.Header) {
-		return "", errEncoded
+	if httpcall.IsEncoded(resp.Header) {
+		return "", httpcall.ErrEncoded
 	}
-	if isPage(form) {
-		refused.answer = beginningOf(resp)
-		refused.hint = "it must answer text/plain, application/json or text/event-stream"
+	if httpcall.IsPage(form) {
+		refused.Text = httpcall.Beginning(resp)
+		refused.Hint = "it must answer text/plain, application/json or text/event-stream"
 		return "", &refused
 	}
 	switch form {
-	case eventStream:
+	case sse.MediaType:
 		text, err = readEvents(body, emit)
 	case "application/json":
 		text, err = readJSONReply(body, resp.ContentLength)
@@ -378,19 +345,13 @@ func (h *HTTP) readAnswer(ctx context.Context, resp *http.Response, body io.Read
 		text, err = readText(body, resp.ContentLength)
 	}
 	if err != nil {
-		return "", readingError(err)
+		return "", httpcall.ReadingError(err)
 	}
 	return text, nil
 }
 
-// isEncoded reports whether an answer is compressed, though nobody asked for it: net/http undoes what it asked for.
-func isEncoded(header http.Header) bool {
-	encoding := header.Get("Content-Encoding")
-	return encoding != "" && !strings.EqualFold(encoding, "identity")
-}
-
-func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*http.Request, error) {
-	body, err := encodeTurn(&turn)
+func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Sending) (*http.Request, error) {
+	body, err := turns.Encode(&turn)
 	if err != nil {
 		return nil, err
 	}
@@ -404,7 +365,7 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 		path := *h.blank.URL
 		req.URL = &path
 		req.RequestURI, req.Host, req.RemoteAddr = h.Path, "localhost", "127.0.0.1:0"
-		req.Body = &sentBody{buf, way}
+		req.Body = way.Body(buf)
 	} else {
 		req.Body = io.NopCloser(buf)
 	}
@@ -419,7 +380,7 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 	for name, value := range h.headers {
 		req.Header.Set(name, value)
 	}
-	req.Header.Set("Idempotency-Key", turnKey(&turn))
+	req.Header.Set("Idempotency-Key", turns.Key(&turn))
 	req.Header.Set("X-Service-Run-Id", turn.RunID)
 	req.Header.Set("X-Service-Chat-Id", outbound.HeaderValue(turn.ChatID))
 	req.Header.Set("X-Service-Deadline", turn.Deadline.UTC().Format(time.RFC3339))
@@ -429,54 +390,10 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *sending) (*ht
 	return req, nil
 }
 
-// readingError is an error of reading an answer, with the step in its text.
-func readingError(err error) error {
-	const step = "reading the runner's answer: "
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errCutAnswer
-	}
-	var answer *answerError
-	if errors.As(err, &answer) { // which is redacted later, and must not be part of another text before
-		answer.problem = step + answer.problem
-		return answer
-	}
-	return fmt.Errorf(step+"%w", err)
-}
-
-var (
-	errNoAnswer      = errors.New("the runner closed the connection without an answer")
-	errEncoded       = errors.New("the runner's answer has a Content-Encoding; it must have none")
-	errCutAnswer     = errors.New("the runner's answer broke off")
-	errReplyTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxReply)
-)
-
-// readBounded reads an answer into memory that is at most twice what has arrived, or 2 KiB, which is enough for most. length is
-// how long the answer says it is, if positive.
-func readBounded(r io.Reader, length int64, limit int) ([]byte, error) {
-	first := int64(2047)
-	if length > 0 {
-		first = min(length, first)
-	}
-	data := make([]byte, 0, first+1) // one more, to see the end
-	for {
-		if len(data) == cap(data) {
-			data = append(make([]byte, 0, min(2*cap(data), limit+1)), data...)
-		}
-		n, err := r.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case len(data) > limit:
-			return nil, errReplyTooLarge
-		case errors.Is(err, io.EOF):
-			return data, nil
-		case err != nil:
-			return nil, err
-		}
-	}
-}
+var ()
 
 func readText(r io.Reader, length int64) (string, error) {
-	data, err := readBounded(r, length, maxReply)
+	data, err := httpcall.ReadBounded(r, length, answers.MaxReply)
 	if err == nil && !utf8.Valid(data) {
 		err = errors.New("the text is not valid UTF-8")
 	}
@@ -485,16 +402,16 @@ func readText(r io.Reader, length int64) (string, error) {
 
 // readJSONReply reads {"text": …}. Escapes can make the JSON a good deal longer than the text.
 func readJSONReply(r io.Reader, length int64) (string, error) {
-	data, err := readBounded(r, length, 6*maxReply+1024)
+	data, err := httpcall.ReadBounded(r, length, 6*answers.MaxReply+1024)
 	if err != nil {
 		return "", err
 	}
 	text, ok := textMember(data)
 	if !ok {
-		return "", &answerError{problem: `the JSON is not an object with a string "text"`, answer: string(data[:min(len(data), maxAnswerBeginning)])}
+		return "", &answers.Error{Problem: `the JSON is not an object with a string "text"`, Text: answers.Beginning(data)}
 	}
-	if len(text) > maxReply {
-		return "", errReplyTooLarge
+	if len(text) > answers.MaxReply {
+		return "", answers.ErrTooLarge
 	}
 	return text, nil
 }
@@ -512,23 +429,10 @@ func textMember(data []byte) (string, bool) {
 	return text, ok
 }
 
-// statusHint says what is wrong with a status that is not an error by itself.
-func statusHint(status int) string {
-	switch status / 100 {
-	case 1, 2:
-		return "it must answer 200"
-	case 3:
-		return "it must answer 200, and redirects are not followed"
-	default:
-		return ""
-	}
-}
-
 // Interface guards
 var (
 	_ engine.Runner         = (*HTTP)(nil)
 	_ engine.Redactor       = (*HTTP)(nil)
-	_ engine.AnswerError    = (*answerError)(nil)
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddy.Validator       = (*HTTP)(nil)
 	_ caddy.CleanerUpper    = (*HTTP)(nil)

@@ -25,6 +25,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
 )
 
 // authority makes certificates for tests.
@@ -128,7 +129,7 @@ func TestClientCertificates(t *testing.T) {
 		"by path, without a certificate": {proxy("tls_trust_pool file " + a.file("ca.pem") + "\n" + name), false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			reply, err := newRouted(t, tc.block).Run(t.Context(), exampleTurn())
+			reply, err := newRouted(t, tc.block).Run(t.Context(), runnertest.ExampleTurn())
 			if tc.good && (err != nil || reply.Text != "client") {
 				t.Errorf("got %q, %v", reply.Text, err)
 			}
@@ -174,7 +175,7 @@ func TestHeadersOfTheOperator(t *testing.T) {
 	}))
 	defer server.Close()
 	h := newRouted(t, "http "+server.URL+" {\n header x-api-key {env.RUNNERS_TEST_KEY}\n header Authorization \"Bearer short\"\n header X-Team blue\n}")
-	_, err := h.Run(t.Context(), exampleTurn())
+	_, err := h.Run(t.Context(), runnertest.ExampleTurn())
 	if err == nil || err.Error() != "the runner answered 500: [REDACTED] [REDACTED] [blue]" {
 		t.Errorf("got %v", err)
 	}

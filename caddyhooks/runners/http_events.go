@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
 )
 
 // readEvents reads an answer that comes as server-sent events. The data of an event is {"text": …} or bare text.
@@ -17,14 +19,14 @@ import (
 //	result     ends the answer; its text, if it has one, stands instead of the deltas
 //	error      ends the turn without an answer
 //
-// A stream that stops without result or error has been cut off, and is no answer. emit is told the deltas; it may be nil.
+// A stream that stops without result or error has been cut off, and is no answer. emit gets the deltas; it may be nil.
 func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
-	events := newEventReader(r, 16*maxReply, 6*maxReply+1024)
+	events := sse.NewReader(r, 16*answers.MaxReply, 6*answers.MaxReply+1024)
 	var text strings.Builder
-	for events.next() {
-		chunk, has := eventText(bytes.TrimSuffix(events.data, []byte("\n")))
-		switch events.name {
+	for events.Next() {
+		chunk, has := eventText(bytes.TrimSuffix(events.Data, []byte("\n")))
+		switch events.Name {
 		case "delta":
 			text.WriteString(chunk)
 			if emit != nil && chunk != "" {
@@ -35,21 +37,21 @@ func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 				text.Reset()
 				text.WriteString(chunk)
 			}
-			if text.Len() > maxReply {
-				return "", errReplyTooLarge
+			if text.Len() > answers.MaxReply {
+				return "", answers.ErrTooLarge
 			}
 			if !utf8.ValidString(text.String()) {
 				return "", errors.New("the text is not valid UTF-8")
 			}
 			return text.String(), nil
 		case "error":
-			return "", &answerError{problem: "the runner sent an error event", answer: chunk[:min(len(chunk), maxAnswerBeginning)]}
+			return "", &answers.Error{Problem: "the runner sent an error event", Text: answers.Beginning(chunk)}
 		}
-		if text.Len() > maxReply {
-			return "", errReplyTooLarge
+		if text.Len() > answers.MaxReply {
+			return "", answers.ErrTooLarge
 		}
 	}
-	if err := events.err(); err != nil {
+	if err := events.Err(); err != nil {
 		return "", err
 	}
 	return "", errors.New("the stream of events ended without a result")

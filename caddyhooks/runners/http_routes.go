@@ -2,6 +2,7 @@ package runners
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
 )
 
 // routes are Caddy's own handlers as the way to an agent.
@@ -43,10 +47,10 @@ func newRoutes(ctx caddy.Context, list caddyhttp.RouteList) (*routes, error) {
 const leaveAfter = time.Second
 
 // do has the handlers answer a request. The answer streams: its body must be closed.
-func (r *routes) do(req *http.Request, way *sending) (*http.Response, error) {
+func (r *routes) do(req *http.Request, way *httpcall.Sending) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	reader, writer := io.Pipe()
-	w := &answerWriter{header: make(http.Header), body: writer, begun: make(chan *http.Response, 1), announced: -1, heard: way.heard}
+	w := &answerWriter{header: make(http.Header), body: writer, started: make(chan *http.Response, 1), announced: -1, heard: way.Heard}
 	done := make(chan struct{})
 	var failure error // of handlers that have written nothing
 	go func() {
@@ -55,7 +59,7 @@ func (r *routes) do(req *http.Request, way *sending) (*http.Response, error) {
 	}()
 	end := func() {
 		cancel()
-		_ = reader.CloseWithError(errTurnOver)
+		_ = reader.CloseWithError(httpcall.ErrTurnOver)
 		timer := time.NewTimer(leaveAfter)
 		defer timer.Stop()
 		select {
@@ -65,17 +69,17 @@ func (r *routes) do(req *http.Request, way *sending) (*http.Response, error) {
 	}
 	var resp *http.Response
 	select {
-	case resp = <-w.begun:
+	case resp = <-w.started:
 	case <-done:
 		select {
-		case resp = <-w.begun:
+		case resp = <-w.started:
 		default:
 			end()
 			return nil, failure
 		}
 	case <-ctx.Done():
 		end()
-		return nil, callError(context.Cause(ctx), way.begun())
+		return nil, httpcall.CallError(context.Cause(ctx), way.MayHaveStarted())
 	}
 	resp.Body = &answerBody{reader, end}
 	return resp, nil
@@ -118,10 +122,10 @@ var errSwitched = errors.New("the runner answered 101; it must answer 200")
 
 // answerWriter is the ResponseWriter of the handlers: what they write is read at the other end of a pipe as it comes.
 type answerWriter struct {
-	header http.Header
-	body   *io.PipeWriter
-	begun  chan *http.Response // gets the answer, without its body, when its header is written
-	heard  func()
+	header  http.Header
+	body    *io.PipeWriter
+	started chan *http.Response // gets the answer, without its body, when its header is written
+	heard   func()
 
 	mu        sync.Mutex // Flush comes from another goroutine
 	status    int        // 0: nothing is written
@@ -150,7 +154,7 @@ func (w *answerWriter) begin(status int) {
 	if n, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		w.announced = n
 	}
-	w.begun <- &http.Response{StatusCode: status, Header: header}
+	w.started <- &http.Response{StatusCode: status, Header: header}
 }
 
 func (w *answerWriter) Write(p []byte) (int, error) {
@@ -175,11 +179,11 @@ func (w *answerWriter) Flush() {
 }
 
 // finish ends the answer when the handlers have returned. It returns the error of a turn without an answer.
-func (w *answerWriter) finish(err error, way *sending) error {
+func (w *answerWriter) finish(err error, way *httpcall.Sending) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if errors.Is(err, errSwitched) {
-		way.hangUp() // reverse_proxy leaves the connection open
+		way.HangUp() // reverse_proxy leaves the connection open
 	}
 	if w.status == 0 {
 		return w.noAnswer(err, way)
@@ -191,7 +195,7 @@ func (w *answerWriter) finish(err error, way *sending) error {
 }
 
 // noAnswer says why the handlers wrote nothing.
-func (w *answerWriter) noAnswer(err error, way *sending) error {
+func (w *answerWriter) noAnswer(err error, way *httpcall.Sending) error {
 	var handler caddyhttp.HandlerError
 	switch {
 	case errors.Is(err, errSwitched):
@@ -199,7 +203,7 @@ func (w *answerWriter) noAnswer(err error, way *sending) error {
 	case err == nil:
 		return errors.New("no directive of the runner answered; it needs one such as reverse_proxy for POST requests to its path")
 	case errors.Is(err, http.ErrAbortHandler):
-		return errNoAnswer
+		return httpcall.ErrNoAnswer
 	case !errors.As(err, &handler):
 		return err
 	}
@@ -210,12 +214,12 @@ func (w *answerWriter) noAnswer(err error, way *sending) error {
 	switch handler.StatusCode {
 	case http.StatusTooManyRequests: // of a rate limit
 		after := outbound.RetryAfter(w.header.Get("Retry-After"), time.Now())
-		return agentRefusal(handler.StatusCode, after, fmt.Errorf("reaching the runner: %w", reason))
+		return answers.AgentRefusal(handler.StatusCode, after, fmt.Errorf("reaching the runner: %w", reason))
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 499:
-		return callError(reason, way.begun())
+		return httpcall.CallError(reason, way.MayHaveStarted())
 	}
-	if way.begun() {
-		return callError(reason, true)
+	if way.MayHaveStarted() {
+		return httpcall.CallError(reason, true)
 	}
 	return fmt.Errorf("the directives of the runner failed with %d: %w", handler.StatusCode, reason)
 }
@@ -233,3 +237,53 @@ var (
 	_ http.ResponseWriter = (*answerWriter)(nil)
 	_ http.Flusher        = (*answerWriter)(nil)
 )
+
+// routeSecrets are the HeaderSecrets of headers that routes set in requests: in JSON, `set` and `add` in `request`.
+func routeSecrets(routes caddyhttp.RouteList) (secrets []string) {
+	data, err := json.Marshal(routes)
+	if err != nil {
+		return nil
+	}
+	var all any
+	if json.Unmarshal(data, &all) != nil {
+		return nil
+	}
+	repl := caddy.NewReplacer()
+	var walk func(value any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			if operations, ok := value["request"].(map[string]any); ok {
+				for _, kind := range []string{"set", "add"} {
+					headers, _ := operations[kind].(map[string]any)
+					secrets = append(secrets, httpcall.HeaderSecrets(fixedHeaders(headers, repl))...)
+				}
+			}
+			for _, member := range value {
+				walk(member)
+			}
+		case []any:
+			for _, element := range value {
+				walk(element)
+			}
+		}
+	}
+	walk(all)
+	return secrets
+}
+
+// fixedHeaders are the headers of an operation whose values are the same for all requests.
+func fixedHeaders(headers map[string]any, repl *caddy.Replacer) map[string]string {
+	fixed := make(map[string]string)
+	for name, values := range headers {
+		list, _ := values.([]any)
+		for _, value := range list {
+			if text, ok := value.(string); ok {
+				if text = repl.ReplaceKnown(text, ""); !caddyconf.HasPlaceholder(text) {
+					fixed[http.CanonicalHeaderKey(name)] = text
+				}
+			}
+		}
+	}
+	return fixed
+}

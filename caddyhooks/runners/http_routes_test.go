@@ -28,6 +28,8 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
 )
 
 // newRouted is a runner from a Caddyfile: `http …`.
@@ -124,7 +126,7 @@ func TestTurnThroughRoutes(t *testing.T) {
 	defer server.Close()
 	h := newRouted(t, "http /turn?a=1 {\n token s3cret-token\n reverse_proxy "+server.Listener.Addr().String()+"\n}")
 	var sent atomic.Int32
-	turn := exampleTurn()
+	turn := runnertest.ExampleTurn()
 	turn.Sent = func() { sent.Add(1) }
 	reply, err := h.Run(t.Context(), turn)
 	if err != nil || reply.Text != "hello" || sent.Load() != 1 {
@@ -170,7 +172,7 @@ func TestRoutesAreAnyDirectives(t *testing.T) {
 		"method PUT\nreverse_proxy " + addr:                                                                                               "/turn localhost ",
 	} {
 		t.Run(block, func(t *testing.T) {
-			reply, err := newRouted(t, "http /turn {\n"+block+"\n}").Run(t.Context(), exampleTurn())
+			reply, err := newRouted(t, "http /turn {\n"+block+"\n}").Run(t.Context(), runnertest.ExampleTurn())
 			if err != nil || reply.Text != want {
 				t.Errorf("got %q, %v, want %q", reply.Text, err, want)
 			}
@@ -219,7 +221,7 @@ func TestFailuresOfRoutes(t *testing.T) {
 		{"a page", "respond <p>\nheader Content-Type text/html", "the runner answered 200 with text/html: <p>", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := newRouted(t, "http /turn {\n"+tc.block+"\n}").Run(t.Context(), exampleTurn())
+			_, err := newRouted(t, "http /turn {\n"+tc.block+"\n}").Run(t.Context(), runnertest.ExampleTurn())
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Fatalf("got %v, want %s", err, tc.want)
 			}
@@ -291,7 +293,7 @@ func TestHandlersThatPanicOrFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newRouted(t, "http /turn {\n respond no\n}")
 			h.routes.handler = tc.handle
-			_, err := h.Run(t.Context(), exampleTurn())
+			_, err := h.Run(t.Context(), runnertest.ExampleTurn())
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
@@ -318,7 +320,7 @@ func TestDeltasArriveBeforeTheEnd(t *testing.T) {
 	})
 	for name, h := range bothForms(t, server, "") {
 		t.Run(name, func(t *testing.T) {
-			turn := exampleTurn()
+			turn := runnertest.ExampleTurn()
 			var told []string
 			turn.Emit = func(p engine.Progress) {
 				told = append(told, p.Text)
@@ -351,7 +353,7 @@ func TestCancellingReachesTheUpstream(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				failed := make(chan error, 1)
 				go func() {
-					_, err := h.Run(ctx, exampleTurn())
+					_, err := h.Run(ctx, runnertest.ExampleTurn())
 					failed <- err
 				}()
 				<-here
@@ -384,7 +386,7 @@ func TestHandlersAreLeftBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	sent := make(chan struct{})
-	turn := exampleTurn()
+	turn := runnertest.ExampleTurn()
 	turn.Sent = func() { close(sent) }
 	go func() {
 		_, err := h.Run(ctx, turn)
@@ -415,7 +417,7 @@ func TestRunnerThatIsSilent(t *testing.T) {
 		for name, h := range bothForms(t, server, "") {
 			t.Run(fmt.Sprint(name, " ", begun), func(t *testing.T) {
 				h.IdleTimeout = caddy.Duration(50 * time.Millisecond)
-				_, err := h.Run(t.Context(), exampleTurn())
+				_, err := h.Run(t.Context(), runnertest.ExampleTurn())
 				var unavailable *engine.UnavailableError
 				if err == nil || err.Error() != "the runner was silent for 50ms" || errors.As(err, &unavailable) {
 					t.Errorf("got %#v", err)
@@ -441,10 +443,10 @@ func TestTurnThroughRoutesIsSentOnce(t *testing.T) {
 	})
 	other := upstream(t, func(http.ResponseWriter, *http.Request) { turns.Add(1000) })
 	h := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+" "+other.Listener.Addr().String()+" {\n lb_policy first\n lb_try_duration 5s\n }\n}")
-	if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+	if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Run(t.Context(), exampleTurn())
+	_, err := h.Run(t.Context(), runnertest.ExampleTurn())
 	var unavailable *engine.UnavailableError
 	if err == nil || errors.As(err, &unavailable) || turns.Load() != 2 {
 		t.Errorf("got %v, and %d turns", err, turns.Load())
@@ -464,7 +466,7 @@ func TestUpstreamsThatAreDownArePassedOver(t *testing.T) {
 	defer server.Close()
 	h := newRouted(t, "http /turn {\n reverse_proxy 127.0.0.1:1 127.0.0.1:2 "+server.Listener.Addr().String()+" {\n lb_policy round_robin\n lb_try_duration 5s\n lb_try_interval 1ms\n }\n}")
 	for range 6 {
-		if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+		if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -488,7 +490,7 @@ func TestAnswersOfAnySizeThroughRoutes(t *testing.T) {
 	})
 	for _, form := range []string{"text/plain", "application/json", "text/event-stream"} {
 		h := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+" {\n header_up X-Form "+form+"\n }\n}")
-		if _, err := h.Run(t.Context(), exampleTurn()); err == nil || err.Error() != "reading the runner's answer: the answer is larger than 1048576 bytes" {
+		if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err == nil || err.Error() != "reading the runner's answer: the answer is larger than 1048576 bytes" {
 			t.Errorf("%s: got %v", form, err)
 		}
 		<-gone
@@ -513,7 +515,7 @@ func TestTrailersAndHTTP2ThroughRoutes(t *testing.T) {
 	for to, want := range map[string]string{addr: "HTTP/1.1", "h2c://" + addr: "HTTP/2.0"} {
 		h := newRouted(t, "http /turn {\n reverse_proxy "+to+"\n}")
 		var sent atomic.Int32
-		turn := exampleTurn()
+		turn := runnertest.ExampleTurn()
 		turn.Sent = func() { sent.Add(1) }
 		if reply, err := h.Run(t.Context(), turn); err != nil || reply.Text != want || sent.Load() != 1 {
 			t.Errorf("%s: got %q, %v; sent %d times", to, reply.Text, err, sent.Load())
@@ -539,7 +541,7 @@ func TestManyTurnsThroughRoutes(t *testing.T) {
 	for i := range 100 {
 		all.Go(func() {
 			for j := range 5 {
-				turn := exampleTurn()
+				turn := runnertest.ExampleTurn()
 				turn.RunID = fmt.Sprint("run-", i*100+j)
 				turn.Emit, turn.Sent = func(engine.Progress) {}, func() {}
 				ctx := t.Context()
@@ -583,7 +585,7 @@ func TestTurnThroughFastCGI(t *testing.T) {
 	}
 	h := newRouted(t, "http /turn.php {\n token secret-token\n php_fastcgi "+l.Addr().String()+" {\n root "+filepath.Dir(script)+"\n }\n}")
 	var sent atomic.Int32
-	turn := exampleTurn()
+	turn := runnertest.ExampleTurn()
 	turn.Sent = func() { sent.Add(1) }
 	if reply, err := h.Run(t.Context(), turn); err != nil || reply.Text != "POST Bearer secret-token "+turn.Message || sent.Load() != 1 {
 		t.Errorf("got %q, %v; sent %d times", reply.Text, err, sent.Load())
@@ -603,7 +605,7 @@ func TestSecretsOfRoutesAreHidden(t *testing.T) {
 	})
 	h := newRouted(t, "http /turn {\n handle {\n request_header X-More \"Bearer more-of-them\"\n reverse_proxy "+server.Listener.Addr().String()+
 		" {\n header_up X-Api-Key {env.RUNNERS_TEST_KEY}\n header_up X-Team blue\n }\n }\n}")
-	if _, err := h.Run(t.Context(), exampleTurn()); err == nil || err.Error() != "the runner answered 500: [REDACTED] [REDACTED] [blue]" {
+	if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err == nil || err.Error() != "the runner answered 500: [REDACTED] [REDACTED] [blue]" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -619,7 +621,7 @@ func TestChatsStayWithTheirUpstream(t *testing.T) {
 	for chat := range 10 {
 		first := ""
 		for range 3 {
-			turn := exampleTurn()
+			turn := runnertest.ExampleTurn()
 			turn.ChatID = fmt.Sprint("chat ", chat)
 			reply, err := h.Run(t.Context(), turn)
 			if err != nil || first != "" && reply.Text != first {
@@ -640,12 +642,12 @@ func TestCompressedAnswers(t *testing.T) {
 		_ = zip.Close()
 	})
 	for name, h := range bothForms(t, server, "") {
-		if reply, err := h.Run(t.Context(), exampleTurn()); err != nil || reply.Text != "hello from gzip" {
+		if reply, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil || reply.Text != "hello from gzip" {
 			t.Errorf("%s: got %q, %v", name, reply.Text, err)
 		}
 	}
 	h := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+" {\n transport http {\n compression off\n }\n }\n}")
-	if _, err := h.Run(t.Context(), exampleTurn()); err == nil || err.Error() != "the runner's answer has a Content-Encoding; it must have none" {
+	if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err == nil || err.Error() != "the runner's answer has a Content-Encoding; it must have none" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -662,7 +664,7 @@ func TestStreamsThatGoOnAfterTheResult(t *testing.T) {
 		gone <- struct{}{}
 	})
 	for name, h := range bothForms(t, server, "") {
-		if reply, err := h.Run(t.Context(), exampleTurn()); err != nil || reply.Text != "done" {
+		if reply, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil || reply.Text != "done" {
 			t.Errorf("%s: got %q, %v", name, reply.Text, err)
 		}
 		<-gone
@@ -689,7 +691,7 @@ func TestConnectionsOfStreamsAreUsedAgain(t *testing.T) {
 	for name, h := range bothForms(t, server, "") {
 		connections.Store(0)
 		for range 10 {
-			if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+			if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -715,7 +717,7 @@ func TestConnectionsThatSwitchProtocolsAreClosed(t *testing.T) {
 			_, err = conn.Read(make([]byte, 1))
 			gone <- err
 		})
-		_, err := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+"\n}").Run(t.Context(), exampleTurn())
+		_, err := newRouted(t, "http /turn {\n reverse_proxy "+server.Listener.Addr().String()+"\n}").Run(t.Context(), runnertest.ExampleTurn())
 		if err == nil || err.Error() != "the runner answered 101; it must answer 200" {
 			t.Errorf("got %v", err)
 		}
@@ -739,7 +741,7 @@ func TestTurnsThroughRoutesLeaveNoGoroutines(t *testing.T) {
 			_, _ = io.WriteString(w, "x")
 			panic(http.ErrAbortHandler)
 		case "large":
-			_, _ = io.WriteString(w, strings.Repeat("x", 2*maxReply))
+			_, _ = io.WriteString(w, strings.Repeat("x", 2*answers.MaxReply))
 		}
 	})
 	defer close(hold)
@@ -747,7 +749,7 @@ func TestTurnsThroughRoutesLeaveNoGoroutines(t *testing.T) {
 	for _, id := range []string{"hold", "cut", "large", "fine"} {
 		for range 20 {
 			ctx, cancel := context.WithCancel(t.Context())
-			turn := exampleTurn()
+			turn := runnertest.ExampleTurn()
 			turn.RunID = id
 			if id == "hold" {
 				turn.Sent = cancel
@@ -774,7 +776,7 @@ func TestHintsWithoutEnd(t *testing.T) {
 		}
 	})
 	for name, h := range bothForms(t, server, "idle_timeout 1m") {
-		if _, err := h.Run(t.Context(), exampleTurn()); err == nil || !strings.Contains(err.Error(), "the runner answered 1xx too often") {
+		if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err == nil || !strings.Contains(err.Error(), "the runner answered 1xx too often") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

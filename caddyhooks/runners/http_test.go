@@ -20,6 +20,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
 )
 
 func newHTTP(t *testing.T, url, token string) *HTTP {
@@ -35,16 +37,6 @@ func newHTTP(t *testing.T, url, token string) *HTTP {
 	return h
 }
 
-func exampleTurn() engine.Turn {
-	return engine.Turn{
-		RunID: "run", ChatID: "chät 1", Action: engine.Agent, Hook: "github", Name: "label",
-		Message: "<hello> & \u2028", System: "be brief", Tier: "smart", MemoryPreset: "ops_support",
-		ResponseSchema: json.RawMessage(`{"type":"object"}`), Metadata: json.RawMessage(`{"n":1.10}`),
-		Timeout: 90 * time.Second, Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-	}
-}
-
 func TestTurnOnTheWire(t *testing.T) {
 	t.Parallel()
 	var header http.Header
@@ -57,7 +49,7 @@ func TestTurnOnTheWire(t *testing.T) {
 	defer server.Close()
 	h := newHTTP(t, server.URL, "runner-token")
 
-	if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+	if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"version":1,"runId":"run","chatId":"chät 1","phase":"turn","action":"agent","hook":"github","name":"label",` +
@@ -100,7 +92,7 @@ func TestTurnOnTheWire(t *testing.T) {
 		t.Errorf("a fold has the key %q", got)
 	}
 
-	repair := exampleTurn()
+	repair := runnertest.ExampleTurn()
 	repair.Repair, repair.Tier, repair.MemoryPreset = 2, "", engine.MemoryDisabled
 	if _, err := h.Run(t.Context(), repair); err != nil {
 		t.Fatal(err)
@@ -122,7 +114,7 @@ func TestAnswersThatAreTaken(t *testing.T) {
 		{"no content type", "", "text", "text"},
 		{"JSON", "application/json; charset=utf-8", `{"text":"a \ud83d\ude00","more":1}`, "a 😀"},
 		{"empty", "text/plain", "", ""},
-		{"the largest", "text/plain", strings.Repeat("x", maxReply), strings.Repeat("x", maxReply)},
+		{"the largest", "text/plain", strings.Repeat("x", answers.MaxReply), strings.Repeat("x", answers.MaxReply)},
 		{"deltas", "text/event-stream", "event: delta\ndata: {\"text\":\"Hel\"}\n\nevent: heartbeat\n\n: comment\n\nevent: delta\ndata: lo\n\nevent: result\ndata: {}\n\n", "Hello"},
 		{"a result instead of deltas", "text/event-stream", "event: delta\ndata: draft\n\nevent: result\ndata: {\"text\":\"final\"}\n\n", "final"},
 		{"several lines and CRLF", "text/event-stream", "event: result\r\ndata: one\r\ndata: two\r\n\r\n", "one\ntwo"},
@@ -149,20 +141,20 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	noText := reading + `the JSON is not an object with a string "text": `
 	mustAnswer := "; it must answer text/plain, application/json or text/event-stream"
 	for _, tc := range []struct{ name, contentType, body, want string }{
-		{"text that is too large", "text/plain", strings.Repeat("x", maxReply+1), reading + "the answer is larger than 1048576 bytes"},
+		{"text that is too large", "text/plain", strings.Repeat("x", answers.MaxReply+1), reading + "the answer is larger than 1048576 bytes"},
 		{"invalid UTF-8", "text/plain", "\xff", reading + "the text is not valid UTF-8"},
 		{"JSON without text", "application/json", "\n" + `{"answer":"x"}`, noText + `{"answer":"x"}`},
 		{"JSON with another text", "application/json", `{"text":1}`, noText + `{"text":1}`},
 		{"JSON with two texts", "application/json", `{"text":"a","text":"b"}`, noText + `{"text":"a","text":"b"}`},
 		{"broken JSON", "application/json", `{"text":`, noText + `{"text":`},
-		{"a large text in JSON", "application/json", `{"text":"` + strings.Repeat("x", maxReply+1) + `"}`, reading + "the answer is larger than 1048576 bytes"},
+		{"a large text in JSON", "application/json", `{"text":"` + strings.Repeat("x", answers.MaxReply+1) + `"}`, reading + "the answer is larger than 1048576 bytes"},
 		{"a stream that is cut off", "text/event-stream", "event: delta\ndata: Hel\n\n", reading + "the stream of events ended without a result"},
 		{"a result that is cut off", "text/event-stream", "event: result\ndata: Hel", reading + "the stream of events ended without a result"},
 		{"an error event", "text/event-stream", "event: error\ndata: {\"text\":\"no credit\\nleft\"}\n\n", reading + "the runner sent an error event: no credit"},
 		{"an error event of another kind", "text/event-stream", "event: error\ndata: {\"message\":\"no credit\"}\n\n", reading + `the runner sent an error event: {"message":"no credit"}`},
 		{"an error event that says nothing", "text/event-stream", "event: error\n\n", reading + "the runner sent an error event"},
 		{"deltas that are too large", "text/event-stream", strings.Repeat("event: delta\ndata: "+strings.Repeat("x", 1<<16)+"\n\n", 20), reading + "the answer is larger than 1048576 bytes"},
-		{"a line without end", "text/event-stream", "data: " + strings.Repeat("x", 7*maxReply), reading + "the answer is larger than 1048576 bytes"},
+		{"a line without end", "text/event-stream", "data: " + strings.Repeat("x", 7*answers.MaxReply), reading + "the answer is larger than 1048576 bytes"},
 		{"heartbeats without end", "text/event-stream", strings.Repeat("event: heartbeat\n\n", 1<<20), reading + "the answer is larger than 1048576 bytes"},
 		{"a page", "text/html; charset=utf-8", "\r\n<title>Please log in</title>\r\n<form>", "the runner answered 200 with text/html: <title>Please log in</title>" + mustAnswer},
 		{"a page with odd parameters", "Text/HTML ;charset=utf-8; charset=utf-8", "<html>", "the runner answered 200 with text/html: <html>" + mustAnswer},
@@ -189,7 +181,7 @@ func runAgainst(t *testing.T, answer func(w http.ResponseWriter)) (engine.Reply,
 		answer(w)
 	}))
 	t.Cleanup(server.Close)
-	return newHTTP(t, server.URL, "").Run(t.Context(), exampleTurn())
+	return newHTTP(t, server.URL, "").Run(t.Context(), runnertest.ExampleTurn())
 }
 
 func TestStatusesOfTheRunner(t *testing.T) {
@@ -257,7 +249,7 @@ func TestSecretsAreFoundInOtherSpellings(t *testing.T) {
 		{"http://" + user + "@127.0.0.1/", "Basic c2stbGl2ZS0wMTIzNDU2Nzg5Og==", "Basic REDACTED"},
 		{"http://e@127.0.0.1/?v", "the server is over capacity", "the server is over capacity"},
 	} {
-		if got := newRedactor(token, c.address).redact(c.answer); got != c.want {
+		if got := answers.NewRedactor(token, c.address).Redact(c.answer); got != c.want {
 			t.Errorf("%s becomes %s", c.answer, got)
 		}
 	}
@@ -297,7 +289,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		for _, token := range []string{"", "runner-token"} {
 			h := newHTTP(t, "http://system:p%40ssword@"+host+"/turns?key=s3cr3t+key", token)
 			for i, status := range []string{"500", "503", "200", "500", "500", "500", "500", "500", "500"} {
-				turn := exampleTurn()
+				turn := runnertest.ExampleTurn()
 				turn.RunID, turn.ChatID = status, strings.Repeat("x", 10+i*30) // a line is cut at different places
 				_, err := h.Run(t.Context(), turn)
 				if err == nil {
@@ -347,7 +339,7 @@ func TestConnectionsThatAreClosedEarly(t *testing.T) {
 // The first line of an answer is in the text of an error. All of an answer is kept if it has more.
 func TestAnswersAreKeptThatSayMoreThanALine(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxAnswerLine+1)
+	long := strings.Repeat("x", answers.MaxLine+1)
 	for _, tc := range []struct {
 		status                  int
 		contentType, body, want string
@@ -356,9 +348,9 @@ func TestAnswersAreKeptThatSayMoreThanALine(t *testing.T) {
 		{500, "text/plain", "\n one line\t\x1b\n\n", ""},
 		{500, "text/plain", "Traceback:\n  File 1\n", "Traceback:\n  File 1"},
 		{500, "text/plain", long, long},
-		{500, "text/plain", strings.Repeat("y\n", 1<<20), strings.TrimSpace(strings.Repeat("y\n", maxAnswerBeginning/2))},
+		{500, "text/plain", strings.Repeat("y\n", 1<<20), strings.TrimSpace(strings.Repeat("y\n", answers.MaxBeginning/2))},
 		{503, "text/plain", "busy:\nBearer runner-token", "busy:\nBearer REDACTED"},
-		{500, "text/plain", strings.Repeat("runner-token\n", 1000), strings.Repeat("REDACTED\n", maxAnswerBeginning/13) + "r"},
+		{500, "text/plain", strings.Repeat("runner-token\n", 1000), strings.Repeat("REDACTED\n", answers.MaxBeginning/13) + "r"},
 		{200, "text/html", "<p>\n<form>", "<p>\n<form>"},
 		{200, "application/json", "{\n\"answer\":\"runner-token\"}", "{\n\"answer\":\"REDACTED\"}"},
 		{200, "application/json", `{"answer":"runner-token"}`, ""},
@@ -369,7 +361,7 @@ func TestAnswersAreKeptThatSayMoreThanALine(t *testing.T) {
 			w.WriteHeader(tc.status)
 			_, _ = io.WriteString(w, tc.body)
 		}))
-		_, err := newHTTP(t, server.URL, "runner-token").Run(t.Context(), exampleTurn())
+		_, err := newHTTP(t, server.URL, "runner-token").Run(t.Context(), runnertest.ExampleTurn())
 		server.Close()
 		var answer engine.AnswerError
 		if !errors.As(err, &answer) || strings.Contains(err.Error(), "runner-token") {
@@ -408,7 +400,7 @@ func TestRunnerThatIsNotThere(t *testing.T) {
 	}
 	url := "http://" + l.Addr().String()
 	l.Close()
-	_, err = newHTTP(t, url, "").Run(t.Context(), exampleTurn())
+	_, err = newHTTP(t, url, "").Run(t.Context(), runnertest.ExampleTurn())
 	var unavailable *engine.UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.Busy {
 		t.Errorf("got %v", err)
@@ -427,10 +419,10 @@ func TestTurnIsSentOnce(t *testing.T) {
 	}))
 	defer server.Close()
 	h := newHTTP(t, server.URL, "")
-	if _, err := h.Run(t.Context(), exampleTurn()); err != nil {
+	if _, err := h.Run(t.Context(), runnertest.ExampleTurn()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Run(t.Context(), exampleTurn())
+	_, err := h.Run(t.Context(), runnertest.ExampleTurn())
 	var unavailable *engine.UnavailableError
 	if err == nil || errors.As(err, &unavailable) || requests.Load() != 2 {
 		t.Errorf("got %v after %d requests", err, requests.Load())
@@ -449,7 +441,7 @@ func TestCancellingClosesTheConnection(t *testing.T) {
 		close(gone)
 	}))
 	defer server.Close()
-	if _, err := newHTTP(t, server.URL, "").Run(ctx, exampleTurn()); !errors.Is(err, context.Canceled) {
+	if _, err := newHTTP(t, server.URL, "").Run(ctx, runnertest.ExampleTurn()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	<-gone
@@ -471,7 +463,7 @@ func TestRunnerThatSwitchesProtocols(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn) // until the other side closes
 		conn.Close()
 	}()
-	if _, err := newHTTP(t, "http://"+l.Addr().String(), "").Run(t.Context(), exampleTurn()); err == nil {
+	if _, err := newHTTP(t, "http://"+l.Addr().String(), "").Run(t.Context(), runnertest.ExampleTurn()); err == nil {
 		t.Error("got no error")
 	}
 }
@@ -537,7 +529,7 @@ func TestTurnThatWasNotSent(t *testing.T) {
 		"time that is up meanwhile": {late, "https://" + silent.Addr().String()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn := exampleTurn()
+			turn := runnertest.ExampleTurn()
 			turn.Sent = func() { t.Error("the turn was sent") }
 			if tc.ctx == late {
 				time.AfterFunc(50*time.Millisecond, cancel)
@@ -560,7 +552,7 @@ func TestRunnerTellsThatATurnWasSent(t *testing.T) {
 		<-sent // long before the answer
 	}))
 	defer server.Close()
-	turn := exampleTurn()
+	turn := runnertest.ExampleTurn()
 	turn.Sent = func() { close(sent) }
 	if _, err := newHTTP(t, server.URL, "").Run(t.Context(), turn); err != nil {
 		t.Error(err)
@@ -572,18 +564,18 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 	fill := func(head, item, tail string, size int) string {
 		return head + strings.Repeat(item, size/len(item)) + tail
 	}
-	const most = 6 * maxReply
+	const most = 6 * answers.MaxReply
 	for name, tc := range map[string]struct {
 		answer string
 		read   func(io.Reader) (string, error)
 	}{
-		"text":                    {fill("", "x", "", maxReply), ofUnknownLength(readText)},
+		"text":                    {fill("", "x", "", answers.MaxReply), ofUnknownLength(readText)},
 		"JSON with other members": {fill(`{"text":"x","a":[`, `{},`, `0]}`, most), ofUnknownLength(readJSONReply)},
 		"JSON with long text":     {fill(`{"text":"`, `\u0061`, `"}`, most), ofUnknownLength(readJSONReply)},
 		"event of one line":       {fill(`data:{"text":"x","a":[`, `{},`, "0]}\nevent: result\n\n", most), readEventsSilently},
 		"event of many lines":     {fill(`event: result`+"\n", "data:\n", "\n", most), readEventsSilently},
-		"event without end":       {fill("event: result\n", "data:\n", "", 16*maxReply), readEventsSilently},
-		"many events":             {fill("", "event: delta\ndata:\n\n", "event: result\n\n", 4*maxReply), readEventsSilently},
+		"event without end":       {fill("event: result\n", "data:\n", "", 16*answers.MaxReply), readEventsSilently},
+		"many events":             {fill("", "event: delta\ndata:\n\n", "event: result\n\n", 4*answers.MaxReply), readEventsSilently},
 	} {
 		var before, after runtime.MemStats
 		answer := strings.NewReader(tc.answer)
@@ -600,4 +592,12 @@ func readEventsSilently(r io.Reader) (string, error) { return readEvents(r, nil)
 
 func ofUnknownLength(read func(io.Reader, int64) (string, error)) func(io.Reader) (string, error) {
 	return func(r io.Reader) (string, error) { return read(r, -1) }
+}
+
+func TestHTTPWaitsAsAllRunnersDo(t *testing.T) {
+	t.Parallel()
+	runnertest.WantAgentWaits(t, func(t *testing.T, status int) error {
+		_, err := newHTTP(t, runnertest.Answering(t, status, "no"), "").Run(t.Context(), engine.Turn{Message: "hi"})
+		return err
+	})
 }

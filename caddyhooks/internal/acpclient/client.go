@@ -1,5 +1,6 @@
 // Package acpclient speaks the Agent Client Protocol with an agent over its standard input and output. What the agent writes is
-// bounded: the length of a line, what is held in memory, and what is thrown away.
+// bounded: the length of a line, what is held in memory, and what is dropped. It imports
+// packages for text, and knows nothing of runners.
 package acpclient
 
 import (
@@ -27,7 +28,7 @@ type Client struct {
 	listeners map[string]Listener // by session
 }
 
-// A Listener is told what happens in a session. Its methods must not block.
+// A Listener gets what happens in a session. Its methods must not block.
 type Listener interface {
 	// Update is called for each update of the session, one after the other. size is the number of bytes that it had.
 	Update(update Update, size int)
@@ -175,7 +176,7 @@ func (c *Client) listener(session string) Listener {
 	return c.listeners[session]
 }
 
-// Listen has a listener told about a session until stop is called. A session has one at most.
+// Listen passes what happens in a session to a listener until stop is called. A session has one at most.
 func (c *Client) Listen(session string, l Listener) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

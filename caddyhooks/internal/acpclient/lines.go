@@ -34,7 +34,7 @@ func (e *NotSpokenError) Error() string {
 	return "the program does not speak the Agent Client Protocol; it wrote: " + e.Line
 }
 
-// maxQuoted bounds the beginning of a line that is told.
+// maxQuoted bounds the beginning of a line that is quoted.
 const maxQuoted = 256
 
 // lineReader hands on the lines of an agent that are messages, as fast as they are dealt with.

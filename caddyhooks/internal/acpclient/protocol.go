@@ -162,13 +162,15 @@ func (c *Client) CloseSession(ctx context.Context, id string) error {
 
 // SetMode sets the mode of a session.
 func (c *Client) SetMode(ctx context.Context, id, mode string) error {
-	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetMode, acp.SetSessionModeRequest{SessionId: acp.SessionId(id), ModeId: acp.SessionModeId(mode)})
+	request := acp.SetSessionModeRequest{SessionId: acp.SessionId(id), ModeId: acp.SessionModeId(mode)}
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetMode, request)
 	return err
 }
 
 // SetOption sets an option of a session.
 func (c *Client) SetOption(ctx context.Context, id, option, value string) error {
-	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value})
+	request := map[string]any{"sessionId": id, "configId": option, "value": value}
+	_, err := call[json.RawMessage](ctx, c, acp.AgentMethodSessionSetConfigOption, request)
 	return err
 }
 
@@ -178,7 +180,7 @@ func (c *Client) SetModel(ctx context.Context, id, model string) error {
 	return err
 }
 
-// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent is told the trace parent unless
+// Prompt sends a message and waits for the end of the turn. It returns why the turn ended. The agent gets the trace parent unless
 // that is "".
 func (c *Client) Prompt(ctx context.Context, id, message, traceParent string) (stopReason string, err error) {
 	request := acp.PromptRequest{SessionId: acp.SessionId(id), Prompt: []acp.ContentBlock{acp.TextBlock(message)}}

@@ -264,6 +264,15 @@ func File(d *caddyfile.Dispenser) (string, error) {
 	return string(data), nil
 }
 
+// Path reads a path, which is relative to the Caddyfile. One with placeholders stays as it is.
+func Path(d *caddyfile.Dispenser) (string, error) {
+	path, err := Text(d)
+	if err == nil && !filepath.IsAbs(path) && !HasPlaceholder(path) {
+		path = filepath.Join(filepath.Dir(d.File()), path)
+	}
+	return path, err
+}
+
 // Module returns a reader of `<module> [<args...>] { … }`, a guest module of the namespace. The module's JSON has its name
 // in the member inlineKey.
 func Module(namespace, inlineKey string) Reader[json.RawMessage] {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 func init() {
@@ -74,7 +75,7 @@ func runBackup(cmd *cobra.Command, args []string) error {
 		instance, _ := cmd.Flags().GetString("instance")
 		return makeBackup(ctx, cmd, args[0], func(_ context.Context, w io.Writer, total func(int64)) error {
 			err := bolt.BackUpFile(from, cmp.Or(instance, "default"), w, total)
-			var inUse *bolt.InUseError
+			var inUse *storefile.InUseError
 			if errors.As(err, &inUse) {
 				return fmt.Errorf("a process has %s open: leave --from out, and the Caddy that runs makes the backup", from)
 			}
@@ -123,7 +124,7 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 	if path == "-" {
 		return passBackupOn(ctx, cmd, screen, source)
 	}
-	file, err := bolt.CreateBackup(path, force)
+	file, err := storefile.Create(path, force)
 	if err != nil {
 		return backupFileError(folderError(path, err))
 	}
@@ -131,7 +132,7 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 	if err := copyWithProgress(ctx, screen, file, source); err != nil {
 		return err
 	}
-	checked, err := file.Place(force)
+	checked, err := bolt.PlaceBackup(file, force)
 	if err != nil {
 		return backupFileError(err)
 	}
@@ -145,7 +146,7 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 }
 
 func backupFileError(err error) error {
-	var exists *bolt.ExistsError
+	var exists *storefile.ExistsError
 	if errors.As(err, &exists) {
 		return fmt.Errorf("%w: choose another name, or replace it with --force", err)
 	}
@@ -164,7 +165,7 @@ func passBackupOn(ctx context.Context, cmd *cobra.Command, screen *terminal.Scre
 	if wantsJSON(cmd) {
 		return &usageError{"--json and the backup cannot both go to the standard output"}
 	}
-	check := bolt.NewStreamCheck()
+	check := storefile.NewStreamCheck()
 	if err := copyWithProgress(ctx, screen, io.MultiWriter(screen.Out(), check), source); err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func copyWithProgress(ctx context.Context, screen *terminal.Screen, to io.Writer
 		n, err := to.Write(p)
 		done += int64(n)
 		progress.Show("%s of %s", byteSize(done), byteSize(all))
-		return n, bolt.ExplainSpace(err)
+		return n, storefile.ExplainSpace(err)
 	}), func(bytes int64) { all = bytes })
 }
 

@@ -13,18 +13,30 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres"
 )
 
-// configuredStore is the PostgreSQL store of an instance in a configuration.
+// configuredStore is the store of an instance in a configuration, which has tables.
 type configuredStore struct {
 	instance string
-	store    *postgres.Postgres
+	store    schemaStore
 }
 
-// postgresStores reads a configuration as `caddy validate` does, and returns its PostgreSQL stores, or that of one instance. Nothing but the stores is
+// schemaStore is a store that may offer to have its tables made by somebody else than its nodes.
+type schemaStore interface {
+	// Place names the database and the schema of an instance, without secrets.
+	Place(instance string) string
+	SchemaOf(instance string) string
+	// Role is the role of the nodes.
+	Role() string
+	// MigrateStore brings the schema up to date, and returns its version before and now.
+	MigrateStore(ctx context.Context, instance string) (from, to int, err error)
+	// MigrateStoreAs is MigrateStore by the DSN of a role that may do more.
+	MigrateStoreAs(ctx context.Context, instance, dsn string) (from, to int, err error)
+}
+
+// schemaStores reads a configuration as `caddy validate` does, and returns its stores that have tables, or that of one instance. Nothing but the stores is
 // provisioned: secrets of other parts need not be there.
-func postgresStores(ctx context.Context, file, adapter, only string) ([]configuredStore, error) {
+func schemaStores(ctx context.Context, file, adapter, only string) ([]configuredStore, error) {
 	data, _, _, err := caddycmd.LoadConfig(file, adapter)
 	if err != nil {
 		return nil, err
@@ -53,7 +65,7 @@ func postgresStores(ctx context.Context, file, adapter, only string) ([]configur
 		if err != nil {
 			return nil, fmt.Errorf("hooks instance %q: loading store: %w", name, err)
 		}
-		if store, ok := store.(*postgres.Postgres); ok {
+		if store, ok := store.(schemaStore); ok {
 			found = append(found, configuredStore{name, store})
 		}
 	}

@@ -133,7 +133,7 @@ func runMigrateStore(cmd *cobra.Command, args []string) error {
 // stores are those to be brought up to date.
 func (m *storeMigration) stores(ctx context.Context) ([]configuredStore, error) {
 	if m.config != "" {
-		return postgresStores(ctx, m.config, m.adapter, m.instance)
+		return schemaStores(ctx, m.config, m.adapter, m.instance)
 	}
 	store := &postgres.Postgres{DSN: m.dsn[0], Schema: m.schema}
 	if err := store.Provision(caddy.Context{}); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 func init() {
@@ -138,7 +139,7 @@ func (r *restoring) checkPlace(force bool) (err error) {
 		return err
 	}
 	if r.exists && !force {
-		return r.refused(&bolt.ExistsError{Path: r.to})
+		return r.refused(&storefile.ExistsError{Path: r.to})
 	}
 	return nil
 }
@@ -153,7 +154,7 @@ func isSameFile(a, b string) bool {
 }
 
 func (r *restoring) refused(err error) error {
-	var exists *bolt.ExistsError
+	var exists *storefile.ExistsError
 	if errors.As(err, &exists) {
 		return fmt.Errorf("there is a store at %s already: --force replaces it, and keeps it beside under another name", exists.Path)
 	}

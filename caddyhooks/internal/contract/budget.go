@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A budget pays for the work on one run's answers, repaired ones included, or for one search. Work beyond it is stopped
+// A budget pays for the work on one run's answers, repaired ones included. Work beyond it is stopped
 // by a panic with errTooCostly.
 type budget struct {
 	work      int           // nanoseconds by estimate, so that verdicts do not depend on the load of the machine

@@ -70,7 +70,7 @@ func (c *checker) Validate(jsonschema.ValidationContext, any) error {
 }
 
 // check returns the errors of the library about v, or the reason for the lack of a verdict, or neither if v is valid.
-func (c *checker) check(schema *jsonschema.Schema, v any, b *budget) (tree *validationError, unjudged *failure) {
+func (c *checker) check(v any, b *budget) (tree *validationError, unjudged *failure) {
 	size, unjudged := measureDocument(v, answerBounds)
 	if unjudged != nil {
 		return nil, unjudged
@@ -89,7 +89,7 @@ func (c *checker) check(schema *jsonschema.Schema, v any, b *budget) (tree *vali
 		}
 	}()
 	c.spend(50*size.nodes + c.callCost() + c.loadCost(v))
-	err := schema.Validate(v)
+	err := c.root.Validate(v)
 	if err != nil && !errors.As(err, &tree) {
 		return nil, &failure{"", "it cannot be checked"} // for references that lead back to themselves on the way
 	}

@@ -67,7 +67,8 @@ func measureDocument(doc any, bounds documentBounds) (size documentSize, outOfBo
 		case json.Number:
 			cost, ok := numberCost(v)
 			if !ok {
-				return &failure{"", fmt.Sprintf("the number has more than %d characters or an exponent of more than %d digits", maxNumberLength, maxExponentDigits)}
+				return &failure{"", fmt.Sprintf("the number has more than %d characters or an exponent of more than %d digits",
+					maxNumberLength, maxExponentDigits)}
 			}
 			size.numbers++
 			size.numberCost = max(size.numberCost, cost)

@@ -67,7 +67,7 @@ func isAbout(e *validationError, keyword string) bool {
 }
 
 // distance says how far a value is from an alternative: the number of errors, where a wrong type counts most, and a wrong
-// const or enum, by which alternatives are told apart, counts much.
+// const or enum, which distinguish alternatives, counts much.
 func distance(e *validationError, at string) int {
 	total := 0
 	for _, cause := range e.Causes {

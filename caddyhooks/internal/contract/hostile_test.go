@@ -12,20 +12,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract/contracttest"
 )
 
 func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine computes for long")
 	}
-	for name, c := range contracttest.HostileCases() {
+	for name, c := range hostileCases() {
 		t.Run(name, func(t *testing.T) {
 			var schema *Schema
 			var err error
-			cost := contracttest.Measure(func() { schema, err = Compile([]byte(c.Schema)) })
-			cost.Check(t, "compile", len(c.Schema))
+			cost := measure(func() { schema, err = Compile([]byte(c.Schema)) })
+			cost.check(t, "compile", len(c.Schema))
 			if err != nil {
 				t.Logf("refused: %v", err)
 				if len(err.Error()) > 600 {
@@ -34,7 +32,7 @@ func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 				return
 			}
 			var result Result
-			cost = contracttest.Measure(func() {
+			cost = measure(func() {
 				result, err = schema.Fulfil(context.Background(), c.Answer, func(_ context.Context, attempt int, p Prompt) (string, error) {
 					if limit := len(c.Schema) + 2*maxRepairExcerpt; len(p.Message) > limit {
 						t.Errorf("the prompt is %d bytes long", len(p.Message))
@@ -43,7 +41,7 @@ func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 				})
 			})
 			t.Logf("%d repairs, %v", result.Repairs, err)
-			cost.Check(t, "fulfil", 4*len(c.Answer))
+			cost.check(t, "fulfil", 4*len(c.Answer))
 			if err != nil && !errors.Is(err, ErrNotFulfilled) {
 				t.Errorf("unexpected error: %v", err)
 			}

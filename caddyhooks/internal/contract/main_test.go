@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A test must not fail because other tests have the machine. What work costs is told by its estimate.
+// A test must not fail because the machine is busy with others. The estimate says what work costs.
 func TestMain(m *testing.M) {
 	answerTime = time.Minute
 	os.Exit(m.Run())

@@ -25,7 +25,8 @@ const (
 	maxPatternRanges = 100_000
 )
 
-var errPatternsTooLarge = errors.New("the regular expressions of the schema together are too large; shorten them or lower their repeat counts")
+var errPatternsTooLarge = errors.New("the regular expressions of the schema together are too large; " +
+	"shorten them or lower their repeat counts")
 
 // add returns the number of instructions of a regular expression.
 func (p *patternsSize) add(source string) (int, error) {
@@ -45,7 +46,8 @@ func (p *patternsSize) add(source string) (int, error) {
 		if parseErr := (*syntax.Error)(nil); errors.As(err, &parseErr) {
 			reason = parseErr.Code.String()
 		}
-		return 0, fmt.Errorf("the regular expression cannot be used: %s; write it in RE2 syntax, without look-around and back-references, and with repeat counts up to 1000", reason)
+		return 0, fmt.Errorf("the regular expression cannot be used: %s; "+
+			"write it in RE2 syntax, without look-around and back-references, and with repeat counts up to 1000", reason)
 	}
 	size, ranges := measurePattern(tree)
 	p.instructions += size

@@ -90,7 +90,7 @@ func (s *Schema) validate(v any, b *budget) []failure {
 		return []failure{{"", err.Error()}}
 	}
 	defer s.returnChecker(c)
-	tree, unjudged := c.check(c.root, v, b)
+	tree, unjudged := c.check(v, b)
 	switch {
 	case unjudged != nil:
 		return []failure{*unjudged}

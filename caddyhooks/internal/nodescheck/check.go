@@ -147,7 +147,8 @@ func (c *checker) checkOrder() {
 			case !e.isSent && e.start.at > last.at:
 				last = e.start
 			case e.isSent && e.start.at < last.at:
-				c.fault(OrderInChat, "%s, sent at %v after %s was acknowledged, started at %v before it at %v (chat %s)", e.run, e.at, last.run, e.start.at, last.at, chat)
+				c.fault(OrderInChat, "%s, sent at %v after %s was acknowledged, started at %v before it at %v (chat %s)",
+					e.run, e.at, last.run, e.start.at, last.at, chat)
 			}
 		}
 	}

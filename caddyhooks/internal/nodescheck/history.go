@@ -1,4 +1,4 @@
-// Package nodescheck decides from a history whether several nodes on one store kept their promises: what callers were told, what the
+// Package nodescheck decides from a history whether several nodes on one store kept their promises: the answers of callers, what the
 // runner saw, what the store says in the end, and what was done to the nodes meanwhile. It knows nothing of Caddy.
 package nodescheck
 
@@ -72,7 +72,7 @@ func (h *History) mayHaveEnded(turn *Turn, before time.Duration) bool {
 	return false
 }
 
-// mayHaveBegunLate reports whether the turn may have been begun by a node that did not have its lease any more.
+// mayHaveBegunLate reports whether the turn may have been started by a node that did not have its lease any more.
 func (h *History) mayHaveBegunLate(turn *Turn) bool { return h.mayHaveEnded(turn, turn.Began) }
 
 func (t *Trouble) concerns(node string) bool { return t.Node == "" || t.Node == node }

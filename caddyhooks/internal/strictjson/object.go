@@ -6,7 +6,7 @@ type Object struct {
 	Other   []string // the first keys that are not selected
 }
 
-// maxOther is how many keys are told that are not selected.
+// maxOther is how many keys are reported that are not selected.
 const maxOther = 4
 
 // Member is one member of an object: its value, and the bytes from which the value was parsed.

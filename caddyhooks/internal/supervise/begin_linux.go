@@ -208,7 +208,9 @@ func (w *wrapped) force() {
 func (w *wrapped) children() (children []Child) {
 	for _, s := range procs.Below(procs.Table(), w.wrapper.Pid) {
 		if s.PID != w.program.PID {
-			children = append(children, Child{PID: s.PID, Start: s.Start, Turn: procs.Variable(s.PID, wrapper.Mark), Orphan: s.Parent == w.wrapper.Pid})
+			children = append(children, Child{
+				PID: s.PID, Start: s.Start, Turn: procs.Variable(s.PID, wrapper.Mark), Orphan: s.Parent == w.wrapper.Pid,
+			})
 		}
 	}
 	return children

@@ -27,7 +27,7 @@ func (in *Input) text(s Source) (string, bool) {
 }
 
 // find follows the path of a placeholder. With each, @root is the whole body; otherwise it is a key like others.
-func (in *Input) find(p *part) (any, bool) {
+func (in *Input) find(p *templatePart) (any, bool) {
 	if in.Each && p.extra.root {
 		return p.path[1:].find(in.Root)
 	}

@@ -269,7 +269,8 @@ func (p *parser) checkComparable(f *filter) error {
 	switch {
 	case p.template:
 	case f.query != nil:
-		return errors.New("a path that can match several values is compared with nothing: put the comparison into it, as in $.labels[?@.name == 'bug']")
+		return errors.New("a path that can match several values is compared with nothing: " +
+			"put the comparison into it, as in $.labels[?@.name == 'bug']")
 	case f.operator == "=~":
 		return errors.New("match and search are true or false, and compared with nothing")
 	}
@@ -503,7 +504,8 @@ func (p *parser) name() (selector, error) {
 		if strings.Trim(p.rest, spaces) == "" {
 			return selector{}, errors.New("a key is missing after the last dot")
 		}
-		return selector{}, fmt.Errorf("unexpected %q after a dot; a key of other characters stands in brackets and quotes, as in ['a b']", abridged(p.rest))
+		return selector{}, fmt.Errorf("unexpected %q after a dot; a key of other characters stands in brackets and quotes, as in ['a b']",
+			abridged(p.rest))
 	}
 	key := p.rest[:n]
 	p.rest = p.rest[n:]
@@ -652,7 +654,8 @@ func (p *parser) literal() (any, error) {
 			if p.outside {
 				begin = fromRoot
 			}
-			return nil, fmt.Errorf("unexpected %s: a path begins with %s, as in %[2]s.%[1]s, and %[3]w, as in '%[1]s'", abridged(word[:n]), begin, ErrBareWord)
+			return nil, fmt.Errorf("unexpected %s: a path begins with %s, as in %[2]s.%[1]s, and %[3]w, as in '%[1]s'",
+				abridged(word[:n]), begin, ErrBareWord)
 		}
 		return nil, p.unexpected()
 	}

@@ -124,7 +124,7 @@ func parseBracket(text string) (step, int) {
 		return step{}, 0
 	}
 	if quote := text[1]; quote == '\'' || quote == '"' {
-		key, n := parseQuoted(text[1:])
+		key, n := parseQuoted(text[1:], false)
 		if n == 0 || !strings.HasPrefix(text[1+n:], "]") {
 			return step{}, 0
 		}
@@ -144,21 +144,32 @@ func parseBracket(text string) (step, int) {
 // maxIndexLength is as long as an index can be, with its sign.
 const maxIndexLength = 9
 
-// parseQuoted reads a quoted string and returns its length, or 0. A backslash stands before a quote or a backslash.
-func parseQuoted(text string) (string, int) {
+// parseQuoted reads a text in single or double quotes and returns its length, or 0. A backslash stands before a quote or a backslash. In
+// a pipe, \n and \t are a line break and a tab.
+func parseQuoted(text string, pipe bool) (string, int) {
+	if !strings.HasPrefix(text, `"`) && !strings.HasPrefix(text, "'") {
+		return "", 0
+	}
 	var out strings.Builder
 	for i := 1; i < len(text); i++ {
-		switch c := text[i]; {
+		c := text[i]
+		switch {
 		case c == text[0]:
 			return out.String(), i + 1
-		case c == '\\' && i+1 < len(text) && strings.IndexByte(`\'"`, text[i+1]) >= 0:
+		case c == '\\' && i+1 < len(text):
 			i++
-			out.WriteByte(text[i])
-		case c < utf8.RuneSelf && unicode.IsControl(rune(c)), c == '\\':
+			switch c = text[i]; {
+			case pipe && c == 'n':
+				c = '\n'
+			case pipe && c == 't':
+				c = '\t'
+			case strings.IndexByte(`\'"`, c) < 0:
+				return "", 0
+			}
+		case c < utf8.RuneSelf && unicode.IsControl(rune(c)) && !pipe:
 			return "", 0
-		default:
-			out.WriteByte(c)
 		}
+		out.WriteByte(c)
 	}
 	return "", 0
 }

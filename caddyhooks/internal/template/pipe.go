@@ -46,7 +46,7 @@ func parsePipes(text string) (pipes []pipe, length int, mistake string) {
 				return nil, 0, fmt.Sprintf("%s takes a number from 1 to %d, as in | %[1]s 20", name, pipeNumbers[name])
 			}
 		case "default", "join":
-			if p.text, n = parsePipeText(rest); n == 0 {
+			if p.text, n = parseQuoted(rest, true); n == 0 {
 				return nil, 0, fmt.Sprintf(`%s takes a text in quotes, as in | %[1]s %q`, name, pipeTexts[name])
 			}
 		case "json":
@@ -82,35 +82,6 @@ func parseCount(text string, most int) (count, length int) {
 	return count, len(digits)
 }
 
-// parsePipeText reads a text in single or double quotes, and returns its length, or 0. Line breaks and tabs may be written as \n and \t.
-func parsePipeText(text string) (string, int) {
-	if !strings.HasPrefix(text, `"`) && !strings.HasPrefix(text, "'") {
-		return "", 0
-	}
-	var out strings.Builder
-	for i := 1; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == text[0]:
-			return out.String(), i + 1
-		case c == '\\' && i+1 < len(text):
-			i++
-			switch text[i] {
-			case 'n':
-				out.WriteByte('\n')
-			case 't':
-				out.WriteByte('\t')
-			case '\\', '\'', '"':
-				out.WriteByte(text[i])
-			default:
-				return "", 0
-			}
-		default:
-			out.WriteByte(c)
-		}
-	}
-	return "", 0
-}
-
 // A piped value is on its way through the pipes of a placeholder.
 type piped struct {
 	value  any
@@ -119,7 +90,7 @@ type piped struct {
 }
 
 // appendExtra is for placeholders with a source or with pipes. own says that the text is not the caller's.
-func (s *search) appendExtra(dst []byte, in *Input, p *part, b *bound) (_ []byte, _ outcome, own bool) {
+func (s *search) appendExtra(dst []byte, in *Input, p *templatePart, b *bound) (_ []byte, _ outcome, own bool) {
 	v, result := s.start(in, p)
 	if result != inserted {
 		return dst, result, false
@@ -145,7 +116,7 @@ func (s *search) appendExtra(dst []byte, in *Input, p *part, b *bound) (_ []byte
 }
 
 // start finds the value of a placeholder.
-func (s *search) start(in *Input, p *part) (v piped, result outcome) {
+func (s *search) start(in *Input, p *templatePart) (v piped, result outcome) {
 	switch {
 	case p.extra.source != nil:
 		text, ok := in.text(*p.extra.source)

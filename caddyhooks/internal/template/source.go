@@ -56,7 +56,7 @@ func parseSource(text string) (source Source, length int, mistake string) {
 }
 
 // meantSource says which source was probably meant by a key such as @Header or @headers, "" for other placeholders.
-func (p *part) meantSource() string {
+func (p *templatePart) meantSource() string {
 	inner, bare := strings.CutPrefix(strings.Trim(p.placeholder, "{}"+spaces), "@")
 	if !bare || len(p.path) == 0 {
 		return ""
@@ -101,7 +101,7 @@ func nameEnd(text string) int {
 
 // ReadsRoot reports whether a placeholder begins with @root, which is a key like others without each.
 func (t *Template) ReadsRoot() bool {
-	return slices.ContainsFunc(t.parts, func(p part) bool { return p.extra != nil && p.extra.root })
+	return slices.ContainsFunc(t.parts, func(p templatePart) bool { return p.extra != nil && p.extra.root })
 }
 
 // Sources returns the sources that the template reads, each once.

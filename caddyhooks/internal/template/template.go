@@ -74,12 +74,12 @@ import (
 // A Template is a parsed message template. It never changes, and may be rendered by many goroutines at once.
 type Template struct {
 	source   string
-	parts    []part
+	parts    []templatePart
 	warnings []string
 }
 
-// A part of a template is text, or a placeholder with a path, a query or a source.
-type part struct {
+// A templatePart is text, or a placeholder with a path, a query or a source.
+type templatePart struct {
 	text        string
 	placeholder string // as it is written
 	path        path
@@ -121,7 +121,7 @@ func Parse(text string) (*Template, error) {
 			continue
 		}
 		if written < i {
-			t.parts = append(t.parts, part{text: text[written:i]})
+			t.parts = append(t.parts, templatePart{text: text[written:i]})
 		}
 		found.placeholder = text[i : i+length]
 		if meant := found.meantSource(); meant != "" {
@@ -132,39 +132,39 @@ func Parse(text string) (*Template, error) {
 		written = i
 	}
 	if written < len(text) {
-		t.parts = append(t.parts, part{text: text[written:]})
+		t.parts = append(t.parts, templatePart{text: text[written:]})
 	}
 	return t, nil
 }
 
 // parsePlaceholder reads the placeholder that text, which begins with a brace, begins with. Its length is 0 if there is
 // none, and mistake says why not if a person may have meant one.
-func parsePlaceholder(text string) (found part, length int, mistake string, err error) {
+func parsePlaceholder(text string) (found templatePart, length int, mistake string, err error) {
 	inner := strings.TrimLeft(text[1:], spaces)
 	var rest string // from the end of the path on
 	if strings.HasPrefix(inner, "$") {
 		n := expressionLength(inner)
 		if n < 0 {
 			line, _, _ := strings.Cut(text, "\n")
-			return part{}, 0, "", fmt.Errorf("placeholder %s has no closing brace", abridged(line))
+			return templatePart{}, 0, "", fmt.Errorf("placeholder %s has no closing brace", abridged(line))
 		}
 		expression := strings.TrimRight(inner[:n], spaces)
 		if found.path, found.query, err = parseExpression(expression); err != nil {
-			return part{}, 0, "", fmt.Errorf("placeholder {%s}: %w", abridged(expression), err)
+			return templatePart{}, 0, "", fmt.Errorf("placeholder {%s}: %w", abridged(expression), err)
 		}
 		rest = inner[n:]
 	} else {
 		source, n, mistake := parseSource(inner)
 		switch {
 		case mistake != "":
-			return part{}, 0, mistake, nil
+			return templatePart{}, 0, mistake, nil
 		case n > 0:
 			found.extra = &extra{source: &source}
 		default:
 			found.path, n = parsePath(inner)
 		}
 		if n == 0 {
-			return part{}, 0, "", nil
+			return templatePart{}, 0, "", nil
 		}
 		if strings.HasPrefix(inner, rootKey) && found.path[0].key == rootKey {
 			found.extra = &extra{root: true}
@@ -179,9 +179,10 @@ func parsePlaceholder(text string) (found part, length int, mistake string, err 
 		if n == 0 {
 			if strings.HasPrefix(inner, "$") && (mistake == "" || !strings.Contains(rest, "}")) {
 				line, _, _ := strings.Cut(text, "\n")
-				return part{}, 0, "", fmt.Errorf("placeholder %s: after the JSONPath expression comes a brace or a pipe such as | json", abridged(line))
+				return templatePart{}, 0, "", fmt.Errorf("placeholder %s: after the JSONPath expression comes a brace or a pipe such as | json",
+					abridged(line))
 			}
-			return part{}, 0, mistake, nil
+			return templatePart{}, 0, mistake, nil
 		}
 		if found.extra == nil {
 			found.extra = new(extra)
@@ -190,7 +191,7 @@ func parsePlaceholder(text string) (found part, length int, mistake string, err 
 		return found, len(text) - len(rest) + n, "", nil
 	}
 	if !strings.HasPrefix(rest, "}") {
-		return part{}, 0, "", nil
+		return templatePart{}, 0, "", nil
 	}
 	return found, len(text) - len(rest) + 1, "", nil
 }
@@ -311,7 +312,7 @@ type Segment struct {
 func (t *Template) Segments(in Input, mark func(value string) string) []Segment {
 	segments := make([]Segment, 0, len(t.parts))
 	ends := make([]int, 0, len(t.parts))
-	message := string(t.fill(&in, mark, messageLimits, func(p *part, end int, result outcome) {
+	message := string(t.fill(&in, mark, messageLimits, func(p *templatePart, end int, result outcome) {
 		segments = append(segments, Segment{Placeholder: p.placeholder, Missing: result == absent})
 		ends = append(ends, end)
 	}))
@@ -325,18 +326,18 @@ func (t *Template) Segments(in Input, mark func(value string) string) []Segment 
 
 // fill writes the message. It calls each after every part, with the length of the message up to there; each may be nil. If there is
 // no memory, it returns nil.
-func (t *Template) fill(in *Input, mark func(string) string, allowed limits, each func(p *part, end int, result outcome)) []byte {
+func (t *Template) fill(in *Input, mark func(string) string, allowed limits, each func(p *templatePart, end int, result outcome)) []byte {
 	b := bound{reserve: in.Reserve}
 	if !b.allocate(len(t.source) + 512) {
 		return nil
 	}
 	out := make([]byte, 0, len(t.source)+512)
 	search := search{body: in.Body, steps: allowed.steps}
-	room := allowed.values
+	left := allowed.values
 	for i := range t.parts {
 		p := &t.parts[i]
 		start := len(out)
-		b.limit = start + room
+		b.limit = start + left
 		var result outcome
 		own := false // the text is not the caller's
 		switch {
@@ -359,7 +360,7 @@ func (t *Template) fill(in *Input, mark func(string) string, allowed limits, eac
 			out = append(out[:start], tooLarge...)
 		case oversized:
 			out = append(out[:start], tooLarge...)
-			room = 0 // so that not every placeholder tries to fill it
+			left = 0 // so that not every placeholder tries to fill it
 		case inserted:
 			if mark != nil && !own {
 				marked := mark(string(out[start:]))
@@ -368,7 +369,7 @@ func (t *Template) fill(in *Input, mark func(string) string, allowed limits, eac
 				}
 				out = append(out[:start], marked...)
 			}
-			room = max(0, room-(len(out)-start))
+			left = max(0, left-(len(out)-start))
 		}
 		if !b.allocate(len(out)) { // for the text of the template
 			return nil

@@ -14,7 +14,7 @@ type Progress struct {
 	last   time.Time
 }
 
-// Progress begins to tell of long work. Without a terminal nothing is told.
+// Progress starts to report on long work. Without a terminal it prints nothing.
 func (s *Screen) Progress() *Progress { return &Progress{screen: s} }
 
 // IsShown reports whether somebody sees it.

@@ -109,12 +109,12 @@ func (r *Rows) print(row []Text) {
 
 // cut shortens a text that begins at a column so that it ends where the terminal does.
 func (s *Screen) cut(text string, at int) string {
-	room := s.width - at
-	if s.width == 0 || utf8.RuneCountInString(text) <= room {
+	space := s.width - at
+	if s.width == 0 || utf8.RuneCountInString(text) <= space {
 		return text
 	}
-	if room < 2 { // there is nothing to see but the next line
+	if space < 2 { // there is nothing to see but the next line
 		return text
 	}
-	return string([]rune(text)[:room-1]) + "…"
+	return string([]rune(text)[:space-1]) + "…"
 }

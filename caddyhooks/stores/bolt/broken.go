@@ -2,12 +2,12 @@ package bolt
 
 import (
 	"fmt"
-	"os"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // breakage is what is known about a database that is broken. After a panic in the database's code, or a fault on a page
@@ -60,16 +60,8 @@ func (d *Database) abandon() {
 	case <-d.committer.over: // so that nothing is being written
 	case <-time.After(abandonAfter):
 	}
-	letGo(d.file)
+	storefile.LetGo(d.file)
 }
 
 // abandonAfter is how long the committer of a broken database is waited for. It may never come back.
 const abandonAfter = time.Second
-
-// letGo unlocks and closes a file behind a database's back.
-func letGo(file *os.File) {
-	if file != nil {
-		_ = unlock(file)
-		_ = file.Close()
-	}
-}

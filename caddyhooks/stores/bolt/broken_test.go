@@ -285,6 +285,13 @@ func TestADamagedNumberOfKeysIsSurvived(t *testing.T) {
 	}
 }
 
+// What tests know of the pages of a file.
+const (
+	pageHeader    = 16
+	elementHeader = 16
+	branchFlag    = 1
+)
+
 // TestAFileThatTheDatabaseWouldSpoilIsRefused damages files in ways that the database does not notice when it opens them.
 func TestAFileThatTheDatabaseWouldSpoilIsRefused(t *testing.T) {
 	t.Parallel()

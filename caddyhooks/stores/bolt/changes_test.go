@@ -99,28 +99,3 @@ func TestADamagedNumberOfAChangeDoesNotCostTheOthers(t *testing.T) {
 		})
 	}
 }
-
-func TestAFileWithoutRoomForChangesOfTheSettingsGetsIt(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	s := newBolt(t, path)
-	saveChanges(t, s, 1)
-	s.Close()
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error { return errors.Join(tx.DeleteBucket(changesBucket), putVersion(tx, 3)) })
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s = newBolt(t, path)
-	defer s.Close()
-	if page, _, err := s.Settings().Changes(t.Context(), 10, ""); err != nil || len(page) != 0 {
-		t.Errorf("the changes are %s, %v", descriptions(page), err)
-	}
-	saveChanges(t, s, 2)
-	if page, _, err := s.Settings().Changes(t.Context(), 10, ""); err != nil || descriptions(page) != "change 3, change 2" {
-		t.Errorf("the changes are %s, %v", descriptions(page), err)
-	}
-}

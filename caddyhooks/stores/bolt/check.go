@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // Summary is how much a file has of everything.
@@ -42,17 +43,14 @@ func (s *Summary) Deliveries() int { return s.Pending + s.Delivered + s.Dead }
 // Checked is a file that was looked at as a whole.
 type Checked struct {
 	Path     string
-	Manifest *Manifest // nil if it was not made by a backup
-	Bytes    int64     // of the pages, without what is behind them
+	Manifest *storefile.Manifest // nil if it was not made by a backup
+	Bytes    int64               // of the pages, without what is behind them
 	Layout   int
 	Summary  Summary
 
 	digest []byte // of the database
 	txID   int
 }
-
-// errNotRegular is why nothing but a file is checked: to read from a pipe or a device might never end.
-var errNotRegular = errors.New("it is no file")
 
 var errTooShort = errors.New("it is too short for a backup or the file of a store")
 
@@ -71,7 +69,7 @@ func (c *Checked) check() error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errNotRegular
+		return storefile.ErrNotRegular
 	}
 	if info.Size() < smallestFile {
 		return errTooShort
@@ -81,7 +79,7 @@ func (c *Checked) check() error {
 		return err
 	}
 	defer file.Close()
-	if c.Manifest, err = readManifest(file, info.Size()); err != nil {
+	if c.Manifest, err = storefile.ReadManifest(file, info.Size()); err != nil {
 		return err
 	}
 	return readFile(c.Path, func(tx *bbolt.Tx) error {
@@ -102,7 +100,7 @@ func checkNotSparse(info fs.FileInfo, size int64) error {
 		large = 1 << 30
 		least = 100 // a file system that compresses needs more than one byte for so many
 	)
-	if there := allocated(info); there > 0 && size > large && there < size/least {
+	if there := storefile.Allocated(info); there > 0 && size > large && there < size/least {
 		return fmt.Errorf("only %d KB of the %d GB that it claims to have are on the disk: it is a sparse file, which no backup and no store is", there>>10, size>>30)
 	}
 	return nil
@@ -125,8 +123,8 @@ func (c *Checked) checkContents(tx *bbolt.Tx, file io.ReaderAt) (err error) {
 	if c.Layout, err = versionOf(tx); err != nil {
 		return err
 	}
-	if c.Layout > layoutVersion {
-		return newerLayout(c.Layout, layoutVersion)
+	if err := checkLayout(c.Layout, newestLayout(migrations)); err != nil {
+		return err
 	}
 	if err := checkConsistency(tx); err != nil {
 		return err
@@ -164,19 +162,11 @@ func explainCheck(err error) error {
 	}
 }
 
-func newerLayout(layout, known int) error {
-	return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", layout, known)
-}
-
 // summarize counts all records, and those that are damaged.
 func summarize(tx *bbolt.Tx) (s Summary) {
 	s.ByStatus = make(map[string]int)
 	each := func(bucket []byte, record func(key, value []byte) error) (n int) {
-		b := tx.Bucket(bucket)
-		if b == nil { // of a layout that came later
-			return 0
-		}
-		_ = b.ForEach(func(key, value []byte) error {
+		_ = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			n++
 			if record != nil && record(key, value) != nil {
 				s.Damaged++

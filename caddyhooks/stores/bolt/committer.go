@@ -16,6 +16,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -384,6 +385,11 @@ func (c *committer) writeAll(t *transaction, changes []*change) (err error) {
 	}
 	s.noteFreelistSize(id)
 	return s.whenBroken()
+}
+
+// freelistPages is how many pages the list of free pages takes after a transaction.
+func (d *Database) freelistPages(txID int) (int, error) {
+	return pages.File{ReaderAt: d.file, PageSize: d.db.Info().PageSize, TxID: txID}.FreelistPages()
 }
 
 // noteFreelistSize remembers how long the list of free pages is after a transaction.

@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // Compacted is a file that was written anew.
@@ -32,10 +34,10 @@ func Compact(path string, note func(bytes int64)) (done *Compacted, err error) {
 		return err
 	})
 	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, &InUseError{path}
+		return nil, &storefile.InUseError{Path: path}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("compacting %s: %w", path, ExplainSpace(err))
+		return nil, fmt.Errorf("compacting %s: %w", path, storefile.ExplainSpace(err))
 	}
 	return done, nil
 }
@@ -62,8 +64,8 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 		return nil, err
 	}
 	defer from.Close()
-	removeLeft(path)
-	temp, err := createBeside(path)
+	storefile.RemoveLeft(path)
+	temp, err := storefile.CreateBeside(path)
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +85,15 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 	if err != nil {
 		return nil, err
 	}
-	place := &lockedPlace{path: path, info: info, release: func() { _ = from.Close() }}
-	if _, err := place.replace(temp, false); err != nil {
+	place := &storefile.Place{Path: path, Info: info, Release: func() { _ = from.Close() }}
+	if _, err := place.Replace(temp, false); err != nil {
 		return nil, err
 	}
 	return &Compacted{Before: info.Size(), After: after.Size(), Summary: copied.Summary}, nil
 }
 
 // copyRecords writes all records of a database to a new one, and compares them.
-func copyRecords(file *NewFile, from *bbolt.DB, txID int, note func(bytes int64)) error {
+func copyRecords(file *storefile.NewFile, from *bbolt.DB, txID int, note func(bytes int64)) error {
 	var want []byte
 	err := from.View(func(tx *bbolt.Tx) error {
 		if tx.ID() != txID {
@@ -104,7 +106,7 @@ func copyRecords(file *NewFile, from *bbolt.DB, txID int, note func(bytes int64)
 		return err
 	}
 	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true,
-		OpenFile: file.openAgain})
+		OpenFile: file.OpenAgain})
 	if err != nil {
 		return err
 	}

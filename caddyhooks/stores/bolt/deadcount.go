@@ -14,8 +14,8 @@ import (
 )
 
 // The file has the number of deliveries that were given up, and it changes together with them: to count them would mean to
-// read all of them, with their bodies. After the number there are those of each channel. Earlier versions do not read them, and write
-// the number alone: then they are counted when the file is opened.
+// read all of them, with their bodies. After the number there are those of each channel. If they make no sense,
+// all are counted when the file is opened.
 
 // deadCounts are how many deliveries were given up, by channel. Those of callbacks are under "". None of them is 0.
 type deadCounts map[string]int

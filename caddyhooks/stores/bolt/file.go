@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
@@ -45,8 +46,11 @@ var (
 	newRunsBucket  = []byte("new")      // runs that have ended and are in no index yet, by transaction
 	chatsBucket    = []byte("chats")    // of named chats, the newest run that has ended and how many have
 	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
-	allBuckets     = [][]byte{metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket, keysBucket, keyRunsBucket, changesBucket,
-		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket}
+	allBuckets     = [][]byte{
+		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket,
+		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
+		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket,
+	}
 	turnsBucket       = []byte("turns")         // runs that later turns of their chat are told about, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
 	sessionAgesBucket = []byte("session_age")   // the keys of sessions, by when each was named or looked at
@@ -58,16 +62,20 @@ var (
 	toldBytesKey      = []byte("told_bytes")
 	deadCountKey      = []byte("dead_count")
 	freelistKey       = []byte("freelist_not_written")
-	aheadKey          = []byte("ids_ahead")          // by how much ids were ahead of the clock at most
-	progressKey       = []byte("migration_progress") // where a migration goes on that takes several transactions
-	layoutVersion     = len(migrations) + 1
-	migrations        = []func(*bbolt.Tx) error{partDead, addWaitsAndHistory, addChanges, addIndexes} // the first leads from version 1 to version 2, and so on
+	aheadKey          = []byte("ids_ahead")   // by how much ids were ahead of the clock at most
+	migrations        []func(*bbolt.Tx) error // the first leads from firstLayout to the layout after it, and so on
 	lockTimeout       = 2 * time.Second
 	smallestFile      = int64(4 * 4096)
 	errTruncated      = errors.New("the file is shorter than it should be")
 	errBusy           = errors.New("another process wrote to the file at the same time")
 	errNoStoreFile    = errors.New("the file is not a store of hooks")
 )
+
+// firstLayout is the layout of the first release. Files of the layouts before it are refused.
+const firstLayout = 6
+
+// newestLayout is the layout that a list of migrations leads to.
+func newestLayout(migrations []func(*bbolt.Tx) error) int { return firstLayout + len(migrations) }
 
 // contents is what is read of a file before it is used.
 type contents struct {
@@ -112,7 +120,7 @@ func openFile(path string, clock *local.Clock) (db *bbolt.DB, c *contents, err e
 		return err
 	})
 	if err != nil {
-		letGo(c.file) // after a panic nobody else does
+		storefile.LetGo(c.file) // after a panic nobody else does
 		return nil, nil, err
 	}
 	db.AllocSize = growBy
@@ -238,7 +246,7 @@ func createFile(path string) error {
 				return err
 			}
 		}
-		return putVersion(tx, layoutVersion)
+		return putVersion(tx, newestLayout(migrations))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
@@ -252,37 +260,23 @@ func createFile(path string) error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+	return errors.Join(storefile.SyncDir(dir), storefile.SyncDir(filepath.Dir(dir)))
 }
 
-// syncDir makes a new name in a directory survive a power cut.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // has no such thing
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction. A step that has more to do
-// than one transaction should hold says so with its progress in the file, and is called again.
+// migrateFile checks the pages of a file, and brings its layout up to date, a step a transaction.
 func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
-	version := 0
+	layout, newest := 0, newestLayout(migrations)
 	err := readFile(path, func(tx *bbolt.Tx) (err error) {
 		if err := checkPages(tx); err != nil { // before the database looks at anything but the meta pages
 			return err
 		}
-		version, err = versionOf(tx)
-		return err
+		if layout, err = versionOf(tx); err != nil {
+			return err
+		}
+		return checkLayout(layout, newest)
 	})
-	if err != nil || version == len(migrations)+1 {
+	if err != nil || layout == newest {
 		return err
-	}
-	if version > len(migrations)+1 {
-		return newerLayout(version, len(migrations)+1)
 	}
 	return guarded(func() error {
 		options := boltOptions(false)
@@ -292,67 +286,28 @@ func migrateFile(path string, migrations []func(*bbolt.Tx) error) error {
 			return err
 		}
 		defer db.Close()
-		// One that was interrupted begins again: an older version may have changed the file since.
-		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Delete(progressKey) })
-		for err == nil && version <= len(migrations) {
+		for ; err == nil && layout < newest; layout++ {
 			err = db.Update(func(tx *bbolt.Tx) error {
-				if err := migrations[version-1](tx); err != nil {
-					return fmt.Errorf("bringing layout %d up to date: %w", version, err)
+				if err := migrations[layout-firstLayout](tx); err != nil {
+					return fmt.Errorf("bringing layout %d up to date: %w", layout, err)
 				}
-				meta := tx.Bucket(metaBucket)
-				if meta.Get(progressKey) != nil {
-					return meta.Delete(freelistKey) // there is more to do
-				}
-				version++
-				return errors.Join(meta.Delete(freelistKey), putVersion(tx, version))
+				return errors.Join(tx.Bucket(metaBucket).Delete(freelistKey), putVersion(tx, layout+1))
 			})
 		}
 		return err
 	})
 }
 
-// partDead gives deliveries that were given up a bucket of their own, where they are found at once.
-func partDead(tx *bbolt.Tx) error {
-	dead, err := tx.CreateBucket(deadBucket)
-	if err != nil {
-		return err
-	}
-	settled := tx.Bucket(settledBucket)
-	var moved [][]byte
-	err = settled.ForEach(func(key, value []byte) error {
-		isDead := false
-		_ = uncheckedFieldsOf(value, func(n protowire.Number, f field) bool { // what is damaged stays where it is
-			isDead = isDead || n == deliveryStatus && engine.DeliveryStatus(f.text()) == engine.Dead
-			return true
-		})
-		if !isDead {
-			return nil
-		}
-		moved = append(moved, slices.Clone(key))
-		return dead.Put(moved[len(moved)-1], slices.Clone(value))
-	})
-	for _, key := range moved {
-		if err == nil {
-			err = settled.Delete(key)
-		}
-	}
-	return err
-}
-
-// addWaitsAndHistory makes room for the waits of runs and for the history.
-func addWaitsAndHistory(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{waitsBucket, toldBucket, toldAgesBucket, againBucket} {
-		if _, err := tx.CreateBucket(name); err != nil {
-			return err
-		}
+// checkLayout refuses a layout that this version cannot read.
+func checkLayout(layout, newest int) error {
+	switch {
+	case layout > newest:
+		return fmt.Errorf("the file was written by a newer version of caddyhooks (layout %d, and this one knows up to %d)", layout, newest)
+	case layout < firstLayout:
+		return fmt.Errorf("the file was written before the first release of caddyhooks (layout %d, and this version reads from %d on). "+
+			"Nothing in it was changed. Move it to another place, and Caddy begins with an empty file", layout, firstLayout)
 	}
 	return nil
-}
-
-// addChanges makes room for the changes of the settings.
-func addChanges(tx *bbolt.Tx) error {
-	_, err := tx.CreateBucket(changesBucket)
-	return err
 }
 
 func putVersion(tx *bbolt.Tx, version int) error {
@@ -437,9 +392,6 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 		if tx.Bucket(name) == nil {
 			return fmt.Errorf("%w: it has no %s", errDamaged, name)
 		}
-	}
-	if (tx.Bucket(sessionsBucket) == nil) != (tx.Bucket(sessionAgesBucket) == nil) {
-		return fmt.Errorf("%w: it has only one of %s and %s", errDamaged, sessionsBucket, sessionAgesBucket)
 	}
 	meta := tx.Bucket(metaBucket)
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))

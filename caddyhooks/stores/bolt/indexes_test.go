@@ -2,13 +2,11 @@ package bolt
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -145,97 +143,6 @@ func TestIndexesFollowTheRunsAlsoWhenWritingFails(t *testing.T) {
 			if key, _ := tx.Bucket(name).Cursor().First(); key != nil {
 				t.Errorf("%s still has %x", name, key)
 			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// toFourthLayout takes out what the fifth layout has added.
-func toFourthLayout(t *testing.T, path string) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		err := errors.Join(putVersion(tx, 4), tx.Bucket(metaBucket).Delete(aheadKey), tx.DeleteBucket(minutesBucket))
-		for _, name := range append([][]byte{newRunsBucket}, indexBuckets...) {
-			err = errors.Join(err, tx.DeleteBucket(name))
-		}
-		return err
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestAFileWithoutIndexesGetsThem(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	s := newBolt(t, path)
-	endSome(t, s, 60)
-	old := testRun("hook:"+uuid.NewString(), "as earlier versions named chats")
-	if err := errors.Join(s.Runs().Add(t.Context(), old, engine.Terms{}), withdraw(t, s, old, engine.End{Outcome: engine.Outcome{Status: engine.Failed}})); err != nil {
-		t.Fatal(err)
-	}
-	ahead := testRun("ahead", "of the clock")
-	s.clock.Set(-24 * time.Hour)
-	if err := errors.Join(s.Runs().Add(t.Context(), ahead, engine.Terms{}), withdraw(t, s, ahead, engine.End{Outcome: engine.Outcome{Status: engine.Failed}})); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	toFourthLayout(t, path)
-	s = newBoltAt(t, path, s.clock)
-	defer s.Close()
-	checkIndexed(t, s)
-	if page, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: old.ChatID, Limit: 10}); err != nil || len(page) != 1 {
-		t.Errorf("the run of a chat that an earlier version made: %+v, %v", page, err)
-	}
-	chats, _, err := s.Runs().Chats(t.Context(), engine.ChatQuery{Limit: 10})
-	if err != nil || len(chats) != 8 {
-		t.Errorf("%d chats are listed, %v", len(chats), err)
-	}
-	for _, chat := range chats {
-		if strings.HasPrefix(chat.ChatID, "hook:") {
-			t.Errorf("a chat is listed that nobody named: %s", chat.ChatID)
-		}
-	}
-	query := engine.Query{Until: ahead.AcceptedAt.Add(time.Second), Limit: 10}
-	if page, _, err := s.Runs().List(t.Context(), query); err != nil || len(page) != 1 || page[0].Run.ID != ahead.ID {
-		t.Errorf("a run whose id is ahead of the clock is not found by its time: %+v, %v", page, err)
-	}
-}
-
-// A migration that was interrupted begins again, since an older version may have changed the file meanwhile.
-func TestAddingIndexesBeginsAgainAfterAnInterruption(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	s := newBolt(t, path)
-	endSome(t, s, 20)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		last, _ := tx.Bucket(endedBucket).Cursor().Last()
-		return errors.Join(putVersion(tx, 4), tx.Bucket(metaBucket).Put(progressKey, bytes.Clone(last)),
-			tx.Bucket(byHookBucket).Put(bytes.Repeat([]byte{1}, digestSize+16), nil))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s = newBolt(t, path)
-	defer s.Close()
-	checkIndexed(t, s)
-	err = s.view(context.Background(), func(tx *bbolt.Tx) error {
-		if tx.Bucket(metaBucket).Get(progressKey) != nil {
-			t.Error("the file still says that a migration is under way")
 		}
 		return nil
 	})

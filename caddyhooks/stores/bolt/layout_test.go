@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,13 +12,73 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var writeLayout = flag.Bool("write-layout", false, "write a new testdata/layout-<n>.db for the present version of the layout")
+
+// TestFilesOfAllLayoutsAreRead opens a file of every layout since the first release, as the version with that layout wrote it.
+func TestFilesOfAllLayoutsAreRead(t *testing.T) {
+	newest := newestLayout(migrations)
+	for layout := firstLayout; layout <= newest; layout++ {
+		t.Run(fmt.Sprint(layout), func(t *testing.T) {
+			name := filepath.Join("testdata", fmt.Sprintf("layout-%d.db", layout))
+			if *writeLayout && layout == newest {
+				writeLayoutFile(t, name)
+			}
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "hooks.db")
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if checked, err := Check(path); err != nil || checked.Manifest != nil || checked.Summary.Ended != 1 || checked.Summary.Unfinished != 4 {
+				t.Errorf("checking it: %+v, %v", checked, err)
+			}
+			if _, err := Compact(path, func(int64) {}); err != nil {
+				t.Errorf("compacting it: %v", err)
+			}
+			s := newBolt(t, path)
+			defer s.Close()
+			checkLayoutFile(t, s)
+		})
+	}
+}
+
+// A file from before the first release is refused, and stays as it is.
+func TestFilesOfEarlierLayoutsAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hooks.db")
+	if err := newBolt(t, path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for layout := 1; layout < firstLayout; layout++ {
+		db, err := bbolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return putVersion(tx, layout) }), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := os.ReadFile(path)
+		want := fmt.Sprintf("the file was written before the first release of caddyhooks (layout %d, and this version reads from %d on). "+
+			"Nothing in it was changed. Move it to another place", layout, firstLayout)
+		_, open := Open(path)
+		_, check := Check(path)
+		_, compact := Compact(path, func(int64) {})
+		for what, err := range map[string]error{"open": open, "check": check, "compact": compact} {
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+			t.Error("the file was changed")
+		}
+	}
+}
 
 // writeLayoutFile writes a file that has something of everything. Once a version has been released, its file must stay.
 func writeLayoutFile(t *testing.T, name string) {
@@ -93,15 +154,13 @@ func writeLayoutFile(t *testing.T, name string) {
 }
 
 // checkLayoutFile checks that all that writeLayoutFile wrote is there.
-func checkLayoutFile(t *testing.T, s engine.Store, version int) {
+func checkLayoutFile(t *testing.T, s engine.Store) {
 	t.Helper()
 	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != `{"enabled":true}` || revision != 1 {
 		t.Errorf("the settings are %s, revision %d, %v", settings, revision, err)
 	}
-	if version > 2 {
-		if waiting, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "waiting", Limit: 1}); err != nil || len(waiting) != 1 || waiting[0].WaitingFor != "The agent is away." {
-			t.Errorf("the run that waits is %+v, %v", waiting, err)
-		}
+	if waiting, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "waiting", Limit: 1}); err != nil || len(waiting) != 1 || waiting[0].WaitingFor != "The agent is away." {
+		t.Errorf("the run that waits is %+v, %v", waiting, err)
 	}
 	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
 	claims = slices.DeleteFunc(claims, func(claim *engine.Claim) bool { return claim.Run.Message == "waits" }) // it is due after an hour
@@ -122,22 +181,18 @@ func checkLayoutFile(t *testing.T, s engine.Store, version int) {
 		t.Fatalf("due are %+v, %v", due, err)
 	}
 	record, err := s.Runs().Get(t.Context(), due[0].RunID)
-	if err != nil || record.Outcome.Text != "hi" || len(record.Deliveries) != min(version+1, 3) || record.Deliveries[1].Status != engine.Delivered {
+	if err != nil || record.Outcome.Text != "hi" || len(record.Deliveries) != 3 || record.Deliveries[1].Status != engine.Delivered {
 		t.Errorf("the run that has ended is %+v, %v", record, err)
 	}
-	if version > 1 { // the file of the first version has none
-		dead, err := s.Deliveries().Get(t.Context(), engine.DeliveryID(record.Run.ID, 2))
-		if err != nil || dead.Status != engine.Dead || dead.Attempt != 8 || dead.LastStatus != 500 || dead.LastAnswer != "oops" || dead.Body != "dead" {
-			t.Errorf("the delivery that was given up is %+v, %v", dead, err)
-		}
+	dead, err := s.Deliveries().Get(t.Context(), engine.DeliveryID(record.Run.ID, 2))
+	if err != nil || dead.Status != engine.Dead || dead.Attempt != 8 || dead.LastStatus != 500 || dead.LastAnswer != "oops" || dead.Body != "dead" {
+		t.Errorf("the delivery that was given up is %+v, %v", dead, err)
 	}
-	if changes, _, err := s.Settings().Changes(t.Context(), 10, ""); err != nil || len(changes) != min(1, max(0, version-3)) ||
-		len(changes) > 0 && (changes[0].Revision != 1 || string(changes[0].Description) != "a change" || changes[0].At.IsZero()) {
+	if changes, _, err := s.Settings().Changes(t.Context(), 10, ""); err != nil || len(changes) != 1 ||
+		changes[0].Revision != 1 || string(changes[0].Description) != "a change" || changes[0].At.IsZero() {
 		t.Errorf("the changes of the settings are %+v, %v", changes, err)
 	}
-	if version > 2 {
-		checkHistory(t, s, record)
-	}
+	checkHistory(t, s, record)
 	checkIndexes(t, s, record.Run.ID)
 	again := testRun("ended", "ended")
 	again.Key = record.Run.Key
@@ -181,114 +236,5 @@ func checkHistory(t *testing.T, s engine.Store, record *engine.Record) {
 		if pruned, err := s.Runs().Get(t.Context(), record.Run.ID); err != nil || (pruned.Kept != engine.KeptNothing) != (limits.HistoryBytes > 1) {
 			t.Errorf("with room for %d bytes %q is kept of it, %v", limits.HistoryBytes, pruned.Kept, err)
 		}
-	}
-}
-
-// toFirstLayout takes out what later layouts have added. Unfinished runs had what they are told in their own record.
-func toFirstLayout(tx *bbolt.Tx) error {
-	records := make(map[string][]byte)
-	err := tx.Bucket(runsBucket).ForEach(func(key, data []byte) error {
-		record, err := readRun(tx, uuid.UUID(key), data)
-		if err != nil {
-			return err
-		}
-		e := newEncoder(256)
-		e.runBase(record.Run)
-		e.text(runMessage, record.Run.Message)
-		e.bytes(runMetadata, record.Run.Metadata)
-		e.bytes(runSchema, record.Run.Schema)
-		records[string(key)] = seal(key, e.data)
-		return nil
-	})
-	for key, record := range records {
-		err = errors.Join(err, tx.Bucket(runsBucket).Put([]byte(key), record))
-	}
-	err = errors.Join(err, putVersion(tx, 1))
-	for _, name := range [][]byte{deadBucket, waitsBucket, toldBucket, toldAgesBucket, againBucket, changesBucket,
-		notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket, minutesBucket} {
-		err = errors.Join(err, tx.DeleteBucket(name))
-	}
-	return errors.Join(err, tx.Bucket(metaBucket).Delete(deadCountKey))
-}
-
-// TestDeadDeliveriesOfTheFirstLayoutAreFound makes a file as the first version wrote it, which kept those that were given
-// up among those that had arrived.
-func TestDeadDeliveriesOfTheFirstLayoutAreFound(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	writeLayoutFile(t, path)
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		err := tx.Bucket(deadBucket).ForEach(func(key, value []byte) error { return tx.Bucket(settledBucket).Put(key, value) })
-		return errors.Join(err, toFirstLayout(tx))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s := newBolt(t, path)
-	defer s.Close()
-	checkLayoutFile(t, s, 2)
-	for _, statuses := range [][]engine.DeliveryStatus{{engine.Dead}, {engine.Delivered}, {engine.Pending}, {engine.Dead, engine.Delivered, engine.Pending}} {
-		page, _, err := s.Deliveries().List(t.Context(), engine.DeliveryQuery{Statuses: statuses, Limit: 10})
-		if err != nil || len(page) != len(statuses) {
-			t.Errorf("%d deliveries are listed as %v (%v)", len(page), statuses, err)
-		}
-	}
-	if pending, dead, err := s.Deliveries().Count(t.Context()); pending != 1 || dead != 1 || err != nil {
-		t.Errorf("%d deliveries are counted as pending and %d as dead, want one each (%v)", pending, dead, err)
-	}
-}
-
-// A file of an old layout that is damaged must be left alone, and must not take the process down, as every other one.
-func TestADamagedFileOfAnOldLayoutIsLeftAsItIs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("one goroutine computes for long")
-	}
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	s := newBolt(t, path)
-	addRuns(t, s, 2000, 1)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	// The free list is not in it, as in one that was not closed.
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		return errors.Join(toFirstLayout(tx), tx.Bucket(metaBucket).Put(freelistKey, []byte{1}))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := 0
-	for page := 4; page < len(data)/4096; page += 7 {
-		damaged := slices.Clone(data)
-		copy(damaged[page*4096:(page+1)*4096], bytes.Repeat([]byte{0xAA}, 4096))
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		database, err := Open(path)
-		if err == nil {
-			database.Store().Close() // the page was a free one
-			continue
-		}
-		refused++
-		after, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(after, damaged) {
-			t.Fatalf("with page %d damaged the file was changed", page)
-		}
-	}
-	if refused == 0 {
-		t.Error("no damage was noticed")
 	}
 }

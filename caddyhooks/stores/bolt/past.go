@@ -15,9 +15,6 @@ import (
 // Runs that later turns are told about have an entry by chat that is written when they end. The index of all runs by chat would
 // lead to them as well, but a list looks at all runs that are not in it yet, and at all of its segments: too much for every turn.
 // Runs without a memory, which are most of all, cost nothing.
-//
-// The bucket comes with the first of them, as those of sessions do. Runs that ended before have no entry, and are not told.
-// An older version leaves the entries of runs that it forgets: they lead nowhere, and are passed over.
 
 // turnKey is the key of a run that later turns are told about.
 func turnKey(chat string, id uuid.UUID) []byte {
@@ -26,24 +23,17 @@ func turnKey(chat string, id uuid.UUID) []byte {
 
 // addTurn has later turns of the chat told about a run.
 func (t *transaction) addTurn(chat string, id uuid.UUID) {
-	if t.makeRoom(turnsBucket) {
-		t.put(turnsBucket, turnKey(chat, id), nil)
-	}
+	t.put(turnsBucket, turnKey(chat, id), nil)
 }
 
 // removeTurn forgets the entry of a run, if it has one.
 func (t *transaction) removeTurn(chat string, id uuid.UUID) {
-	if t.bucket(turnsBucket) != nil {
-		t.delete(turnsBucket, turnKey(chat, id))
-	}
+	t.delete(turnsBucket, turnKey(chat, id))
 }
 
 func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engine.Record, error) {
 	var past []*engine.Record
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		if tx.Bucket(turnsBucket) == nil {
-			return nil
-		}
 		walk := newWalk(tx, turnsBucket, chatKey(chat), &local.IDRange{Descending: true})
 		walk.seek(uuid.Max[:])
 		for misses, left := 0, bytes; walk.head() != nil && len(past) < turns && left >= 0 && misses <= local.PastMisses; walk.next() {

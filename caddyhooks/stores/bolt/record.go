@@ -2,12 +2,13 @@ package bolt
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 )
 
 // Runs and deliveries are written as a checksum, of their key too, and then numbered fields, as protocol buffers have them. A field that is
@@ -15,7 +16,7 @@ import (
 // be used for something else.
 
 var (
-	errDamaged = errors.New("the record is damaged")
+	errDamaged = pages.ErrDamaged
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 

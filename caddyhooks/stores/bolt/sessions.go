@@ -16,9 +16,6 @@ import (
 // Sessions have a record each, with the time when they were last named. They are found by age through another bucket: when a
 // session is named for the first time, its key is left there. Pruning looks at what was left longest ago. If the session was named
 // again since, its key is left anew, for then. So a session that is named with every turn of its chat costs one record a turn.
-//
-// The buckets come with the first session, and the layout has no new number for them: a version that does not know them leaves
-// them alone, and loses nothing but the sessions that its own turns would have named.
 
 // The fields of a session.
 const (
@@ -55,11 +52,7 @@ func encodeSession(key sessionKey, id string, at time.Time) []byte {
 
 // readSession reports false if there is no session, or one that is damaged.
 func readSession(tx *bbolt.Tx, key sessionKey) (id string, namedAt time.Time, ok bool) {
-	bucket := tx.Bucket(sessionsBucket)
-	if bucket == nil {
-		return "", namedAt, false
-	}
-	err := fieldsOf(key[:], bucket.Get(key[:]), func(n protowire.Number, f field) bool {
+	err := fieldsOf(key[:], tx.Bucket(sessionsBucket).Get(key[:]), func(n protowire.Number, f field) bool {
 		switch n {
 		case sessionID:
 			id = f.text()
@@ -79,26 +72,12 @@ func (t *transaction) nameSession(chat string, session engine.Session) {
 	if session.ID == "" {
 		return
 	}
-	if !t.makeRoom(sessionsBucket, sessionAgesBucket) {
-		return
-	}
 	key := newSessionKey(session.Runner, chat)
 	if _, before, ok := readSession(t.tx, key); !ok || before.After(t.now) { // the clock was set back: pruning would not look soon enough
 		age := newSessionAge(t.now, key)
 		t.append(sessionAgesBucket, age[:], nil)
 	}
 	t.put(sessionsBucket, key[:], encodeSession(key, session.ID, t.now))
-}
-
-// makeRoom makes buckets that a file does not have from the beginning, unless they are there.
-func (t *transaction) makeRoom(buckets ...[]byte) bool {
-	for _, name := range buckets {
-		if t.bucket(name) == nil {
-			_, err := t.tx.CreateBucket(name)
-			t.note(err)
-		}
-	}
-	return t.failure == nil
 }
 
 func (s sessions) Get(ctx context.Context, runner, chat string) (string, error) {
@@ -123,11 +102,7 @@ type oldSessions struct {
 // findOldSessions finds the keys that a step of pruning looks at.
 func findOldSessions(tx *bbolt.Tx, before time.Time) (old oldSessions, more bool) {
 	old.before = before
-	ages := tx.Bucket(sessionAgesBucket)
-	if ages == nil {
-		return old, false
-	}
-	cursor := ages.Cursor()
+	cursor := tx.Bucket(sessionAgesBucket).Cursor()
 	for key, _ := cursor.First(); len(key) == len(sessionAge{}); key, _ = cursor.Next() {
 		age := sessionAge(key)
 		if age.at().After(before) {

@@ -35,61 +35,17 @@ func wantSession(t *testing.T, s engine.Store, runner, chat, want string) {
 	}
 }
 
-// entries is how many entries a bucket has, -1 if it is not there.
+// entries is how many entries a bucket has.
 func entries(t *testing.T, s *store, bucket []byte) (n int) {
 	t.Helper()
 	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
-		n = -1
-		if b := tx.Bucket(bucket); b != nil {
-			n = b.Stats().KeyN
-		}
+		n = tx.Bucket(bucket).Stats().KeyN
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// A file that never had a session is as it was before there were any, so that an older version can use it.
-func TestAFileGetsRoomForSessionsWithTheFirstOne(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile(filepath.Join("testdata", "layout-5.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "hooks.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := newBolt(t, path)
-	wantSession(t, s, "r", "a", "")
-	if _, err := s.Prune(t.Context(), engine.Limits{Retention: time.Nanosecond}); err != nil {
-		t.Error(err)
-	}
-	if n := entries(t, s, sessionsBucket); n != -1 {
-		t.Errorf("there is room for sessions, with %d of them", n)
-	}
-	run := testRun("a", "hello")
-	if err := s.Runs().Add(t.Context(), run, engine.Terms{Settings: 1}); err != nil {
-		t.Fatal(err)
-	}
-	end := engine.End{Session: engine.Session{Runner: "r", ID: "one"}, Outcome: engine.Outcome{Status: engine.Completed}}
-	if err := withdraw(t, s, run, end); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	inside(t, path, func(tx *bbolt.Tx) error {
-		if version, err := versionOf(tx); version != 5 || err != nil {
-			t.Errorf("the layout is %d, %v", version, err)
-		}
-		return nil
-	})
-	s = newBolt(t, path)
-	defer s.Close()
-	wantSession(t, s, "r", "a", "one")
 }
 
 // Nothing that a runner or a chat may be called leads to the session of another pair.

@@ -10,65 +10,6 @@ import (
 	"testing"
 )
 
-// Whoever may write to the directory of a store may put a link under the name of the file that root restores or compacts.
-func TestALinkInThePlaceOfANewFileLeadsNowhere(t *testing.T) {
-	t.Parallel()
-	for _, exists := range []bool{false, true} {
-		dir, outside := t.TempDir(), t.TempDir()
-		path, victim := filepath.Join(dir, "store.db"), filepath.Join(outside, "victim")
-		if err := os.WriteFile(victim, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if exists {
-			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		const nobody = 65534
-		if os.Geteuid() == 0 {
-			if err := errors.Join(os.Lchown(dir, nobody, nobody), os.Lchown(victim, 0, 0)); err != nil {
-				t.Fatal(err)
-			}
-			if exists {
-				if err := os.Lchown(path, nobody, nobody); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		before, err := os.Stat(victim)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file, err := createBeside(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(file.Discard)
-		if err := errors.Join(os.Rename(file.Name(), filepath.Join(dir, "stolen")), os.Symlink(victim, file.Name())); err != nil {
-			t.Fatal(err)
-		}
-		if again, err := file.openAgain(file.Name(), os.O_RDWR|os.O_CREATE, 0o600); !errors.Is(err, errSwapped) {
-			t.Errorf("it was opened: %v, %v", again, err)
-		}
-		place, err := lockPlace(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = place.replace(file, true)
-		place.release()
-		if !errors.Is(err, errSwapped) {
-			t.Errorf("it was placed: %v", err)
-		}
-		after, err := os.Stat(victim)
-		if err != nil || after.Sys().(*syscall.Stat_t).Uid != before.Sys().(*syscall.Stat_t).Uid {
-			t.Errorf("the file outside has another owner: %+v, %v", after, err)
-		}
-		if text, err := os.ReadFile(path); exists && string(text) != "old" || !exists && !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the store's file is now %q, %v", text, err)
-		}
-	}
-}
-
 func TestAReplacedFileKeepsItsOwner(t *testing.T) {
 	t.Parallel()
 	const somebody = 65534

@@ -190,7 +190,7 @@ func addUncommitted(t *testing.T, s *store, runs ...*engine.Run) (commit func())
 	if err := a.prepare(&adding.ids, adding.now()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -300,7 +300,7 @@ func TestAddWithoutPreparedStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	n.Config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	d := newDatabase(n, schema)
 	if err := d.open(t.Context()); err != nil {
 		t.Fatal(err)

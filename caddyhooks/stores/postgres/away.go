@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 // errAnswerUnknown says that nobody knows what became of a call, since its answer was lost.
@@ -190,7 +191,7 @@ func (d *database) probe(ctx context.Context) error {
 // dialChecked opens a connection, checks that nobody has locked the tables, checks the schema, or brings it up to date, and has something
 // written: a standby that commits wait for must be there, too.
 func (d *database) dialChecked(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := d.dsn.dial(ctx)
+	conn, err := d.dsn.Dial(ctx)
 	if err != nil {
 		return nil, refusedFor(err)
 	}
@@ -213,9 +214,9 @@ func (e *refusedError) IsRefusal() {}
 
 // refusedFor is the error of a connection that was not opened.
 func refusedFor(err error) error {
-	var failed *dialError
-	if errors.As(err, &failed) && failed.refused {
-		return &refusedError{failed.text}
+	var failed *dsn.DialError
+	if errors.As(err, &failed) && failed.Refused {
+		return &refusedError{failed.Text}
 	}
 	return err
 }

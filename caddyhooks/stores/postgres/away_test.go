@@ -214,7 +214,7 @@ func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
 func TestADatabaseThatDoesNotShowItsTablesIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newTestStore(t)
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 
 func TestALaneThatIsStuckHoldsNoOther(t *testing.T) {
 	s := newTestStore(t)
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func pagesOfAClaim(t *testing.T, conn *pgx.Conn, s *store, after int, lapsed flo
 
 func dialTest(t *testing.T, s *store) *pgx.Conn {
 	t.Helper()
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 // lane is a kind of calls. Each has a number of connections of its own, so that no kind keeps another one waiting.
@@ -27,7 +29,7 @@ var places = [lanes]int{laneAdd: 1, laneClaim: 2, laneDeliveries: 2, laneWatch: 
 
 // connections are those of a node. They are opened when they are needed, and few: PostgreSQL has a process for each.
 type connections struct {
-	dsn   dsn
+	dsn   dsn.DSN
 	lanes [lanes]chan struct{} // a value for each call that is under way
 
 	mu         sync.Mutex
@@ -62,7 +64,7 @@ const idleFor = 5 * time.Second
 // fullFor is for how long a server that had no room for another connection is not asked for one.
 const fullFor = 5 * time.Second
 
-func (c *connections) init(n dsn) {
+func (c *connections) init(n dsn.DSN) {
 	c.dsn, c.released, c.closed, c.idleFor = n, make(chan struct{}), make(chan struct{}), idleFor
 	for l := range c.lanes {
 		c.lanes[l] = make(chan struct{}, places[l])
@@ -117,7 +119,7 @@ func (c *connections) take(ctx context.Context, away <-chan struct{}) (*connecti
 		generation := c.generation
 		c.mu.Unlock()
 		if mayDial {
-			conn, err := c.dsn.dial(ctx)
+			conn, err := c.dsn.Dial(ctx)
 			if err == nil {
 				return &connection{Conn: conn, generation: generation}, nil
 			}
@@ -145,8 +147,8 @@ func (c *connections) notDialled(err error) (others bool) {
 	defer c.mu.Unlock()
 	c.open--
 	c.release()
-	var failed *dialError
-	if !errors.As(err, &failed) || failed.code != codeTooMany {
+	var failed *dsn.DialError
+	if !errors.As(err, &failed) || failed.Code != codeTooMany {
 		return false
 	}
 	c.fullUntil = time.Now().Add(fullFor)
@@ -234,7 +236,7 @@ func (c *connections) listen(ctx context.Context) (*pgx.Conn, error) {
 	if isFull {
 		return nil, errors.New("the server has no room for a connection that listens")
 	}
-	conn, err := c.dsn.dial(ctx)
+	conn, err := c.dsn.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -267,8 +269,4 @@ func (c *connections) close() {
 }
 
 // end closes a connection, and tells the server if that takes no time.
-func end(conn *connection) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
-}
+func end(conn *connection) { dsn.Close(conn.Conn) }

@@ -12,11 +12,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 // database is what a node knows of the schema that it works on, and its connections.
 type database struct {
-	dsn        dsn
+	dsn        dsn.DSN
 	schema     string // its name
 	node       string // the name of this opening
 	release    *release
@@ -33,7 +35,7 @@ type database struct {
 // callTime is how long a call may take.
 const callTime = 5 * time.Second
 
-func newDatabase(n dsn, schema string) *database {
+func newDatabase(n dsn.DSN, schema string) *database {
 	var name [9]byte
 	_, _ = rand.Read(name[:]) // never fails
 	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), release: thisRelease, listens: true}
@@ -184,7 +186,7 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 
 // notLent is the error of a call that got no connection. Nothing was sent then.
 func (c calls) notLent(caller context.Context, err error, took time.Duration) error {
-	var failed *dialError
+	var failed *dsn.DialError
 	switch {
 	case caller.Err() != nil && took < patientEnough:
 		return caller.Err()
@@ -224,7 +226,7 @@ func (c calls) judge(caller context.Context, err error, lost bool, took time.Dur
 	case caller.Err() != nil && took < patientEnough:
 		return fmt.Errorf("%w: %w", errAnswerUnknown, caller.Err())
 	default:
-		c.goAway(c.dsn.plain(err))
+		c.goAway(c.dsn.Plain(err))
 		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
 	}
 }

@@ -104,7 +104,7 @@ const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(d time.Duration) float64 { return min(d, longest).Seconds() }
 
-// endArguments are those of end_runs_2 that are about ends.
+// endArguments are those of end_runs_1 that are about ends.
 type endArguments struct {
 	ids, tokens         []string
 	folded              []int32
@@ -189,7 +189,7 @@ func listed[T any](list []T) []T {
 	return list
 }
 
-// turnoverAnswer is the answer of end_runs_2 and claim_runs_1.
+// turnoverAnswer is the answer of end_runs_1 and claim_runs_1.
 type turnoverAnswer struct {
 	retry    bool
 	at       time.Time
@@ -203,7 +203,7 @@ type turnoverAnswer struct {
 }
 
 var (
-	endStatement   = "SELECT * FROM @.end_runs_2(" + placeholders(43) + ")"
+	endStatement   = "SELECT * FROM @.end_runs_1(" + placeholders(43) + ")"
 	claimStatement = "SELECT * FROM @.claim_runs_1(" + placeholders(11) + ")"
 )
 

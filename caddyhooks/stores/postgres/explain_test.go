@@ -73,9 +73,9 @@ func newExplained(t *testing.T, schema string) *explained {
 		t.Fatal(err)
 	}
 	e := new(explained)
-	n.config.RuntimeParams["options"] = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_nested_statements=on " +
+	n.Config.RuntimeParams["options"] = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_nested_statements=on " +
 		"-c auto_explain.log_analyze=on -c auto_explain.log_timing=off -c auto_explain.log_format=json -c auto_explain.log_level=notice"
-	n.config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
+	n.Config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
 		if _, plan, found := strings.Cut(notice.Message, "plan:\n"); found {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -181,7 +181,7 @@ func TestExplainingFindsBadPlans(t *testing.T) {
 // execForLong carries out a statement that may take longer than those of stores.
 func execForLong(t testing.TB, s *store, statement string, arguments ...any) {
 	t.Helper()
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

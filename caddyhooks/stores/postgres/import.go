@@ -46,7 +46,7 @@ func (p *Postgres) Import(ctx context.Context, instance string, from engine.Stor
 	if err := d.open(ctx); err != nil {
 		return Imported{}, err
 	}
-	conn, err := p.dsn.dial(ctx)
+	conn, err := p.dsn.Dial(ctx)
 	if err != nil {
 		return Imported{}, err
 	}

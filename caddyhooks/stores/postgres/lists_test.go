@@ -200,7 +200,7 @@ func TestRunsAreReadWithoutPreparedStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	n.Config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	d := newDatabase(n, plain.schema)
 	if err := d.open(t.Context()); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 // MigrationSQL is a script for psql that brings a schema from a version to the newest one, from 0 if it is not there, and lets a role
@@ -16,8 +18,8 @@ func MigrationSQL(schema, role string, from int) (string, error) {
 	if err := checkSchema(schema); err != nil {
 		return "", err
 	}
-	if from < 0 || from > thisRelease.version() {
-		return "", fmt.Errorf("there are the versions 0 to %d", thisRelease.version())
+	if from != 0 && from < firstVersion || from > thisRelease.version() {
+		return "", fmt.Errorf("a schema has version 0 if it is not there, and otherwise %d to %d", firstVersion, thisRelease.version())
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- The schema %s of a hooks store, from version %d to %d. Give it to psql, as a role that may create a schema:\n"+
@@ -61,10 +63,10 @@ func (p *Postgres) MigrateStoreAs(ctx context.Context, instance, text string) (f
 	if err != nil {
 		return 0, 0, err
 	}
-	return p.migrateStore(ctx, instance, as, p.dsn.config.User)
+	return p.migrateStore(ctx, instance, as, p.dsn.Config.User)
 }
 
-func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn, role string) (from, to int, err error) {
+func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn.DSN, role string) (from, to int, err error) {
 	if err := p.CheckInstance(instance); err != nil {
 		return 0, 0, err
 	}
@@ -72,7 +74,7 @@ func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn, ro
 	defer cancel()
 	d := newDatabase(as, p.schema(instance))
 	defer d.close()
-	conn, err := as.dial(ctx)
+	conn, err := as.Dial(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -80,13 +82,13 @@ func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn, ro
 	if from, err = d.version(ctx, conn); err == nil {
 		err = d.prepareInTime(ctx, conn)
 	}
-	if err == nil && role != "" && role != as.config.User {
+	if err == nil && role != "" && role != as.Config.User {
 		_, err = conn.PgConn().Exec(ctx, grants(d.schema, role)).ReadAll()
 	}
 	var refused *refusedError
 	var later *laterError
 	if err != nil && !errors.As(err, &refused) && !errors.As(err, &later) {
-		err = as.plain(err)
+		err = as.Plain(err)
 	}
 	return from, max(from, d.release.version()), err
 }

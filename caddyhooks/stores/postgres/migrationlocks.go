@@ -103,7 +103,7 @@ func (d *database) checkLocks(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if who := d.holders(ctx, conn, tableLock); who != "" {
-		return &lockedError{fmt.Sprintf("%s: a table of the schema %s is locked by %s", d.dsn.place(), d.schema, who)}
+		return &lockedError{fmt.Sprintf("%s: a table of the schema %s is locked by %s", d.dsn.Place(), d.schema, who)}
 	}
 	return nil
 }

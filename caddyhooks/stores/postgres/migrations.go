@@ -17,23 +17,24 @@ import (
 //go:embed sql
 var sqlFiles embed.FS
 
-// migrations are the files of each version, in their order. A version that was released is never changed.
+// migrations are the files of each step, in their order. A step that was released is never changed.
 //
 // Nodes of the release before work on while a migration goes on, and after it. So a migration only adds: tables, columns with a default, and
-// functions whose names end with its version. What only older releases need goes with the release that raises oldestCompatible.
+// functions whose names end with the number of its step. What only older releases need goes with the release that raises oldestCompatible.
 //
 // Nodes wait for the tables that a migration has touched until it is over, and a call has callTime. So it must take moments. An index on a
 // large table takes longer, and would have to be made CONCURRENTLY, before the transaction. Tables are touched in the order in which functions
 // that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them time and again.
 var migrations = [][]string{
 	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
-	{"2_end"},
-	{"3_minutes"},
 }
+
+// firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are refused.
+const firstVersion = 4
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it
 // as long as older nodes are there.
-const oldestCompatible = 1
+const oldestCompatible = firstVersion
 
 // oldestServer is the oldest version of PostgreSQL that has what the functions need.
 const oldestServer = 15
@@ -50,7 +51,10 @@ type release struct {
 var thisRelease = &release{migrations: migrations, files: sqlFiles, oldestCompatible: oldestCompatible}
 
 // version is the number of the release.
-func (r *release) version() int { return len(r.migrations) }
+func (r *release) version() int { return firstVersion - 1 + len(r.migrations) }
+
+// steps are the migrations that a schema of a version lacks.
+func (r *release) steps(from int) [][]string { return r.migrations[max(0, from-firstVersion+1):] }
 
 // prepare checks the server and the schema, and brings the schema up to date unless that is left to others. A *refusedError says what
 // somebody has to do.
@@ -112,6 +116,11 @@ func (d *database) version(ctx context.Context, conn pgxQuerier) (version int, e
 	if err := conn.QueryRow(ctx, "SELECT version, oldest_compatible FROM "+name).Scan(&version, &oldest); err != nil {
 		return 0, err
 	}
+	if version < firstVersion {
+		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which was never released, and this program begins with version %d: "+
+			"name another schema in the Caddyfile, or remove this one with all that is in it by DROP SCHEMA %s CASCADE",
+			d.schema, version, firstVersion, pgx.Identifier{d.schema}.Sanitize())}
+	}
 	if oldest > d.release.version() {
 		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which works with programs of version %d or newer, and this one has version %d: install a newer release on this node",
 			d.schema, version, oldest, d.release.version())}
@@ -135,7 +144,7 @@ func (d *database) behind(version int) error {
 // howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there as far as one can tell.
 func (d *database) howToMigrate(version int) string {
 	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s --role %s --from %d` and give its output to psql, as a role that may create tables",
-		d.schema, d.dsn.config.User, version)
+		d.schema, d.dsn.Config.User, version)
 }
 
 // lockNumber is that of the lock that nodes hold which bring the schema up to date.
@@ -175,8 +184,8 @@ func (r *release) script(schema string, from int) (string, error) {
 		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", name)
 	}
 	fmt.Fprintf(&b, "SET LOCAL search_path = %s;\nSET LOCAL lock_timeout = '%dms';\n%s", name, lockTime.Milliseconds(), r.guard(from))
-	for version := from; version < r.version(); version++ {
-		for _, file := range r.migrations[version] {
+	for _, step := range r.steps(from) {
+		for _, file := range step {
 			script, err := fs.ReadFile(r.files, "sql/"+file+".sql")
 			if err != nil {
 				return "", err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -48,8 +49,8 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, because)
 		}
 	}
-	refuses("is not there, or the role of the DSN may not use it, this program needs version 3, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
-	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != len(migrations) {
+	refuses("is not there, or the role of the DSN may not use it, this program needs version 4, and migrate is off: run `caddy hooks migrate-store --print --schema " + p.Schema + " --role postgres --from 0`")
+	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != 0 || to != thisRelease.version() {
 		t.Fatalf("migrating from %d to %d: %v", from, to, err)
 	}
 	s := openModule(t, p)
@@ -59,7 +60,7 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 	if err := s.exec(t.Context(), "UPDATE @.meta SET version = version + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != len(migrations)+1 || to != from {
+	if from, to, err := p.MigrateStore(t.Context(), "test"); err != nil || from != thisRelease.version()+1 || to != from {
 		t.Errorf("migrating a newer schema from %d to %d: %v", from, to, err)
 	}
 	newer := openModule(t, p) // a newer release may have added something
@@ -70,6 +71,19 @@ func TestASchemaThatDoesNotFitIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses("install a newer release on this node")
+	for version := 1; version < firstVersion; version++ {
+		if err := s.exec(t.Context(), "UPDATE @.meta SET version = $1, oldest_compatible = 1", version); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("has version %d, which was never released, and this program begins with version 4: name another schema in the Caddyfile, or remove this one", version)
+		refuses(want)
+		if _, _, err := p.MigrateStore(t.Context(), "test"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("migrating version %d: %v", version, err)
+		}
+		if _, err := MigrationSQL(p.Schema, "nodes", version); err == nil || !strings.Contains(err.Error(), "otherwise 4 to 4") {
+			t.Errorf("a script for version %d: %v", version, err)
+		}
+	}
 }
 
 func TestOldServersAreRefused(t *testing.T) {
@@ -187,8 +201,8 @@ func TestAnotherRoleMigratesForTheNodes(t *testing.T) {
 	if _, _, err := p.MigrateStoreAs(t.Context(), "test", "postgres://%%geheim%%"); err == nil || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("with a DSN that is none: %v", err)
 	}
-	for _, before := range []int{0, len(migrations)} {
-		if from, to, err := p.MigrateStoreAs(t.Context(), "test", server.DSN("postgres")); err != nil || from != before || to != len(migrations) {
+	for _, before := range []int{0, thisRelease.version()} {
+		if from, to, err := p.MigrateStoreAs(t.Context(), "test", server.DSN("postgres")); err != nil || from != before || to != thisRelease.version() {
 			t.Fatalf("migrating from %d to %d: %v", from, to, err)
 		}
 	}

@@ -128,7 +128,7 @@ func (m *minutes) Save(ctx context.Context, saved ...engine.Minute) error {
 			newest = minute.At
 		}
 	}
-	return m.exec(ctx, "SELECT @.save_minutes_3($1, $2, $3, $4, $5)", m.node, at, parts, counted, newest.Add(-engine.KeptMinutes))
+	return m.exec(ctx, "SELECT @.save_minutes_1($1, $2, $3, $4, $5)", m.node, at, parts, counted, newest.Add(-engine.KeptMinutes))
 }
 
 func (m *minutes) Load(ctx context.Context, since time.Time) (loaded []engine.Minute, err error) {

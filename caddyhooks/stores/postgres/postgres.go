@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 func init() {
@@ -41,7 +42,7 @@ type Postgres struct {
 	// no connection for it. It does no harm behind a pgbouncer in transaction mode. Default: true.
 	Listen *bool `json:"listen,omitempty"`
 
-	dsn dsn // resolved
+	dsn dsn.DSN // resolved
 }
 
 // CaddyModule returns the Caddy module information.
@@ -139,7 +140,7 @@ func (p *Postgres) schema(instance string) string {
 func (p *Postgres) SchemaOf(instance string) string { return p.schema(instance) }
 
 // Role is the role that the DSN names. It is known after Provision.
-func (p *Postgres) Role() string { return p.dsn.config.User }
+func (p *Postgres) Role() string { return p.dsn.Config.User }
 
 // CheckInstance refuses an instance whose name makes no schema.
 func (p *Postgres) CheckInstance(instance string) error {
@@ -151,12 +152,12 @@ func (p *Postgres) CheckInstance(instance string) error {
 
 // StoreKey names the data of an instance, and shows nothing of the DSN.
 func (p *Postgres) StoreKey(instance string) string {
-	return fmt.Sprintf("postgres:%x:%s", sha256.Sum256([]byte(p.dsn.text)), p.schema(instance))
+	return fmt.Sprintf("postgres:%x:%s", sha256.Sum256([]byte(p.dsn.Text)), p.schema(instance))
 }
 
 // Place tells operators where the data of an instance is. It has no secret.
 func (p *Postgres) Place(instance string) string {
-	return p.dsn.place() + " schema " + p.schema(instance)
+	return p.dsn.Place() + " schema " + p.schema(instance)
 }
 
 // BackupAdvice says how the database is backed up.
@@ -168,7 +169,7 @@ func (p *Postgres) BackupAdvice(instance string) string {
 func (p *Postgres) ClaimLease() time.Duration { return time.Duration(p.Lease) }
 
 // Warnings are about a DSN that is allowed, and probably a mistake.
-func (p *Postgres) Warnings() []string { return p.dsn.warnings(p.DSN) }
+func (p *Postgres) Warnings() []string { return p.dsn.Warnings(p.DSN) }
 
 // OpenStore opens the schema. If the database cannot be reached now it is tried again and again: until then every call of the
 // store returns engine.ErrAway. A database that refuses for good is an error.

@@ -7,10 +7,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
 // errNotReplicated says that a commit is on the disk of the server, and possibly not on that of a standby it should have waited for.
 var errNotReplicated = errors.New("somebody has ended the wait of a commit for the synchronous standby")
+
+// parseDSN reads a DSN whose connections note such commits.
+func parseDSN(text string) (dsn.DSN, error) { return dsn.Parse(text, noteNotReplicated) }
 
 // notReplicated is the key of a mark on connections.
 const notReplicated = "not replicated"
@@ -35,9 +40,9 @@ func (d *database) commitSomething(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil && isNotReplicated(conn):
 		return errNotReplicated
 	case err != nil && timed.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is away", d.dsn.place())
+		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is away", d.dsn.Place())
 	case err != nil:
-		return d.dsn.plain(err)
+		return d.dsn.Plain(err)
 	default:
 		return nil
 	}

@@ -20,9 +20,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
-// firstRelease is the one before this one.
-var firstRelease = &release{migrations: migrations[:1], files: sqlFiles, oldestCompatible: 1, renamed: strings.NewReplacer("@.end_runs_2(", "@.end_runs_1(")}
-
 // laterReleases are releases after this one: the next one adds to the schema, and calls functions of its own; the last one removes those of this one.
 func laterReleases(t *testing.T) (next, last *release) {
 	t.Helper()
@@ -46,10 +43,11 @@ func laterReleases(t *testing.T) (next, last *release) {
 			files["sql/"+entry.Name()] = &fstest.MapFile{Data: data}
 		}
 	}
-	renamed := strings.NewReplacer("@.add_runs_1(", "@.add_runs_3(", "@.end_runs_2(", "@.end_runs_3(")
-	adds := append(migrations[:len(migrations):len(migrations)], []string{"3_next"})
-	removes := append(adds[:len(adds):len(adds)], []string{"4_last"})
-	return &release{adds, files, oldestCompatible, renamed}, &release{removes, files, len(adds), renamed}
+	renamed := strings.NewReplacer("@.add_runs_1(", "@.add_runs_2(", "@.end_runs_1(", "@.end_runs_2(")
+	adds := append(migrations[:len(migrations):len(migrations)], []string{"2_next"})
+	removes := append(adds[:len(adds):len(adds)], []string{"3_last"})
+	next = &release{adds, files, oldestCompatible, renamed}
+	return next, &release{removes, files, next.version(), renamed}
 }
 
 // openRelease opens a schema as a node of a release. It may be away.
@@ -185,17 +183,8 @@ func (u *upgrade) until(what string, over int64) {
 
 func TestTwoReleasesWorkSideBySide(t *testing.T) {
 	t.Parallel()
-	next, _ := laterReleases(t)
-	for name, releases := range map[string][2]*release{"the first and this one": {firstRelease, thisRelease}, "this one and the next": {thisRelease, next}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			workSideBySide(t, releases[0], releases[1])
-		})
-	}
-}
-
-func workSideBySide(t *testing.T, older, newer *release) {
-	t.Helper()
+	older := thisRelease
+	newer, _ := laterReleases(t)
 	schema := pgtest.NewName("upgrade_")
 	u := &upgrade{turmoil: turmoil{t: t, lease: 1000 * time.Hour, held: map[string]string{}, ended: map[string]int{}, known: map[string][]*engine.Run{}}}
 	t.Cleanup(func() { u.stop.Store(true); u.drained.Store(true); u.adders.Wait(); u.workers.Wait() })
@@ -207,13 +196,13 @@ func workSideBySide(t *testing.T, older, newer *release) {
 	}
 	u.goOn(80)
 	readAll(t, old[0])
-	wantMeta(t, old[0], older.version(), 1)
+	wantMeta(t, old[0], 4, 4)
 
 	// The newer release comes while the others work.
 	first := mustOpenRelease(t, newer, schema, false)
 	mustReturn(t, first)
 	u.total.Add(1) // it adds one
-	wantMeta(t, old[0], newer.version(), 1)
+	wantMeta(t, old[0], 5, 4)
 	u.work(first)
 	u.goOn(80)
 	readAll(t, old[0])
@@ -221,7 +210,7 @@ func workSideBySide(t *testing.T, older, newer *release) {
 
 	// Nodes of both are started on the new schema.
 	again := mustOpenRelease(t, older, schema, false)
-	wantMeta(t, again, newer.version(), 1)
+	wantMeta(t, again, 5, 4)
 	u.work(again)
 	for _, r := range []*release{older, newer} {
 		s := mustOpenRelease(t, r, schema, true) // with migrate off
@@ -231,7 +220,7 @@ func workSideBySide(t *testing.T, older, newer *release) {
 		u.total.Add(1)
 	}
 	u.goOn(80)
-	wantMeta(t, again, newer.version(), 1)
+	wantMeta(t, again, 5, 4)
 
 	u.stop.Store(true)
 	u.adders.Wait()
@@ -241,18 +230,15 @@ func workSideBySide(t *testing.T, older, newer *release) {
 	if total, over := u.total.Load(), u.over.Load(); total != over {
 		t.Errorf("%d of %d runs have ended", over, total)
 	}
-	type fact struct {
+	facts := []struct {
 		count string
 		is    func(n int) bool
-	}
-	facts := []fact{
+	}{
 		{"SELECT count(*) FROM @.queue", func(n int) bool { return n == 0 }},
 		{"SELECT count(*) FROM @.done", func(n int) bool { return n == int(u.total.Load()) }},
 		{"SELECT coalesce(sum(running), 0) FROM @.counter", func(n int) bool { return n == 0 }},
-	}
-	if newer != thisRelease { // it has a column for its number
-		facts = append(facts, fact{"SELECT count(*) FROM @.done WHERE release = 1", func(n int) bool { return n > 0 }},
-			fact{"SELECT count(*) FROM @.done WHERE release = 3", func(n int) bool { return n > 0 }})
+		{"SELECT count(*) FROM @.done WHERE release = 1", func(n int) bool { return n > 0 }},
+		{"SELECT count(*) FROM @.done WHERE release = 2", func(n int) bool { return n > 0 }},
 	}
 	for _, want := range facts {
 		if n := old[0].number(t, want.count); !want.is(n) {
@@ -296,12 +282,12 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	}
 	before := added.Load()
 	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
-	wantMeta(t, old, 3, 1)
+	wantMeta(t, old, 4, 4)
 	if _, err := backup.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, newer)
-	wantMeta(t, old, 4, 1)
+	wantMeta(t, old, 5, 4)
 	stop.Store(true)
 	group.Wait()
 }
@@ -320,10 +306,10 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Away(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 3 work with it, and version 5 goes with nodes of version 4 or newer: stop the older ones first") {
+	if _, _, cause := newest.Away(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 4 work with it, and version 6 goes with nodes of version 5 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
-	wantMeta(t, old, 3, 1)
+	wantMeta(t, old, 4, 4)
 	if _, err := addTo(t.Context(), old, "chat"); err != nil {
 		t.Error(err)
 	}
@@ -331,15 +317,15 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustReturn(t, newest)
-	wantMeta(t, newest, 5, 4)
+	wantMeta(t, newest, 6, 5)
 
-	const refusal = "has version 5, which works with programs of version 4 or newer, and this one has version 3: install a newer release on this node"
+	const refusal = "has version 6, which works with programs of version 5 or newer, and this one has version 4: install a newer release on this node"
 	for _, checksOnly := range []bool{false, true} {
 		if _, err := openRelease(t, thisRelease, schema, checksOnly); err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("an older node: %v", err)
 		}
 	}
-	wantMeta(t, newest, 5, 4)
+	wantMeta(t, newest, 6, 5)
 	if s := mustOpenRelease(t, next, schema, false); s != nil {
 		mustReturn(t, s)
 	}
@@ -368,12 +354,12 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 	if _, err := addTo(t.Context(), s, "chat"); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := s.dsn.dial(t.Context())
+	conn, err := s.dsn.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 3: "has version 4, and this is for version 3: name the right one by --from"} {
+	for from, want := range map[int]string{0: "is there already: say which version it has, by --from", 4: "has version 5, and this is for version 4: name the right one by --from"} {
 		script, err := next.script(schema, from)
 		if err != nil {
 			t.Fatal(err)
@@ -385,5 +371,5 @@ func TestAScriptIsForOneVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantMeta(t, s, 4, 1)
+	wantMeta(t, s, 5, 4)
 }

@@ -213,10 +213,10 @@ func (w *wrapper) listen() {
 	}
 }
 
-// sweep kills all below this process until nothing is left. If that takes long, Caddy is told, and how the program ended.
+// sweep kills all below this process until nothing is left. If that takes long, it reports what is left to Caddy, and how the program ended.
 func (w *wrapper) sweep(exit string) {
 	deadline := time.Now().Add(SweepPatience)
-	var told bool
+	var reported bool
 	for pause := procs.NextPause(0); ; pause = procs.NextPause(pause) {
 		select {
 		case <-w.none:
@@ -224,9 +224,9 @@ func (w *wrapper) sweep(exit string) {
 		case <-time.After(pause):
 		}
 		left := w.killAll()
-		if !told && time.Now().After(deadline) {
-			told = true
-			tellLeft(exit, left)
+		if !reported && time.Now().After(deadline) {
+			reported = true
+			reportLeft(exit, left)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func (w *wrapper) endMarked(exit string) {
 		return
 	}
 	if left := procs.EndAll(func() []procs.Stat { return Marked(w.order.Turn, w.program.Start) }, SweepPatience); len(left) > 0 {
-		tellLeft(exit, left)
+		reportLeft(exit, left)
 	}
 }
 
@@ -272,7 +272,7 @@ func Marked(turn string, since uint64) (marked []procs.Stat) {
 	return marked
 }
 
-func tellLeft(exit string, left []procs.Stat) {
+func reportLeft(exit string, left []procs.Stat) {
 	const most = 100
 	for _, s := range left[:min(len(left), most)] {
 		exit += " " + Numbers(int64(s.PID))
@@ -280,7 +280,7 @@ func tellLeft(exit string, left []procs.Stat) {
 	send(KindLeft, exit)
 }
 
-// send sends a message to Caddy. It may be gone, and then nobody is to be told.
+// send sends a message to Caddy. It may be gone; then there is nobody to report to.
 func send(kind byte, text string) {
 	message := Message(kind, text)
 	for len(message) > 0 {

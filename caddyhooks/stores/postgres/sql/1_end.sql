@@ -1,6 +1,9 @@
 -- Ends runs, or puts them back, and claims others in the same step. The ends are of different runs. Nothing was done if the answer is
 -- 'retry': then all chats must be locked, by p_careful.
 --
+-- A run that is put back was started, unless p_unstarted says otherwise: its turn was cut off. Such a run does not wait for its runner any
+-- more, though it may pause.
+--
 -- The answer has a row for each end: 'ended', 'queued' (ended without a claim) and 'requeued' were done, 'repeated' and 'put_back' were done by an
 -- earlier call, 'lost' is not done, and claims nothing.
 CREATE FUNCTION end_runs_1(p_node text, p_call bigint, p_careful boolean,
@@ -28,6 +31,7 @@ DECLARE
 	t timestamptz;
 	heads uuid[];
 	members uuid[];
+	cut_off uuid[];
 	ended uuid[];
 	offered record;
 	d_queued bigint := 0;
@@ -121,17 +125,20 @@ BEGIN
 
 	IF 'requeued' = ANY(states) THEN
 		heads := ARRAY(SELECT u.id FROM unnest(ids, states) AS u(id, state) WHERE u.state = 'requeued');
+		cut_off := ARRAY(SELECT u.id FROM unnest(ids, states, p_unstarted) AS u(id, state, unstarted) WHERE u.state = 'requeued' AND NOT u.unstarted);
 		members := members_1(heads);
 		SELECT count(*) INTO n FROM queue q WHERE q.id = ANY(members) AND q.node IS NOT NULL;
 		d_queued := d_queued + n;
 		d_running := d_running - n;
 		UPDATE queue q SET node = NULL, lease_until = NULL, call = NULL, token = CASE WHEN q.leader = q.id THEN q.token END, leader = NULL, folded = 0,
-				turn = NULL, due_at = NULL, waiting_for = NULL, started_at = NULL, cancel_by = NULL, cancel_no = NULL, starts = q.starts - 1,
-				expires_at = expiry_1(q.accepted_at, q.starts - 1, q.waits, q.run)
+				turn = NULL, due_at = NULL, waiting_for = NULL, started_at = NULL, cancel_by = NULL, cancel_no = NULL,
+				starts = CASE WHEN q.leader = ANY(cut_off) THEN q.starts ELSE q.starts - 1 END,
+				waits = CASE WHEN q.leader = ANY(cut_off) THEN 0 ELSE q.waits END,
+				expires_at = CASE WHEN NOT q.leader = ANY(cut_off) THEN expiry_1(q.accepted_at, q.starts - 1, q.waits, q.run) END
 			WHERE q.id = ANY(members);
-		UPDATE queue q SET waits = q.waits + 1, waiting_for = u.reason, due_at = t + make_interval(secs => u.pause),
-				expires_at = expiry_1(q.accepted_at, q.starts, q.waits + 1, q.run)
-			FROM unnest(ids, states, p_reasons, p_pauses) AS u(id, state, reason, pause)
+		UPDATE queue q SET waits = CASE WHEN u.unstarted THEN q.waits + 1 ELSE 0 END, waiting_for = u.reason, due_at = t + make_interval(secs => u.pause),
+				expires_at = CASE WHEN u.unstarted THEN expiry_1(q.accepted_at, q.starts, q.waits + 1, q.run) END
+			FROM unnest(ids, p_unstarted, p_reasons, p_pauses) AS u(id, unstarted, reason, pause)
 			WHERE q.id = ANY(heads) AND q.id = u.id AND u.reason <> '';
 	END IF;
 	SELECT o.o_ready, o.o_waiting INTO offered FROM offer_locked_1(ARRAY(SELECT DISTINCT c.chat FROM unnest(chats, states) AS c(chat, state)

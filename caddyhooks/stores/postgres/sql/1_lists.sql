@@ -37,7 +37,8 @@ CREATE TABLE minute (
 	PRIMARY KEY (at, part, node)
 );
 
--- save_minutes_1 keeps minutes of a node, and forgets those that began before a time, a bounded number of them.
+-- save_minutes_1 keeps minutes of a node, also such as are under way: one that is saved again is replaced. It forgets those that began before a time,
+-- a bounded number of them.
 CREATE FUNCTION save_minutes_1(p_node text, p_at timestamptz[], p_parts bigint[], p_counted text[], p_before timestamptz)
 	RETURNS void LANGUAGE plpgsql
 	SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -45,7 +46,7 @@ BEGIN
 	PERFORM durable_1();
 	INSERT INTO minute (at, node, part, counted)
 	SELECT m.at, p_node, m.part, m.counted::json FROM unnest(p_at, p_parts, p_counted) AS m (at, part, counted)
-	ON CONFLICT DO NOTHING;
+	ON CONFLICT (at, part, node) DO UPDATE SET counted = EXCLUDED.counted WHERE minute.counted::text <> EXCLUDED.counted::text;
 	-- Of nodes that do this together one forgets a minute, and no one waits.
 	DELETE FROM minute WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM minute WHERE at < p_before ORDER BY at LIMIT 1000 FOR UPDATE SKIP LOCKED));

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/minutes"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+)
+
+// runEnds stores the ends of runs, and lets everybody know who is to.
+type runEnds struct {
+	*node
+	turns   *turns
+	streams *stream.Hub
+	pruner  *pruner
+	minutes *minutes.Keeper
+	events  *Events
+}
+
+// newEnd is the end of runs that share an outcome.
+func (n *runEnds) newEnd(runs []*Run, outcome Outcome) End {
+	outcome.Account = outcome.Account.bounded()
+	return End{Outcome: outcome, Deliveries: n.config().deliveriesOfAll(runs, outcome)}
+}
+
+// putBack lets another node, or the next start, carry out a run.
+func (n *runEnds) putBack(claim *Claim, session Session) {
+	ctx, stop := n.store.context()
+	defer stop()
+	_, err := n.store.Runs().End(ctx, claim, End{Requeue: true, Session: session}, Batch{})
+	n.store.writes.note(writeBack, err)
+	if err != nil {
+		n.store.failed("putting a run back failed", err, zap.String("run_id", claim.Run.ID))
+	}
+	n.publish(claim)
+}
+
+// publish tells that the runs of a claim have changed.
+func (n *runEnds) publish(claim *Claim) {
+	for run := range claim.eachRun {
+		n.events.Runs.publish(run.ID)
+	}
+}
+
+// ending is what an engine knows about an end that is not part of it.
+type ending struct {
+	took     time.Duration // 0 of a run that was not started
+	attempts int           // how often it was started
+	err      error         // why it failed, if it was carried out
+
+	folded int           // how many runs its turn had, if it led them
+	leader *Run          // the run that led its turn, if that is another one
+	waited time.Duration // until it was last started
+}
+
+// concludeAll is conclude for all runs of a turn.
+func (n *runEnds) concludeAll(claim *Claim, end End, how ending) {
+	if len(claim.Folded) > 0 {
+		how.folded = 1 + len(claim.Folded)
+	}
+	how.waited = claim.Waited
+	n.conclude(claim.Run, end, how)
+	end.Deliveries = nil // they have been told about
+	how.folded, how.leader = 0, claim.Run
+	for _, run := range claim.Folded {
+		how.waited = claim.waitedOf(run)
+		n.conclude(run, end, how)
+	}
+}
+
+// conclude notes how a run ended, after it was stored.
+func (n *runEnds) conclude(run *Run, end End, how ending) {
+	n.turns.tell(run.ID, end.Outcome)
+	n.streams.End(run.ID)
+	n.pruner.note(run)
+	n.metrics().RunEnded(run, end.Outcome, how.took)
+	n.traceRun(run, &end.Outcome, &how)
+	n.minutes.RunEnded(run.Hook, string(end.Outcome.Status), how.took)
+	n.announceEnd(run, end.Outcome, how.took)
+	n.events.Runs.publish(run.ID)
+	for _, d := range end.Deliveries {
+		n.events.Deliveries.publish(d.ID)
+	}
+	level := zap.InfoLevel
+	if status := end.Outcome.Status; status != Completed && status != Cancelled {
+		level = zap.WarnLevel
+	}
+	if c := n.log().Check(level, "run finished"); c != nil {
+		c.Write(how.fields(run, &end.Outcome)...)
+	}
+}
+
+// fields tell operators about a run that has ended, and nothing of what it was told.
+func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
+	account := &outcome.Account
+	answer := ""
+	if outcome.Failure == SchemaUnmet { // of other answers the reason has the first line
+		answer = oneline.Of(account.LastAnswer, maxLastAnswer)
+	}
+	fields := append(make([]zap.Field, 0, 16), // room for all that most runs have
+		zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.String("name", oneline.Of(run.Name, maxLabel)),
+		zap.String("chat", oneline.Of(run.ChatID, maxLabel)),
+		zap.String("action", string(run.Action)), zap.String("client", run.Client), zap.String("status", string(outcome.Status)),
+		zap.Int("repairs", outcome.Repairs), zap.Duration("took", how.took), zap.Int("attempts", how.attempts),
+	)
+	for _, optional := range []struct{ name, text string }{
+		{"runner", run.Runner}, {"traceID", run.traceID()}, {"key_header", run.KeyHeader}, {"again_of", run.AgainOf}, {"folded_into", how.foldedInto()}, {"cancelled_by", account.CancelledBy}, {"reason", account.Reason}, {"last_answer", answer},
+	} {
+		if optional.text != "" {
+			fields = append(fields, zap.String(optional.name, optional.text))
+		}
+	}
+	if how.folded > 0 {
+		fields = append(fields, zap.Int("folded", how.folded))
+	}
+	if outcome.SessionRenewed {
+		fields = append(fields, zap.Bool("session_renewed", true))
+	}
+	if run.Test {
+		fields = append(fields, zap.Bool("test", true))
+	}
+	if account.ValidationErrors != nil {
+		fields = append(fields, zap.Strings("validation_errors", account.ValidationErrors))
+	}
+	var panicked *PanicError
+	if errors.As(how.err, &panicked) {
+		fields = append(fields, zap.ByteString("stack", panicked.Stack))
+	}
+	return fields
+}
+
+// foldedInto is the id of the run that led the turn, "" if that is the run itself.
+func (how *ending) foldedInto() string {
+	if how.leader == nil {
+		return ""
+	}
+	return how.leader.ID
+}
+
+// maxLabel bounds names and chats in the log. They come from callers.
+const maxLabel = 512
+
+// attemptsOf is how often a run was started that has ended, 0 if the store does not tell.
+func (n *runEnds) attemptsOf(run *Run) int {
+	ctx, stop := n.store.context()
+	defer stop()
+	record, err := n.store.Runs().Get(ctx, run.ID)
+	if err != nil {
+		return 0
+	}
+	return record.Attempts
+}
+
+// cancel ends a run with outcome if it still waits, and otherwise has its turn cancelled, on whatever node, by whom the outcome
+// says. All runs of that turn end with it.
+func (n *runEnds) cancel(run *Run, outcome Outcome) error {
+	by := outcome.Account.CancelledBy
+	for range 3 {
+		err := n.withdraw(run, outcome)
+		if !errors.Is(err, ErrClaimLost) {
+			return err
+		}
+		n.turns.cancel(run.ID, &cancelledError{by})
+		ctx, stop := n.store.context()
+		err = n.store.Runs().Cancel(ctx, run.ID, by)
+		stop()
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		// It has ended, or was put back to the queue.
+	}
+	return nil
+}
+
+// withdraw ends a run that is queued. ErrClaimLost says that it is not.
+func (n *runEnds) withdraw(run *Run, outcome Outcome) error {
+	end := n.newEnd([]*Run{run}, outcome)
+	ctx, stop := n.store.context()
+	defer stop()
+	_, err := n.store.Runs().End(ctx, &Claim{Run: run}, end, Batch{})
+	n.store.writes.note(writeEnd, err)
+	if err == nil {
+		n.conclude(run, end, ending{attempts: n.attemptsOf(run)})
+	} else if !errors.Is(err, ErrClaimLost) {
+		n.store.failed("storing the end of a run failed", err, zap.String("run_id", run.ID))
+	}
+	return err
+}

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/stream"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/contract"
+)
+
+// workerPool carries out runs, as many at once as there are workers.
+type workerPool struct {
+	*node
+	schemas *contract.Cache
+	turns   *turns
+	leases  *leases
+	runners *runners
+	ends    *runEnds
+	streams *stream.Hub
+	hooks   hookWorkers
+	free    chan struct{} // a worker has gone, or there may be work for a new one
+	workers sync.WaitGroup
+
+	mu     sync.Mutex
+	active int // workers that have a run, or are about to get one
+}
+
+// dispatch starts a worker for every run that can be claimed, as long as there are workers left.
+func (p *workerPool) dispatch() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		p.resume()
+		if wait := p.startWorkers(); wait < 0 {
+			timer.Stop()
+		} else {
+			timer.Reset(wait)
+		}
+		select {
+		case <-p.stopping:
+			return
+		case <-p.store.Watch().Claimable():
+		case <-p.free:
+		case <-timer.C:
+		}
+	}
+}
+
+// startWorkers returns how long until a run that waits is due, or a runner that was away can be tried again; negative if
+// that is not a question of time.
+func (p *workerPool) startWorkers() (wait time.Duration) {
+	for !p.isStopping() {
+		config := p.config()
+		p.mu.Lock()
+		free := max(config.Workers-p.active, 0)
+		p.active += free
+		p.mu.Unlock()
+		if free == 0 {
+			return -1 // a worker that is free signals
+		}
+		var claims []*freshClaim
+		claims, wait = p.claim(free)
+		p.mu.Lock()
+		p.active -= free - len(claims)
+		p.mu.Unlock()
+		for _, claim := range claims {
+			p.workers.Go(func() { p.work(claim) })
+		}
+		if len(claims) < free {
+			break
+		}
+	}
+	if probe := p.runners.away.wait(); probe >= 0 && (wait < 0 || probe < wait) {
+		wait = probe
+	}
+	return wait
+}
+
+// work carries out a run, and then what else can be claimed.
+func (p *workerPool) work(claim *freshClaim) {
+	for claim != nil {
+		var next *freshClaim
+		p.protect("carrying out a run", func() { next = p.carryOut(p.config(), claim) })
+		claim = next
+	}
+	p.mu.Lock()
+	p.active--
+	p.mu.Unlock()
+	signal(p.free)
+}
+
+// carryOut brings a claimed run to its end, and returns the run that was claimed in its place, if any.
+func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshClaim) {
+	claim, run := fresh.Claim, fresh.Run
+	start := time.Now()
+	ctx, cancel := context.WithCancelCause(p.base)
+	defer cancel(nil)
+	deadline := newDeadline(claim, start, cancel)
+	defer deadline.stop()
+	defer p.leave(fresh)
+	if fresh.probe != nil {
+		defer p.endProbe(*fresh.probe)
+	}
+	steps := newStepNotes(claim, start, config.Runners[config.runnerOf(run)])
+	release := p.leases.hold(claim, cancel)
+	defer release()
+	turn, alone := p.turns.begin(ctx, claim, steps, cancel)
+	p.ends.publish(claim)
+	defer p.turns.finish(turn)
+	if !alone || time.Since(fresh.askedAt) > p.lease()/3 || p.leases.cancelWords.Load() != fresh.cancelWords {
+		// There is an earlier turn of the run, the process stood still, or word of a cancelled run came before the turn was
+		// known: the store tells. If it does not answer now, it will be asked again, as for all turns.
+		_ = p.leases.renew()
+		p.turns.awaitEarlier(ctx, turn)
+	}
+	if errors.Is(context.Cause(ctx), ErrClaimLost) {
+		return nil
+	}
+
+	if p.expireFolded(claim) {
+		return nil
+	}
+	outcome, hopeless := p.hopelessOutcome(config, claim)
+	chat := p.chatOf(config, run)
+	a := &attempt{config: config, claim: claim, deadline: deadline, steps: steps, chat: chat, began: start}
+	var err error
+	if !hopeless {
+		if claim.Attempt > 1 {
+			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
+		}
+		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
+		a.writer = p.streams.Begin(start, claim.streamed()...)
+		defer a.writer.Done()
+		outcome, err = p.carryOutTurn(ctx, a)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
+		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
+		return nil
+	}
+	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(run) {
+		p.ends.putBack(claim, chat.session())
+		p.turns.tell(run.ID, outcome)
+		return nil
+	}
+	end, goesBack := waitForRunner(ctx, claim, outcome, err)
+	if goesBack {
+		p.runners.away.waits(config.runnerOf(run), end.Pause)
+	} else {
+		end, goesBack = p.startAgain(ctx, a, &outcome, err)
+	}
+	if goesBack {
+		end.Session = chat.session()
+		next, err := p.storeEnd(config, fresh, end)
+		if err != nil && !errors.Is(err, ErrClaimLost) {
+			config.Log.Error("putting a run back failed", zap.String("run_id", run.ID), zap.Error(err))
+		}
+		p.ends.publish(claim)
+		var cancelled *cancelledError
+		if errors.As(context.Cause(ctx), &cancelled) { // while it was put back, which forgets such a wish
+			for run := range claim.eachRun {
+				_ = p.ends.cancel(run, cancelledOutcome("The run was cancelled.", cancelled.by)) // a store that fails is in the log
+			}
+		}
+		return next
+	}
+	end = p.ends.newEnd(claim.runs(), outcome)
+	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
+	next, storeErr := p.storeEnd(config, fresh, end)
+	if errors.Is(storeErr, ErrClaimLost) {
+		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
+		return nil
+	}
+	if storeErr != nil {
+		config.Log.Error("the end of a run is not stored, so it will be started again",
+			zap.String("run_id", run.ID), zap.String("status", string(outcome.Status)), zap.Error(storeErr))
+		return nil
+	}
+	took := time.Since(start)
+	if hopeless {
+		took = 0
+	}
+	attempts, _ := end.Started(claim)
+	p.ends.concludeAll(claim, end, ending{took: took, attempts: attempts, err: err})
+	return next
+}
+
+// onlyForCallerHere reports whether nobody would be told about a run when this engine has stopped.
+func (p *workerPool) onlyForCallerHere(run *Run) bool {
+	return run.Sync && !run.hasDeliveries() && run.Owner == p.store.Node()
+}
+
+// hopelessOutcome is the end of a run that must not be started again after the process died.
+func (p *workerPool) hopelessOutcome(config *Config, claim *Claim) (outcome Outcome, hopeless bool) {
+	run := claim.Run
+	switch {
+	case run.Sync && !claim.Awaited && !run.hasDeliveries():
+		return p.callerGoneOutcome(), true
+	case claim.overdue():
+		return p.runners.expired(run), true
+	case config.MaxAttempts > 0 && claim.Attempt > config.MaxAttempts:
+		return Outcome{Status: Failed, Failure: Interrupted,
+			Message: capital(startedInVain(config.MaxAttempts)) + ".", Account: Account{Reason: startedInVain(config.MaxAttempts)}}, true
+	}
+	return Outcome{}, false
+}
+
+// callerGoneOutcome is the end of a run whose caller, by all that the store knows, waits no more. A store of several nodes only knows that the caller's
+// node has not renewed its lease; if the clock of the store was set, the caller is still there, and hears this.
+func (p *workerPool) callerGoneOutcome() Outcome {
+	if !p.store.isRemote() {
+		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",
+			Account: Account{Reason: "the service was restarted before the run ended, and its caller is gone"}}
+	}
+	return Outcome{Status: Failed, Failure: Interrupted, Message: "The run was given up: the node that took the request seemed to be down.",
+		Account: Account{Reason: fmt.Sprintf("the node that the caller waited at seemed to be down: its lease of %v was over. "+
+			"It went down or was cut off, or the clock of the database was set", p.lease())}}
+}
+
+// storeEnd stores the end of a turn, and claims another run.
+func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next *freshClaim, err error) {
+	claim := ended.Claim
+	p.leave(ended)
+	kind := writeEnd
+	if end.Requeue {
+		kind = writeBack
+	}
+	err = p.store.insist(config, kind, claim.Run.ID, func(ctx context.Context) error {
+		asked := p.claiming(p.another())
+		var claims []*Claim
+		var err error
+		defer func() {
+			if fresh := asked.got(claims); len(fresh) > 0 {
+				next = fresh[0]
+			}
+		}()
+		claims, err = p.store.Runs().End(ctx, claim, end, asked.batch)
+		switch {
+		case err == nil, errors.Is(err, ErrClaimLost), end.Requeue:
+		case p.store.isRemote():
+			p.turns.tell(claim.Run.ID, awayOutcome()) // another node may end the run otherwise before this end can be stored
+		default:
+			p.turns.tell(claim.Run.ID, end.Outcome) // a caller who waits need not wait for this
+		}
+		return err
+	})
+	return next, err
+}
+
+// resume lets runs start whose runner is back.
+func (p *workerPool) resume() {
+	runners, any := p.runners.away.takeResumed()
+	if !any {
+		return
+	}
+	err := errors.New("the store panicked")
+	p.protect("resuming runs", func() {
+		ctx, stop := p.store.context()
+		defer stop()
+		err = p.store.Runs().Resume(ctx, p.config().namesOf(runners...)...)
+	})
+	if err != nil && !p.store.noteBroken(err) {
+		p.store.failed("runs whose runner is back could not be resumed, trying again in a second", err)
+		p.runners.away.resumeLater(runners)
+		time.AfterFunc(time.Second, func() { signal(p.free) })
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package contracttest
-
-const raceDetector = false

@@ -1,0 +1,48 @@
+package programs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// The beginnings of the names of folders for one turn.
+const (
+	onceFolder = "once-"
+	TurnFolder = "turn-"
+)
+
+// MakeTurnFolder makes a folder for one turn. It is locked until release is called or Caddy is gone, so that one that was left behind
+// can be recognised.
+func MakeTurnFolder(around, beginning string) (path string, release func(), err error) {
+	if path, err = os.MkdirTemp(around, beginning); err != nil {
+		return "", nil, err
+	}
+	release, ok := LockFolder(path)
+	if !ok {
+		release = func() {}
+	}
+	return path, release, nil
+}
+
+// searched are the folders in which leftovers were looked for since Caddy was started, each with a *sync.Once.
+var searched sync.Map
+
+// removeLeftovers removes the folders of turns that nobody removed, since Caddy was killed. It is done before the first turn.
+func removeLeftovers(around string) {
+	once, _ := searched.LoadOrStore(around, new(sync.Once))
+	once.(*sync.Once).Do(func() {
+		found, _ := os.ReadDir(around) // without it there is nothing to remove
+		for _, entry := range found {
+			if !strings.HasPrefix(entry.Name(), onceFolder) && !strings.HasPrefix(entry.Name(), TurnFolder) {
+				continue
+			}
+			path := filepath.Join(around, entry.Name())
+			if release, ok := LockFolder(path); ok {
+				_ = os.RemoveAll(path) // what cannot be removed is no reason against a turn
+				release()
+			}
+		}
+	})
+}
