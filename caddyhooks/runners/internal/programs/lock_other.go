@@ -2,5 +2,5 @@
 
 package programs
 
-// lockFolder cannot be done here.
-func lockFolder(string) (release func(), ok bool) { return nil, false }
+// LockFolder cannot be done here.
+func LockFolder(string) (release func(), ok bool) { return nil, false }
