@@ -1,26 +1,32 @@
-// Package caddyhooks is a Caddy module that turns webhooks into turns of an AI agent.
+// Package caddyhooks is a Caddy module that turns webhooks into turns of an AI agent. It has what Caddy sees: the modules [App],
+// [Handler], [Dashboard], [Health] and [Admin], and the grammar of the Caddyfile. What they do is in the packages below, whose
+// imports run one way:
 //
-// The [Handler] gets a request. While webhooks are off it answers 404, as for every path that is no hook. Otherwise it
-// checks the token or the signature, and reads the body up to a limit. intake parses the body once and makes a run of it; the
-// message of a custom hook is rendered from its template, and the runner is chosen. The engine stores the run. Now the run is
-// accepted, and the caller of wake or agent gets an answer. A worker claims the run, and its runner carries out the turn; what
-// the agent says meanwhile can be followed. The reply is checked against the schema if there is one, and the run ends. Callers
-// that wait for the run are answered, and callbacks and channel deliveries are sent. A request that becomes no run is noted
-// among the refusals.
+//	caddyhooks → cli, admin, ingress → service → observe, intake → settings → auth, template, caddyconf, text
+//	cli, admin, ingress, service, intake → api → engine
+//	runners, channels, stores → engine
 //
-// The configuration of a handler makes an instance. The [App] starts and stops all instances of a configuration. The
-// [Admin] API changes live settings of an instance while Caddy runs. A service, with the engine, its store and the live
-// settings, outlives reloads and is shared by the instances of the old and the new configuration.
+// One request walks through them like this. [Handler.ServeHTTP] gives it to package ingress. While webhooks are off the answer is 404,
+// as for every path without a hook. Otherwise the token or the signature is checked, by the settings in force, and the body is read
+// up to a limit. Package intake parses the body once and makes runs of it; the message of a custom hook is rendered from its
+// template, and the runner is chosen. The engine stores the runs. Now they are accepted, and the caller of wake or agent gets an
+// answer. A worker claims a run, and its runner carries out the turn; what the agent says meanwhile can be followed. The reply is
+// checked against the schema if there is one, and the run ends. Callers that wait for the run are answered, and callbacks and channel
+// deliveries are sent. A request that becomes no run is noted among the refusals.
 //
-// Operators have a page, in the package dashboard. The [Dashboard] serves it on a site, and the command "caddy hooks dashboard"
-// on this machine. Behind the page is the API of the [Admin] endpoint: one table of endpoints serves both.
+// The configuration of a handler makes an instance of package service. The [App] starts and stops all instances of a
+// configuration. The [Admin] API changes live settings of an instance while Caddy runs. A service outlives reloads and is shared by
+// the instances of the old and the new configuration.
+//
+// Operators have a page, in package dashboard. The [Dashboard] serves it on a site, and the command "caddy hooks dashboard" on this
+// machine. Behind the page are the endpoints of package admin.
 //
 // To add
 //
-//   - a setting, see allSettings in settings.go,
-//   - an endpoint of the admin API, write a file like admin_runs.go,
+//   - a setting, see allSettings in internal/settings/settings.go,
+//   - a signature scheme, write a file like internal/settings/scheme_hmac.go,
+//   - an endpoint of the admin API, write a file like internal/admin/runs.go,
 //   - a page of the dashboard, write a module like dashboard/assets/changes.js and name it in main.js,
-//   - a signature scheme, write a file like scheme_hmac.go,
 //   - a runner or a channel, see the comments of the packages runners and channels,
 //   - a store, implement engine.Store in a package like stores/memory, and check it with stores/storetest.
 package caddyhooks

@@ -216,7 +216,7 @@ func publicPath(r *http.Request) string {
 // admin endpoint.
 func apiHandler(callerOf func(*http.Request) admin.Caller, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range admin.AdminRoutes("") {
+	for _, route := range admin.Routes("") {
 		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := route.Handler.ServeHTTP(w, r); err != nil {
 				writeAPIError(w, r, err, log)

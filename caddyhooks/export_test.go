@@ -44,7 +44,7 @@ type AdminEndpoint struct {
 
 // AdminEndpoints are all of them.
 func AdminEndpoints() (all []AdminEndpoint) {
-	for _, endpoints := range []admin.AdminEndpoints{admin.InstanceEndpoints, admin.GlobalEndpoints} {
+	for _, endpoints := range []admin.Endpoints{admin.InstanceEndpoints, admin.GlobalEndpoints} {
 		for path, methods := range endpoints {
 			for _, e := range methods {
 				all = append(all, AdminEndpoint{e.Method + " " + path, e.Parameters})
@@ -121,7 +121,7 @@ func HelpOf(verb string) string {
 // AdminAPI is the admin API as a dashboard serves it to an operator who sees no texts in lists.
 func AdminAPI(hideTexts bool) http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range new(admin.Admin).Routes() {
+	for _, route := range new(Admin).Routes() {
 		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			r = admin.WithCaller(r, admin.Caller{By: "ops", Via: "dashboard", HideTexts: hideTexts})
 			if err := route.Handler.ServeHTTP(w, r); err != nil {

@@ -1,3 +1,6 @@
+// Package admin has the endpoints of the operator: runs, chats, deliveries, settings, overview, export, backup and events. Caddy's admin
+// endpoint and dashboards serve the same table of them. To add an endpoint, write a file like runs.go. It imports service and all
+// that service imports, and not ingress.
 package admin
 
 import (
@@ -23,84 +26,25 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	caddy.RegisterModule(Admin{})
-}
-
-// Admin shows and changes live settings, tells how they were changed, and shows runs, chats, deliveries, refused requests and
-// runners, on Caddy's admin endpoint. Dashboards and the command line have the same API:
-//
-//	GET               /hooks/about
-//	GET               /hooks/overview
-//	GET               /hooks/events
-//	GET, PATCH        /hooks/settings
-//	GET               /hooks/mappings
-//	GET, PUT, DELETE  /hooks/mappings/<name>
-//	POST              /hooks/mappings/<name>/sign
-//	POST              /hooks/mappings/<name>/test
-//	POST              /hooks/preview
-//	GET               /hooks/samples
-//	GET               /hooks/changes
-//	GET               /hooks/runs
-//	GET               /hooks/runs/<id>
-//	POST              /hooks/runs/<id>/cancel
-//	POST              /hooks/runs/<id>/again
-//	POST              /hooks/runs/again
-//	GET               /hooks/sessions
-//	GET               /hooks/session
-//	GET, DELETE       /hooks/deliveries
-//	POST              /hooks/deliveries/retry
-//	GET, DELETE       /hooks/deliveries/<id>
-//	POST              /hooks/deliveries/<id>/retry
-//	GET               /hooks/export
-//	GET               /hooks/backup
-//	GET               /hooks/refused
-//	GET               /hooks/runners
-//	POST              /hooks/runners/<name>/try
-//	GET               /hooks/instances
-//	GET               /hooks/health
-//	GET               /hooks/health/live
-//	GET               /hooks/health/ready
-//
-// These are the endpoints of the instance "default". Another instance has the same ones below /hooks/instances/<name>/.
-// Settings from the Caddy configuration are shown, and a change of one is answered 409. Secrets are shown masked, and so are
-// the queries of callback URLs. A mask that is sent back keeps what it stands for. A backup has all secrets, so dashboards do not
-// pass it on.
-//
-// Settings and mappings have an ETag. A change with If-Match is answered 412 if somebody else made one meanwhile, and with
-// If-None-Match: * a mapping is only created.
-type Admin struct{}
-
-// CaddyModule returns the Caddy module information.
-func (Admin) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "admin.api.hooks",
-		New: func() caddy.Module { return new(Admin) },
-	}
-}
-
-// Provision offers metrics.
-func (*Admin) Provision(ctx caddy.Context) error { return service.RegisterMetrics(ctx) }
-
-// adminEndpoint serves one method of one path.
-type adminEndpoint struct {
+// endpoint serves one method of one path.
+type endpoint struct {
 	Method     string
-	serve      adminHandler
+	serve      handlerFunc
 	Parameters []string // of the query
 	looksOnly  bool     // changes nothing, so that read-only operators may use it
 	secret     bool     // is for those alone who may do everything
 }
 
-// adminHandler serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
-type adminHandler func(in *service.Instance, w http.ResponseWriter, r *http.Request) error
+// handlerFunc serves a request about an instance. An error is answered in the shape of Caddy's admin errors.
+type handlerFunc func(in *service.Instance, w http.ResponseWriter, r *http.Request) error
 
-// AdminEndpoints are endpoints by the pattern of their path.
-type AdminEndpoints map[string][]adminEndpoint
+// Endpoints are endpoints by the pattern of their path.
+type Endpoints map[string][]endpoint
 
 // Each resource adds its endpoints in the init function of its file.
 var (
-	InstanceEndpoints = make(AdminEndpoints) // below /hooks and below /hooks/instances/{instance}
-	GlobalEndpoints   = make(AdminEndpoints) // below /hooks alone, and served without an instance
+	InstanceEndpoints = make(Endpoints) // below /hooks and below /hooks/instances/{instance}
+	GlobalEndpoints   = make(Endpoints) // below /hooks alone, and served without an instance
 )
 
 // postsThatLookOnly are the endpoints that change nothing and get what they look at in a body.
@@ -111,19 +55,15 @@ var endpointsWithSecrets = []string{"GET /backup"}
 
 // Handle adds an endpoint. Its pattern has a method and a path, as in "POST /runs/{id}/cancel". A query may have the named
 // parameters, each once: a request with any other is answered 400 and does not reach serve.
-func (e AdminEndpoints) Handle(pattern string, serve adminHandler, parameters ...string) {
+func (e Endpoints) Handle(pattern string, serve handlerFunc, parameters ...string) {
 	method, path, _ := strings.Cut(pattern, " ")
 	looksOnly := method == http.MethodGet || slices.Contains(postsThatLookOnly, pattern)
 	secret := slices.Contains(endpointsWithSecrets, pattern)
-	e[path] = append(e[path], adminEndpoint{method, serve, parameters, looksOnly, secret})
+	e[path] = append(e[path], endpoint{method, serve, parameters, looksOnly, secret})
 }
 
-// Routes returns the routes for Caddy's http.ServeMux. Its patterns have no methods here: the mux would answer 405 in plain
-// text, take HEAD for GET, and match GET /deliveries/retry with GET /deliveries/{id}.
-func (a *Admin) Routes() []caddy.AdminRoute { return AdminRoutes("/hooks") }
-
-// AdminRoutes are the routes of all endpoints below a path, which may be "".
-func AdminRoutes(base string) []caddy.AdminRoute {
+// Routes are the routes of all endpoints below a path, which may be "".
+func Routes(base string) []caddy.AdminRoute {
 	routes := []caddy.AdminRoute{
 		{Pattern: base + "/", Handler: forInstance(noEndpoint)},
 		{Pattern: base + "/instances/{instance}", Handler: forInstance(noEndpoint)},
@@ -142,7 +82,7 @@ func AdminRoutes(base string) []caddy.AdminRoute {
 }
 
 // forInstance finds the instance that the path names.
-func forInstance(serve adminHandler) caddy.AdminHandler {
+func forInstance(serve handlerFunc) caddy.AdminHandler {
 	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		name := cmp.Or(r.PathValue("instance"), "default")
 		who := callerFrom(r)
@@ -161,13 +101,13 @@ func forInstance(serve adminHandler) caddy.AdminHandler {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
 		}
 		in.UpToDate(r.Context(), in.Active.Load()) // another node may have changed the settings
-		return adminError(in, r, serve(in, w, r))
+		return answerError(in, r, serve(in, w, r))
 	})
 }
 
-// adminError is the answer to a request that failed. A panic is told in the log, with its stack. Other errors tell an
+// answerError is the answer to a request that failed. A panic is told in the log, with its stack. Other errors tell an
 // operator what to do, as in "no space left on device".
-func adminError(in *service.Instance, r *http.Request, err error) error {
+func answerError(in *service.Instance, r *http.Request, err error) error {
 	var answer caddy.APIError
 	var panicked *engine.PanicError
 	if errors.Is(err, engine.ErrAway) {
@@ -180,12 +120,12 @@ func adminError(in *service.Instance, r *http.Request, err error) error {
 	return api.Errorf(http.StatusInternalServerError, "the request failed because of an error inside; Caddy's log tells more")
 }
 
-func withoutInstance(serve adminHandler) caddy.AdminHandler {
+func withoutInstance(serve handlerFunc) caddy.AdminHandler {
 	return caddy.AdminHandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return serve(nil, w, r) })
 }
 
 // byMethod chooses among the endpoints of a path.
-func byMethod(endpoints []adminEndpoint) adminHandler {
+func byMethod(endpoints []endpoint) handlerFunc {
 	return func(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 		var allowed []string
 		for _, e := range endpoints {
@@ -229,8 +169,8 @@ func checkParameters(rawQuery string, known []string) error {
 	return nil
 }
 
-// adminAddress is where a request to the admin API came from, without its port, which tells nothing later.
-func adminAddress(r *http.Request) string {
+// addressOf is where a request to the admin API came from, without its port, which tells nothing later.
+func addressOf(r *http.Request) string {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(local.Network(), "unix") {
 		return "unix socket"
 	}
@@ -258,7 +198,7 @@ func noEndpoint(_ *service.Instance, _ http.ResponseWriter, r *http.Request) err
 	return api.Errorf(http.StatusNotFound, "there is no such endpoint; try %s", strings.Join(paths, ", "))
 }
 
-func readAdminBody(r *http.Request) ([]byte, error) {
+func readBody(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, api.MaxBody+1))
 	if err != nil {
 		return nil, api.Errorf(http.StatusBadRequest, "the body broke off before its end")
@@ -352,6 +292,3 @@ func changeError(err error) error {
 		return err
 	}
 }
-
-// Interface guard
-var _ caddy.AdminRouter = (*Admin)(nil)

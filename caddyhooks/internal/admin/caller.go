@@ -40,7 +40,7 @@ func callerFrom(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(Caller); ok {
 		return c
 	}
-	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI, Address: adminAddress(r)}
+	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI, Address: addressOf(r)}
 	c.Anybody = c.By == nobodyNamed
 	if door := r.Header.Get(api.ViaHeader); door == api.ViaLocalDashboard || door == api.ViaCommand {
 		c.Via = door
@@ -78,3 +78,5 @@ func (c Caller) String() string {
 	}
 	return service.CallerOf(c.By, c.Address)
 }
+
+func originOf(c Caller) api.Origin { return api.Origin{By: c.By, Via: c.Via, Address: c.Address} }

@@ -1,3 +1,6 @@
+// Package ingress takes one webhook from its bytes to accepted runs and back: body, authentication, idempotency, rates, the answer,
+// the run API and the events of a run. A request that becomes no run is noted among the refusals. It imports service and all
+// that service imports.
 package ingress
 
 import (

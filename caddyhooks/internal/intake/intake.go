@@ -1,3 +1,6 @@
+// Package intake makes runs of the body of one webhook: it parses the body once, applies the conditions of the hook, renders its
+// templates, and chooses the chat and the runner. A preview and an example of a sender come from the same code. Nothing here
+// stores or answers. It imports settings, template, strictjson, api and engine.
 package intake
 
 import (

@@ -1,3 +1,5 @@
+// Package observe shows what the hooks do: metrics for Prometheus, spans of runs, entries of the access log without their secrets,
+// and placeholders. It knows engine, and neither settings nor instances: those hand in what it shows.
 package observe
 
 import (

@@ -319,3 +319,23 @@ func (in *Instance) endStreams() {
 		in.StreamEnd.End("reload")
 	}
 }
+
+// The number of idempotency keys that an instance remembers, and for how long. Keys outlive their runs: a signature that is sent
+// again is known by its key alone, however short runs are kept.
+const (
+	maxKeys = 1_000_000
+	keyAge  = 24 * time.Hour
+)
+
+// HistoryInForce is how long the engine keeps messages at most.
+func (in *Instance) HistoryInForce() time.Duration {
+	active := in.Active.Load()
+	switch {
+	case active == nil: // it is just being started
+		return 0
+	case active.History == 0:
+		return engine.NoHistory
+	default:
+		return active.History
+	}
+}

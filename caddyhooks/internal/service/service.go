@@ -1,3 +1,7 @@
+// Package service has what lives longer than a request. An [Instance] is one hooks block of a configuration. A [Service], with the
+// engine, its store and the live settings, outlives reloads and is shared by the instances of the old and the new configuration.
+// Changes of settings, the event hub, rates, refusals and health belong to it. It imports settings, intake, observe, api and
+// engine.
 package service
 
 import (
@@ -383,3 +387,6 @@ func (s *service) catchUp(in *Instance) *settings.Active {
 	})
 	return in.Active.Load()
 }
+
+// MaxChecks bounds how often a request is checked while the settings change again and again.
+const MaxChecks = 100

@@ -382,3 +382,20 @@ func CheckInstanceNames(names []string) error {
 	}
 	return nil
 }
+
+// bodyForms are the values of body.
+var bodyForms = []string{"json", "form", "auto"}
+
+// HidesHeader reports whether a header carries a secret, which neither templates nor conditions get to see.
+func (h *Hook) HidesHeader(name string) bool { return h.Hidden.Has(name) }
+
+// HiddenHeaders are those that carry a secret.
+func (h *Hook) HiddenHeaders() auth.HeaderNames {
+	hidden := make(auth.HeaderNames)
+	hidden.Add("Authorization", "Proxy-Authorization", "Cookie")
+	hidden.Add(BearerScheme.SecretHeaders(nil)...)
+	if scheme := FindScheme(h.AuthMode); scheme != nil && scheme.SecretHeaders != nil {
+		hidden.Add(scheme.SecretHeaders(&h.Mapping)...)
+	}
+	return hidden
+}

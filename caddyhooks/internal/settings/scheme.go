@@ -2,12 +2,17 @@ package settings
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"hash"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
@@ -352,4 +357,46 @@ func authFields() []string {
 		fields = append(fields, s.Fields...)
 	}
 	return fields
+}
+
+// Signs reports whether a payload can be signed by an operator, with the secret of a hook.
+func (s *Scheme) Signs() bool {
+	m := Mapping{AuthMode: s.Name, HMACHeader: "X-Signature", HMACSecret: Secrets{exampleSecret}, AuthSecret: Secrets{exampleSecret}}
+	verifier, err := s.Compile(&m, HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }})
+	_, ok := verifier.(auth.Signer)
+	return err == nil && ok
+}
+
+// exampleSecret is one that every scheme takes.
+const exampleSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=" //nolint:gosec // nobody has it
+
+// KeyID is the digest of some texts.
+func KeyID(parts ...string) [32]byte {
+	scope := sha256.New()
+	WriteParts(scope, parts...)
+	return [32]byte(scope.Sum(nil))
+}
+
+// WriteParts writes texts so that different lists of texts are different.
+func WriteParts(scope hash.Hash, parts ...string) {
+	for _, part := range parts {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		scope.Write(length[:])
+		scope.Write([]byte(part))
+	}
+}
+
+// ReplayKey returns the key by which a request is known again that was recorded and is sent once more, nil if the scheme has
+// no timestamp. The request is authenticated already.
+func (a Authentication) ReplayKey(hook string, req *auth.Request) *engine.Key {
+	timed, ok := a.Verifier.(auth.Timed)
+	if !ok {
+		return nil
+	}
+	content, ok := timed.Content(req)
+	if !ok {
+		return nil
+	}
+	return &engine.Key{ID: KeyID("signed", hook, string(content[:])), AnyBody: true}
 }

@@ -1,3 +1,8 @@
+// Package settings has the webhook settings and the mappings: how they are written in a Caddyfile and in JSON, checked, merged, and
+// compiled into what a request needs: [Active] with its [Hook]s. Schemes of authentication, conditions, limits and warnings
+// belong to it. To add a setting, see allSettings; to add a scheme, write a file like scheme_hmac.go.
+//
+// It imports auth, template, caddyconf, contract and text, and nothing that runs.
 package settings
 
 import (

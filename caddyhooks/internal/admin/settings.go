@@ -29,7 +29,7 @@ func answerSettings(in *service.Instance, w http.ResponseWriter, active *setting
 }
 
 func patchSettings(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	body, err := readAdminBody(r)
+	body, err := readBody(r)
 	if err != nil {
 		return err
 	}

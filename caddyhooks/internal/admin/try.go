@@ -101,7 +101,7 @@ func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 
 // readTestRequest reads the request that is signed, or that a test stands for.
 func readTestRequest(r *http.Request) (*intake.Request, error) {
-	payload, err := readAdminBody(r)
+	payload, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}

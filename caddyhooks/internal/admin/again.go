@@ -114,7 +114,7 @@ func parseDry(params url.Values) (bool, error) {
 
 // readAgain reads the body of a request to run something again, which may be empty. allowed are the members it may have.
 func readAgain(r *http.Request, allowed ...string) (engine.Again, error) {
-	body, err := readAdminBody(r)
+	body, err := readBody(r)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return engine.Again{}, err
 	}
@@ -155,6 +155,6 @@ func againError(w http.ResponseWriter, id string, err error) error {
 		w.Header().Set("Retry-After", api.RetryAfterSeconds(5*time.Second))
 		return api.Errorf(http.StatusServiceUnavailable, "too many runs are waiting: %w", err)
 	default:
-		return adminRunError(id, err)
+		return runError(id, err)
 	}
 }

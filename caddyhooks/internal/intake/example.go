@@ -336,3 +336,15 @@ func (req *Request) set(source template.Source, text string) {
 		}
 	}
 }
+
+// WithContentType sets the content type of a payload, if there is none yet.
+func WithContentType(header http.Header, payload []byte) {
+	if header.Get("Content-Type") != "" {
+		return
+	}
+	contentType := "application/json"
+	if !json.Valid(payload) && beginsAsForm.Match(payload) {
+		contentType = formType
+	}
+	header.Set("Content-Type", contentType)
+}

@@ -56,7 +56,7 @@ func noMapping(name string) error {
 }
 
 func putMapping(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	body, err := readAdminBody(r)
+	body, err := readBody(r)
 	if err != nil {
 		return err
 	}

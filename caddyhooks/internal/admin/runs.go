@@ -51,7 +51,7 @@ func serveRun(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	id := r.PathValue("id")
 	record, err := in.Service.Engine.Find(r.Context(), id, 0)
 	if err != nil {
-		return adminRunError(id, err)
+		return runError(id, err)
 	}
 	return writeJSON(w, http.StatusOK, newRunDetails(in, record))
 }
@@ -104,13 +104,13 @@ func serveCancel(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	id := r.PathValue("id")
 	status, record, err := in.CancelRun(r.Context(), id, callerFrom(r).String())
 	if err != nil {
-		return adminRunError(id, err)
+		return runError(id, err)
 	}
 	return writeJSON(w, status, newRunDetails(in, record))
 }
 
-// adminRunError is an error of finding or cancelling a run, in Caddy's admin shape.
-func adminRunError(id string, err error) error {
+// runError is an error of finding or cancelling a run, in Caddy's admin shape.
+func runError(id string, err error) error {
 	var ended *service.RunEndedError
 	switch {
 	case errors.As(err, &ended):

@@ -1,4 +1,0 @@
-package settings
-
-// bodyForms are the values of body.
-var bodyForms = []string{"json", "form", "auto"}
