@@ -131,7 +131,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	var err error
 	if !hopeless {
 		if claim.Attempt > 1 {
-			config.Log.Info("a run is started again, since whoever had it went down or fell silent", zap.String("run_id", run.ID), zap.Int("attempt", claim.Attempt))
+			config.Log.Info("run restarted", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Int("attempt", claim.Attempt))
 		}
 		a.notes = newReplyNotes(config.Runners[config.runnerOf(run)])
 		a.writer = p.streams.Begin(start, claim.streamed()...)

@@ -26,9 +26,9 @@ import (
 //	selector   = string | integer | slice | "*" | "?" or
 //	function   = name "(" operand { "," operand } ")"
 //
-// Templates differ. They have one ".." at most, which may stand at the end or before another dot, and a "*" needs no dot. A path in a
-// filter has keys and indexes alone, and there is no count and no value. Parentheses, lists and conditions may stand wherever an operand
-// may, and "!" before any condition.
+// Templates differ. A path has no spaces between its steps, unions of keys and indexes alone, and one ".." at most, which may stand at
+// the end or before another dot. A "*" needs no dot. A path in a filter has keys and indexes alone, and there is no count and no value.
+// Parentheses, lists and conditions may stand wherever an operand may, and "!" before any condition.
 //
 // jp has a parser, too. But it gives && and || the same rank, reads numbers as float64, and takes no filter or slice in a union.
 type parser struct {
@@ -257,7 +257,7 @@ func (p *parser) operator() string {
 	if p.template && p.accept("~=") {
 		return "=~"
 	}
-	if rest, ok := strings.CutPrefix(p.skipSpaces(), "in"); ok && nameLength("x"+rest) == 1 {
+	if rest, ok := strings.CutPrefix(p.skipSpaces(), "in"); ok && (p.template || nameLength("x"+rest) == 1) {
 		p.rest = rest
 		return "in"
 	}
@@ -455,7 +455,10 @@ func (p *parser) query() (*filter, error) {
 
 // segment reads the next part of a path. It returns nil if there is none.
 func (p *parser) segment() ([]selector, error) {
-	text := strings.TrimLeft(p.rest, spaces)
+	text := p.rest
+	if !p.template {
+		text = strings.TrimLeft(text, spaces)
+	}
 	switch {
 	case strings.HasPrefix(text, "..["):
 		p.rest = text[2:]
@@ -548,6 +551,9 @@ func (p *parser) bracket() (selector, error) {
 	}
 	if len(all) == 1 {
 		return all[0], nil
+	}
+	if _, places := singlePath(all); p.template && !places {
+		return selector{}, errors.New("a union has keys and indexes")
 	}
 	return selector{union: all}, nil
 }

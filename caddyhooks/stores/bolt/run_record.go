@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -10,7 +11,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// The fields of a run.
+// The fields of a run, with the numbers that the engine's table has, and some that stand for no field of it.
 const (
 	runChat protowire.Number = iota + 1
 	runHook
@@ -217,147 +218,97 @@ func decodeRun(id uuid.UUID, data []byte) (*engine.Record, error) {
 
 // decodeRecord reads what encodeRun or encodeEnded wrote. The status is "" for a run that has not ended.
 func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
-	run := &engine.Run{ID: id}
-	record := &engine.Record{Run: run}
-	outcome := &record.Outcome
-	made := func(key **engine.Key) *engine.Key {
-		if *key == nil {
-			*key = new(engine.Key)
-		}
-		return *key
-	}
+	record := &engine.Record{Run: &engine.Run{ID: id}}
 	var partErr error
 	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		switch n {
-		case runChat:
-			run.ChatID = f.text()
-		case runHook:
-			run.Hook = f.text()
-		case runAction:
-			run.Action = engine.Action(f.text())
-		case runName:
-			run.Name = f.text()
-		case runMessage:
-			run.Message = f.text()
-		case runMetadata:
-			run.Metadata = f.copy()
-		case runTier:
-			run.Tier = f.text()
-		case runValidationTier:
-			run.ValidationTier = f.text()
-		case runMemoryPreset:
-			run.MemoryPreset = f.text()
-		case runSchema:
-			run.Schema = f.copy()
-		case runSync:
-			run.Sync = f.flag()
-		case runCallback:
-			run.CallbackURL = f.text()
-		case runChannel:
-			run.Channel = f.text()
-		case runTo:
-			run.To = f.text()
-		case runTimeout:
-			run.Timeout = f.duration()
-		case runAcceptedAt:
-			run.AcceptedAt = f.time()
-		case runTraceParent:
-			run.TraceParent = f.text()
-		case runKey:
-			copy(made(&run.Key).ID[:], f.bytes)
-		case runKeyBody:
-			copy(made(&run.Key).Body[:], f.bytes)
-		case runKeyAnyBody:
-			made(&run.Key).AnyBody = f.flag()
-		case runReplay:
-			copy(made(&run.Replay).ID[:], f.bytes)
-		case runReplayBody:
-			copy(made(&run.Replay).Body[:], f.bytes)
-		case runReplayAnyBody:
-			made(&run.Replay).AnyBody = f.flag()
-		case runSibling:
-			if sibling, ok := siblingOf(f.bytes); ok {
-				run.Together = append(run.Together, sibling)
-			}
-		case runFoldWindow:
-			run.Fold.Window = f.duration()
-		case runFoldMax:
-			run.Fold.Max = f.int()
-		case runFoldAlike:
-			run.Fold.Alike = uint32(f.number)
-		case runOwner:
-			run.Owner = f.text()
-		case runRunner:
-			run.Runner = f.text()
-		case runQueueTime:
-			run.QueueTime = f.duration()
-		case runHistory:
-			run.History = f.duration()
-		case runAgainOf:
-			run.AgainOf = f.text()
-		case runClient:
-			run.Client = f.text()
-		case runKeyHeader:
-			run.KeyHeader = f.text()
-		case runNewChat:
-			run.NewChat = f.flag()
-		case runTest:
-			run.Test = f.flag()
-		case endStatus:
-			record.Status = engine.Status(f.text())
-			outcome.Status = record.Status
-		case endText:
-			outcome.Text = f.text()
-		case endHasText:
-			outcome.HasText = f.flag()
-		case endJSON:
-			outcome.JSON = f.copy()
-		case endRepairs:
-			outcome.Repairs = f.int()
-		case endChecked:
-			outcome.Checked = f.flag()
-		case endFailure:
-			outcome.Failure = engine.Failure(f.text())
-		case endMessage:
-			outcome.Message = f.text()
-		case endRetryAfter:
-			outcome.RetryAfter = f.duration()
-		case endAttempts:
-			record.Attempts = f.int()
-		case endStartedAt:
-			record.StartedAt = f.time()
-		case endFinishedAt:
-			record.FinishedAt = f.time()
-		case endCancelledBy:
-			outcome.Account.CancelledBy = f.text()
-		case endReason:
-			outcome.Account.Reason = f.text()
-		case endLastAnswer:
-			outcome.Account.LastAnswer = f.text()
-		case endValidationError:
-			outcome.Account.ValidationErrors = append(outcome.Account.ValidationErrors, f.text())
-		case endSessionRenewed:
-			outcome.SessionRenewed = f.flag()
-		case endPermission:
-			var permission engine.Permission
-			permission, partErr = decodePermission(f.bytes)
-			outcome.Account.Permissions = append(outcome.Account.Permissions, permission)
-		case endMorePermissions:
-			outcome.Account.MorePermissions = f.int()
-		case endStep: // comes after the time of acceptance
-			var step engine.Step
-			step, partErr = decodeStep(f.bytes, run)
-			record.Steps = append(record.Steps, step)
-		case endFoldedInto:
-			if len(f.bytes) == len(uuid.UUID{}) {
-				record.FoldedInto = uuid.UUID(f.bytes).String()
-			}
-		case endFollower:
-			record.Folded = max(record.Folded, 1) + 1
-		}
+		partErr = f.into(n, record)
 		return partErr == nil
 	})
+	record.Status = record.Outcome.Status
 	return record, errors.Join(err, partErr)
+}
+
+// into puts a field into a record. One of an unknown number is passed over.
+func (f field) into(n protowire.Number, record *engine.Record) error {
+	run := record.Run
+	switch n {
+	case runKeyBody:
+		copy(made(&run.Key).Body[:], f.bytes)
+	case runKeyAnyBody:
+		made(&run.Key).AnyBody = f.flag()
+	case runReplayBody:
+		copy(made(&run.Replay).Body[:], f.bytes)
+	case runReplayAnyBody:
+		made(&run.Replay).AnyBody = f.flag()
+	case endFoldedInto:
+		if len(f.bytes) == len(uuid.UUID{}) {
+			record.FoldedInto = uuid.UUID(f.bytes).String()
+		}
+	case endFollower:
+		record.Folded = max(record.Folded, 1) + 1
+	}
+	var value any
+	switch {
+	case int(n) >= len(runFieldsByNumber):
+	case runFieldsByNumber[n] != nil:
+		value = runFieldsByNumber[n](run)
+	case endFieldsByNumber[n] != nil:
+		value = endFieldsByNumber[n](record)
+	}
+	switch at := value.(type) {
+	case *string:
+		*at = f.text()
+	case *[]byte:
+		*at = f.copy()
+	case *bool:
+		*at = f.flag()
+	case *int:
+		*at = f.int()
+	case *uint32:
+		*at = uint32(f.number)
+	case *time.Duration:
+		*at = f.duration()
+	case *time.Time:
+		*at = f.time()
+	case *[]string:
+		*at = append(*at, f.text())
+	case **engine.Key:
+		copy(made(at).ID[:], f.bytes)
+	case *[]engine.Sibling:
+		if sibling, ok := siblingOf(f.bytes); ok {
+			*at = append(*at, sibling)
+		}
+	case *[]engine.Permission:
+		permission, err := decodePermission(f.bytes)
+		*at = append(*at, permission)
+		return err
+	case *[]engine.Step: // comes after the time of acceptance
+		step, err := decodeStep(f.bytes, run)
+		*at = append(*at, step)
+		return err
+	}
+	return nil
+}
+
+// The fields of the engine's table, by their numbers. They are written by hand above, since that takes two thirds of the time.
+var (
+	runFieldsByNumber = byNumber(engine.RunFields)
+	endFieldsByNumber = byNumber(engine.EndFields)
+)
+
+func byNumber[T engine.Run | engine.Record](table []engine.Field[T]) (all [64]func(*T) any) {
+	for _, f := range table {
+		all[f.Number] = f.At
+	}
+	return all
+}
+
+// made is the key, which is made if there is none.
+func made(key **engine.Key) *engine.Key {
+	if *key == nil {
+		*key = new(engine.Key)
+	}
+	return *key
 }
 
 // siblingOf reads what encoder.siblings wrote of a run.

@@ -11,39 +11,6 @@ import (
 // side by side: a field that is not there has its zero value, and an unknown one is passed over. A name must never be used for something
 // else. Texts are as dbText writes them, and durations are in nanoseconds.
 
-// runJSON is a run without what columns have: ID, ChatID, Hook, Runner and AcceptedAt. Of a run that has ended, what it was told is
-// apart.
-type runJSON struct {
-	Action         string        `json:"action,omitempty"`
-	Name           string        `json:"name,omitempty"`
-	Message        string        `json:"message,omitempty"`
-	Metadata       string        `json:"metadata,omitempty"`
-	Schema         string        `json:"schema,omitempty"`
-	Tier           string        `json:"tier,omitempty"`
-	ValidationTier string        `json:"validationTier,omitempty"`
-	MemoryPreset   string        `json:"memoryPreset,omitempty"`
-	Sync           bool          `json:"sync,omitempty"`
-	CallbackURL    string        `json:"callbackUrl,omitempty"`
-	Channel        string        `json:"channel,omitempty"`
-	To             string        `json:"to,omitempty"`
-	Timeout        time.Duration `json:"timeout,omitempty"`
-	QueueTime      time.Duration `json:"queueTime,omitempty"`
-	History        time.Duration `json:"history,omitempty"`
-	TraceParent    string        `json:"traceParent,omitempty"`
-	AgainOf        string        `json:"againOf,omitempty"`
-	NewChat        bool          `json:"newChat,omitempty"`
-	Test           bool          `json:"test,omitempty"`
-	FoldWindow     time.Duration `json:"foldWindow,omitempty"`
-	FoldMax        int           `json:"foldMax,omitempty"`
-	FoldAlike      uint32        `json:"foldAlike,omitempty"`
-	Key            *keyJSON      `json:"key,omitempty"`
-	Replay         *keyJSON      `json:"replay,omitempty"`
-	Owner          string        `json:"owner,omitempty"`
-	Together       []siblingJSON `json:"together,omitempty"`
-	Client         string        `json:"client,omitempty"`
-	KeyHeader      string        `json:"keyHeader,omitempty"`
-}
-
 type keyJSON struct {
 	ID      []byte `json:"id"`
 	Body    []byte `json:"body"`
@@ -55,45 +22,22 @@ type siblingJSON struct {
 	Chat string `json:"chat"`
 }
 
-// encodeRun writes down a run. That of a run which has ended is engine.Run.Kept.
-func encodeRun(run *engine.Run) (string, error) {
-	r := runJSON{
-		Action: string(run.Action), Name: dbText(run.Name),
-		Message: dbText(run.Message), Metadata: dbText(string(run.Metadata)), Schema: dbText(string(run.Schema)),
-		Tier: dbText(run.Tier), ValidationTier: dbText(run.ValidationTier), MemoryPreset: dbText(run.MemoryPreset),
-		Sync: run.Sync, CallbackURL: dbText(run.CallbackURL), Channel: dbText(run.Channel), To: dbText(run.To),
-		Timeout: run.Timeout, QueueTime: run.QueueTime, History: run.History, TraceParent: dbText(run.TraceParent),
-		AgainOf: run.AgainOf, NewChat: run.NewChat, Test: run.Test,
-		FoldWindow: run.Fold.Window, FoldMax: run.Fold.Max, FoldAlike: run.Fold.Alike,
-		Key: newKeyJSON(run.Key), Replay: newKeyJSON(run.Replay), Owner: dbText(run.Owner),
-		Client: dbText(run.Client), KeyHeader: dbText(run.KeyHeader),
-	}
-	for _, sibling := range run.Together {
-		r.Together = append(r.Together, siblingJSON{sibling.ID, dbText(sibling.ChatID)})
-	}
-	data, err := json.Marshal(&r)
-	return string(data), err
-}
+// encodeRun writes down a run without what columns have. That of a run which has ended is engine.Run.Kept.
+func encodeRun(run *engine.Run) (string, error) { return runJSON.encode(run) }
 
 // decodeRun fills in what encodeRun wrote.
-func decodeRun(data []byte, run *engine.Run) error {
-	var r runJSON
-	if err := json.Unmarshal(data, &r); err != nil {
-		return err
-	}
-	run.Action, run.Name = engine.Action(r.Action), goText(r.Name)
-	run.Message, run.Metadata, run.Schema = goText(r.Message), rawJSON(r.Metadata), rawJSON(r.Schema)
-	run.Tier, run.ValidationTier, run.MemoryPreset = goText(r.Tier), goText(r.ValidationTier), goText(r.MemoryPreset)
-	run.Sync, run.CallbackURL, run.Channel, run.To = r.Sync, goText(r.CallbackURL), goText(r.Channel), goText(r.To)
-	run.Timeout, run.QueueTime, run.History, run.TraceParent = r.Timeout, r.QueueTime, r.History, goText(r.TraceParent)
-	run.AgainOf, run.NewChat, run.Test = r.AgainOf, r.NewChat, r.Test
-	run.Fold = engine.Fold{Window: r.FoldWindow, Max: r.FoldMax, Alike: r.FoldAlike}
-	run.Key, run.Replay, run.Owner = r.Key.key(), r.Replay.key(), goText(r.Owner)
-	run.Client, run.KeyHeader = goText(r.Client), goText(r.KeyHeader)
-	for _, sibling := range r.Together {
-		run.Together = append(run.Together, engine.Sibling{ID: sibling.ID, ChatID: goText(sibling.Chat)})
-	}
-	return nil
+func decodeRun(data []byte, run *engine.Run) error { return runJSON.decode(data, run) }
+
+// encodeEnding writes down how a run ended.
+func encodeEnding(outcome *engine.Outcome, steps []engine.Step) (string, error) {
+	return endingJSON.encode(&engine.Record{Outcome: *outcome, Steps: steps})
+}
+
+// decodeEnding reads what encodeEnding wrote.
+func decodeEnding(data []byte) (engine.Outcome, []engine.Step, error) {
+	var record engine.Record
+	err := endingJSON.decode(data, &record)
+	return record.Outcome, record.Steps, err
 }
 
 func newKeyJSON(key *engine.Key) *keyJSON {
@@ -140,30 +84,6 @@ func decodeTold(data []byte) (told engine.Told, err error) {
 	return engine.Told{Message: goText(t.Message), Metadata: rawJSON(t.Metadata), Schema: rawJSON(t.Schema), Cut: t.Cut}, err
 }
 
-// endingJSON is how a run ended.
-type endingJSON struct {
-	Status     string        `json:"status"`
-	Text       string        `json:"text,omitempty"`
-	HasText    bool          `json:"hasText,omitempty"`
-	JSON       *string       `json:"json,omitempty"`
-	Repairs    int           `json:"repairs,omitempty"`
-	Checked    bool          `json:"checked,omitempty"`
-	Failure    string        `json:"failure,omitempty"`
-	Message    string        `json:"message,omitempty"`
-	RetryAfter time.Duration `json:"retryAfter,omitempty"`
-
-	CancelledBy      string   `json:"cancelledBy,omitempty"`
-	Reason           string   `json:"reason,omitempty"`
-	LastAnswer       string   `json:"lastAnswer,omitempty"`
-	ValidationErrors []string `json:"validationErrors,omitempty"`
-
-	SessionRenewed  bool             `json:"sessionRenewed,omitempty"`
-	Permissions     []permissionJSON `json:"permissions,omitempty"`
-	MorePermissions int              `json:"morePermissions,omitempty"`
-
-	Steps []stepJSON `json:"steps,omitempty"`
-}
-
 type permissionJSON struct {
 	Kind   string `json:"kind,omitempty"`
 	Title  string `json:"title,omitempty"`
@@ -177,55 +97,6 @@ type stepJSON struct {
 	Tier      string        `json:"tier,omitempty"`
 	Bytes     int           `json:"bytes,omitempty"`
 	Errors    []string      `json:"errors,omitempty"`
-}
-
-func encodeEnding(outcome *engine.Outcome, steps []engine.Step) (string, error) {
-	e := endingJSON{
-		Status: string(outcome.Status), Text: dbText(outcome.Text), HasText: outcome.HasText,
-		Repairs: outcome.Repairs, Checked: outcome.Checked,
-		Failure: string(outcome.Failure), Message: dbText(outcome.Message), RetryAfter: outcome.RetryAfter,
-		CancelledBy: dbText(outcome.Account.CancelledBy), Reason: dbText(outcome.Account.Reason),
-		LastAnswer: dbText(outcome.Account.LastAnswer), ValidationErrors: dbTexts(outcome.Account.ValidationErrors),
-		SessionRenewed: outcome.SessionRenewed, MorePermissions: outcome.Account.MorePermissions,
-	}
-	for _, p := range outcome.Account.Permissions {
-		e.Permissions = append(e.Permissions, permissionJSON{dbText(p.Kind), dbText(p.Title), dbText(p.Answer)})
-	}
-	if outcome.JSON != nil {
-		text := dbText(string(outcome.JSON))
-		e.JSON = &text
-	}
-	for i := range steps {
-		s := &steps[i]
-		e.Steps = append(e.Steps, stepJSON{string(s.Phase), s.StartedAt, s.Took, dbText(s.Tier), s.Bytes, dbTexts(s.Errors)})
-	}
-	data, err := json.Marshal(&e)
-	return string(data), err
-}
-
-func decodeEnding(data []byte) (outcome engine.Outcome, steps []engine.Step, err error) {
-	var e endingJSON
-	if err := json.Unmarshal(data, &e); err != nil {
-		return outcome, nil, err
-	}
-	outcome = engine.Outcome{
-		Status: engine.Status(e.Status), Text: goText(e.Text), HasText: e.HasText, Repairs: e.Repairs, Checked: e.Checked,
-		Failure: engine.Failure(e.Failure), Message: goText(e.Message), RetryAfter: e.RetryAfter,
-		Account: engine.Account{CancelledBy: goText(e.CancelledBy), Reason: goText(e.Reason), LastAnswer: goText(e.LastAnswer),
-			ValidationErrors: goTexts(e.ValidationErrors), MorePermissions: e.MorePermissions},
-		SessionRenewed: e.SessionRenewed,
-	}
-	for _, p := range e.Permissions {
-		outcome.Account.Permissions = append(outcome.Account.Permissions, engine.Permission{Kind: goText(p.Kind), Title: goText(p.Title), Answer: goText(p.Answer)})
-	}
-	if e.JSON != nil {
-		outcome.JSON = []byte(goText(*e.JSON))
-	}
-	for _, s := range e.Steps {
-		steps = append(steps, engine.Step{Phase: engine.Phase(s.Phase), StartedAt: s.StartedAt, Took: s.Took, Tier: goText(s.Tier), Bytes: s.Bytes,
-			Errors: goTexts(s.Errors)})
-	}
-	return outcome, steps, nil
 }
 
 // deliveryJSON is a delivery without what columns have: ID, RunID, Index, Status, Body, CreatedAt, Due and Token. TriedAt has a column too,

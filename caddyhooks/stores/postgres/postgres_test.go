@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
 )
 
@@ -121,25 +122,36 @@ func TestPostgresKeepsTheContractBehindPgbouncer(t *testing.T) {
 }
 
 func keepsTheContract(t *testing.T, dsn string, only ...string) {
-	used := new(usedSchemas)
-	storetest.Run(t,
-		func(t *testing.T) engine.Store { return used.open(t, dsn) },
-		storetest.Options{
-			Only: only,
-			Reopen: func(t *testing.T, s engine.Store) engine.Store {
-				schema := s.(*store).schema
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
-				return openPostgresAt(t, dsn, schema)
-			},
-			Join: func(t *testing.T, s engine.Store) engine.Store { return openPostgresAt(t, dsn, s.(*store).schema) },
-			Advance: func(t *testing.T, s engine.Store, by time.Duration) {
-				if err := s.(*store).exec(t.Context(), fmt.Sprintf("UPDATE @.test_clock SET ahead = ahead + interval '%d microseconds'", by.Microseconds())); err != nil {
-					t.Fatal(err)
-				}
-			},
-		})
+	used, options := new(usedSchemas), contractOptions(dsn)
+	options.Only = only
+	storetest.Run(t, func(t *testing.T) engine.Store { return used.open(t, dsn) }, options)
+}
+
+func TestPostgresDoesAsTheStoreInMemory(t *testing.T) {
+	dsn, used := pgtest.Shared(t).DSN("postgres"), new(usedSchemas)
+	model := func() (engine.Store, func(time.Duration)) {
+		data := memory.New()
+		return data.Store(), data.Advance
+	}
+	storetest.RunAgainst(t, model, func(t *testing.T) engine.Store { return used.open(t, dsn) }, contractOptions(dsn))
+}
+
+func contractOptions(dsn string) storetest.Options {
+	return storetest.Options{
+		Reopen: func(t *testing.T, s engine.Store) engine.Store {
+			schema := s.(*store).schema
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return openPostgresAt(t, dsn, schema)
+		},
+		Join: func(t *testing.T, s engine.Store) engine.Store { return openPostgresAt(t, dsn, s.(*store).schema) },
+		Advance: func(t *testing.T, s engine.Store, by time.Duration) {
+			if err := s.(*store).exec(t.Context(), fmt.Sprintf("UPDATE @.test_clock SET ahead = ahead + interval '%d microseconds'", by.Microseconds())); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
 }
 
 func TestDSNComesFromTheEnvironment(t *testing.T) {
