@@ -96,7 +96,7 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	if err := cmd.ParseFlags(flags); err != nil {
 		return nil, nil, err
 	}
-	client, err := cli.NewAdminClient(cmd)
+	client, err := cli.NewClient(cmd)
 	if err != nil {
 		return nil, nil, err
 	}

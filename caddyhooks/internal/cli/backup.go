@@ -7,21 +7,22 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
-
-func init() {
-	verbs = append(verbs, backupVerb)
-}
 
 func backupVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -82,8 +83,8 @@ func runBackup(cmd *cobra.Command, args []string) error {
 			return err
 		})
 	}
-	err := errandVerb(func(e *errand, cmd *cobra.Command, args []string) error {
-		return makeBackup(e.ctx, cmd, args[0], e.downloadBackup)
+	err := withSession(func(s *session, cmd *cobra.Command, args []string) error {
+		return makeBackup(s.ctx, cmd, args[0], s.downloadBackup)
 	})(cmd, args)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) && !errors.Is(err, errBackupFile) {
 		return fmt.Errorf("%w. If Caddy is stopped, name the file of its store by --from", err)
@@ -95,8 +96,8 @@ func runBackup(cmd *cobra.Command, args []string) error {
 var errBackupFile = errors.New("the backup cannot be written")
 
 // downloadBackup asks the admin endpoint for a backup.
-func (e *errand) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
-	resp, err := e.client.download(ctx, apiCall{path: e.path("backup")}, e.client.silence)
+func (s *session) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
+	resp, err := s.client.download(ctx, apiCall{path: s.path("backup")}, s.client.silence)
 	if err != nil {
 		return err
 	}
@@ -196,3 +197,263 @@ func copyWithProgress(ctx context.Context, screen *terminal.Screen, to io.Writer
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func restoreVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore FILE [--to STORE] [--force] [--yes] [--dry-run]",
+		Short: "Puts a backup in the place of a store",
+		Long: `
+Checks a backup, and puts it in the place of the bolt store of an instance. Stop Caddy first. Run it as the user that runs Caddy, or name
+the file of the store by --to.
+
+Runs that were unfinished when the backup was taken are carried out when Caddy starts, also if they were carried out since. Deliveries
+that were pending are sent. What was accepted after the backup is not in it.
+
+A store that is there is refused. With --force it is replaced, and stays beside under a name that is printed.
+
+  caddy stop
+  caddy hooks restore hooks.db
+  caddy start`,
+		Args: takesOne("the file of the backup"),
+		RunE: runRestore,
+	}
+	cmd.Flags().String("to", "", "the file of the store (default: that of the instance in Caddy's data directory)")
+	cmd.Flags().Bool("force", false, "replace a store that is there, and keep it under another name")
+	addYesFlag(cmd)
+	cmd.Flags().Bool("dry-run", false, "check the backup, say what would be done, and do nothing; Caddy may run")
+	return cmd
+}
+
+// restoreJSON is what is told about a backup that was restored.
+type restoreJSON struct {
+	backupJSON
+	To       string `json:"to"`
+	Kept     string `json:"kept,omitempty"` // where the store is now that was there
+	Restored bool   `json:"restored"`
+	Obstacle string `json:"obstacle,omitempty"` // why it could not be restored right now, of a dry run
+}
+
+// restoring is a backup that is about to be restored.
+type restoring struct {
+	backup   *bolt.Checked
+	to       string
+	exists   bool // there is a store already
+	force    bool
+	obstacle string // why it could not be put there right now
+}
+
+func runRestore(cmd *cobra.Command, args []string) error {
+	screen := newScreen(cmd)
+	flag := func(name string) bool {
+		is, _ := cmd.Flags().GetBool(name)
+		return is
+	}
+	r, err := newRestoring(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	if err := r.checkPlace(flag("force")); err != nil {
+		if !flag("dry-run") {
+			return err
+		}
+		r.obstacle = err.Error()
+	}
+	told := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to, Obstacle: r.obstacle}
+	if !wantsJSON(cmd) {
+		r.show(screen)
+	}
+	if flag("dry-run") {
+		screen.Note("Nothing was done, because of --dry-run.")
+		if wantsJSON(cmd) {
+			return printValue(screen.Out(), told)
+		}
+		return nil
+	}
+	if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
+		return err
+	}
+	if told.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
+		return r.refused(err)
+	}
+	told.Restored = true
+	if wantsJSON(cmd) {
+		return printValue(screen.Out(), told)
+	}
+	if told.Kept != "" {
+		screen.Line(terminal.Plain("The store that was there is now " + told.Kept))
+	}
+	screen.Line(terminal.Good("Restored"), terminal.Plain(" to "+r.to+". Start Caddy."))
+	return nil
+}
+
+// newRestoring checks the backup, and finds out where it belongs.
+func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
+	checked, err := bolt.Check(file)
+	if err != nil {
+		return nil, err
+	}
+	if checked.Summary.Damaged > 0 {
+		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with cp: Caddy leaves out what it cannot read, or refuses the file",
+			counted(checked.Summary.Damaged, "record", "records"), file)
+	}
+	instance, _ := cmd.Flags().GetString("instance")
+	if instance == "" && checked.Manifest != nil {
+		instance = checked.Manifest.Instance
+	}
+	if instance != "" {
+		if err := settings.CheckInstanceNames([]string{instance}); err != nil { // it becomes the name of a file
+			return nil, err
+		}
+	}
+	to, _ := cmd.Flags().GetString("to")
+	r := &restoring{backup: checked, to: storeFile(to, instance)}
+	if isSameFile(file, r.to) {
+		return nil, &usageError{"the backup is the file of the store itself"}
+	}
+	return r, nil
+}
+
+// checkPlace checks that the backup can be put where it belongs.
+func (r *restoring) checkPlace(force bool) (err error) {
+	r.force = force
+	if r.exists, err = bolt.CheckPlace(r.to); err != nil {
+		return err
+	}
+	if r.exists && !force {
+		return r.refused(&storefile.ExistsError{Path: r.to})
+	}
+	return nil
+}
+
+func isSameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
+}
+
+func (r *restoring) refused(err error) error {
+	var exists *storefile.ExistsError
+	if errors.As(err, &exists) {
+		return fmt.Errorf("there is a store at %s already: --force replaces it, and keeps it beside under another name", exists.Path)
+	}
+	return err
+}
+
+// show says what would be done.
+func (r *restoring) show(screen *terminal.Screen) {
+	what := "no backup of `caddy hooks backup`, so it has no checksum"
+	if m := r.backup.Manifest; m != nil {
+		what = "of the hooks instance " + m.Instance + ", taken " + m.TakenAt.Format("2006-01-02 15:04:05") + " UTC"
+	}
+	screen.Line(terminal.Plain(fmt.Sprintf("%s: %s, %s, checked.", r.backup.Path, what, byteSize(r.backup.Bytes))))
+	showSummary(screen, &r.backup.Summary)
+	warn := func(sentence string) { screen.Line(terminal.Warn("! "), terminal.Plain(sentence)) }
+	if n := r.backup.Summary.Unfinished; n > 0 {
+		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.", counted(n, "run", "runs")))
+	}
+	if n := r.backup.Summary.Pending; n > 0 {
+		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", counted(n, "pending delivery", "pending deliveries")))
+	}
+	if r.obstacle != "" {
+		warn("It could not be restored right now: " + r.obstacle)
+	} else if r.exists {
+		warn("The store at " + r.to + " will be replaced, and kept beside under another name.")
+	}
+}
+
+func compactVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compact [STORE]",
+		Short: "Gives the free space in the file of a store back to the disk",
+		Long: `
+Writes the file of a bolt store anew, without the space that forgotten runs have left in it. Caddy uses that space again, so this is only
+worth it after a file has become much larger than it will be again. Stop Caddy first. Run it as the user that runs Caddy, or name the file
+of the store.
+
+The new file is written beside the old one, so there must be room for both. It is checked to have the same records, and then takes the place of
+the old one. If something goes wrong before that, the old one stays as it is.`,
+		Args: takesOneAtMost,
+		RunE: runCompact,
+	}
+}
+
+// compactedJSON is what is told about a file that was compacted.
+type compactedJSON struct {
+	File        string `json:"file"`
+	BytesBefore int64  `json:"bytesBefore"`
+	BytesAfter  int64  `json:"bytesAfter"`
+	bolt.Summary
+}
+
+func runCompact(cmd *cobra.Command, args []string) error {
+	instance, _ := cmd.Flags().GetString("instance")
+	path := ""
+	if len(args) > 0 {
+		path = args[0]
+	}
+	path = storeFile(path, instance)
+	screen := newScreen(cmd)
+	progress := screen.Progress()
+	done, err := bolt.Compact(path, func(bytes int64) { progress.Show("%s written", byteSize(bytes)) })
+	progress.Close()
+	if err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printValue(screen.Out(), compactedJSON{path, done.Before, done.After, done.Summary})
+	}
+	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, byteSize(done.Before), byteSize(done.After))))
+	showSummary(screen, &done.Summary)
+	return nil
+}
+
+// storeFile is the file of an instance that is not named by its path.
+func storeFile(path, instance string) string {
+	return (&bolt.Bolt{Path: path}).File(cmp.Or(instance, "default"))
+}
+
+// folderError says why a file cannot be begun. The error itself has the name of a temporary file, which nobody knows.
+func folderError(path string, err error) error {
+	var failed *fs.PathError
+	switch folder := filepath.Dir(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
+	case errors.As(err, &failed):
+		return fmt.Errorf("no file can be made in the folder %s: %w", folder, failed.Err)
+	default:
+		return err
+	}
+}
+
+// showSummary prints what a file of a store has.
+func showSummary(screen *terminal.Screen, s *bolt.Summary) {
+	var statuses []string
+	for _, status := range slices.Sorted(maps.Keys(s.ByStatus)) {
+		statuses = append(statuses, withCommas(s.ByStatus[status])+" "+statusWord(status))
+	}
+	ended := withCommas(s.Ended)
+	if len(statuses) > 0 {
+		ended += ": " + strings.Join(statuses, ", ")
+	}
+	rows := [][2]string{
+		{"unfinished runs", withCommas(s.Unfinished)},
+		{"ended runs", ended},
+		{"with history", withCommas(s.History)},
+		{"deliveries", fmt.Sprintf("%s pending, %s delivered, %s dead", withCommas(s.Pending), withCommas(s.Delivered), withCommas(s.Dead))},
+		{"keys", withCommas(s.Keys)},
+		{"sessions", withCommas(s.Sessions)},
+		{"live settings", fmt.Sprintf("revision %d, %s", s.Revision, counted(s.Changes, "change", "changes"))},
+		{"counted minutes", withCommas(s.Minutes)},
+	}
+	table := make([][]terminal.Text, len(rows))
+	for i, row := range rows {
+		table[i] = []terminal.Text{terminal.Faint(row[0]), terminal.Plain(row[1])}
+	}
+	screen.Table(nil, table)
+	if s.Damaged > 0 {
+		screen.Line(terminal.Warn("! "), terminal.Plain(counted(s.Damaged, "record", "records")+" in it cannot be read."))
+	}
+}

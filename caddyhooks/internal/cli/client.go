@@ -23,8 +23,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
-// adminClient calls the admin endpoint of a running Caddy.
-type adminClient struct {
+// client calls the admin endpoint of a running Caddy.
+type client struct {
 	address   string // as the operator names it
 	host      string // for the Host header
 	origin    string // "" if none is sent
@@ -35,8 +35,8 @@ type adminClient struct {
 	transport *http.Transport
 }
 
-// NewAdminClient reads --address.
-func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
+// NewClient reads --address.
+func NewClient(cmd *cobra.Command) (*client, error) {
 	address, _ := cmd.Flags().GetString("address")
 	address = cmp.Or(address, caddy.DefaultAdminListen)
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {
@@ -55,7 +55,7 @@ func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &adminClient{address: address, operator: operatorName(), Door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
+	c := &client{address: address, operator: operatorName(), Door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
@@ -80,7 +80,7 @@ func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
 }
 
 // isSocket reports whether the endpoint is a Unix socket, which not every user of this machine may use.
-func (c *adminClient) isSocket() bool { return c.origin == "" }
+func (c *client) isSocket() bool { return c.origin == "" }
 
 // operatorName is the name of the user who runs this process.
 func operatorName() string {
@@ -92,7 +92,7 @@ func operatorName() string {
 }
 
 // sign adds the headers that the admin endpoint wants, the operator and the door.
-func (c *adminClient) sign(r *http.Request) {
+func (c *client) sign(r *http.Request) {
 	r.URL.Scheme, r.URL.Host, r.Host = "http", c.host, c.host
 	if c.origin != "" {
 		r.Header.Set("Origin", c.origin)
@@ -102,7 +102,7 @@ func (c *adminClient) sign(r *http.Request) {
 }
 
 // instances asks for the names of the instances.
-func (c *adminClient) instances(ctx context.Context) (names []string, err error) {
+func (c *client) instances(ctx context.Context) (names []string, err error) {
 	body, err := c.call(ctx, apiCall{path: "/hooks/instances"})
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ type apiCall struct {
 const callPatience = 60 * time.Second
 
 // call reads an answer as a whole. An answer that is no success is a *refusedError.
-func (c *adminClient) call(ctx context.Context, call apiCall) ([]byte, error) {
+func (c *client) call(ctx context.Context, call apiCall) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	resp, err := c.open(ctx, call)
@@ -144,7 +144,7 @@ func (c *adminClient) call(ctx context.Context, call apiCall) ([]byte, error) {
 const maxAdminAnswer = 256 << 20
 
 // readAnswer reads an answer as a whole.
-func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
+func (c *client) readAnswer(resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
 	switch {
 	case err != nil:
@@ -156,7 +156,7 @@ func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
 }
 
 // open begins to read an answer, which the caller closes. An answer that is no success is a *refusedError.
-func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, error) {
+func (c *client) open(ctx context.Context, call apiCall) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, cmp.Or(call.method, http.MethodGet), call.path, bytes.NewReader(call.body))
 	if err != nil {
 		return nil, err
@@ -206,16 +206,72 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return e.sentence }
 
-func (c *adminClient) noHooks() error {
+func (c *client) noHooks() error {
 	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
 }
 
 // away says that the admin endpoint does not answer.
-func (c *adminClient) away(err error) error {
+func (c *client) away(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err
 	}
 	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, name it by --address; "+
 		"if it is off in the Caddyfile, use hooks_dashboard on a site instead", c.address, err)
+}
+
+// downloadPatience is how long Caddy may send nothing of a long answer.
+const downloadPatience = time.Minute
+
+var errSilent = errors.New("the admin endpoint says nothing any more")
+
+// brokeOffError says that an answer ended before it was whole.
+type brokeOffError struct{ err error }
+
+func (e *brokeOffError) Error() string { return e.err.Error() }
+func (e *brokeOffError) Unwrap() error { return e.err }
+
+// download is open for an answer that is long or comes bit by bit. It fails with errSilent if Caddy sends nothing for so long, at the
+// beginning or later. Errors of reading are *brokeOffErrors.
+func (c *client) download(ctx context.Context, call apiCall, silence time.Duration) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
+	resp, err := c.open(ctx, call)
+	watchdog.Stop()
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &downloadBody{ctx: ctx, cancel: cancel, body: resp.Body, watchdog: watchdog, silence: silence}
+	return resp, nil
+}
+
+// downloadBody is a body that does not wait for ever.
+type downloadBody struct {
+	ctx      context.Context // of the request
+	cancel   context.CancelCauseFunc
+	body     io.ReadCloser
+	watchdog *time.Timer
+	silence  time.Duration
+}
+
+func (b *downloadBody) Read(p []byte) (int, error) {
+	b.watchdog.Reset(b.silence)
+	n, err := b.body.Read(p)
+	b.watchdog.Stop()
+	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return n, err
+	}
+	if errors.Is(context.Cause(b.ctx), errSilent) {
+		err = errSilent
+	}
+	return n, &brokeOffError{err}
+}
+
+func (b *downloadBody) Close() error {
+	b.cancel(nil)
+	return b.body.Close()
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 const (
@@ -27,15 +29,15 @@ const (
 
 // complete makes the completion of a word from what a running Caddy knows. Without one, or if it takes too long, there is nothing to
 // offer: a shell has no place for an error.
-func complete(find func(e *errand) ([]cobra.Completion, error)) cobra.CompletionFunc {
+func complete(find func(s *session) ([]cobra.Completion, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
 		defer stop()
-		e, err := newErrand(ctx, cmd)
+		s, err := newSession(ctx, cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		words, err := find(e)
+		words, err := find(s)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -98,9 +100,9 @@ var (
 )
 
 // completeHooks offers the names of custom hooks.
-var completeHooks = complete(func(e *errand) (words []cobra.Completion, err error) {
+var completeHooks = complete(func(s *session) (words []cobra.Completion, err error) {
 	var mappings []settings.Mapping
-	_, err = e.get("mappings", nil, &mappings)
+	_, err = s.get("mappings", nil, &mappings)
 	for _, m := range mappings {
 		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
 	}
@@ -112,7 +114,7 @@ var completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks
 
 // completeRuns offers the newest runs, or those of some statuses.
 func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
-	return complete(func(e *errand) (words []cobra.Completion, err error) {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
 		query := pageQuery(completeAtMost)
 		if statuses != nil {
 			query.Set("status", joined(statuses))
@@ -120,7 +122,7 @@ func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
 		var page struct {
 			Runs []api.RunSummary `json:"runs"`
 		}
-		_, err = e.get("runs", query, &page)
+		_, err = s.get("runs", query, &page)
 		for _, run := range page.Runs {
 			words = append(words, describedWord(run.RunID, statusWord(run.Status)+" "+run.Hook+" "+run.Preview))
 		}
@@ -130,7 +132,7 @@ func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
 
 // completeDeliveries offers the newest deliveries, or those of some statuses.
 func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc {
-	return complete(func(e *errand) (words []cobra.Completion, err error) {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
 		query := pageQuery(completeAtMost)
 		if statuses != nil {
 			query.Set("status", joined(statuses))
@@ -138,7 +140,7 @@ func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc 
 		var page struct {
 			Deliveries []api.DeliveryDetails `json:"deliveries"`
 		}
-		_, err = e.get("deliveries", query, &page)
+		_, err = s.get("deliveries", query, &page)
 		for _, d := range page.Deliveries {
 			words = append(words, describedWord(d.ID, string(d.Status)+" "+d.Target))
 		}
@@ -147,11 +149,11 @@ func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc 
 }
 
 // completeChats offers the chats that somebody named, those with the newest runs first.
-var completeChats = complete(func(e *errand) (words []cobra.Completion, err error) {
+var completeChats = complete(func(s *session) (words []cobra.Completion, err error) {
 	var page struct {
 		Sessions []api.Chat `json:"sessions"`
 	}
-	_, err = e.get("sessions", pageQuery(completeAtMost), &page)
+	_, err = s.get("sessions", pageQuery(completeAtMost), &page)
 	for _, session := range page.Sessions {
 		// A shell would take what comes after a tab or a line break for something else.
 		if session.ChatID == oneline.Of(session.ChatID, len(session.ChatID)) {
@@ -162,9 +164,9 @@ var completeChats = complete(func(e *errand) (words []cobra.Completion, err erro
 })
 
 // completeChannels offers the names of channels.
-var completeChannels = complete(func(e *errand) (words []cobra.Completion, err error) {
+var completeChannels = complete(func(s *session) (words []cobra.Completion, err error) {
 	var about api.About
-	_, err = e.get("about", nil, &about)
+	_, err = s.get("about", nil, &about)
 	for _, guest := range about.Channels {
 		words = append(words, describedWord(guest.Name, guest.Kind))
 	}
@@ -175,7 +177,7 @@ var completeChannels = complete(func(e *errand) (words []cobra.Completion, err e
 func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
 	defer stop()
-	client, err := NewAdminClient(cmd)
+	client, err := NewClient(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -199,4 +201,58 @@ func joined[Word ~string](words []Word) string {
 		texts[i] = string(word)
 	}
 	return strings.Join(texts, ",")
+}
+
+// noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with
+// them, so this is no error.
+func (s *session) noteUnknownHooks(wanted string) {
+	var mappings []settings.Mapping
+	if wanted == "" {
+		return
+	}
+	if _, err := s.get("mappings", nil, &mappings); err != nil {
+		return // it is a remark
+	}
+	names := []string{"wake", "agent"}
+	for _, m := range mappings {
+		names = append(names, m.Name)
+	}
+	s.noteUnknown("hook", wanted, names)
+}
+
+// noteUnknownChannel says that there is no such channel.
+func (s *session) noteUnknownChannel(wanted string) {
+	var about api.About
+	if wanted == "" {
+		return
+	}
+	if _, err := s.get("about", nil, &about); err != nil {
+		return
+	}
+	var names []string
+	for _, channel := range about.Channels {
+		names = append(names, channel.Name)
+	}
+	s.noteUnknown("channel", wanted, names)
+}
+
+func (s *session) noteUnknown(kind, wanted string, names []string) {
+	for _, name := range splitList(wanted) {
+		if slices.Contains(names, name) {
+			continue
+		}
+		hint := "there is none"
+		if len(names) > 0 {
+			hint = "there is " + text.List(names)
+		}
+		if meant := text.Nearest(name, names); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		s.screen.Note("%s", fmt.Sprintf("There is no %s %s now; %s", kind, oneline.Of(name, maxReasonCell), hint))
+	}
+}
+
+// splitList are the words of a list as flags take it.
+func splitList(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -26,10 +26,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
 
-func init() {
-	verbs = append(verbs, dashboardVerb)
-}
-
 func dashboardVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard [--port N] [--no-open]",
@@ -60,7 +56,7 @@ func runDashboard(cmd *cobra.Command) error {
 	if port < 0 || port > 65535 {
 		return &usageError{"--port must be a number up to 65535"}
 	}
-	client, err := NewAdminClient(cmd)
+	client, err := NewClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -148,7 +144,7 @@ func browserCommand() []string {
 
 // LocalPage is the page on this machine, for the person who started it.
 type LocalPage struct {
-	Client   *adminClient
+	Client   *client
 	Instance string // the only one to be shown, "" if these are all
 	Links    *dashboard.Links
 }

@@ -20,10 +20,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
-func init() {
-	verbs = append(verbs, exportVerb)
-}
-
 func exportVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export --of runs|session|deliveries [--format jsonl|csv] [-o FILE] [filters]",
@@ -38,7 +34,7 @@ export of a session.`,
   caddy hooks export --of deliveries --status dead --format csv -o dead.csv
   caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
 		Args: takesNone,
-		RunE: errandVerb(runExport),
+		RunE: withSession(runExport),
 	}
 	cmd.Flags().String("of", "", "what to write: runs, session or deliveries")
 	cmd.Flags().String("format", exportFormats[0], "jsonl or csv")
@@ -84,7 +80,7 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	return call, format, nil
 }
 
-func runExport(e *errand, cmd *cobra.Command, _ []string) error {
+func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	call, format, err := exportCall(cmd)
 	if err != nil {
 		return err
@@ -95,10 +91,10 @@ func runExport(e *errand, cmd *cobra.Command, _ []string) error {
 		return &usageError{"--output must not be empty"}
 	}
 	if path == "" || path == "-" {
-		if e.screen.IsTerminal() {
-			return e.exportToPerson(call, format)
+		if s.screen.IsTerminal() {
+			return s.exportToPerson(call, format)
 		}
-		_, err := e.export(call, format, e.screen.Out())
+		_, err := s.export(call, format, s.screen.Out())
 		return err
 	}
 	if err := checkReplace(path, force); err != nil {
@@ -106,24 +102,24 @@ func runExport(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	var written exported
 	if err := writeWhole(path, force, func(w io.Writer) (err error) {
-		written, err = e.export(call, format, w)
+		written, err = s.export(call, format, w)
 		return err
 	}); err != nil {
 		return err
 	}
-	e.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
+	s.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
 	return nil
 }
 
 // exportToPerson writes rows to a terminal. What callers wrote must not control it.
-func (e *errand) exportToPerson(call apiCall, format string) error {
-	visible := transform.NewWriter(e.screen.Out(), runes.Map(func(r rune) rune {
+func (s *session) exportToPerson(call apiCall, format string) error {
+	visible := transform.NewWriter(s.screen.Out(), runes.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
 			return r
 		}
 		return unicode.ReplacementChar
 	}))
-	_, err := e.export(call, format, visible)
+	_, err := s.export(call, format, visible)
 	return errors.Join(err, visible.Close())
 }
 
@@ -164,17 +160,17 @@ func writeWhole(path string, force bool, write func(w io.Writer) error) error {
 }
 
 // export writes rows as they come, and tells how far it has got.
-func (e *errand) export(call apiCall, format string, to io.Writer) (exported, error) {
-	call.path = e.path("export")
-	resp, err := e.client.download(e.ctx, call, searchPatience*e.client.silence)
+func (s *session) export(call apiCall, format string, to io.Writer) (exported, error) {
+	call.path = s.path("export")
+	resp, err := s.client.download(s.ctx, call, searchPatience*s.client.silence)
 	if err != nil {
 		return exported{}, wrongFilter(err)
 	}
 	defer resp.Body.Close()
-	written := exported{to: to, progress: e.screen.Progress(), csv: format == "csv"}
+	written := exported{to: to, progress: s.screen.Progress(), csv: format == "csv"}
 	defer written.progress.Close()
 	if _, err := io.Copy(&written, resp.Body); err != nil {
-		if e.ctx.Err() != nil {
+		if s.ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
 		return written, fmt.Errorf("the export broke off after %s: %w", counted(written.rows, "row", "rows"), err)

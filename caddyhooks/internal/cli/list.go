@@ -1,115 +1,180 @@
 package cli
 
 import (
-	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
-	"slices"
-	"time"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, listVerb)
+// defaultRows is how many rows a list shows if nobody says otherwise.
+const defaultRows = 20
+
+// limitFlag adds the flag of all lists.
+func limitFlag(cmd *cobra.Command, many string) {
+	cmd.Flags().Int("limit", defaultRows, "show so many "+many+" at most, 0 for all")
+	_ = cmd.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
 
-func listVerb() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list [--range 1h|6h|24h|7d]",
-		Short: "Lists the hooks",
-		Long: `
-Lists the hooks: wake and agent, those of the Caddyfile, and those that were saved while Caddy ran. Beside each it says how callers
-authenticate, how many runs were accepted and how many failed in the range of time, and when the last one was accepted. A hook that is gone
-and had runs is listed, too.`,
-		Example: `  caddy hooks list
-  caddy hooks list --range 7d --json | jq '.[] | select(.failed > 0)'`,
-		Args: takesNone,
-		RunE: errandVerb(runList),
+// limitOf reads that flag.
+func limitOf(cmd *cobra.Command) (int, error) {
+	limit, _ := cmd.Flags().GetInt("limit")
+	if limit < 0 {
+		return 0, &usageError{"--limit must be a number of rows, or 0 for all"}
 	}
-	rangeFlag(cmd, "24h")
-	return cmd
+	return limit, nil
 }
 
-// listedHook is a row of the list, and how it is printed as JSON.
-type listedHook struct {
-	Name     string        `json:"name"`             // "" for hooks that are too many to be counted each on its own
-	Action   engine.Action `json:"action,omitempty"` // none if the hook is gone
-	AuthMode string        `json:"authMode,omitempty"`
-	Pinned   bool          `json:"pinned,omitempty"` // in the Caddyfile
-	Accepted int64         `json:"accepted"`
-	Failed   int64         `json:"failed"`
-	LastAt   *time.Time    `json:"lastAt,omitempty"`
+// setFrom sets a parameter of the API to the value of a flag, if it was given. An empty value would select everything, and is refused.
+func setFrom(cmd *cobra.Command, query url.Values, flag, parameter string) error {
+	if !cmd.Flags().Changed(flag) {
+		return nil
+	}
+	value, _ := cmd.Flags().GetString(flag)
+	if value == "" {
+		return &usageError{fmt.Sprintf("--%s must not be empty", flag)}
+	}
+	query.Set(parameter, value)
+	return nil
 }
 
-func runList(e *errand, cmd *cobra.Command, _ []string) error {
-	during, err := rangeOf(cmd)
-	if err != nil {
+// pageQuery asks for so many rows.
+func pageQuery(limit int) url.Values { return url.Values{"limit": {strconv.Itoa(limit)}} }
+
+// listing is a list of the API that is read page by page.
+type listing struct {
+	part   string // of the path
+	member string // of a page, that has the rows
+	query  url.Values
+	limit  int                       // 0 is all
+	beside func(page listPage) error // shows what a page has beside its rows, unless it is nil
+	ifNone func()                    // says more if there are no rows, unless it is nil
+}
+
+// listPage is a page of a list.
+type listPage struct {
+	answer  []byte // as it came
+	members map[string]json.RawMessage
+	rows    []json.RawMessage
+	cursor  string // "" if it is the last one
+}
+
+// page asks for the page at a cursor.
+func (s *session) page(l listing, size int, cursor string) (page listPage, err error) {
+	query := maps.Clone(l.query)
+	if query == nil {
+		query = make(url.Values)
+	}
+	query.Set("limit", strconv.Itoa(size))
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	if page.answer, err = s.get(l.part, query, &page.members); err != nil {
+		return page, wrongFilter(err)
+	}
+	if err := s.decode(page.members[l.member], &page.rows); err != nil {
+		return page, err
+	}
+	if raw, ok := page.members["cursor"]; ok {
+		err = s.decode(raw, &page.cursor)
+	}
+	return page, err
+}
+
+// wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
+func wrongFilter(err error) error {
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.status == http.StatusBadRequest {
+		return &usageError{refused.sentence}
+	}
+	return err
+}
+
+// walk hands over a page after the other, up to the limit. It reports how many rows they had, and whether there are more.
+func (s *session) walk(l listing, each func(page listPage) error) (rows int, more bool, err error) {
+	for cursor := ""; ; {
+		size := api.MaxPage
+		if l.limit > 0 {
+			size = min(l.limit-rows, api.MaxPage)
+		}
+		page, err := s.page(l, size, cursor)
+		if err == nil {
+			err = each(page)
+		}
+		if err != nil {
+			return rows, false, err
+		}
+		rows += len(page.rows)
+		if cursor = page.cursor; cursor == "" || l.limit > 0 && rows >= l.limit {
+			return rows, cursor != "", nil
+		}
+	}
+}
+
+// showList shows the rows of a list, a page at a time, and says below them if there are more; or none, if there are none. With
+// --json it prints them as the API gives them.
+func showList[Row any](s *session, l listing, none string, show func(rows []Row)) error {
+	if s.json {
+		return s.printList(l)
+	}
+	rows, more, err := s.walk(l, func(page listPage) error {
+		var rows []Row
+		err := s.decode(page.members[l.member], &rows)
+		if err == nil && len(rows) > 0 {
+			show(rows)
+		}
+		if err == nil && l.beside != nil {
+			err = l.beside(page)
+		}
 		return err
-	}
-	hooks, overview, err := e.listHooks(during)
-	if err != nil {
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if e.json {
-		return e.printJSON(text.PlainJSON(hooks))
-	}
-	clock := newClock()
-	var rows [][]terminal.Text
-	for _, h := range hooks {
-		action, failed := terminal.Plain(string(h.Action)), terminal.Plain(withCommas(h.Failed))
-		if h.Action == "" {
-			action = terminal.Faint("gone")
+	case rows == 0:
+		s.screen.Note("%s", none)
+		if l.ifNone != nil {
+			l.ifNone()
 		}
-		if h.Failed > 0 {
-			failed = terminal.Bad(withCommas(h.Failed))
-		}
-		rows = append(rows, []terminal.Text{terminal.Plain(cmp.Or(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
-			terminal.Plain(withCommas(h.Accepted)), failed, terminal.Plain(clock.when(h.LastAt))})
-	}
-	e.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, need := range overview.Needs {
-		if need.Kind == "not_in_force" {
-			e.screen.Note("! %s: %s", need.Text, need.Detail)
-		}
-	}
-	if len(hooks) == len(builtInHooks) {
-		e.screen.Note("There are no hooks of your own yet. Add one to the Caddyfile, or with caddy hooks dashboard.")
+	case more:
+		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", l.limit*moreRows)
 	}
 	return nil
 }
 
-// builtInHooks are always there.
-var builtInHooks = []listedHook{
-	{Name: "wake", Action: engine.Wake, AuthMode: settings.BearerScheme.Name},
-	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
-}
+// moreRows is how many times as many rows somebody may want to see who wants to see more.
+const moreRows = 5
 
-// listHooks lists all hooks with their figures, those that had runs and are gone at the end.
-func (e *errand) listHooks(during string) (hooks []listedHook, overview overviewTold, err error) {
-	var mappings []settings.ShownMapping
-	if _, err := e.get("mappings", nil, &mappings); err != nil {
-		return nil, overview, err
+// printList prints a list as JSON. Several pages become one.
+func (s *session) printList(l listing) error {
+	var pages []listPage
+	if _, _, err := s.walk(l, func(page listPage) error {
+		pages = append(pages, page)
+		return nil
+	}); err != nil {
+		return err
 	}
-	if _, err := e.get("overview", url.Values{"range": {during}}, &overview); err != nil {
-		return nil, overview, err
+	if len(pages) == 1 {
+		return s.printJSON(pages[0].answer)
 	}
-	hooks = slices.Clone(builtInHooks)
-	for _, m := range mappings {
-		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
+	merged, rows := maps.Clone(pages[0].members), []json.RawMessage{}
+	for _, page := range pages {
+		rows = append(rows, page.rows...)
 	}
-	for _, figures := range overview.Hooks {
-		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })
-		if at < 0 {
-			at = len(hooks)
-			hooks = append(hooks, listedHook{Name: figures.Name})
+	merged[l.member] = text.PlainJSON(rows)
+	for _, name := range []string{"cursor", "searchedTo"} { // how far it has got
+		delete(merged, name)
+		if last, ok := pages[len(pages)-1].members[name]; ok {
+			merged[name] = last
 		}
-		h := &hooks[at]
-		h.Accepted, h.Failed, h.LastAt = figures.Accepted, figures.Failed, figures.LastAt
 	}
-	return hooks, overview, nil
+	return s.printJSON(text.PlainJSON(merged))
 }

@@ -20,10 +20,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, renderVerb)
-}
-
 func renderVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
@@ -131,12 +127,12 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 	if hook == "wake" || hook == "agent" {
 		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
 	}
-	e, err := newErrand(ctx, cmd)
+	s, err := newSession(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
 	var mapping map[string]json.RawMessage
-	if _, err := e.get("mappings/"+url.PathEscape(hook), nil, &mapping); err != nil {
+	if _, err := s.get("mappings/"+url.PathEscape(hook), nil, &mapping); err != nil {
 		return nil, err
 	}
 	if replaced {
@@ -154,7 +150,7 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 		return nil, err
 	}
 	shown := new(api.Preview)
-	_, err = e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
+	_, err = s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
 	return shown, err
 }
 

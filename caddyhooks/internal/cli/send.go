@@ -28,10 +28,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, sendVerb)
-}
-
 func sendVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send HOOK {--payload FILE | --example}",
@@ -106,7 +102,7 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 type sending struct {
 	cmd        *cobra.Command
 	screen     *terminal.Screen
-	errand     *errand // nil if no running Caddy is asked
+	session    *session // nil if no running Caddy is asked
 	about      api.About
 	hook       string
 	url        string
@@ -133,16 +129,16 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	}
 	builtIn := hook == "wake" || hook == "agent"
 	if base == "" || !builtIn && scheme == "" {
-		if s.errand, err = newErrand(ctx, cmd); err != nil {
+		if s.session, err = newSession(ctx, cmd); err != nil {
 			return nil, err
 		}
-		if _, err = s.errand.get("about", nil, &s.about); err != nil {
+		if _, err = s.session.get("about", nil, &s.about); err != nil {
 			return nil, err
 		}
 	}
 	m := settings.Mapping{AuthMode: scheme}
 	if !builtIn && scheme == "" {
-		if m, err = s.errand.mapping(hook); err != nil {
+		if m, err = s.session.mapping(hook); err != nil {
 			return nil, err
 		}
 	}
@@ -311,7 +307,7 @@ func (s *sending) sign() (headers []auth.Header, called string, err error) {
 	if s.credential != nil {
 		return s.credential.headers(s.url, s.header, s.payload, time.Now())
 	}
-	signed, err := s.errand.sign(s.hook, s.payload, testParameters(s.header, s.query))
+	signed, err := s.session.sign(s.hook, s.payload, testParameters(s.header, s.query))
 	if err != nil {
 		return nil, "", err
 	}
@@ -388,9 +384,9 @@ func (s *sending) print(sent *sentJSON) {
 
 // whyIgnored names the condition that leaves the webhook out, if the running Caddy tells it.
 func (s *sending) whyIgnored() string {
-	if s.errand != nil {
+	if s.session != nil {
 		asked := api.PreviewRequest{Header: s.header, Payload: s.payload}
-		if shown, err := askPreview(s.errand.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
+		if shown, err := askPreview(s.session.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
 			return "the hook has " + shown.Ignored
 		}
 	}
@@ -503,4 +499,143 @@ func (sum *sentSum) refusal() error {
 		why += "\n" + sum.Refused[status]
 	}
 	return fmt.Errorf("%d of %d were refused:%s", refused, sum.Sent, why)
+}
+
+func tryVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "try HOOK {--payload FILE | --example} [--wait]",
+		Short: "Starts a run of a hook that sends nothing out",
+		Long: `
+Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a channel. The payload needs no
+signature, and webhooks may be off.
+
+  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
+  caddy hooks try github-issues --example --wait`,
+		Args: withPayload(takesOne("the hook")),
+		RunE: withSession(runTry),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	addPayloadFlag(cmd)
+	addExampleFlag(cmd)
+	addHeaderFlag(cmd)
+	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
+	noFiles(cmd, "query")
+	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
+	return cmd
+}
+
+func runTry(s *session, cmd *cobra.Command, args []string) error {
+	if args[0] == "wake" || args[0] == "agent" {
+		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
+	}
+	header, err := readHeaders(cmd)
+	if err != nil {
+		return err
+	}
+	payload, err := readPayload(cmd)
+	if err != nil {
+		return err
+	}
+	req := &intake.Request{Header: header, Body: payload}
+	if flagIsOn(cmd, "example") {
+		m, err := s.mapping(args[0])
+		if err != nil {
+			return err
+		}
+		if req, err = exampleFor(args[0], m, header); err != nil {
+			return err
+		}
+	}
+	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
+	var run api.Run
+	answer, err := s.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.Body}, &run)
+	if err != nil {
+		return err
+	}
+	if flagIsOn(cmd, "wait") {
+		return s.showEnd(cmd, run.RunID)
+	}
+	if s.json {
+		return s.printJSON(answer)
+	}
+	s.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
+	return nil
+}
+
+// testParameters are the parameters by which the admin API is told the headers and the query of a request.
+func testParameters(header http.Header, query string) url.Values {
+	parameters := make(url.Values)
+	var lines []string
+	for name, values := range header {
+		for _, value := range values {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if len(lines) > 0 {
+		parameters.Set("headers", strings.Join(lines, "\n"))
+	}
+	if query != "" {
+		parameters.Set("query", query)
+	}
+	return parameters
+}
+
+// pollPause is the pause between two questions about something that takes its time.
+const pollPause = 200 * time.Millisecond
+
+// showEnd waits until a run has ended, and shows its answer.
+func (s *session) showEnd(cmd *cobra.Command, runID string) error {
+	progress := s.screen.Progress()
+	defer progress.Close()
+	for start := time.Now(); ; {
+		var run api.Run
+		answer, err := s.get("runs/"+url.PathEscape(runID), nil, &run)
+		if err != nil {
+			return err
+		}
+		if run.Status.Ended() {
+			progress.Close()
+			return s.printEnd(cmd, answer, run)
+		}
+		progress.Show("%s for %s", run.Status, time.Since(start).Round(time.Second))
+		if err := s.pause(pollPause); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error {
+	if s.json {
+		if err := s.printJSON(answer); err != nil {
+			return err
+		}
+	} else {
+		look := terminal.Good
+		if run.Reply == nil {
+			look = terminal.Bad
+		}
+		s.printRun(cmd, look(statusWord(run.Status)), run.RunID, run.ChatID)
+		if run.Reply != nil {
+			for line := range strings.Lines(*run.Reply) {
+				s.screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
+			}
+		}
+	}
+	if run.Reply == nil {
+		return fmt.Errorf("the run did not complete: %s", cmp.Or(terminal.Escaped(run.ErrorMessage), string(run.Status)))
+	}
+	return nil
+}
+
+// pause waits, unless nobody waits any more.
+func (s *session) pause(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
 }

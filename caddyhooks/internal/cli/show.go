@@ -20,10 +20,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, showVerb)
-}
-
 func showVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show HOOK|RUN-ID|DELIVERY-ID",
@@ -35,26 +31,26 @@ begins like that.`,
   caddy hooks show 019a86f2-4c1e
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 		Args:              takesOne("what to show"),
-		RunE:              errandVerb(runShow),
+		RunE:              withSession(runShow),
 		ValidArgsFunction: completeOne(completeAny(completeAllHooks, completeRuns(), completeDeliveries())),
 	}
 }
 
-func runShow(e *errand, _ *cobra.Command, args []string) error {
+func runShow(s *session, _ *cobra.Command, args []string) error {
 	name := args[0]
 	if strings.HasPrefix(name, deliveryPrefix) {
-		return e.showDelivery(name)
+		return s.showDelivery(name)
 	}
-	hooks, _, err := e.listHooks("24h")
+	hooks, _, err := s.listHooks("24h")
 	if err != nil {
 		return err
 	}
 	at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == name && h.Action != "" })
 	switch {
 	case at >= 0:
-		return e.showHook(&hooks[at])
+		return s.showHook(&hooks[at])
 	case api.IsRunID(name, time.Now()):
-		return e.showRun(name)
+		return s.showRun(name)
 	default:
 		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", text.Abridge(name))
 	}
@@ -64,15 +60,15 @@ func runShow(e *errand, _ *cobra.Command, args []string) error {
 const deliveryPrefix = "msg_"
 
 // wholeRunID finds the run whose id begins like that.
-func (e *errand) wholeRunID(beginning string) (string, error) {
+func (s *session) wholeRunID(beginning string) (string, error) {
 	if uuid.Validate(beginning) == nil {
 		return beginning, nil
 	}
 	const tellApart = 5
 	var found []string
-	_, _, err := e.walk(listing{part: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}, func(page listPage) error {
+	_, _, err := s.walk(listing{part: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}, func(page listPage) error {
 		var runs []api.RunSummary
-		err := e.decode(page.members["runs"], &runs)
+		err := s.decode(page.members["runs"], &runs)
 		for _, run := range runs {
 			found = append(found, run.RunID)
 		}
@@ -91,19 +87,19 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 }
 
 // runIDOf is the id of a run that an argument names whole or by its beginning. What is no id is for Caddy to refuse.
-func (e *errand) runIDOf(arg string) (string, error) {
+func (s *session) runIDOf(arg string) (string, error) {
 	if !api.IsRunID(arg, time.Now()) {
 		return arg, nil
 	}
-	return e.wholeRunID(arg)
+	return s.wholeRunID(arg)
 }
 
 // deliveryIDOf is runIDOf for a delivery.
-func (e *errand) deliveryIDOf(arg string) (string, error) {
+func (s *session) deliveryIDOf(arg string) (string, error) {
 	if !strings.HasPrefix(arg, deliveryPrefix) || strings.Count(arg, "_") > 1 {
 		return arg, nil
 	}
-	return e.wholeDeliveryID(arg)
+	return s.wholeDeliveryID(arg)
 }
 
 // fact is a name and a value.
@@ -123,69 +119,69 @@ func (f *facts) add(name, value string) {
 
 func (f *facts) addText(name string, value terminal.Text) { *f = append(*f, fact{name, value}) }
 
-func (e *errand) showFacts(facts facts) {
+func (s *session) showFacts(facts facts) {
 	width := 0
 	for _, f := range facts {
 		width = max(width, len(f.name)+2)
 	}
 	for _, f := range facts {
-		e.screen.Line(terminal.Faint(f.name).Padded(width), f.value)
+		s.screen.Line(terminal.Faint(f.name).Padded(width), f.value)
 	}
 }
 
 // showBlock shows a text of several lines below a title, whole.
-func (e *errand) showBlock(title, text string) {
-	e.screen.Line()
-	e.screen.Line(terminal.Bold(title))
-	e.printLines(terminal.Plain("  "), text)
+func (s *session) showBlock(title, text string) {
+	s.screen.Line()
+	s.screen.Line(terminal.Bold(title))
+	s.printLines(terminal.Plain("  "), text)
 }
 
 // showRun shows a run.
-func (e *errand) showRun(beginning string) error {
-	id, err := e.wholeRunID(beginning)
+func (s *session) showRun(beginning string) error {
+	id, err := s.wholeRunID(beginning)
 	if err != nil {
 		return err
 	}
 	var run api.RunDetails
-	answer, err := e.get("runs/"+url.PathEscape(id), nil, &run)
+	answer, err := s.get("runs/"+url.PathEscape(id), nil, &run)
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
+	if s.json {
+		return s.printJSON(answer)
 	}
 	clock := newClock()
-	e.showFacts(runFacts(&run, clock))
-	e.showSteps(run.Steps, clock)
+	s.showFacts(runFacts(&run, clock))
+	s.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
-		e.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
+		s.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
 	}
 	if run.Message != nil {
 		title := "Message"
 		if run.MessageCut {
 			title += ", of which not all was kept"
 		}
-		e.showBlock(title, *run.Message)
+		s.showBlock(title, *run.Message)
 	}
-	e.showJSONBlock("Metadata", run.Metadata)
-	e.showJSONBlock("Schema", run.Schema)
+	s.showJSONBlock("Metadata", run.Metadata)
+	s.showJSONBlock("Schema", run.Schema)
 	if run.Reply != nil {
-		e.showBlock("Reply", *run.Reply)
+		s.showBlock("Reply", *run.Reply)
 	}
 	if run.LastAnswer != "" {
 		title := "Last answer"
 		if len(run.ValidationErrors) > 0 {
 			title += ", which did not match the schema"
 		}
-		e.showBlock(title, run.LastAnswer)
+		s.showBlock(title, run.LastAnswer)
 	}
 	for _, p := range run.Permissions {
-		e.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
 	if run.MorePermissions > 0 {
-		e.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
 	}
-	e.showSentOut(run.Deliveries, clock)
+	s.showSentOut(run.Deliveries, clock)
 	return nil
 }
 
@@ -239,13 +235,13 @@ func (c clock) until(t *time.Time) string {
 	return "until " + c.when(t)
 }
 
-func (e *errand) showJSONBlock(title string, value json.RawMessage) {
+func (s *session) showJSONBlock(title string, value json.RawMessage) {
 	if value != nil {
-		e.showBlock(title, string(value))
+		s.showBlock(title, string(value))
 	}
 }
 
-func (e *errand) showSteps(steps []api.Step, clock clock) {
+func (s *session) showSteps(steps []api.Step, clock clock) {
 	if len(steps) == 0 {
 		return
 	}
@@ -258,20 +254,20 @@ func (e *errand) showSteps(steps []api.Step, clock clock) {
 		rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.StartedAt)), terminal.Plain(string(s.Phase)), terminal.Plain(briefly(inUnits(s.Seconds))),
 			terminal.Plain(s.Tier), terminal.Plain(bytes), terminal.Plain(strings.Join(s.Errors, "; "))})
 	}
-	e.screen.Line()
-	e.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
+	s.screen.Line()
+	s.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
 }
 
 // showSentOut lists the deliveries of a run, each with its attempts.
-func (e *errand) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
+func (s *session) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
 	for i := range deliveries {
 		d := &deliveries[i]
-		e.screen.Line()
-		e.screen.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
+		s.screen.Line()
+		s.screen.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
 		if next := clock.next(d); next != "" {
-			e.screen.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
+			s.screen.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
-		e.showAttempts(d.History, clock)
+		s.showAttempts(d.History, clock)
 	}
 }
 
@@ -282,7 +278,7 @@ func waitsForWords(d *api.DeliveryDetails) string {
 	return ", waits for " + d.WaitsFor
 }
 
-func (e *errand) showAttempts(history []api.Attempt, clock clock) {
+func (s *session) showAttempts(history []api.Attempt, clock clock) {
 	var rows [][]terminal.Text
 	for _, a := range history {
 		outcome := terminal.Good("delivered")
@@ -295,25 +291,25 @@ func (e *errand) showAttempts(history []api.Attempt, clock clock) {
 		}
 		rows = append(rows, []terminal.Text{terminal.Plain("  " + clock.when(a.At)), terminal.Plain(briefly(inUnits(a.Seconds))), terminal.Plain(status), outcome})
 	}
-	e.screen.Table(nil, rows)
+	s.screen.Table(nil, rows)
 }
 
 // showDelivery shows a delivery by its id, or the beginning of it.
-func (e *errand) showDelivery(id string) error {
+func (s *session) showDelivery(id string) error {
 	if _, _, ok := engine.ParseDeliveryID(id); !ok {
-		whole, err := e.wholeDeliveryID(id)
+		whole, err := s.wholeDeliveryID(id)
 		if err != nil {
 			return err
 		}
 		id = whole
 	}
 	var d api.DeliveryDetails
-	answer, err := e.get("deliveries/"+url.PathEscape(id), nil, &d)
+	answer, err := s.get("deliveries/"+url.PathEscape(id), nil, &d)
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
+	if s.json {
+		return s.printJSON(answer)
 	}
 	clock := newClock()
 	var f facts
@@ -331,23 +327,23 @@ func (e *errand) showDelivery(id string) error {
 	f.add("hook", d.Hook)
 	f.add("chat", d.ChatID)
 	f.add("type", d.ContentType)
-	e.showFacts(f)
+	s.showFacts(f)
 	if d.History != nil {
-		e.screen.Line()
-		e.screen.Line(terminal.Bold("Attempts"))
-		e.showAttempts(d.History, clock)
+		s.screen.Line()
+		s.screen.Line(terminal.Bold("Attempts"))
+		s.showAttempts(d.History, clock)
 	}
 	if d.LastAnswer != "" {
-		e.showBlock("Last answer of the receiver", d.LastAnswer)
+		s.showBlock("Last answer of the receiver", d.LastAnswer)
 	}
 	if d.Body != "" {
-		e.showBlock("Body", d.Body)
+		s.showBlock("Body", d.Body)
 	}
 	return nil
 }
 
 // wholeDeliveryID finds the delivery whose id begins like that. It has the digits of its run.
-func (e *errand) wholeDeliveryID(beginning string) (string, error) {
+func (s *session) wholeDeliveryID(beginning string) (string, error) {
 	digits, _, _ := strings.Cut(strings.TrimPrefix(beginning, deliveryPrefix), "_")
 	var id strings.Builder
 	for i, digit := range digits {
@@ -360,12 +356,12 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 	if !api.IsRunID(id.String(), time.Now()) {
 		return "", none
 	}
-	runID, err := e.wholeRunID(id.String())
+	runID, err := s.wholeRunID(id.String())
 	if err != nil {
 		return "", err
 	}
 	var run api.RunDetails
-	if _, err := e.get("runs/"+url.PathEscape(runID), nil, &run); err != nil {
+	if _, err := s.get("runs/"+url.PathEscape(runID), nil, &run); err != nil {
 		return "", err
 	}
 	var found []string
@@ -385,9 +381,9 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 }
 
 // showHook shows a hook.
-func (e *errand) showHook(hook *listedHook) error {
+func (s *session) showHook(hook *listedHook) error {
 	var fields map[string]json.RawMessage
-	answer, err := e.get("mappings/"+url.PathEscape(hook.Name), nil, &fields)
+	answer, err := s.get("mappings/"+url.PathEscape(hook.Name), nil, &fields)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.status == http.StatusNotFound { // it is built in
 		answer, err = text.PlainJSON(hook), nil
@@ -395,11 +391,11 @@ func (e *errand) showHook(hook *listedHook) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
+	if s.json {
+		return s.printJSON(answer)
 	}
 	var about api.About
-	if _, err := e.get("about", nil, &about); err != nil {
+	if _, err := s.get("about", nil, &about); err != nil {
 		return err
 	}
 	clock := newClock()
@@ -438,9 +434,9 @@ func (e *errand) showHook(hook *listedHook) error {
 			f.add(name, value)
 		}
 	}
-	e.showFacts(f)
+	s.showFacts(f)
 	for _, name := range long {
-		e.showBlock(name, texts[name])
+		s.showBlock(name, texts[name])
 	}
 	return nil
 }

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -16,10 +19,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-func init() {
-	verbs = append(verbs, statusVerb)
-}
 
 func statusVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -93,7 +92,7 @@ func runStatus(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := NewAdminClient(cmd)
+	client, err := NewClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -110,33 +109,33 @@ func runStatus(cmd *cobra.Command, _ []string) error {
 		names = []string{wanted}
 	}
 	all := []statusTold{}
-	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	s := &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
 	for i, name := range names {
-		e.instance = name
+		s.instance = name
 		told := statusTold{Instance: name, NotReady: health.whyNotReady(name), awayOnly: health.lacksRunnersAlone(name)}
-		if told.About, err = e.get("about", nil, nil); err == nil {
-			told.Overview, err = e.get("overview", url.Values{"range": {during}}, nil)
+		if told.About, err = s.get("about", nil, nil); err == nil {
+			told.Overview, err = s.get("overview", url.Values{"range": {during}}, nil)
 		}
 		if err != nil && told.NotReady == "" {
 			return err
 		}
-		if all = append(all, told); e.json {
+		if all = append(all, told); s.json {
 			continue
 		}
 		if i > 0 {
-			e.screen.Line()
+			s.screen.Line()
 		}
-		if err := e.showStatus(cmd, told, len(health.Instances) > 1 && name != "default"); err != nil {
+		if err := s.showStatus(cmd, told, len(health.Instances) > 1 && name != "default"); err != nil {
 			return err
 		}
 	}
-	if !e.json {
+	if !s.json {
 		return nil
 	}
 	for i := range all {
 		all[i].Overview = withoutPlots(all[i].Overview)
 	}
-	return e.printJSON(text.PlainJSON(map[string]any{"instances": all}))
+	return s.printJSON(text.PlainJSON(map[string]any{"instances": all}))
 }
 
 // withoutPlots takes the points of plots out of an overview.
@@ -155,17 +154,17 @@ func withoutPlots(overview json.RawMessage) json.RawMessage {
 }
 
 // showStatus shows one instance. Commands in it name the instance if they must.
-func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
+func (s *session) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
 	var about api.About
 	var overview overviewTold
 	if told.About != nil {
-		if err := e.decode(told.About, &about); err != nil {
+		if err := s.decode(told.About, &about); err != nil {
 			return err
 		}
 	}
-	lines := [][]terminal.Text{e.firstLine(told, &about)}
+	lines := [][]terminal.Text{s.firstLine(told, &about)}
 	if told.Overview != nil {
-		if err := e.decode(told.Overview, &overview); err != nil {
+		if err := s.decode(told.Overview, &overview); err != nil {
 			return err
 		}
 		lines = append(lines, figureLines(&overview)...)
@@ -180,19 +179,19 @@ func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) err
 			}
 			parts = append(parts, part)
 		}
-		e.screen.Line(parts...)
+		s.screen.Line(parts...)
 	}
 	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
 	if told.NotReady != "" && !saidByNeed {
-		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
+		s.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
 	}
 	for _, need := range overview.Needs {
-		e.showNeed(cmd, need, named)
+		s.showNeed(cmd, need, named)
 	}
 	return nil
 }
 
-func (e *errand) firstLine(told statusTold, about *api.About) []terminal.Text {
+func (s *session) firstLine(told statusTold, about *api.About) []terminal.Text {
 	line := []terminal.Text{terminal.Bold(told.Instance)}
 	switch {
 	case told.About == nil:
@@ -252,7 +251,7 @@ func figureLines(o *overviewTold) [][]terminal.Text {
 }
 
 // showNeed prints what needs the operator, and the command that shows more.
-func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
+func (s *session) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	mark, text := terminal.Warn("! "), n.Text
 	if n.Severity == api.SeverityBad {
 		mark = terminal.Bad("! ")
@@ -263,11 +262,11 @@ func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	line := []terminal.Text{mark, terminal.Plain(text)}
 	if command := command(&n); command != nil {
 		if named && !cmd.Flags().Changed("instance") {
-			command = append(command, "--instance", e.instance)
+			command = append(command, "--instance", s.instance)
 		}
 		line = append(line, terminal.Plain("      "), terminal.Bold(nextCommand(cmd, command...)))
 	}
-	e.screen.Line(line...)
+	s.screen.Line(line...)
 }
 
 // command are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
@@ -306,4 +305,121 @@ func command(n *api.AttentionItem) []string {
 		}
 	}
 	return command
+}
+
+func healthVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "health [--live]",
+		Short: "Says whether the instances are ready, for scripts and health checks",
+		Long: `
+Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1 otherwise,
+also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
+
+With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
+		Example: `  caddy hooks health
+  caddy hooks health --live || systemctl restart caddy`,
+		Args: takesNone,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runHealth(cmd) },
+	}
+	cmd.Flags().Bool("live", false, "ask whether Caddy needs a restart, instead of whether it is ready")
+	return cmd
+}
+
+// healthTold is what the admin endpoint tells about the health of instances.
+type healthTold struct {
+	Instances []struct {
+		Instance string `json:"instance"`
+		Live     bool   `json:"live"`
+		Ready    bool   `json:"ready"`
+		Reason   string `json:"reason"`
+		Webhooks string `json:"webhooks"`
+
+		Reasons []api.HealthProblem `json:"reasons"`
+	} `json:"instances"`
+
+	raw []byte
+}
+
+// health asks for the health of all instances, those among them that wait for their store.
+func (c *client) health(ctx context.Context) (told healthTold, err error) {
+	told.raw, err = c.call(ctx, apiCall{path: "/hooks/health", answer: http.StatusServiceUnavailable})
+	if err == nil && json.Unmarshal(told.raw, &told) != nil {
+		err = c.noHooks()
+	}
+	return told, err
+}
+
+// whyNotReady is why an instance is not ready, "" if it is or is not there.
+func (h *healthTold) whyNotReady(name string) string {
+	for _, in := range h.Instances {
+		if in.Instance == name && !in.Ready {
+			return cmp.Or(in.Reason, "it is not ready")
+		}
+	}
+	return ""
+}
+
+// lacksRunnersAlone reports whether an instance is not ready because its runners are away, and for no other reason.
+func (h *healthTold) lacksRunnersAlone(name string) bool {
+	for _, in := range h.Instances {
+		if in.Instance == name {
+			return len(in.Reasons) > 0 && !slices.ContainsFunc(in.Reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerAway })
+		}
+	}
+	return false
+}
+
+func (h *healthTold) names() (names []string) {
+	for _, in := range h.Instances {
+		names = append(names, in.Instance)
+	}
+	return names
+}
+
+func runHealth(cmd *cobra.Command) error {
+	client, err := NewClient(cmd)
+	if err != nil {
+		return err
+	}
+	told, err := client.health(cmd.Context())
+	if err != nil {
+		return err
+	}
+	wanted, _ := cmd.Flags().GetString("instance")
+	if err := client.checkNames(told.names(), wanted); err != nil {
+		return err
+	}
+	s := &session{client: client, screen: newScreen(cmd)}
+	if wantsJSON(cmd) {
+		if err := s.printJSON(told.raw); err != nil {
+			return err
+		}
+	}
+	rows, bad := [][]terminal.Text(nil), []string(nil)
+	live, _ := cmd.Flags().GetBool("live")
+	word := "ready"
+	if live {
+		word = "live"
+	}
+	for _, in := range told.Instances {
+		if wanted != "" && in.Instance != wanted {
+			continue
+		}
+		state := terminal.Good(word)
+		if good := in.Ready && !live || in.Live && live; !good {
+			state = terminal.Bad("not " + word)
+			bad = append(bad, in.Instance)
+		} else if in.Webhooks == "off" && !live {
+			state = terminal.Warn(word + ", webhooks are off")
+		}
+		rows = append(rows, []terminal.Text{terminal.Plain(in.Instance), state, terminal.Plain(in.Reason)})
+	}
+	if !wantsJSON(cmd) {
+		s.screen.Table(nil, rows)
+	}
+	if bad != nil {
+		slices.Sort(bad)
+		return fmt.Errorf("not %s: %s", word, text.List(bad))
+	}
+	return nil
 }

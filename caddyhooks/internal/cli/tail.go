@@ -17,10 +17,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, tailVerb)
-}
-
 func tailVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [--hook HOOK,…]",
@@ -35,25 +31,25 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
   caddy hooks tail --hook github-issues,stripe
   caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
 		Args: takesNone,
-		RunE: errandVerb(runTail),
+		RunE: withSession(runTail),
 	}
 	cmd.Flags().String("hook", "", "only what is about this hook, or about several with commas between them")
 	_ = cmd.RegisterFlagCompletionFunc("hook", completeSeveral(completeAllHooks))
 	return cmd
 }
 
-func runTail(e *errand, cmd *cobra.Command, _ []string) error {
+func runTail(s *session, cmd *cobra.Command, _ []string) error {
 	query := make(url.Values)
 	if err := setFrom(cmd, query, "hook", "hook"); err != nil {
 		return err
 	}
-	e.noteUnknownHooks(query.Get("hook"))
-	t := &tail{errand: e, wanted: newRunFilter(query), rows: e.screen.Rows().AtLeast(tailWidths...)}
+	s.noteUnknownHooks(query.Get("hook"))
+	t := &tail{session: s, wanted: newRunFilter(query), rows: s.screen.Rows().AtLeast(tailWidths...)}
 	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicSettings}
 	if query.Has("hook") {
 		topics = topics[:2] // settings are of no hook
 	}
-	return e.follow(topics, t.event)
+	return s.follow(topics, t.event)
 }
 
 // tailWidths are the widths of the columns: a time, a status, a hook, a duration and the id of a run.
@@ -61,7 +57,7 @@ var tailWidths = []int{len(time.TimeOnly), len("completed"), 12, len("18.4s"), l
 
 // tail prints a line for each event.
 type tail struct {
-	*errand
+	*session
 	wanted *runFilter
 	rows   *terminal.Rows
 	begun  bool

@@ -2,14 +2,18 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -17,8 +21,100 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, hookVerb)
+func listVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list [--range 1h|6h|24h|7d]",
+		Short: "Lists the hooks",
+		Long: `
+Lists the hooks: wake and agent, those of the Caddyfile, and those that were saved while Caddy ran. Beside each it says how callers
+authenticate, how many runs were accepted and how many failed in the range of time, and when the last one was accepted. A hook that is gone
+and had runs is listed, too.`,
+		Example: `  caddy hooks list
+  caddy hooks list --range 7d --json | jq '.[] | select(.failed > 0)'`,
+		Args: takesNone,
+		RunE: withSession(runList),
+	}
+	rangeFlag(cmd, "24h")
+	return cmd
+}
+
+// listedHook is a row of the list, and how it is printed as JSON.
+type listedHook struct {
+	Name     string        `json:"name"`             // "" for hooks that are too many to be counted each on its own
+	Action   engine.Action `json:"action,omitempty"` // none if the hook is gone
+	AuthMode string        `json:"authMode,omitempty"`
+	Pinned   bool          `json:"pinned,omitempty"` // in the Caddyfile
+	Accepted int64         `json:"accepted"`
+	Failed   int64         `json:"failed"`
+	LastAt   *time.Time    `json:"lastAt,omitempty"`
+}
+
+func runList(s *session, cmd *cobra.Command, _ []string) error {
+	during, err := rangeOf(cmd)
+	if err != nil {
+		return err
+	}
+	hooks, overview, err := s.listHooks(during)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.printJSON(text.PlainJSON(hooks))
+	}
+	clock := newClock()
+	var rows [][]terminal.Text
+	for _, h := range hooks {
+		action, failed := terminal.Plain(string(h.Action)), terminal.Plain(withCommas(h.Failed))
+		if h.Action == "" {
+			action = terminal.Faint("gone")
+		}
+		if h.Failed > 0 {
+			failed = terminal.Bad(withCommas(h.Failed))
+		}
+		rows = append(rows, []terminal.Text{terminal.Plain(cmp.Or(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
+			terminal.Plain(withCommas(h.Accepted)), failed, terminal.Plain(clock.when(h.LastAt))})
+	}
+	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
+	for _, need := range overview.Needs {
+		if need.Kind == "not_in_force" {
+			s.screen.Note("! %s: %s", need.Text, need.Detail)
+		}
+	}
+	if len(hooks) == len(builtInHooks) {
+		s.screen.Note("There are no hooks of your own yet. Add one to the Caddyfile, or with caddy hooks dashboard.")
+	}
+	return nil
+}
+
+// builtInHooks are always there.
+var builtInHooks = []listedHook{
+	{Name: "wake", Action: engine.Wake, AuthMode: settings.BearerScheme.Name},
+	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
+}
+
+// listHooks lists all hooks with their figures, those that had runs and are gone at the end.
+func (s *session) listHooks(during string) (hooks []listedHook, overview overviewTold, err error) {
+	var mappings []settings.ShownMapping
+	if _, err := s.get("mappings", nil, &mappings); err != nil {
+		return nil, overview, err
+	}
+	if _, err := s.get("overview", url.Values{"range": {during}}, &overview); err != nil {
+		return nil, overview, err
+	}
+	hooks = slices.Clone(builtInHooks)
+	for _, m := range mappings {
+		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
+	}
+	for _, figures := range overview.Hooks {
+		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })
+		if at < 0 {
+			at = len(hooks)
+			hooks = append(hooks, listedHook{Name: figures.Name})
+		}
+		h := &hooks[at]
+		h.Accepted, h.Failed, h.LastAt = figures.Accepted, figures.Failed, figures.LastAt
+	}
+	return hooks, overview, nil
 }
 
 func hookVerb() *cobra.Command {
@@ -36,7 +132,7 @@ meanwhile: leave it in.
   caddy hooks hook get github-issues > issues.json
   caddy hooks hook put github-issues -f issues.json`,
 		Args: takesOne("the name of the hook"),
-		RunE: errandVerb(runHookGet),
+		RunE: withSession(runHookGet),
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
@@ -55,7 +151,7 @@ somebody else changed the hook meanwhile.
 			}
 			return takesOne("the name of the hook")(cmd, args)
 		},
-		RunE: errandVerb(runHookPut),
+		RunE: withSession(runHookPut),
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
@@ -71,7 +167,7 @@ Deletes a hook, after asking. Requests to it are answered 404 from then on; its 
 
   caddy hooks hook rm github-issues`,
 		Args: takesOne("the name of the hook"),
-		RunE: errandVerb(runHookRm),
+		RunE: withSession(runHookRm),
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
@@ -82,20 +178,20 @@ Deletes a hook, after asking. Requests to it are answered 404 from then on; its 
 
 func mappingPath(name string) string { return "mappings/" + url.PathEscape(name) }
 
-func runHookGet(e *errand, _ *cobra.Command, args []string) error {
-	answer, etag, err := e.callTagged(apiCall{path: mappingPath(args[0])})
+func runHookGet(s *session, _ *cobra.Command, args []string) error {
+	answer, etag, err := s.callTagged(apiCall{path: mappingPath(args[0])})
 	if err != nil {
 		return err
 	}
 	rest, ok := bytes.CutPrefix(bytes.TrimSpace(answer), []byte("{"))
 	if !ok {
-		return e.client.noHooks()
+		return s.client.noHooks()
 	}
 	tag := append([]byte(`{"etag":`), text.JSONString(etag)...)
-	return e.printJSON(append(append(tag, ','), rest...))
+	return s.printJSON(append(append(tag, ','), rest...))
 }
 
-func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
+func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	data, err := readInput(cmd, flagText(cmd, "file"), api.MaxBody)
 	if err != nil {
 		return fmt.Errorf("reading the hook: %w", err)
@@ -111,11 +207,11 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	} else if etag != "" {
 		call.header.Set("If-Match", etag)
 	}
-	_, tagBefore, _ := e.callTagged(apiCall{path: call.path}) // "" if there is none yet
-	answer, tag, err := e.callTagged(call)
+	_, tagBefore, _ := s.callTagged(apiCall{path: call.path}) // "" if there is none yet
+	answer, tag, err := s.callTagged(call)
 	var saved settings.ShownMapping
 	if err == nil {
-		err = e.decode(answer, &saved)
+		err = s.decode(answer, &saved)
 	}
 	var refused *refusedError
 	if errors.As(err, &refused) {
@@ -125,17 +221,17 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 		case refused.status == http.StatusPreconditionFailed:
 			return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
 		case refused.status == http.StatusBadRequest:
-			e.noteProblems(mapping, refused.sentence)
+			s.noteProblems(mapping, refused.sentence)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
+	if s.json {
+		return s.printJSON(answer)
 	}
 	var about api.About
-	if _, err := e.get("about", nil, &about); err != nil {
+	if _, err := s.get("about", nil, &about); err != nil {
 		return err
 	}
 	done := terminal.Good("saved")
@@ -146,12 +242,12 @@ func runHookPut(e *errand, cmd *cobra.Command, args []string) error {
 	if len(about.URLs) > 0 {
 		line = append(line, terminal.Plain("  "+about.URLs[0]+"/"+saved.Name))
 	}
-	e.screen.Line(append(line, terminal.Faint("        "+nextCommand(cmd, "send", saved.Name)+" --payload <file>"))...)
+	s.screen.Line(append(line, terminal.Faint("        "+nextCommand(cmd, "send", saved.Name)+" --payload <file>"))...)
 	for _, warning := range saved.Warnings {
-		e.screen.Note("Warning: %s", warning)
+		s.screen.Note("Warning: %s", warning)
 	}
 	if about.OffBecause != "" {
-		e.screen.Note("Webhooks are off: %s", about.OffBecause)
+		s.screen.Note("Webhooks are off: %s", about.OffBecause)
 	}
 	return nil
 }
@@ -179,30 +275,30 @@ func splitETag(data []byte) (mapping []byte, etag string, err error) {
 }
 
 // noteProblems tells what else is wrong with a mapping, beside what was told already.
-func (e *errand) noteProblems(mapping []byte, told string) {
+func (s *session) noteProblems(mapping []byte, told string) {
 	body, err := json.Marshal(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
 	if err != nil {
 		return
 	}
 	var shown api.Preview
-	if _, err := e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
+	if _, err := s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
 		return
 	}
 	for _, problem := range shown.Problems {
 		if problem.Field != "payload" && problem.Message != told {
-			e.screen.Note("Problem: %s", problem.Message)
+			s.screen.Note("Problem: %s", problem.Message)
 		}
 	}
 }
 
-func runHookRm(e *errand, cmd *cobra.Command, args []string) error {
-	answer, etag, err := e.callTagged(apiCall{path: mappingPath(args[0])})
+func runHookRm(s *session, cmd *cobra.Command, args []string) error {
+	answer, etag, err := s.callTagged(apiCall{path: mappingPath(args[0])})
 	if err != nil {
 		return err
 	}
 	var m settings.ShownMapping
 	if err := json.Unmarshal(answer, &m); err != nil {
-		return e.client.noHooks()
+		return s.client.noHooks()
 	}
 	if m.Pinned { // as Caddy would say after it was asked
 		return &settings.PinnedHookError{Name: m.Name}
@@ -210,12 +306,12 @@ func runHookRm(e *errand, cmd *cobra.Command, args []string) error {
 	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err
 	}
-	if _, err := e.call(apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}, nil); err != nil {
+	if _, err := s.call(apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}, nil); err != nil {
 		return err
 	}
-	if e.json {
-		return printValue(e.screen.Out(), map[string]string{"deleted": m.Name})
+	if s.json {
+		return printValue(s.screen.Out(), map[string]string{"deleted": m.Name})
 	}
-	e.screen.Note("The hook %s is deleted.", m.Name)
+	s.screen.Note("The hook %s is deleted.", m.Name)
 	return nil
 }
