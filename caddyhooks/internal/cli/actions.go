@@ -2,12 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,9 +20,7 @@ import (
 )
 
 // addYesFlag lets a verb act without asking first.
-func addYesFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolP("yes", "y", false, "do not ask first")
-}
+func addYesFlag(cmd *cobra.Command) { cmd.Flags().BoolP("yes", "y", false, "do not ask first") }
 
 // confirm asks before something is done that cannot be undone, unless --yes is given. An error means that it must not be done.
 func confirm(cmd *cobra.Command, plan string) error {
@@ -34,12 +31,19 @@ func confirm(cmd *cobra.Command, plan string) error {
 	switch {
 	case errors.Is(err, terminal.ErrNobody):
 		return &usageError{fmt.Sprintf("%s But %v", plan, err)}
-	case err != nil:
-		return err
-	case !yes:
+	case err == nil && !yes:
 		return errors.New("nothing was done")
 	}
-	return nil
+	return err
+}
+
+// confirmAll is confirm for all that flags select. If that is nothing, it says so instead.
+func (s *session) confirmAll(cmd *cobra.Command, selected int, plan, nothing string) error {
+	if selected == 0 {
+		s.screen.Note("%s", nothing)
+		return nil
+	}
+	return confirm(cmd, plan)
 }
 
 func againVerb() *cobra.Command {
@@ -58,34 +62,25 @@ many these are, and asked first.
 		Args: checkAgainArgs,
 		RunE: withSession(runAgain),
 
-		ValidArgsFunction: completeOne(completeRuns(againStatuses...)),
+		ValidArgsFunction: completeOne(runs.complete(againStatuses...)),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
-	cmd.Flags().String("chat", "", "the chat of the new run (default: that of the old one)")
+	textFlag(cmd, "chat", "", "the chat of the new run (default: that of the old one)", chats.complete())
 	for _, status := range againStatuses {
-		cmd.Flags().Bool(strings.ReplaceAll(string(status), "_", "-"), false, "all runs that "+statusWord(status))
+		cmd.Flags().Bool(againFlag(status), false, "all runs that "+statusWord(status))
 	}
-	cmd.Flags().String("hook", "", "of those, the runs of this hook")
-	_ = cmd.RegisterFlagCompletionFunc("chat", completeChats)
-	_ = cmd.RegisterFlagCompletionFunc("hook", completeAllHooks)
+	textFlag(cmd, "hook", "", "of those, the runs of this hook", completeAllHooks)
 	addYesFlag(cmd)
 	return cmd
 }
 
-var againStatuses = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}
+var againStatuses = []string{string(engine.Failed), string(engine.TimedOut), string(engine.Expired)}
 
-// statusesToRunAgain are those that flags name.
-func statusesToRunAgain(cmd *cobra.Command) (statuses []engine.Status) {
-	for _, status := range againStatuses {
-		if flagIsOn(cmd, strings.ReplaceAll(string(status), "_", "-")) {
-			statuses = append(statuses, status)
-		}
-	}
-	return statuses
-}
+// againFlag is the flag that selects the runs of a status.
+func againFlag(status string) string { return strings.ReplaceAll(status, "_", "-") }
 
 func checkAgainArgs(cmd *cobra.Command, args []string) error {
-	all := len(statusesToRunAgain(cmd)) > 0
+	all := len(namedByFlags(cmd, againStatuses)) > 0
 	switch {
 	case len(args) == 0 && !all:
 		return errors.New("what to run again is missing: the id of a run, --failed, --timed-out or --expired")
@@ -97,147 +92,156 @@ func checkAgainArgs(cmd *cobra.Command, args []string) error {
 	return takesOneAtMost(cmd, args)
 }
 
+// namedByFlags are the statuses whose flags are given.
+func namedByFlags(cmd *cobra.Command, statuses []string) (named []string) {
+	for _, status := range statuses {
+		if flagIsOn(cmd, againFlag(status)) {
+			named = append(named, status)
+		}
+	}
+	return named
+}
+
 func runAgain(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return s.allAgain(cmd, statusesToRunAgain(cmd), flagText(cmd, "hook"))
+		return newAgain(s, cmd).run(cmd)
 	}
-	chat := flagText(cmd, "chat")
 	how := map[string]any{"deliver": flagIsOn(cmd, "deliver")}
-	if chat != "" {
+	if chat := flagText(cmd, "chat"); chat != "" {
 		how["chatId"] = chat
-	}
-	body, err := json.Marshal(how)
-	if err != nil {
-		return err
 	}
 	id, err := s.runIDOf(args[0])
 	if err != nil {
 		return err
 	}
-	if err := s.confirmAnother(cmd, id); err != nil {
-		return err
-	}
-	var run api.Run
-	answer, err := s.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/again", body: body}, &run)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.printJSON(answer)
-	}
-	s.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
-	return nil
-}
-
-// confirmAnother asks first if a run was run again before: whoever starts it once more may not know that.
-func (s *session) confirmAnother(cmd *cobra.Command, id string) error {
 	var earlier api.RunDetails
 	if _, err := s.get("runs/"+url.PathEscape(id), nil, &earlier); err != nil {
 		return err
 	}
-	if earlier.AgainAs == "" {
-		return nil
+	if earlier.AgainAs != "" { // whoever starts it once more may not know that
+		if err := confirm(cmd, fmt.Sprintf("The run was run again already, as %s, and will be run once more.", earlier.AgainAs)); err != nil {
+			return err
+		}
 	}
-	return confirm(cmd, fmt.Sprintf("The run was run again already, as %s, and will be run once more.", earlier.AgainAs))
+	return s.callRun(cmd, apiCall{path: "runs/" + url.PathEscape(id) + "/again", body: text.PlainJSON(how)}, func(*api.Run) terminal.Text {
+		return terminal.Good("started")
+	})
+}
+
+// callRun posts something about a run, and prints what was done and how to see more of the run.
+func (s *session) callRun(cmd *cobra.Command, call apiCall, done func(run *api.Run) terminal.Text) error {
+	call.method = http.MethodPost
+	var run api.Run
+	answer, err := s.call(call, &run)
+	if done, err := s.printedJSON(answer, err); done {
+		return err
+	}
+	s.printRun(cmd, done(&run), &run)
+	return nil
+}
+
+func (s *session) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) {
+	s.screen.Line(done, terminal.Plain("  run "), terminal.Bold(run.RunID), terminal.Plain("  chat "+run.ChatID),
+		terminal.Faint("        "+nextCommand(cmd, "show", run.RunID)))
+}
+
+// again runs all runs of some statuses again.
+type again struct {
+	*session
+	statuses []string
+	hook     string
+	deliver  bool
+}
+
+func newAgain(s *session, cmd *cobra.Command) *again {
+	return &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flagText(cmd, "hook"), deliver: flagIsOn(cmd, "deliver")}
 }
 
 // againSum is what became of runs that were run again.
 type againSum struct {
-	Would   int            `json:"-"`
+	Would   int            `json:"would,omitempty"` // before they were
 	Started int            `json:"started"`
 	Skipped map[string]int `json:"skipped,omitempty"` // runs that cannot be run again, by the reason
 }
 
-func (sum *againSum) add(other againSum) {
-	sum.Would += other.Would
-	sum.Started += other.Started
-	for reason, n := range other.Skipped {
-		if sum.Skipped == nil {
-			sum.Skipped = make(map[string]int)
-		}
-		sum.Skipped[reason] += n
-	}
-}
-
-// allAgain runs all runs of some statuses again.
-func (s *session) allAgain(cmd *cobra.Command, statuses []engine.Status, hook string) error {
-	deliver := flagIsOn(cmd, "deliver")
-	planned, err := s.eachAgain(statuses, hook, deliver, true)
+func (a *again) run(cmd *cobra.Command) error {
+	planned, err := a.each(true)
 	if err != nil {
 		return err
 	}
-	if planned.Would == 0 {
-		s.screen.Note("There is nothing to run again.%s", planned.leftOut())
-		return s.printAgain(planned)
-	}
-	words := make([]string, len(statuses))
-	for i, status := range statuses {
-		words[i] = statusWord(status)
-	}
 	plan := counted(planned.Would, "run", "runs")
-	if hook != "" {
-		plan += " of " + hook
+	if a.hook != "" {
+		plan += " of " + a.hook
 	}
-	plan += " that " + text.List(words) + " will be run again"
-	if deliver {
+	plan += " that " + statusWord(text.List(a.statuses)) + " will be run again"
+	if a.deliver {
 		plan += ", and the answers are sent out."
 	} else {
 		plan += ", and nothing is sent out."
 	}
-	if err := confirm(cmd, plan); err != nil {
+	if err := a.confirmAll(cmd, planned.Would, plan, "There is nothing to run again."+planned.leftOut()); err != nil {
 		return err
 	}
-	stop := s.tellStarted(statuses, hook, planned.Would)
-	done, err := s.eachAgain(statuses, hook, deliver, false)
-	stop()
+	done := planned
+	if planned.Would > 0 {
+		stop := a.showProgress(planned.Would)
+		done, err = a.each(false)
+		stop()
+	}
 	if err != nil {
 		return err
 	}
-	done.Would = planned.Would
-	return s.printAgain(done)
+	if a.json {
+		done.Would = 0
+		return printValue(a.screen.Out(), done)
+	}
+	if planned.Would > 0 {
+		a.screen.Line(cells(withCommas(done.Started)+" of "+withCommas(planned.Would)+" started", done.leftOut())...)
+	}
+	return nil
 }
 
-// eachAgain asks for one status after the other.
-func (s *session) eachAgain(statuses []engine.Status, hook string, deliver, dry bool) (sum againSum, err error) {
-	body, err := json.Marshal(map[string]bool{"deliver": deliver})
-	if err != nil {
-		return sum, err
-	}
-	for _, status := range statuses {
-		query := url.Values{"status": {string(status)}}
-		if hook != "" {
-			query.Set("hook", hook)
+// each asks for one status after the other.
+func (a *again) each(dry bool) (sum againSum, err error) {
+	for _, status := range a.statuses {
+		query := url.Values{"status": {status}}
+		if a.hook != "" {
+			query.Set("hook", a.hook)
 		}
 		if dry {
 			query.Set("dry", "1")
 		}
-		var part struct {
-			againSum
-			Would int `json:"would"`
-		}
-		if err := s.callLong(apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body}, &part); err != nil {
+		var part againSum
+		body := text.PlainJSON(map[string]bool{"deliver": a.deliver})
+		if err := a.callLong(apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body}, &part); err != nil {
 			return sum, err
 		}
-		part.againSum.Would = part.Would
-		sum.add(part.againSum)
+		sum.Would += part.Would
+		sum.Started += part.Started
+		for reason, n := range part.Skipped {
+			if sum.Skipped == nil {
+				sum.Skipped = make(map[string]int)
+			}
+			sum.Skipped[reason] += n
+		}
 	}
 	return sum, nil
 }
 
-// tellStarted tells on a terminal, every now and then, how many of so many runs were started, until it is stopped.
-func (s *session) tellStarted(statuses []engine.Status, hook string, would int) (stop func()) {
-	progress := s.screen.Progress()
+// showProgress shows on a terminal, every now and then, how many of so many runs were started, until it is stopped.
+func (a *again) showProgress(would int) (stop func()) {
+	progress := a.screen.Progress()
 	if !progress.IsShown() {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	asking := *s
-	asking.ctx = ctx
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	ctx, cancel := context.WithCancel(a.ctx)
+	asking, asked := *a, *a.session
+	asking.session, asked.ctx = &asked, ctx
+	var showing sync.WaitGroup
+	showing.Go(func() {
 		const pause = 2 * time.Second // to count them is work, too
 		for asking.pause(pause) == nil {
-			left, err := asking.eachAgain(statuses, hook, false, true)
+			left, err := asking.each(true)
 			if err != nil {
 				return
 			}
@@ -246,9 +250,21 @@ func (s *session) tellStarted(statuses []engine.Status, hook string, would int) 
 	})
 	return func() {
 		cancel()
-		telling.Wait()
+		showing.Wait()
 		progress.Close()
 	}
+}
+
+// leftOut says which runs cannot be run again, and why.
+func (sum *againSum) leftOut() string {
+	text := ""
+	if n := sum.Skipped["gone"]; n > 0 {
+		text += fmt.Sprintf("   %s left out, since their message is not kept any more", withCommas(n))
+	}
+	if n := sum.Skipped["cut"]; n > 0 {
+		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", withCommas(n))
+	}
+	return text
 }
 
 // callLong is call for work that takes as long as it takes.
@@ -266,28 +282,6 @@ func (s *session) callLong(call apiCall, into any) error {
 	return s.decode(answer, into)
 }
 
-func (s *session) printAgain(sum againSum) error {
-	if s.json {
-		return printValue(s.screen.Out(), sum)
-	}
-	if sum.Would > 0 {
-		s.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s started", withCommas(sum.Started), withCommas(sum.Would))), terminal.Plain(sum.leftOut()))
-	}
-	return nil
-}
-
-// leftOut says which runs cannot be run again, and why.
-func (sum *againSum) leftOut() string {
-	text := ""
-	if n := sum.Skipped["gone"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since their message is not kept any more", withCommas(n))
-	}
-	if n := sum.Skipped["cut"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", withCommas(n))
-	}
-	return text
-}
-
 func cancelVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel RUN-ID",
@@ -298,36 +292,21 @@ Cancels a run. The beginning of its id is enough. One that is queued ends at onc
   caddy hooks runs --status queued,running
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,
 		Args: takesOne("the id of the run"),
-		RunE: withSession(runCancel),
+		RunE: withSession(func(s *session, cmd *cobra.Command, args []string) error {
+			id, err := s.runIDOf(args[0])
+			if err != nil {
+				return err
+			}
+			return s.callRun(cmd, apiCall{path: "runs/" + url.PathEscape(id) + "/cancel"}, func(run *api.Run) terminal.Text {
+				if run.Status != engine.Cancelled {
+					return terminal.Warn("stopping")
+				}
+				return terminal.Good("cancelled")
+			})
+		}),
 
-		ValidArgsFunction: completeOne(completeRuns(engine.Queued, engine.Running)),
+		ValidArgsFunction: completeOne(runs.complete(string(engine.Queued), string(engine.Running))),
 	}
-}
-
-func runCancel(s *session, cmd *cobra.Command, args []string) error {
-	id, err := s.runIDOf(args[0])
-	if err != nil {
-		return err
-	}
-	var run api.Run
-	answer, err := s.call(apiCall{method: http.MethodPost, path: "runs/" + url.PathEscape(id) + "/cancel"}, &run)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.printJSON(answer)
-	}
-	word := terminal.Good("cancelled")
-	if run.Status != engine.Cancelled {
-		word = terminal.Warn("stopping")
-	}
-	s.printRun(cmd, word, run.RunID, run.ChatID)
-	return nil
-}
-
-// printRun prints what was done with a run, and how to see more of it.
-func (s *session) printRun(cmd *cobra.Command, done terminal.Text, runID, chatID string) {
-	s.screen.Line(done, terminal.Plain("  run "), terminal.Bold(runID), terminal.Plain("  chat "+chatID), terminal.Faint("        "+nextCommand(cmd, "show", runID)))
 }
 
 func retryVerb() *cobra.Command {
@@ -342,13 +321,12 @@ are, and asked first. Then it waits a while, and tells what became of them.
 
   caddy hooks retry --dead --host callbacks.acme.dev
   caddy hooks retry msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
-		Args: checkDeliveryArgs,
-		RunE: withSession(runRetry),
-
-		ValidArgsFunction: completeOne(completeDeliveries(engine.Dead, engine.Pending)),
 	}
-	addDeliveryFlags(cmd)
-	cmd.Flags().Duration("wait", defaultRetryWait, "wait at most so long to tell what became of them")
+	retry := deliveryAction{method: http.MethodPost, suffix: "/retry", done: "put back", nothing: "There is nothing to send again.",
+		planAll: " will be sent again.", show: (*redelivery).showRetried}
+	retry.setUp(cmd)
+	const wait = 10 * time.Second
+	cmd.Flags().Duration("wait", wait, "wait at most so long to tell what became of them")
 	return cmd
 }
 
@@ -364,81 +342,169 @@ are, and asked first.
 
   caddy hooks drop --dead --channel team-chat
   caddy hooks drop msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
-		Args: checkDeliveryArgs,
-		RunE: withSession(runDrop),
-
-		ValidArgsFunction: completeOne(completeDeliveries(engine.Dead, engine.Pending)),
 	}
-	addDeliveryFlags(cmd)
+	drop := deliveryAction{method: http.MethodDelete, done: "dropped", nothing: "There is nothing to drop.",
+		planAll: " will be forgotten, and never sent.", asksForOne: true, show: (*redelivery).showDropped}
+	drop.setUp(cmd)
 	return cmd
 }
 
-func addDeliveryFlags(cmd *cobra.Command) {
+// deliveryAction is what a verb does with a delivery that an id names, or with all that flags select.
+type deliveryAction struct {
+	method, suffix string // of the call
+	done           string // in "3 of 4 dropped"
+	nothing        string // said if no delivery is selected
+	planAll        string // after how many deliveries are selected
+	asksForOne     bool
+	show           func(r *redelivery, cmd *cobra.Command) error
+}
+
+// openDeliveries are the statuses of deliveries that have not arrived.
+var openDeliveries = []string{string(engine.Dead), string(engine.Pending)}
+
+func (a deliveryAction) setUp(cmd *cobra.Command) {
+	cmd.Args = checkDeliveryArgs
+	cmd.RunE = withSession(a.run)
+	cmd.ValidArgsFunction = completeOne(deliveries.complete(openDeliveries...))
 	cmd.Flags().Bool("dead", false, "all deliveries that were given up")
 	cmd.Flags().Bool("pending", false, "all deliveries that wait for their next attempt")
-	cmd.Flags().String("host", "", "of those, the callbacks to this host")
-	cmd.Flags().String("channel", "", "of those, the messages to this channel")
-	_ = cmd.RegisterFlagCompletionFunc("channel", completeChannels)
-	noFiles(cmd, "host")
+	textFlag(cmd, "host", "", "of those, the callbacks to this host", cobra.NoFileCompletions)
+	textFlag(cmd, "channel", "", "of those, the messages to this channel", completeChannels)
 	addYesFlag(cmd)
 }
 
 func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
-	all := flagIsOn(cmd, "dead") || flagIsOn(cmd, "pending")
-	filtered := cmd.Flags().Changed("host") || cmd.Flags().Changed("channel")
+	all := len(namedByFlags(cmd, openDeliveries)) > 0
+	_, err := filterQuery(cmd, targetFilters)
 	switch {
 	case len(args) == 0 && !all:
 		return errors.New("say which: the id of a delivery, --dead or --pending")
-	case len(args) > 0 && (all || filtered):
+	case len(args) > 0 && (all || cmd.Flags().Changed("host") || cmd.Flags().Changed("channel")):
 		return errors.New("name one delivery, or all by --dead, --pending, --host and --channel")
-	case cmd.Flags().Changed("host") && flagText(cmd, "host") == "" || cmd.Flags().Changed("channel") && flagText(cmd, "channel") == "":
+	case err != nil:
 		return errors.New("--host and --channel must not be empty") // which would select everything
 	}
 	return takesOneAtMost(cmd, args)
 }
 
-const (
-	defaultRetryWait = 10 * time.Second
-	deliveryPage     = 256
-	deliveriesAtOnce = 8   // requests under way, which share what it costs to write to the disk
-	maxWatched       = 500 // deliveries of which it is told what became of them
-)
-
-// deliveryQuery are the deliveries that flags select.
-func deliveryQuery(cmd *cobra.Command) url.Values {
-	query := make(url.Values)
-	var statuses []string
-	for _, status := range []engine.DeliveryStatus{engine.Dead, engine.Pending} {
-		if flagIsOn(cmd, string(status)) {
-			statuses = append(statuses, string(status))
-		}
-	}
-	query.Set("status", strings.Join(statuses, ","))
-	for _, name := range []string{"host", "channel"} {
-		if value := flagText(cmd, name); value != "" {
-			query.Set(name, value)
-		}
-	}
-	return query
-}
-
-// describeDeliveries says how many deliveries these are, as in "3 deliveries to callbacks.acme.dev".
-func describeDeliveries(n int, query url.Values) string {
-	text := counted(n, "delivery", "deliveries")
-	for _, name := range []string{"host", "channel"} {
-		if value := query.Get(name); value != "" {
-			text += " to " + value
-		}
-	}
-	return text
-}
-
-// redeliveries are deliveries that something is done with.
-type redeliveries struct {
+// redelivery is an action on deliveries that goes on.
+type redelivery struct {
 	*session
-	query    url.Values
+	deliveryAction
+	query    url.Values // empty for a single one
 	selected int
 	done     []api.DeliveryDetails // as the answers show them; a dropped one has an id alone
+}
+
+func (a deliveryAction) run(s *session, cmd *cobra.Command, args []string) error {
+	r := &redelivery{session: s, deliveryAction: a, selected: 1}
+	var err error
+	if len(args) > 0 {
+		err = r.one(cmd, args[0])
+	} else {
+		err = r.all(cmd)
+	}
+	if err != nil {
+		return err
+	}
+	return a.show(r, cmd)
+}
+
+// one does it with the delivery that an argument names.
+func (r *redelivery) one(cmd *cobra.Command, arg string) error {
+	id, err := r.deliveryIDOf(arg)
+	if err != nil {
+		return err
+	}
+	if r.asksForOne {
+		var d api.DeliveryDetails
+		if _, err := r.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
+			return err
+		}
+		if err := confirm(cmd, fmt.Sprintf("The %s to %s%s", d.Kind, d.Target, r.planAll)); err != nil {
+			return err
+		}
+	}
+	d, err := r.do(id)
+	r.done = append(r.done, d)
+	return err
+}
+
+func (r *redelivery) do(id string) (d api.DeliveryDetails, err error) {
+	answer, err := r.call(apiCall{method: r.method, path: "deliveries/" + url.PathEscape(id) + r.suffix}, nil)
+	if err == nil && len(answer) > 0 {
+		err = r.decode(answer, &d)
+	}
+	return d, err
+}
+
+// all does it with all deliveries that flags select, page by page.
+func (r *redelivery) all(cmd *cobra.Command) error {
+	r.query = url.Values{"status": {strings.Join(namedByFlags(cmd, openDeliveries), ",")}}
+	to := ""
+	for _, f := range targetFilters {
+		if value := flagText(cmd, f.flag); value != "" {
+			r.query.Set(f.parameter, value)
+			to += " to " + value
+		}
+	}
+	dry := maps.Clone(r.query)
+	dry.Set("dry", "1")
+	var planned struct {
+		Would int `json:"would"`
+	}
+	if err := r.callLong(apiCall{method: r.method, path: "deliveries" + r.suffix, query: dry}, &planned); err != nil {
+		return wrongFilter(err)
+	}
+	r.selected = planned.Would
+	plan := counted(r.selected, "delivery", "deliveries") + to + r.planAll
+	if err := r.confirmAll(cmd, r.selected, plan, r.nothing); err != nil || r.selected == 0 {
+		return err
+	}
+	progress := r.screen.Progress()
+	defer progress.Close()
+	_, _, err := r.walk(listing{path: "deliveries", member: "deliveries", query: r.query}, func(page listPage) error {
+		const atOnce = 8 // requests under way, which share what it costs to write to the disk
+		some, err := rowsOf[api.DeliveryDetails](r.session, page)
+		for ; err == nil && len(some) > 0; some = some[min(atOnce, len(some)):] {
+			err = r.atOnce(some[:min(atOnce, len(some))])
+			progress.Show("%d of %d %s", len(r.done), r.selected, r.deliveryAction.done)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; %d of %d were %s before that", err, len(r.done), r.selected, r.deliveryAction.done)
+	}
+	return nil
+}
+
+// atOnce does it with some deliveries at once. One that has arrived, is under way or gone by then is left out.
+func (r *redelivery) atOnce(some []api.DeliveryDetails) error {
+	done, errs := make([]api.DeliveryDetails, len(some)), make([]error, len(some))
+	var all sync.WaitGroup
+	for i, d := range some {
+		all.Go(func() { done[i], errs[i] = r.do(d.ID) })
+	}
+	all.Wait()
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			r.done = append(r.done, done[i])
+		case !isRefusedAs(err, http.StatusNotFound) && !isRefusedAs(err, http.StatusConflict):
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *redelivery) showDropped(*cobra.Command) error {
+	if r.json {
+		return printValue(r.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
+	}
+	if r.selected > 0 {
+		r.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", withCommas(len(r.done)), withCommas(r.selected))))
+	}
+	return nil
 }
 
 // retrySum is what became of deliveries that were put back.
@@ -454,173 +520,9 @@ type retrySum struct {
 	waitsFor      string
 }
 
-func runRetry(s *session, cmd *cobra.Command, args []string) error {
-	r := &redeliveries{session: s, selected: 1}
-	retry := func(id string) (d api.DeliveryDetails, err error) {
-		_, err = s.call(apiCall{method: http.MethodPost, path: "deliveries/" + url.PathEscape(id) + "/retry"}, &d)
-		return d, err
-	}
-	if len(args) > 0 {
-		id, err := s.deliveryIDOf(args[0])
-		if err != nil {
-			return err
-		}
-		d, err := retry(id)
-		if err != nil {
-			return err
-		}
-		r.done = append(r.done, d)
-	} else {
-		r.query = deliveryQuery(cmd)
-		if err := r.count(apiCall{method: http.MethodPost, path: "deliveries/retry"}); err != nil {
-			return err
-		}
-		if r.selected == 0 {
-			s.screen.Note("There is nothing to send again.")
-		} else if err := confirm(cmd, describeDeliveries(r.selected, r.query)+" will be sent again."); err != nil {
-			return err
-		}
-		if err := r.each("put back", retry); err != nil {
-			return err
-		}
-	}
-	patience, _ := cmd.Flags().GetDuration("wait")
-	sum, err := r.watch(patience)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return printValue(s.screen.Out(), sum)
-	}
-	if r.selected > 0 {
-		s.printRetried(cmd, sum)
-	}
-	return nil
-}
-
-func runDrop(s *session, cmd *cobra.Command, args []string) error {
-	r := &redeliveries{session: s, selected: 1}
-	drop := func(id string) (api.DeliveryDetails, error) {
-		_, err := s.call(apiCall{method: http.MethodDelete, path: "deliveries/" + url.PathEscape(id)}, nil)
-		return api.DeliveryDetails{}, err
-	}
-	if len(args) > 0 {
-		id, err := s.deliveryIDOf(args[0])
-		if err != nil {
-			return err
-		}
-		var d api.DeliveryDetails
-		if _, err := s.get("deliveries/"+url.PathEscape(id), nil, &d); err != nil {
-			return err
-		}
-		if err := confirm(cmd, fmt.Sprintf("The %s to %s will be forgotten, and never sent.", d.Kind, d.Target)); err != nil {
-			return err
-		}
-		if _, err := drop(id); err != nil {
-			return err
-		}
-		r.done = append(r.done, d)
-	} else {
-		r.query = deliveryQuery(cmd)
-		if err := r.count(apiCall{method: http.MethodDelete, path: "deliveries"}); err != nil {
-			return err
-		}
-		if r.selected == 0 {
-			s.screen.Note("There is nothing to drop.")
-		} else if err := confirm(cmd, describeDeliveries(r.selected, r.query)+" will be forgotten, and never sent."); err != nil {
-			return err
-		}
-		if err := r.each("dropped", drop); err != nil {
-			return err
-		}
-	}
-	if s.json {
-		return printValue(s.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
-	}
-	if r.selected > 0 {
-		s.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", withCommas(len(r.done)), withCommas(r.selected))))
-	}
-	return nil
-}
-
-// count asks how many deliveries the query selects.
-func (r *redeliveries) count(call apiCall) error {
-	call.query = url.Values{"dry": {"1"}}
-	for name, values := range r.query {
-		call.query[name] = values
-	}
-	var plan struct {
-		Would int `json:"would"`
-	}
-	err := wrongFilter(r.callLong(call, &plan))
-	r.selected = plan.Would
-	return err
-}
-
-// each does something with all deliveries that the query selects, page by page. One that has arrived, is under way or gone by then is left out.
-func (r *redeliveries) each(word string, do func(id string) (api.DeliveryDetails, error)) error {
-	if r.selected == 0 {
-		return nil
-	}
-	progress := r.screen.Progress()
-	defer progress.Close()
-	for cursor := ""; ; {
-		query := url.Values{"limit": {strconv.Itoa(deliveryPage)}}
-		for name, values := range r.query {
-			query[name] = values
-		}
-		if cursor != "" {
-			query.Set("cursor", cursor)
-		}
-		var page struct {
-			Deliveries []api.DeliveryDetails `json:"deliveries"`
-			Cursor     string                `json:"cursor"`
-		}
-		if _, err := r.get("deliveries", query, &page); err != nil {
-			return r.soFar(word, err)
-		}
-		for len(page.Deliveries) > 0 {
-			some := page.Deliveries[:min(deliveriesAtOnce, len(page.Deliveries))]
-			page.Deliveries = page.Deliveries[len(some):]
-			if err := r.atOnce(some, do); err != nil {
-				return r.soFar(word, err)
-			}
-			progress.Show("%d of %d %s", len(r.done), r.selected, word)
-		}
-		if cursor = page.Cursor; cursor == "" {
-			return nil
-		}
-	}
-}
-
-// soFar adds to an error how far the work has got.
-func (r *redeliveries) soFar(word string, err error) error {
-	return fmt.Errorf("%w; %d of %d were %s before that", err, len(r.done), r.selected, word)
-}
-
-// atOnce does something with some deliveries at once.
-func (r *redeliveries) atOnce(some []api.DeliveryDetails, do func(id string) (api.DeliveryDetails, error)) error {
-	done, errs := make([]api.DeliveryDetails, len(some)), make([]error, len(some))
-	var all sync.WaitGroup
-	for i, d := range some {
-		all.Go(func() { done[i], errs[i] = do(d.ID) })
-	}
-	all.Wait()
-	for i, err := range errs {
-		var refused *refusedError
-		switch {
-		case err == nil:
-			r.done = append(r.done, done[i])
-		case errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusConflict):
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
 // watch looks, for a while, at what becomes of deliveries that were put back.
-func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
+func (r *redelivery) watch(patience time.Duration) (*retrySum, error) {
+	const maxWatched = 500
 	sum := &retrySum{Selected: r.selected, Retried: len(r.done), Unwatched: max(0, len(r.done)-maxWatched)}
 	progress := r.screen.Progress()
 	defer progress.Close()
@@ -629,8 +531,9 @@ func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
 		last := !time.Now().Before(deadline)
 		var still []api.DeliveryDetails
 		for _, d := range waiting {
-			now, err := r.lookAt(d.ID)
-			if err != nil {
+			var now api.DeliveryDetails
+			_, err := r.get("deliveries/"+url.PathEscape(d.ID), nil, &now)
+			if err != nil && !isRefusedAs(err, http.StatusNotFound) { // then it was sent or dropped, and told about when it was
 				return nil, err
 			}
 			tried := now.Attempts > d.Attempts && now.NextAttemptAt != nil || now.WaitsFor != ""
@@ -640,8 +543,7 @@ func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
 			}
 			sum.add(now)
 		}
-		waiting = still
-		if len(waiting) == 0 {
+		if waiting = still; len(waiting) == 0 {
 			break
 		}
 		progress.Show("%d delivered, %d to go", sum.Delivered, len(waiting))
@@ -650,16 +552,6 @@ func (r *redeliveries) watch(patience time.Duration) (*retrySum, error) {
 		}
 	}
 	return sum, nil
-}
-
-// lookAt asks for a delivery. One that is not there any more was sent or dropped, and told about when it was.
-func (r *redeliveries) lookAt(id string) (d api.DeliveryDetails, err error) {
-	_, err = r.get("deliveries/"+url.PathEscape(id), nil, &d)
-	var refused *refusedError
-	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
-		return d, nil
-	}
-	return d, err
 }
 
 func (sum *retrySum) add(d api.DeliveryDetails) {
@@ -678,7 +570,19 @@ func (sum *retrySum) add(d api.DeliveryDetails) {
 	}
 }
 
-func (s *session) printRetried(cmd *cobra.Command, sum *retrySum) {
+// showRetried waits for what becomes of the deliveries, and prints it.
+func (r *redelivery) showRetried(cmd *cobra.Command) error {
+	patience, _ := cmd.Flags().GetDuration("wait")
+	sum, err := r.watch(patience)
+	if err != nil {
+		return err
+	}
+	if r.json {
+		return printValue(r.screen.Out(), sum)
+	}
+	if r.selected == 0 {
+		return nil
+	}
 	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", withCommas(sum.Retried), withCommas(sum.Selected)))}
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
@@ -701,5 +605,6 @@ func (s *session) printRetried(cmd *cobra.Command, sum *retrySum) {
 	if sum.Unwatched > 0 {
 		line = append(line, terminal.Faint("   and "+withCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
 	}
-	s.screen.Line(line...)
+	r.screen.Line(line...)
+	return nil
 }

@@ -25,7 +25,7 @@ Long texts are cut; caddy hooks show RUN-ID has them whole.`,
   caddy hooks session repo:acme/api --limit 5`,
 		Args:              takesOneAtMost,
 		RunE:              withSession(runSession),
-		ValidArgsFunction: completeOne(completeChats),
+		ValidArgsFunction: completeOne(chats.complete()),
 	}
 	limitFlag(cmd, "runs or chats")
 	return cmd
@@ -37,19 +37,18 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		return s.listSessions(limit)
+		return chats.list(s, cmd)
 	}
 	if args[0] == "" {
 		return &usageError{"the id of the chat is empty"}
 	}
-	chat := listing{part: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
+	chat := listing{path: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
 	if s.json {
 		return s.printList(chat)
 	}
 	var turns []api.ChatTurn
 	_, more, err := s.walk(chat, func(page listPage) error {
-		var rows []api.ChatTurn
-		err := s.decode(page.members["runs"], &rows)
+		rows, err := rowsOf[api.ChatTurn](s, page)
 		turns = append(turns, rows...)
 		return err
 	})
@@ -71,20 +70,6 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		s.showTurn(&turns[i], clock)
 	}
 	return nil
-}
-
-// listSessions lists chats.
-func (s *session) listSessions(limit int) error {
-	clock, table := newClock(), s.screen.Rows("LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE")
-	none := "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it."
-	return showList(s, listing{part: "sessions", member: "sessions", limit: limit}, none, func(sessions []api.Chat) {
-		var rows [][]terminal.Text
-		for _, s := range sessions {
-			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.LastAt)), terminal.Plain(withCommas(s.Runs)), statusCell(s.Status),
-				terminal.Plain(s.Hook), terminal.Plain(s.ChatID), terminal.Faint(shortText(s.Preview, maxReasonCell))})
-		}
-		table.Print(rows...)
-	})
 }
 
 // showTurn shows a run in the course of its chat.

@@ -206,6 +206,12 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return e.sentence }
 
+// isRefusedAs reports whether the admin endpoint refused a request with a status.
+func isRefusedAs(err error, status int) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.status == status
+}
+
 func (c *client) noHooks() error {
 	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
 }

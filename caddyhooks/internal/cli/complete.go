@@ -93,12 +93,6 @@ func completeWords[Word ~string](words ...Word) cobra.CompletionFunc {
 	}
 }
 
-// The words of lists.
-var (
-	completeRunStatuses      = completeWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
-	completeDeliveryStatuses = completeWords(engine.Pending, engine.Delivered, engine.Dead)
-)
-
 // completeHooks offers the names of custom hooks.
 var completeHooks = complete(func(s *session) (words []cobra.Completion, err error) {
 	var mappings []settings.Mapping
@@ -111,57 +105,6 @@ var completeHooks = complete(func(s *session) (words []cobra.Completion, err err
 
 // completeAllHooks offers the names of all hooks.
 var completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
-
-// completeRuns offers the newest runs, or those of some statuses.
-func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
-	return complete(func(s *session) (words []cobra.Completion, err error) {
-		query := pageQuery(completeAtMost)
-		if statuses != nil {
-			query.Set("status", joined(statuses))
-		}
-		var page struct {
-			Runs []api.RunSummary `json:"runs"`
-		}
-		_, err = s.get("runs", query, &page)
-		for _, run := range page.Runs {
-			words = append(words, describedWord(run.RunID, statusWord(run.Status)+" "+run.Hook+" "+run.Preview))
-		}
-		return words, err
-	})
-}
-
-// completeDeliveries offers the newest deliveries, or those of some statuses.
-func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc {
-	return complete(func(s *session) (words []cobra.Completion, err error) {
-		query := pageQuery(completeAtMost)
-		if statuses != nil {
-			query.Set("status", joined(statuses))
-		}
-		var page struct {
-			Deliveries []api.DeliveryDetails `json:"deliveries"`
-		}
-		_, err = s.get("deliveries", query, &page)
-		for _, d := range page.Deliveries {
-			words = append(words, describedWord(d.ID, string(d.Status)+" "+d.Target))
-		}
-		return words, err
-	})
-}
-
-// completeChats offers the chats that somebody named, those with the newest runs first.
-var completeChats = complete(func(s *session) (words []cobra.Completion, err error) {
-	var page struct {
-		Sessions []api.Chat `json:"sessions"`
-	}
-	_, err = s.get("sessions", pageQuery(completeAtMost), &page)
-	for _, session := range page.Sessions {
-		// A shell would take what comes after a tab or a line break for something else.
-		if session.ChatID == oneline.Of(session.ChatID, len(session.ChatID)) {
-			words = append(words, describedWord(session.ChatID, session.Preview))
-		}
-	}
-	return words, err
-})
 
 // completeChannels offers the names of channels.
 var completeChannels = complete(func(s *session) (words []cobra.Completion, err error) {
@@ -192,15 +135,6 @@ func describedWord(word, description string) cobra.Completion {
 		return word
 	}
 	return cobra.CompletionWithDesc(word, description)
-}
-
-// joined is several words with commas between them, as the API takes them.
-func joined[Word ~string](words []Word) string {
-	texts := make([]string, len(words))
-	for i, word := range words {
-		texts[i] = string(word)
-	}
-	return strings.Join(texts, ",")
 }
 
 // noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with

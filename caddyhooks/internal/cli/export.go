@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,40 +34,39 @@ export of a session.`,
 		Args: takesNone,
 		RunE: withSession(runExport),
 	}
-	cmd.Flags().String("of", "", "what to write: runs, session or deliveries")
-	cmd.Flags().String("format", exportFormats[0], "jsonl or csv")
+	textFlag(cmd, "of", "", "what to write: runs, session or deliveries", completeWords("runs", "session", "deliveries"))
+	textFlag(cmd, "format", exportFormats[0], "jsonl or csv", completeWords(exportFormats...))
 	cmd.Flags().StringP("output", "o", "", "the file (default: stdout)")
 	cmd.Flags().Bool("force", false, "replace a file that is there already")
-	runFlags(cmd)
-	deliveryFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("of", completeWords("runs", "session", "deliveries"))
-	_ = cmd.RegisterFlagCompletionFunc("format", completeWords(exportFormats...))
-	_ = cmd.RegisterFlagCompletionFunc("status", completeSeveral(completeAny(completeRunStatuses, completeDeliveryStatuses)))
+	addFilters(cmd, exportedBy)
 	return cmd
 }
 
-var exportFormats = []string{"jsonl", "csv"}
+var (
+	exportFormats = []string{"jsonl", "csv"}
+	exportedBy    = slices.Concat(runFilters, targetFilters)
+)
 
 // exportCall reads what to export, and how.
 func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
-	of, _ := cmd.Flags().GetString("of")
+	of := flagText(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
 		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
 	}
-	if format, _ = cmd.Flags().GetString("format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
+	if format = flagText(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
 		return call, "", &usageError{"--format must be jsonl, or csv without --json"}
 	}
-	query := url.Values{"of": {of}}
-	for _, flag := range []string{"status", "hook", "chat", "since", "until", "search", "host", "channel"} {
-		parameter := cmp.Or(runParameters[flag], flag)
-		if cmd.Flags().Changed(flag) && !slices.Contains(filters, parameter) {
-			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", flag, of)}
-		}
-		if err := setFrom(cmd, query, flag, parameter); err != nil {
-			return call, "", err
+	for _, f := range exportedBy {
+		if cmd.Flags().Changed(f.flag) && !slices.Contains(filters, f.parameter) {
+			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", f.flag, of)}
 		}
 	}
+	query, err := filterQuery(cmd, exportedBy)
+	if err != nil {
+		return call, "", err
+	}
+	query.Set("of", of)
 	if of == "session" && !query.Has("chatId") {
 		return call, "", &usageError{"say which session by --chat; caddy hooks session lists them"}
 	}
@@ -85,8 +82,7 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	path, _ := cmd.Flags().GetString("output")
-	force, _ := cmd.Flags().GetBool("force")
+	path, force := flagText(cmd, "output"), flagIsOn(cmd, "force")
 	if cmd.Flags().Changed("output") && path == "" {
 		return &usageError{"--output must not be empty"}
 	}

@@ -118,9 +118,8 @@ func TestABusyInstanceInATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.WriteString("$ caddy hooks runs --status failed,timed_out --since 48h --limit 2\n")
-	table := s.runTable(map[string][]string{"status": {"failed,timed_out"}})
-	table.clock = func() clock { return clock{time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)} }
-	table.print(runs)
+	list := runsOf("failed,timed_out")
+	list.print(s.screen.Rows(list.columns...), clock{time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)}, runs)
 	want, err := os.ReadFile(filepath.Join("..", "..", "testdata", "commands", "busy.txt"))
 	if err != nil || out.String() != string(want) {
 		t.Errorf("%v, printed\n%s\nwant\n%s", err, out.String(), want)

@@ -2,61 +2,169 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// defaultRows is how many rows a list shows if nobody says otherwise.
-const defaultRows = 20
+// resource is a list of the admin API: where it is, how it is filtered, and how its rows are printed. It drives the verb that lists
+// it, paging, --json and completion.
+type resource[Row any] struct {
+	name          string // its path, and the member of a page with the rows
+	many          string // rows, as --limit names them
+	filters       []filter
+	none, noMatch string // what is said if there are no rows at all, or none that match
+	columns       []string
+	cells         func(clock clock, row *Row) [][]terminal.Text // the lines of the table for a row
+	beside        func(s *session, page listPage) error         // shows what a page has beside its rows, unless it is nil
+	word          func(row *Row) (word, description string)     // what a shell is offered
+}
+
+// filter is a flag that selects rows, and the parameter of the API that it sets.
+type filter struct {
+	flag, parameter, usage string
+	complete               cobra.CompletionFunc
+	mayBeEmpty             bool                           // an empty value selects something, too
+	noteUnknown            func(s *session, value string) // says if there is nothing by that name, unless it is nil
+}
+
+// verb makes cmd list the resource.
+func (r *resource[Row]) verb(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = takesNone
+	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error { return r.list(s, cmd) })
+	addFilters(cmd, r.filters)
+	limitFlag(cmd, r.many)
+	return cmd
+}
+
+func addFilters(cmd *cobra.Command, filters []filter) {
+	for _, f := range filters {
+		textFlag(cmd, f.flag, "", f.usage, f.complete)
+	}
+}
+
+// filterQuery reads the flags that select rows. An empty value would select everything, and is refused.
+func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
+	query := make(url.Values)
+	for _, f := range filters {
+		if !cmd.Flags().Changed(f.flag) {
+			continue
+		}
+		if flagText(cmd, f.flag) == "" && !f.mayBeEmpty {
+			return nil, &usageError{fmt.Sprintf("--%s must not be empty", f.flag)}
+		}
+		query.Set(f.parameter, flagText(cmd, f.flag))
+	}
+	return query, nil
+}
 
 // limitFlag adds the flag of all lists.
 func limitFlag(cmd *cobra.Command, many string) {
-	cmd.Flags().Int("limit", defaultRows, "show so many "+many+" at most, 0 for all")
-	_ = cmd.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
+	const usual = 20
+	cmd.Flags().Int("limit", usual, "show so many "+many+" at most, 0 for all")
+	noFiles(cmd, "limit")
 }
 
 // limitOf reads that flag.
 func limitOf(cmd *cobra.Command) (int, error) {
-	limit, _ := cmd.Flags().GetInt("limit")
+	limit := flagNumber(cmd, "limit")
 	if limit < 0 {
 		return 0, &usageError{"--limit must be a number of rows, or 0 for all"}
 	}
 	return limit, nil
 }
 
-// setFrom sets a parameter of the API to the value of a flag, if it was given. An empty value would select everything, and is refused.
-func setFrom(cmd *cobra.Command, query url.Values, flag, parameter string) error {
-	if !cmd.Flags().Changed(flag) {
-		return nil
+// list shows the rows that flags select, a page at a time, and says below them if there are more; or that there are none. With
+// --json it prints them as the API gives them.
+func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
+	query, err := filterQuery(cmd, r.filters)
+	if err != nil {
+		return err
 	}
-	value, _ := cmd.Flags().GetString(flag)
-	if value == "" {
-		return &usageError{fmt.Sprintf("--%s must not be empty", flag)}
+	limit, err := limitOf(cmd)
+	if err != nil {
+		return err
 	}
-	query.Set(parameter, value)
+	l := listing{path: r.name, member: r.name, query: query, limit: limit}
+	if s.json {
+		return s.printList(l)
+	}
+	table := s.screen.Rows(r.columns...)
+	n, more, err := s.walk(l, func(page listPage) error {
+		rows, err := rowsOf[Row](s, page)
+		if err == nil && len(rows) > 0 {
+			r.print(table, newClock(), rows)
+		}
+		if err == nil && r.beside != nil {
+			err = r.beside(s, page)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case n == 0 && len(query) == 0:
+		s.screen.Note("%s", r.none)
+	case n == 0:
+		s.screen.Note("%s", r.noMatch)
+		for _, f := range r.filters {
+			if f.noteUnknown != nil {
+				f.noteUnknown(s, query.Get(f.parameter))
+			}
+		}
+	case more:
+		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", limit*moreRows)
+	}
 	return nil
 }
 
-// pageQuery asks for so many rows.
-func pageQuery(limit int) url.Values { return url.Values{"limit": {strconv.Itoa(limit)}} }
+// moreRows is how many times as many rows somebody may want to see who wants to see more.
+const moreRows = 5
+
+func (r *resource[Row]) print(table *terminal.Rows, clock clock, rows []Row) {
+	var lines [][]terminal.Text
+	for i := range rows {
+		lines = append(lines, r.cells(clock, &rows[i])...)
+	}
+	table.Print(lines...)
+}
+
+// complete offers the newest rows, or those of some statuses.
+func (r *resource[Row]) complete(statuses ...string) cobra.CompletionFunc {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
+		l := listing{path: r.name, member: r.name}
+		if statuses != nil {
+			l.query = url.Values{"status": {strings.Join(statuses, ",")}}
+		}
+		page, err := s.page(l, completeAtMost, "")
+		if err != nil {
+			return nil, err
+		}
+		rows, err := rowsOf[Row](s, page)
+		for i := range rows {
+			if word, description := r.word(&rows[i]); word != "" {
+				words = append(words, describedWord(word, description))
+			}
+		}
+		return words, err
+	})
+}
 
 // listing is a list of the API that is read page by page.
 type listing struct {
-	part   string // of the path
+	path   string
 	member string // of a page, that has the rows
 	query  url.Values
-	limit  int                       // 0 is all
-	beside func(page listPage) error // shows what a page has beside its rows, unless it is nil
-	ifNone func()                    // says more if there are no rows, unless it is nil
+	limit  int // 0 is all
 }
 
 // listPage is a page of a list.
@@ -67,17 +175,25 @@ type listPage struct {
 	cursor  string // "" if it is the last one
 }
 
+// rowsOf are the rows of a page as values.
+func rowsOf[Row any](s *session, page listPage) ([]Row, error) {
+	rows := make([]Row, len(page.rows))
+	for i, raw := range page.rows {
+		if err := s.decode(raw, &rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
 // page asks for the page at a cursor.
 func (s *session) page(l listing, size int, cursor string) (page listPage, err error) {
-	query := maps.Clone(l.query)
-	if query == nil {
-		query = make(url.Values)
-	}
-	query.Set("limit", strconv.Itoa(size))
+	query := url.Values{"limit": {strconv.Itoa(size)}}
+	maps.Copy(query, l.query)
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
-	if page.answer, err = s.get(l.part, query, &page.members); err != nil {
+	if page.answer, err = s.get(l.path, query, &page.members); err != nil {
 		return page, wrongFilter(err)
 	}
 	if err := s.decode(page.members[l.member], &page.rows); err != nil {
@@ -91,9 +207,8 @@ func (s *session) page(l listing, size int, cursor string) (page listPage, err e
 
 // wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
 func wrongFilter(err error) error {
-	var refused *refusedError
-	if errors.As(err, &refused) && refused.status == http.StatusBadRequest {
-		return &usageError{refused.sentence}
+	if isRefusedAs(err, http.StatusBadRequest) {
+		return &usageError{err.Error()}
 	}
 	return err
 }
@@ -119,62 +234,28 @@ func (s *session) walk(l listing, each func(page listPage) error) (rows int, mor
 	}
 }
 
-// showList shows the rows of a list, a page at a time, and says below them if there are more; or none, if there are none. With
-// --json it prints them as the API gives them.
-func showList[Row any](s *session, l listing, none string, show func(rows []Row)) error {
-	if s.json {
-		return s.printList(l)
-	}
-	rows, more, err := s.walk(l, func(page listPage) error {
-		var rows []Row
-		err := s.decode(page.members[l.member], &rows)
-		if err == nil && len(rows) > 0 {
-			show(rows)
-		}
-		if err == nil && l.beside != nil {
-			err = l.beside(page)
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case rows == 0:
-		s.screen.Note("%s", none)
-		if l.ifNone != nil {
-			l.ifNone()
-		}
-	case more:
-		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", l.limit*moreRows)
-	}
-	return nil
-}
-
-// moreRows is how many times as many rows somebody may want to see who wants to see more.
-const moreRows = 5
-
 // printList prints a list as JSON. Several pages become one.
 func (s *session) printList(l listing) error {
-	var pages []listPage
+	var first, last listPage
+	rows, pages := []json.RawMessage{}, 0
 	if _, _, err := s.walk(l, func(page listPage) error {
-		pages = append(pages, page)
+		if pages++; pages == 1 {
+			first = page
+		}
+		last, rows = page, append(rows, page.rows...)
 		return nil
 	}); err != nil {
 		return err
 	}
-	if len(pages) == 1 {
-		return s.printJSON(pages[0].answer)
+	if pages == 1 {
+		return s.printJSON(first.answer)
 	}
-	merged, rows := maps.Clone(pages[0].members), []json.RawMessage{}
-	for _, page := range pages {
-		rows = append(rows, page.rows...)
-	}
-	merged[l.member] = text.PlainJSON(rows)
+	first.members[l.member] = text.PlainJSON(rows)
 	for _, name := range []string{"cursor", "searchedTo"} { // how far it has got
-		delete(merged, name)
-		if last, ok := pages[len(pages)-1].members[name]; ok {
-			merged[name] = last
+		delete(first.members, name)
+		if value, ok := last.members[name]; ok {
+			first.members[name] = value
 		}
 	}
-	return s.printJSON(text.PlainJSON(merged))
+	return s.printJSON(text.PlainJSON(first.members))
 }

@@ -93,24 +93,6 @@ func readInput(cmd *cobra.Command, name string, most int64) ([]byte, error) {
 	return data, err
 }
 
-// noFiles keeps a shell from offering files as the values of flags.
-func noFiles(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-}
-
-// flagText is the value of a flag with a text.
-func flagText(cmd *cobra.Command, name string) string {
-	value, _ := cmd.Flags().GetString(name)
-	return value
-}
-
-func flagIsOn(cmd *cobra.Command, name string) bool {
-	on, _ := cmd.Flags().GetBool(name)
-	return on
-}
-
 // addHeaderFlag lets a verb take further headers of a request.
 func addHeaderFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArray("header", nil, "a header of the request, as in 'X-GitHub-Event: issues'; can be repeated")

@@ -548,19 +548,15 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 		}
 	}
 	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
+	call := apiCall{method: http.MethodPost, path: mappingPath(args[0]) + "/test", query: query, body: req.Body}
+	if !flagIsOn(cmd, "wait") {
+		return s.callRun(cmd, call, func(*api.Run) terminal.Text { return terminal.Good("started") })
+	}
 	var run api.Run
-	answer, err := s.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(args[0]) + "/test", query: query, body: req.Body}, &run)
-	if err != nil {
+	if _, err := s.call(call, &run); err != nil {
 		return err
 	}
-	if flagIsOn(cmd, "wait") {
-		return s.showEnd(cmd, run.RunID)
-	}
-	if s.json {
-		return s.printJSON(answer)
-	}
-	s.printRun(cmd, terminal.Good("started"), run.RunID, run.ChatID)
-	return nil
+	return s.showEnd(cmd, run.RunID)
 }
 
 // testParameters are the parameters by which the admin API is told the headers and the query of a request.
@@ -615,7 +611,7 @@ func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error
 		if run.Reply == nil {
 			look = terminal.Bad
 		}
-		s.printRun(cmd, look(statusWord(run.Status)), run.RunID, run.ChatID)
+		s.printRun(cmd, look(statusWord(run.Status)), &run)
 		if run.Reply != nil {
 			for line := range strings.Lines(*run.Reply) {
 				s.screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))

@@ -156,6 +156,14 @@ func (s *session) printJSON(answer []byte) error {
 	return nil
 }
 
+// printedJSON reports whether a command is done with an answer: it is an error, or was printed as JSON since --json was given.
+func (s *session) printedJSON(answer []byte, err error) (done bool, _ error) {
+	if err != nil || !s.json {
+		return err != nil, err
+	}
+	return true, s.printJSON(answer)
+}
+
 // printValue prints a value as JSON.
 func printValue(out io.Writer, value any) error {
 	var plain bytes.Buffer

@@ -32,7 +32,7 @@ begins like that.`,
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 		Args:              takesOne("what to show"),
 		RunE:              withSession(runShow),
-		ValidArgsFunction: completeOne(completeAny(completeAllHooks, completeRuns(), completeDeliveries())),
+		ValidArgsFunction: completeOne(completeAny(completeAllHooks, runs.complete(), deliveries.complete())),
 	}
 }
 
@@ -66,11 +66,11 @@ func (s *session) wholeRunID(beginning string) (string, error) {
 	}
 	const tellApart = 5
 	var found []string
-	_, _, err := s.walk(listing{part: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}, func(page listPage) error {
-		var runs []api.RunSummary
-		err := s.decode(page.members["runs"], &runs)
-		for _, run := range runs {
-			found = append(found, run.RunID)
+	l := listing{path: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}
+	_, _, err := s.walk(l, func(page listPage) error {
+		runs, err := rowsOf[api.RunSummary](s, page)
+		for i := range runs {
+			found = append(found, runs[i].RunID)
 		}
 		return err
 	})
