@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +40,7 @@ The file - is the standard output, for another program:
 
 If Caddy is stopped, name the file of the store by --from. A store in PostgreSQL is backed up with pg_dump, one in memory not at all.`,
 		Args: takesOne("the file"),
-		RunE: runBackup,
+		RunE: interruptible(runBackup),
 	}
 	cmd.Flags().Bool("force", false, "replace a file that is there")
 	cmd.Flags().String("from", "", "the file of a store that no Caddy has open")
@@ -68,14 +67,10 @@ func newBackupJSON(file string, checked *bolt.Checked) backupJSON {
 // backupSource writes a backup to w. total is told how long it will be.
 type backupSource func(ctx context.Context, w io.Writer, total func(bytes int64)) error
 
-func runBackup(cmd *cobra.Command, args []string) error {
-	from, _ := cmd.Flags().GetString("from")
-	if from != "" {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		instance, _ := cmd.Flags().GetString("instance")
+func runBackup(ctx context.Context, cmd *cobra.Command, args []string) error {
+	if from := flagText(cmd, "from"); from != "" {
 		return makeBackup(ctx, cmd, args[0], func(_ context.Context, w io.Writer, total func(int64)) error {
-			err := bolt.BackUpFile(from, cmp.Or(instance, "default"), w, total)
+			err := bolt.BackUpFile(from, cmp.Or(flagText(cmd, "instance"), "default"), w, total)
 			var inUse *storefile.InUseError
 			if errors.As(err, &inUse) {
 				return fmt.Errorf("a process has %s open: leave --from out, and the Caddy that runs makes the backup", from)
@@ -83,9 +78,10 @@ func runBackup(cmd *cobra.Command, args []string) error {
 			return err
 		})
 	}
-	err := withSession(func(s *session, cmd *cobra.Command, args []string) error {
-		return makeBackup(s.ctx, cmd, args[0], s.downloadBackup)
-	})(cmd, args)
+	s, err := newSession(ctx, cmd)
+	if err == nil {
+		err = makeBackup(ctx, cmd, args[0], s.downloadBackup)
+	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) && !errors.Is(err, errBackupFile) {
 		return fmt.Errorf("%w. If Caddy is stopped, name the file of its store by --from", err)
 	}
@@ -120,8 +116,7 @@ var errInterrupted = errors.New("interrupted: no backup was made")
 
 // makeBackup writes a backup to a file, and tells about it.
 func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source backupSource) error {
-	screen := newScreen(cmd)
-	force, _ := cmd.Flags().GetBool("force")
+	screen, force := newScreen(cmd), flagIsOn(cmd, "force")
 	if path == "-" {
 		return passBackupOn(ctx, cmd, screen, source)
 	}
@@ -243,44 +238,40 @@ type restoring struct {
 }
 
 func runRestore(cmd *cobra.Command, args []string) error {
-	screen := newScreen(cmd)
-	flag := func(name string) bool {
-		is, _ := cmd.Flags().GetBool(name)
-		return is
-	}
+	screen, dry := newScreen(cmd), flagIsOn(cmd, "dry-run")
 	r, err := newRestoring(cmd, args[0])
 	if err != nil {
 		return err
 	}
-	if err := r.checkPlace(flag("force")); err != nil {
-		if !flag("dry-run") {
+	if err := r.checkPlace(flagIsOn(cmd, "force")); err != nil {
+		if !dry {
 			return err
 		}
 		r.obstacle = err.Error()
 	}
-	told := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to, Obstacle: r.obstacle}
+	result := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to, Obstacle: r.obstacle}
 	if !wantsJSON(cmd) {
 		r.show(screen)
 	}
-	if flag("dry-run") {
+	if dry {
 		screen.Note("Nothing was done, because of --dry-run.")
-		if wantsJSON(cmd) {
-			return printValue(screen.Out(), told)
+	} else {
+		if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
+			return err
 		}
+		if result.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
+			return r.refused(err)
+		}
+		result.Restored = true
+	}
+	if wantsJSON(cmd) {
+		return printValue(screen.Out(), result)
+	}
+	if dry {
 		return nil
 	}
-	if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
-		return err
-	}
-	if told.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
-		return r.refused(err)
-	}
-	told.Restored = true
-	if wantsJSON(cmd) {
-		return printValue(screen.Out(), told)
-	}
-	if told.Kept != "" {
-		screen.Line(terminal.Plain("The store that was there is now " + told.Kept))
+	if result.Kept != "" {
+		screen.Line(terminal.Plain("The store that was there is now " + result.Kept))
 	}
 	screen.Line(terminal.Good("Restored"), terminal.Plain(" to "+r.to+". Start Caddy."))
 	return nil
@@ -296,7 +287,7 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with cp: Caddy leaves out what it cannot read, or refuses the file",
 			counted(checked.Summary.Damaged, "record", "records"), file)
 	}
-	instance, _ := cmd.Flags().GetString("instance")
+	instance := flagText(cmd, "instance")
 	if instance == "" && checked.Manifest != nil {
 		instance = checked.Manifest.Instance
 	}
@@ -305,8 +296,7 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 			return nil, err
 		}
 	}
-	to, _ := cmd.Flags().GetString("to")
-	r := &restoring{backup: checked, to: storeFile(to, instance)}
+	r := &restoring{backup: checked, to: storeFile(flagText(cmd, "to"), instance)}
 	if isSameFile(file, r.to) {
 		return nil, &usageError{"the backup is the file of the store itself"}
 	}
@@ -389,12 +379,7 @@ type compactedJSON struct {
 }
 
 func runCompact(cmd *cobra.Command, args []string) error {
-	instance, _ := cmd.Flags().GetString("instance")
-	path := ""
-	if len(args) > 0 {
-		path = args[0]
-	}
-	path = storeFile(path, instance)
+	path := storeFile(strings.Join(args, ""), flagText(cmd, "instance")) // there is one at most
 	screen := newScreen(cmd)
 	progress := screen.Progress()
 	done, err := bolt.Compact(path, func(bytes int64) { progress.Show("%s written", byteSize(bytes)) })
@@ -438,21 +423,16 @@ func showSummary(screen *terminal.Screen, s *bolt.Summary) {
 	if len(statuses) > 0 {
 		ended += ": " + strings.Join(statuses, ", ")
 	}
-	rows := [][2]string{
-		{"unfinished runs", withCommas(s.Unfinished)},
-		{"ended runs", ended},
-		{"with history", withCommas(s.History)},
-		{"deliveries", fmt.Sprintf("%s pending, %s delivered, %s dead", withCommas(s.Pending), withCommas(s.Delivered), withCommas(s.Dead))},
-		{"keys", withCommas(s.Keys)},
-		{"sessions", withCommas(s.Sessions)},
-		{"live settings", fmt.Sprintf("revision %d, %s", s.Revision, counted(s.Changes, "change", "changes"))},
-		{"counted minutes", withCommas(s.Minutes)},
-	}
-	table := make([][]terminal.Text, len(rows))
-	for i, row := range rows {
-		table[i] = []terminal.Text{terminal.Faint(row[0]), terminal.Plain(row[1])}
-	}
-	screen.Table(nil, table)
+	screen.Table(nil, [][]terminal.Text{
+		cells(terminal.Faint("unfinished runs"), withCommas(s.Unfinished)),
+		cells(terminal.Faint("ended runs"), ended),
+		cells(terminal.Faint("with history"), withCommas(s.History)),
+		cells(terminal.Faint("deliveries"), withCommas(s.Pending)+" pending, "+withCommas(s.Delivered)+" delivered, "+withCommas(s.Dead)+" dead"),
+		cells(terminal.Faint("keys"), withCommas(s.Keys)),
+		cells(terminal.Faint("sessions"), withCommas(s.Sessions)),
+		cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, counted(s.Changes, "change", "changes"))),
+		cells(terminal.Faint("counted minutes"), withCommas(s.Minutes)),
+	})
 	if s.Damaged > 0 {
 		screen.Line(terminal.Warn("! "), terminal.Plain(counted(s.Damaged, "record", "records")+" in it cannot be read."))
 	}

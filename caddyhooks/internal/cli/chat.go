@@ -80,8 +80,8 @@ func (s *session) showTurn(t *api.ChatTurn, clock clock) {
 		head = append(head, plain("  "+took))
 	}
 	s.screen.Line(append(head, terminal.Faint("  "+t.RunID))...)
-	s.showText(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
-	s.showText(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
+	s.showPart(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
+	s.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
 	if why := runReason(&t.RunSummary); why != "" {
 		s.screen.Line(terminal.Bad("! "), plain(why))
 	}
@@ -91,8 +91,8 @@ func (s *session) showTurn(t *api.ChatTurn, clock clock) {
 	}
 }
 
-// showText shows a text of which the API may have given the beginning only.
-func (s *session) showText(mark terminal.Text, text *string, whole int, cut bool) {
+// showPart shows a text of which the API may have given the beginning only.
+func (s *session) showPart(mark terminal.Text, text *string, whole int, cut bool) {
 	if text == nil {
 		return
 	}

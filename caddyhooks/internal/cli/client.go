@@ -29,16 +29,15 @@ type client struct {
 	host      string // for the Host header
 	origin    string // "" if none is sent
 	operator  string
-	Door      string        // what the operator uses
+	via       string        // what the operator uses
 	maxAnswer int64         // bytes of an answer that is read as a whole
 	silence   time.Duration // that a download may have before it counts as broken off
 	transport *http.Transport
 }
 
-// NewClient reads --address.
-func NewClient(cmd *cobra.Command) (*client, error) {
-	address, _ := cmd.Flags().GetString("address")
-	address = cmp.Or(address, caddy.DefaultAdminListen)
+// newClient reads --address.
+func newClient(cmd *cobra.Command) (*client, error) {
+	address := cmp.Or(flagText(cmd, "address"), caddy.DefaultAdminListen)
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {
 		address = strings.TrimSuffix(rest, "/")
 	}
@@ -55,7 +54,7 @@ func NewClient(cmd *cobra.Command) (*client, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &client{address: address, operator: operatorName(), Door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
+	c := &client{address: address, operator: operatorName(), via: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
@@ -91,14 +90,14 @@ func operatorName() string {
 	return cmp.Or(oneline.First(name, api.MaxOperator), "unknown")
 }
 
-// sign adds the headers that the admin endpoint wants, the operator and the door.
+// sign adds the headers that the admin endpoint wants, the operator and what the operator uses.
 func (c *client) sign(r *http.Request) {
 	r.URL.Scheme, r.URL.Host, r.Host = "http", c.host, c.host
 	if c.origin != "" {
 		r.Header.Set("Origin", c.origin)
 	}
 	r.Header.Set(api.OperatorHeader, c.operator)
-	r.Header.Set(api.ViaHeader, c.Door)
+	r.Header.Set(api.ViaHeader, c.via)
 }
 
 // instances asks for the names of the instances.
@@ -148,7 +147,7 @@ func (c *client) readAnswer(resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
 	switch {
 	case err != nil:
-		return nil, c.away(err)
+		return nil, c.unreachable(err)
 	case int64(len(body)) > c.maxAnswer:
 		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
 	}
@@ -171,7 +170,7 @@ func (c *client) open(ctx context.Context, call apiCall) (*http.Response, error)
 	c.sign(r)
 	resp, err := c.transport.RoundTrip(r)
 	if err != nil {
-		return nil, c.away(err)
+		return nil, c.unreachable(err)
 	}
 	if resp.StatusCode < http.StatusMultipleChoices || resp.StatusCode == call.answer {
 		return resp, nil
@@ -179,7 +178,7 @@ func (c *client) open(ctx context.Context, call apiCall) (*http.Response, error)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, api.MaxBody))
 	if err != nil {
-		return nil, c.away(err)
+		return nil, c.unreachable(err)
 	}
 	var refused struct {
 		Error string `json:"error"`
@@ -216,8 +215,8 @@ func (c *client) noHooks() error {
 	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
 }
 
-// away says that the admin endpoint does not answer.
-func (c *client) away(err error) error {
+// unreachable says that the admin endpoint does not answer.
+func (c *client) unreachable(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err

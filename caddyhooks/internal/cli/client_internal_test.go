@@ -23,7 +23,7 @@ func clientOf(t *testing.T, answer http.HandlerFunc) *client {
 	t.Cleanup(server.Close)
 	cmd := new(cobra.Command)
 	cmd.Flags().String("address", server.URL, "")
-	client, err := NewClient(cmd)
+	client, err := newClient(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

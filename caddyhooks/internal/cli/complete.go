@@ -120,7 +120,7 @@ var completeChannels = complete(func(s *session) (words []cobra.Completion, err 
 func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
 	defer stop()
-	client, err := NewClient(cmd)
+	client, err := newClient(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

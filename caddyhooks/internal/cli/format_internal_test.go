@@ -108,9 +108,9 @@ func TestABusyInstanceInATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	s := &session{client: &client{address: "localhost:2019"}, screen: terminal.New(strings.NewReader(""), &out, &out), instance: "default"}
-	told := statusTold{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
+	status := instanceStatus{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
 	out.WriteString("$ caddy hooks status\n")
-	if err := s.showStatus(new(cobra.Command), told, false); err != nil {
+	if err := s.showStatus(new(cobra.Command), status, false); err != nil {
 		t.Fatal(err)
 	}
 	var runs []api.RunSummary

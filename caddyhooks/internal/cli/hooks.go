@@ -54,7 +54,7 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	hooks, overview, err := s.listHooks(during)
+	hooks, shown, err := s.listHooks(during)
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,10 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 		if h.Failed > 0 {
 			failed = terminal.Bad(withCommas(h.Failed))
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(cmp.Or(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
-			terminal.Plain(withCommas(h.Accepted)), failed, terminal.Plain(clock.when(h.LastAt))})
+		rows = append(rows, cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, withCommas(h.Accepted), failed, clock.when(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, need := range overview.Needs {
+	for _, need := range shown.Needs {
 		if need.Kind == "not_in_force" {
 			s.screen.Note("! %s: %s", need.Text, need.Detail)
 		}
@@ -93,19 +92,19 @@ var builtInHooks = []listedHook{
 }
 
 // listHooks lists all hooks with their figures, those that had runs and are gone at the end.
-func (s *session) listHooks(during string) (hooks []listedHook, overview overviewTold, err error) {
+func (s *session) listHooks(during string) (hooks []listedHook, shown overview, err error) {
 	var mappings []settings.ShownMapping
 	if _, err := s.get("mappings", nil, &mappings); err != nil {
-		return nil, overview, err
+		return nil, shown, err
 	}
-	if _, err := s.get("overview", url.Values{"range": {during}}, &overview); err != nil {
-		return nil, overview, err
+	if _, err := s.get("overview", url.Values{"range": {during}}, &shown); err != nil {
+		return nil, shown, err
 	}
 	hooks = slices.Clone(builtInHooks)
 	for _, m := range mappings {
 		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
 	}
-	for _, figures := range overview.Hooks {
+	for _, figures := range shown.Hooks {
 		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })
 		if at < 0 {
 			at = len(hooks)
@@ -114,7 +113,7 @@ func (s *session) listHooks(during string) (hooks []listedHook, overview overvie
 		h := &hooks[at]
 		h.Accepted, h.Failed, h.LastAt = figures.Accepted, figures.Failed, figures.LastAt
 	}
-	return hooks, overview, nil
+	return hooks, shown, nil
 }
 
 func hookVerb() *cobra.Command {
@@ -213,22 +212,16 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	if err == nil {
 		err = s.decode(answer, &saved)
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) {
-		switch {
-		case refused.status == http.StatusPreconditionFailed && create:
-			return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
-		case refused.status == http.StatusPreconditionFailed:
-			return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
-		case refused.status == http.StatusBadRequest:
-			s.noteProblems(mapping, refused.sentence)
-		}
+	switch {
+	case isRefusedAs(err, http.StatusPreconditionFailed) && create:
+		return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
+	case isRefusedAs(err, http.StatusPreconditionFailed):
+		return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
+	case isRefusedAs(err, http.StatusBadRequest):
+		s.noteProblems(mapping, err.Error())
 	}
-	if err != nil {
+	if done, err := s.printedJSON(answer, err); done {
 		return err
-	}
-	if s.json {
-		return s.printJSON(answer)
 	}
 	var about api.About
 	if _, err := s.get("about", nil, &about); err != nil {
@@ -274,18 +267,15 @@ func splitETag(data []byte) (mapping []byte, etag string, err error) {
 	return mapping, etag, err
 }
 
-// noteProblems tells what else is wrong with a mapping, beside what was told already.
-func (s *session) noteProblems(mapping []byte, told string) {
-	body, err := json.Marshal(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
-	if err != nil {
-		return
-	}
+// noteProblems says what else is wrong with a mapping, beside what is known already.
+func (s *session) noteProblems(mapping []byte, known string) {
+	body := text.PlainJSON(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
 	var shown api.Preview
 	if _, err := s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
 		return
 	}
 	for _, problem := range shown.Problems {
-		if problem.Field != "payload" && problem.Message != told {
+		if problem.Field != "payload" && problem.Message != known {
 			s.screen.Note("Problem: %s", problem.Message)
 		}
 	}

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -40,7 +38,7 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   HOOKS_DSN=postgres://... caddy hooks migrate --to '{env.HOOKS_DSN}'
   caddy start   # with: store postgres {env.HOOKS_DSN}`,
 		Args: takesNone,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runMigrate(cmd) },
+		RunE: runMigrate,
 	}
 	cmd.Flags().String("from", "", "the bolt file, or the word bolt for that of the instance in Caddy's data directory, which is the default")
 	cmd.Flags().String("to", "", "the DSN, as after store postgres in the Caddyfile")
@@ -58,13 +56,9 @@ type migratedJSON struct {
 	bolt.Summary
 }
 
-func runMigrate(cmd *cobra.Command) error {
-	text := func(flag string) string {
-		value, _ := cmd.Flags().GetString(flag)
-		return value
-	}
-	instance := cmp.Or(text("instance"), "default")
-	to := &postgres.Postgres{DSN: text("to"), Schema: text("schema")}
+func runMigrate(cmd *cobra.Command, _ []string) error {
+	instance := cmp.Or(flagText(cmd, "instance"), "default")
+	to := &postgres.Postgres{DSN: flagText(cmd, "to"), Schema: flagText(cmd, "schema")}
 	if to.DSN == "" {
 		return &usageError{"--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'"}
 	}
@@ -74,7 +68,7 @@ func runMigrate(cmd *cobra.Command) error {
 	if err := to.CheckInstance(instance); err != nil {
 		return err
 	}
-	from := text("from")
+	from := flagText(cmd, "from")
 	if from == "bolt" {
 		from = ""
 	}
@@ -86,16 +80,16 @@ func runMigrate(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	m := &migration{screen: newScreen(cmd), file: file, has: checked.Summary, told: migratedJSON{From: file, To: to.Place(instance), Summary: checked.Summary}}
-	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if err := m.move(ctx, to, instance, text("runner")); err != nil {
+	m := &migration{screen: newScreen(cmd), file: file, has: checked.Summary, result: migratedJSON{From: file, To: to.Place(instance), Summary: checked.Summary}}
+	if !flagIsOn(cmd, "dry-run") {
+		if err := interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			return m.move(ctx, to, instance, flagText(cmd, "runner"))
+		})(cmd, nil); err != nil {
 			return err
 		}
 	}
 	if wantsJSON(cmd) {
-		return printValue(m.screen.Out(), m.told)
+		return printValue(m.screen.Out(), m.result)
 	}
 	m.show()
 	return nil
@@ -106,7 +100,7 @@ type migration struct {
 	screen *terminal.Screen
 	file   string
 	has    bolt.Summary
-	told   migratedJSON
+	result migratedJSON
 }
 
 // move copies all that the file has, or nothing.
@@ -127,7 +121,7 @@ func (m *migration) move(ctx context.Context, to *postgres.Postgres, instance, r
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted: nothing was moved")
 	}
-	m.told.Moved, m.told.Sessions = err == nil, moved.Sessions
+	m.result.Moved, m.result.Sessions = err == nil, moved.Sessions
 	return errors.Join(err, from.Close())
 }
 
@@ -155,13 +149,13 @@ func (m *migration) check(moved postgres.Imported) error {
 // show says what was moved, or would be.
 func (m *migration) show() {
 	verb := "Would move "
-	if m.told.Moved {
+	if m.result.Moved {
 		verb = "Moved "
 	}
-	m.screen.Line(terminal.Plain(verb + m.file + " to " + m.told.To + ":"))
-	showSummary(m.screen, &m.told.Summary)
-	switch lost := m.has.Sessions - m.told.Sessions; {
-	case !m.told.Moved:
+	m.screen.Line(terminal.Plain(verb + m.file + " to " + m.result.To + ":"))
+	showSummary(m.screen, &m.result.Summary)
+	switch lost := m.has.Sessions - m.result.Sessions; {
+	case !m.result.Moved:
 		m.screen.Note("Nothing was done, because of --dry-run.")
 		return
 	case lost > 0:
@@ -192,7 +186,7 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   caddy hooks migrate-store --print --role hooks | psql -v ON_ERROR_STOP=1 postgres://admin@db/hooks
   HOOKS_DSN=postgres://... caddy hooks migrate-store '{env.HOOKS_DSN}'`,
 		Args: takesOneAtMost,
-		RunE: runMigrateStore,
+		RunE: interruptible(runMigrateStore),
 	}
 	cmd.Flags().Bool("print", false, "print the SQL, and do nothing")
 	cmd.Flags().String("config", "", "the configuration of the nodes")
@@ -213,15 +207,10 @@ type storeMigration struct {
 }
 
 func newStoreMigration(cmd *cobra.Command, args []string) *storeMigration {
-	text := func(flag string) string {
-		value, _ := cmd.Flags().GetString(flag)
-		return value
+	return &storeMigration{
+		prints: flagIsOn(cmd, "print"), config: flagText(cmd, "config"), adapter: flagText(cmd, "adapter"), dsnEnv: flagText(cmd, "dsn-env"),
+		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"), from: flagNumber(cmd, "from"), dsn: args,
 	}
-	m := &storeMigration{config: text("config"), adapter: text("adapter"), dsnEnv: text("dsn-env"), schema: text("schema"), role: text("role"),
-		instance: text("instance"), dsn: args}
-	m.prints, _ = cmd.Flags().GetBool("print")
-	m.from, _ = cmd.Flags().GetInt("from")
-	return m
 }
 
 // variableName are names of environment variables. A DSN is none.
@@ -254,7 +243,7 @@ func (m *storeMigration) check() error {
 	return nil
 }
 
-func runMigrateStore(cmd *cobra.Command, args []string) error {
+func runMigrateStore(ctx context.Context, cmd *cobra.Command, args []string) error {
 	m := newStoreMigration(cmd, args)
 	if err := m.check(); err != nil {
 		return err
@@ -262,12 +251,10 @@ func runMigrateStore(cmd *cobra.Command, args []string) error {
 	if m.prints && m.config == "" {
 		return m.print(cmd, cmp.Or(m.schema, "hooks_"+cmp.Or(m.instance, "default")), cmp.Or(m.role, "hooks"))
 	}
-	stores, err := m.stores(cmd.Context())
+	stores, err := m.stores(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var failed []error
 	for _, s := range stores {
 		if m.prints {

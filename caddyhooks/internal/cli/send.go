@@ -73,7 +73,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 const maxRepeat = 100_000
 
 func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
-	repeat, _ := cmd.Flags().GetInt("repeat")
+	repeat := flagNumber(cmd, "repeat")
 	if repeat < 1 || repeat > maxRepeat {
 		return &usageError{fmt.Sprintf("--repeat must be from 1 to %d", maxRepeat)}
 	}

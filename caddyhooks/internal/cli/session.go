@@ -52,13 +52,12 @@ func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []stri
 
 // newSession reads the flags that all verbs have, and chooses the instance. Verbs call it that ask a running Caddy only if they have to.
 func newSession(ctx context.Context, cmd *cobra.Command) (*session, error) {
-	client, err := NewClient(cmd)
+	client, err := newClient(cmd)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
-	wanted, _ := cmd.Flags().GetString("instance")
-	s.instance, err = client.chooseInstance(ctx, wanted)
+	s.instance, err = client.chooseInstance(ctx, flagText(cmd, "instance"))
 	return s, err
 }
 
@@ -67,10 +66,7 @@ func newScreen(cmd *cobra.Command) *terminal.Screen {
 }
 
 // wantsJSON reports whether the answer is to be printed as JSON.
-func wantsJSON(cmd *cobra.Command) bool {
-	wants, _ := cmd.Flags().GetBool("json")
-	return wants
-}
+func wantsJSON(cmd *cobra.Command) bool { return flagIsOn(cmd, "json") }
 
 // chooseInstance is the instance that is wanted, or else the one named default, or else the only one.
 func (c *client) chooseInstance(ctx context.Context, wanted string) (string, error) {

@@ -165,8 +165,7 @@ func readSetting(setting settings.Setting, words []string) (json.RawMessage, err
 
 func runSet(s *session, cmd *cobra.Command, args []string) error {
 	setting := namedSetting(args[0])
-	value := json.RawMessage("null")
-	var err error
+	value, err := json.RawMessage("null"), error(nil)
 	switch {
 	case flagIsOn(cmd, "default"):
 	case isSecret(setting):
@@ -427,8 +426,7 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	number, _ := cmd.Flags().GetInt("number")
-	n := len(before.Token)
+	number, n := flagNumber(cmd, "number"), len(before.Token)
 	switch {
 	case slices.Contains(before.Pinned, "token"):
 		return errors.New("the token is set in the Caddyfile: take the old one out there, and reload Caddy")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -102,30 +101,27 @@ func (s *session) deliveryIDOf(arg string) (string, error) {
 	return s.wholeDeliveryID(arg)
 }
 
-// fact is a name and a value.
-type fact struct {
-	name  string
-	value terminal.Text
+// properties are names and values, which are shown below each other.
+type properties struct {
+	names  []string
+	values []terminal.Text
 }
 
-// facts are shown below each other. Those without a value are left out.
-type facts []fact
-
-func (f *facts) add(name, value string) {
+// add adds a value that is a text or a terminal.Text. An empty text is left out.
+func (p *properties) add(name string, value any) {
 	if value != "" {
-		f.addText(name, terminal.Plain(value))
+		p.names, p.values = append(p.names, name), append(p.values, cells(value)...)
 	}
 }
 
-func (f *facts) addText(name string, value terminal.Text) { *f = append(*f, fact{name, value}) }
-
-func (s *session) showFacts(facts facts) {
+// print prints values whole, where a table would cut them.
+func (p *properties) print(screen *terminal.Screen) {
 	width := 0
-	for _, f := range facts {
-		width = max(width, len(f.name)+2)
+	for _, name := range p.names {
+		width = max(width, len(name)+2)
 	}
-	for _, f := range facts {
-		s.screen.Line(terminal.Faint(f.name).Padded(width), f.value)
+	for i, name := range p.names {
+		screen.Line(terminal.Faint(name).Padded(width), p.values[i])
 	}
 }
 
@@ -136,6 +132,13 @@ func (s *session) showBlock(title, text string) {
 	s.printLines(terminal.Plain("  "), text)
 }
 
+// showText is showBlock for a text that is not empty.
+func (s *session) showText(title, text string) {
+	if text != "" {
+		s.showBlock(title, text)
+	}
+}
+
 // showRun shows a run.
 func (s *session) showRun(beginning string) error {
 	id, err := s.wholeRunID(beginning)
@@ -144,14 +147,11 @@ func (s *session) showRun(beginning string) error {
 	}
 	var run api.RunDetails
 	answer, err := s.get("runs/"+url.PathEscape(id), nil, &run)
-	if err != nil {
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	if s.json {
-		return s.printJSON(answer)
-	}
 	clock := newClock()
-	s.showFacts(runFacts(&run, clock))
+	runProperties(&run, clock).print(s.screen)
 	s.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
@@ -163,18 +163,16 @@ func (s *session) showRun(beginning string) error {
 		}
 		s.showBlock(title, *run.Message)
 	}
-	s.showJSONBlock("Metadata", run.Metadata)
-	s.showJSONBlock("Schema", run.Schema)
+	s.showText("Metadata", string(run.Metadata))
+	s.showText("Schema", string(run.Schema))
 	if run.Reply != nil {
 		s.showBlock("Reply", *run.Reply)
 	}
-	if run.LastAnswer != "" {
-		title := "Last answer"
-		if len(run.ValidationErrors) > 0 {
-			title += ", which did not match the schema"
-		}
-		s.showBlock(title, run.LastAnswer)
+	title := "Last answer"
+	if len(run.ValidationErrors) > 0 {
+		title += ", which did not match the schema"
 	}
+	s.showText(title, run.LastAnswer)
 	for _, p := range run.Permissions {
 		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
@@ -185,9 +183,10 @@ func (s *session) showRun(beginning string) error {
 	return nil
 }
 
-func runFacts(r *api.RunDetails, clock clock) (f facts) {
-	f.addText("run", terminal.Bold(r.RunID))
-	f.addText("status", statusCell(r.Status))
+func runProperties(r *api.RunDetails, clock clock) *properties {
+	f := new(properties)
+	f.add("run", terminal.Bold(r.RunID))
+	f.add("status", statusCell(r.Status))
 	f.add("why", runReason(&r.RunSummary))
 	f.add("hook", r.Hook)
 	if r.Hook != string(r.Action) {
@@ -223,22 +222,10 @@ func runFacts(r *api.RunDetails, clock clock) (f facts) {
 		f.add("test", "yes: nothing is sent out")
 	}
 	f.add("trace", r.TraceParent)
-	f.add("texts kept", clock.until(r.KeptUntil))
+	if r.KeptUntil != nil {
+		f.add("texts kept", "until "+clock.when(r.KeptUntil))
+	}
 	return f
-}
-
-// until is a time in the future.
-func (c clock) until(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return "until " + c.when(t)
-}
-
-func (s *session) showJSONBlock(title string, value json.RawMessage) {
-	if value != nil {
-		s.showBlock(title, string(value))
-	}
 }
 
 func (s *session) showSteps(steps []api.Step, clock clock) {
@@ -251,8 +238,7 @@ func (s *session) showSteps(steps []api.Step, clock clock) {
 		if s.Bytes > 0 {
 			bytes = byteSize(int64(s.Bytes))
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.StartedAt)), terminal.Plain(string(s.Phase)), terminal.Plain(briefly(inUnits(s.Seconds))),
-			terminal.Plain(s.Tier), terminal.Plain(bytes), terminal.Plain(strings.Join(s.Errors, "; "))})
+		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes, strings.Join(s.Errors, "; ")))
 	}
 	s.screen.Line()
 	s.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
@@ -289,7 +275,7 @@ func (s *session) showAttempts(history []api.Attempt, clock clock) {
 		if a.Status != 0 {
 			status = fmt.Sprint(a.Status)
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain("  " + clock.when(a.At)), terminal.Plain(briefly(inUnits(a.Seconds))), terminal.Plain(status), outcome})
+		rows = append(rows, cells("  "+clock.when(a.At), briefly(inUnits(a.Seconds)), status, outcome))
 	}
 	s.screen.Table(nil, rows)
 }
@@ -305,16 +291,13 @@ func (s *session) showDelivery(id string) error {
 	}
 	var d api.DeliveryDetails
 	answer, err := s.get("deliveries/"+url.PathEscape(id), nil, &d)
-	if err != nil {
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	if s.json {
-		return s.printJSON(answer)
-	}
 	clock := newClock()
-	var f facts
-	f.addText("delivery", terminal.Bold(d.ID))
-	f.addText("status", deliveryStatusCell(d.Status))
+	var f properties
+	f.add("delivery", terminal.Bold(d.ID))
+	f.add("status", deliveryStatusCell(d.Status))
 	f.add("to", d.Target)
 	f.add("attempts", withCommas(d.Attempts))
 	f.add("last error", d.LastError)
@@ -327,18 +310,14 @@ func (s *session) showDelivery(id string) error {
 	f.add("hook", d.Hook)
 	f.add("chat", d.ChatID)
 	f.add("type", d.ContentType)
-	s.showFacts(f)
+	f.print(s.screen)
 	if d.History != nil {
 		s.screen.Line()
 		s.screen.Line(terminal.Bold("Attempts"))
 		s.showAttempts(d.History, clock)
 	}
-	if d.LastAnswer != "" {
-		s.showBlock("Last answer of the receiver", d.LastAnswer)
-	}
-	if d.Body != "" {
-		s.showBlock("Body", d.Body)
-	}
+	s.showText("Last answer of the receiver", d.LastAnswer)
+	s.showText("Body", d.Body)
 	return nil
 }
 
@@ -383,24 +362,20 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 // showHook shows a hook.
 func (s *session) showHook(hook *listedHook) error {
 	var fields map[string]json.RawMessage
-	answer, err := s.get("mappings/"+url.PathEscape(hook.Name), nil, &fields)
-	var refused *refusedError
-	if errors.As(err, &refused) && refused.status == http.StatusNotFound { // it is built in
+	answer, err := s.get(mappingPath(hook.Name), nil, &fields)
+	if isRefusedAs(err, http.StatusNotFound) { // it is built in
 		answer, err = text.PlainJSON(hook), nil
 	}
-	if err != nil {
+	if done, err := s.printedJSON(answer, err); done {
 		return err
-	}
-	if s.json {
-		return s.printJSON(answer)
 	}
 	var about api.About
 	if _, err := s.get("about", nil, &about); err != nil {
 		return err
 	}
 	clock := newClock()
-	var f facts
-	f.addText("hook", terminal.Bold(hook.Name))
+	var f properties
+	f.add("hook", terminal.Bold(hook.Name))
 	for _, base := range about.URLs {
 		f.add("url", base+"/"+hook.Name)
 	}
@@ -434,7 +409,7 @@ func (s *session) showHook(hook *listedHook) error {
 			f.add(name, value)
 		}
 	}
-	s.showFacts(f)
+	f.print(s.screen)
 	for _, name := range long {
 		s.showBlock(name, texts[name])
 	}
