@@ -213,7 +213,8 @@ func (a *again) each(dry bool) (sum againSum, err error) {
 		}
 		var part againSum
 		body := text.PlainJSON(map[string]bool{"deliver": a.deliver})
-		if err := a.callLong(apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body}, &part); err != nil {
+		call := apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body, isLong: true}
+		if _, err := a.call(call, &part); err != nil {
 			return sum, err
 		}
 		sum.Would += part.Would
@@ -265,21 +266,6 @@ func (sum *againSum) leftOut() string {
 		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", withCommas(n))
 	}
 	return text
-}
-
-// callLong is call for work that takes as long as it takes.
-func (s *session) callLong(call apiCall, into any) error {
-	call.path = s.path(call.path)
-	resp, err := s.client.open(s.ctx, call)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := s.client.readAnswer(resp)
-	if err != nil {
-		return err
-	}
-	return s.decode(answer, into)
 }
 
 func cancelVerb() *cobra.Command {
@@ -453,7 +439,7 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 	var planned struct {
 		Would int `json:"would"`
 	}
-	if err := r.callLong(apiCall{method: r.method, path: "deliveries" + r.suffix, query: dry}, &planned); err != nil {
+	if _, err := r.call(apiCall{method: r.method, path: "deliveries" + r.suffix, query: dry, isLong: true}, &planned); err != nil {
 		return wrongFilter(err)
 	}
 	r.selected = planned.Would

@@ -120,39 +120,41 @@ type apiCall struct {
 	body        []byte
 	contentType string // default: application/json
 	header      http.Header
-	answer      int // a status that is an answer, too, and no refusal; 0 is none
+	answer      int     // a status that is an answer, too, and no refusal; 0 is none
+	isLong      bool    // it takes as long as it takes
+	etag        *string // gets the ETag of the answer, unless it is nil
 }
-
-// callPatience is how long an answer may take that is read as a whole.
-const callPatience = 60 * time.Second
 
 // call reads an answer as a whole. An answer that is no success is a *refusedError.
 func (c *client) call(ctx context.Context, call apiCall) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
+	if !call.isLong {
+		const patience = 60 * time.Second
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	resp, err := c.open(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return c.readAnswer(resp)
-}
-
-// maxAdminAnswer bounds an answer that is read as a whole. A page of runs with long messages has its place in it; a server that is no
-// Caddy, and never stops talking, does not fill the memory.
-const maxAdminAnswer = 256 << 20
-
-// readAnswer reads an answer as a whole.
-func (c *client) readAnswer(resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
 	switch {
 	case err != nil:
 		return nil, c.unreachable(err)
 	case int64(len(body)) > c.maxAnswer:
-		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
+		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, "+
+			"or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
+	}
+	if call.etag != nil {
+		*call.etag = resp.Header.Get("ETag")
 	}
 	return body, nil
 }
+
+// maxAdminAnswer bounds an answer that is read as a whole. A page of runs with long messages has its place in it; a server that is no
+// Caddy, and never stops talking, does not fill the memory.
+const maxAdminAnswer = 256 << 20
 
 // open begins to read an answer, which the caller closes. An answer that is no success is a *refusedError.
 func (c *client) open(ctx context.Context, call apiCall) (*http.Response, error) {

@@ -45,9 +45,9 @@ func TestAnswersWithoutAnEnd(t *testing.T) {
 	client.maxAnswer = 1 << 20
 	s := &session{ctx: context.Background(), client: client, instance: "default"}
 	for name, ask := range map[string]func() error{
-		"call":       func() error { _, err := s.get("runs", nil, nil); return err },
-		"callLong":   func() error { return s.callLong(apiCall{path: "runs/again"}, nil) },
-		"callTagged": func() error { _, _, err := s.callTagged(apiCall{path: "settings"}); return err },
+		"call":      func() error { _, err := s.get("runs", nil, nil); return err },
+		"long call": func() error { _, err := s.call(apiCall{path: "runs/again", isLong: true}, nil); return err },
+		"with ETag": func() error { _, err := s.call(apiCall{path: "settings", etag: new(string)}, nil); return err },
 	} {
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "is longer than 1 MB: ask for less") {
 			t.Errorf("%s: got %v", name, err)

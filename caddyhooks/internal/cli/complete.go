@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -93,28 +92,44 @@ func completeWords[Word ~string](words ...Word) cobra.CompletionFunc {
 	}
 }
 
-// completeHooks offers the names of custom hooks.
-var completeHooks = complete(func(s *session) (words []cobra.Completion, err error) {
+// What a running Caddy has names for.
+var (
+	completeHooks    = completeNamed((*session).customHooks)
+	completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
+	completeChannels = completeNamed((*session).channels)
+)
+
+// named is something with a name.
+type named struct{ name, kind string }
+
+func (s *session) customHooks() (hooks []named, err error) {
 	var mappings []settings.Mapping
 	_, err = s.get("mappings", nil, &mappings)
 	for _, m := range mappings {
-		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
+		hooks = append(hooks, named{m.Name, string(cmp.Or(m.Action, engine.Wake))})
 	}
-	return words, err
-})
+	return hooks, err
+}
 
-// completeAllHooks offers the names of all hooks.
-var completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
-
-// completeChannels offers the names of channels.
-var completeChannels = complete(func(s *session) (words []cobra.Completion, err error) {
+func (s *session) channels() (channels []named, err error) {
 	var about api.About
 	_, err = s.get("about", nil, &about)
-	for _, guest := range about.Channels {
-		words = append(words, describedWord(guest.Name, guest.Kind))
+	for _, channel := range about.Channels {
+		channels = append(channels, named{channel.Name, channel.Kind})
 	}
-	return words, err
-})
+	return channels, err
+}
+
+// completeNamed offers names.
+func completeNamed(find func(s *session) ([]named, error)) cobra.CompletionFunc {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
+		all, err := find(s)
+		for _, one := range all {
+			words = append(words, describedWord(one.name, one.kind))
+		}
+		return words, err
+	})
+}
 
 // completeInstances offers the names of instances.
 func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -140,37 +155,23 @@ func describedWord(word, description string) cobra.Completion {
 // noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with
 // them, so this is no error.
 func (s *session) noteUnknownHooks(wanted string) {
-	var mappings []settings.Mapping
-	if wanted == "" {
-		return
-	}
-	if _, err := s.get("mappings", nil, &mappings); err != nil {
-		return // it is a remark
-	}
-	names := []string{"wake", "agent"}
-	for _, m := range mappings {
-		names = append(names, m.Name)
-	}
-	s.noteUnknown("hook", wanted, names)
+	s.noteUnknown("hook", wanted, s.customHooks, "wake", "agent")
 }
 
 // noteUnknownChannel says that there is no such channel.
-func (s *session) noteUnknownChannel(wanted string) {
-	var about api.About
+func (s *session) noteUnknownChannel(wanted string) { s.noteUnknown("channel", wanted, s.channels) }
+
+func (s *session) noteUnknown(kind, wanted string, find func() ([]named, error), names ...string) {
 	if wanted == "" {
 		return
 	}
-	if _, err := s.get("about", nil, &about); err != nil {
-		return
+	all, err := find()
+	if err != nil {
+		return // it is a remark
 	}
-	var names []string
-	for _, channel := range about.Channels {
-		names = append(names, channel.Name)
+	for _, one := range all {
+		names = append(names, one.name)
 	}
-	s.noteUnknown("channel", wanted, names)
-}
-
-func (s *session) noteUnknown(kind, wanted string, names []string) {
 	for _, name := range splitList(wanted) {
 		if slices.Contains(names, name) {
 			continue
@@ -182,7 +183,7 @@ func (s *session) noteUnknown(kind, wanted string, names []string) {
 		if meant := text.Nearest(name, names); meant != "" {
 			hint = "did you mean " + meant + "?"
 		}
-		s.screen.Note("%s", fmt.Sprintf("There is no %s %s now; %s", kind, oneline.Of(name, maxReasonCell), hint))
+		s.screen.Note("There is no %s %s now; %s", kind, oneline.Of(name, maxReasonCell), hint)
 	}
 }
 

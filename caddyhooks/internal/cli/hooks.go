@@ -91,6 +91,8 @@ var builtInHooks = []listedHook{
 	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
 }
 
+func isBuiltIn(hook string) bool { return hook == "wake" || hook == "agent" }
+
 // listHooks lists all hooks with their figures, those that had runs and are gone at the end.
 func (s *session) listHooks(during string) (hooks []listedHook, shown overview, err error) {
 	var mappings []settings.ShownMapping
@@ -178,7 +180,8 @@ Deletes a hook, after asking. Requests to it are answered 404 from then on; its 
 func mappingPath(name string) string { return "mappings/" + url.PathEscape(name) }
 
 func runHookGet(s *session, _ *cobra.Command, args []string) error {
-	answer, etag, err := s.callTagged(apiCall{path: mappingPath(args[0])})
+	var etag string
+	answer, err := s.call(apiCall{path: mappingPath(args[0]), etag: &etag}, nil)
 	if err != nil {
 		return err
 	}
@@ -206,12 +209,11 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	} else if etag != "" {
 		call.header.Set("If-Match", etag)
 	}
-	_, tagBefore, _ := s.callTagged(apiCall{path: call.path}) // "" if there is none yet
-	answer, tag, err := s.callTagged(call)
+	var tagBefore, tag string
+	_, _ = s.call(apiCall{path: call.path, etag: &tagBefore}, nil) // "" if there is none yet
+	call.etag = &tag
 	var saved settings.ShownMapping
-	if err == nil {
-		err = s.decode(answer, &saved)
-	}
+	answer, err := s.call(call, &saved)
 	switch {
 	case isRefusedAs(err, http.StatusPreconditionFailed) && create:
 		return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
@@ -282,13 +284,10 @@ func (s *session) noteProblems(mapping []byte, known string) {
 }
 
 func runHookRm(s *session, cmd *cobra.Command, args []string) error {
-	answer, etag, err := s.callTagged(apiCall{path: mappingPath(args[0])})
-	if err != nil {
-		return err
-	}
 	var m settings.ShownMapping
-	if err := json.Unmarshal(answer, &m); err != nil {
-		return s.client.noHooks()
+	var etag string
+	if _, err := s.call(apiCall{path: mappingPath(args[0]), etag: &etag}, &m); err != nil {
+		return err
 	}
 	if m.Pinned { // as Caddy would say after it was asked
 		return &settings.PinnedHookError{Name: m.Name}

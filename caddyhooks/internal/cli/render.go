@@ -124,7 +124,7 @@ func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
 
 // askPreview asks a running Caddy what a hook makes of a request.
 func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview, error) {
-	if hook == "wake" || hook == "agent" {
+	if isBuiltIn(hook) {
 		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
 	}
 	s, err := newSession(ctx, cmd)
@@ -132,7 +132,7 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 		return nil, err
 	}
 	var mapping map[string]json.RawMessage
-	if _, err := s.get("mappings/"+url.PathEscape(hook), nil, &mapping); err != nil {
+	if _, err := s.get(mappingPath(hook), nil, &mapping); err != nil {
 		return nil, err
 	}
 	if replaced {

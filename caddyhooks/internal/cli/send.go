@@ -127,7 +127,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if s.payload, err = readPayload(cmd); err != nil {
 		return nil, err
 	}
-	builtIn := hook == "wake" || hook == "agent"
+	builtIn := isBuiltIn(hook)
 	if base == "" || !builtIn && scheme == "" {
 		if s.session, err = newSession(ctx, cmd); err != nil {
 			return nil, err
@@ -526,7 +526,7 @@ signature, and webhooks may be off.
 }
 
 func runTry(s *session, cmd *cobra.Command, args []string) error {
-	if args[0] == "wake" || args[0] == "agent" {
+	if isBuiltIn(args[0]) {
 		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
 	}
 	header, err := readHeaders(cmd)

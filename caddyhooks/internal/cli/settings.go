@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -253,25 +252,20 @@ type shownSettings struct {
 	Pinned  []string         `json:"pinned"`
 }
 
-func (s *session) settings() (*shownSettings, error) {
-	return s.callSettings(apiCall{path: "settings"})
-}
+func (s *session) settings() (*shownSettings, error) { return s.callSettings(apiCall{}) }
 
 // patchSettings changes settings, unless somebody else did since they had the ETag.
 func (s *session) patchSettings(etag string, values map[string]json.RawMessage) (*shownSettings, error) {
-	body, err := json.Marshal(values)
-	if err != nil {
-		return nil, err
-	}
-	return s.callSettings(apiCall{method: http.MethodPatch, path: "settings", body: body, header: http.Header{"If-Match": {etag}}})
+	return s.callSettings(apiCall{method: http.MethodPatch, body: text.PlainJSON(values), header: http.Header{"If-Match": {etag}}})
 }
 
 func (s *session) callSettings(call apiCall) (shown *shownSettings, err error) {
 	shown = new(shownSettings)
-	if shown.answer, shown.etag, err = s.callTagged(call); err != nil {
+	call.path, call.etag = "settings", &shown.etag
+	if shown.answer, err = s.call(call, shown); err != nil {
 		return nil, err
 	}
-	return shown, errors.Join(s.decode(shown.answer, shown), s.decode(shown.answer, &shown.members))
+	return shown, s.decode(shown.answer, &shown.members)
 }
 
 // noteWhyOff says why webhooks are off, if they are.
@@ -280,20 +274,6 @@ func (s *session) noteWhyOff() {
 	if _, err := s.get("about", nil, &about); err == nil && about.OffBecause != "" {
 		s.screen.Note("Webhooks are off: %s", about.OffBecause)
 	}
-}
-
-// callTagged is call for something with an ETag.
-func (s *session) callTagged(call apiCall) (answer []byte, etag string, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, callPatience)
-	defer cancel()
-	call.path = s.path(call.path)
-	resp, err := s.client.open(ctx, call)
-	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	answer, err = s.client.readAnswer(resp)
-	return answer, resp.Header.Get("ETag"), err
 }
 
 func tokenVerb() *cobra.Command {
@@ -414,11 +394,7 @@ func (s *session) confirmTokens(cmd *cobra.Command, before *shownSettings) error
 
 // patchTokens replaces the tokens. A mask stands for the token in its place.
 func (s *session) patchTokens(before *shownSettings, tokens []string) (*shownSettings, error) {
-	value, err := json.Marshal(tokens)
-	if err != nil {
-		return nil, err
-	}
-	return s.patchSettings(before.etag, map[string]json.RawMessage{"token": value})
+	return s.patchSettings(before.etag, map[string]json.RawMessage{"token": text.PlainJSON(tokens)})
 }
 
 func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {

@@ -156,7 +156,7 @@ func newSignatureJSON(headers []auth.Header, called string) *api.Signature {
 
 // signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
 func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
-	if hook == "wake" || hook == "agent" {
+	if isBuiltIn(hook) {
 		return nil, fmt.Errorf("requests to %s are not signed: they carry the token", hook)
 	}
 	s, err := newSession(ctx, cmd)
@@ -180,7 +180,7 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 // sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
 func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
 	signed := new(api.Signature)
-	_, err := s.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
+	_, err := s.call(apiCall{method: http.MethodPost, path: mappingPath(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api
 // mapping asks for a hook. Its secrets are masked.
 func (s *session) mapping(hook string) (settings.Mapping, error) {
 	var m settings.ShownMapping
-	_, err := s.get("mappings/"+url.PathEscape(hook), nil, &m)
+	_, err := s.get(mappingPath(hook), nil, &m)
 	return m.Mapping, err
 }
 
