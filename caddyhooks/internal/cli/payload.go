@@ -25,10 +25,14 @@ func addPayloadFlag(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("payload") // for completion
 }
 
-// addExampleFlag lets a verb send an example instead of a payload.
-func addExampleFlag(cmd *cobra.Command) {
+// addRequestFlags lets a verb take a request: a payload with headers, or an example of it.
+func addRequestFlags(cmd *cobra.Command) {
+	addPayloadFlag(cmd)
 	cmd.Flags().Bool("example", false, "instead of --payload: an example of what the sender of the hook sends, with its headers")
+	addHeaderFlag(cmd)
 }
+
+const queryUsage = "the query of the request, as in 'source=test&priority=1'"
 
 // withPayload checks that --payload or --example is there, beside the arguments.
 func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {

@@ -55,14 +55,12 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 
 		ValidArgsFunction: completeOne(completeAllHooks),
 	}
-	addPayloadFlag(cmd)
-	addExampleFlag(cmd)
-	addHeaderFlag(cmd)
+	addRequestFlags(cmd)
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
-	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
+	textFlag(cmd, "auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it",
+		completeWords(settings.SchemeNames()...))
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
 	cmd.Flags().Bool("insecure", false, "send a token or a secret over plain HTTP to another machine, too")
-	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(settings.SchemeNames()...))
 	noFiles(cmd, "url", "repeat")
 	hookSecretInput.addFlags(cmd)
 	tokenInput.addFlags(cmd)
@@ -257,7 +255,7 @@ type sentJSON struct {
 	Answer       json.RawMessage `json:"answer,omitempty"` // JSON as it came, or a text
 
 	location string
-	told     acceptedJSON
+	outcome  acceptedJSON
 	text     string // the answer
 }
 
@@ -340,11 +338,11 @@ func newSentJSON(resp *http.Response, body []byte, url string, took time.Duratio
 	}
 	if json.Valid(body) {
 		sent.Answer = bytes.TrimSpace(body)
-		_ = json.Unmarshal(body, &sent.told) // the answer of an agent may be anything
+		_ = json.Unmarshal(body, &sent.outcome) // the answer of an agent may be anything
 	} else if len(body) > 0 {
 		sent.Answer = text.JSONString(string(body))
 	}
-	sent.RunID, sent.ChatID = cmp.Or(sent.RunID, sent.told.RunID), cmp.Or(sent.ChatID, sent.told.ChatID)
+	sent.RunID, sent.ChatID = cmp.Or(sent.RunID, sent.outcome.RunID), cmp.Or(sent.ChatID, sent.outcome.ChatID)
 	return sent
 }
 
@@ -354,13 +352,13 @@ func (s *sending) print(sent *sentJSON) {
 	add := func(text string) { line = append(line, terminal.Plain(text)) }
 	var next string
 	switch {
-	case sent.told.Status == "ignored":
+	case sent.outcome.Status == "ignored":
 		add("  ignored: " + s.whyIgnored())
 	case sent.RunID != "":
 		line = append(line, terminal.Plain("  run "), terminal.Bold(sent.RunID))
 		next = nextCommand(s.cmd, "show", sent.RunID)
-	case len(sent.told.Runs)+len(sent.told.ChatIDs) > 0:
-		add(fmt.Sprintf("  %d runs", len(sent.told.Runs)+len(sent.told.ChatIDs)))
+	case len(sent.outcome.Runs)+len(sent.outcome.ChatIDs) > 0:
+		add(fmt.Sprintf("  %d runs", len(sent.outcome.Runs)+len(sent.outcome.ChatIDs)))
 		next = nextCommand(s.cmd, "runs", "--hook", s.hook)
 	}
 	if sent.ChatID != "" {
@@ -375,10 +373,15 @@ func (s *sending) print(sent *sentJSON) {
 		line = append(line, terminal.Faint("        "+next))
 	}
 	s.screen.Line(line...)
-	if sent.told.Status != "accepted" && sent.told.Status != "ignored" && sent.text != "" {
-		for text := range strings.Lines(sent.text) {
-			s.screen.Line(terminal.Plain(strings.TrimRight(text, "\r\n")))
-		}
+	if sent.outcome.Status != "accepted" && sent.outcome.Status != "ignored" && sent.text != "" {
+		printText(s.screen, sent.text)
+	}
+}
+
+// printText prints a text of several lines.
+func printText(screen *terminal.Screen, text string) {
+	for line := range strings.Lines(text) {
+		screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
 	}
 }
 
@@ -397,7 +400,7 @@ func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }
 
 // isOfHooks reports whether an answer is that of hooks, and not of something else that the site has at the URL.
 func (s *sending) isOfHooks(sent *sentJSON) bool {
-	return sent.RunID != "" || sent.ChatID != "" || sent.told.Status == "accepted" || sent.told.Status == "ignored" || s.challenged
+	return sent.RunID != "" || sent.ChatID != "" || sent.outcome.Status == "accepted" || sent.outcome.Status == "ignored" || s.challenged
 }
 
 // refusal is an error if the site refused a webhook, or does not know what it is.
@@ -406,7 +409,7 @@ func (s *sending) refusal(sent *sentJSON) error {
 		return nil
 	}
 	const maxSentence = 2000
-	sentence := oneline.Of(cmp.Or(sent.told.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
+	sentence := oneline.Of(cmp.Or(sent.outcome.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
 	switch {
 	case sent.Status < http.StatusMultipleChoices:
 		return fmt.Errorf("%s answers %d, but not as hooks do: say by --url where they are, as in https://example.com/api/hooks", s.url, sent.Status)
@@ -516,11 +519,8 @@ signature, and webhooks may be off.
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
-	addPayloadFlag(cmd)
-	addExampleFlag(cmd)
-	addHeaderFlag(cmd)
-	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
-	noFiles(cmd, "query")
+	addRequestFlags(cmd)
+	textFlag(cmd, "query", "", queryUsage, cobra.NoFileCompletions)
 	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
 	return cmd
 }
@@ -613,9 +613,7 @@ func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error
 		}
 		s.printRun(cmd, look(statusWord(run.Status)), &run)
 		if run.Reply != nil {
-			for line := range strings.Lines(*run.Reply) {
-				s.screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
-			}
+			printText(s.screen, *run.Reply)
 		}
 	}
 	if run.Reply == nil {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,15 +38,13 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
-	cmd.Flags().String("auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …")
-	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(signingSchemes()...))
+	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …", completeWords(signingSchemes()...))
 	cmd.Flags().String("header", "", "the header with an HMAC signature")
 	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
-	cmd.Flags().String("algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)")
+	textFlag(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
 	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
 	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
-	_ = cmd.RegisterFlagCompletionFunc("algorithm", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	noFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
 	hookSecretInput.addFlags(cmd)
 	addPayloadFlag(cmd)
@@ -97,7 +94,9 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if asked := flagText(cmd, "url"); asked != "" && signed.URL != asked {
 		newScreen(cmd).Note("The URL is signed, too. Call %s", signed.URL)
 	}
-	fmt.Fprint(cmd.OutOrStdout(), headerLines(signed.Headers))
+	for _, h := range signed.Headers { // as curl and HTTP write them
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", h.Name, h.Value)
+	}
 	return nil
 }
 
@@ -146,12 +145,8 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 	if err != nil {
 		return nil, err
 	}
-	return newSignatureJSON(headers, called), nil
-}
-
-func newSignatureJSON(headers []auth.Header, called string) *api.Signature {
 	last := headers[len(headers)-1]
-	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}
+	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}, nil
 }
 
 // signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
@@ -243,7 +238,11 @@ func (c *credential) headers(url string, header http.Header, payload []byte, now
 		if headers, called = signer.Sign(req); len(headers) > 0 {
 			return headers, called, nil
 		}
-		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", titled(c.scheme), c.whyUnsigned(url))
+		why := "something that is signed is missing in its headers or its body"
+		if url == "" {
+			why = "the URL is signed, too, so name it by --url"
+		}
+		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", titled(c.scheme), why)
 	}
 	for _, headers := range [][]auth.Header{nil, {{Name: "Authorization", Value: "Bearer " + c.secret}}, c.ownHeader()} {
 		req.Header = header.Clone()
@@ -268,13 +267,6 @@ func (c *credential) ownHeader() []auth.Header {
 	return nil
 }
 
-func (c *credential) whyUnsigned(url string) string {
-	if url == "" {
-		return "the URL is signed, too, so name it by --url"
-	}
-	return "something that is signed is missing in its headers or its body"
-}
-
 // titled is how people call the scheme.
 func titled(s *settings.Scheme) string { return cmp.Or(s.Title, s.Name) }
 
@@ -282,13 +274,4 @@ func titled(s *settings.Scheme) string { return cmp.Or(s.Title, s.Name) }
 func (c *credential) isSigned() bool {
 	_, ok := c.verifier.(auth.Signer)
 	return ok
-}
-
-// headerLines are headers as curl and HTTP write them.
-func headerLines(headers []auth.Header) string {
-	var lines strings.Builder
-	for _, h := range headers {
-		lines.WriteString(h.Name + ": " + h.Value + "\n")
-	}
-	return lines.String()
 }
