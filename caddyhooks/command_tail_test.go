@@ -60,7 +60,7 @@ func (f *following) end() {
 // streams waits until so many event streams are open.
 func streams(s *hookstest.Server, n int) {
 	s.T.Helper()
-	hookstest.Eventually(s.T, "the streams are open", func() bool { return hookstest.GoroutinesIn(s, "(*instance).sendEvents(") == n })
+	hookstest.Eventually(s.T, "the streams are open", func() bool { return hookstest.GoroutinesIn(s, "admin.sendEvents(") == n })
 }
 
 func TestTailGoesOnOverReloadsAndRestarts(t *testing.T) {

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
@@ -96,14 +94,11 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	if err := cmd.ParseFlags(flags); err != nil {
 		return nil, nil, err
 	}
-	client, err := cli.NewAdminClient(cmd)
+	local, err := cli.NewLocalPage(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
-	client.Door = api.ViaLocalDashboard
-	instance, _ := cmd.Flags().GetString("instance")
-	local := &cli.LocalPage{Client: client, Instance: instance, Links: new(dashboard.Links)}
-	return local.Handler(), local.Links.New, nil
+	return local.Handler(), local.NewLink, nil
 }
 
 // HelpOf is the help of a verb of `caddy hooks`.

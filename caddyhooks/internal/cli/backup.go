@@ -7,21 +7,21 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
-	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
-
-func init() {
-	verbs = append(verbs, backupVerb)
-}
 
 func backupVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,7 +40,7 @@ The file - is the standard output, for another program:
 
 If Caddy is stopped, name the file of the store by --from. A store in PostgreSQL is backed up with pg_dump, one in memory not at all.`,
 		Args: takesOne("the file"),
-		RunE: runBackup,
+		RunE: interruptible(runBackup),
 	}
 	cmd.Flags().Bool("force", false, "replace a file that is there")
 	cmd.Flags().String("from", "", "the file of a store that no Caddy has open")
@@ -67,14 +67,10 @@ func newBackupJSON(file string, checked *bolt.Checked) backupJSON {
 // backupSource writes a backup to w. total is told how long it will be.
 type backupSource func(ctx context.Context, w io.Writer, total func(bytes int64)) error
 
-func runBackup(cmd *cobra.Command, args []string) error {
-	from, _ := cmd.Flags().GetString("from")
-	if from != "" {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		instance, _ := cmd.Flags().GetString("instance")
+func runBackup(ctx context.Context, cmd *cobra.Command, args []string) error {
+	if from := flagText(cmd, "from"); from != "" {
 		return makeBackup(ctx, cmd, args[0], func(_ context.Context, w io.Writer, total func(int64)) error {
-			err := bolt.BackUpFile(from, cmp.Or(instance, "default"), w, total)
+			err := bolt.BackUpFile(from, cmp.Or(flagText(cmd, "instance"), "default"), w, total)
 			var inUse *storefile.InUseError
 			if errors.As(err, &inUse) {
 				return fmt.Errorf("a process has %s open: leave --from out, and the Caddy that runs makes the backup", from)
@@ -82,9 +78,10 @@ func runBackup(cmd *cobra.Command, args []string) error {
 			return err
 		})
 	}
-	err := errandVerb(func(e *errand, cmd *cobra.Command, args []string) error {
-		return makeBackup(e.ctx, cmd, args[0], e.downloadBackup)
-	})(cmd, args)
+	s, err := newSession(ctx, cmd)
+	if err == nil {
+		err = makeBackup(ctx, cmd, args[0], s.downloadBackup)
+	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) && !errors.Is(err, errBackupFile) {
 		return fmt.Errorf("%w. If Caddy is stopped, name the file of its store by --from", err)
 	}
@@ -95,8 +92,8 @@ func runBackup(cmd *cobra.Command, args []string) error {
 var errBackupFile = errors.New("the backup cannot be written")
 
 // downloadBackup asks the admin endpoint for a backup.
-func (e *errand) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
-	resp, err := e.client.download(ctx, apiCall{path: e.path("backup")}, e.client.silence)
+func (s *session) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
+	resp, err := s.client.download(ctx, apiCall{path: s.path("backup")}, s.client.silence)
 	if err != nil {
 		return err
 	}
@@ -119,8 +116,7 @@ var errInterrupted = errors.New("interrupted: no backup was made")
 
 // makeBackup writes a backup to a file, and tells about it.
 func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source backupSource) error {
-	screen := newScreen(cmd)
-	force, _ := cmd.Flags().GetBool("force")
+	screen, force := newScreen(cmd), flagIsOn(cmd, "force")
 	if path == "-" {
 		return passBackupOn(ctx, cmd, screen, source)
 	}
@@ -196,3 +192,248 @@ func copyWithProgress(ctx context.Context, screen *terminal.Screen, to io.Writer
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func restoreVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore FILE [--to STORE] [--force] [--yes] [--dry-run]",
+		Short: "Puts a backup in the place of a store",
+		Long: `
+Checks a backup, and puts it in the place of the bolt store of an instance. Stop Caddy first. Run it as the user that runs Caddy, or name
+the file of the store by --to.
+
+Runs that were unfinished when the backup was taken are carried out when Caddy starts, also if they were carried out since. Deliveries
+that were pending are sent. What was accepted after the backup is not in it.
+
+A store that is there is refused. With --force it is replaced, and stays beside under a name that is printed.
+
+  caddy stop
+  caddy hooks restore hooks.db
+  caddy start`,
+		Args: takesOne("the file of the backup"),
+		RunE: runRestore,
+	}
+	cmd.Flags().String("to", "", "the file of the store (default: that of the instance in Caddy's data directory)")
+	cmd.Flags().Bool("force", false, "replace a store that is there, and keep it under another name")
+	addYesFlag(cmd)
+	cmd.Flags().Bool("dry-run", false, "check the backup, say what would be done, and do nothing; Caddy may run")
+	return cmd
+}
+
+// restoreJSON is what is told about a backup that was restored.
+type restoreJSON struct {
+	backupJSON
+	To       string `json:"to"`
+	Kept     string `json:"kept,omitempty"` // where the store is now that was there
+	Restored bool   `json:"restored"`
+	Obstacle string `json:"obstacle,omitempty"` // why it could not be restored right now, of a dry run
+}
+
+// restoring is a backup that is about to be restored.
+type restoring struct {
+	backup   *bolt.Checked
+	to       string
+	exists   bool // there is a store already
+	force    bool
+	obstacle string // why it could not be put there right now
+}
+
+func runRestore(cmd *cobra.Command, args []string) error {
+	screen, dry := newScreen(cmd), flagIsOn(cmd, "dry-run")
+	r, err := newRestoring(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	if err := r.checkPlace(flagIsOn(cmd, "force")); err != nil {
+		if !dry {
+			return err
+		}
+		r.obstacle = err.Error()
+	}
+	result := restoreJSON{backupJSON: newBackupJSON(args[0], r.backup), To: r.to, Obstacle: r.obstacle}
+	if !wantsJSON(cmd) {
+		r.show(screen)
+	}
+	if dry {
+		screen.Note("Nothing was done, because of --dry-run.")
+	} else {
+		if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
+			return err
+		}
+		if result.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
+			return r.refused(err)
+		}
+		result.Restored = true
+	}
+	if wantsJSON(cmd) {
+		return printValue(screen.Out(), result)
+	}
+	if dry {
+		return nil
+	}
+	if result.Kept != "" {
+		screen.Line(terminal.Plain("The store that was there is now " + result.Kept))
+	}
+	screen.Line(terminal.Good("Restored"), terminal.Plain(" to "+r.to+". Start Caddy."))
+	return nil
+}
+
+// newRestoring checks the backup, and finds out where it belongs.
+func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
+	checked, err := bolt.Check(file)
+	if err != nil {
+		return nil, err
+	}
+	if checked.Summary.Damaged > 0 {
+		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with cp: Caddy leaves out what it cannot read, or refuses the file",
+			counted(checked.Summary.Damaged, "record", "records"), file)
+	}
+	instance := flagText(cmd, "instance")
+	if instance == "" && checked.Manifest != nil {
+		instance = checked.Manifest.Instance
+	}
+	if instance != "" {
+		if err := settings.CheckInstanceNames([]string{instance}); err != nil { // it becomes the name of a file
+			return nil, err
+		}
+	}
+	r := &restoring{backup: checked, to: storeFile(flagText(cmd, "to"), instance)}
+	if isSameFile(file, r.to) {
+		return nil, &usageError{"the backup is the file of the store itself"}
+	}
+	return r, nil
+}
+
+// checkPlace checks that the backup can be put where it belongs.
+func (r *restoring) checkPlace(force bool) (err error) {
+	r.force = force
+	if r.exists, err = bolt.CheckPlace(r.to); err != nil {
+		return err
+	}
+	if r.exists && !force {
+		return r.refused(&storefile.ExistsError{Path: r.to})
+	}
+	return nil
+}
+
+func isSameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
+}
+
+func (r *restoring) refused(err error) error {
+	var exists *storefile.ExistsError
+	if errors.As(err, &exists) {
+		return fmt.Errorf("there is a store at %s already: --force replaces it, and keeps it beside under another name", exists.Path)
+	}
+	return err
+}
+
+// show says what would be done.
+func (r *restoring) show(screen *terminal.Screen) {
+	what := "no backup of `caddy hooks backup`, so it has no checksum"
+	if m := r.backup.Manifest; m != nil {
+		what = "of the hooks instance " + m.Instance + ", taken " + m.TakenAt.Format("2006-01-02 15:04:05") + " UTC"
+	}
+	screen.Line(terminal.Plain(fmt.Sprintf("%s: %s, %s, checked.", r.backup.Path, what, byteSize(r.backup.Bytes))))
+	showSummary(screen, &r.backup.Summary)
+	warn := func(sentence string) { screen.Line(terminal.Warn("! "), terminal.Plain(sentence)) }
+	if n := r.backup.Summary.Unfinished; n > 0 {
+		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.", counted(n, "run", "runs")))
+	}
+	if n := r.backup.Summary.Pending; n > 0 {
+		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", counted(n, "pending delivery", "pending deliveries")))
+	}
+	if r.obstacle != "" {
+		warn("It could not be restored right now: " + r.obstacle)
+	} else if r.exists {
+		warn("The store at " + r.to + " will be replaced, and kept beside under another name.")
+	}
+}
+
+func compactVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compact [STORE]",
+		Short: "Gives the free space in the file of a store back to the disk",
+		Long: `
+Writes the file of a bolt store anew, without the space that forgotten runs have left in it. Caddy uses that space again, so this is only
+worth it after a file has become much larger than it will be again. Stop Caddy first. Run it as the user that runs Caddy, or name the file
+of the store.
+
+The new file is written beside the old one, so there must be room for both. It is checked to have the same records, and then takes the place of
+the old one. If something goes wrong before that, the old one stays as it is.`,
+		Args: takesOneAtMost,
+		RunE: runCompact,
+	}
+}
+
+// compactedJSON is what is told about a file that was compacted.
+type compactedJSON struct {
+	File        string `json:"file"`
+	BytesBefore int64  `json:"bytesBefore"`
+	BytesAfter  int64  `json:"bytesAfter"`
+	bolt.Summary
+}
+
+func runCompact(cmd *cobra.Command, args []string) error {
+	path := storeFile(strings.Join(args, ""), flagText(cmd, "instance")) // there is one at most
+	screen := newScreen(cmd)
+	progress := screen.Progress()
+	done, err := bolt.Compact(path, func(bytes int64) { progress.Show("%s written", byteSize(bytes)) })
+	progress.Close()
+	if err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printValue(screen.Out(), compactedJSON{path, done.Before, done.After, done.Summary})
+	}
+	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, byteSize(done.Before), byteSize(done.After))))
+	showSummary(screen, &done.Summary)
+	return nil
+}
+
+// storeFile is the file of an instance that is not named by its path.
+func storeFile(path, instance string) string {
+	return (&bolt.Bolt{Path: path}).File(cmp.Or(instance, "default"))
+}
+
+// folderError says why a file cannot be begun. The error itself has the name of a temporary file, which nobody knows.
+func folderError(path string, err error) error {
+	var failed *fs.PathError
+	switch folder := filepath.Dir(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
+	case errors.As(err, &failed):
+		return fmt.Errorf("no file can be made in the folder %s: %w", folder, failed.Err)
+	default:
+		return err
+	}
+}
+
+// showSummary prints what a file of a store has.
+func showSummary(screen *terminal.Screen, s *bolt.Summary) {
+	var statuses []string
+	for _, status := range slices.Sorted(maps.Keys(s.ByStatus)) {
+		statuses = append(statuses, withCommas(s.ByStatus[status])+" "+statusWord(status))
+	}
+	ended := withCommas(s.Ended)
+	if len(statuses) > 0 {
+		ended += ": " + strings.Join(statuses, ", ")
+	}
+	screen.Table(nil, [][]terminal.Text{
+		cells(terminal.Faint("unfinished runs"), withCommas(s.Unfinished)),
+		cells(terminal.Faint("ended runs"), ended),
+		cells(terminal.Faint("with history"), withCommas(s.History)),
+		cells(terminal.Faint("deliveries"), withCommas(s.Pending)+" pending, "+withCommas(s.Delivered)+" delivered, "+withCommas(s.Dead)+" dead"),
+		cells(terminal.Faint("keys"), withCommas(s.Keys)),
+		cells(terminal.Faint("sessions"), withCommas(s.Sessions)),
+		cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, counted(s.Changes, "change", "changes"))),
+		cells(terminal.Faint("counted minutes"), withCommas(s.Minutes)),
+	})
+	if s.Damaged > 0 {
+		screen.Line(terminal.Warn("! "), terminal.Plain(counted(s.Damaged, "record", "records")+" in it cannot be read."))
+	}
+}

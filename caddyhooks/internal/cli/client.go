@@ -23,22 +23,21 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 )
 
-// adminClient calls the admin endpoint of a running Caddy.
-type adminClient struct {
+// client calls the admin endpoint of a running Caddy.
+type client struct {
 	address   string // as the operator names it
 	host      string // for the Host header
 	origin    string // "" if none is sent
 	operator  string
-	Door      string        // what the operator uses
+	via       string        // what the operator uses
 	maxAnswer int64         // bytes of an answer that is read as a whole
 	silence   time.Duration // that a download may have before it counts as broken off
 	transport *http.Transport
 }
 
-// NewAdminClient reads --address.
-func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
-	address, _ := cmd.Flags().GetString("address")
-	address = cmp.Or(address, caddy.DefaultAdminListen)
+// newClient reads --address.
+func newClient(cmd *cobra.Command) (*client, error) {
+	address := cmp.Or(flagText(cmd, "address"), caddy.DefaultAdminListen)
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {
 		address = strings.TrimSuffix(rest, "/")
 	}
@@ -55,7 +54,7 @@ func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
 		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
 	}
-	c := &adminClient{address: address, operator: operatorName(), Door: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
+	c := &client{address: address, operator: operatorName(), via: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
 	if parsed.IsUnixNetwork() {
 		// Caddy checks neither Host nor Origin there, and refuses any Origin. Permissions may stand behind the path.
@@ -80,7 +79,7 @@ func NewAdminClient(cmd *cobra.Command) (*adminClient, error) {
 }
 
 // isSocket reports whether the endpoint is a Unix socket, which not every user of this machine may use.
-func (c *adminClient) isSocket() bool { return c.origin == "" }
+func (c *client) isSocket() bool { return c.origin == "" }
 
 // operatorName is the name of the user who runs this process.
 func operatorName() string {
@@ -91,18 +90,18 @@ func operatorName() string {
 	return cmp.Or(oneline.First(name, api.MaxOperator), "unknown")
 }
 
-// sign adds the headers that the admin endpoint wants, the operator and the door.
-func (c *adminClient) sign(r *http.Request) {
+// sign adds the headers that the admin endpoint wants, the operator and what the operator uses.
+func (c *client) sign(r *http.Request) {
 	r.URL.Scheme, r.URL.Host, r.Host = "http", c.host, c.host
 	if c.origin != "" {
 		r.Header.Set("Origin", c.origin)
 	}
 	r.Header.Set(api.OperatorHeader, c.operator)
-	r.Header.Set(api.ViaHeader, c.Door)
+	r.Header.Set(api.ViaHeader, c.via)
 }
 
 // instances asks for the names of the instances.
-func (c *adminClient) instances(ctx context.Context) (names []string, err error) {
+func (c *client) instances(ctx context.Context) (names []string, err error) {
 	body, err := c.call(ctx, apiCall{path: "/hooks/instances"})
 	if err != nil {
 		return nil, err
@@ -121,42 +120,44 @@ type apiCall struct {
 	body        []byte
 	contentType string // default: application/json
 	header      http.Header
-	answer      int // a status that is an answer, too, and no refusal; 0 is none
+	answer      int     // a status that is an answer, too, and no refusal; 0 is none
+	isLong      bool    // it takes as long as it takes
+	etag        *string // gets the ETag of the answer, unless it is nil
 }
 
-// callPatience is how long an answer may take that is read as a whole.
-const callPatience = 60 * time.Second
-
 // call reads an answer as a whole. An answer that is no success is a *refusedError.
-func (c *adminClient) call(ctx context.Context, call apiCall) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
+func (c *client) call(ctx context.Context, call apiCall) ([]byte, error) {
+	if !call.isLong {
+		const patience = 60 * time.Second
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	resp, err := c.open(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return c.readAnswer(resp)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, c.unreachable(err)
+	case int64(len(body)) > c.maxAnswer:
+		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, "+
+			"or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
+	}
+	if call.etag != nil {
+		*call.etag = resp.Header.Get("ETag")
+	}
+	return body, nil
 }
 
 // maxAdminAnswer bounds an answer that is read as a whole. A page of runs with long messages has its place in it; a server that is no
 // Caddy, and never stops talking, does not fill the memory.
 const maxAdminAnswer = 256 << 20
 
-// readAnswer reads an answer as a whole.
-func (c *adminClient) readAnswer(resp *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, c.away(err)
-	case int64(len(body)) > c.maxAnswer:
-		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
-	}
-	return body, nil
-}
-
 // open begins to read an answer, which the caller closes. An answer that is no success is a *refusedError.
-func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, error) {
+func (c *client) open(ctx context.Context, call apiCall) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, cmp.Or(call.method, http.MethodGet), call.path, bytes.NewReader(call.body))
 	if err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 	c.sign(r)
 	resp, err := c.transport.RoundTrip(r)
 	if err != nil {
-		return nil, c.away(err)
+		return nil, c.unreachable(err)
 	}
 	if resp.StatusCode < http.StatusMultipleChoices || resp.StatusCode == call.answer {
 		return resp, nil
@@ -179,7 +180,7 @@ func (c *adminClient) open(ctx context.Context, call apiCall) (*http.Response, e
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, api.MaxBody))
 	if err != nil {
-		return nil, c.away(err)
+		return nil, c.unreachable(err)
 	}
 	var refused struct {
 		Error string `json:"error"`
@@ -206,16 +207,78 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return e.sentence }
 
-func (c *adminClient) noHooks() error {
+// isRefusedAs reports whether the admin endpoint refused a request with a status.
+func isRefusedAs(err error, status int) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.status == status
+}
+
+func (c *client) noHooks() error {
 	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.address)
 }
 
-// away says that the admin endpoint does not answer.
-func (c *adminClient) away(err error) error {
+// unreachable says that the admin endpoint does not answer.
+func (c *client) unreachable(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err
 	}
 	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, name it by --address; "+
 		"if it is off in the Caddyfile, use hooks_dashboard on a site instead", c.address, err)
+}
+
+// downloadPatience is how long Caddy may send nothing of a long answer.
+const downloadPatience = time.Minute
+
+var errSilent = errors.New("the admin endpoint says nothing any more")
+
+// brokeOffError says that an answer ended before it was whole.
+type brokeOffError struct{ err error }
+
+func (e *brokeOffError) Error() string { return e.err.Error() }
+func (e *brokeOffError) Unwrap() error { return e.err }
+
+// download is open for an answer that is long or comes bit by bit. It fails with errSilent if Caddy sends nothing for so long, at the
+// beginning or later. Errors of reading are *brokeOffErrors.
+func (c *client) download(ctx context.Context, call apiCall, silence time.Duration) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
+	resp, err := c.open(ctx, call)
+	watchdog.Stop()
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &downloadBody{ctx: ctx, cancel: cancel, body: resp.Body, watchdog: watchdog, silence: silence}
+	return resp, nil
+}
+
+// downloadBody is a body that does not wait for ever.
+type downloadBody struct {
+	ctx      context.Context // of the request
+	cancel   context.CancelCauseFunc
+	body     io.ReadCloser
+	watchdog *time.Timer
+	silence  time.Duration
+}
+
+func (b *downloadBody) Read(p []byte) (int, error) {
+	b.watchdog.Reset(b.silence)
+	n, err := b.body.Read(p)
+	b.watchdog.Stop()
+	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return n, err
+	}
+	if errors.Is(context.Cause(b.ctx), errSilent) {
+		err = errSilent
+	}
+	return n, &brokeOffError{err}
+}
+
+func (b *downloadBody) Close() error {
+	b.cancel(nil)
+	return b.body.Close()
 }

@@ -30,8 +30,12 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
 
-// verbs make the commands below `caddy hooks`. Each adds itself in the init function of its file.
-var verbs []func() *cobra.Command
+// verbs make the commands below `caddy hooks`.
+var verbs = []func() *cobra.Command{
+	againVerb, backupVerb, cancelVerb, changesVerb, compactVerb, dashboardVerb, deliveriesVerb, execVerb, exportVerb, healthVerb,
+	hookVerb, listVerb, migrateVerb, migrateStoreVerb, retryVerb, dropVerb, refusedVerb, renderVerb, restoreVerb, runnersVerb,
+	runsVerb, schemaVerb, sendVerb, sessionVerb, setVerb, showVerb, signVerb, statusVerb, tailVerb, tokenVerb, tryVerb,
+}
 
 // HooksCommand makes the command `caddy hooks` of what its verbs have in common.
 func HooksCommand(cmd *cobra.Command) {
@@ -106,3 +110,17 @@ func exit(cmd *cobra.Command, err error) error {
 }
 
 const exitUsage = 2
+
+// execVerb is `caddy hooks exec` for those who type it. Caddy starts itself with this verb to supervise a program, and is then the
+// wrapper of package supervise long before it would come here.
+func execVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:                "exec",
+		Short:              "Is started by Caddy, to end all processes of a program",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("exec is only for Caddy itself, which starts the programs of its runners with it")
+		},
+	}
+}

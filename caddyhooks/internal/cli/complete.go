@@ -14,6 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 const (
@@ -27,15 +28,15 @@ const (
 
 // complete makes the completion of a word from what a running Caddy knows. Without one, or if it takes too long, there is nothing to
 // offer: a shell has no place for an error.
-func complete(find func(e *errand) ([]cobra.Completion, error)) cobra.CompletionFunc {
+func complete(find func(s *session) ([]cobra.Completion, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
 		defer stop()
-		e, err := newErrand(ctx, cmd)
+		s, err := newSession(ctx, cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		words, err := find(e)
+		words, err := find(s)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -91,91 +92,50 @@ func completeWords[Word ~string](words ...Word) cobra.CompletionFunc {
 	}
 }
 
-// The words of lists.
+// What a running Caddy has names for.
 var (
-	completeRunStatuses      = completeWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
-	completeDeliveryStatuses = completeWords(engine.Pending, engine.Delivered, engine.Dead)
+	completeHooks    = completeNamed((*session).customHooks)
+	completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
+	completeChannels = completeNamed((*session).channels)
 )
 
-// completeHooks offers the names of custom hooks.
-var completeHooks = complete(func(e *errand) (words []cobra.Completion, err error) {
+// named is something with a name.
+type named struct{ name, kind string }
+
+func (s *session) customHooks() (hooks []named, err error) {
 	var mappings []settings.Mapping
-	_, err = e.get("mappings", nil, &mappings)
+	_, err = s.get("mappings", nil, &mappings)
 	for _, m := range mappings {
-		words = append(words, describedWord(m.Name, string(cmp.Or(m.Action, engine.Wake))))
+		hooks = append(hooks, named{m.Name, string(cmp.Or(m.Action, engine.Wake))})
 	}
-	return words, err
-})
-
-// completeAllHooks offers the names of all hooks.
-var completeAllHooks = completeAny(completeWords("wake", "agent"), completeHooks)
-
-// completeRuns offers the newest runs, or those of some statuses.
-func completeRuns(statuses ...engine.Status) cobra.CompletionFunc {
-	return complete(func(e *errand) (words []cobra.Completion, err error) {
-		query := pageQuery(completeAtMost)
-		if statuses != nil {
-			query.Set("status", joined(statuses))
-		}
-		var page struct {
-			Runs []api.RunSummary `json:"runs"`
-		}
-		_, err = e.get("runs", query, &page)
-		for _, run := range page.Runs {
-			words = append(words, describedWord(run.RunID, statusWord(run.Status)+" "+run.Hook+" "+run.Preview))
-		}
-		return words, err
-	})
+	return hooks, err
 }
 
-// completeDeliveries offers the newest deliveries, or those of some statuses.
-func completeDeliveries(statuses ...engine.DeliveryStatus) cobra.CompletionFunc {
-	return complete(func(e *errand) (words []cobra.Completion, err error) {
-		query := pageQuery(completeAtMost)
-		if statuses != nil {
-			query.Set("status", joined(statuses))
-		}
-		var page struct {
-			Deliveries []api.DeliveryDetails `json:"deliveries"`
-		}
-		_, err = e.get("deliveries", query, &page)
-		for _, d := range page.Deliveries {
-			words = append(words, describedWord(d.ID, string(d.Status)+" "+d.Target))
-		}
-		return words, err
-	})
-}
-
-// completeChats offers the chats that somebody named, those with the newest runs first.
-var completeChats = complete(func(e *errand) (words []cobra.Completion, err error) {
-	var page struct {
-		Sessions []api.Chat `json:"sessions"`
-	}
-	_, err = e.get("sessions", pageQuery(completeAtMost), &page)
-	for _, session := range page.Sessions {
-		// A shell would take what comes after a tab or a line break for something else.
-		if session.ChatID == oneline.Of(session.ChatID, len(session.ChatID)) {
-			words = append(words, describedWord(session.ChatID, session.Preview))
-		}
-	}
-	return words, err
-})
-
-// completeChannels offers the names of channels.
-var completeChannels = complete(func(e *errand) (words []cobra.Completion, err error) {
+func (s *session) channels() (channels []named, err error) {
 	var about api.About
-	_, err = e.get("about", nil, &about)
-	for _, guest := range about.Channels {
-		words = append(words, describedWord(guest.Name, guest.Kind))
+	_, err = s.get("about", nil, &about)
+	for _, channel := range about.Channels {
+		channels = append(channels, named{channel.Name, channel.Kind})
 	}
-	return words, err
-})
+	return channels, err
+}
+
+// completeNamed offers names.
+func completeNamed(find func(s *session) ([]named, error)) cobra.CompletionFunc {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
+		all, err := find(s)
+		for _, one := range all {
+			words = append(words, describedWord(one.name, one.kind))
+		}
+		return words, err
+	})
+}
 
 // completeInstances offers the names of instances.
 func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), completePatience)
 	defer stop()
-	client, err := NewAdminClient(cmd)
+	client, err := newClient(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -192,11 +152,42 @@ func describedWord(word, description string) cobra.Completion {
 	return cobra.CompletionWithDesc(word, description)
 }
 
-// joined is several words with commas between them, as the API takes them.
-func joined[Word ~string](words []Word) string {
-	texts := make([]string, len(words))
-	for i, word := range words {
-		texts[i] = string(word)
+// noteUnknownHooks says which of some hooks, with commas between them, there are not. They may have been there, and their runs with
+// them, so this is no error.
+func (s *session) noteUnknownHooks(wanted string) {
+	s.noteUnknown("hook", wanted, s.customHooks, "wake", "agent")
+}
+
+// noteUnknownChannel says that there is no such channel.
+func (s *session) noteUnknownChannel(wanted string) { s.noteUnknown("channel", wanted, s.channels) }
+
+func (s *session) noteUnknown(kind, wanted string, find func() ([]named, error), names ...string) {
+	if wanted == "" {
+		return
 	}
-	return strings.Join(texts, ",")
+	all, err := find()
+	if err != nil {
+		return // it is a remark
+	}
+	for _, one := range all {
+		names = append(names, one.name)
+	}
+	for _, name := range splitList(wanted) {
+		if slices.Contains(names, name) {
+			continue
+		}
+		hint := "there is none"
+		if len(names) > 0 {
+			hint = "there is " + text.List(names)
+		}
+		if meant := text.Nearest(name, names); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		s.screen.Note("There is no %s %s now; %s", kind, oneline.Of(name, maxReasonCell), hint)
+	}
+}
+
+// splitList are the words of a list as flags take it.
+func splitList(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -12,12 +12,10 @@ import (
 	"net/http/httputil"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,10 +23,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/dashboard"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 )
-
-func init() {
-	verbs = append(verbs, dashboardVerb)
-}
 
 func dashboardVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -47,7 +41,7 @@ On a server without a browser, forward a port from your machine, and open the li
 
   ssh -t -L 8765:127.0.0.1:8765 server caddy hooks dashboard --port 8765`,
 		Args: takesNone,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDashboard(cmd) },
+		RunE: interruptible(runDashboard),
 	}
 	cmd.Flags().Int("port", 0, "the port on 127.0.0.1 (default: any that is free)")
 	cmd.Flags().Bool("no-open", false, "do not open a browser")
@@ -55,33 +49,27 @@ On a server without a browser, forward a port from your machine, and open the li
 }
 
 // runDashboard serves the page until the process is interrupted.
-func runDashboard(cmd *cobra.Command) error {
-	port, _ := cmd.Flags().GetInt("port")
+func runDashboard(ctx context.Context, cmd *cobra.Command, _ []string) error {
+	port := flagNumber(cmd, "port")
 	if port < 0 || port > 65535 {
 		return &usageError{"--port must be a number up to 65535"}
 	}
-	client, err := NewAdminClient(cmd)
+	page, err := NewLocalPage(cmd)
 	if err != nil {
 		return err
 	}
-	client.Door = api.ViaLocalDashboard
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	instance, _ := cmd.Flags().GetString("instance")
-	if _, err := client.namedInstances(ctx, instance); err != nil {
+	if _, err := page.client.namedInstances(ctx, page.instance); err != nil {
 		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("listening on port %d: %w", port, err)
 	}
-	page := &LocalPage{Client: client, Instance: instance,
-		Links: &dashboard.Links{Renew: "press Enter in the terminal of `caddy hooks dashboard`, and open the link that it prints."}}
 	server := &http.Server{Handler: page.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	link := func() string { return "http://" + listener.Addr().String() + "/?" + page.Links.New() }
+	link := func() string { return "http://" + listener.Addr().String() + "/?" + page.NewLink() }
 	page.welcome(cmd, listener.Addr().(*net.TCPAddr).Port, link())
 	lines := make(chan struct{})
 	go readLines(ctx, cmd.InOrStdin(), lines) // ends with the process: a terminal cannot be told to stop
@@ -113,17 +101,17 @@ func readLines(ctx context.Context, from io.Reader, lines chan<- struct{}) {
 // welcome prints the first link, and opens it.
 func (p *LocalPage) welcome(cmd *cobra.Command, port int, link string) {
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "The dashboard of the Caddy at %s is open. This link works once, and for a minute:\n\n%s\n\n", p.Client.address, link)
+	fmt.Fprintf(out, "The dashboard of the Caddy at %s is open. This link works once, and for a minute:\n\n%s\n\n", p.client.address, link)
 	if os.Getenv("SSH_CONNECTION") != "" {
 		fmt.Fprintf(out, "From your machine, reach it by: ssh -L %d:127.0.0.1:%d <this machine>\n", port, port)
 	}
 	fmt.Fprintln(out, "Enter: another link. Ctrl-C: end.")
-	if noOpen, _ := cmd.Flags().GetBool("no-open"); noOpen {
+	if flagIsOn(cmd, "no-open") {
 		return
 	}
 	// Other users of this machine can see the arguments of the browser, and could use the code first. They may do everything
 	// at an admin endpoint with a port anyway, but not at one that is a socket.
-	if open := browserCommand(); open != nil && !p.Client.isSocket() {
+	if open := browserCommand(); open != nil && !p.client.isSocket() {
 		opener := exec.CommandContext(context.WithoutCancel(cmd.Context()), open[0], append(open[1:], link)...) //nolint:gosec // the link is ours
 		if opener.Start() == nil {
 			go func() { _ = opener.Wait() }() // a browser that does not open: there is the link
@@ -148,22 +136,36 @@ func browserCommand() []string {
 
 // LocalPage is the page on this machine, for the person who started it.
 type LocalPage struct {
-	Client   *adminClient
-	Instance string // the only one to be shown, "" if these are all
-	Links    *dashboard.Links
+	client   *client
+	instance string // the only one to be shown, "" if these are all
+	links    *dashboard.Links
 }
 
+// NewLocalPage reads --address and --instance.
+func NewLocalPage(cmd *cobra.Command) (*LocalPage, error) {
+	client, err := newClient(cmd)
+	if err != nil {
+		return nil, err
+	}
+	client.via = api.ViaLocalDashboard
+	const renew = "press Enter in the terminal of `caddy hooks dashboard`, and open the link that it prints."
+	return &LocalPage{client, flagText(cmd, "instance"), &dashboard.Links{Renew: renew}}, nil
+}
+
+// NewLink is the query of a link that lets one browser in.
+func (p *LocalPage) NewLink() string { return p.links.New() }
+
 func (p *LocalPage) Handler() http.Handler {
-	return p.Links.Handler(dashboard.Handler(dashboard.Door{
+	return p.links.Handler(dashboard.Handler(dashboard.Door{
 		Name: api.ViaLocalDashboard,
 		Enter: func(r *http.Request) (dashboard.Operator, error) {
-			return dashboard.Operator{User: p.Client.operator}, p.Links.Enter(r)
+			return dashboard.Operator{User: p.client.operator}, p.links.Enter(r)
 		},
 		Instances: func(r *http.Request) ([]string, error) {
-			if p.Instance != "" {
-				return []string{p.Instance}, nil
+			if p.instance != "" {
+				return []string{p.instance}, nil
 			}
-			names, err := p.Client.instances(r.Context())
+			names, err := p.client.instances(r.Context())
 			if err != nil {
 				return nil, &dashboard.Refusal{Status: http.StatusBadGateway, Sentence: err.Error()}
 			}
@@ -183,7 +185,7 @@ var (
 // api passes requests on to the admin endpoint, and streams as they come.
 func (p *LocalPage) api() http.Handler {
 	proxy := &httputil.ReverseProxy{
-		Transport:     p.Client.transport,
+		Transport:     p.client.transport,
 		FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.Header = selected(pr.In.Header, requestHeaders)
@@ -191,9 +193,9 @@ func (p *LocalPage) api() http.Handler {
 			if pr.In.URL.RawPath != "" {
 				pr.Out.URL.RawPath = "/hooks" + pr.In.URL.RawPath
 			}
-			p.Client.sign(pr.Out)
-			if p.Instance != "" {
-				pr.Out.Header.Set(api.InstanceHeader, p.Instance)
+			p.client.sign(pr.Out)
+			if p.instance != "" {
+				pr.Out.Header.Set(api.InstanceHeader, p.instance)
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -205,15 +207,15 @@ func (p *LocalPage) api() http.Handler {
 			if errors.As(err, &large) {
 				dashboard.WriteError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", dashboard.MaxBody))
 			} else {
-				dashboard.WriteError(w, http.StatusBadGateway, p.Client.away(err).Error())
+				dashboard.WriteError(w, http.StatusBadGateway, p.client.unreachable(err).Error())
 			}
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p.Instance == "" || p.shows(r.URL.Path) {
+		if p.instance == "" || p.shows(r.URL.Path) {
 			proxy.ServeHTTP(w, r)
 		} else {
-			dashboard.WriteError(w, http.StatusNotFound, fmt.Sprintf("this instance is not shown here: the dashboard was started with --instance %s", p.Instance))
+			dashboard.WriteError(w, http.StatusNotFound, fmt.Sprintf("this instance is not shown here: the dashboard was started with --instance %s", p.instance))
 		}
 	})
 }
@@ -222,9 +224,9 @@ func (p *LocalPage) api() http.Handler {
 func (p *LocalPage) shows(path string) bool {
 	if rest, ok := strings.CutPrefix(path, "/instances/"); ok {
 		name, _, _ := strings.Cut(rest, "/")
-		return name == p.Instance
+		return name == p.instance
 	}
-	return p.Instance == "default" || slices.Contains(api.GlobalPaths, path)
+	return p.instance == "default" || slices.Contains(api.GlobalPaths, path)
 }
 
 func selected(from http.Header, names []string) http.Header {

@@ -36,13 +36,13 @@ const (
 
 // follow hands over events until the person at the terminal has enough. When Caddy reloads its configuration, restarts or is out of
 // reach, it says so and goes on as soon as it can. The first event of each connection is hello.
-func (e *errand) follow(topics []api.Topic, each func(heardEvent) error) error {
+func (s *session) follow(topics []api.Topic, each func(heardEvent) error) error {
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = api.TopicNames[t]
 	}
 	var stopped error // what each returned
-	stream := eventsOf{errand: e, topics: strings.Join(names, ",")}
+	stream := eventsOf{session: s, topics: strings.Join(names, ",")}
 	stream.each = func(event heardEvent) error {
 		stopped = each(event)
 		return stopped
@@ -51,23 +51,23 @@ func (e *errand) follow(topics []api.Topic, each func(heardEvent) error) error {
 	for pause := firstReconnect; ; {
 		connected, err := stream.read()
 		switch {
-		case e.ctx.Err() != nil:
+		case s.ctx.Err() != nil:
 			return nil //nolint:nilerr // somebody does not want to wait any more
 		case stopped != nil:
 			return stopped
 		case !stream.begun && err == nil:
-			return e.client.noHooks()
+			return s.client.noHooks()
 		case !stream.begun:
 			return err
 		case connected:
-			e.screen.Note("%s", stream.farewell(err))
+			s.screen.Note("%s", stream.farewell(err))
 			pause, toldWaiting = firstReconnect, false
 		case pause > longReload && !toldWaiting:
-			e.screen.Note("Waiting until Caddy is back; Ctrl-C ends this.")
+			s.screen.Note("Waiting until Caddy is back; Ctrl-C ends this.")
 			toldWaiting = true
 		}
 		select {
-		case <-e.ctx.Done():
+		case <-s.ctx.Done():
 			return nil
 		case <-time.After(pause):
 			pause = min(2*pause, lastReconnect)
@@ -77,7 +77,7 @@ func (e *errand) follow(topics []api.Topic, each func(heardEvent) error) error {
 
 // eventsOf are the events of an instance, over one connection after the other.
 type eventsOf struct {
-	*errand
+	*session
 	topics string
 	each   func(heardEvent) error
 
@@ -173,22 +173,22 @@ func readEvents(from io.Reader, each func(heardEvent) error) error {
 }
 
 // eventRows are the rows of an event about runs or deliveries. It says how many were left out.
-func (e *errand) eventRows(event heardEvent) (rows []json.RawMessage, err error) {
+func (s *session) eventRows(event heardEvent) (rows []json.RawMessage, err error) {
 	var members map[string]json.RawMessage
-	if err := e.decode(event.data, &members); err != nil {
+	if err := s.decode(event.data, &members); err != nil {
 		return nil, err
 	}
 	var skipped int
-	if err := errors.Join(e.decode(members[event.name], &rows), e.decode(members["skipped"], &skipped)); err != nil {
+	if err := errors.Join(s.decode(members[event.name], &rows), s.decode(members["skipped"], &skipped)); err != nil {
 		return nil, err
 	}
 	if skipped > 0 {
-		e.screen.Note("%s at once went by unseen.", counted(skipped, "more event", "more events"))
+		s.screen.Note("%s at once went by unseen.", counted(skipped, "more event", "more events"))
 	}
 	return rows, nil
 }
 
 // printLine prints a value of JSON on one line.
-func (e *errand) printLine(value json.RawMessage) {
-	fmt.Fprintf(e.screen.Out(), "%s\n", text.CompactJSON(value))
+func (s *session) printLine(value json.RawMessage) {
+	fmt.Fprintf(s.screen.Out(), "%s\n", text.CompactJSON(value))
 }

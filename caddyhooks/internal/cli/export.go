@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,10 +17,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
-
-func init() {
-	verbs = append(verbs, exportVerb)
-}
 
 func exportVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -38,42 +32,41 @@ export of a session.`,
   caddy hooks export --of deliveries --status dead --format csv -o dead.csv
   caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
 		Args: takesNone,
-		RunE: errandVerb(runExport),
+		RunE: withSession(runExport),
 	}
-	cmd.Flags().String("of", "", "what to write: runs, session or deliveries")
-	cmd.Flags().String("format", exportFormats[0], "jsonl or csv")
+	textFlag(cmd, "of", "", "what to write: runs, session or deliveries", completeWords("runs", "session", "deliveries"))
+	textFlag(cmd, "format", exportFormats[0], "jsonl or csv", completeWords(exportFormats...))
 	cmd.Flags().StringP("output", "o", "", "the file (default: stdout)")
 	cmd.Flags().Bool("force", false, "replace a file that is there already")
-	runFlags(cmd)
-	deliveryFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("of", completeWords("runs", "session", "deliveries"))
-	_ = cmd.RegisterFlagCompletionFunc("format", completeWords(exportFormats...))
-	_ = cmd.RegisterFlagCompletionFunc("status", completeSeveral(completeAny(completeRunStatuses, completeDeliveryStatuses)))
+	addFilters(cmd, exportedBy)
 	return cmd
 }
 
-var exportFormats = []string{"jsonl", "csv"}
+var (
+	exportFormats = []string{"jsonl", "csv"}
+	exportedBy    = slices.Concat(runFilters, targetFilters)
+)
 
 // exportCall reads what to export, and how.
 func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
-	of, _ := cmd.Flags().GetString("of")
+	of := flagText(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
 		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
 	}
-	if format, _ = cmd.Flags().GetString("format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
+	if format = flagText(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
 		return call, "", &usageError{"--format must be jsonl, or csv without --json"}
 	}
-	query := url.Values{"of": {of}}
-	for _, flag := range []string{"status", "hook", "chat", "since", "until", "search", "host", "channel"} {
-		parameter := cmp.Or(runParameters[flag], flag)
-		if cmd.Flags().Changed(flag) && !slices.Contains(filters, parameter) {
-			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", flag, of)}
-		}
-		if err := setFrom(cmd, query, flag, parameter); err != nil {
-			return call, "", err
+	for _, f := range exportedBy {
+		if cmd.Flags().Changed(f.flag) && !slices.Contains(filters, f.parameter) {
+			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", f.flag, of)}
 		}
 	}
+	query, err := filterQuery(cmd, exportedBy)
+	if err != nil {
+		return call, "", err
+	}
+	query.Set("of", of)
 	if of == "session" && !query.Has("chatId") {
 		return call, "", &usageError{"say which session by --chat; caddy hooks session lists them"}
 	}
@@ -84,21 +77,20 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	return call, format, nil
 }
 
-func runExport(e *errand, cmd *cobra.Command, _ []string) error {
+func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	call, format, err := exportCall(cmd)
 	if err != nil {
 		return err
 	}
-	path, _ := cmd.Flags().GetString("output")
-	force, _ := cmd.Flags().GetBool("force")
+	path, force := flagText(cmd, "output"), flagIsOn(cmd, "force")
 	if cmd.Flags().Changed("output") && path == "" {
 		return &usageError{"--output must not be empty"}
 	}
 	if path == "" || path == "-" {
-		if e.screen.IsTerminal() {
-			return e.exportToPerson(call, format)
+		if s.screen.IsTerminal() {
+			return s.exportToPerson(call, format)
 		}
-		_, err := e.export(call, format, e.screen.Out())
+		_, err := s.export(call, format, s.screen.Out())
 		return err
 	}
 	if err := checkReplace(path, force); err != nil {
@@ -106,24 +98,24 @@ func runExport(e *errand, cmd *cobra.Command, _ []string) error {
 	}
 	var written exported
 	if err := writeWhole(path, force, func(w io.Writer) (err error) {
-		written, err = e.export(call, format, w)
+		written, err = s.export(call, format, w)
 		return err
 	}); err != nil {
 		return err
 	}
-	e.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
+	s.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
 	return nil
 }
 
 // exportToPerson writes rows to a terminal. What callers wrote must not control it.
-func (e *errand) exportToPerson(call apiCall, format string) error {
-	visible := transform.NewWriter(e.screen.Out(), runes.Map(func(r rune) rune {
+func (s *session) exportToPerson(call apiCall, format string) error {
+	visible := transform.NewWriter(s.screen.Out(), runes.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
 			return r
 		}
 		return unicode.ReplacementChar
 	}))
-	_, err := e.export(call, format, visible)
+	_, err := s.export(call, format, visible)
 	return errors.Join(err, visible.Close())
 }
 
@@ -164,17 +156,17 @@ func writeWhole(path string, force bool, write func(w io.Writer) error) error {
 }
 
 // export writes rows as they come, and tells how far it has got.
-func (e *errand) export(call apiCall, format string, to io.Writer) (exported, error) {
-	call.path = e.path("export")
-	resp, err := e.client.download(e.ctx, call, searchPatience*e.client.silence)
+func (s *session) export(call apiCall, format string, to io.Writer) (exported, error) {
+	call.path = s.path("export")
+	resp, err := s.client.download(s.ctx, call, searchPatience*s.client.silence)
 	if err != nil {
 		return exported{}, wrongFilter(err)
 	}
 	defer resp.Body.Close()
-	written := exported{to: to, progress: e.screen.Progress(), csv: format == "csv"}
+	written := exported{to: to, progress: s.screen.Progress(), csv: format == "csv"}
 	defer written.progress.Close()
 	if _, err := io.Copy(&written, resp.Body); err != nil {
-		if e.ctx.Err() != nil {
+		if s.ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
 		return written, fmt.Errorf("the export broke off after %s: %w", counted(written.rows, "row", "rows"), err)

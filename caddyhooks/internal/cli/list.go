@@ -1,115 +1,261 @@
 package cli
 
 import (
-	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
-	"slices"
-	"time"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, listVerb)
+// resource is a list of the admin API: where it is, how it is filtered, and how its rows are printed. It drives the verb that lists
+// it, paging, --json and completion.
+type resource[Row any] struct {
+	name          string // its path, and the member of a page with the rows
+	many          string // rows, as --limit names them
+	filters       []filter
+	none, noMatch string // what is said if there are no rows at all, or none that match
+	columns       []string
+	cells         func(clock clock, row *Row) [][]terminal.Text // the lines of the table for a row
+	beside        func(s *session, page listPage) error         // shows what a page has beside its rows, unless it is nil
+	word          func(row *Row) (word, description string)     // what a shell is offered
 }
 
-func listVerb() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list [--range 1h|6h|24h|7d]",
-		Short: "Lists the hooks",
-		Long: `
-Lists the hooks: wake and agent, those of the Caddyfile, and those that were saved while Caddy ran. Beside each it says how callers
-authenticate, how many runs were accepted and how many failed in the range of time, and when the last one was accepted. A hook that is gone
-and had runs is listed, too.`,
-		Example: `  caddy hooks list
-  caddy hooks list --range 7d --json | jq '.[] | select(.failed > 0)'`,
-		Args: takesNone,
-		RunE: errandVerb(runList),
-	}
-	rangeFlag(cmd, "24h")
+// filter is a flag that selects rows, and the parameter of the API that it sets.
+type filter struct {
+	flag, parameter, usage string
+	complete               cobra.CompletionFunc
+	mayBeEmpty             bool                           // an empty value selects something, too
+	noteUnknown            func(s *session, value string) // says if there is nothing by that name, unless it is nil
+}
+
+// verb makes cmd list the resource.
+func (r *resource[Row]) verb(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = takesNone
+	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error { return r.list(s, cmd) })
+	addFilters(cmd, r.filters)
+	limitFlag(cmd, r.many)
 	return cmd
 }
 
-// listedHook is a row of the list, and how it is printed as JSON.
-type listedHook struct {
-	Name     string        `json:"name"`             // "" for hooks that are too many to be counted each on its own
-	Action   engine.Action `json:"action,omitempty"` // none if the hook is gone
-	AuthMode string        `json:"authMode,omitempty"`
-	Pinned   bool          `json:"pinned,omitempty"` // in the Caddyfile
-	Accepted int64         `json:"accepted"`
-	Failed   int64         `json:"failed"`
-	LastAt   *time.Time    `json:"lastAt,omitempty"`
+func addFilters(cmd *cobra.Command, filters []filter) {
+	for _, f := range filters {
+		textFlag(cmd, f.flag, "", f.usage, f.complete)
+	}
 }
 
-func runList(e *errand, cmd *cobra.Command, _ []string) error {
-	during, err := rangeOf(cmd)
+// filterQuery reads the flags that select rows. An empty value would select everything, and is refused.
+func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
+	query := make(url.Values)
+	for _, f := range filters {
+		if !cmd.Flags().Changed(f.flag) {
+			continue
+		}
+		if flagText(cmd, f.flag) == "" && !f.mayBeEmpty {
+			return nil, &usageError{fmt.Sprintf("--%s must not be empty", f.flag)}
+		}
+		query.Set(f.parameter, flagText(cmd, f.flag))
+	}
+	return query, nil
+}
+
+// limitFlag adds the flag of all lists.
+func limitFlag(cmd *cobra.Command, many string) {
+	const usual = 20
+	cmd.Flags().Int("limit", usual, "show so many "+many+" at most, 0 for all")
+	noFiles(cmd, "limit")
+}
+
+// limitOf reads that flag.
+func limitOf(cmd *cobra.Command) (int, error) {
+	limit := flagNumber(cmd, "limit")
+	if limit < 0 {
+		return 0, &usageError{"--limit must be a number of rows, or 0 for all"}
+	}
+	return limit, nil
+}
+
+// list shows the rows that flags select, a page at a time, and says below them if there are more; or that there are none. With
+// --json it prints them as the API gives them.
+func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
+	query, err := filterQuery(cmd, r.filters)
 	if err != nil {
 		return err
 	}
-	hooks, overview, err := e.listHooks(during)
+	limit, err := limitOf(cmd)
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(text.PlainJSON(hooks))
+	l := listing{path: r.name, member: r.name, query: query, limit: limit}
+	if s.json {
+		return s.printList(l)
 	}
-	clock := newClock()
-	var rows [][]terminal.Text
-	for _, h := range hooks {
-		action, failed := terminal.Plain(string(h.Action)), terminal.Plain(withCommas(h.Failed))
-		if h.Action == "" {
-			action = terminal.Faint("gone")
+	table := s.screen.Rows(r.columns...)
+	n, more, err := s.walk(l, func(page listPage) error {
+		rows, err := rowsOf[Row](s, page)
+		if err == nil && len(rows) > 0 {
+			r.print(table, newClock(), rows)
 		}
-		if h.Failed > 0 {
-			failed = terminal.Bad(withCommas(h.Failed))
+		if err == nil && r.beside != nil {
+			err = r.beside(s, page)
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(cmp.Or(h.Name, "(others)")), action, terminal.Plain(h.AuthMode),
-			terminal.Plain(withCommas(h.Accepted)), failed, terminal.Plain(clock.when(h.LastAt))})
-	}
-	e.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, need := range overview.Needs {
-		if need.Kind == "not_in_force" {
-			e.screen.Note("! %s: %s", need.Text, need.Detail)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case n == 0 && len(query) == 0:
+		s.screen.Note("%s", r.none)
+	case n == 0:
+		s.screen.Note("%s", r.noMatch)
+		for _, f := range r.filters {
+			if f.noteUnknown != nil {
+				f.noteUnknown(s, query.Get(f.parameter))
+			}
 		}
-	}
-	if len(hooks) == len(builtInHooks) {
-		e.screen.Note("There are no hooks of your own yet. Add one to the Caddyfile, or with caddy hooks dashboard.")
+	case more:
+		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", limit*moreRows)
 	}
 	return nil
 }
 
-// builtInHooks are always there.
-var builtInHooks = []listedHook{
-	{Name: "wake", Action: engine.Wake, AuthMode: settings.BearerScheme.Name},
-	{Name: "agent", Action: engine.Agent, AuthMode: settings.BearerScheme.Name},
+// moreRows is how many times as many rows somebody may want to see who wants to see more.
+const moreRows = 5
+
+func (r *resource[Row]) print(table *terminal.Rows, clock clock, rows []Row) {
+	var lines [][]terminal.Text
+	for i := range rows {
+		lines = append(lines, r.cells(clock, &rows[i])...)
+	}
+	table.Print(lines...)
 }
 
-// listHooks lists all hooks with their figures, those that had runs and are gone at the end.
-func (e *errand) listHooks(during string) (hooks []listedHook, overview overviewTold, err error) {
-	var mappings []settings.ShownMapping
-	if _, err := e.get("mappings", nil, &mappings); err != nil {
-		return nil, overview, err
-	}
-	if _, err := e.get("overview", url.Values{"range": {during}}, &overview); err != nil {
-		return nil, overview, err
-	}
-	hooks = slices.Clone(builtInHooks)
-	for _, m := range mappings {
-		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
-	}
-	for _, figures := range overview.Hooks {
-		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })
-		if at < 0 {
-			at = len(hooks)
-			hooks = append(hooks, listedHook{Name: figures.Name})
+// complete offers the newest rows, or those of some statuses.
+func (r *resource[Row]) complete(statuses ...string) cobra.CompletionFunc {
+	return complete(func(s *session) (words []cobra.Completion, err error) {
+		l := listing{path: r.name, member: r.name}
+		if statuses != nil {
+			l.query = url.Values{"status": {strings.Join(statuses, ",")}}
 		}
-		h := &hooks[at]
-		h.Accepted, h.Failed, h.LastAt = figures.Accepted, figures.Failed, figures.LastAt
+		page, err := s.page(l, completeAtMost, "")
+		if err != nil {
+			return nil, err
+		}
+		rows, err := rowsOf[Row](s, page)
+		for i := range rows {
+			if word, description := r.word(&rows[i]); word != "" {
+				words = append(words, describedWord(word, description))
+			}
+		}
+		return words, err
+	})
+}
+
+// listing is a list of the API that is read page by page.
+type listing struct {
+	path   string
+	member string // of a page, that has the rows
+	query  url.Values
+	limit  int // 0 is all
+}
+
+// listPage is a page of a list.
+type listPage struct {
+	answer  []byte // as it came
+	members map[string]json.RawMessage
+	rows    []json.RawMessage
+	cursor  string // "" if it is the last one
+}
+
+// rowsOf are the rows of a page as values.
+func rowsOf[Row any](s *session, page listPage) ([]Row, error) {
+	rows := make([]Row, len(page.rows))
+	for i, raw := range page.rows {
+		if err := s.decode(raw, &rows[i]); err != nil {
+			return nil, err
+		}
 	}
-	return hooks, overview, nil
+	return rows, nil
+}
+
+// page asks for the page at a cursor.
+func (s *session) page(l listing, size int, cursor string) (page listPage, err error) {
+	query := url.Values{"limit": {strconv.Itoa(size)}}
+	maps.Copy(query, l.query)
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	if page.answer, err = s.get(l.path, query, &page.members); err != nil {
+		return page, wrongFilter(err)
+	}
+	if err := s.decode(page.members[l.member], &page.rows); err != nil {
+		return page, err
+	}
+	if raw, ok := page.members["cursor"]; ok {
+		err = s.decode(raw, &page.cursor)
+	}
+	return page, err
+}
+
+// wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
+func wrongFilter(err error) error {
+	if isRefusedAs(err, http.StatusBadRequest) {
+		return &usageError{err.Error()}
+	}
+	return err
+}
+
+// walk hands over a page after the other, up to the limit. It reports how many rows they had, and whether there are more.
+func (s *session) walk(l listing, each func(page listPage) error) (rows int, more bool, err error) {
+	for cursor := ""; ; {
+		size := api.MaxPage
+		if l.limit > 0 {
+			size = min(l.limit-rows, api.MaxPage)
+		}
+		page, err := s.page(l, size, cursor)
+		if err == nil {
+			err = each(page)
+		}
+		if err != nil {
+			return rows, false, err
+		}
+		rows += len(page.rows)
+		if cursor = page.cursor; cursor == "" || l.limit > 0 && rows >= l.limit {
+			return rows, cursor != "", nil
+		}
+	}
+}
+
+// printList prints a list as JSON. Several pages become one.
+func (s *session) printList(l listing) error {
+	var first, last listPage
+	rows, pages := []json.RawMessage{}, 0
+	if _, _, err := s.walk(l, func(page listPage) error {
+		if pages++; pages == 1 {
+			first = page
+		}
+		last, rows = page, append(rows, page.rows...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if pages == 1 {
+		return s.printJSON(first.answer)
+	}
+	first.members[l.member] = text.PlainJSON(rows)
+	for _, name := range []string{"cursor", "searchedTo"} { // how far it has got
+		delete(first.members, name)
+		if value, ok := last.members[name]; ok {
+			first.members[name] = value
+		}
+	}
+	return s.printJSON(text.PlainJSON(first.members))
 }

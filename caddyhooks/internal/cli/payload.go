@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 // addPayloadFlag lets a verb take the body of a request.
@@ -24,10 +25,14 @@ func addPayloadFlag(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("payload") // for completion
 }
 
-// addExampleFlag lets a verb send an example instead of a payload.
-func addExampleFlag(cmd *cobra.Command) {
+// addRequestFlags lets a verb take a request: a payload with headers, or an example of it.
+func addRequestFlags(cmd *cobra.Command) {
+	addPayloadFlag(cmd)
 	cmd.Flags().Bool("example", false, "instead of --payload: an example of what the sender of the hook sends, with its headers")
+	addHeaderFlag(cmd)
 }
+
+const queryUsage = "the query of the request, as in 'source=test&priority=1'"
 
 // withPayload checks that --payload or --example is there, beside the arguments.
 func withPayload(check cobra.PositionalArgs) cobra.PositionalArgs {
@@ -92,24 +97,6 @@ func readInput(cmd *cobra.Command, name string, most int64) ([]byte, error) {
 	return data, err
 }
 
-// noFiles keeps a shell from offering files as the values of flags.
-func noFiles(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-}
-
-// flagText is the value of a flag with a text.
-func flagText(cmd *cobra.Command, name string) string {
-	value, _ := cmd.Flags().GetString(name)
-	return value
-}
-
-func flagIsOn(cmd *cobra.Command, name string) bool {
-	on, _ := cmd.Flags().GetBool(name)
-	return on
-}
-
 // addHeaderFlag lets a verb take further headers of a request.
 func addHeaderFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArray("header", nil, "a header of the request, as in 'X-GitHub-Event: issues'; can be repeated")
@@ -135,4 +122,80 @@ func readHeaders(cmd *cobra.Command) (http.Header, error) {
 		header.Add(name, value)
 	}
 	return header, nil
+}
+
+// secretInput is a secret that a verb needs, and never takes as an argument.
+type secretInput struct {
+	flag     string // that would take it, and is refused
+	file     string // the flag that names a file with it
+	variable string // of the environment
+	noun     string // for a person
+}
+
+var (
+	hookSecretInput = secretInput{"secret", "secret-file", "HOOKS_SECRET", "secret of the hook"}
+	tokenInput      = secretInput{"token", "token-file", "HOOKS_TOKEN", "token"}
+)
+
+const othersCanRead = "what stands on a command line can be read by other users of this machine"
+
+// addFlags adds the flag for a file, and one that says why it is refused.
+func (s secretInput) addFlags(cmd *cobra.Command) {
+	cmd.Flags().String(s.file, "", fmt.Sprintf("a file with the %s (default: $%s)", s.noun, s.variable))
+	_ = cmd.MarkFlagFilename(s.file)
+	cmd.Flags().String(s.flag, "", "")
+	_ = cmd.Flags().MarkHidden(s.flag)
+}
+
+// check refuses a secret among the arguments.
+func (s secretInput) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed(s.flag) {
+		return s.refused()
+	}
+	return nil
+}
+
+// refused says how the secret is given instead.
+func (s secretInput) refused() error {
+	return &usageError{fmt.Sprintf("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file, s.variable)}
+}
+
+// maxSecretFile bounds a file with a secret.
+const maxSecretFile = 64 << 10
+
+// find reads the secret from its file or the environment, "" if it is in neither.
+func (s secretInput) find(cmd *cobra.Command) (string, error) {
+	if err := s.check(cmd); err != nil {
+		return "", err
+	}
+	name := flagText(cmd, s.file)
+	if name == "" {
+		return os.Getenv(s.variable), nil
+	}
+	data, err := readInput(cmd, name, maxSecretFile)
+	if err != nil {
+		return "", fmt.Errorf("reading the %s: %w", s.noun, err)
+	}
+	secret := strings.TrimRight(string(data), "\r\n")
+	if strings.TrimSpace(secret) == "" {
+		return "", fmt.Errorf("reading the %s: %s is empty", s.noun, name)
+	}
+	return secret, nil
+}
+
+// read finds the secret, or asks for it.
+func (s secretInput) read(cmd *cobra.Command, screen *terminal.Screen) (string, error) {
+	secret, err := s.find(cmd)
+	if err != nil || secret != "" {
+		return secret, err
+	}
+	missing := fmt.Sprintf("the %s is missing: name a file with it by --%s, or set %s", s.noun, s.file, s.variable)
+	secret, err = screen.Secret(strings.ToUpper(s.noun[:1]) + s.noun[1:])
+	if err != nil {
+		return "", &usageError{missing}
+	}
+	if strings.TrimSpace(secret) == "" {
+		return "", errors.New(missing)
+	}
+	return secret, nil
 }

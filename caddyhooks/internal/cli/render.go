@@ -20,10 +20,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, renderVerb)
-}
-
 func renderVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
@@ -47,13 +43,13 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
 	_ = cmd.MarkFlagFilename("template-file")
 	addPayloadFlag(cmd)
 	addHeaderFlag(cmd)
-	cmd.Flags().String("query", "", "the query of the request, as in 'source=test&priority=1'")
-	noFiles(cmd, "template", "query")
+	textFlag(cmd, "query", "", queryUsage, cobra.NoFileCompletions)
+	noFiles(cmd, "template")
 	return cmd
 }
 
 func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
-	text, given, err := readTemplate(cmd)
+	template, given, err := readTemplate(cmd)
 	if err != nil {
 		return err
 	}
@@ -70,19 +66,24 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
 	}
-	shown := previewTemplate(text, asked)
+	shown := previewTemplate(template, asked)
 	if len(args) > 0 {
-		if shown, err = askPreview(ctx, cmd, args[0], text, given, asked); err != nil {
+		if shown, err = askPreview(ctx, cmd, args[0], template, given, asked); err != nil {
 			return err
 		}
 	}
-	if err := problem(shown); err != nil {
+	for _, problem := range shown.Problems { // because of which there is no message
+		if len(shown.Message) == 0 || problem.Field == "payload" {
+			err = errors.Join(err, errors.New(problem.Message))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if wantsJSON(cmd) {
 		return printValue(cmd.OutOrStdout(), shown)
 	}
-	print(shown, newScreen(cmd))
+	printPreview(shown, newScreen(cmd))
 	return nil
 }
 
@@ -128,49 +129,30 @@ func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
 
 // askPreview asks a running Caddy what a hook makes of a request.
 func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview, error) {
-	if hook == "wake" || hook == "agent" {
+	if isBuiltIn(hook) {
 		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
 	}
-	e, err := newErrand(ctx, cmd)
+	s, err := newSession(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
 	var mapping map[string]json.RawMessage
-	if _, err := e.get("mappings/"+url.PathEscape(hook), nil, &mapping); err != nil {
+	if _, err := s.get(mappingPath(hook), nil, &mapping); err != nil {
 		return nil, err
 	}
 	if replaced {
-		if mapping["messageTemplate"], err = json.Marshal(template); err != nil {
-			return nil, err
-		}
+		mapping["messageTemplate"] = text.JSONString(template)
 	}
-	body, err := json.Marshal(struct {
-		Mapping map[string]json.RawMessage `json:"mapping"`
-		Payload string                     `json:"payload"`
-		Headers http.Header                `json:"headers"`
-		Query   string                     `json:"query"`
-	}{mapping, string(asked.Payload), asked.Header, asked.Query.Encode()})
-	if err != nil {
-		return nil, err
-	}
+	body := text.PlainJSON(map[string]any{
+		"mapping": mapping, "payload": string(asked.Payload), "headers": asked.Header, "query": asked.Query.Encode(),
+	})
 	shown := new(api.Preview)
-	_, err = e.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
+	_, err = s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
 	return shown, err
 }
 
-// problem is an error if there is no message because of what is wrong.
-func problem(p *api.Preview) error {
-	var problems []error
-	for _, problem := range p.Problems {
-		if len(p.Message) == 0 || problem.Field == "payload" {
-			problems = append(problems, errors.New(problem.Message))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// print prints the message, and beside it what there is to know about it.
-func print(p *api.Preview, screen *terminal.Screen) {
+// printPreview prints the message, and beside it what there is to know about it.
+func printPreview(p *api.Preview, screen *terminal.Screen) {
 	var line []terminal.Text
 	for _, segment := range p.Message {
 		for i, text := range strings.Split(segment.Text, "\n") {
@@ -189,8 +171,8 @@ func print(p *api.Preview, screen *terminal.Screen) {
 		}
 	}
 	screen.Line(line...)
-	if missing := missing(p); missing != "" {
-		screen.Note("%s", missing)
+	if p.Missing > 0 {
+		screen.Note("%s", missingPlaceholders(p))
 	}
 	if p.ChatID != "" {
 		screen.Note("chat %s", p.ChatID)
@@ -209,11 +191,8 @@ func print(p *api.Preview, screen *terminal.Screen) {
 	}
 }
 
-// missing says which placeholders have no value.
-func missing(p *api.Preview) string {
-	if p.Missing == 0 {
-		return ""
-	}
+// missingPlaceholders says which placeholders have no value.
+func missingPlaceholders(p *api.Preview) string {
 	const most = 10
 	var names []string
 	for _, segment := range p.Message {
@@ -228,9 +207,5 @@ func missing(p *api.Preview) string {
 	if p.Missing == 1 {
 		verb = "is"
 	}
-	noun := "placeholders"
-	if p.Placeholders == 1 {
-		noun = "placeholder"
-	}
-	return fmt.Sprintf("%d of %d %s %s missing: %s", p.Missing, p.Placeholders, noun, verb, text.List(names))
+	return fmt.Sprintf("%d of %s %s missing: %s", p.Missing, text.Count(p.Placeholders, "placeholder", "placeholders"), verb, text.List(names))
 }

@@ -8,10 +8,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
 )
 
-func init() {
-	verbs = append(verbs, schemaVerb)
-}
-
 // handlersInSchema are the handlers of this module in Caddy's configuration.
 var handlersInSchema = []string{"hooks", "hooks_dashboard", "hooks_health"}
 

@@ -28,10 +28,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, sendVerb)
-}
-
 func sendVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send HOOK {--payload FILE | --example}",
@@ -59,14 +55,12 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 
 		ValidArgsFunction: completeOne(completeAllHooks),
 	}
-	addPayloadFlag(cmd)
-	addExampleFlag(cmd)
-	addHeaderFlag(cmd)
+	addRequestFlags(cmd)
 	cmd.Flags().String("url", "", "where the hooks are, as in https://example.com/api/hooks (default: the site of the running configuration)")
-	cmd.Flags().String("auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it")
+	textFlag(cmd, "auth", "", "the scheme of the hook, such as github, if no running Caddy is to be asked for it",
+		completeWords(settings.SchemeNames()...))
 	cmd.Flags().Int("repeat", 1, "send it so many times, one after the other, and sum up")
 	cmd.Flags().Bool("insecure", false, "send a token or a secret over plain HTTP to another machine, too")
-	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(settings.SchemeNames()...))
 	noFiles(cmd, "url", "repeat")
 	hookSecretInput.addFlags(cmd)
 	tokenInput.addFlags(cmd)
@@ -77,7 +71,7 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
 const maxRepeat = 100_000
 
 func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
-	repeat, _ := cmd.Flags().GetInt("repeat")
+	repeat := flagNumber(cmd, "repeat")
 	if repeat < 1 || repeat > maxRepeat {
 		return &usageError{fmt.Sprintf("--repeat must be from 1 to %d", maxRepeat)}
 	}
@@ -106,7 +100,7 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 type sending struct {
 	cmd        *cobra.Command
 	screen     *terminal.Screen
-	errand     *errand // nil if no running Caddy is asked
+	session    *session // nil if no running Caddy is asked
 	about      api.About
 	hook       string
 	url        string
@@ -131,18 +125,18 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if s.payload, err = readPayload(cmd); err != nil {
 		return nil, err
 	}
-	builtIn := hook == "wake" || hook == "agent"
+	builtIn := isBuiltIn(hook)
 	if base == "" || !builtIn && scheme == "" {
-		if s.errand, err = newErrand(ctx, cmd); err != nil {
+		if s.session, err = newSession(ctx, cmd); err != nil {
 			return nil, err
 		}
-		if _, err = s.errand.get("about", nil, &s.about); err != nil {
+		if _, err = s.session.get("about", nil, &s.about); err != nil {
 			return nil, err
 		}
 	}
 	m := settings.Mapping{AuthMode: scheme}
 	if !builtIn && scheme == "" {
-		if m, err = s.errand.mapping(hook); err != nil {
+		if m, err = s.session.mapping(hook); err != nil {
 			return nil, err
 		}
 	}
@@ -261,7 +255,7 @@ type sentJSON struct {
 	Answer       json.RawMessage `json:"answer,omitempty"` // JSON as it came, or a text
 
 	location string
-	told     acceptedJSON
+	outcome  acceptedJSON
 	text     string // the answer
 }
 
@@ -311,7 +305,7 @@ func (s *sending) sign() (headers []auth.Header, called string, err error) {
 	if s.credential != nil {
 		return s.credential.headers(s.url, s.header, s.payload, time.Now())
 	}
-	signed, err := s.errand.sign(s.hook, s.payload, testParameters(s.header, s.query))
+	signed, err := s.session.sign(s.hook, s.payload, testParameters(s.header, s.query))
 	if err != nil {
 		return nil, "", err
 	}
@@ -344,11 +338,11 @@ func newSentJSON(resp *http.Response, body []byte, url string, took time.Duratio
 	}
 	if json.Valid(body) {
 		sent.Answer = bytes.TrimSpace(body)
-		_ = json.Unmarshal(body, &sent.told) // the answer of an agent may be anything
+		_ = json.Unmarshal(body, &sent.outcome) // the answer of an agent may be anything
 	} else if len(body) > 0 {
 		sent.Answer = text.JSONString(string(body))
 	}
-	sent.RunID, sent.ChatID = cmp.Or(sent.RunID, sent.told.RunID), cmp.Or(sent.ChatID, sent.told.ChatID)
+	sent.RunID, sent.ChatID = cmp.Or(sent.RunID, sent.outcome.RunID), cmp.Or(sent.ChatID, sent.outcome.ChatID)
 	return sent
 }
 
@@ -358,13 +352,13 @@ func (s *sending) print(sent *sentJSON) {
 	add := func(text string) { line = append(line, terminal.Plain(text)) }
 	var next string
 	switch {
-	case sent.told.Status == "ignored":
+	case sent.outcome.Status == "ignored":
 		add("  ignored: " + s.whyIgnored())
 	case sent.RunID != "":
 		line = append(line, terminal.Plain("  run "), terminal.Bold(sent.RunID))
 		next = nextCommand(s.cmd, "show", sent.RunID)
-	case len(sent.told.Runs)+len(sent.told.ChatIDs) > 0:
-		add(fmt.Sprintf("  %d runs", len(sent.told.Runs)+len(sent.told.ChatIDs)))
+	case len(sent.outcome.Runs)+len(sent.outcome.ChatIDs) > 0:
+		add(fmt.Sprintf("  %d runs", len(sent.outcome.Runs)+len(sent.outcome.ChatIDs)))
 		next = nextCommand(s.cmd, "runs", "--hook", s.hook)
 	}
 	if sent.ChatID != "" {
@@ -379,18 +373,23 @@ func (s *sending) print(sent *sentJSON) {
 		line = append(line, terminal.Faint("        "+next))
 	}
 	s.screen.Line(line...)
-	if sent.told.Status != "accepted" && sent.told.Status != "ignored" && sent.text != "" {
-		for text := range strings.Lines(sent.text) {
-			s.screen.Line(terminal.Plain(strings.TrimRight(text, "\r\n")))
-		}
+	if sent.outcome.Status != "accepted" && sent.outcome.Status != "ignored" && sent.text != "" {
+		printText(s.screen, sent.text)
+	}
+}
+
+// printText prints a text of several lines.
+func printText(screen *terminal.Screen, text string) {
+	for line := range strings.Lines(text) {
+		screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
 	}
 }
 
 // whyIgnored names the condition that leaves the webhook out, if the running Caddy tells it.
 func (s *sending) whyIgnored() string {
-	if s.errand != nil {
+	if s.session != nil {
 		asked := api.PreviewRequest{Header: s.header, Payload: s.payload}
-		if shown, err := askPreview(s.errand.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
+		if shown, err := askPreview(s.session.ctx, s.cmd, s.hook, "", false, asked); err == nil && shown.Ignored != "" {
 			return "the hook has " + shown.Ignored
 		}
 	}
@@ -401,7 +400,7 @@ func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }
 
 // isOfHooks reports whether an answer is that of hooks, and not of something else that the site has at the URL.
 func (s *sending) isOfHooks(sent *sentJSON) bool {
-	return sent.RunID != "" || sent.ChatID != "" || sent.told.Status == "accepted" || sent.told.Status == "ignored" || s.challenged
+	return sent.RunID != "" || sent.ChatID != "" || sent.outcome.Status == "accepted" || sent.outcome.Status == "ignored" || s.challenged
 }
 
 // refusal is an error if the site refused a webhook, or does not know what it is.
@@ -410,7 +409,7 @@ func (s *sending) refusal(sent *sentJSON) error {
 		return nil
 	}
 	const maxSentence = 2000
-	sentence := oneline.Of(cmp.Or(sent.told.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
+	sentence := oneline.Of(cmp.Or(sent.outcome.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
 	switch {
 	case sent.Status < http.StatusMultipleChoices:
 		return fmt.Errorf("%s answers %d, but not as hooks do: say by --url where they are, as in https://example.com/api/hooks", s.url, sent.Status)
@@ -503,4 +502,134 @@ func (sum *sentSum) refusal() error {
 		why += "\n" + sum.Refused[status]
 	}
 	return fmt.Errorf("%d of %d were refused:%s", refused, sum.Sent, why)
+}
+
+func tryVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "try HOOK {--payload FILE | --example} [--wait]",
+		Short: "Starts a run of a hook that sends nothing out",
+		Long: `
+Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a channel. The payload needs no
+signature, and webhooks may be off.
+
+  caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
+  caddy hooks try github-issues --example --wait`,
+		Args: withPayload(takesOne("the hook")),
+		RunE: withSession(runTry),
+
+		ValidArgsFunction: completeOne(completeHooks),
+	}
+	addRequestFlags(cmd)
+	textFlag(cmd, "query", "", queryUsage, cobra.NoFileCompletions)
+	cmd.Flags().Bool("wait", false, "wait until the run has ended, and show its answer")
+	return cmd
+}
+
+func runTry(s *session, cmd *cobra.Command, args []string) error {
+	if isBuiltIn(args[0]) {
+		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
+	}
+	header, err := readHeaders(cmd)
+	if err != nil {
+		return err
+	}
+	payload, err := readPayload(cmd)
+	if err != nil {
+		return err
+	}
+	req := &intake.Request{Header: header, Body: payload}
+	if flagIsOn(cmd, "example") {
+		m, err := s.mapping(args[0])
+		if err != nil {
+			return err
+		}
+		if req, err = exampleFor(args[0], m, header); err != nil {
+			return err
+		}
+	}
+	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
+	call := apiCall{method: http.MethodPost, path: mappingPath(args[0]) + "/test", query: query, body: req.Body}
+	if !flagIsOn(cmd, "wait") {
+		return s.callRun(cmd, call, func(*api.Run) terminal.Text { return terminal.Good("started") })
+	}
+	var run api.Run
+	if _, err := s.call(call, &run); err != nil {
+		return err
+	}
+	return s.showEnd(cmd, run.RunID)
+}
+
+// testParameters are the parameters by which the admin API is told the headers and the query of a request.
+func testParameters(header http.Header, query string) url.Values {
+	parameters := make(url.Values)
+	var lines []string
+	for name, values := range header {
+		for _, value := range values {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if len(lines) > 0 {
+		parameters.Set("headers", strings.Join(lines, "\n"))
+	}
+	if query != "" {
+		parameters.Set("query", query)
+	}
+	return parameters
+}
+
+// pollPause is the pause between two questions about something that takes its time.
+const pollPause = 200 * time.Millisecond
+
+// showEnd waits until a run has ended, and shows its answer.
+func (s *session) showEnd(cmd *cobra.Command, runID string) error {
+	progress := s.screen.Progress()
+	defer progress.Close()
+	for start := time.Now(); ; {
+		var run api.Run
+		answer, err := s.get("runs/"+url.PathEscape(runID), nil, &run)
+		if err != nil {
+			return err
+		}
+		if run.Status.Ended() {
+			progress.Close()
+			return s.printEnd(cmd, answer, run)
+		}
+		progress.Show("%s for %s", run.Status, time.Since(start).Round(time.Second))
+		if err := s.pause(pollPause); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error {
+	if s.json {
+		if err := s.printJSON(answer); err != nil {
+			return err
+		}
+	} else {
+		look := terminal.Good
+		if run.Reply == nil {
+			look = terminal.Bad
+		}
+		s.printRun(cmd, look(statusWord(run.Status)), &run)
+		if run.Reply != nil {
+			printText(s.screen, *run.Reply)
+		}
+	}
+	if run.Reply == nil {
+		return fmt.Errorf("the run did not complete: %s", cmp.Or(terminal.Escaped(run.ErrorMessage), string(run.Status)))
+	}
+	return nil
+}
+
+// pause waits, unless nobody waits any more.
+func (s *session) pause(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
 }

@@ -1,133 +1,192 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, sessionVerb)
+// session is one use of a verb that asks a running Caddy about an instance.
+type session struct {
+	ctx      context.Context // ends when the person at the terminal does not want to wait any more
+	client   *client
+	instance string
+	screen   *terminal.Screen
+	json     bool // the answer is printed as JSON
 }
 
-func sessionVerb() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "session [CHAT] [--limit N]",
-		Short: "Shows a chat as a conversation, or lists chats",
-		Long: `
-Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
-after !, and where an answer was sent after ->. Without a chat it lists the chats that somebody named, the last active one first.
-
-Long texts are cut; caddy hooks show RUN-ID has them whole.`,
-		Example: `  caddy hooks session
-  caddy hooks session repo:acme/api --limit 5`,
-		Args:              takesOneAtMost,
-		RunE:              errandVerb(runSession),
-		ValidArgsFunction: completeOne(completeChats),
-	}
-	limitFlag(cmd, "runs or chats")
-	return cmd
-}
-
-func runSession(e *errand, cmd *cobra.Command, args []string) error {
-	limit, err := limitOf(cmd)
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		return e.listSessions(limit)
-	}
-	if args[0] == "" {
-		return &usageError{"the id of the chat is empty"}
-	}
-	chat := listing{part: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
-	if e.json {
-		return e.printList(chat)
-	}
-	var turns []api.ChatTurn
-	_, more, err := e.walk(chat, func(page listPage) error {
-		var rows []api.ChatTurn
-		err := e.decode(page.members["runs"], &rows)
-		turns = append(turns, rows...)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if len(turns) == 0 {
-		e.screen.Note("There are no runs of the chat %s. caddy hooks session lists chats.", args[0])
-	}
-	if more {
-		e.screen.Note("There is more before this: use --limit %d, or --limit 0 for all.", limit*moreRows)
-	}
-	slices.Reverse(turns)
-	clock := newClock()
-	for i := range turns {
-		if i > 0 {
-			e.screen.Line()
+// withSession is the RunE of a verb that asks a running Caddy.
+func withSession(run func(s *session, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		s, err := newSession(ctx, cmd)
+		if err != nil {
+			return err
 		}
-		e.showTurn(&turns[i], clock)
+		return run(s, cmd, args)
+	})
+}
+
+// interruptible is the RunE of a verb that ends when the person at the terminal does not want to wait any more.
+func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return run(ctx, cmd, args)
+	}
+}
+
+// newSession reads the flags that all verbs have, and chooses the instance. Verbs call it that ask a running Caddy only if they have to.
+func newSession(ctx context.Context, cmd *cobra.Command) (*session, error) {
+	client, err := newClient(cmd)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	s.instance, err = client.chooseInstance(ctx, flagText(cmd, "instance"))
+	return s, err
+}
+
+func newScreen(cmd *cobra.Command) *terminal.Screen {
+	return terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// wantsJSON reports whether the answer is to be printed as JSON.
+func wantsJSON(cmd *cobra.Command) bool { return flagIsOn(cmd, "json") }
+
+// chooseInstance is the instance that is wanted, or else the one named default, or else the only one.
+func (c *client) chooseInstance(ctx context.Context, wanted string) (string, error) {
+	names, err := c.namedInstances(ctx, wanted)
+	switch {
+	case err != nil:
+		return "", err
+	case wanted != "":
+		return wanted, nil
+	case slices.Contains(names, "default"):
+		return "default", nil
+	case len(names) == 1:
+		return names[0], nil
+	}
+	return "", &usageError{"there are several hooks instances: choose one of them by --instance: " + text.List(names)}
+}
+
+// namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
+func (c *client) namedInstances(ctx context.Context, wanted string) ([]string, error) {
+	names, err := c.instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 || wanted != "" && !slices.Contains(names, wanted) {
+		// It may be there, and wait for its store.
+		if health, err := c.health(ctx); err == nil {
+			for _, name := range health.names() {
+				if why := health.whyNotReady(name); why != "" && (name == wanted || wanted == "") {
+					return nil, fmt.Errorf("the hooks instance %q is not ready: %s", name, why)
+				}
+			}
+		}
+	}
+	return names, c.checkNames(names, wanted)
+}
+
+// checkNames says what is wrong if there is no instance, or not the wanted one.
+func (c *client) checkNames(names []string, wanted string) error {
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
+	case wanted != "" && !slices.Contains(names, wanted):
+		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, text.List(names))
+	default:
+		return nil
+	}
+}
+
+// get asks for a part of the instance, such as "runs/<id>", and reads the answer into a value. It returns the answer as it came, too. The
+// parts of a path are escaped by path.
+func (s *session) get(path string, query url.Values, into any) ([]byte, error) {
+	return s.call(apiCall{path: path, query: query}, into)
+}
+
+// call calls the API of the instance: the path of the call is below that of the instance.
+func (s *session) call(call apiCall, into any) ([]byte, error) {
+	call.path = s.path(call.path)
+	answer, err := s.client.call(s.ctx, call)
+	if err != nil || into == nil {
+		return answer, err
+	}
+	return answer, s.decode(answer, into)
+}
+
+// decode reads an answer of the API, or a part of one.
+func (s *session) decode(answer []byte, into any) error {
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", s.client.address, err)
 	}
 	return nil
 }
 
-// listSessions lists chats.
-func (e *errand) listSessions(limit int) error {
-	clock, table := newClock(), e.screen.Rows("LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE")
-	none := "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it."
-	return showList(e, listing{part: "sessions", member: "sessions", limit: limit}, none, func(sessions []api.Chat) {
-		var rows [][]terminal.Text
-		for _, s := range sessions {
-			rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.LastAt)), terminal.Plain(withCommas(s.Runs)), statusCell(s.Status),
-				terminal.Plain(s.Hook), terminal.Plain(s.ChatID), terminal.Faint(shortText(s.Preview, maxReasonCell))})
+// path is the path of a part of the instance on the admin endpoint.
+func (s *session) path(part string) string {
+	return "/hooks/instances/" + url.PathEscape(s.instance) + "/" + part
+}
+
+// printJSON prints an answer of the API as it came, each value on lines of its own.
+func (s *session) printJSON(answer []byte) error {
+	if err := printIndented(s.screen.Out(), answer); err != nil {
+		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", s.client.address, err)
+	}
+	return nil
+}
+
+// printedJSON reports whether a command is done with an answer: it is an error, or was printed as JSON since --json was given.
+func (s *session) printedJSON(answer []byte, err error) (done bool, _ error) {
+	if err != nil || !s.json {
+		return err != nil, err
+	}
+	return true, s.printJSON(answer)
+}
+
+// printValue prints a value as JSON.
+func printValue(out io.Writer, value any) error {
+	var plain bytes.Buffer
+	encoder := json.NewEncoder(&plain)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	return printIndented(out, plain.Bytes())
+}
+
+// printIndented prints JSON, each value on lines of its own. What does not print, and may control a terminal, is escaped as JSON does.
+func printIndented(out io.Writer, answer []byte) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.TrimSpace(answer), "", "  "); err != nil {
+		return err
+	}
+	var escaped strings.Builder
+	for _, r := range indented.String() { // JSON itself refuses control characters below 0x20 in its texts
+		if r < 0x7f || unicode.IsPrint(r) {
+			escaped.WriteRune(r)
+			continue
 		}
-		table.Print(rows...)
-	})
-}
-
-// showTurn shows a run in the course of its chat.
-func (e *errand) showTurn(t *api.ChatTurn, clock clock) {
-	plain := terminal.Plain
-	head := []terminal.Text{terminal.Bold(clock.when(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
-	if took := clock.took(&t.Run); took != "" {
-		head = append(head, plain("  "+took))
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&escaped, `\u%04x`, unit)
+		}
 	}
-	e.screen.Line(append(head, terminal.Faint("  "+t.RunID))...)
-	e.showText(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
-	e.showText(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
-	if why := runReason(&t.RunSummary); why != "" {
-		e.screen.Line(terminal.Bad("! "), plain(why))
-	}
-	for i := range t.Deliveries {
-		d := &t.Deliveries[i]
-		e.screen.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
-	}
-}
-
-// showText shows a text of which the API may have given the beginning only.
-func (e *errand) showText(mark terminal.Text, text *string, whole int, cut bool) {
-	if text == nil {
-		return
-	}
-	e.printLines(mark, *text)
-	switch {
-	case len(*text) < whole:
-		e.screen.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", byteSize(int64(whole-len(*text))))))
-	case cut:
-		e.screen.Line(mark, terminal.Faint("… and more, which was not kept"))
-	}
-}
-
-// printLines prints a text of several lines, each after a mark.
-func (e *errand) printLines(mark terminal.Text, text string) {
-	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
-		line = strings.TrimRight(line, "\r\n")
-		e.screen.Line(mark, terminal.Plain(strings.ReplaceAll(line, "\t", "    ")))
-	}
+	_, err := fmt.Fprintln(out, escaped.String())
+	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -20,10 +19,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-func init() {
-	verbs = append(verbs, showVerb)
-}
-
 func showVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show HOOK|RUN-ID|DELIVERY-ID",
@@ -35,26 +30,26 @@ begins like that.`,
   caddy hooks show 019a86f2-4c1e
   caddy hooks show msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
 		Args:              takesOne("what to show"),
-		RunE:              errandVerb(runShow),
-		ValidArgsFunction: completeOne(completeAny(completeAllHooks, completeRuns(), completeDeliveries())),
+		RunE:              withSession(runShow),
+		ValidArgsFunction: completeOne(completeAny(completeAllHooks, runs.complete(), deliveries.complete())),
 	}
 }
 
-func runShow(e *errand, _ *cobra.Command, args []string) error {
+func runShow(s *session, _ *cobra.Command, args []string) error {
 	name := args[0]
 	if strings.HasPrefix(name, deliveryPrefix) {
-		return e.showDelivery(name)
+		return s.showDelivery(name)
 	}
-	hooks, _, err := e.listHooks("24h")
+	hooks, _, err := s.listHooks("24h")
 	if err != nil {
 		return err
 	}
 	at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == name && h.Action != "" })
 	switch {
 	case at >= 0:
-		return e.showHook(&hooks[at])
+		return s.showHook(&hooks[at])
 	case api.IsRunID(name, time.Now()):
-		return e.showRun(name)
+		return s.showRun(name)
 	default:
 		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", text.Abridge(name))
 	}
@@ -64,17 +59,17 @@ func runShow(e *errand, _ *cobra.Command, args []string) error {
 const deliveryPrefix = "msg_"
 
 // wholeRunID finds the run whose id begins like that.
-func (e *errand) wholeRunID(beginning string) (string, error) {
+func (s *session) wholeRunID(beginning string) (string, error) {
 	if uuid.Validate(beginning) == nil {
 		return beginning, nil
 	}
 	const tellApart = 5
 	var found []string
-	_, _, err := e.walk(listing{part: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}, func(page listPage) error {
-		var runs []api.RunSummary
-		err := e.decode(page.members["runs"], &runs)
-		for _, run := range runs {
-			found = append(found, run.RunID)
+	l := listing{path: "runs", member: "runs", query: url.Values{"q": {beginning}}, limit: tellApart}
+	_, _, err := s.walk(l, func(page listPage) error {
+		runs, err := rowsOf[api.RunSummary](s, page)
+		for i := range runs {
+			found = append(found, runs[i].RunID)
 		}
 		return err
 	})
@@ -91,107 +86,107 @@ func (e *errand) wholeRunID(beginning string) (string, error) {
 }
 
 // runIDOf is the id of a run that an argument names whole or by its beginning. What is no id is for Caddy to refuse.
-func (e *errand) runIDOf(arg string) (string, error) {
+func (s *session) runIDOf(arg string) (string, error) {
 	if !api.IsRunID(arg, time.Now()) {
 		return arg, nil
 	}
-	return e.wholeRunID(arg)
+	return s.wholeRunID(arg)
 }
 
 // deliveryIDOf is runIDOf for a delivery.
-func (e *errand) deliveryIDOf(arg string) (string, error) {
+func (s *session) deliveryIDOf(arg string) (string, error) {
 	if !strings.HasPrefix(arg, deliveryPrefix) || strings.Count(arg, "_") > 1 {
 		return arg, nil
 	}
-	return e.wholeDeliveryID(arg)
+	return s.wholeDeliveryID(arg)
 }
 
-// fact is a name and a value.
-type fact struct {
-	name  string
-	value terminal.Text
+// properties are names and values, which are shown below each other.
+type properties struct {
+	names  []string
+	values []terminal.Text
 }
 
-// facts are shown below each other. Those without a value are left out.
-type facts []fact
-
-func (f *facts) add(name, value string) {
+// add adds a value that is a text or a terminal.Text. An empty text is left out.
+func (p *properties) add(name string, value any) {
 	if value != "" {
-		f.addText(name, terminal.Plain(value))
+		p.names, p.values = append(p.names, name), append(p.values, cells(value)...)
 	}
 }
 
-func (f *facts) addText(name string, value terminal.Text) { *f = append(*f, fact{name, value}) }
-
-func (e *errand) showFacts(facts facts) {
+// print prints values whole, where a table would cut them.
+func (p *properties) print(screen *terminal.Screen) {
 	width := 0
-	for _, f := range facts {
-		width = max(width, len(f.name)+2)
+	for _, name := range p.names {
+		width = max(width, len(name)+2)
 	}
-	for _, f := range facts {
-		e.screen.Line(terminal.Faint(f.name).Padded(width), f.value)
+	for i, name := range p.names {
+		screen.Line(terminal.Faint(name).Padded(width), p.values[i])
 	}
 }
 
 // showBlock shows a text of several lines below a title, whole.
-func (e *errand) showBlock(title, text string) {
-	e.screen.Line()
-	e.screen.Line(terminal.Bold(title))
-	e.printLines(terminal.Plain("  "), text)
+func (s *session) showBlock(title, text string) {
+	s.screen.Line()
+	s.screen.Line(terminal.Bold(title))
+	s.printLines(terminal.Plain("  "), text)
+}
+
+// showText is showBlock for a text that is not empty.
+func (s *session) showText(title, text string) {
+	if text != "" {
+		s.showBlock(title, text)
+	}
 }
 
 // showRun shows a run.
-func (e *errand) showRun(beginning string) error {
-	id, err := e.wholeRunID(beginning)
+func (s *session) showRun(beginning string) error {
+	id, err := s.wholeRunID(beginning)
 	if err != nil {
 		return err
 	}
 	var run api.RunDetails
-	answer, err := e.get("runs/"+url.PathEscape(id), nil, &run)
-	if err != nil {
+	answer, err := s.get("runs/"+url.PathEscape(id), nil, &run)
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
-	}
 	clock := newClock()
-	e.showFacts(runFacts(&run, clock))
-	e.showSteps(run.Steps, clock)
+	runProperties(&run, clock).print(s.screen)
+	s.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
-		e.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
+		s.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
 	}
 	if run.Message != nil {
 		title := "Message"
 		if run.MessageCut {
 			title += ", of which not all was kept"
 		}
-		e.showBlock(title, *run.Message)
+		s.showBlock(title, *run.Message)
 	}
-	e.showJSONBlock("Metadata", run.Metadata)
-	e.showJSONBlock("Schema", run.Schema)
+	s.showText("Metadata", string(run.Metadata))
+	s.showText("Schema", string(run.Schema))
 	if run.Reply != nil {
-		e.showBlock("Reply", *run.Reply)
+		s.showBlock("Reply", *run.Reply)
 	}
-	if run.LastAnswer != "" {
-		title := "Last answer"
-		if len(run.ValidationErrors) > 0 {
-			title += ", which did not match the schema"
-		}
-		e.showBlock(title, run.LastAnswer)
+	title := "Last answer"
+	if len(run.ValidationErrors) > 0 {
+		title += ", which did not match the schema"
 	}
+	s.showText(title, run.LastAnswer)
 	for _, p := range run.Permissions {
-		e.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
 	if run.MorePermissions > 0 {
-		e.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
 	}
-	e.showSentOut(run.Deliveries, clock)
+	s.showSentOut(run.Deliveries, clock)
 	return nil
 }
 
-func runFacts(r *api.RunDetails, clock clock) (f facts) {
-	f.addText("run", terminal.Bold(r.RunID))
-	f.addText("status", statusCell(r.Status))
+func runProperties(r *api.RunDetails, clock clock) *properties {
+	f := new(properties)
+	f.add("run", terminal.Bold(r.RunID))
+	f.add("status", statusCell(r.Status))
 	f.add("why", runReason(&r.RunSummary))
 	f.add("hook", r.Hook)
 	if r.Hook != string(r.Action) {
@@ -227,25 +222,13 @@ func runFacts(r *api.RunDetails, clock clock) (f facts) {
 		f.add("test", "yes: nothing is sent out")
 	}
 	f.add("trace", r.TraceParent)
-	f.add("texts kept", clock.until(r.KeptUntil))
+	if r.KeptUntil != nil {
+		f.add("texts kept", "until "+clock.when(r.KeptUntil))
+	}
 	return f
 }
 
-// until is a time in the future.
-func (c clock) until(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return "until " + c.when(t)
-}
-
-func (e *errand) showJSONBlock(title string, value json.RawMessage) {
-	if value != nil {
-		e.showBlock(title, string(value))
-	}
-}
-
-func (e *errand) showSteps(steps []api.Step, clock clock) {
+func (s *session) showSteps(steps []api.Step, clock clock) {
 	if len(steps) == 0 {
 		return
 	}
@@ -255,23 +238,22 @@ func (e *errand) showSteps(steps []api.Step, clock clock) {
 		if s.Bytes > 0 {
 			bytes = byteSize(int64(s.Bytes))
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain(clock.when(s.StartedAt)), terminal.Plain(string(s.Phase)), terminal.Plain(briefly(inUnits(s.Seconds))),
-			terminal.Plain(s.Tier), terminal.Plain(bytes), terminal.Plain(strings.Join(s.Errors, "; "))})
+		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes, strings.Join(s.Errors, "; ")))
 	}
-	e.screen.Line()
-	e.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
+	s.screen.Line()
+	s.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
 }
 
 // showSentOut lists the deliveries of a run, each with its attempts.
-func (e *errand) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
+func (s *session) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
 	for i := range deliveries {
 		d := &deliveries[i]
-		e.screen.Line()
-		e.screen.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
+		s.screen.Line()
+		s.screen.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
 		if next := clock.next(d); next != "" {
-			e.screen.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
+			s.screen.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
-		e.showAttempts(d.History, clock)
+		s.showAttempts(d.History, clock)
 	}
 }
 
@@ -282,7 +264,7 @@ func waitsForWords(d *api.DeliveryDetails) string {
 	return ", waits for " + d.WaitsFor
 }
 
-func (e *errand) showAttempts(history []api.Attempt, clock clock) {
+func (s *session) showAttempts(history []api.Attempt, clock clock) {
 	var rows [][]terminal.Text
 	for _, a := range history {
 		outcome := terminal.Good("delivered")
@@ -293,32 +275,29 @@ func (e *errand) showAttempts(history []api.Attempt, clock clock) {
 		if a.Status != 0 {
 			status = fmt.Sprint(a.Status)
 		}
-		rows = append(rows, []terminal.Text{terminal.Plain("  " + clock.when(a.At)), terminal.Plain(briefly(inUnits(a.Seconds))), terminal.Plain(status), outcome})
+		rows = append(rows, cells("  "+clock.when(a.At), briefly(inUnits(a.Seconds)), status, outcome))
 	}
-	e.screen.Table(nil, rows)
+	s.screen.Table(nil, rows)
 }
 
 // showDelivery shows a delivery by its id, or the beginning of it.
-func (e *errand) showDelivery(id string) error {
+func (s *session) showDelivery(id string) error {
 	if _, _, ok := engine.ParseDeliveryID(id); !ok {
-		whole, err := e.wholeDeliveryID(id)
+		whole, err := s.wholeDeliveryID(id)
 		if err != nil {
 			return err
 		}
 		id = whole
 	}
 	var d api.DeliveryDetails
-	answer, err := e.get("deliveries/"+url.PathEscape(id), nil, &d)
-	if err != nil {
+	answer, err := s.get("deliveries/"+url.PathEscape(id), nil, &d)
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
-	}
 	clock := newClock()
-	var f facts
-	f.addText("delivery", terminal.Bold(d.ID))
-	f.addText("status", deliveryStatusCell(d.Status))
+	var f properties
+	f.add("delivery", terminal.Bold(d.ID))
+	f.add("status", deliveryStatusCell(d.Status))
 	f.add("to", d.Target)
 	f.add("attempts", withCommas(d.Attempts))
 	f.add("last error", d.LastError)
@@ -331,23 +310,19 @@ func (e *errand) showDelivery(id string) error {
 	f.add("hook", d.Hook)
 	f.add("chat", d.ChatID)
 	f.add("type", d.ContentType)
-	e.showFacts(f)
+	f.print(s.screen)
 	if d.History != nil {
-		e.screen.Line()
-		e.screen.Line(terminal.Bold("Attempts"))
-		e.showAttempts(d.History, clock)
+		s.screen.Line()
+		s.screen.Line(terminal.Bold("Attempts"))
+		s.showAttempts(d.History, clock)
 	}
-	if d.LastAnswer != "" {
-		e.showBlock("Last answer of the receiver", d.LastAnswer)
-	}
-	if d.Body != "" {
-		e.showBlock("Body", d.Body)
-	}
+	s.showText("Last answer of the receiver", d.LastAnswer)
+	s.showText("Body", d.Body)
 	return nil
 }
 
 // wholeDeliveryID finds the delivery whose id begins like that. It has the digits of its run.
-func (e *errand) wholeDeliveryID(beginning string) (string, error) {
+func (s *session) wholeDeliveryID(beginning string) (string, error) {
 	digits, _, _ := strings.Cut(strings.TrimPrefix(beginning, deliveryPrefix), "_")
 	var id strings.Builder
 	for i, digit := range digits {
@@ -360,12 +335,12 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 	if !api.IsRunID(id.String(), time.Now()) {
 		return "", none
 	}
-	runID, err := e.wholeRunID(id.String())
+	runID, err := s.wholeRunID(id.String())
 	if err != nil {
 		return "", err
 	}
 	var run api.RunDetails
-	if _, err := e.get("runs/"+url.PathEscape(runID), nil, &run); err != nil {
+	if _, err := s.get("runs/"+url.PathEscape(runID), nil, &run); err != nil {
 		return "", err
 	}
 	var found []string
@@ -385,26 +360,22 @@ func (e *errand) wholeDeliveryID(beginning string) (string, error) {
 }
 
 // showHook shows a hook.
-func (e *errand) showHook(hook *listedHook) error {
+func (s *session) showHook(hook *listedHook) error {
 	var fields map[string]json.RawMessage
-	answer, err := e.get("mappings/"+url.PathEscape(hook.Name), nil, &fields)
-	var refused *refusedError
-	if errors.As(err, &refused) && refused.status == http.StatusNotFound { // it is built in
+	answer, err := s.get(mappingPath(hook.Name), nil, &fields)
+	if isRefusedAs(err, http.StatusNotFound) { // it is built in
 		answer, err = text.PlainJSON(hook), nil
 	}
-	if err != nil {
+	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	if e.json {
-		return e.printJSON(answer)
-	}
 	var about api.About
-	if _, err := e.get("about", nil, &about); err != nil {
+	if _, err := s.get("about", nil, &about); err != nil {
 		return err
 	}
 	clock := newClock()
-	var f facts
-	f.addText("hook", terminal.Bold(hook.Name))
+	var f properties
+	f.add("hook", terminal.Bold(hook.Name))
 	for _, base := range about.URLs {
 		f.add("url", base+"/"+hook.Name)
 	}
@@ -438,9 +409,9 @@ func (e *errand) showHook(hook *listedHook) error {
 			f.add(name, value)
 		}
 	}
-	e.showFacts(f)
+	f.print(s.screen)
 	for _, name := range long {
-		e.showBlock(name, texts[name])
+		s.showBlock(name, texts[name])
 	}
 	return nil
 }

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,11 +15,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-func init() {
-	verbs = append(verbs, signVerb)
-}
 
 func signVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -39,15 +38,13 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
 
 		ValidArgsFunction: completeOne(completeHooks),
 	}
-	cmd.Flags().String("auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …")
-	_ = cmd.RegisterFlagCompletionFunc("auth", completeWords(signingSchemes()...))
+	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …", completeWords(signingSchemes()...))
 	cmd.Flags().String("header", "", "the header with an HMAC signature")
 	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
-	cmd.Flags().String("algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)")
+	textFlag(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
 	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
 	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
-	_ = cmd.RegisterFlagCompletionFunc("algorithm", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	noFiles(cmd, "header", "prefix", "signed", "timestamp-header", "url")
 	hookSecretInput.addFlags(cmd)
 	addPayloadFlag(cmd)
@@ -97,7 +94,9 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if asked := flagText(cmd, "url"); asked != "" && signed.URL != asked {
 		newScreen(cmd).Note("The URL is signed, too. Call %s", signed.URL)
 	}
-	fmt.Fprint(cmd.OutOrStdout(), headerLines(signed.Headers))
+	for _, h := range signed.Headers { // as curl and HTTP write them
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", h.Name, h.Value)
+	}
 	return nil
 }
 
@@ -146,20 +145,16 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 	if err != nil {
 		return nil, err
 	}
-	return newSignatureJSON(headers, called), nil
-}
-
-func newSignatureJSON(headers []auth.Header, called string) *api.Signature {
 	last := headers[len(headers)-1]
-	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}
+	return &api.Signature{Headers: headers, URL: called, Header: last.Name, Value: last.Value}, nil
 }
 
 // signForHook has the running Caddy sign or, with a secret that is read here, uses the scheme of its hook.
 func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload []byte) (*api.Signature, error) {
-	if hook == "wake" || hook == "agent" {
+	if isBuiltIn(hook) {
 		return nil, fmt.Errorf("requests to %s are not signed: they carry the token", hook)
 	}
-	e, err := newErrand(ctx, cmd)
+	s, err := newSession(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +163,9 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 		return nil, err
 	}
 	if secret == "" {
-		return e.sign(hook, payload, nil)
+		return s.sign(hook, payload, nil)
 	}
-	m, err := e.mapping(hook)
+	m, err := s.mapping(hook)
 	if err != nil {
 		return nil, err
 	}
@@ -178,9 +173,9 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 }
 
 // sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
-func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
+func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
 	signed := new(api.Signature)
-	_, err := e.call(apiCall{method: http.MethodPost, path: "mappings/" + url.PathEscape(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
+	_, err := s.call(apiCall{method: http.MethodPost, path: mappingPath(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +186,92 @@ func (e *errand) sign(hook string, payload []byte, parameters url.Values) (*api.
 }
 
 // mapping asks for a hook. Its secrets are masked.
-func (e *errand) mapping(hook string) (settings.Mapping, error) {
+func (s *session) mapping(hook string) (settings.Mapping, error) {
 	var m settings.ShownMapping
-	_, err := e.get("mappings/"+url.PathEscape(hook), nil, &m)
+	_, err := s.get(mappingPath(hook), nil, &m)
 	return m.Mapping, err
+}
+
+// credential makes requests that a hook accepts, as its sender does.
+type credential struct {
+	scheme   *settings.Scheme
+	mapping  *settings.Mapping
+	secret   string
+	verifier auth.Verifier
+}
+
+// newCredential is for the scheme of a mapping, with a secret in the place of its own.
+func newCredential(m settings.Mapping, secret string) (*credential, error) {
+	c := &credential{scheme: settings.BearerScheme, mapping: &m, secret: secret}
+	if m.AuthMode != "" {
+		c.scheme = settings.FindScheme(m.AuthMode)
+	}
+	if c.scheme == nil {
+		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))}
+	}
+	secrets := settings.HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }}
+	if c.scheme == settings.BearerScheme {
+		secrets.Tokens = auth.NewTokens(secret)
+	}
+	for _, field := range settings.SecretFields {
+		*field.In(&m) = nil
+		if slices.Contains(c.scheme.Fields, field.Name) {
+			*field.In(&m) = settings.Secrets{secret}
+		}
+	}
+	var err error
+	if c.verifier, err = c.scheme.Compile(&m, secrets); err != nil {
+		return nil, fmt.Errorf("auth %s: %w", c.scheme.Name, err)
+	}
+	return c, nil
+}
+
+// needsSecret reports whether a scheme has a secret of its own, and not the token of all hooks.
+func needsSecret(s *settings.Scheme) bool {
+	return slices.ContainsFunc(settings.SecretFields, func(field settings.SecretField) bool { return slices.Contains(s.Fields, field.Name) })
+}
+
+// headers are those with which a request to a URL is accepted. A scheme may add to the URL.
+func (c *credential) headers(url string, header http.Header, payload []byte, now time.Time) (headers []auth.Header, called string, err error) {
+	req := &auth.Request{Header: header, URL: func() string { return url }, Body: payload, Now: now}
+	if signer, ok := c.verifier.(auth.Signer); ok {
+		if headers, called = signer.Sign(req); len(headers) > 0 {
+			return headers, called, nil
+		}
+		why := "something that is signed is missing in its headers or its body"
+		if url == "" {
+			why = "the URL is signed, too, so name it by --url"
+		}
+		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", titled(c.scheme), why)
+	}
+	for _, headers := range [][]auth.Header{nil, {{Name: "Authorization", Value: "Bearer " + c.secret}}, c.ownHeader()} {
+		req.Header = header.Clone()
+		if req.Header == nil {
+			req.Header = make(http.Header)
+		}
+		for _, h := range headers {
+			req.Header.Set(h.Name, h.Value)
+		}
+		if c.verifier.Verify(req).OK {
+			return headers, url, nil
+		}
+	}
+	return nil, "", fmt.Errorf("a request of %s cannot be made here: only the sender has the key to sign it", titled(c.scheme))
+}
+
+// ownHeader is the header in which the sender sends its secret as it is.
+func (c *credential) ownHeader() []auth.Header {
+	if names := c.scheme.SecretHeaders(c.mapping); len(names) > 0 {
+		return []auth.Header{{Name: names[0], Value: c.secret}}
+	}
+	return nil
+}
+
+// titled is how people call the scheme.
+func titled(s *settings.Scheme) string { return cmp.Or(s.Title, s.Name) }
+
+// isSigned reports whether the headers have signatures, and no secret.
+func (c *credential) isSigned() bool {
+	_, ok := c.verifier.(auth.Signer)
+	return ok
 }

@@ -2,13 +2,13 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -16,10 +16,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-func init() {
-	verbs = append(verbs, statusVerb)
-}
 
 func statusVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -33,110 +29,88 @@ With --json it prints what the API says about each instance, without the points 
 		Example: `  caddy hooks status
   caddy hooks status --range 24h --instance ops`,
 		Args: takesNone,
-		RunE: runStatus,
+		RunE: interruptible(runStatus),
 	}
 	rangeFlag(cmd, api.OverviewRanges[0].Name)
 	return cmd
 }
 
-// rangeFlag adds a flag for the range of time that counts are about.
-func rangeFlag(cmd *cobra.Command, usual string) {
-	var names []string
+// rangeNames are the ranges of time that counts are about.
+var rangeNames = func() (names []string) {
 	for _, r := range api.OverviewRanges {
 		names = append(names, r.Name)
 	}
-	cmd.Flags().String("range", usual, "count what happened in the last "+strings.Join(names, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("range", completeWords(names...))
+	return names
+}()
+
+func rangeFlag(cmd *cobra.Command, usual string) {
+	textFlag(cmd, "range", usual, "count what happened in the last "+strings.Join(rangeNames, ", "), completeWords(rangeNames...))
 }
 
 // rangeOf reads that flag.
 func rangeOf(cmd *cobra.Command) (string, error) {
-	wanted, _ := cmd.Flags().GetString("range")
-	var names []string
-	for _, r := range api.OverviewRanges {
-		if r.Name == wanted {
-			return wanted, nil
-		}
-		names = append(names, r.Name)
+	if wanted := flagText(cmd, "range"); slices.Contains(rangeNames, wanted) {
+		return wanted, nil
 	}
-	return "", &usageError{"--range must be one of " + text.List(names)}
+	return "", &usageError{"--range must be one of " + text.List(rangeNames)}
 }
 
-// statusTold is what the API tells about an instance.
-type statusTold struct {
+// instanceStatus is what the API says about an instance.
+type instanceStatus struct {
 	Instance string          `json:"instance"`
 	NotReady string          `json:"notReady,omitempty"` // why
 	About    json.RawMessage `json:"about,omitempty"`
 	Overview json.RawMessage `json:"overview,omitempty"`
 
-	awayOnly bool // it is not ready because its runners are away, and for no other reason
+	runnersAlone bool // it is not ready because its runners are unreachable, and for no other reason
 }
 
-// overviewTold is an overview without its plots.
-type overviewTold struct {
+// overview is an overview without its plots.
+type overview struct {
 	Range   string              `json:"range"`
 	Figures api.Figures         `json:"figures"`
 	Needs   []api.AttentionItem `json:"needs"`
-	Hooks   []hooksTold         `json:"hooks"`
+	Hooks   []struct {
+		api.HookFigures
+		Points json.RawMessage `json:"points,omitempty"` // which only pages draw
+	} `json:"hooks"`
 }
 
-// hooksTold are the figures of a hook.
-type hooksTold struct {
-	api.HookFigures
-	Points json.RawMessage `json:"points,omitempty"` // which only pages draw
-}
-
-func runStatus(cmd *cobra.Command, _ []string) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func runStatus(ctx context.Context, cmd *cobra.Command, _ []string) error {
 	during, err := rangeOf(cmd)
 	if err != nil {
 		return err
 	}
-	client, err := NewAdminClient(cmd)
+	s, health, names, err := askHealth(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	health, err := client.health(ctx)
-	if err != nil {
-		return err
-	}
-	wanted, _ := cmd.Flags().GetString("instance")
-	names := health.names()
-	if err := client.checkNames(names, wanted); err != nil {
-		return err
-	}
-	if wanted != "" {
-		names = []string{wanted}
-	}
-	all := []statusTold{}
-	e := &errand{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}
+	all := []instanceStatus{}
 	for i, name := range names {
-		e.instance = name
-		told := statusTold{Instance: name, NotReady: health.whyNotReady(name), awayOnly: health.lacksRunnersAlone(name)}
-		if told.About, err = e.get("about", nil, nil); err == nil {
-			told.Overview, err = e.get("overview", url.Values{"range": {during}}, nil)
+		s.instance = name
+		status := instanceStatus{Instance: name, NotReady: health.whyNotReady(name), runnersAlone: health.lacksRunnersAlone(name)}
+		if status.About, err = s.get("about", nil, nil); err == nil {
+			status.Overview, err = s.get("overview", url.Values{"range": {during}}, nil)
 		}
-		if err != nil && told.NotReady == "" {
+		if err != nil && status.NotReady == "" {
 			return err
 		}
-		if all = append(all, told); e.json {
+		if s.json {
+			status.Overview = withoutPlots(status.Overview)
+			all = append(all, status)
 			continue
 		}
 		if i > 0 {
-			e.screen.Line()
+			s.screen.Line()
 		}
-		if err := e.showStatus(cmd, told, len(health.Instances) > 1 && name != "default"); err != nil {
+		if err := s.showStatus(cmd, status, len(health.Instances) > 1 && name != "default"); err != nil {
 			return err
 		}
 	}
-	if !e.json {
+	if !s.json {
 		return nil
 	}
-	for i := range all {
-		all[i].Overview = withoutPlots(all[i].Overview)
-	}
-	return e.printJSON(text.PlainJSON(map[string]any{"instances": all}))
+	return s.printJSON(text.PlainJSON(map[string]any{"instances": all}))
 }
 
 // withoutPlots takes the points of plots out of an overview.
@@ -155,23 +129,23 @@ func withoutPlots(overview json.RawMessage) json.RawMessage {
 }
 
 // showStatus shows one instance. Commands in it name the instance if they must.
-func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) error {
+func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bool) error {
 	var about api.About
-	var overview overviewTold
-	if told.About != nil {
-		if err := e.decode(told.About, &about); err != nil {
+	var shown overview
+	if status.About != nil {
+		if err := s.decode(status.About, &about); err != nil {
 			return err
 		}
 	}
-	lines := [][]terminal.Text{e.firstLine(told, &about)}
-	if told.Overview != nil {
-		if err := e.decode(told.Overview, &overview); err != nil {
+	lines := [][]terminal.Text{s.firstLine(status, &about)}
+	if status.Overview != nil {
+		if err := s.decode(status.Overview, &shown); err != nil {
 			return err
 		}
-		lines = append(lines, figureLines(&overview)...)
+		lines = append(lines, figureLines(&shown)...)
 	}
 	const label, gap = len("last 24h") + 2, "   "
-	width := max(label, len(told.Instance)+2)
+	width := max(label, len(status.Instance)+2)
 	for _, line := range lines {
 		parts := []terminal.Text{line[0].Padded(width)}
 		for i, part := range line[1:] {
@@ -180,22 +154,22 @@ func (e *errand) showStatus(cmd *cobra.Command, told statusTold, named bool) err
 			}
 			parts = append(parts, part)
 		}
-		e.screen.Line(parts...)
+		s.screen.Line(parts...)
 	}
-	saidByNeed := told.awayOnly && slices.ContainsFunc(overview.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
-	if told.NotReady != "" && !saidByNeed {
-		e.screen.Line(terminal.Bad("! "), terminal.Plain(told.NotReady))
+	saidByNeed := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
+	if status.NotReady != "" && !saidByNeed {
+		s.screen.Line(terminal.Bad("! "), terminal.Plain(status.NotReady))
 	}
-	for _, need := range overview.Needs {
-		e.showNeed(cmd, need, named)
+	for _, need := range shown.Needs {
+		s.showNeed(cmd, need, named)
 	}
 	return nil
 }
 
-func (e *errand) firstLine(told statusTold, about *api.About) []terminal.Text {
-	line := []terminal.Text{terminal.Bold(told.Instance)}
+func (s *session) firstLine(status instanceStatus, about *api.About) []terminal.Text {
+	line := []terminal.Text{terminal.Bold(status.Instance)}
 	switch {
-	case told.About == nil:
+	case status.About == nil:
 		return append(line, terminal.Bad("not ready"))
 	case !about.On:
 		line = append(line, terminal.Warn("off"))
@@ -226,7 +200,7 @@ func (e *errand) firstLine(told statusTold, about *api.About) []terminal.Text {
 }
 
 // figureLines are the lines below the first one, each with its name and its parts.
-func figureLines(o *overviewTold) [][]terminal.Text {
+func figureLines(o *overview) [][]terminal.Text {
 	f := &o.Figures
 	plain, line := terminal.Plain, func(parts ...terminal.Text) []terminal.Text { return parts }
 	queue := line(plain("queued"), plain(withCommas(f.Queued)))
@@ -252,7 +226,7 @@ func figureLines(o *overviewTold) [][]terminal.Text {
 }
 
 // showNeed prints what needs the operator, and the command that shows more.
-func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
+func (s *session) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	mark, text := terminal.Warn("! "), n.Text
 	if n.Severity == api.SeverityBad {
 		mark = terminal.Bad("! ")
@@ -260,18 +234,18 @@ func (e *errand) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	if n.Detail != "" {
 		text += ": " + n.Detail
 	}
-	line := []terminal.Text{mark, terminal.Plain(text)}
-	if command := command(&n); command != nil {
+	line := cells(mark, text)
+	if command := attentionCommand(&n); command != nil {
 		if named && !cmd.Flags().Changed("instance") {
-			command = append(command, "--instance", e.instance)
+			command = append(command, "--instance", s.instance)
 		}
 		line = append(line, terminal.Plain("      "), terminal.Bold(nextCommand(cmd, command...)))
 	}
-	e.screen.Line(line...)
+	s.screen.Line(line...)
 }
 
-// command are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
-func command(n *api.AttentionItem) []string {
+// attentionCommand are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
+func attentionCommand(n *api.AttentionItem) []string {
 	path, rawQuery, _ := strings.Cut(n.Link, "?")
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
@@ -306,4 +280,131 @@ func command(n *api.AttentionItem) []string {
 		}
 	}
 	return command
+}
+
+func healthVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "health [--live]",
+		Short: "Says whether the instances are ready, for scripts and health checks",
+		Long: `
+Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1 otherwise,
+also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
+
+With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
+		Example: `  caddy hooks health
+  caddy hooks health --live || systemctl restart caddy`,
+		Args: takesNone,
+		RunE: runHealth,
+	}
+	cmd.Flags().Bool("live", false, "ask whether Caddy needs a restart, instead of whether it is ready")
+	return cmd
+}
+
+// health is what the admin endpoint says about the health of all instances, those among them that wait for their store.
+type health struct {
+	Instances []instanceHealth `json:"instances"`
+
+	answer []byte
+}
+
+type instanceHealth struct {
+	Instance string `json:"instance"`
+	Live     bool   `json:"live"`
+	Ready    bool   `json:"ready"`
+	Reason   string `json:"reason"`
+	Webhooks string `json:"webhooks"`
+
+	Reasons []api.HealthProblem `json:"reasons"`
+}
+
+// health asks for the health of all instances.
+func (c *client) health(ctx context.Context) (h health, err error) {
+	h.answer, err = c.call(ctx, apiCall{path: "/hooks/health", answer: http.StatusServiceUnavailable})
+	if err == nil && json.Unmarshal(h.answer, &h) != nil {
+		err = c.noHooks()
+	}
+	return h, err
+}
+
+// find is the health of an instance, which is empty if it is not there.
+func (h *health) find(name string) (in instanceHealth) {
+	if at := slices.IndexFunc(h.Instances, func(in instanceHealth) bool { return in.Instance == name }); at >= 0 {
+		in = h.Instances[at]
+	}
+	return in
+}
+
+// whyNotReady is why an instance is not ready, "" if it is or is not there.
+func (h *health) whyNotReady(name string) string {
+	if in := h.find(name); in.Instance != "" && !in.Ready {
+		return cmp.Or(in.Reason, "it is not ready")
+	}
+	return ""
+}
+
+// lacksRunnersAlone reports whether an instance is not ready because its runners are unreachable, and for no other reason.
+func (h *health) lacksRunnersAlone(name string) bool {
+	reasons := h.find(name).Reasons
+	return len(reasons) > 0 && !slices.ContainsFunc(reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerAway })
+}
+
+func (h *health) names() (names []string) {
+	for _, in := range h.Instances {
+		names = append(names, in.Instance)
+	}
+	return names
+}
+
+// askHealth asks for the health of all instances, and returns the names of those that --instance selects. The session has no instance.
+func askHealth(ctx context.Context, cmd *cobra.Command) (s *session, h health, names []string, err error) {
+	client, err := newClient(cmd)
+	if err != nil {
+		return nil, h, nil, err
+	}
+	if h, err = client.health(ctx); err != nil {
+		return nil, h, nil, err
+	}
+	names = h.names()
+	wanted := flagText(cmd, "instance")
+	err = client.checkNames(names, wanted)
+	if wanted != "" {
+		names = []string{wanted}
+	}
+	return &session{ctx: ctx, client: client, screen: newScreen(cmd), json: wantsJSON(cmd)}, h, names, err
+}
+
+func runHealth(cmd *cobra.Command, _ []string) error {
+	s, health, names, err := askHealth(cmd.Context(), cmd)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		if err := s.printJSON(health.answer); err != nil {
+			return err
+		}
+	}
+	live, word := flagIsOn(cmd, "live"), "ready"
+	if live {
+		word = "live"
+	}
+	var rows [][]terminal.Text
+	var failing []string
+	for _, name := range names {
+		in, state := health.find(name), terminal.Good(word)
+		if good := in.Ready && !live || in.Live && live; !good {
+			state = terminal.Bad("not " + word)
+			failing = append(failing, name)
+		} else if in.Webhooks == "off" && !live {
+			state = terminal.Warn(word + ", webhooks are off")
+		}
+		rows = append(rows, cells(name, state, in.Reason))
+	}
+	if !s.json {
+		s.screen.Table(nil, rows)
+	}
+	if failing != nil {
+		slices.Sort(failing)
+		return fmt.Errorf("not %s: %s", word, text.List(failing))
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,10 +17,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-func init() {
-	verbs = append(verbs, tailVerb)
-}
 
 func tailVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,25 +32,27 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
   caddy hooks tail --hook github-issues,stripe
   caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
 		Args: takesNone,
-		RunE: errandVerb(runTail),
+		RunE: withSession(runTail),
 	}
-	cmd.Flags().String("hook", "", "only what is about this hook, or about several with commas between them")
-	_ = cmd.RegisterFlagCompletionFunc("hook", completeSeveral(completeAllHooks))
+	addFilters(cmd, tailFilters)
 	return cmd
 }
 
-func runTail(e *errand, cmd *cobra.Command, _ []string) error {
-	query := make(url.Values)
-	if err := setFrom(cmd, query, "hook", "hook"); err != nil {
+var tailFilters = []filter{{flag: "hook", parameter: "hook", usage: "only what is about this hook, or about several with commas between them",
+	complete: completeSeveral(completeAllHooks)}}
+
+func runTail(s *session, cmd *cobra.Command, _ []string) error {
+	query, err := filterQuery(cmd, tailFilters)
+	if err != nil {
 		return err
 	}
-	e.noteUnknownHooks(query.Get("hook"))
-	t := &tail{errand: e, wanted: newRunFilter(query), rows: e.screen.Rows().AtLeast(tailWidths...)}
+	s.noteUnknownHooks(query.Get("hook"))
+	t := &tail{session: s, wanted: newRunFilter(query), rows: s.screen.Rows().AtLeast(tailWidths...)}
 	topics := []api.Topic{api.TopicRuns, api.TopicDeliveries, api.TopicSettings}
 	if query.Has("hook") {
 		topics = topics[:2] // settings are of no hook
 	}
-	return e.follow(topics, t.event)
+	return s.follow(topics, t.event)
 }
 
 // tailWidths are the widths of the columns: a time, a status, a hook, a duration and the id of a run.
@@ -61,7 +60,7 @@ var tailWidths = []int{len(time.TimeOnly), len("completed"), 12, len("18.4s"), l
 
 // tail prints a line for each event.
 type tail struct {
-	*errand
+	*session
 	wanted *runFilter
 	rows   *terminal.Rows
 	begun  bool
@@ -108,7 +107,7 @@ func (t *tail) eachRow(event heardEvent, show func(json.RawMessage) error) error
 // catchUp shows the runs that were accepted while there was no connection.
 func (t *tail) catchUp() error {
 	query := url.Values{"since": {t.since.Format(time.RFC3339Nano)}}
-	rows, more, err := t.walk(listing{part: "runs", member: "runs", query: query, limit: api.MaxPage}, func(page listPage) (err error) {
+	rows, more, err := t.walk(listing{path: "runs", member: "runs", query: query, limit: api.MaxPage}, func(page listPage) (err error) {
 		for i := len(page.rows) - 1; i >= 0; i-- {
 			err = errors.Join(err, t.run(page.rows[i]))
 		}
@@ -136,10 +135,9 @@ func (t *tail) run(raw json.RawMessage) error {
 	if t.json {
 		return t.line("run", raw)
 	}
-	clock := newClock()
 	took := ""
 	if run.Status.Ended() {
-		took = clock.took(&run.Run)
+		took = newClock().took(&run.Run)
 	}
 	t.print(at, run.Hook, statusCell(run.Status), took, run.RunID, about(&run))
 	return nil
@@ -204,5 +202,89 @@ func (t *tail) line(kind string, value json.RawMessage) error {
 }
 
 func (t *tail) print(at *time.Time, hook string, what terminal.Text, took, run string, about terminal.Text) {
-	t.rows.Print([]terminal.Text{terminal.Plain(newClock().when(at)), what, terminal.Plain(hook), terminal.Plain(took), terminal.Plain(run), about})
+	t.rows.Print(cells(newClock().when(at), what, hook, took, run, about))
+}
+
+// followRuns lists runs, the oldest first, and then prints a row whenever one is accepted, started or ended.
+func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary]) error {
+	query, err := filterQuery(cmd, list.filters)
+	if err != nil {
+		return err
+	}
+	limit, err := limitOf(cmd)
+	if err != nil {
+		return err
+	}
+	if query.Has("until") || query.Has("q") {
+		return &usageError{"--follow does not go with --until and --search: it shows what happens from now on"}
+	}
+	s.noteUnknownHooks(query.Get("hook"))
+	wanted, table := newRunFilter(query), s.screen.Rows(list.columns...)
+	show := func(rows []json.RawMessage) error {
+		for _, raw := range rows {
+			var run api.RunSummary
+			if err := s.decode(raw, &run); err != nil {
+				return err
+			}
+			switch {
+			case !wanted.matches(&run) || !wanted.news.isNews(run.RunID, string(run.Status)):
+			case s.json:
+				s.printLine(raw)
+			default:
+				list.print(table, newClock(), []api.RunSummary{run})
+			}
+		}
+		return nil
+	}
+	isListed := false
+	return s.follow([]api.Topic{api.TopicRuns}, func(event heardEvent) error {
+		switch {
+		case event.name == "runs":
+			rows, err := s.eventRows(event)
+			return errors.Join(err, show(rows))
+		case event.name == "hello" && !isListed, event.name == "reset":
+			isListed = true
+			page, err := s.page(listing{path: "runs", member: "runs", query: query}, min(cmp.Or(limit, api.MaxPage), api.MaxPage), "")
+			slices.Reverse(page.rows)
+			return errors.Join(err, show(page.rows))
+		}
+		return nil
+	})
+}
+
+// runFilter selects runs among events, as the API does in lists.
+type runFilter struct {
+	statuses, hooks []string
+	chat            string
+	news            news
+}
+
+func newRunFilter(query url.Values) *runFilter {
+	return &runFilter{statuses: splitList(query.Get("status")), hooks: splitList(query.Get("hook")), chat: query.Get("chatId")}
+}
+
+func (f *runFilter) matches(r *api.RunSummary) bool {
+	return (len(f.statuses) == 0 || slices.Contains(f.statuses, string(r.Status))) && f.ofHook(r.Hook) && (f.chat == "" || f.chat == r.ChatID)
+}
+
+// ofHook reports whether events of a hook are wanted.
+func (f *runFilter) ofHook(name string) bool {
+	return len(f.hooks) == 0 || slices.Contains(f.hooks, name)
+}
+
+// news tells apart what was printed and what was not.
+type news struct{ last, before map[string]string } // the states of the last ones, and of those before them
+
+// isNews reports whether something is in another state than when this was last asked.
+func (n *news) isNews(id, state string) bool {
+	const kept = 4096 // of so many runs at least it is known what was printed
+	known, ok := n.last[id]
+	if !ok {
+		known = n.before[id]
+	}
+	if n.last == nil || len(n.last) == kept {
+		n.last, n.before = make(map[string]string), n.last
+	}
+	n.last[id] = state
+	return known != state
 }

@@ -107,10 +107,10 @@ const (
 func TestABusyInstanceInATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	e := &errand{client: &adminClient{address: "localhost:2019"}, screen: terminal.New(strings.NewReader(""), &out, &out), instance: "default"}
-	told := statusTold{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
+	s := &session{client: &client{address: "localhost:2019"}, screen: terminal.New(strings.NewReader(""), &out, &out), instance: "default"}
+	status := instanceStatus{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
 	out.WriteString("$ caddy hooks status\n")
-	if err := e.showStatus(new(cobra.Command), told, false); err != nil {
+	if err := s.showStatus(new(cobra.Command), status, false); err != nil {
 		t.Fatal(err)
 	}
 	var runs []api.RunSummary
@@ -118,10 +118,9 @@ func TestABusyInstanceInATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.WriteString("$ caddy hooks runs --status failed,timed_out --since 48h --limit 2\n")
-	table := e.runTable(map[string][]string{"status": {"failed,timed_out"}})
-	table.clock = func() clock { return clock{time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)} }
-	table.print(runs)
-	want, err := os.ReadFile(filepath.Join("testdata", "commands", "busy.txt"))
+	list := runsOf("failed,timed_out")
+	list.print(s.screen.Rows(list.columns...), clock{time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)}, runs)
+	want, err := os.ReadFile(filepath.Join("..", "..", "testdata", "commands", "busy.txt"))
 	if err != nil || out.String() != string(want) {
 		t.Errorf("%v, printed\n%s\nwant\n%s", err, out.String(), want)
 	}

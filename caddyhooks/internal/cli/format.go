@@ -211,3 +211,19 @@ func deliveryStatusCell(status engine.DeliveryStatus) terminal.Text {
 		return terminal.Warn(string(status))
 	}
 }
+
+// cells are the cells of a line of a table: texts, which are plain, and terminal.Texts.
+func cells(values ...any) []terminal.Text {
+	all := make([]terminal.Text, len(values))
+	for i, value := range values {
+		if plain, ok := value.(string); ok {
+			all[i] = terminal.Plain(plain)
+		} else {
+			all[i] = value.(terminal.Text)
+		}
+	}
+	return all
+}
+
+// line is cells for a row of one line.
+func line(values ...any) [][]terminal.Text { return [][]terminal.Text{cells(values...)} }

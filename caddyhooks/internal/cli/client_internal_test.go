@@ -17,13 +17,13 @@ import (
 )
 
 // clientOf is a client of a server that stands where Caddy should be.
-func clientOf(t *testing.T, answer http.HandlerFunc) *adminClient {
+func clientOf(t *testing.T, answer http.HandlerFunc) *client {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	cmd := new(cobra.Command)
 	cmd.Flags().String("address", server.URL, "")
-	client, err := NewAdminClient(cmd)
+	client, err := newClient(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +43,11 @@ func TestAnswersWithoutAnEnd(t *testing.T) {
 		t.Errorf("an answer may have %d bytes", client.maxAnswer)
 	}
 	client.maxAnswer = 1 << 20
-	e := &errand{ctx: context.Background(), client: client, instance: "default"}
+	s := &session{ctx: context.Background(), client: client, instance: "default"}
 	for name, ask := range map[string]func() error{
-		"call":       func() error { _, err := e.get("runs", nil, nil); return err },
-		"callLong":   func() error { return e.callLong(apiCall{path: "runs/again"}, nil) },
-		"callTagged": func() error { _, _, err := e.callTagged(apiCall{path: "settings"}); return err },
+		"call":      func() error { _, err := s.get("runs", nil, nil); return err },
+		"long call": func() error { _, err := s.call(apiCall{path: "runs/again", isLong: true}, nil); return err },
+		"with ETag": func() error { _, err := s.call(apiCall{path: "settings", etag: new(string)}, nil); return err },
 	} {
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "is longer than 1 MB: ask for less") {
 			t.Errorf("%s: got %v", name, err)
@@ -58,8 +58,8 @@ func TestAnswersWithoutAnEnd(t *testing.T) {
 func TestFollowingWhatTellsNoEvents(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`["default"]`)) })
-	e := &errand{ctx: context.Background(), client: client, instance: "default"}
-	if err := e.follow([]api.Topic{api.TopicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
+	s := &session{ctx: context.Background(), client: client, instance: "default"}
+	if err := s.follow([]api.Topic{api.TopicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -68,11 +68,11 @@ func TestDownloadsThatNeverBegin(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	client.silence = time.Millisecond
-	e := &errand{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
-	if err := e.downloadBackup(e.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
+	s := &session{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
+	if err := s.downloadBackup(s.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
 		t.Errorf("a backup: %v", err)
 	}
-	if _, err := e.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {
+	if _, err := s.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {
 		t.Errorf("an export: %v", err)
 	}
 }

@@ -1,0 +1,406 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+)
+
+// The resources that verbs list.
+var (
+	runs = resource[api.RunSummary]{
+		name: "runs", many: "runs", filters: runFilters,
+		none:    "There are no runs yet. Send a webhook, or see with caddy hooks status whether webhooks are on.",
+		noMatch: "No run matches. Leave some of the flags out to see more.",
+		columns: []string{"ACCEPTED", "STATUS", "HOOK", "TOOK", "CHAT", "RUN", "MESSAGE OR REASON"},
+		cells: func(c clock, r *api.RunSummary) [][]terminal.Text {
+			return line(c.when(r.AcceptedAt), statusCell(r.Status), r.Hook, c.took(&r.Run), shortChat(r.ChatID), r.RunID, about(r))
+		},
+		word: func(r *api.RunSummary) (string, string) {
+			return r.RunID, statusWord(r.Status) + " " + r.Hook + " " + r.Preview
+		},
+	}
+	runFilters = []filter{
+		{flag: "status", parameter: "status", usage: "only runs of this status, or of several with commas between them",
+			complete: completeSeveral(completeWords(engine.Queued, engine.Running, engine.Completed, engine.Failed, engine.TimedOut,
+				engine.Cancelled, engine.Expired))},
+		{flag: "hook", parameter: "hook", usage: "only runs of this hook, or of several with commas between them",
+			complete: completeSeveral(completeAllHooks), noteUnknown: (*session).noteUnknownHooks},
+		{flag: "chat", parameter: "chatId", usage: "only runs of this chat", complete: chats.complete()},
+		{flag: "since", parameter: "since", usage: "only runs that were accepted since then, such as 1h or 2026-01-31T15:04:05Z",
+			complete: completeWords("1h", "24h", "168h")},
+		{flag: "until", parameter: "until", usage: "only runs that were accepted before then", complete: completeWords("1h", "24h", "168h")},
+		{flag: "search", parameter: "q", usage: "only runs with this id or its beginning, or with these words",
+			complete: cobra.NoFileCompletions},
+	}
+
+	deliveries = resource[api.DeliveryDetails]{
+		name: "deliveries", many: "deliveries",
+		filters: append([]filter{{flag: "status", parameter: "status",
+			usage:    "only those that are pending, delivered or dead, or several of that with commas between them",
+			complete: completeSeveral(completeWords(engine.Pending, engine.Delivered, engine.Dead))}}, targetFilters...),
+		none:    "Nothing was sent out yet. A run sends its answer out if it has a callbackUrl, or a channel to deliver to.",
+		noMatch: "No delivery matches. Leave some of the flags out to see more.",
+		columns: []string{"CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO"},
+		cells: func(c clock, d *api.DeliveryDetails) [][]terminal.Text {
+			return line(c.when(d.CreatedAt), deliveryStatusCell(d.Status), d.Hook, strconv.Itoa(d.Attempts), c.next(d), d.ID,
+				shortText(targetAndReason(d), maxReasonCell))
+		},
+		beside: (*session).showPaused,
+		word:   func(d *api.DeliveryDetails) (string, string) { return d.ID, string(d.Status) + " " + d.Target },
+	}
+	// targetFilters select deliveries by where they go.
+	targetFilters = []filter{
+		{flag: "host", parameter: "host", usage: "only callbacks to this host", complete: cobra.NoFileCompletions},
+		{flag: "channel", parameter: "channel", usage: "only messages to this channel", complete: completeChannels,
+			noteUnknown: (*session).noteUnknownChannel},
+	}
+
+	refusedRequests = resource[api.Refused]{
+		name: "refused", many: "kinds of requests",
+		filters: []filter{{flag: "hook", parameter: "hook", usage: "only requests to this hook, '' for names that no hook has",
+			complete: completeAllHooks, mayBeEmpty: true, noteUnknown: (*session).noteUnknownHooks}},
+		none:    "No request was refused since Caddy was started.",
+		noMatch: "No such request was refused since Caddy was started.",
+		columns: []string{"LAST", "COUNT", "ANSWER", "HOOK", "CLIENT", "REASON"},
+		cells: func(c clock, k *api.Refused) [][]terminal.Text {
+			answer := terminal.Bad(strconv.Itoa(k.Status))
+			if k.Ignored {
+				answer = terminal.Plain(strconv.Itoa(k.Status))
+			}
+			return line(c.when(k.LastAt), withCommas(k.Count), answer, cmp.Or(k.Hook, "(unknown)"), k.Client,
+				shortText(refusedReason(k), maxReasonCell))
+		},
+	}
+
+	changes = resource[api.Change]{
+		name: "changes", many: "changes",
+		none:    "The live settings were not changed yet. caddy hooks set and caddy hooks dashboard change them.",
+		columns: []string{"WHEN", "BY", "VIA", "WHAT", "CHANGE"},
+		cells:   changeLines,
+	}
+
+	chats = resource[api.Chat]{
+		name:    "sessions",
+		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
+		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
+		cells: func(c clock, chat *api.Chat) [][]terminal.Text {
+			return line(c.when(chat.LastAt), withCommas(chat.Runs), statusCell(chat.Status), chat.Hook, chat.ChatID,
+				terminal.Faint(shortText(chat.Preview, maxReasonCell)))
+		},
+		word: func(chat *api.Chat) (string, string) {
+			if chat.ChatID != oneline.Of(chat.ChatID, len(chat.ChatID)) {
+				return "", "" // a shell would take what comes after a tab or a line break for something else
+			}
+			return chat.ChatID, chat.Preview
+		},
+	}
+)
+
+func runsVerb() *cobra.Command {
+	cmd := runs.verb(&cobra.Command{
+		Use:   "runs [--status STATUS,…] [--hook HOOK,…] [--chat CHAT] [--since TIME] [--until TIME] [--search TEXT] [--limit N] [--follow]",
+		Short: "Lists runs, the newest first",
+		Long: `
+Lists runs, the newest first, with the reason of those that did not complete and the first line of the message of the others.
+
+Times for --since and --until are a duration back from now, such as 1h, or RFC 3339, such as 2026-01-31T15:04:05Z. They are about when a run
+was accepted. --search looks for the id of a run or its beginning, for a chat, or for words in messages, replies and errors, and
+may take some time.
+
+With --follow the list begins with the oldest, and goes on with a row whenever a run is accepted, started or ended. Ctrl-C ends it.`,
+		Example: `  caddy hooks runs --status failed,timed_out --since 1h
+  caddy hooks runs --hook github-issues --follow
+  caddy hooks runs --limit 0 --json | jq -r '.runs[].runId'`,
+	})
+	cmd.Flags().Bool("follow", false, "print more rows as runs are accepted, started and ended")
+	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error {
+		if statuses := flagText(cmd, "status"); statuses != "" { // as they are shown, too
+			_ = cmd.Flags().Set("status", strings.ReplaceAll(statuses, "timed out", string(engine.TimedOut)))
+		}
+		list := runsOf(flagText(cmd, "status"))
+		if flagIsOn(cmd, "follow") {
+			return s.followRuns(cmd, list)
+		}
+		return list.list(s, cmd)
+	})
+	return cmd
+}
+
+// runsOf are the runs of some statuses, with commas between them. Those that did not complete have a reason each.
+func runsOf(statuses string) *resource[api.RunSummary] {
+	list := runs
+	if !slices.ContainsFunc(strings.Split(statuses, ","), func(s string) bool { return !slices.Contains(api.NotCompleted, engine.Status(s)) }) {
+		list.columns = append(slices.Clone(runs.columns[:len(runs.columns)-1]), "REASON")
+	}
+	return &list
+}
+
+func lowerFirst(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToLower(first)) + text[size:]
+}
+
+// about is why a run did not complete, or what it waits for, or else the first line of its message.
+func about(r *api.RunSummary) terminal.Text {
+	if why := runReason(r); why != "" {
+		return terminal.Plain(shortText(why, maxReasonCell))
+	}
+	return terminal.Faint(shortText(r.Preview, maxReasonCell))
+}
+
+// runReason says why a run did not complete, or what it waits for. It is "" for others.
+func runReason(r *api.RunSummary) string {
+	switch {
+	case r.Status == engine.Cancelled && r.CancelledBy != "":
+		return "cancelled by " + r.CancelledBy
+	case r.Status.Ended() && r.Status != engine.Completed:
+		return cmp.Or(r.Reason, r.ErrorMessage)
+	case !r.Status.Ended() && r.WaitingFor != "":
+		return "waits: " + lowerFirst(strings.TrimSuffix(r.WaitingFor, "."))
+	default:
+		return ""
+	}
+}
+
+func deliveriesVerb() *cobra.Command {
+	return deliveries.verb(&cobra.Command{
+		Use:   "deliveries [--status STATUS,…] [--host HOST] [--channel CHANNEL] [--limit N]",
+		Short: "Lists what is sent out: callbacks and messages to channels",
+		Long: `
+Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is dead
+was given up. Hosts and channels that are left alone for a while are told on stderr.`,
+		Example: `  caddy hooks deliveries --status dead
+  caddy hooks deliveries --status pending,dead --host callbacks.example.com`,
+	})
+}
+
+// next is when a delivery is tried again, as in "in 5s".
+func (c clock) next(d *api.DeliveryDetails) string {
+	switch {
+	case d.Status != engine.Pending:
+		return ""
+	case d.NextAttemptAt == nil || !d.NextAttemptAt.After(c.now):
+		return "now"
+	default:
+		return c.ago(d.NextAttemptAt)
+	}
+}
+
+// targetAndReason is where a delivery goes to, and why it has not got there.
+func targetAndReason(d *api.DeliveryDetails) string {
+	text := d.Target
+	if d.Status != engine.Delivered && d.LastError != "" {
+		text += ": " + d.LastError
+	}
+	if d.WaitsFor != "" {
+		text += "; waits for " + d.WaitsFor
+	}
+	return text
+}
+
+// showPaused shows which hosts and channels are left alone.
+func (s *session) showPaused(page listPage) error {
+	var paused []api.Paused
+	if raw, ok := page.members["paused"]; ok {
+		if err := s.decode(raw, &paused); err != nil {
+			return err
+		}
+	}
+	clock := newClock()
+	for _, p := range paused {
+		s.screen.Note("%s is left alone until %s (%s).", cmp.Or(p.Host, "The channel "+p.Channel), clock.when(p.Until), clock.ago(p.Until))
+	}
+	return nil
+}
+
+func refusedVerb() *cobra.Command {
+	return refusedRequests.verb(&cobra.Command{
+		Use:   "refused [--hook HOOK] [--limit N]",
+		Short: "Lists requests that became no run",
+		Long: `
+Lists the requests that became no run since Caddy was started, by their kind: those that were refused, and those that a condition of a hook
+leaves out. Beside the number of each kind are the answer, the last client and the reason.
+
+  --hook ''    requests to names that no hook has`,
+		Example: `  caddy hooks refused
+  caddy hooks refused --hook github-issues`,
+	})
+}
+
+// refusedReason says why the requests became no run.
+func refusedReason(k *api.Refused) string {
+	value := k.Reason
+	if k.Ignored {
+		value = "ignored: " + k.Condition
+	}
+	if k.Error != "" {
+		value += ": " + k.Error
+	}
+	if len(k.Asked) > 0 {
+		value += ": asked for " + text.List(k.Asked)
+	}
+	return value
+}
+
+func changesVerb() *cobra.Command {
+	return changes.verb(&cobra.Command{
+		Use:   "changes [--limit N]",
+		Short: "Lists who changed the live settings, and how",
+		Long: `
+Lists the changes of the live settings and saved hooks, the newest first: when, by whom, from where, and the values before and after. Secrets
+are told as set, replaced or removed. Changes of the Caddyfile are not among them.`,
+		Example: `  caddy hooks changes
+  caddy hooks changes --limit 1 --json`,
+	})
+}
+
+// changeLines are the lines of a change: one for each setting, and for each field of a hook.
+func changeLines(clock clock, c *api.Change) (rows [][]terminal.Text) {
+	when, by, via := clock.when(c.At), c.By, c.Via
+	for i := range c.Changes {
+		what := c.Changes[i].What
+		if name, ok := strings.CutPrefix(what, settings.PartName("")); ok {
+			what = "hook " + name
+		}
+		for _, change := range changedValues(&c.Changes[i]) {
+			rows = append(rows, cells(when, by, via, what, change))
+			when, by, via, what = "", "", "", "" // said above
+		}
+	}
+	if c.More > 0 {
+		rows = append(rows, cells("", "", "", "…", fmt.Sprintf("and %d more", c.More)))
+	}
+	return rows
+}
+
+// changedValues say how a part was changed: a setting in one text, each field of a hook in its own.
+func changedValues(p *api.ChangedPart) []string {
+	had, has := make(map[string]json.RawMessage), make(map[string]json.RawMessage)
+	was, is := isObject(p.Before, &had), isObject(p.After, &has)
+	switch {
+	case isNull(p.Before) && is:
+		return append([]string{"added"}, changedFields(nil, has)...)
+	case isNull(p.After) && was:
+		return []string{"removed"}
+	case was && is:
+		return changedFields(had, has)
+	default:
+		return []string{beforeAndAfter(p.Before, p.After)}
+	}
+}
+
+func isNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
+
+func isObject(raw json.RawMessage, members *map[string]json.RawMessage) bool {
+	return bytes.HasPrefix(raw, []byte("{")) && json.Unmarshal(raw, members) == nil
+}
+
+func changedFields(had, has map[string]json.RawMessage) (fields []string) {
+	names := make(map[string]json.RawMessage)
+	maps.Copy(names, had)
+	maps.Copy(names, has)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if had == nil {
+			fields = append(fields, name+": "+shortText(valueText(has[name]), maxReasonCell))
+		} else {
+			fields = append(fields, name+": "+beforeAndAfter(had[name], has[name]))
+		}
+	}
+	return fields
+}
+
+func beforeAndAfter(before, after json.RawMessage) string {
+	return shortText(valueText(before), maxReasonCell/2) + " → " + shortText(valueText(after), maxReasonCell/2)
+}
+
+// valueText is a value as it is read: JSON, but for one that is not there.
+func valueText(raw json.RawMessage) string {
+	if isNull(raw) {
+		return "not set"
+	}
+	return string(text.CompactJSON(raw))
+}
+
+func runnersVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "runners",
+		Short: "Shows the agents: what they are, and how they fare",
+		Long: `
+Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how many
+turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs wait.`,
+		Example: `  caddy hooks runners
+  caddy hooks runners --json | jq -r '.[] | select(.state != "ok").name'`,
+		Args: takesNone,
+		RunE: withSession(runRunners),
+	}
+}
+
+func runRunners(s *session, _ *cobra.Command, _ []string) error {
+	var runners []api.Runner
+	answer, err := s.get("runners", nil, &runners)
+	if done, err := s.printedJSON(answer, err); done {
+		return err
+	}
+	if len(runners) == 0 {
+		s.screen.Note("There is no runner: add a line such as \"runner http http://127.0.0.1:8000\" to hooks in the Caddyfile, or runs wait.")
+		return nil
+	}
+	clock, rows := newClock(), [][]terminal.Text(nil)
+	for i := range runners {
+		r, failed := &runners[i], ""
+		if r.LastErrorAt != nil {
+			failed = clock.when(r.LastErrorAt) + " " + r.LastError
+		}
+		kind := slices.Compact([]string{r.Module, r.Preset, r.Address}) // the program of a preset mostly has its name
+		kind = slices.DeleteFunc(kind, func(word string) bool { return word == "" })
+		rows = append(rows, cells(r.Name, strings.Join(kind, " "), runnerUse(r), runnerStateCell(r), withCommas(r.InFlight),
+			clock.when(r.LastOK), shortText(failed, maxReasonCell)))
+	}
+	s.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "NOW", "LAST GOOD", "LAST FAILED"}, rows)
+	return nil
+}
+
+// runnerUse says which runs the runner carries out.
+func runnerUse(r *api.Runner) string {
+	switch {
+	case !r.Default:
+		return strings.Join(r.Tiers, ", ")
+	case len(r.Tiers) == 0:
+		return "default"
+	default:
+		return strings.Join(append(r.Tiers, "all others"), ", ")
+	}
+}
+
+// runnerStateCell says how the runner fares.
+func runnerStateCell(r *api.Runner) terminal.Text {
+	switch {
+	case r.Gone:
+		return terminal.Faint("gone")
+	case r.State == engine.RunnerOK:
+		return terminal.Good(r.State)
+	case r.State == engine.RunnerUnreachable, r.State == engine.RunnerFailing:
+		return terminal.Bad(r.State)
+	case r.State == engine.RunnerBusy:
+		return terminal.Warn(r.State)
+	default:
+		return terminal.Plain(r.State)
+	}
+}
