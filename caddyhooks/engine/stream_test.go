@@ -113,7 +113,7 @@ func (r *reader) read() (told []string, err error) {
 		}
 		switch event.Kind {
 		case engine.EventStatus:
-			told = append(told, string(event.Status))
+			told = append(told, event.Status)
 		case engine.EventDelta:
 			r.text += event.Text
 			told = append(told, "+"+event.Text)

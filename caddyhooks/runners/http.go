@@ -390,8 +390,6 @@ func (h *HTTP) request(ctx context.Context, turn engine.Turn, way *httpcall.Send
 	return req, nil
 }
 
-var ()
-
 func readText(r io.Reader, length int64) (string, error) {
 	data, err := httpcall.ReadBounded(r, length, answers.MaxReply)
 	if err == nil && !utf8.Valid(data) {

@@ -84,7 +84,7 @@ func listSamples(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	case name == "":
 		return api.Errorf(http.StatusBadRequest, "say which: hook=<name>")
 	case name != "wake" && name != "agent" && active.Hooks[name] == nil:
-		return noHookInForce(in, name, active)
+		return noHookInForce(name, active)
 	}
 	var kept []intake.Sample
 	if !callerFrom(r).HideTexts {

@@ -28,11 +28,11 @@ func hookInForce(in *service.Instance, name string, active *settings.Active) (*s
 	if h := active.Hooks[name]; h != nil {
 		return h, nil
 	}
-	return nil, noHookInForce(in, name, active)
+	return nil, noHookInForce(name, active)
 }
 
 // noHookInForce says why there is no hook of a name.
-func noHookInForce(in *service.Instance, name string, active *settings.Active) error {
+func noHookInForce(name string, active *settings.Active) error {
 	if problem := active.Problems[settings.Part{Mapping: name}.String()]; problem != "" {
 		return api.Errorf(http.StatusNotFound, "the hook %q is saved and left out: %s", name, problem)
 	}
@@ -126,7 +126,7 @@ func submitTest(in *service.Instance, ctx context.Context, name string, req *int
 		if err != nil {
 			return nil, err
 		}
-		run, err := newTest(in, active, h, req)
+		run, err := newTest(active, h, req)
 		if err == nil {
 			err = in.Service.Engine.Submit(ctx, run, active.Revision)
 		}
@@ -138,7 +138,7 @@ func submitTest(in *service.Instance, ctx context.Context, name string, req *int
 }
 
 // newTest makes the run of a test.
-func newTest(in *service.Instance, active *settings.Active, h *settings.Hook, req *intake.Request) (*engine.Run, error) {
+func newTest(active *settings.Active, h *settings.Hook, req *intake.Request) (*engine.Run, error) {
 	if most := h.MaxPayload(active); int64(len(req.Body)) > most {
 		return nil, api.Errorf(http.StatusRequestEntityTooLarge, "the payload is larger than maxPayloadSize, which is %d bytes", most)
 	}

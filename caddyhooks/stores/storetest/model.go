@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	modelSeed      = flag.Uint64("model-seed", 0, "the seed of a sequence that differs from the model; 0: new ones")
+	modelSeed      = flag.Uint64("model-seed", 0, "the seed of a sequence that differs from the model; 0: all from 1 on")
 	modelSequences = flag.Int("model-sequences", 30, "how many sequences are compared with the model")
 )
 
@@ -31,8 +31,8 @@ func RunAgainst(t *testing.T, model Model, open func(t *testing.T) engine.Store,
 	seeds := []uint64{*modelSeed}
 	if *modelSeed == 0 {
 		seeds = nil
-		for range *modelSequences {
-			seeds = append(seeds, rand.Uint64())
+		for i := range *modelSequences { // the same every time: what CI refuses can be repeated
+			seeds = append(seeds, uint64(i+1))
 		}
 	}
 	var shrinking atomic.Bool // one sequence is enough to look at
