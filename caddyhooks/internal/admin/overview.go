@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -14,17 +13,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
-
-// MarshalJSON writes [at, value].
-func MarshalJSON(p api.Point) ([]byte, error) {
-	data := strconv.AppendInt([]byte{'['}, p.At, 10)
-	if data = append(data, ','); p.Value == nil {
-		data = append(data, "null"...)
-	} else {
-		data = strconv.AppendFloat(data, *p.Value, 'f', -1, 64)
-	}
-	return append(data, ']'), nil
-}
 
 // begin is when the first step begins. The last one is under way.
 func begin(r api.OverviewRange, now time.Time) time.Time {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -64,6 +65,17 @@ type Series struct {
 type Point struct {
 	At    int64 // in seconds since 1970
 	Value *float64
+}
+
+// MarshalJSON writes [at, value].
+func (p Point) MarshalJSON() ([]byte, error) {
+	data := strconv.AppendInt([]byte{'['}, p.At, 10)
+	if data = append(data, ','); p.Value == nil {
+		data = append(data, "null"...)
+	} else {
+		data = strconv.AppendFloat(data, *p.Value, 'f', -1, 64)
+	}
+	return append(data, ']'), nil
 }
 
 // HookFigures are those of one hook. The name "" stands for hooks that are too many to be counted each on its own.

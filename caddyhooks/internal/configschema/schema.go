@@ -36,10 +36,12 @@ func IsOurs(kind reflect.Type) bool {
 // TypeName is the name of a type in Docs, and in the schema.
 func TypeName(kind reflect.Type) string {
 	dir := strings.Trim(strings.TrimPrefix(kind.PkgPath(), modulePath), "/")
-	if dir == "" {
+	switch dir {
+	case "", "internal/service", "internal/settings": // the root package shows their types under its own name
 		return kind.Name()
+	default:
+		return dir + "." + kind.Name()
 	}
-	return dir + "." + kind.Name()
 }
 
 // Of is the schema of a Caddy handler that is one of the given modules, whose names are in the member "handler".
