@@ -50,9 +50,8 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
   caddy hooks send github-issues --example
   echo '{"text": "The backup is done"}' | caddy hooks send wake --payload - --token-file token
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
-		Args: takesOne("the hook"),
-		RunE: interruptible(runSend),
-
+		Args:              takesOne("the hook"),
+		RunE:              interruptible(runSend),
 		ValidArgsFunction: completeOne(completeAllHooks),
 	}
 	addRequestFlags(cmd)
@@ -514,9 +513,8 @@ signature, and webhooks may be off.
 
   caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
   caddy hooks try github-issues --example --wait`,
-		Args: withPayload(takesOne("the hook")),
-		RunE: withSession(runTry),
-
+		Args:              withPayload(takesOne("the hook")),
+		RunE:              withSession(runTry),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addRequestFlags(cmd)
