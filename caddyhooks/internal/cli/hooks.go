@@ -74,9 +74,9 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 		rows = append(rows, cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, withCommas(h.Accepted), failed, clock.when(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, need := range shown.Needs {
-		if need.Kind == "not_in_force" {
-			s.screen.Note("! %s: %s", need.Text, need.Detail)
+	for _, item := range shown.Needs {
+		if item.Kind == "not_in_force" {
+			s.screen.Note("! %s: %s", item.Text, item.Detail)
 		}
 	}
 	if len(hooks) == len(builtInHooks) {

@@ -118,10 +118,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if err != nil {
 		return nil, err
 	}
-	if s.header, err = readHeaders(cmd); err != nil {
-		return nil, err
-	}
-	if s.payload, err = readPayload(cmd); err != nil {
+	if s.header, s.payload, err = readRequest(cmd); err != nil {
 		return nil, err
 	}
 	builtIn := isBuiltIn(hook)
@@ -527,11 +524,7 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 	if isBuiltIn(args[0]) {
 		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
 	}
-	header, err := readHeaders(cmd)
-	if err != nil {
-		return err
-	}
-	payload, err := readPayload(cmd)
+	header, payload, err := readRequest(cmd)
 	if err != nil {
 		return err
 	}

@@ -73,15 +73,21 @@ func (s *session) wholeRunID(beginning string) (string, error) {
 		}
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case len(found) == 0:
-		return "", fmt.Errorf("there is no run whose id begins with %s: caddy hooks runs shows which there are", beginning)
-	case len(found) > 1:
-		return "", fmt.Errorf("several runs begin with %s: %s", beginning, text.List(found))
-	default:
+	}
+	return onlyID(found, "run", "runs", beginning)
+}
+
+// onlyID is the id that was found, if it is the only one that begins like that.
+func onlyID(found []string, one, many, beginning string) (string, error) {
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("there is no %s whose id begins with %s: caddy hooks %s shows which there are", one, text.Abridge(beginning), many)
+	case 1:
 		return found[0], nil
+	default:
+		return "", fmt.Errorf("several %s begin with %s: %s", many, beginning, text.List(found))
 	}
 }
 
@@ -331,9 +337,8 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 		}
 		id.WriteRune(digit)
 	}
-	none := fmt.Errorf("there is no delivery whose id begins with %s: caddy hooks deliveries shows which there are", text.Abridge(beginning))
 	if !api.IsRunID(id.String(), time.Now()) {
-		return "", none
+		return onlyID(nil, "delivery", "deliveries", beginning)
 	}
 	runID, err := s.wholeRunID(id.String())
 	if err != nil {
@@ -349,14 +354,7 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 			found = append(found, d.ID)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", none
-	case 1:
-		return found[0], nil
-	default:
-		return "", fmt.Errorf("several deliveries begin with %s: %s", beginning, text.List(found))
-	}
+	return onlyID(found, "delivery", "deliveries", beginning)
 }
 
 // showHook shows a hook.
