@@ -59,9 +59,8 @@ many these are, and asked first.
 
   caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
   caddy hooks again --failed --hook github-issues --deliver`,
-		Args: checkAgainArgs,
-		RunE: withSession(runAgain),
-
+		Args:              checkAgainArgs,
+		RunE:              withSession(runAgain),
 		ValidArgsFunction: completeOne(runs.complete(againStatuses...)),
 	}
 	cmd.Flags().Bool("deliver", false, "send the answer out, as the first run would have")
@@ -104,7 +103,8 @@ func namedByFlags(cmd *cobra.Command, statuses []string) (named []string) {
 
 func runAgain(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return newAgain(s, cmd).run(cmd)
+		a := &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flagText(cmd, "hook"), deliver: flagIsOn(cmd, "deliver")}
+		return a.run(cmd)
 	}
 	how := map[string]any{"deliver": flagIsOn(cmd, "deliver")}
 	if chat := flagText(cmd, "chat"); chat != "" {
@@ -151,10 +151,6 @@ type again struct {
 	statuses []string
 	hook     string
 	deliver  bool
-}
-
-func newAgain(s *session, cmd *cobra.Command) *again {
-	return &again{session: s, statuses: namedByFlags(cmd, againStatuses), hook: flagText(cmd, "hook"), deliver: flagIsOn(cmd, "deliver")}
 }
 
 // againSum is what became of runs that were run again.
@@ -290,7 +286,6 @@ Cancels a run. The beginning of its id is enough. One that is queued ends at onc
 				return terminal.Good("cancelled")
 			})
 		}),
-
 		ValidArgsFunction: completeOne(runs.complete(string(engine.Queued), string(engine.Running))),
 	}
 }

@@ -232,8 +232,7 @@ type restoreJSON struct {
 type restoring struct {
 	backup   *bolt.Checked
 	to       string
-	exists   bool // there is a store already
-	force    bool
+	exists   bool   // there is a store already
 	obstacle string // why it could not be put there right now
 }
 
@@ -243,7 +242,11 @@ func runRestore(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.checkPlace(flagIsOn(cmd, "force")); err != nil {
+	force := flagIsOn(cmd, "force")
+	if r.exists, err = bolt.CheckPlace(r.to); err == nil && r.exists && !force {
+		err = restoreError(&storefile.ExistsError{Path: r.to})
+	}
+	if err != nil {
 		if !dry {
 			return err
 		}
@@ -259,8 +262,8 @@ func runRestore(cmd *cobra.Command, args []string) error {
 		if err := confirm(cmd, "It will be restored to "+r.to+"."); err != nil {
 			return err
 		}
-		if result.Kept, err = r.backup.Restore(r.to, r.force); err != nil {
-			return r.refused(err)
+		if result.Kept, err = r.backup.Restore(r.to, force); err != nil {
+			return restoreError(err)
 		}
 		result.Restored = true
 	}
@@ -303,18 +306,6 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 	return r, nil
 }
 
-// checkPlace checks that the backup can be put where it belongs.
-func (r *restoring) checkPlace(force bool) (err error) {
-	r.force = force
-	if r.exists, err = bolt.CheckPlace(r.to); err != nil {
-		return err
-	}
-	if r.exists && !force {
-		return r.refused(&storefile.ExistsError{Path: r.to})
-	}
-	return nil
-}
-
 func isSameFile(a, b string) bool {
 	one, err := os.Stat(a)
 	if err != nil {
@@ -324,7 +315,7 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-func (r *restoring) refused(err error) error {
+func restoreError(err error) error {
 	var exists *storefile.ExistsError
 	if errors.As(err, &exists) {
 		return fmt.Errorf("there is a store at %s already: --force replaces it, and keeps it beside under another name", exists.Path)

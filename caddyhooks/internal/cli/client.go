@@ -27,7 +27,7 @@ import (
 type client struct {
 	address   string // as the operator names it
 	host      string // for the Host header
-	origin    string // "" if none is sent
+	origin    string // "" if none is sent, to a Unix socket
 	operator  string
 	via       string        // what the operator uses
 	maxAnswer int64         // bytes of an answer that is read as a whole
@@ -77,9 +77,6 @@ func newClient(cmd *cobra.Command) (*client, error) {
 	}
 	return c, nil
 }
-
-// isSocket reports whether the endpoint is a Unix socket, which not every user of this machine may use.
-func (c *client) isSocket() bool { return c.origin == "" }
 
 // operatorName is the name of the user who runs this process.
 func operatorName() string {

@@ -59,7 +59,7 @@ func TestFollowingWhatTellsNoEvents(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`["default"]`)) })
 	s := &session{ctx: context.Background(), client: client, instance: "default"}
-	if err := s.follow([]api.Topic{api.TopicRuns}, func(heardEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
+	if err := s.follow([]api.Topic{api.TopicRuns}, func(streamEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "has no hooks") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,13 +1,22 @@
+// Package cli has the commands `caddy hooks …`. Most of them talk to the admin endpoint of a running Caddy: a session is the use of
+// one instance by one command, and a client sends its requests. Lists are described by the table of resources. A few commands need no
+// running Caddy: those about the files and tables of stores, and those that render, sign and send.
+//
+// The package may import api for what the admin endpoint answers, settings and intake for what hooks are and make of a request, text
+// and terminal for what is printed, dashboard for its page, and what stores offer beside their modules. It never imports service,
+// ingress or admin: a command is another process than the Caddy that it asks.
 package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -121,6 +130,33 @@ func execVerb() *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("exec is only for Caddy itself, which starts the programs of its runners with it")
+		},
+	}
+}
+
+// handlersInSchema are the handlers of this module in Caddy's configuration.
+var handlersInSchema = []string{"hooks", "hooks_dashboard", "hooks_health"}
+
+func schemaVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Prints a JSON Schema of the JSON configuration",
+		Long: `
+Prints a JSON Schema (draft 2020-12) of the handlers hooks, hooks_dashboard and hooks_health in Caddy's JSON configuration, with all
+runners, channels and stores of this Caddy, for editors and checks before a reload. It needs no running Caddy. Runners, channels
+and stores of others are listed by name, and may have any members.
+
+  caddy hooks schema > hooks.schema.json`,
+		Args: takesNone,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			schema, err := configschema.Of(handlersInSchema...)
+			if err != nil {
+				return err
+			}
+			out := json.NewEncoder(cmd.OutOrStdout())
+			out.SetEscapeHTML(false)
+			out.SetIndent("", "  ")
+			return out.Encode(schema)
 		},
 	}
 }

@@ -111,7 +111,7 @@ func (p *LocalPage) welcome(cmd *cobra.Command, port int, link string) {
 	}
 	// Other users of this machine can see the arguments of the browser, and could use the code first. They may do everything
 	// at an admin endpoint with a port anyway, but not at one that is a socket.
-	if open := browserCommand(); open != nil && !p.client.isSocket() {
+	if open := browserCommand(); open != nil && p.client.origin != "" {
 		opener := exec.CommandContext(context.WithoutCancel(cmd.Context()), open[0], append(open[1:], link)...) //nolint:gosec // the link is ours
 		if opener.Start() == nil {
 			go func() { _ = opener.Wait() }() // a browser that does not open: there is the link

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"unicode"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 func exportVerb() *cobra.Command {
@@ -96,11 +96,22 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	if err := checkReplace(path, force); err != nil {
 		return err
 	}
-	var written exported
-	if err := writeWhole(path, force, func(w io.Writer) (err error) {
-		written, err = s.export(call, format, w)
-		return err
-	}); err != nil {
+	file, err := storefile.CreateBeside(path)
+	if err != nil {
+		return folderError(path, err)
+	}
+	defer file.Discard()
+	written, err := s.export(call, format, file)
+	if err == nil {
+		err = file.Finish()
+	}
+	if err == nil {
+		err = checkReplace(path, force) // it may have come meanwhile
+	}
+	if err == nil {
+		err = file.TakeName(force)
+	}
+	if err != nil {
 		return err
 	}
 	s.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
@@ -133,26 +144,6 @@ func checkReplace(path string, force bool) error {
 	default:
 		return nil
 	}
-}
-
-// writeWhole writes a file that is there when it is whole, and not before.
-func writeWhole(path string, force bool, write func(w io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
-	if err != nil {
-		return folderError(path, err)
-	}
-	defer func() { _ = os.Remove(file.Name()) }() // if it was not renamed
-	err = write(file)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := checkReplace(path, force); err != nil { // it may have come meanwhile
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }
 
 // export writes rows as they come, and tells how far it has got.

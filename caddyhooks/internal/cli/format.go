@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
 	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
@@ -107,13 +108,7 @@ func inUnits(seconds float64) time.Duration {
 }
 
 // withCommas is a count with commas, as in 1,284.
-func withCommas[Int int | int64](n Int) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return digits
-}
+func withCommas[Int int | int64](n Int) string { return humanize.Comma(int64(n)) }
 
 // counted is a number of things, as in "1 run" and "1,284 runs".
 func counted[Int int | int64](n Int, one, many string) string {
@@ -125,12 +120,8 @@ func counted[Int int | int64](n Int, one, many string) string {
 
 // shareOf is a share, as in "1.0 %".
 func shareOf(part, whole int64) string {
-	if whole == 0 {
-		return "0 %"
-	}
-	share := 100 * float64(part) / float64(whole)
-	switch {
-	case part == 0:
+	switch share := 100 * float64(part) / float64(max(whole, 1)); {
+	case part == 0 || whole == 0:
 		return "0 %"
 	case share < 0.1:
 		return "< 0.1 %"

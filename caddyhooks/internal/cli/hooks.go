@@ -74,9 +74,9 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 		rows = append(rows, cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, withCommas(h.Accepted), failed, clock.when(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, need := range shown.Needs {
-		if need.Kind == "not_in_force" {
-			s.screen.Note("! %s: %s", need.Text, need.Detail)
+	for _, item := range shown.Needs {
+		if item.Kind == "not_in_force" {
+			s.screen.Note("! %s: %s", item.Text, item.Detail)
 		}
 	}
 	if len(hooks) == len(builtInHooks) {
@@ -132,9 +132,8 @@ meanwhile: leave it in.
 
   caddy hooks hook get github-issues > issues.json
   caddy hooks hook put github-issues -f issues.json`,
-		Args: takesOne("the name of the hook"),
-		RunE: withSession(runHookGet),
-
+		Args:              takesOne("the name of the hook"),
+		RunE:              withSession(runHookGet),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	put := &cobra.Command{
@@ -152,8 +151,7 @@ somebody else changed the hook meanwhile.
 			}
 			return takesOne("the name of the hook")(cmd, args)
 		},
-		RunE: withSession(runHookPut),
-
+		RunE:              withSession(runHookPut),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	put.Flags().StringP("file", "f", "", "a file with the hook as JSON, or - for standard input")
@@ -167,9 +165,8 @@ somebody else changed the hook meanwhile.
 Deletes a hook, after asking. Requests to it are answered 404 from then on; its runs are kept.
 
   caddy hooks hook rm github-issues`,
-		Args: takesOne("the name of the hook"),
-		RunE: withSession(runHookRm),
-
+		Args:              takesOne("the name of the hook"),
+		RunE:              withSession(runHookRm),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addYesFlag(rm)

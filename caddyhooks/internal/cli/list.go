@@ -83,18 +83,23 @@ func limitOf(cmd *cobra.Command) (int, error) {
 	return limit, nil
 }
 
+// selected are the rows that flags select.
+func (r *resource[Row]) selected(cmd *cobra.Command) (listing, error) {
+	query, err := filterQuery(cmd, r.filters)
+	if err != nil {
+		return listing{}, err
+	}
+	limit, err := limitOf(cmd)
+	return listing{path: r.name, member: r.name, query: query, limit: limit}, err
+}
+
 // list shows the rows that flags select, a page at a time, and says below them if there are more; or that there are none. With
 // --json it prints them as the API gives them.
 func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
-	query, err := filterQuery(cmd, r.filters)
+	l, err := r.selected(cmd)
 	if err != nil {
 		return err
 	}
-	limit, err := limitOf(cmd)
-	if err != nil {
-		return err
-	}
-	l := listing{path: r.name, member: r.name, query: query, limit: limit}
 	if s.json {
 		return s.printList(l)
 	}
@@ -112,17 +117,17 @@ func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return err
-	case n == 0 && len(query) == 0:
+	case n == 0 && len(l.query) == 0:
 		s.screen.Note("%s", r.none)
 	case n == 0:
 		s.screen.Note("%s", r.noMatch)
 		for _, f := range r.filters {
 			if f.noteUnknown != nil {
-				f.noteUnknown(s, query.Get(f.parameter))
+				f.noteUnknown(s, l.query.Get(f.parameter))
 			}
 		}
 	case more:
-		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", limit*moreRows)
+		s.screen.Note("There are more: use --limit %d, or --limit 0 for all.", l.limit*moreRows)
 	}
 	return nil
 }

@@ -206,13 +206,6 @@ type storeMigration struct {
 	dsn                                             []string // none or one
 }
 
-func newStoreMigration(cmd *cobra.Command, args []string) *storeMigration {
-	return &storeMigration{
-		prints: flagIsOn(cmd, "print"), config: flagText(cmd, "config"), adapter: flagText(cmd, "adapter"), dsnEnv: flagText(cmd, "dsn-env"),
-		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"), from: flagNumber(cmd, "from"), dsn: args,
-	}
-}
-
 // variableName are names of environment variables. A DSN is none.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -244,7 +237,10 @@ func (m *storeMigration) check() error {
 }
 
 func runMigrateStore(ctx context.Context, cmd *cobra.Command, args []string) error {
-	m := newStoreMigration(cmd, args)
+	m := &storeMigration{
+		prints: flagIsOn(cmd, "print"), config: flagText(cmd, "config"), adapter: flagText(cmd, "adapter"), dsnEnv: flagText(cmd, "dsn-env"),
+		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"), from: flagNumber(cmd, "from"), dsn: args,
+	}
 	if err := m.check(); err != nil {
 		return err
 	}

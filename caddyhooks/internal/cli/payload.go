@@ -64,6 +64,14 @@ func exampleFor(name string, m settings.Mapping, header http.Header) (*intake.Re
 	return req, nil
 }
 
+// readRequest reads the headers and the payload of a request.
+func readRequest(cmd *cobra.Command) (header http.Header, payload []byte, err error) {
+	if header, err = readHeaders(cmd); err == nil {
+		payload, err = readPayload(cmd)
+	}
+	return header, payload, err
+}
+
 // readPayload reads what --payload names. It is nil with --example.
 func readPayload(cmd *cobra.Command) ([]byte, error) {
 	if err := withPayload(cobra.ArbitraryArgs)(cmd, nil); err != nil {

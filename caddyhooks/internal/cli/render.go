@@ -33,9 +33,8 @@ data, and you are told if the hook would ignore the payload. With a hook and a t
   caddy hooks render --template 'Issue #{issue.number}: {issue.title}' --payload issue.json
   caddy hooks render --template-file issue.txt --payload - < issue.json
   caddy hooks render github-issues --payload issue.json --header 'X-GitHub-Event: issues'`,
-		Args: takesOneAtMost,
-		RunE: interruptible(runRender),
-
+		Args:              takesOneAtMost,
+		RunE:              interruptible(runRender),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	cmd.Flags().String("template", "", "the template, in single quotes")

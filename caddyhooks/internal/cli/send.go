@@ -50,9 +50,8 @@ If the certificate of the site is one of Caddy's own, set SSL_CERT_FILE to its r
   caddy hooks send github-issues --example
   echo '{"text": "The backup is done"}' | caddy hooks send wake --payload - --token-file token
   caddy hooks send agent --payload question.json --url https://example.com/api/hooks --repeat 20`,
-		Args: takesOne("the hook"),
-		RunE: interruptible(runSend),
-
+		Args:              takesOne("the hook"),
+		RunE:              interruptible(runSend),
 		ValidArgsFunction: completeOne(completeAllHooks),
 	}
 	addRequestFlags(cmd)
@@ -119,10 +118,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	if err != nil {
 		return nil, err
 	}
-	if s.header, err = readHeaders(cmd); err != nil {
-		return nil, err
-	}
-	if s.payload, err = readPayload(cmd); err != nil {
+	if s.header, s.payload, err = readRequest(cmd); err != nil {
 		return nil, err
 	}
 	builtIn := isBuiltIn(hook)
@@ -514,9 +510,8 @@ signature, and webhooks may be off.
 
   caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
   caddy hooks try github-issues --example --wait`,
-		Args: withPayload(takesOne("the hook")),
-		RunE: withSession(runTry),
-
+		Args:              withPayload(takesOne("the hook")),
+		RunE:              withSession(runTry),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	addRequestFlags(cmd)
@@ -529,11 +524,7 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 	if isBuiltIn(args[0]) {
 		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
 	}
-	header, err := readHeaders(cmd)
-	if err != nil {
-		return err
-	}
-	payload, err := readPayload(cmd)
+	header, payload, err := readRequest(cmd)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/spf13/cobra"
@@ -209,36 +207,27 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 
 // withUnit adds the unit of a setting to a sentence that ends with a number. In JSON the name tells it, in a Caddyfile the value.
 func withUnit(setting settings.Setting, sentence string) string {
-	if sentence == "" || !unicode.IsDigit(rune(sentence[len(sentence)-1])) {
-		return sentence
-	}
-	switch {
-	case strings.HasSuffix(setting.JSONName(), "Seconds"):
+	switch endsWithDigit := strings.TrimRight(sentence, "0123456789") != sentence; {
+	case endsWithDigit && strings.HasSuffix(setting.JSONName(), "Seconds"):
 		return sentence + " seconds"
-	case strings.HasSuffix(setting.JSONName(), "Size"):
+	case endsWithDigit && strings.HasSuffix(setting.JSONName(), "Size"):
 		return sentence + " bytes"
-	default:
-		return sentence
 	}
+	return sentence
 }
 
 func (s *session) printChange(name string, before, after json.RawMessage) {
-	shown := func(raw json.RawMessage) string { return cmp.Or(string(raw), "none") }
-	line := []terminal.Text{terminal.Bold(name), terminal.Plain("  " + shown(before))}
+	was, is := cmp.Or(string(before), "none"), cmp.Or(string(after), "none")
+	line := cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
 	switch {
+	case name == "token" && is == "null":
+		line = cells(terminal.Bold(name), "  taken out")
+	case name == "token" && was == "null":
+		line = cells(terminal.Bold(name), "  set")
 	case name == "token":
-		done := "set"
-		switch {
-		case bytes.Equal(after, []byte("null")):
-			done = "taken out"
-		case !bytes.Equal(before, []byte("null")):
-			done = "replaced"
-		}
-		line = []terminal.Text{terminal.Bold(name), terminal.Plain("  " + done)}
-	case bytes.Equal(before, after):
-		line = append(line, terminal.Plain(", as before"))
-	default:
-		line = append(line, terminal.Plain(" → "), terminal.Bold(shown(after)))
+		line = cells(terminal.Bold(name), "  replaced")
+	case was == is:
+		line = cells(terminal.Bold(name), "  "+was, ", as before")
 	}
 	s.screen.Line(line...)
 }
@@ -334,7 +323,12 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.printToken(token, kept+1); err != nil {
+	if s.json {
+		err = printValue(s.screen.Out(), map[string]any{"token": token, "tokens": kept + 1})
+	} else {
+		_, err = fmt.Fprintln(s.screen.Out(), token)
+	}
+	if err != nil {
 		_, undone := s.patchTokens(after, append(masks(old), ""))
 		return errors.Join(fmt.Errorf("the new token cannot be printed, so it is taken back: %w", err), undone)
 	}
@@ -355,18 +349,6 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	}
 	s.noteWhyOff()
 	return nil
-}
-
-// printToken prints a new token, and with --json how many are in force then.
-func (s *session) printToken(token string, inForce int) error {
-	if s.json {
-		return printValue(s.screen.Out(), struct {
-			Token  string `json:"token"`
-			Tokens int    `json:"tokens"`
-		}{token, inForce})
-	}
-	_, err := fmt.Fprintln(s.screen.Out(), token)
-	return err
 }
 
 func oldTokens(n int, one, many string) string {

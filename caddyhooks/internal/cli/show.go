@@ -73,15 +73,21 @@ func (s *session) wholeRunID(beginning string) (string, error) {
 		}
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case len(found) == 0:
-		return "", fmt.Errorf("there is no run whose id begins with %s: caddy hooks runs shows which there are", beginning)
-	case len(found) > 1:
-		return "", fmt.Errorf("several runs begin with %s: %s", beginning, text.List(found))
-	default:
+	}
+	return onlyID(found, "run", "runs", beginning)
+}
+
+// onlyID is the id that was found, if it is the only one that begins like that.
+func onlyID(found []string, one, many, beginning string) (string, error) {
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("there is no %s whose id begins with %s: caddy hooks %s shows which there are", one, text.Abridge(beginning), many)
+	case 1:
 		return found[0], nil
+	default:
+		return "", fmt.Errorf("several %s begin with %s: %s", many, beginning, text.List(found))
 	}
 }
 
@@ -331,9 +337,8 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 		}
 		id.WriteRune(digit)
 	}
-	none := fmt.Errorf("there is no delivery whose id begins with %s: caddy hooks deliveries shows which there are", text.Abridge(beginning))
 	if !api.IsRunID(id.String(), time.Now()) {
-		return "", none
+		return onlyID(nil, "delivery", "deliveries", beginning)
 	}
 	runID, err := s.wholeRunID(id.String())
 	if err != nil {
@@ -349,14 +354,7 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 			found = append(found, d.ID)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", none
-	case 1:
-		return found[0], nil
-	default:
-		return "", fmt.Errorf("several deliveries begin with %s: %s", beginning, text.List(found))
-	}
+	return onlyID(found, "delivery", "deliveries", beginning)
 }
 
 // showHook shows a hook.
@@ -391,8 +389,7 @@ func (s *session) showHook(hook *listedHook) error {
 	}
 	f.add("last 24h", fmt.Sprintf("%s, %s failed", counted(hook.Accepted, "run", "runs"), withCommas(hook.Failed)))
 	f.add("last run", clock.whenAndAgo(hook.LastAt))
-	var long []string // fields of several lines
-	texts := make(map[string]string)
+	var long [][2]string // fields of several lines
 	for _, name := range settings.MappingFields {
 		raw, ok := fields[name]
 		if !ok || slices.Contains([]string{"name", "action", "authMode", "pinned"}, name) {
@@ -403,15 +400,115 @@ func (s *session) showHook(hook *listedHook) error {
 			value = string(text.CompactJSON(raw))
 		}
 		if strings.Contains(value, "\n") {
-			long = append(long, name)
-			texts[name] = value
+			long = append(long, [2]string{name, value})
 		} else {
 			f.add(name, value)
 		}
 	}
 	f.print(s.screen)
-	for _, name := range long {
-		s.showBlock(name, texts[name])
+	for _, field := range long {
+		s.showBlock(field[0], field[1])
 	}
 	return nil
+}
+
+func sessionVerb() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session [CHAT] [--limit N]",
+		Short: "Shows a chat as a conversation, or lists chats",
+		Long: `
+Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
+after !, and where an answer was sent after ->. Without a chat it lists the chats that somebody named, the last active one first.
+
+Long texts are cut; caddy hooks show RUN-ID has them whole.`,
+		Example: `  caddy hooks session
+  caddy hooks session repo:acme/api --limit 5`,
+		Args:              takesOneAtMost,
+		RunE:              withSession(runSession),
+		ValidArgsFunction: completeOne(chats.complete()),
+	}
+	limitFlag(cmd, "runs or chats")
+	return cmd
+}
+
+func runSession(s *session, cmd *cobra.Command, args []string) error {
+	limit, err := limitOf(cmd)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return chats.list(s, cmd)
+	}
+	if args[0] == "" {
+		return &usageError{"the id of the chat is empty"}
+	}
+	chat := listing{path: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
+	if s.json {
+		return s.printList(chat)
+	}
+	var turns []api.ChatTurn
+	_, more, err := s.walk(chat, func(page listPage) error {
+		rows, err := rowsOf[api.ChatTurn](s, page)
+		turns = append(turns, rows...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(turns) == 0 {
+		s.screen.Note("There are no runs of the chat %s. caddy hooks session lists chats.", args[0])
+	}
+	if more {
+		s.screen.Note("There is more before this: use --limit %d, or --limit 0 for all.", limit*moreRows)
+	}
+	slices.Reverse(turns)
+	clock := newClock()
+	for i := range turns {
+		if i > 0 {
+			s.screen.Line()
+		}
+		s.showTurn(&turns[i], clock)
+	}
+	return nil
+}
+
+// showTurn shows a run in the course of its chat.
+func (s *session) showTurn(t *api.ChatTurn, clock clock) {
+	plain := terminal.Plain
+	head := []terminal.Text{terminal.Bold(clock.when(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
+	if took := clock.took(&t.Run); took != "" {
+		head = append(head, plain("  "+took))
+	}
+	s.screen.Line(append(head, terminal.Faint("  "+t.RunID))...)
+	s.showPart(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
+	s.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
+	if why := runReason(&t.RunSummary); why != "" {
+		s.screen.Line(terminal.Bad("! "), plain(why))
+	}
+	for i := range t.Deliveries {
+		d := &t.Deliveries[i]
+		s.screen.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
+	}
+}
+
+// showPart shows a text of which the API may have given the beginning only.
+func (s *session) showPart(mark terminal.Text, text *string, whole int, cut bool) {
+	if text == nil {
+		return
+	}
+	s.printLines(mark, *text)
+	switch {
+	case len(*text) < whole:
+		s.screen.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", byteSize(int64(whole-len(*text))))))
+	case cut:
+		s.screen.Line(mark, terminal.Faint("… and more, which was not kept"))
+	}
+}
+
+// printLines prints a text of several lines, each after a mark.
+func (s *session) printLines(mark terminal.Text, text string) {
+	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
+		line = strings.TrimRight(line, "\r\n")
+		s.screen.Line(mark, terminal.Plain(strings.ReplaceAll(line, "\t", "    ")))
+	}
 }

@@ -33,9 +33,8 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
   caddy hooks sign github-issues --payload issue.json | curl -H @- --data-binary @issue.json https://example.com/api/hooks/github-issues
   caddy hooks sign --auth stripe --secret-file stripe.secret --payload event.json
   caddy hooks sign --header X-Signature --prefix sha256= --secret-file my.secret --payload - < body.json`,
-		Args: takesOneAtMost,
-		RunE: interruptible(runSign),
-
+		Args:              takesOneAtMost,
+		RunE:              interruptible(runSign),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
 	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …", completeWords(signingSchemes()...))

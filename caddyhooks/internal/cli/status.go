@@ -156,12 +156,12 @@ func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bo
 		}
 		s.screen.Line(parts...)
 	}
-	saidByNeed := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
-	if status.NotReady != "" && !saidByNeed {
+	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
+	if status.NotReady != "" && !saidByItem {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(status.NotReady))
 	}
-	for _, need := range shown.Needs {
-		s.showNeed(cmd, need, named)
+	for _, item := range shown.Needs {
+		s.showAttention(cmd, item, named)
 	}
 	return nil
 }
@@ -225,8 +225,8 @@ func figureLines(o *overview) [][]terminal.Text {
 	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(withCommas(f.Delivered)+" delivered"), plain(withCommas(f.Pending)+" pending"), dead)}
 }
 
-// showNeed prints what needs the operator, and the command that shows more.
-func (s *session) showNeed(cmd *cobra.Command, n api.AttentionItem, named bool) {
+// showAttention prints what needs the operator, and the command that shows more.
+func (s *session) showAttention(cmd *cobra.Command, n api.AttentionItem, named bool) {
 	mark, text := terminal.Warn("! "), n.Text
 	if n.Severity == api.SeverityBad {
 		mark = terminal.Bad("! ")

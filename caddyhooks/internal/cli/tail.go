@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,13 +66,13 @@ var tailWidths = []int{len(time.TimeOnly), len("completed"), 12, len("18.4s"), l
 // tail prints a line for each event.
 type tail struct {
 	*session
-	wanted *runFilter
-	rows   *terminal.Rows
-	begun  bool
-	since  time.Time // the last time that Caddy told
+	wanted  *runFilter
+	rows    *terminal.Rows
+	started bool
+	since   time.Time // the latest time that Caddy has named
 }
 
-func (t *tail) event(event heardEvent) error {
+func (t *tail) event(event streamEvent) error {
 	switch event.name {
 	case "hello":
 		var hello struct {
@@ -76,8 +81,8 @@ func (t *tail) event(event heardEvent) error {
 		if err := t.decode(event.data, &hello); err != nil {
 			return err
 		}
-		if !t.begun {
-			t.begun, t.since = true, hello.Now
+		if !t.started {
+			t.started, t.since = true, hello.Now
 			if t.screen.IsTerminal() {
 				t.screen.Note("Waiting for something to happen. Ctrl-C ends this.")
 			}
@@ -96,7 +101,7 @@ func (t *tail) event(event heardEvent) error {
 	}
 }
 
-func (t *tail) eachRow(event heardEvent, show func(json.RawMessage) error) error {
+func (t *tail) eachRow(event streamEvent, show func(json.RawMessage) error) error {
 	rows, err := t.eventRows(event)
 	for _, raw := range rows {
 		err = errors.Join(err, show(raw))
@@ -207,19 +212,15 @@ func (t *tail) print(at *time.Time, hook string, what terminal.Text, took, run s
 
 // followRuns lists runs, the oldest first, and then prints a row whenever one is accepted, started or ended.
 func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary]) error {
-	query, err := filterQuery(cmd, list.filters)
+	l, err := list.selected(cmd)
 	if err != nil {
 		return err
 	}
-	limit, err := limitOf(cmd)
-	if err != nil {
-		return err
-	}
-	if query.Has("until") || query.Has("q") {
+	if l.query.Has("until") || l.query.Has("q") {
 		return &usageError{"--follow does not go with --until and --search: it shows what happens from now on"}
 	}
-	s.noteUnknownHooks(query.Get("hook"))
-	wanted, table := newRunFilter(query), s.screen.Rows(list.columns...)
+	s.noteUnknownHooks(l.query.Get("hook"))
+	wanted, table := newRunFilter(l.query), s.screen.Rows(list.columns...)
 	show := func(rows []json.RawMessage) error {
 		for _, raw := range rows {
 			var run api.RunSummary
@@ -237,14 +238,14 @@ func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary])
 		return nil
 	}
 	isListed := false
-	return s.follow([]api.Topic{api.TopicRuns}, func(event heardEvent) error {
+	return s.follow([]api.Topic{api.TopicRuns}, func(event streamEvent) error {
 		switch {
 		case event.name == "runs":
 			rows, err := s.eventRows(event)
 			return errors.Join(err, show(rows))
 		case event.name == "hello" && !isListed, event.name == "reset":
 			isListed = true
-			page, err := s.page(listing{path: "runs", member: "runs", query: query}, min(cmp.Or(limit, api.MaxPage), api.MaxPage), "")
+			page, err := s.page(l, min(cmp.Or(l.limit, api.MaxPage), api.MaxPage), "")
 			slices.Reverse(page.rows)
 			return errors.Join(err, show(page.rows))
 		}
@@ -287,4 +288,181 @@ func (n *news) isNews(id, state string) bool {
 	}
 	n.last[id] = state
 	return known != state
+}
+
+// streamEvent is an event as a client gets it.
+type streamEvent struct {
+	name, id string
+	data     []byte
+}
+
+const (
+	// maxEvent bounds an event that a client reads.
+	maxEvent = 16 << 20
+	// silence is how long a stream may say nothing before it counts as lost.
+	silence = 3 * api.PingEvery
+	// The pauses between attempts to reach a Caddy that is unreachable.
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 2 * time.Second
+	// longReload is a pause after which it is said that Caddy is still unreachable.
+	longReload = 500 * time.Millisecond
+)
+
+// follow hands over events until the person at the terminal has enough. When Caddy reloads its configuration, restarts or is out of
+// reach, it says so and goes on as soon as it can. The first event of each connection is hello.
+func (s *session) follow(topics []api.Topic, each func(streamEvent) error) error {
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = api.TopicNames[t]
+	}
+	var stopped error // what each returned
+	stream := eventStream{session: s, topics: strings.Join(names, ",")}
+	stream.each = func(event streamEvent) error {
+		stopped = each(event)
+		return stopped
+	}
+	toldWaiting := false
+	for pause := firstReconnect; ; {
+		connected, err := stream.read()
+		switch {
+		case s.ctx.Err() != nil:
+			return nil //nolint:nilerr // somebody does not want to wait any more
+		case stopped != nil:
+			return stopped
+		case !stream.wasConnected && err == nil:
+			return s.client.noHooks()
+		case !stream.wasConnected:
+			return err
+		case connected:
+			s.screen.Note("%s", stream.farewell(err))
+			pause, toldWaiting = firstReconnect, false
+		case pause > longReload && !toldWaiting:
+			s.screen.Note("Waiting until Caddy is back; Ctrl-C ends this.")
+			toldWaiting = true
+		}
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-time.After(pause):
+			pause = min(2*pause, lastReconnect)
+		}
+	}
+}
+
+// eventStream reads the events of an instance, over one connection after the other.
+type eventStream struct {
+	*session
+	topics string
+	each   func(streamEvent) error
+
+	lastID       string // of the last event
+	wasConnected bool
+	bye          string // why the last connection ended, as Caddy says
+}
+
+// read reads the events of one connection. It reports whether there was one.
+func (s *eventStream) read() (connected bool, err error) {
+	call := apiCall{path: s.path("events"), query: url.Values{"topics": {s.topics}}}
+	if s.lastID != "" {
+		call.header = http.Header{"Last-Event-Id": {s.lastID}}
+	}
+	resp, err := s.client.download(s.ctx, call, silence)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	s.bye = ""
+	err = readEvents(resp.Body, func(event streamEvent) error {
+		switch {
+		case event.name == "bye":
+			var bye struct {
+				Reason string `json:"reason"`
+			}
+			_ = json.Unmarshal(event.data, &bye) // without a reason it is a farewell, too
+			s.bye = bye.Reason
+			return nil
+		case event.name == "hello" && s.wasConnected:
+			s.screen.Note("Connected again.")
+		}
+		s.wasConnected, connected = true, true
+		if event.id != "" {
+			s.lastID = event.id
+		}
+		return s.each(event)
+	})
+	return connected, err
+}
+
+// farewell says why a connection ended.
+func (s *eventStream) farewell(err error) string {
+	switch s.bye {
+	case "reload":
+		return "Caddy reloads its configuration."
+	case "shutdown":
+		return "Caddy shuts down."
+	}
+	if err == nil {
+		return "The connection to Caddy ended."
+	}
+	return fmt.Sprintf("The connection to Caddy was lost (%v).", err)
+}
+
+var errLongEvent = errors.New("an event is too long")
+
+// readEvents reads server-sent events until their end, or until each returns an error.
+func readEvents(from io.Reader, each func(streamEvent) error) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxEvent)
+	var event streamEvent
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			if event.name != "" {
+				if err := each(event); err != nil {
+					return err
+				}
+			}
+			event = streamEvent{}
+			continue
+		}
+		field, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "event":
+			event.name = string(value)
+		case "id":
+			event.id = string(value)
+		case "data":
+			if event.data != nil {
+				event.data = append(event.data, '\n')
+			}
+			if event.data = append(event.data, value...); len(event.data) > maxEvent {
+				return errLongEvent
+			}
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return errLongEvent
+	}
+	return lines.Err()
+}
+
+// eventRows are the rows of an event about runs or deliveries. It says how many were left out.
+func (s *session) eventRows(event streamEvent) (rows []json.RawMessage, err error) {
+	var members map[string]json.RawMessage
+	if err := s.decode(event.data, &members); err != nil {
+		return nil, err
+	}
+	var skipped int
+	if err := errors.Join(s.decode(members[event.name], &rows), s.decode(members["skipped"], &skipped)); err != nil {
+		return nil, err
+	}
+	if skipped > 0 {
+		s.screen.Note("%s at once went by unseen.", counted(skipped, "more event", "more events"))
+	}
+	return rows, nil
+}
+
+// printLine prints a value of JSON on one line.
+func (s *session) printLine(value json.RawMessage) {
+	fmt.Fprintf(s.screen.Out(), "%s\n", text.CompactJSON(value))
 }

@@ -14,7 +14,7 @@ func TestEventsAreReadAsTheyAreSent(t *testing.T) {
 	want := []string{"hello a-1 {}", "runs  one\ntwo", "bye  x"}
 	for _, from := range []io.Reader{strings.NewReader(stream), iotest.OneByteReader(strings.NewReader(stream))} {
 		var got []string
-		err := readEvents(from, func(event heardEvent) error {
+		err := readEvents(from, func(event streamEvent) error {
 			got = append(got, event.name+" "+event.id+" "+string(event.data))
 			return nil
 		})
@@ -23,11 +23,11 @@ func TestEventsAreReadAsTheyAreSent(t *testing.T) {
 		}
 	}
 	enough := errors.New("enough")
-	if err := readEvents(strings.NewReader(stream), func(heardEvent) error { return enough }); !errors.Is(err, enough) {
+	if err := readEvents(strings.NewReader(stream), func(streamEvent) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
 	long := io.MultiReader(strings.NewReader("event: runs\ndata: "), io.LimitReader(oneLongLine{}, 2*maxEvent))
-	if err := readEvents(long, func(heardEvent) error { return nil }); !errors.Is(err, errLongEvent) {
+	if err := readEvents(long, func(streamEvent) error { return nil }); !errors.Is(err, errLongEvent) {
 		t.Errorf("of a long line: %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add("event: bye\r\ndata: {}\r\n\r\n")
 	f.Fuzz(func(t *testing.T, stream string) {
 		events := 0
-		err := readEvents(strings.NewReader(stream), func(event heardEvent) error {
+		err := readEvents(strings.NewReader(stream), func(event streamEvent) error {
 			events++
 			if event.name == "" || strings.ContainsAny(event.name+event.id, "\n") || len(event.data) > len(stream) {
 				t.Errorf("an event is %+v", event)
