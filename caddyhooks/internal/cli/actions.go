@@ -30,7 +30,7 @@ func confirm(cmd *cobra.Command, plan string) error {
 	yes, err := newScreen(cmd).Confirm(plan + " Go on?")
 	switch {
 	case errors.Is(err, terminal.ErrNobody):
-		return &usageError{fmt.Sprintf("%s But %v", plan, err)}
+		return usagef("%s But %v", plan, err)
 	case err == nil && !yes:
 		return errors.New("nothing was done")
 	}
@@ -372,7 +372,6 @@ func checkDeliveryArgs(cmd *cobra.Command, args []string) error {
 type redelivery struct {
 	*session
 	deliveryAction
-	query    url.Values // empty for a single one
 	selected int
 	done     []api.DeliveryDetails // as the answers show them; a dropped one has an id alone
 }
@@ -421,15 +420,15 @@ func (r *redelivery) do(id string) (d api.DeliveryDetails, err error) {
 
 // all does it with all deliveries that flags select, page by page.
 func (r *redelivery) all(cmd *cobra.Command) error {
-	r.query = url.Values{"status": {strings.Join(namedByFlags(cmd, openDeliveries), ",")}}
+	query := url.Values{"status": {strings.Join(namedByFlags(cmd, openDeliveries), ",")}}
 	to := ""
 	for _, f := range targetFilters {
 		if value := flagText(cmd, f.flag); value != "" {
-			r.query.Set(f.parameter, value)
+			query.Set(f.parameter, value)
 			to += " to " + value
 		}
 	}
-	dry := maps.Clone(r.query)
+	dry := maps.Clone(query)
 	dry.Set("dry", "1")
 	var planned struct {
 		Would int `json:"would"`
@@ -444,7 +443,7 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 	}
 	progress := r.screen.Progress()
 	defer progress.Close()
-	_, _, err := r.walk(listing{path: "deliveries", member: "deliveries", query: r.query}, func(page listPage) error {
+	_, _, err := r.walk(listing{path: "deliveries", member: "deliveries", query: query}, func(page listPage) error {
 		const atOnce = 8 // requests under way, which share what it costs to write to the disk
 		some, err := rowsOf[api.DeliveryDetails](r.session, page)
 		for ; err == nil && len(some) > 0; some = some[min(atOnce, len(some)):] {

@@ -156,10 +156,10 @@ func backupFileError(err error) error {
 // passBackupOn writes a backup to the standard output.
 func passBackupOn(ctx context.Context, cmd *cobra.Command, screen *terminal.Screen, source backupSource) error {
 	if screen.IsTerminal() {
-		return &usageError{"a backup is not for a terminal: name a file, or give it to another program"}
+		return usagef("a backup is not for a terminal: name a file, or give it to another program")
 	}
 	if wantsJSON(cmd) {
-		return &usageError{"--json and the backup cannot both go to the standard output"}
+		return usagef("--json and the backup cannot both go to the standard output")
 	}
 	check := storefile.NewStreamCheck()
 	if err := copyWithProgress(ctx, screen, io.MultiWriter(screen.Out(), check), source); err != nil {
@@ -301,7 +301,7 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 	}
 	r := &restoring{backup: checked, to: storeFile(flagText(cmd, "to"), instance)}
 	if isSameFile(file, r.to) {
-		return nil, &usageError{"the backup is the file of the store itself"}
+		return nil, usagef("the backup is the file of the store itself")
 	}
 	return r, nil
 }

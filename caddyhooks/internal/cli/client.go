@@ -42,17 +42,17 @@ func newClient(cmd *cobra.Command) (*client, error) {
 		address = strings.TrimSuffix(rest, "/")
 	}
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return nil, &usageError{fmt.Sprintf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)}
+		return nil, usagef("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)
 	}
 	if strings.HasPrefix(address, "/") {
-		return nil, &usageError{fmt.Sprintf("the address %q is a path: a socket is written unix/%s", address, address)}
+		return nil, usagef("the address %q is a path: a socket is written unix/%s", address, address)
 	}
 	const defaultPort = 2019
 	parsed, err := caddy.ParseNetworkAddressWithDefaults(address, "tcp", defaultPort)
 	// What stands before a slash would be taken for a network.
 	isNetwork := parsed.IsUnixNetwork() || strings.HasPrefix(parsed.Network, "tcp")
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
-		return nil, &usageError{fmt.Sprintf("the address %q is no admin endpoint: use host:port or unix//path", address)}
+		return nil, usagef("the address %q is no admin endpoint: use host:port or unix//path", address)
 	}
 	c := &client{address: address, operator: operatorName(), via: api.ViaCommand, maxAnswer: maxAdminAnswer, silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)

@@ -95,9 +95,9 @@ func missingVerb(cmd *cobra.Command, given []string) error {
 	}
 	if len(given) > 0 {
 		if meant := text.Nearest(given[0], names); meant != "" {
-			return &usageError{fmt.Sprintf("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)}
+			return usagef("there is no verb %q; did you mean %s?", text.Abridge(given[0]), meant)
 		}
-		return &usageError{fmt.Sprintf("there is no verb %q; use %s", given[0], text.List(names))}
+		return usagef("there is no verb %q; use %s", given[0], text.List(names))
 	}
 	return &usageError{"a verb is missing; use " + text.List(names)}
 }
@@ -106,6 +106,8 @@ func missingVerb(cmd *cobra.Command, given []string) error {
 type usageError struct{ problem string }
 
 func (e *usageError) Error() string { return e.problem }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // exit ends a command. Caddy ends with the code 1 for an error, and knows no other way to get another code.
 func exit(cmd *cobra.Command, err error) error {

@@ -52,7 +52,7 @@ On a server without a browser, forward a port from your machine, and open the li
 func runDashboard(ctx context.Context, cmd *cobra.Command, _ []string) error {
 	port := flagNumber(cmd, "port")
 	if port < 0 || port > 65535 {
-		return &usageError{"--port must be a number up to 65535"}
+		return usagef("--port must be a number up to 65535")
 	}
 	page, err := NewLocalPage(cmd)
 	if err != nil {

@@ -52,14 +52,14 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	of := flagText(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
-		return call, "", &usageError{"--of must be one of runs, session and deliveries"}
+		return call, "", usagef("--of must be one of runs, session and deliveries")
 	}
 	if format = flagText(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
-		return call, "", &usageError{"--format must be jsonl, or csv without --json"}
+		return call, "", usagef("--format must be jsonl, or csv without --json")
 	}
 	for _, f := range exportedBy {
 		if cmd.Flags().Changed(f.flag) && !slices.Contains(filters, f.parameter) {
-			return call, "", &usageError{fmt.Sprintf("--%s does not go with --of %s", f.flag, of)}
+			return call, "", usagef("--%s does not go with --of %s", f.flag, of)
 		}
 	}
 	query, err := filterQuery(cmd, exportedBy)
@@ -68,7 +68,7 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	}
 	query.Set("of", of)
 	if of == "session" && !query.Has("chatId") {
-		return call, "", &usageError{"say which session by --chat; caddy hooks session lists them"}
+		return call, "", usagef("say which session by --chat; caddy hooks session lists them")
 	}
 	call = apiCall{query: query, header: http.Header{"Accept": {"application/x-ndjson"}}}
 	if format == "csv" {
@@ -84,7 +84,7 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	}
 	path, force := flagText(cmd, "output"), flagIsOn(cmd, "force")
 	if cmd.Flags().Changed("output") && path == "" {
-		return &usageError{"--output must not be empty"}
+		return usagef("--output must not be empty")
 	}
 	if path == "" || path == "-" {
 		if s.screen.IsTerminal() {

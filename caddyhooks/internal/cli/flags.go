@@ -59,7 +59,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &invalid):
 		if kind := flagKinds[invalid.GetFlag().Value.Type()]; kind != "" {
-			return &usageError{fmt.Sprintf("--%s must be %s, and not %q", invalid.GetFlag().Name, kind, text.Abridge(invalid.GetValue()))}
+			return usagef("--%s must be %s, and not %q", invalid.GetFlag().Name, kind, text.Abridge(invalid.GetValue()))
 		}
 	case errors.As(err, &unknown):
 		var names []string
@@ -69,7 +69,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 			}
 		})
 		if meant := text.Nearest(unknown.GetSpecifiedName(), names); meant != "" {
-			return &usageError{fmt.Sprintf("there is no flag --%s; did you mean --%s?", text.Abridge(unknown.GetSpecifiedName()), meant)}
+			return usagef("there is no flag --%s; did you mean --%s?", text.Abridge(unknown.GetSpecifiedName()), meant)
 		}
 	}
 	return &usageError{err.Error()}

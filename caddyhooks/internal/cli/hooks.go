@@ -104,7 +104,8 @@ func (s *session) listHooks(during string) (hooks []listedHook, shown overview, 
 	}
 	hooks = slices.Clone(builtInHooks)
 	for _, m := range mappings {
-		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake), AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
+		hooks = append(hooks, listedHook{Name: m.Name, Action: cmp.Or(m.Action, engine.Wake),
+			AuthMode: cmp.Or(m.AuthMode, settings.BearerScheme.Name), Pinned: m.Pinned})
 	}
 	for _, figures := range shown.Hooks {
 		at := slices.IndexFunc(hooks, func(h listedHook) bool { return h.Name == figures.Name })
@@ -292,7 +293,8 @@ func runHookRm(s *session, cmd *cobra.Command, args []string) error {
 	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err
 	}
-	if _, err := s.call(apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}, nil); err != nil {
+	call := apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}
+	if _, err := s.call(call, nil); err != nil {
 		return err
 	}
 	if s.json {

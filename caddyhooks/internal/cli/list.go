@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -60,7 +59,7 @@ func filterQuery(cmd *cobra.Command, filters []filter) (url.Values, error) {
 			continue
 		}
 		if flagText(cmd, f.flag) == "" && !f.mayBeEmpty {
-			return nil, &usageError{fmt.Sprintf("--%s must not be empty", f.flag)}
+			return nil, usagef("--%s must not be empty", f.flag)
 		}
 		query.Set(f.parameter, flagText(cmd, f.flag))
 	}
@@ -78,7 +77,7 @@ func limitFlag(cmd *cobra.Command, many string) {
 func limitOf(cmd *cobra.Command) (int, error) {
 	limit := flagNumber(cmd, "limit")
 	if limit < 0 {
-		return 0, &usageError{"--limit must be a number of rows, or 0 for all"}
+		return 0, usagef("--limit must be a number of rows, or 0 for all")
 	}
 	return limit, nil
 }

@@ -60,7 +60,7 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 	instance := cmp.Or(flagText(cmd, "instance"), "default")
 	to := &postgres.Postgres{DSN: flagText(cmd, "to"), Schema: flagText(cmd, "schema")}
 	if to.DSN == "" {
-		return &usageError{"--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'"}
+		return usagef("--to is missing: the DSN of the database, such as '{env.HOOKS_DSN}'")
 	}
 	if err := to.Provision(caddy.Context{}); err != nil {
 		return err
@@ -213,25 +213,25 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 func (m *storeMigration) check() error {
 	switch {
 	case m.config == "" && m.adapter != "":
-		return &usageError{"--adapter goes with --config"}
+		return usagef("--adapter goes with --config")
 	case m.config == "" && m.dsnEnv != "":
-		return &usageError{"--dsn-env goes with --config; without it, write a DSN such as '{env.HOOKS_DSN}'"}
+		return usagef("--dsn-env goes with --config; without it, write a DSN such as '{env.HOOKS_DSN}'")
 	case m.config != "" && len(m.dsn) > 0:
-		return &usageError{"with --config the DSN is that of the configuration; for that of a role that may do more, use --dsn-env"}
+		return usagef("with --config the DSN is that of the configuration; for that of a role that may do more, use --dsn-env")
 	case m.config != "" && m.schema != "":
-		return &usageError{"with --config the schema is that of the configuration; use --instance to choose one"}
+		return usagef("with --config the schema is that of the configuration; use --instance to choose one")
 	case m.prints && len(m.dsn) > 0 || m.prints && m.dsnEnv != "":
-		return &usageError{"with --print there is no DSN: give the output to psql"}
+		return usagef("with --print there is no DSN: give the output to psql")
 	case !m.prints && m.role != "":
-		return &usageError{"--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the configuration may use them"}
+		return usagef("--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the configuration may use them")
 	case !m.prints && m.from != 0:
-		return &usageError{"--from goes with --print; otherwise the version is looked up"}
+		return usagef("--from goes with --print; otherwise the version is looked up")
 	case m.dsnEnv != "" && !variableName.MatchString(m.dsnEnv):
-		return &usageError{"--dsn-env takes the name of an environment variable, and not a DSN"}
+		return usagef("--dsn-env takes the name of an environment variable, and not a DSN")
 	case m.dsnEnv != "" && os.Getenv(m.dsnEnv) == "":
-		return &usageError{fmt.Sprintf("--dsn-env names the environment variable %s, which is not set", m.dsnEnv)}
+		return usagef("--dsn-env names the environment variable %s, which is not set", m.dsnEnv)
 	case !m.prints && m.config == "" && len(m.dsn) == 0:
-		return &usageError{"what to bring up to date is missing: --config <file>, or a DSN such as '{env.HOOKS_DSN}'; or use --print"}
+		return usagef("what to bring up to date is missing: --config <file>, or a DSN such as '{env.HOOKS_DSN}'; or use --print")
 	}
 	return nil
 }
@@ -239,7 +239,8 @@ func (m *storeMigration) check() error {
 func runMigrateStore(ctx context.Context, cmd *cobra.Command, args []string) error {
 	m := &storeMigration{
 		prints: flagIsOn(cmd, "print"), config: flagText(cmd, "config"), adapter: flagText(cmd, "adapter"), dsnEnv: flagText(cmd, "dsn-env"),
-		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"), from: flagNumber(cmd, "from"), dsn: args,
+		schema: flagText(cmd, "schema"), role: flagText(cmd, "role"), instance: flagText(cmd, "instance"),
+		from: flagNumber(cmd, "from"), dsn: args,
 	}
 	if err := m.check(); err != nil {
 		return err

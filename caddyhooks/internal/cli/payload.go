@@ -122,10 +122,10 @@ func readHeaders(cmd *cobra.Command) (http.Header, error) {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, &usageError{"--header takes a name and a value, as in 'X-GitHub-Event: issues'"}
+			return nil, usagef("--header takes a name and a value, as in 'X-GitHub-Event: issues'")
 		}
 		if slices.Contains(headersOfSecrets, http.CanonicalHeaderKey(name)) {
-			return nil, &usageError{fmt.Sprintf("the header %s carries a secret, and %s", http.CanonicalHeaderKey(name), othersCanRead)}
+			return nil, usagef("the header %s carries a secret, and %s", http.CanonicalHeaderKey(name), othersCanRead)
 		}
 		header.Add(name, value)
 	}
@@ -165,7 +165,7 @@ func (s secretInput) check(cmd *cobra.Command) error {
 
 // refused says how the secret is given instead.
 func (s secretInput) refused() error {
-	return &usageError{fmt.Sprintf("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file, s.variable)}
+	return usagef("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file, s.variable)
 }
 
 // maxSecretFile bounds a file with a secret.

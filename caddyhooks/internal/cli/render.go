@@ -53,14 +53,14 @@ func runRender(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if !given && len(args) == 0 {
-		return &usageError{"what to render is missing: the name of a hook, --template <text> or --template-file <file>"}
+		return usagef("what to render is missing: the name of a hook, --template <text> or --template-file <file>")
 	}
 	asked := api.PreviewRequest{}
 	if asked.Header, err = readHeaders(cmd); err != nil {
 		return err
 	}
 	if asked.Query, err = url.ParseQuery(flagText(cmd, "query")); err != nil {
-		return &usageError{fmt.Sprintf("--query cannot be read: %v", err)}
+		return usagef("--query cannot be read: %v", err)
 	}
 	if asked.Payload, err = readPayload(cmd); err != nil {
 		return err
@@ -92,9 +92,9 @@ func readTemplate(cmd *cobra.Command) (text string, given bool, err error) {
 	inline := cmd.Flags().Changed("template")
 	switch {
 	case inline && file != "":
-		return "", false, &usageError{"--template and --template-file do not go together"}
+		return "", false, usagef("--template and --template-file do not go together")
 	case file == "-" && flagText(cmd, "payload") == "-":
-		return "", false, &usageError{"the template and the payload cannot both come from standard input"}
+		return "", false, usagef("the template and the payload cannot both come from standard input")
 	case file == "":
 		return flagText(cmd, "template"), inline, nil
 	}

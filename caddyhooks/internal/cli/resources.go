@@ -146,7 +146,8 @@ With --follow the list begins with the oldest, and goes on with a row whenever a
 // runsOf are the runs of some statuses, with commas between them. Those that did not complete have a reason each.
 func runsOf(statuses string) *resource[api.RunSummary] {
 	list := runs
-	if !slices.ContainsFunc(strings.Split(statuses, ","), func(s string) bool { return !slices.Contains(api.NotCompleted, engine.Status(s)) }) {
+	completes := func(status string) bool { return !slices.Contains(api.NotCompleted, engine.Status(status)) }
+	if !slices.ContainsFunc(strings.Split(statuses, ","), completes) {
 		list.columns = append(slices.Clone(runs.columns[:len(runs.columns)-1]), "REASON")
 	}
 	return &list

@@ -72,7 +72,7 @@ const maxRepeat = 100_000
 func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 	repeat := flagNumber(cmd, "repeat")
 	if repeat < 1 || repeat > maxRepeat {
-		return &usageError{fmt.Sprintf("--repeat must be from 1 to %d", maxRepeat)}
+		return usagef("--repeat must be from 1 to %d", maxRepeat)
 	}
 	s, err := newSending(ctx, cmd, args[0])
 	if err != nil {
@@ -146,7 +146,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	intake.WithContentType(s.header, s.payload)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
-			return nil, &usageError{"the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks"}
+			return nil, usagef("the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks")
 		}
 		base = s.about.URLs[0]
 		if i := slices.IndexFunc(s.about.URLs, func(u string) bool { return strings.HasPrefix(u, "https://") }); i >= 0 {
@@ -178,7 +178,7 @@ func (s *sending) checkPrivacy() error {
 	if err != nil || called.Scheme == "https" || isThisMachine(called.Hostname()) {
 		return err
 	}
-	return &usageError{fmt.Sprintf("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by --url, or say --insecure if only you can read it there", s.url)}
+	return usagef("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by --url, or say --insecure if only you can read it there", s.url)
 }
 
 // isThisMachine reports whether a host is the machine itself for certain.
@@ -200,7 +200,7 @@ func checkBase(base string) error {
 	case err == nil && parsed.User != nil:
 		return &usageError{"--url must not have a user and a password: " + othersCanRead}
 	case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.RawQuery != "" || parsed.Fragment != "":
-		return &usageError{"--url must be where the hooks are, as in https://example.com/api/hooks"}
+		return usagef("--url must be where the hooks are, as in https://example.com/api/hooks")
 	}
 	return nil
 }
@@ -218,12 +218,12 @@ func (s *sending) readCredential(m settings.Mapping, ofHook bool) (err error) {
 	case scheme == nil: // of which newCredential tells
 	case scheme == settings.BearerScheme:
 		if flagText(s.cmd, hookSecretInput.file) != "" {
-			return &usageError{fmt.Sprintf("%s takes the token, and no secret of its own: use --token-file", s.hook)}
+			return usagef("%s takes the token, and no secret of its own: use --token-file", s.hook)
 		}
 		secret, err = tokenInput.read(s.cmd, s.screen)
 	case needsSecret(scheme):
 		if flagText(s.cmd, tokenInput.file) != "" {
-			return &usageError{fmt.Sprintf("%s takes a secret of its own, and not the token: use --secret-file", s.hook)}
+			return usagef("%s takes a secret of its own, and not the token: use --secret-file", s.hook)
 		}
 		secret, err = hookSecretInput.find(s.cmd)
 		if err == nil && secret == "" && ofHook && scheme.Signs() {

@@ -393,7 +393,7 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	case n == 1:
 		return fmt.Errorf("there is only one token, and without it webhooks are off: make another one first, with: %s", nextCommand(cmd, "token", "generate", "--keep-old"))
 	case number < 1 || number > n:
-		return &usageError{fmt.Sprintf("--number must be from 1, the oldest, to %d, the newest", n)}
+		return usagef("--number must be from 1, the oldest, to %d, the newest", n)
 	}
 	if err := confirm(cmd, fmt.Sprintf("Token %d of %d will be refused from now on.", number, n)); err != nil {
 		return err

@@ -244,7 +244,8 @@ func (s *session) showSteps(steps []api.Step, clock clock) {
 		if s.Bytes > 0 {
 			bytes = byteSize(int64(s.Bytes))
 		}
-		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes, strings.Join(s.Errors, "; ")))
+		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes,
+			strings.Join(s.Errors, "; ")))
 	}
 	s.screen.Line()
 	s.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
@@ -440,7 +441,7 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		return chats.list(s, cmd)
 	}
 	if args[0] == "" {
-		return &usageError{"the id of the chat is empty"}
+		return usagef("the id of the chat is empty")
 	}
 	chat := listing{path: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
 	if s.json {

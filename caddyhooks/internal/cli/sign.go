@@ -37,10 +37,12 @@ The secret is read from --secret-file or from $HOOKS_SECRET. Otherwise you are a
 		RunE:              interruptible(runSign),
 		ValidArgsFunction: completeOne(completeHooks),
 	}
-	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …", completeWords(signingSchemes()...))
+	textFlag(cmd, "auth", "", "the scheme, as after auth in a Caddyfile: github, stripe, standard, hmac …",
+		completeWords(signingSchemes()...))
 	cmd.Flags().String("header", "", "the header with an HMAC signature")
 	cmd.Flags().String("prefix", "", "with --header: what stands before the signature, such as sha256=")
-	textFlag(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)", completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
+	textFlag(cmd, "algorithm", "", "with --header: sha256, sha512 or sha1 (default: sha256)",
+		completeWords(auth.SHA256, auth.SHA512, auth.SHA1))
 	cmd.Flags().String("signed", "", "with --header: what is signed, as in '{@header.X-Timestamp}.{@body}' (default: the body)")
 	cmd.Flags().String("timestamp-header", "", "with --header, or --auth grafana: the header with the time of the signature")
 	cmd.Flags().String("url", "", "the URL that is called, where that is signed, too, as by Twilio")
@@ -67,9 +69,9 @@ func runSign(ctx context.Context, cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case byFlags && len(args) > 0:
-		return &usageError{"a hook has a scheme already: leave --auth and --header out"}
+		return usagef("a hook has a scheme already: leave --auth and --header out")
 	case !byFlags && len(args) == 0:
-		return &usageError{"whose signature is missing: the name of a hook, --auth <scheme> or --header <name>"}
+		return usagef("whose signature is missing: the name of a hook, --auth <scheme> or --header <name>")
 	}
 	if err := hookSecretInput.check(cmd); err != nil {
 		return err
@@ -110,9 +112,9 @@ func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err err
 	}
 	switch {
 	case m.AuthMode == "hmac" && m.HMACHeader == "":
-		return m, true, &usageError{"--header is missing: name the header with the signature"}
+		return m, true, usagef("--header is missing: name the header with the signature")
 	case m.AuthMode != "hmac" && (m.HMACHeader+m.HMACPrefix+m.Algorithm+m.Signed != ""):
-		return m, true, &usageError{"--header, --prefix, --algorithm and --signed describe an HMAC signature: name its header, and no other scheme"}
+		return m, true, usagef("--header, --prefix, --algorithm and --signed describe an HMAC signature: name its header, and no other scheme")
 	}
 	return m, m.AuthMode != "", nil
 }
@@ -120,7 +122,7 @@ func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err err
 // signHere signs with a secret that is read here.
 func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Signature, error) {
 	if s := settings.FindScheme(m.AuthMode); s != nil && !needsSecret(s) {
-		return nil, &usageError{fmt.Sprintf("requests with auth %s are not signed", m.AuthMode)}
+		return nil, usagef("requests with auth %s are not signed", m.AuthMode)
 	}
 	if settings.FindScheme(m.AuthMode) == nil { // before a secret is asked for
 		_, err := newCredential(m, "")
@@ -206,7 +208,7 @@ func newCredential(m settings.Mapping, secret string) (*credential, error) {
 		c.scheme = settings.FindScheme(m.AuthMode)
 	}
 	if c.scheme == nil {
-		return nil, &usageError{fmt.Sprintf("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))}
+		return nil, usagef("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))
 	}
 	secrets := settings.HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }}
 	if c.scheme == settings.BearerScheme {

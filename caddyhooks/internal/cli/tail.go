@@ -43,8 +43,8 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
 	return cmd
 }
 
-var tailFilters = []filter{{flag: "hook", parameter: "hook", usage: "only what is about this hook, or about several with commas between them",
-	complete: completeSeveral(completeAllHooks)}}
+var tailFilters = []filter{{flag: "hook", parameter: "hook", complete: completeSeveral(completeAllHooks),
+	usage: "only what is about this hook, or about several with commas between them"}}
 
 func runTail(s *session, cmd *cobra.Command, _ []string) error {
 	query, err := filterQuery(cmd, tailFilters)
@@ -217,7 +217,7 @@ func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary])
 		return err
 	}
 	if l.query.Has("until") || l.query.Has("q") {
-		return &usageError{"--follow does not go with --until and --search: it shows what happens from now on"}
+		return usagef("--follow does not go with --until and --search: it shows what happens from now on")
 	}
 	s.noteUnknownHooks(l.query.Get("hook"))
 	wanted, table := newRunFilter(l.query), s.screen.Rows(list.columns...)
