@@ -136,12 +136,12 @@ func (s *session) callRun(cmd *cobra.Command, call apiCall, done func(run *api.R
 	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	s.printRun(cmd, done(&run), &run)
+	s.screen.printRun(cmd, done(&run), &run)
 	return nil
 }
 
-func (s *session) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) {
-	s.screen.Line(done, terminal.Plain("  run "), terminal.Bold(run.RunID), terminal.Plain("  chat "+run.ChatID),
+func (p printer) printRun(cmd *cobra.Command, done terminal.Text, run *api.Run) {
+	p.Line(done, terminal.Plain("  run "), terminal.Bold(run.RunID), terminal.Plain("  chat "+run.ChatID),
 		terminal.Faint("        "+nextCommand(cmd, "show", run.RunID)))
 }
 

@@ -154,7 +154,7 @@ func backupFileError(err error) error {
 }
 
 // passBackupOn writes a backup to the standard output.
-func passBackupOn(ctx context.Context, cmd *cobra.Command, screen *terminal.Screen, source backupSource) error {
+func passBackupOn(ctx context.Context, cmd *cobra.Command, screen printer, source backupSource) error {
 	if screen.IsTerminal() {
 		return usagef("a backup is not for a terminal: name a file, or give it to another program")
 	}
@@ -174,7 +174,7 @@ func passBackupOn(ctx context.Context, cmd *cobra.Command, screen *terminal.Scre
 }
 
 // copyWithProgress tells how far a backup has got, and ends it when the person at the terminal does not want to wait.
-func copyWithProgress(ctx context.Context, screen *terminal.Screen, to io.Writer, source backupSource) error {
+func copyWithProgress(ctx context.Context, screen printer, to io.Writer, source backupSource) error {
 	progress := screen.Progress()
 	defer progress.Close()
 	var all, done int64
@@ -324,7 +324,7 @@ func restoreError(err error) error {
 }
 
 // show says what would be done.
-func (r *restoring) show(screen *terminal.Screen) {
+func (r *restoring) show(screen printer) {
 	what := "no backup of `caddy hooks backup`, so it has no checksum"
 	if m := r.backup.Manifest; m != nil {
 		what = "of the hooks instance " + m.Instance + ", taken " + m.TakenAt.Format("2006-01-02 15:04:05") + " UTC"
@@ -405,7 +405,7 @@ func folderError(path string, err error) error {
 }
 
 // showSummary prints what a file of a store has.
-func showSummary(screen *terminal.Screen, s *bolt.Summary) {
+func showSummary(screen printer, s *bolt.Summary) {
 	var statuses []string
 	for _, status := range slices.Sorted(maps.Keys(s.ByStatus)) {
 		statuses = append(statuses, withCommas(s.ByStatus[status])+" "+statusWord(status))

@@ -68,7 +68,7 @@ func TestDownloadsThatNeverBegin(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	client.silence = time.Millisecond
-	s := &session{ctx: t.Context(), client: client, instance: "default", screen: terminal.New(nil, io.Discard, io.Discard)}
+	s := &session{ctx: t.Context(), client: client, instance: "default", screen: printer{terminal.New(nil, io.Discard, io.Discard)}}
 	if err := s.downloadBackup(s.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
 		t.Errorf("a backup: %v", err)
 	}

@@ -107,7 +107,7 @@ const (
 func TestABusyInstanceInATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	s := &session{client: &client{address: "localhost:2019"}, screen: terminal.New(strings.NewReader(""), &out, &out), instance: "default"}
+	s := &session{client: &client{address: "localhost:2019"}, screen: printer{terminal.New(strings.NewReader(""), &out, &out)}, instance: "default"}
 	status := instanceStatus{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
 	out.WriteString("$ caddy hooks status\n")
 	if err := s.showStatus(new(cobra.Command), status, false); err != nil {

@@ -40,7 +40,7 @@ func FuzzAnswerOfASite(f *testing.F) {
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Location": {location}}}
 		sent := newSentJSON(resp, body, "https://example.com", time.Second)
 		var out strings.Builder
-		s := &sending{cmd: new(cobra.Command), hook: "a", url: "https://example.com", screen: terminal.New(nil, &out, &out)}
+		s := &sending{cmd: new(cobra.Command), hook: "a", url: "https://example.com", screen: printer{terminal.New(nil, &out, &out)}}
 		s.print(sent)
 		if err := s.refusal(sent); err != nil {
 			out.WriteString(err.Error())

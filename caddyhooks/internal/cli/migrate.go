@@ -97,7 +97,7 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 
 // migration is a file that is moved.
 type migration struct {
-	screen *terminal.Screen
+	screen printer
 	file   string
 	has    bolt.Summary
 	result migratedJSON

@@ -16,7 +16,6 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 // addPayloadFlag lets a verb take the body of a request.
@@ -192,7 +191,7 @@ func (s secretInput) find(cmd *cobra.Command) (string, error) {
 }
 
 // read finds the secret, or asks for it.
-func (s secretInput) read(cmd *cobra.Command, screen *terminal.Screen) (string, error) {
+func (s secretInput) read(cmd *cobra.Command, screen printer) (string, error) {
 	secret, err := s.find(cmd)
 	if err != nil || secret != "" {
 		return secret, err

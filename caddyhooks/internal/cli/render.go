@@ -151,7 +151,7 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 }
 
 // printPreview prints the message, and beside it what there is to know about it.
-func printPreview(p *api.Preview, screen *terminal.Screen) {
+func printPreview(p *api.Preview, screen printer) {
 	var line []terminal.Text
 	for _, segment := range p.Message {
 		for i, text := range strings.Split(segment.Text, "\n") {

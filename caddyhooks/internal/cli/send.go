@@ -98,7 +98,7 @@ func runSend(ctx context.Context, cmd *cobra.Command, args []string) error {
 // sending is what is sent, and how.
 type sending struct {
 	cmd        *cobra.Command
-	screen     *terminal.Screen
+	screen     printer
 	session    *session // nil if no running Caddy is asked
 	about      api.About
 	hook       string
@@ -370,14 +370,14 @@ func (s *sending) print(sent *sentJSON) {
 	}
 	s.screen.Line(line...)
 	if sent.outcome.Status != "accepted" && sent.outcome.Status != "ignored" && sent.text != "" {
-		printText(s.screen, sent.text)
+		s.screen.printText(sent.text)
 	}
 }
 
 // printText prints a text of several lines.
-func printText(screen *terminal.Screen, text string) {
+func (p printer) printText(text string) {
 	for line := range strings.Lines(text) {
-		screen.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
+		p.Line(terminal.Plain(strings.TrimRight(line, "\r\n")))
 	}
 }
 
@@ -602,9 +602,9 @@ func (s *session) printEnd(cmd *cobra.Command, answer []byte, run api.Run) error
 		if run.Reply == nil {
 			look = terminal.Bad
 		}
-		s.printRun(cmd, look(statusWord(run.Status)), &run)
+		s.screen.printRun(cmd, look(statusWord(run.Status)), &run)
 		if run.Reply != nil {
-			printText(s.screen, *run.Reply)
+			s.screen.printText(*run.Reply)
 		}
 	}
 	if run.Reply == nil {

@@ -26,9 +26,12 @@ type session struct {
 	ctx      context.Context // ends when the person at the terminal does not want to wait any more
 	client   *client
 	instance string
-	screen   *terminal.Screen
+	screen   printer
 	json     bool // the answer is printed as JSON
 }
+
+// printer prints answers on a screen.
+type printer struct{ *terminal.Screen }
 
 // withSession is the RunE of a verb that asks a running Caddy.
 func withSession(run func(s *session, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
@@ -61,8 +64,8 @@ func newSession(ctx context.Context, cmd *cobra.Command) (*session, error) {
 	return s, err
 }
 
-func newScreen(cmd *cobra.Command) *terminal.Screen {
-	return terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+func newScreen(cmd *cobra.Command) printer {
+	return printer{terminal.New(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())}
 }
 
 // wantsJSON reports whether the answer is to be printed as JSON.

@@ -198,7 +198,7 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 	if s.json {
 		return s.printJSON(after.answer)
 	}
-	s.printChange(setting.JSONName(), before.members[setting.JSONName()], after.members[setting.JSONName()])
+	s.screen.printChange(setting.JSONName(), before.members[setting.JSONName()], after.members[setting.JSONName()])
 	if isSecret(setting) || setting.JSONName() == "enabled" {
 		s.noteWhyOff()
 	}
@@ -216,7 +216,7 @@ func withUnit(setting settings.Setting, sentence string) string {
 	return sentence
 }
 
-func (s *session) printChange(name string, before, after json.RawMessage) {
+func (p printer) printChange(name string, before, after json.RawMessage) {
 	was, is := cmp.Or(string(before), "none"), cmp.Or(string(after), "none")
 	line := cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
 	switch {
@@ -229,7 +229,7 @@ func (s *session) printChange(name string, before, after json.RawMessage) {
 	case was == is:
 		line = cells(terminal.Bold(name), "  "+was, ", as before")
 	}
-	s.screen.Line(line...)
+	p.Line(line...)
 }
 
 // shownSettings are the settings of an instance, with secrets masked.

@@ -121,7 +121,7 @@ func (p *properties) add(name string, value any) {
 }
 
 // print prints values whole, where a table would cut them.
-func (p *properties) print(screen *terminal.Screen) {
+func (p *properties) print(screen printer) {
 	width := 0
 	for _, name := range p.names {
 		width = max(width, len(name)+2)
@@ -132,16 +132,16 @@ func (p *properties) print(screen *terminal.Screen) {
 }
 
 // showBlock shows a text of several lines below a title, whole.
-func (s *session) showBlock(title, text string) {
-	s.screen.Line()
-	s.screen.Line(terminal.Bold(title))
-	s.printLines(terminal.Plain("  "), text)
+func (p printer) showBlock(title, text string) {
+	p.Line()
+	p.Line(terminal.Bold(title))
+	p.printLines(terminal.Plain("  "), text)
 }
 
 // showText is showBlock for a text that is not empty.
-func (s *session) showText(title, text string) {
+func (p printer) showText(title, text string) {
 	if text != "" {
-		s.showBlock(title, text)
+		p.showBlock(title, text)
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *session) showRun(beginning string) error {
 	}
 	clock := newClock()
 	runProperties(&run, clock).print(s.screen)
-	s.showSteps(run.Steps, clock)
+	s.screen.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(problem))
 	}
@@ -167,25 +167,25 @@ func (s *session) showRun(beginning string) error {
 		if run.MessageCut {
 			title += ", of which not all was kept"
 		}
-		s.showBlock(title, *run.Message)
+		s.screen.showBlock(title, *run.Message)
 	}
-	s.showText("Metadata", string(run.Metadata))
-	s.showText("Schema", string(run.Schema))
+	s.screen.showText("Metadata", string(run.Metadata))
+	s.screen.showText("Schema", string(run.Schema))
 	if run.Reply != nil {
-		s.showBlock("Reply", *run.Reply)
+		s.screen.showBlock("Reply", *run.Reply)
 	}
 	title := "Last answer"
 	if len(run.ValidationErrors) > 0 {
 		title += ", which did not match the schema"
 	}
-	s.showText(title, run.LastAnswer)
+	s.screen.showText(title, run.LastAnswer)
 	for _, p := range run.Permissions {
 		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
 	if run.MorePermissions > 0 {
 		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
 	}
-	s.showSentOut(run.Deliveries, clock)
+	s.screen.showSentOut(run.Deliveries, clock)
 	return nil
 }
 
@@ -234,7 +234,7 @@ func runProperties(r *api.RunDetails, clock clock) *properties {
 	return f
 }
 
-func (s *session) showSteps(steps []api.Step, clock clock) {
+func (p printer) showSteps(steps []api.Step, clock clock) {
 	if len(steps) == 0 {
 		return
 	}
@@ -247,20 +247,20 @@ func (s *session) showSteps(steps []api.Step, clock clock) {
 		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes,
 			strings.Join(s.Errors, "; ")))
 	}
-	s.screen.Line()
-	s.screen.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
+	p.Line()
+	p.Table([]string{"AT", "STEP", "TOOK", "TIER", "ANSWER", "ERRORS"}, rows)
 }
 
 // showSentOut lists the deliveries of a run, each with its attempts.
-func (s *session) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
+func (p printer) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
 	for i := range deliveries {
 		d := &deliveries[i]
-		s.screen.Line()
-		s.screen.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
+		p.Line()
+		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
 		if next := clock.next(d); next != "" {
-			s.screen.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
+			p.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
-		s.showAttempts(d.History, clock)
+		p.showAttempts(d.History, clock)
 	}
 }
 
@@ -271,7 +271,7 @@ func waitsForWords(d *api.DeliveryDetails) string {
 	return ", waits for " + d.WaitsFor
 }
 
-func (s *session) showAttempts(history []api.Attempt, clock clock) {
+func (p printer) showAttempts(history []api.Attempt, clock clock) {
 	var rows [][]terminal.Text
 	for _, a := range history {
 		outcome := terminal.Good("delivered")
@@ -284,7 +284,7 @@ func (s *session) showAttempts(history []api.Attempt, clock clock) {
 		}
 		rows = append(rows, cells("  "+clock.when(a.At), briefly(inUnits(a.Seconds)), status, outcome))
 	}
-	s.screen.Table(nil, rows)
+	p.Table(nil, rows)
 }
 
 // showDelivery shows a delivery by its id, or the beginning of it.
@@ -321,10 +321,10 @@ func (s *session) showDelivery(id string) error {
 	if d.History != nil {
 		s.screen.Line()
 		s.screen.Line(terminal.Bold("Attempts"))
-		s.showAttempts(d.History, clock)
+		s.screen.showAttempts(d.History, clock)
 	}
-	s.showText("Last answer of the receiver", d.LastAnswer)
-	s.showText("Body", d.Body)
+	s.screen.showText("Last answer of the receiver", d.LastAnswer)
+	s.screen.showText("Body", d.Body)
 	return nil
 }
 
@@ -408,7 +408,7 @@ func (s *session) showHook(hook *listedHook) error {
 	}
 	f.print(s.screen)
 	for _, field := range long {
-		s.showBlock(field[0], field[1])
+		s.screen.showBlock(field[0], field[1])
 	}
 	return nil
 }
@@ -468,48 +468,48 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		if i > 0 {
 			s.screen.Line()
 		}
-		s.showTurn(&turns[i], clock)
+		s.screen.showTurn(&turns[i], clock)
 	}
 	return nil
 }
 
 // showTurn shows a run in the course of its chat.
-func (s *session) showTurn(t *api.ChatTurn, clock clock) {
+func (p printer) showTurn(t *api.ChatTurn, clock clock) {
 	plain := terminal.Plain
 	head := []terminal.Text{terminal.Bold(clock.when(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
 	if took := clock.took(&t.Run); took != "" {
 		head = append(head, plain("  "+took))
 	}
-	s.screen.Line(append(head, terminal.Faint("  "+t.RunID))...)
-	s.showPart(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
-	s.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
+	p.Line(append(head, terminal.Faint("  "+t.RunID))...)
+	p.showPart(terminal.Faint("> "), t.Message, t.MessageBytes, t.MessageCut)
+	p.showPart(terminal.Good("< "), t.Reply, t.ReplyBytes, false)
 	if why := runReason(&t.RunSummary); why != "" {
-		s.screen.Line(terminal.Bad("! "), plain(why))
+		p.Line(terminal.Bad("! "), plain(why))
 	}
 	for i := range t.Deliveries {
 		d := &t.Deliveries[i]
-		s.screen.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
+		p.Line(plain("-> "), deliveryStatusCell(d.Status), plain("  "+attempt(d)))
 	}
 }
 
 // showPart shows a text of which the API may have given the beginning only.
-func (s *session) showPart(mark terminal.Text, text *string, whole int, cut bool) {
+func (p printer) showPart(mark terminal.Text, text *string, whole int, cut bool) {
 	if text == nil {
 		return
 	}
-	s.printLines(mark, *text)
+	p.printLines(mark, *text)
 	switch {
 	case len(*text) < whole:
-		s.screen.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", byteSize(int64(whole-len(*text))))))
+		p.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", byteSize(int64(whole-len(*text))))))
 	case cut:
-		s.screen.Line(mark, terminal.Faint("… and more, which was not kept"))
+		p.Line(mark, terminal.Faint("… and more, which was not kept"))
 	}
 }
 
 // printLines prints a text of several lines, each after a mark.
-func (s *session) printLines(mark terminal.Text, text string) {
+func (p printer) printLines(mark terminal.Text, text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
 		line = strings.TrimRight(line, "\r\n")
-		s.screen.Line(mark, terminal.Plain(strings.ReplaceAll(line, "\t", "    ")))
+		p.Line(mark, terminal.Plain(strings.ReplaceAll(line, "\t", "    ")))
 	}
 }

@@ -202,7 +202,7 @@ func (t *tail) saw(at *time.Time) {
 
 // line prints an event as JSON.
 func (t *tail) line(kind string, value json.RawMessage) error {
-	t.printLine(text.PlainJSON(map[string]json.RawMessage{kind: value}))
+	t.screen.printLine(text.PlainJSON(map[string]json.RawMessage{kind: value}))
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary])
 			switch {
 			case !wanted.matches(&run) || !wanted.news.isNews(run.RunID, string(run.Status)):
 			case s.json:
-				s.printLine(raw)
+				s.screen.printLine(raw)
 			default:
 				list.print(table, newClock(), []api.RunSummary{run})
 			}
@@ -463,6 +463,6 @@ func (s *session) eventRows(event streamEvent) (rows []json.RawMessage, err erro
 }
 
 // printLine prints a value of JSON on one line.
-func (s *session) printLine(value json.RawMessage) {
-	fmt.Fprintf(s.screen.Out(), "%s\n", text.CompactJSON(value))
+func (p printer) printLine(value json.RawMessage) {
+	fmt.Fprintf(p.Out(), "%s\n", text.CompactJSON(value))
 }
