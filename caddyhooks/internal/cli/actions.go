@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -445,9 +446,11 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 	defer progress.Close()
 	_, _, err := r.walk(listing{path: "deliveries", member: "deliveries", query: query}, func(page listPage) error {
 		const atOnce = 8 // requests under way, which share what it costs to write to the disk
-		some, err := rowsOf[api.DeliveryDetails](r.session, page)
-		for ; err == nil && len(some) > 0; some = some[min(atOnce, len(some)):] {
-			err = r.atOnce(some[:min(atOnce, len(some))])
+		rows, err := rowsOf[api.DeliveryDetails](r.session, page)
+		for some := range slices.Chunk(rows, atOnce) {
+			if err := r.atOnce(some); err != nil {
+				return err
+			}
 			progress.Show("%d of %d %s", len(r.done), r.selected, r.deliveryAction.done)
 		}
 		return err

@@ -14,6 +14,35 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
+// flagText is the value of a flag with a text.
+func flagText(cmd *cobra.Command, name string) string {
+	value, _ := cmd.Flags().GetString(name)
+	return value
+}
+
+func flagIsOn(cmd *cobra.Command, name string) bool {
+	on, _ := cmd.Flags().GetBool(name)
+	return on
+}
+
+func flagNumber(cmd *cobra.Command, name string) int {
+	number, _ := cmd.Flags().GetInt(name)
+	return number
+}
+
+// textFlag adds a flag with a text, and what a shell offers as its value.
+func textFlag(cmd *cobra.Command, name, usual, usage string, complete cobra.CompletionFunc) {
+	cmd.Flags().String(name, usual, usage)
+	_ = cmd.RegisterFlagCompletionFunc(name, complete)
+}
+
+// noFiles keeps a shell from offering files as the values of flags.
+func noFiles(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
 // takesOne checks that a verb gets one argument, such as "the id of a run".
 func takesOne(noun string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -77,35 +106,6 @@ func flagProblem(cmd *cobra.Command, err error) error {
 
 // flagKinds are what flags take, by the type of their value.
 var flagKinds = map[string]string{"int": "a number", "duration": "a duration such as 10s", "bool": "true or false"}
-
-// flagText is the value of a flag with a text.
-func flagText(cmd *cobra.Command, name string) string {
-	value, _ := cmd.Flags().GetString(name)
-	return value
-}
-
-func flagIsOn(cmd *cobra.Command, name string) bool {
-	on, _ := cmd.Flags().GetBool(name)
-	return on
-}
-
-func flagNumber(cmd *cobra.Command, name string) int {
-	number, _ := cmd.Flags().GetInt(name)
-	return number
-}
-
-// textFlag adds a flag with a text, and what a shell offers as its value.
-func textFlag(cmd *cobra.Command, name, usual, usage string, complete cobra.CompletionFunc) {
-	cmd.Flags().String(name, usual, usage)
-	_ = cmd.RegisterFlagCompletionFunc(name, complete)
-}
-
-// noFiles keeps a shell from offering files as the values of flags.
-func noFiles(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-}
 
 // nextCommand is a command for a shell that asks the same instance, to be copied.
 func nextCommand(cmd *cobra.Command, words ...string) string {
