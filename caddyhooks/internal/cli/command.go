@@ -62,23 +62,25 @@ func HooksCommand(cmd *cobra.Command) {
 }
 
 // wrapVerbs gives a command and all below it the exit codes of `caddy hooks`. A command that only groups others says which there are.
+// One that does not say which arguments it takes has none.
 func wrapVerbs(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		wrapVerbs(child)
 	}
 	run, args := cmd.RunE, cmd.Args
-	if run == nil {
-		run = func(cmd *cobra.Command, given []string) error { return missingVerb(cmd, given) }
+	switch {
+	case run == nil:
+		run, args = missingVerb, cobra.ArbitraryArgs
+	case args == nil:
+		args = takesNone
 	}
 	cmd.Args = nil
 	if cmd.HasSubCommands() {
 		cmd.Args = cobra.ArbitraryArgs // or cobra itself refuses them, with another exit code
 	}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		if args != nil {
-			if err := args(cmd, given); err != nil {
-				return exit(cmd, &usageError{err.Error()})
-			}
+		if err := args(cmd, given); err != nil {
+			return exit(cmd, &usageError{err.Error()})
 		}
 		out := terminal.NewOutput(cmd.OutOrStdout())
 		cmd.SetOut(out)
@@ -130,6 +132,7 @@ func execVerb() *cobra.Command {
 		Short:              "Is started by Caddy, to end all processes of a program",
 		Hidden:             true,
 		DisableFlagParsing: true,
+		Args:               cobra.ArbitraryArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("exec is only for Caddy itself, which starts the programs of its runners with it")
 		},
@@ -149,7 +152,6 @@ runners, channels and stores of this Caddy, for editors and checks before a relo
 and stores of others are listed by name, and may have any members.
 
   caddy hooks schema > hooks.schema.json`,
-		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			schema, err := configschema.Of(handlersInSchema...)
 			if err != nil {

@@ -40,7 +40,6 @@ opened, since other users of this machine could read the link from the browser's
 On a server without a browser, forward a port from your machine, and open the link there:
 
   ssh -t -L 8765:127.0.0.1:8765 server caddy hooks dashboard --port 8765`,
-		Args: takesNone,
 		RunE: interruptible(runDashboard),
 	}
 	cmd.Flags().Int("port", 0, "the port on 127.0.0.1 (default: any that is free)")

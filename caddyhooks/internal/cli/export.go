@@ -31,7 +31,6 @@ export of a session.`,
 		Example: `  caddy hooks export --of runs --since 24h -o runs.jsonl
   caddy hooks export --of deliveries --status dead --format csv -o dead.csv
   caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
-		Args: takesNone,
 		RunE: withSession(runExport),
 	}
 	textFlag(cmd, "of", "", "what to write: runs, session or deliveries", completeWords("runs", "session", "deliveries"))

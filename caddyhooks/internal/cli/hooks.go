@@ -31,7 +31,6 @@ authenticate, how many runs were accepted and how many failed in the range of ti
 and had runs is listed, too.`,
 		Example: `  caddy hooks list
   caddy hooks list --range 7d --json | jq '.[] | select(.failed > 0)'`,
-		Args: takesNone,
 		RunE: withSession(runList),
 	}
 	rangeFlag(cmd, "24h")

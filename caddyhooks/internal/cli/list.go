@@ -38,7 +38,6 @@ type filter struct {
 
 // verb makes cmd list the resource.
 func (r *resource[Row]) verb(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = takesNone
 	cmd.RunE = withSession(func(s *session, cmd *cobra.Command, _ []string) error { return r.list(s, cmd) })
 	addFilters(cmd, r.filters)
 	limitFlag(cmd, r.many)

@@ -37,7 +37,6 @@ A DSN on the command line can be read by other users of this machine. Write '{en
   caddy stop
   HOOKS_DSN=postgres://... caddy hooks migrate --to '{env.HOOKS_DSN}'
   caddy start   # with: store postgres {env.HOOKS_DSN}`,
-		Args: takesNone,
 		RunE: runMigrate,
 	}
 	cmd.Flags().String("from", "", "the bolt file, or the word bolt for that of the instance in Caddy's data directory, which is the default")

@@ -348,7 +348,6 @@ Shows the runners of the Caddyfile, which carry out runs: their kind, the model 
 turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs wait.`,
 		Example: `  caddy hooks runners
   caddy hooks runners --json | jq -r '.[] | select(.state != "ok").name'`,
-		Args: takesNone,
 		RunE: withSession(runRunners),
 	}
 }

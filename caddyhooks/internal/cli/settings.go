@@ -280,7 +280,6 @@ With --keep-old the tokens that were there before work on, until they are taken 
 
   caddy hooks token generate --keep-old > token
   caddy hooks token retire          # when all callers have the new one`,
-		Args: takesNone,
 		RunE: withSession(runTokenGenerate),
 	}
 	generate.Flags().Bool("keep-old", false, "let the old tokens work on")
@@ -292,7 +291,6 @@ With --keep-old the tokens that were there before work on, until they are taken 
 Takes one of several tokens out: the oldest, or the one with a number. Callers that still use it are refused from now on.
 
   caddy hooks token retire`,
-		Args: takesNone,
 		RunE: withSession(runTokenRetire),
 	}
 	retire.Flags().Int("number", 1, "which token; 1 is the oldest")

@@ -28,7 +28,6 @@ with ! are about what needs you, with a command that shows more. Without --insta
 With --json it prints what the API says about each instance, without the points of plots.`,
 		Example: `  caddy hooks status
   caddy hooks status --range 24h --instance ops`,
-		Args: takesNone,
 		RunE: interruptible(runStatus),
 	}
 	rangeFlag(cmd, api.OverviewRanges[0].Name)
@@ -293,7 +292,6 @@ also if Caddy does not run. An instance whose webhooks are off is ready, too, si
 With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
 		Example: `  caddy hooks health
   caddy hooks health --live || systemctl restart caddy`,
-		Args: takesNone,
 		RunE: runHealth,
 	}
 	cmd.Flags().Bool("live", false, "ask whether Caddy needs a restart, instead of whether it is ready")

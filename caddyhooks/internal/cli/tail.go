@@ -36,7 +36,6 @@ out, and how much is said there, too. Ctrl-C ends it. With --json each line is a
 		Example: `  caddy hooks tail
   caddy hooks tail --hook github-issues,stripe
   caddy hooks tail --json | jq 'select(.run.status == "failed")'`,
-		Args: takesNone,
 		RunE: withSession(runTail),
 	}
 	addFilters(cmd, tailFilters)
