@@ -206,11 +206,11 @@ func TestCallersOfNewerVersionsOfHTTPThatGoAway(t *testing.T) {
 			_, _ = c.send(ctx, "POST", s.URL+"/api/hooks/agent", body)
 		}()
 		_, _ = io.WriteString(half, `{"message":`)
-		hookstest.Eventually(t, "the body is being read", func() bool { return hookstest.GoroutinesIn(s, "caddyhooks.readBody(") > 0 })
+		hookstest.Eventually(t, "the body is being read", func() bool { return hookstest.GoroutinesIn(s, "ingress.readBody(") > 0 })
 		cancel()
 		<-over
 		half.Close()
-		hookstest.Eventually(t, "nobody reads the body any more", func() bool { return hookstest.GoroutinesIn(s, "caddyhooks.readBody(") == 0 })
+		hookstest.Eventually(t, "nobody reads the body any more", func() bool { return hookstest.GoroutinesIn(s, "ingress.readBody(") == 0 })
 	})
 }
 

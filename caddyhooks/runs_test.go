@@ -202,7 +202,7 @@ func TestWaitHoldsUntilTheEnd(t *testing.T) {
 			}()
 		}
 	}
-	hookstest.Eventually(t, "all wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 2*waiters })
+	hookstest.Eventually(t, "all wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 2*waiters })
 	if len(answers) != 0 {
 		t.Fatalf("somebody did not wait: %+v", <-answers)
 	}
@@ -216,7 +216,7 @@ func TestWaitHoldsUntilTheEnd(t *testing.T) {
 	if r := s.LookUp(id, "?wait=5m").Shown(t); r.Status != "completed" {
 		t.Errorf("got %s", r.Body)
 	}
-	hookstest.Eventually(t, "nobody waits any more", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 0 })
+	hookstest.Eventually(t, "nobody waits any more", func() bool { return hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 0 })
 }
 
 func TestWaitIsADurationOfUpToFiveMinutes(t *testing.T) {
@@ -245,7 +245,7 @@ func TestCancelOfAQueuedRun(t *testing.T) {
 		resp, _ := hookstest.TryRequest("GET", s.URL+hookstest.RunPath(id)+"?wait=5m", "", "Authorization", "Bearer "+hookstest.Token)
 		waits <- resp
 	}()
-	hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 1 })
+	hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 1 })
 
 	r := s.CancelRun(id).Shown(t)
 	if r.Status != "cancelled" || r.RunID != id || r.Attempts != 0 {
@@ -495,7 +495,7 @@ func TestRunsWithAnIDWrittenInAnotherWay(t *testing.T) {
 				}
 				answer <- resp
 			}()
-			hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 1 })
+			hookstest.Eventually(t, "somebody waits", func() bool { return hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 1 })
 			close(release)
 			s.Ended(id)
 			select {

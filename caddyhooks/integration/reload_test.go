@@ -174,7 +174,7 @@ func TestHundredReloadsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 		}
 	}
 	hookstest.Eventually(t, "all are held", func() bool {
-		return hookstest.GoroutinesIn(s, "engine.(*Engine).Do(") == 3 && hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 6
+		return hookstest.GoroutinesIn(s, "engine.(*Engine).Do(") == 3 && hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 6
 	})
 
 	stop := make(chan struct{})

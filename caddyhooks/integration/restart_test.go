@@ -293,7 +293,7 @@ func TestTerminatedProcessAnswersWhoWaits(t *testing.T) {
 			answers[status] <- resp
 		}()
 	}
-	hookstest.Eventually(t, "both wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*Engine).Find(") == 2 })
+	hookstest.Eventually(t, "both wait", func() bool { return hookstest.GoroutinesIn(s, "engine.(*records).Find(") == 2 })
 	p.Terminate(t)
 	for status, answer := range answers {
 		if r := hookstest.ReceiveWithin(t, "who waits is answered", answer).Shown(t); r.Status != status {
