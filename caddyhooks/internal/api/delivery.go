@@ -9,7 +9,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// DeliveryDetails is a delivery as operators see it. See newDeliveryDetails and newDeliverySummary.
+// DeliveryDetails is a delivery as operators see it. See NewDeliveryDetails and NewDeliverySummary.
 type DeliveryDetails struct {
 	Delivery
 	RunID         string        `json:"runId"`
@@ -50,7 +50,7 @@ func NewDeliverySummary(d *engine.Delivery) DeliveryDetails {
 		details.LastAnswer = d.LastAnswer
 	}
 	details.ID = engine.DeliveryID(d.RunID, d.Index)          // deliveries of the first version have another id, by which they are not found
-	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // its own schedule; explainWaits knows more
+	if d.Status == engine.Pending && d.Due.After(d.TriedAt) { // its own schedule; the engine knows more
 		details.NextAttemptAt = text.JSONTime(d.Due)
 	}
 	return details

@@ -4,6 +4,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
+// MaxBody bounds the body of a request to the admin API.
 const MaxBody = 4 << 20
 
 // ShowAll shows the items of a page.

@@ -17,7 +17,7 @@ const (
 	PlaceholderName   = placeholderPrefix + "name"    // of the hook; empty if there is no such hook
 	placeholderRun    = placeholderPrefix + "run_id"  // of the first run, if there are several
 	placeholderChat   = placeholderPrefix + "chat_id" // percent-encoded where it is not visible ASCII
-	placeholderStatus = placeholderPrefix + "status"  // see requestStatus
+	placeholderStatus = placeholderPrefix + "status"  // see RequestStatus
 )
 
 // RequestStatus is what became of a request. A caller that waited for its run gets the status of the run here: completed, failed,

@@ -64,6 +64,27 @@ type eventSource interface {
 // hasRows reports whether the frames of a topic have rows.
 func hasRows(t api.Topic) bool { return t == api.TopicRuns || t == api.TopicDeliveries }
 
+const (
+	// maxRows bounds the rows of a frame.
+	maxRows = 50
+	// frameEvery is the time between two frames.
+	frameEvery = 250 * time.Millisecond
+	// hearEvery is how often other nodes are asked about.
+	hearEvery = time.Second
+	// overviewEvery is the time between two frames of the overview.
+	overviewEvery = 5 * time.Second
+	// rememberedFrames is how many frames a page may have missed.
+	rememberedFrames = 256
+	// maxStreams bounds the streams of an instance.
+	maxStreams = 64
+	// maxStreamShare bounds the streams of one account.
+	maxStreamShare = maxStreams / 4
+	// eventLinger is how long events are remembered without any stream.
+	eventLinger = time.Minute
+	// framePatience is how long the store is waited for when a frame is made.
+	framePatience = 2 * time.Second
+)
+
 // view is what a stream may show: rows with texts of runs, or without.
 type view int
 
@@ -108,10 +129,10 @@ type EventStream struct {
 func (h *eventHub) Open(account string, about []api.Topic, v view) (*EventStream, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shares[account] == api.MaxStreamShare {
+	if h.shares[account] == maxStreamShare {
 		return nil, errStreamShare
 	}
-	if h.streams == api.MaxStreams || h.closed {
+	if h.streams == maxStreams || h.closed {
 		return nil, errManyStreams
 	}
 	h.streams++
@@ -127,9 +148,9 @@ func (h *eventHub) Open(account string, about []api.Topic, v view) (*EventStream
 }
 
 var (
-	errManyStreams = api.Errorf(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", api.MaxStreams)
+	errManyStreams = api.Errorf(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
 	errStreamShare = api.Errorf(http.StatusTooManyRequests,
-		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", api.MaxStreamShare)
+		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", maxStreamShare)
 )
 
 // Close ends a stream.
@@ -203,7 +224,7 @@ func (h *eventHub) listening() bool {
 
 // makeFrames makes a frame whenever it is time for one, until ctx is done or there was no stream for a while.
 func (h *eventHub) makeFrames(ctx context.Context) {
-	tick := time.NewTimer(api.FrameEvery)
+	tick := time.NewTimer(frameEvery)
 	defer tick.Stop()
 	var overviewAt, idleSince, heardAt time.Time
 	for last := api.Topics - 1; ; {
@@ -215,7 +236,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 				continue // it is no time for a frame yet, however many streams come and go
 			}
 		case <-tick.C:
-			tick.Reset(api.FrameEvery)
+			tick.Reset(frameEvery)
 		}
 		switch now := time.Now(); {
 		case h.anyStream():
@@ -224,12 +245,12 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 			idleSince = now
 			continue
 		default:
-			if now.Sub(idleSince) >= api.EventLinger && h.end() {
+			if now.Sub(idleSince) >= eventLinger && h.end() {
 				return
 			}
 			continue
 		}
-		if time.Since(heardAt) >= api.HearEvery && h.isWanted(api.TopicRuns) {
+		if time.Since(heardAt) >= hearEvery && h.isWanted(api.TopicRuns) {
 			heardAt = time.Now()
 			h.hear(ctx)
 		}
@@ -248,7 +269,7 @@ func (h *eventHub) makeFrames(ctx context.Context) {
 }
 
 func (h *eventHub) hear(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
+	ctx, stop := context.WithTimeout(ctx, framePatience)
 	defer stop()
 	h.source.hear(ctx)
 }
@@ -292,7 +313,7 @@ func (h *eventHub) isDue(t api.Topic, overviewAt time.Time) bool {
 	case h.wanted[t] == 0:
 		return false
 	case t == api.TopicOverview:
-		return time.Since(overviewAt) >= api.OverviewEvery
+		return time.Since(overviewAt) >= overviewEvery
 	case t == api.TopicSettings:
 		return h.setting != nil
 	default:
@@ -302,7 +323,7 @@ func (h *eventHub) isDue(t api.Topic, overviewAt time.Time) bool {
 
 // makeFrame makes a frame, and tells all streams.
 func (h *eventHub) makeFrame(ctx context.Context, t api.Topic) {
-	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
+	ctx, stop := context.WithTimeout(ctx, framePatience)
 	defer stop()
 	h.mu.Lock()
 	shown, after := h.views, h.taken[t]
@@ -333,7 +354,7 @@ func (h *eventHub) makeFrame(ctx context.Context, t api.Topic) {
 	h.missed[t] += rows + frame.skipped
 	h.latest[t] = frame
 	h.recent = append(h.recent, remembered)
-	h.recent = slices.Delete(h.recent, 0, max(0, len(h.recent)-api.RememberedFrames))
+	h.recent = slices.Delete(h.recent, 0, max(0, len(h.recent)-rememberedFrames))
 	close(h.news)
 	h.news = make(chan struct{})
 }
@@ -391,7 +412,7 @@ func (s *EventStream) Hello(data []byte) []byte {
 // Resume returns what a page has missed that had a stream before, up to the event of an id: a frame for each topic, or a
 // reset if that is not known any more.
 func (s *EventStream) Resume(ctx context.Context, lastID string) []byte {
-	ctx, stop := context.WithTimeout(ctx, api.FramePatience)
+	ctx, stop := context.WithTimeout(ctx, framePatience)
 	defer stop()
 	h := s.hub
 	epoch, number, _ := strings.Cut(lastID, "-")
@@ -439,7 +460,7 @@ func mergeFrames(frames []rememberedFrame, t api.Topic) (ids []string, skipped i
 			switch {
 			case seen[id]:
 				continue
-			case len(ids) < api.MaxRows:
+			case len(ids) < maxRows:
 				ids = append(ids, id)
 			default:
 				skipped++

@@ -66,7 +66,7 @@ func (s serviceEvents) count(t api.Topic) uint64 {
 }
 
 func (s serviceEvents) changed(t api.Topic, after uint64) (ids []string, others int, count uint64) {
-	return s.ring(t).After(after, api.MaxRows)
+	return s.ring(t).After(after, maxRows)
 }
 
 func (s serviceEvents) rows(ctx context.Context, t api.Topic, ids []string, v view) (rows json.RawMessage, n int) {

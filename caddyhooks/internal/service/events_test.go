@@ -51,7 +51,7 @@ func (f *fakeEvents) changed(t api.Topic, after uint64) (ids []string, others in
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := slices.Compact(slices.Clone(f.ids[t][after:]))
-	others = max(0, len(news)-api.MaxRows)
+	others = max(0, len(news)-maxRows)
 	return news[others:], others, uint64(len(f.ids[t]))
 }
 
@@ -192,7 +192,7 @@ func TestAStreamHasFourFramesASecondAtMost(t *testing.T) {
 			count[event.name]++
 			rows += len(event.data.Runs)
 			skipped += event.data.Skipped
-			if len(event.data.Runs) > api.MaxRows || len(event.data.Deliveries) > api.MaxRows {
+			if len(event.data.Runs) > maxRows || len(event.data.Deliveries) > maxRows {
 				t.Errorf("a frame has %d runs and %d deliveries", len(event.data.Runs), len(event.data.Deliveries))
 			}
 		}
@@ -223,7 +223,7 @@ func TestStreamsThatEndBringNoFrame(t *testing.T) {
 			read(t, hub, WithTexts, api.TopicRuns).close()
 			synctest.Wait()
 		}
-		time.Sleep(2 * api.FrameEvery)
+		time.Sleep(2 * frameEvery)
 		if events := r.take(); len(events) != 1 || len(events[0].data.Runs)+events[0].data.Skipped != 100 {
 			t.Errorf("got %d frames: %+v", len(events), events)
 		}
@@ -267,7 +267,7 @@ func TestASlowStreamIsToldHowManyRowsItMissed(t *testing.T) {
 		slow := openAs(t, hub, "ops", WithTexts, api.TopicRuns)
 		for i := range 8 {
 			source.publish(api.TopicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"))
-			time.Sleep(api.FrameEvery)
+			time.Sleep(frameEvery)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -294,7 +294,7 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 		lastID := events[len(events)-1].id
 		for i := range 30 {
 			source.publish(api.TopicRuns, fmt.Sprint("run ", i), fmt.Sprint("run ", i, " b"), "busy")
-			time.Sleep(api.FrameEvery)
+			time.Sleep(frameEvery)
 		}
 		hub.settingsChanged(8, "ops")
 		source.publish(api.TopicDeliveries, "delivery")
@@ -311,7 +311,7 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 			t.Fatalf("got %+v", missed)
 		}
 		runs := missed[0].data
-		if len(runs.Runs) != api.MaxRows || runs.Skipped != 61-api.MaxRows || slices.Contains(runs.Runs, "seen") || !slices.Contains(runs.Runs, "busy") {
+		if len(runs.Runs) != maxRows || runs.Skipped != 61-maxRows || slices.Contains(runs.Runs, "seen") || !slices.Contains(runs.Runs, "busy") {
 			t.Errorf("got %d runs and %d skipped: %q", len(runs.Runs), runs.Skipped, runs.Runs)
 		}
 		if missed[2].data.Revision != 8 || !slices.Equal(missed[1].data.Deliveries, []string{"delivery"}) {
@@ -328,15 +328,15 @@ func TestAStreamGoesOnWhereItBrokeOff(t *testing.T) {
 				t.Errorf("after %q there is %+v, want a reset", unknown, got)
 			}
 		}
-		for i := range 2 * api.RememberedFrames {
+		for i := range 2 * rememberedFrames {
 			source.publish(api.TopicRuns, fmt.Sprint("more ", i))
-			time.Sleep(api.FrameEvery)
+			time.Sleep(frameEvery)
 		}
 		time.Sleep(time.Second)
 		if got := resume(lastID, api.TopicRuns); len(got) != 1 || got[0].name != "reset" {
 			t.Errorf("long after there is %+v, want a reset", got)
 		}
-		if len(hub.recent) > api.RememberedFrames {
+		if len(hub.recent) > rememberedFrames {
 			t.Errorf("%d frames are remembered", len(hub.recent))
 		}
 		r.close()
@@ -349,7 +349,7 @@ func TestEventsAreRememberedForAMinuteWithoutStreams(t *testing.T) {
 		r := read(t, hub, WithTexts, api.TopicRuns)
 		lastID := parseEvents(t, r.stream.Hello([]byte(`{}`)))[0].id
 		r.close()
-		time.Sleep(api.EventLinger / 2)
+		time.Sleep(eventLinger / 2)
 		source.publish(api.TopicRuns, "meanwhile")
 		read1 := source.read
 		time.Sleep(time.Second)
@@ -365,7 +365,7 @@ func TestEventsAreRememberedForAMinuteWithoutStreams(t *testing.T) {
 			t.Errorf("got %+v", events)
 		}
 		r.close()
-		time.Sleep(2 * api.EventLinger)
+		time.Sleep(2 * eventLinger)
 		synctest.Wait()
 		if source.listeners != 0 || hub.listening() {
 			t.Error("it still listens")
@@ -388,10 +388,10 @@ func TestThereAreSixtyFourStreamsAtMost(t *testing.T) {
 				t.Errorf("%s: got %v, want %v", account, err, want)
 			}
 		}
-		for i := range api.MaxStreams {
-			account := fmt.Sprint("user ", i/api.MaxStreamShare)
+		for i := range maxStreams {
+			account := fmt.Sprint("user ", i/maxStreamShare)
 			all = append(all, openAs(t, hub, account, WithTexts, api.TopicRuns))
-			if i%api.MaxStreamShare == api.MaxStreamShare-1 {
+			if i%maxStreamShare == maxStreamShare-1 {
 				refused(account, errStreamShare)
 			}
 		}

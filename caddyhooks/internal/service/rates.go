@@ -19,7 +19,7 @@ import (
 // counts under the next.
 //
 // Of each such hook it remembers when its last runs were accepted, as many as the rate allows: 8 bytes each, and no more than
-// maxRateRuns. So a window slides exactly, and the time after which there is room again is known.
+// settings.MaxRateRuns. So a window slides exactly, and the time after which there is room again is known.
 type rates struct {
 	mu     sync.Mutex
 	began  time.Time
