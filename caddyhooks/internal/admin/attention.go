@@ -52,13 +52,13 @@ type needsQuestion struct {
 }
 
 // needs lists what an operator should look at, the worst first.
-func needs(in *service.Instance, ctx context.Context, q needsQuestion) ([]api.AttentionItem, error) {
+func needs(ctx context.Context, in *service.Instance, q needsQuestion) ([]api.AttentionItem, error) {
 	needs := []api.AttentionItem{}
-	dead, err := deadNeeds(in, ctx, q)
+	dead, err := deadNeeds(ctx, in, q)
 	if err != nil {
 		return nil, err
 	}
-	failing, err := failingNeeds(in, ctx, q)
+	failing, err := failingNeeds(ctx, in, q)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (t deadTarget) link() string {
 }
 
 // deadNeeds tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
-func deadNeeds(in *service.Instance, ctx context.Context, q needsQuestion) (found []api.AttentionItem, err error) {
+func deadNeeds(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
 	if q.dead == 0 {
 		return nil, nil
 	}
@@ -139,7 +139,7 @@ func (t tally) commonest() (text string) {
 }
 
 // failingNeeds tells which hooks fail too often, and why.
-func failingNeeds(in *service.Instance, ctx context.Context, q needsQuestion) (found []api.AttentionItem, err error) {
+func failingNeeds(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
 		hook := q.sum.Hooks[name]
 		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxNeeds {

@@ -55,7 +55,7 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 	sum := &engine.Minute{Hooks: map[string]engine.HookMinute{
 		"failing": {Accepted: 40, Ended: 10, Failed: 1}, "fine": {Accepted: 10, Ended: 20, Failed: 1}, "rare": {Accepted: 40, Ended: 9, Failed: 9}, "": {Ended: 100, Failed: 100},
 	}}
-	needs, err := failingNeeds(in, context.Background(), needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
+	needs, err := failingNeeds(context.Background(), in, needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
 	want := api.AttentionItem{Kind: "failing_hook", Severity: api.SeverityBad, Text: "1 of 10 runs of failing did not complete",
 		Link: "#/runs?hook=failing&since=168h&status=failed%2Ctimed_out%2Cexpired"}
 	if err != nil || len(needs) != 1 || needs[0] != want {
@@ -70,7 +70,7 @@ func TestNeedsOfAKindAreFew(t *testing.T) {
 		active.Problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
 	}
 	in := &service.Instance{Refused: new(service.Refusals)}
-	needs, err := needs(in, context.Background(), needsQuestion{active: active, sum: new(engine.Minute)})
+	needs, err := needs(context.Background(), in, needsQuestion{active: active, sum: new(engine.Minute)})
 	if err != nil || len(needs) != maxNeeds || needs[0].Link != "#/settings/hooks/h000" || needs[0].Detail != "its channel is gone" {
 		t.Errorf("there are %d needs, %v", len(needs), err)
 	}

@@ -50,12 +50,12 @@ func serveEvents(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	if out.Write(first) != nil {
 		return nil // the client is gone, and cannot be told
 	}
-	sendEvents(in, r.Context(), stream, out)
+	sendEvents(r.Context(), in, stream, out)
 	return nil
 }
 
 // sendEvents sends frames as they are made.
-func sendEvents(in *service.Instance, ctx context.Context, stream *service.EventStream, out *sse.EventWriter) {
+func sendEvents(ctx context.Context, in *service.Instance, stream *service.EventStream, out *sse.EventWriter) {
 	ping := time.NewTicker(api.PingEvery)
 	defer ping.Stop()
 	for {

@@ -107,7 +107,7 @@ func putMapping(in *service.Instance, w http.ResponseWriter, r *http.Request) er
 func mappingError(in *service.Instance, r *http.Request, err error) error {
 	if errors.Is(err, errPrecondition) {
 		name := r.PathValue("name")
-		return preconditionError(in, r.Context(), settings.PartName(name), "the hook "+text.Abridge(name))
+		return preconditionError(r.Context(), in, settings.PartName(name), "the hook "+text.Abridge(name))
 	}
 	return changeError(err)
 }

@@ -20,7 +20,7 @@ func begin(r api.OverviewRange, now time.Time) time.Time {
 }
 
 // overview looks at a range of time. With hideTexts nothing that runs were told or answered is quoted.
-func overview(in *service.Instance, ctx context.Context, r api.OverviewRange, now time.Time, hideTexts bool) (*api.Overview, error) {
+func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, now time.Time, hideTexts bool) (*api.Overview, error) {
 	e := in.Service.Engine
 	begin := begin(r, now)
 	minutes, err := e.MinutesSince(ctx, begin)
@@ -69,7 +69,7 @@ func overview(in *service.Instance, ctx context.Context, r api.OverviewRange, no
 			hook.Points[i] = api.Point{At: at(i), Value: &accepted}
 		}
 	}
-	shown.Needs, err = needs(in, ctx, needsQuestion{
+	shown.Needs, err = needs(ctx, in, needsQuestion{
 		active: active, failing: e.StoreFailing(), down: in.RunnersDown(), backlog: backlog, dead: dead,
 		sum: &sum, since: begin, rangeName: r.Name, now: now, hideTexts: hideTexts,
 	})
@@ -165,7 +165,7 @@ func serveOverview(in *service.Instance, w http.ResponseWriter, r *http.Request)
 	var names []string
 	for _, known := range api.OverviewRanges {
 		if known.Name == name {
-			overview, err := overview(in, r.Context(), known, time.Now(), callerFrom(r).HideTexts)
+			overview, err := overview(r.Context(), in, known, time.Now(), callerFrom(r).HideTexts)
 			if err != nil {
 				return err
 			}

@@ -125,7 +125,7 @@ var errPrecondition = errors.New("a precondition failed")
 
 // preconditionError is the answer to it. It says who changed a part of the settings last, any part if it is "". name is
 // how the error calls it.
-func preconditionError(in *service.Instance, ctx context.Context, part, name string) error {
+func preconditionError(ctx context.Context, in *service.Instance, part, name string) error {
 	ctx, stop := context.WithTimeout(ctx, service.StorePatience)
 	defer stop()
 	const again = "nothing was saved: look at it again and then change it"

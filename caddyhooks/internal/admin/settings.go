@@ -60,7 +60,7 @@ func patchSettings(in *service.Instance, w http.ResponseWriter, r *http.Request)
 		return nil
 	})
 	if errors.Is(err, errPrecondition) {
-		return preconditionError(in, r.Context(), "", "a setting or a hook")
+		return preconditionError(r.Context(), in, "", "a setting or a hook")
 	}
 	if err != nil {
 		return changeError(err)

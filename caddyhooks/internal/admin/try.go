@@ -88,7 +88,7 @@ func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	}
 	req.Log, req.Messages = in.Log, intake.MessageMemory{All: &in.Memory}
 	defer req.Messages.Release()
-	run, err := submitTest(in, r.Context(), r.PathValue("name"), req)
+	run, err := submitTest(r.Context(), in, r.PathValue("name"), req)
 	if err != nil {
 		return testError(w, err)
 	}
@@ -119,7 +119,7 @@ func readTestRequest(r *http.Request) (*intake.Request, error) {
 }
 
 // submitTest starts a run under the settings in force, whoever changes them meanwhile.
-func submitTest(in *service.Instance, ctx context.Context, name string, req *intake.Request) (*engine.Run, error) {
+func submitTest(ctx context.Context, in *service.Instance, name string, req *intake.Request) (*engine.Run, error) {
 	active := in.Active.Load()
 	for checks := 1; ; checks++ {
 		h, err := hookInForce(in, name, active)

@@ -138,7 +138,7 @@ func hiddenName(name string) string { return fmt.Sprintf("(%d bytes)", len(name)
 
 // newerSettings returns newer settings than those that a request was checked against, nil if there are none. It looks for
 // them only if the request was refused, or ignored, because of the settings.
-func newerSettings(in *service.Instance, ctx context.Context, active *settings.Active, err error) *settings.Active {
+func newerSettings(ctx context.Context, in *service.Instance, active *settings.Active, err error) *settings.Active {
 	if !errors.Is(err, engine.ErrSettingsChanged) && !isBySettings(err) {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 	defer q.release()
 	err := q.serve(w, r, active)
 	for submits, checks := 1, 1; submits < maxSubmits && checks < service.MaxChecks; err = q.serve(w, r, active) {
-		if newer := newerSettings(in, r.Context(), active, err); newer != nil {
+		if newer := newerSettings(r.Context(), in, active, err); newer != nil {
 			active = newer
 			checks++
 		} else if errors.Is(err, errKeyReleased) {

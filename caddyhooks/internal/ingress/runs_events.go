@@ -73,7 +73,7 @@ func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, act
 	err = stream.follow(ctx, in.Service.Engine, id, after)
 	var result []byte
 	if err == nil {
-		result, err = readers.Result(func() ([]byte, error) { return endedRun(in, ctx, id) })
+		result, err = readers.Result(func() ([]byte, error) { return endedRun(ctx, in, id) })
 	}
 	if err != nil {
 		_ = stream.comment("reconnect")
@@ -84,7 +84,7 @@ func (q *hookRequest) serveRunEvents(w http.ResponseWriter, r *http.Request, act
 }
 
 // endedRun is the last frame of a run that has ended.
-func endedRun(in *service.Instance, ctx context.Context, id string) ([]byte, error) {
+func endedRun(ctx context.Context, in *service.Instance, id string) ([]byte, error) {
 	record, err := in.Service.Engine.Find(ctx, id, 0)
 	if err == nil && !record.Status.Ended() {
 		err = errors.New("the run has not ended")
