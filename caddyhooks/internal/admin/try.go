@@ -24,7 +24,7 @@ func init() {
 }
 
 // hookInForce finds a custom hook.
-func hookInForce(in *service.Instance, name string, active *settings.Active) (*settings.Hook, error) {
+func hookInForce(name string, active *settings.Active) (*settings.Hook, error) {
 	if h := active.Hooks[name]; h != nil {
 		return h, nil
 	}
@@ -41,7 +41,7 @@ func noHookInForce(name string, active *settings.Active) error {
 
 // signPayload signs a payload as the senders of a hook do.
 func signPayload(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	h, err := hookInForce(in, r.PathValue("name"), in.Active.Load())
+	h, err := hookInForce(r.PathValue("name"), in.Active.Load())
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func signPayload(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 // testHook starts a run of a hook as a request with this payload would, in a chat of its own, and sends nothing out. Headers, a
 // line "Name: value" for each, and query are those of the request. It works while webhooks are off, since it comes from the operator.
 func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
-	if _, err := hookInForce(in, r.PathValue("name"), in.Active.Load()); err != nil {
+	if _, err := hookInForce(r.PathValue("name"), in.Active.Load()); err != nil {
 		return err
 	}
 	if err := checkRunner(in, "a test"); err != nil {
@@ -122,7 +122,7 @@ func readTestRequest(r *http.Request) (*intake.Request, error) {
 func submitTest(ctx context.Context, in *service.Instance, name string, req *intake.Request) (*engine.Run, error) {
 	active := in.Active.Load()
 	for checks := 1; ; checks++ {
-		h, err := hookInForce(in, name, active)
+		h, err := hookInForce(name, active)
 		if err != nil {
 			return nil, err
 		}
