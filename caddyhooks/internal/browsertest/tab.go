@@ -352,7 +352,12 @@ const spot = `function () {
 	const hit = document.elementFromPoint(x, y);
 	const reached = hit && (at.contains(hit) || this.contains(hit) || hit.closest('label')?.control === this);
 	globalThis.browsertestClicked = false;
-	document.addEventListener('click', e => { globalThis.browsertestClicked = at.contains(e.target) || this.contains(e.target); }, {capture: true, once: true});
+	const isIt = target => { // or what the page has drawn in its place since
+		const now = !this.isConnected && target.closest(this.tagName);
+		return at.contains(target) || this.contains(target) ||
+			now && now.textContent === this.textContent && now.getAttribute('href') === this.getAttribute('href');
+	};
+	document.addEventListener('click', e => { globalThis.browsertestClicked = Boolean(isIt(e.target)); }, {capture: true, once: true});
 	return {x, y, why: reached ? '' : 'is covered by ' + (hit ? hit.outerHTML.slice(0, 200) : 'nothing')};
 }`
 
