@@ -13,7 +13,6 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
 )
 
@@ -125,15 +124,6 @@ func keepsTheContract(t *testing.T, dsn string, only ...string) {
 	used, options := new(usedSchemas), contractOptions(dsn)
 	options.Only = only
 	storetest.Run(t, func(t *testing.T) engine.Store { return used.open(t, dsn) }, options)
-}
-
-func TestPostgresDoesAsTheStoreInMemory(t *testing.T) {
-	dsn, used := pgtest.Shared(t).DSN("postgres"), new(usedSchemas)
-	model := func() (engine.Store, func(time.Duration)) {
-		data := memory.New()
-		return data.Store(), data.Advance
-	}
-	storetest.RunAgainst(t, model, func(t *testing.T) engine.Store { return used.open(t, dsn) }, contractOptions(dsn))
 }
 
 func contractOptions(dsn string) storetest.Options {
