@@ -27,7 +27,7 @@ type Caller struct {
 
 type callerKey struct{}
 
-// WithCaller lets a request be one of a caller that a dashboard knows.
+// WithCaller attaches the dashboard's caller to the request.
 func WithCaller(r *http.Request, c Caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
@@ -42,8 +42,8 @@ func callerFrom(r *http.Request) Caller {
 	}
 	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI, Address: addressOf(r)}
 	c.Anybody = c.By == nobodyNamed
-	if door := r.Header.Get(api.ViaHeader); door == api.ViaLocalDashboard || door == api.ViaCommand {
-		c.Via = door
+	if via := r.Header.Get(api.ViaHeader); via == api.ViaLocalDashboard || via == api.ViaCommand {
+		c.Via = via
 	}
 	if only := r.Header.Get(api.InstanceHeader); only != "" {
 		c.Instances = []string{only}

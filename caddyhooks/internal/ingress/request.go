@@ -109,7 +109,7 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 		in.Service.Engine.NoteChallenge(q.name)
 		observe.NoteStatus(r, observe.RequestChallenge)
 		q.answered = challenge.Answer.Status
-		write(challenge.Answer, w)
+		writeSchemeAnswer(challenge.Answer, w)
 		return nil
 	}
 	return err

@@ -218,8 +218,8 @@ func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 	}
 }
 
-// write answers the sender that tries out a hook.
-func write(a *settings.SchemeAnswer, w http.ResponseWriter) {
+// writeSchemeAnswer answers the sender that tries out a hook.
+func writeSchemeAnswer(a *settings.SchemeAnswer, w http.ResponseWriter) {
 	writeAny(w, a.Status, a.ContentType, []byte(a.Body))
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // ExplainWaits tells of deliveries that are shown when they are tried next, and what they wait for.
-func (s *service) ExplainWaits(ctx context.Context, shown []api.DeliveryDetails, deliveries []*engine.Delivery) error {
+func (s *Service) ExplainWaits(ctx context.Context, shown []api.DeliveryDetails, deliveries []*engine.Delivery) error {
 	waits, err := s.Engine.DeliveryWaits(ctx, deliveries)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func waitsFor(obstacle engine.Obstacle, d *engine.Delivery) string {
 }
 
 // serviceEvents are the events of an engine.
-type serviceEvents struct{ *service }
+type serviceEvents struct{ *Service }
 
 func (s serviceEvents) listen() (stop func()) { return s.Engine.Events().Listen() }
 

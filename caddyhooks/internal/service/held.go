@@ -15,7 +15,7 @@ import (
 
 // holdStart leaves the start of an instance to when the store can be reached: without the live settings nobody knows who may send
 // what. Until then requests are answered 503. It is called under the service's lock.
-func (in *Instance) holdStart(s *service) {
+func (in *Instance) holdStart(s *Service) {
 	in.Service = s
 	s.held = append(s.held, in)
 	Waiting.add(in)
@@ -25,7 +25,7 @@ func (in *Instance) holdStart(s *service) {
 }
 
 // loadFirst reads the live settings when a store was opened.
-func (s *service) loadFirst(ctx context.Context) error {
+func (s *Service) loadFirst(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, StorePatience)
 	defer stop()
 	saved, revision, err := s.load(ctx)
@@ -55,7 +55,7 @@ func (s *service) loadFirst(ctx context.Context) error {
 
 // loadLater reads the live settings as soon as the store can be reached, unless they were read already. It reports false if the
 // service is stopped before.
-func (s *service) loadLater() bool {
+func (s *Service) loadLater() bool {
 	s.Mu.Lock()
 	loaded := s.loaded
 	s.Mu.Unlock()
@@ -82,7 +82,7 @@ func (s *service) loadLater() bool {
 }
 
 // logHeld tells why the instances cannot be started.
-func (s *service) logHeld(err error) {
+func (s *Service) logHeld(err error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if len(s.held) > 0 {

@@ -51,7 +51,7 @@ type Instance struct {
 
 	// Set when the instance is started.
 	Active  atomic.Pointer[settings.Active]
-	Service *service
+	Service *Service
 	Detach  func() // ends the use of the engine
 	Traced  bool   // it uses the exporter of traces
 	Started chan struct{}
@@ -173,7 +173,7 @@ func (in *Instance) Start(grace time.Duration) error {
 	if err != nil {
 		return err
 	}
-	s := value.(*service)
+	s := value.(*Service)
 	// Waiting callers must be answered before the grace period of the web server is over.
 	if most := grace - min(grace/2, 500*time.Millisecond); grace > 0 {
 		in.EngineConfig.DrainTimeout = min(in.EngineConfig.DrainTimeout, most)
@@ -195,7 +195,7 @@ func (in *Instance) Start(grace time.Duration) error {
 }
 
 // startOn puts the instance in force, with the live settings of the service. It is called under the service's lock.
-func (in *Instance) startOn(s *service, reload bool) error {
+func (in *Instance) startOn(s *Service, reload bool) error {
 	in.Rules.CheckSchema = s.Engine.CheckSchema
 	active, err := in.Compile(in.Active.Load(), s.Live, func(p settings.Part, err error) bool {
 		// A live setting that conflicts with the new configuration makes a reload fail: the operator can mend it, and

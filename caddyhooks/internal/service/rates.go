@@ -37,7 +37,7 @@ type Room struct {
 // Admit takes room for the runs of a request from the rate of its hook, for all of them or for none. custom may be nil. If there
 // is no room the error is the answer to the request, unless it repeats an earlier one: then it is a *engine.DuplicateError, for a
 // repeated request makes no run.
-func (s *service) Admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (Room, error) {
+func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (Room, error) {
 	if custom == nil || custom.RunRate.Runs == 0 {
 		return Room{}, nil
 	}

@@ -17,7 +17,7 @@ func (*unreadSecretsError) Error() string { return "secrets are not read yet" }
 
 // withSecrets calls f under the lock. If f needs secrets from files, they are read without the lock, and f is called again: a file that
 // is slow must not hold up other changes.
-func (s *service) withSecrets(f func(reads settings.SecretReads) error) error {
+func (s *Service) withSecrets(f func(reads settings.SecretReads) error) error {
 	reads := make(settings.SecretReads)
 	for {
 		err := s.locked(func() error { return f(reads) })
@@ -29,7 +29,7 @@ func (s *service) withSecrets(f func(reads settings.SecretReads) error) error {
 	}
 }
 
-func (s *service) locked(f func() error) error {
+func (s *Service) locked(f func() error) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return f()

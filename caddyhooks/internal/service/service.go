@@ -26,9 +26,9 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
-// service has the engine and the live settings of an instance. It outlives reloads: the instances of the old and of the new
+// Service has the engine and the live settings of an instance. It outlives reloads: the instances of the old and of the new
 // configuration share it.
-type service struct {
+type Service struct {
 	Engine   *engine.Engine
 	Settings engine.Settings       // where the live settings are kept
 	Store    engine.Store          // the engine's
@@ -62,12 +62,12 @@ type service struct {
 var services = caddy.NewUsagePool()
 
 // openService opens a store and reads the live settings in it.
-func openService(opener engine.StoreOpener, name string) (*service, error) {
+func openService(opener engine.StoreOpener, name string) (*Service, error) {
 	store, err := opener.OpenStore(context.Background(), name)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{
+	s := &Service{
 		Engine: engine.New(store), Settings: store.Settings(), Store: store, Throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
 		Searches: make(Slots, maxSearches), Exports: make(Slots, maxExports),
 	}
@@ -87,7 +87,7 @@ func openService(opener engine.StoreOpener, name string) (*service, error) {
 }
 
 // load reads the live settings.
-func (s *service) load(ctx context.Context) (live settings.SavedSettings, revision int64, err error) {
+func (s *Service) load(ctx context.Context) (live settings.SavedSettings, revision int64, err error) {
 	saved, revision, err := s.Settings.Load(ctx)
 	if err == nil && saved != nil {
 		err = json.Unmarshal(saved, &live)
@@ -96,7 +96,7 @@ func (s *service) load(ctx context.Context) (live settings.SavedSettings, revisi
 }
 
 // follow puts settings in force that other nodes have saved.
-func (s *service) follow(changed <-chan struct{}) {
+func (s *Service) follow(changed <-chan struct{}) {
 	for {
 		select {
 		case <-s.stop:
@@ -115,7 +115,7 @@ func (s *service) follow(changed <-chan struct{}) {
 const StorePatience = 10 * time.Second
 
 // refresh puts the settings in force that were saved last, on whatever node.
-func (s *service) refresh(ctx context.Context) error {
+func (s *Service) refresh(ctx context.Context) error {
 	return s.withSecrets(func(reads settings.SecretReads) error {
 		ctx, stop := context.WithTimeout(ctx, StorePatience)
 		defer stop()
@@ -123,7 +123,7 @@ func (s *service) refresh(ctx context.Context) error {
 	})
 }
 
-func (s *service) refreshLocked(ctx context.Context, reads settings.SecretReads) error {
+func (s *Service) refreshLocked(ctx context.Context, reads settings.SecretReads) error {
 	saved, revision, err := s.load(ctx)
 	if err != nil || revision == s.revision {
 		return err
@@ -159,7 +159,7 @@ func (in *Instance) compileSaved(live settings.Settings) *settings.Active {
 }
 
 // lastChangeBy is who made the last change of the live settings, on whatever node, "" if that is not known.
-func (s *service) lastChangeBy(ctx context.Context) string {
+func (s *Service) lastChangeBy(ctx context.Context) string {
 	var last api.SettingsChange
 	changes, _, err := s.Settings.Changes(ctx, 1, "")
 	if err != nil || len(changes) == 0 || json.Unmarshal(changes[0].Description, &last) != nil {
@@ -169,7 +169,7 @@ func (s *service) lastChangeBy(ctx context.Context) string {
 }
 
 // putInForce puts live settings in force, for each instance as they were compiled for it.
-func (s *service) putInForce(saved settings.SavedSettings, revision int64, compiled []*settings.Active) {
+func (s *Service) putInForce(saved settings.SavedSettings, revision int64, compiled []*settings.Active) {
 	history := s.history()
 	s.Live, s.changed, s.revision = saved.Settings, saved.Changed, revision
 	for i, in := range s.instances {
@@ -187,7 +187,7 @@ func (s *service) putInForce(saved settings.SavedSettings, revision int64, compi
 }
 
 // followSettings tells the parts of the service of the settings of the newest instance that is running.
-func (s *service) followSettings(active *settings.Active) {
+func (s *Service) followSettings(active *settings.Active) {
 	s.Samples.Follow(active)
 	s.rates.follow(active)
 	s.followMeters()
@@ -196,7 +196,7 @@ func (s *service) followSettings(active *settings.Active) {
 
 // followMeters takes away the series of hooks and channels that no instance has any more. In a reload those of the old configuration
 // stay until it is stopped: if the new one fails, nothing has changed.
-func (s *service) followMeters() {
+func (s *Service) followMeters() {
 	wanted := make(map[*observe.Meters]observe.MeteredNames)
 	for _, in := range s.instances {
 		active := in.Active.Load()
@@ -220,7 +220,7 @@ func (in *Instance) meteredNames(active *settings.Active) observe.MeteredNames {
 }
 
 // history is how long the newest instance keeps messages of finished runs.
-func (s *service) history() time.Duration {
+func (s *Service) history() time.Duration {
 	if len(s.instances) == 0 {
 		return 0
 	}
@@ -228,7 +228,7 @@ func (s *service) history() time.Duration {
 }
 
 // use puts settings of an instance in force for the next request. If they are nil, the instance keeps those it has.
-func (s *service) use(in *Instance, active *settings.Active) {
+func (s *Service) use(in *Instance, active *settings.Active) {
 	if active == nil {
 		kept := *in.Active.Load()
 		active = &kept
@@ -241,7 +241,7 @@ func (s *service) use(in *Instance, active *settings.Active) {
 }
 
 // Destruct stops the engine when no configuration uses it any more.
-func (s *service) Destruct() error {
+func (s *Service) Destruct() error {
 	close(s.stop)
 	s.follower.Wait()
 	s.Events.shut()
@@ -250,14 +250,14 @@ func (s *service) Destruct() error {
 	return nil
 }
 
-func (s *service) newestInstance() *Instance {
+func (s *Service) newestInstance() *Instance {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.newest()
 }
 
 // newest returns the instance of the newest configuration that is running, nil if there is none.
-func (s *service) newest() *Instance {
+func (s *Service) newest() *Instance {
 	for _, in := range slices.Backward(s.instances) {
 		if !in.stopped {
 			return in
@@ -267,7 +267,7 @@ func (s *service) newest() *Instance {
 }
 
 // problem returns why the newest configuration leaves out a part of the live settings, "" if it does not.
-func (s *service) problem(p settings.Part) string {
+func (s *Service) problem(p settings.Part) string {
 	if in := s.newest(); in != nil {
 		return in.Active.Load().Problems[p.String()]
 	}
@@ -277,7 +277,7 @@ func (s *service) problem(p settings.Part) string {
 // Change lets edit change the live settings, puts the result in force for the next request, and tells about it in the log and
 // in the list of changes. It returns what is in force then. If the result is refused, nothing changes. If another node
 // changes the settings at the same time, or a secret has to be read from a file, edit is called again, with the newer ones.
-func (s *service) Change(from api.Origin, edit func(in *Instance, live *settings.Settings) error) (*settings.Active, error) {
+func (s *Service) Change(from api.Origin, edit func(in *Instance, live *settings.Settings) error) (*settings.Active, error) {
 	var active *settings.Active
 	err := s.withSecrets(func(reads settings.SecretReads) (err error) {
 		active, err = s.changeLocked(from, edit, reads)
@@ -286,7 +286,7 @@ func (s *service) Change(from api.Origin, edit func(in *Instance, live *settings
 	return active, err
 }
 
-func (s *service) changeLocked(from api.Origin, edit func(in *Instance, live *settings.Settings) error, reads settings.SecretReads) (*settings.Active, error) {
+func (s *Service) changeLocked(from api.Origin, edit func(in *Instance, live *settings.Settings) error, reads settings.SecretReads) (*settings.Active, error) {
 	ctx, stop := context.WithTimeout(context.Background(), StorePatience)
 	defer stop()
 	active, err := s.tryChange(ctx, from, edit, reads)
@@ -305,7 +305,7 @@ func (s *service) changeLocked(from api.Origin, edit func(in *Instance, live *se
 // maxChangePause bounds the pauses between attempts to save: about 4 s in all.
 const maxChangePause = 2 * time.Second
 
-func (s *service) tryChange(
+func (s *Service) tryChange(
 	ctx context.Context, from api.Origin, edit func(in *Instance, live *settings.Settings) error, reads settings.SecretReads,
 ) (*settings.Active, error) {
 	newest := s.newest()
@@ -374,7 +374,7 @@ func (in *Instance) UpToDate(ctx context.Context, active *settings.Active) *sett
 
 // catchUp returns the settings in force of an instance. One that is gone after a reload, but for requests that it has yet
 // to answer, is not told of changes any more.
-func (s *service) catchUp(in *Instance) *settings.Active {
+func (s *Service) catchUp(in *Instance) *settings.Active {
 	_ = s.withSecrets(func(reads settings.SecretReads) error { // which has no other errors
 		if in.Active.Load().Revision == s.revision {
 			return nil

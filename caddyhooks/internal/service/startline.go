@@ -38,7 +38,7 @@ func onOrOff(a *settings.Active) []zap.Field {
 }
 
 // countQueued is the number of runs that wait, negative if the store does not tell.
-func (s *service) countQueued() int {
+func (s *Service) countQueued() int {
 	ctx, stop := context.WithTimeout(context.Background(), StorePatience)
 	defer stop()
 	n, err := s.Engine.Queued(ctx)
