@@ -718,9 +718,7 @@ func TestEngineAtRestRemembersNothing(t *testing.T) {
 		}
 		group.Wait()
 		time.Sleep(time.Hour)
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 		page, next, err := e.List(t.Context(), engine.Query{Limit: 10_000})
 		if err != nil || next != "" || len(page) != 1000 {
 			t.Fatalf("%d runs are listed, %v", len(page), err)

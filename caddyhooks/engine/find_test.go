@@ -109,9 +109,7 @@ func TestUnknownRunsAreNotFound(t *testing.T) {
 				t.Errorf("Cancel %q: %v", id, err)
 			}
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -157,9 +155,7 @@ func TestCancelEndsARunThatWaits(t *testing.T) {
 		if len(r.sent) != 1 || r.sent[0].RunStatus != engine.Cancelled || r.sent[0].Body != errorBody(record.Outcome.Message) {
 			t.Errorf("sent %+v", r.sent)
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -210,9 +206,7 @@ func TestCancelEndsTheTurnOfARun(t *testing.T) {
 				if len(r.sent) != 1 || r.sent[0].RunStatus != engine.Cancelled {
 					t.Errorf("sent %+v", r.sent)
 				}
-				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				remembersNothing(t, e)
 			})
 		})
 	}
@@ -242,9 +236,7 @@ func TestCancelChangesNoEnd(t *testing.T) {
 				t.Errorf("%s: %+v became %+v, %v", message, before, after, err)
 			}
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -275,9 +267,7 @@ func TestCancelReachesARunThatIsAboutToStart(t *testing.T) {
 		if record := <-cancelled; record.Status != engine.Cancelled || time.Since(begin) != 0 {
 			t.Errorf("got %+v after %s", record, time.Since(begin))
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -295,9 +285,7 @@ func TestCancelOfARunThatIsCarriedOutElsewhereLeavesNoTrace(t *testing.T) {
 		if err != nil || record.Status != engine.Running || time.Since(begin) != 5*time.Second {
 			t.Errorf("got %+v, %v after %s", record, err, time.Since(begin))
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 

@@ -216,9 +216,7 @@ func TestRunOfAProcessThatStoodStillGoesOn(t *testing.T) {
 				if _, sent := r.counts(); sent != 1 || r.sent[0].RunStatus != want {
 					t.Errorf("sent %+v", r.sent)
 				}
-				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				remembersNothing(t, e)
 			})
 		})
 	}
@@ -354,9 +352,7 @@ func TestTurnsAreCancelledWhenLeasesCannotBeRenewed(t *testing.T) {
 						t.Errorf("when leases can be renewed again, the run is %+v", record)
 					}
 				}
-				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				remembersNothing(t, e)
 			})
 		})
 	}
@@ -424,9 +420,7 @@ func TestClaimThatComesLateDoesNotDisturbTheTurnOfItsRun(t *testing.T) {
 		if record := get(t, store, run.ID); record.Status != engine.Completed || record.Attempts != 2 || turns.Load() != 1 {
 			t.Errorf("%d turns of %+v", turns.Load(), record)
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -471,8 +465,6 @@ func TestTurnThatDoesNotEndHoldsUpNoOtherRuns(t *testing.T) {
 		if record := get(t, store, run.ID); record.Status != engine.TimedOut {
 			t.Errorf("got %+v", record)
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }

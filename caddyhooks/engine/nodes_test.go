@@ -87,6 +87,15 @@ func atRest(t *testing.T, engines ...*engine.Engine) {
 	}
 }
 
+// remembersNothing expects it of an engine in a bubble. What an engine does after it has answered is waited for.
+func remembersNothing(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	synctest.Wait()
+	if n := e.Remembered(); n != 0 {
+		t.Errorf("%d things are remembered", n)
+	}
+}
+
 func TestCallerGetsTheAnswerOfTheOtherNode(t *testing.T) {
 	runner := runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 		switch turn.Message {
@@ -190,8 +199,10 @@ func TestFindReturnsAsSoonAsTheOtherNodeHasEndedARun(t *testing.T) {
 func TestCallerThatGoesAwayCancelsItsRunOnTheOtherNode(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
 		a := startOn(t, open(), longLease(acceptsOnly(config(echo))))
+		var turns atomic.Int32
 		causes := make(chan error, 1)
 		b := startOn(t, open(), longLease(config(runnerFunc(func(ctx context.Context, _ engine.Turn) (engine.Reply, error) {
+			turns.Add(1)
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return engine.Reply{}, ctx.Err()
@@ -204,7 +215,7 @@ func TestCallerThatGoesAwayCancelsItsRunOnTheOtherNode(t *testing.T) {
 			_, err := a.Do(ctx, run, 0)
 			done <- err
 		}()
-		eventually(t, "it is carried out", func() bool { return b.Remembered() > 0 })
+		eventually(t, "its turn has begun", func() bool { return turns.Load() > 0 }) // before that, a cancel would leave no cause
 		begin := time.Now()
 		leave()
 		cause := <-causes

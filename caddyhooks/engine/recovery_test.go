@@ -247,9 +247,7 @@ func TestEndOfARunIsStoredWhenTheStoreWorksAgain(t *testing.T) {
 		if turns, sent := r.counts(); turns != 2 || sent != 1 {
 			t.Errorf("%d turns and %d deliveries in the end", turns, sent)
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -302,9 +300,7 @@ func TestStoreThatPanicsAtTheEndOfARunLosesNothing(t *testing.T) {
 				t.Errorf("a run is %s after %d attempts", record.Status, record.Attempts)
 			}
 		}
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
 
@@ -361,9 +357,7 @@ func TestStopPutsRunsBackAsIfTheyHadNotBeenStarted(t *testing.T) {
 				if record := get(t, store, run.ID); record.Status != engine.Queued || record.Attempts != crashes {
 					t.Errorf("after the stop it is %s with %d attempts, want %d", record.Status, record.Attempts, crashes)
 				}
-				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				remembersNothing(t, e)
 			}
 			startOn(t, data.Store(), c)
 			synctest.Wait()
@@ -408,9 +402,7 @@ func TestStopOfSyncRuns(t *testing.T) {
 				if outcome := <-outcomes; outcome.Failure != engine.ShuttingDown || outcome.RetryAfter == 0 {
 					t.Errorf("the caller got %+v", outcome)
 				}
-				if n := e.Remembered(); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				remembersNothing(t, e)
 				if record := get(t, store, run.ID); record.Status != tc.status {
 					t.Errorf("after the stop it is %s, want %s", record.Status, tc.status)
 				}
@@ -568,8 +560,6 @@ func TestStopDoesNotWaitForAStoreThatIsSilent(t *testing.T) {
 		}
 		<-caller
 		time.Sleep(time.Minute)
-		if n := e.Remembered(); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
+		remembersNothing(t, e)
 	})
 }
