@@ -2,7 +2,7 @@ package engine
 
 // Field is a field of a run that stores write down. This table is the one place that names all of them: a store writes and reads what
 // At points to, by the type of the pointer.
-type Field[T Run | Record] struct {
+type Field[T any] struct {
 	Number int          // of the field in numbered records
 	Name   string       // of the field in JSON, "" if stores with columns have one for it
 	At     func(*T) any // points to the value

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"go.etcd.io/bbolt"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -15,13 +14,6 @@ import (
 
 // Changes of the settings are numbered, without gaps: so the number of a new one tells which one is too old. Nothing but a
 // list of them reads what is in their records, so one that is damaged prevents nothing else.
-
-// The fields of a change of the settings.
-const (
-	changeRevision protowire.Number = iota + 1
-	changeAt
-	changeDescription
-)
 
 // changeKey is the key of a change by its number.
 func changeKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
@@ -34,27 +26,16 @@ func changeNumber(key []byte) uint64 {
 	return binary.BigEndian.Uint64(key)
 }
 
+func changeFields(change *engine.SettingsChange) []any {
+	return []any{&change.Revision, &change.At, &change.Description}
+}
+
 func encodeChange(key []byte, change engine.SettingsChange) []byte {
-	e := newEncoder(32 + len(change.Description))
-	e.number(changeRevision, change.Revision)
-	e.time(changeAt, change.At)
-	e.bytes(changeDescription, change.Description)
-	return seal(key, e.data)
+	return seal(key, encodeFields(newEncoder(32+len(change.Description)), changeFields(&change)))
 }
 
 func decodeChange(key, data []byte) (change engine.SettingsChange, err error) {
-	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		switch n {
-		case changeRevision:
-			change.Revision = int64(f.number)
-		case changeAt:
-			change.At = f.time()
-		case changeDescription:
-			change.Description = f.copy()
-		}
-		return true
-	})
-	if err != nil {
+	if err := decodeFields(key, data, changeFields(&change)); err != nil {
 		return engine.SettingsChange{}, fmt.Errorf("change %x of the settings: %w", key, err)
 	}
 	return change, nil

@@ -23,38 +23,20 @@ import (
 // ended. So whatever the limits are, what is too old is at the beginning of such a group, and nothing else has to be looked at.
 // What was forgotten for another reason may still be named there.
 
-// The fields of what a run was told.
-const (
-	toldMessage protowire.Number = iota + 1
-	toldMetadata
-	toldSchema
-	toldCut
-)
+// toldMessage is the number of the message below.
+const toldMessage protowire.Number = 1
+
+func fieldsOfTold(told *engine.Told) []any {
+	return []any{&told.Message, (*[]byte)(&told.Metadata), (*[]byte)(&told.Schema), &told.Cut}
+}
 
 // encodeTold writes down what a run is told.
 func encodeTold(told engine.Told) []byte {
-	e := newScratchEncoder(32 + told.Size())
-	e.text(toldMessage, told.Message)
-	e.bytes(toldMetadata, told.Metadata)
-	e.bytes(toldSchema, told.Schema)
-	e.flag(toldCut, told.Cut)
-	return e.data
+	return encodeFields(newScratchEncoder(32+told.Size()), fieldsOfTold(&told))
 }
 
 func decodeTold(id uuid.UUID, data []byte) (told engine.Told, err error) {
-	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
-		switch n {
-		case toldMessage:
-			told.Message = f.text()
-		case toldMetadata:
-			told.Metadata = f.copy()
-		case toldSchema:
-			told.Schema = f.copy()
-		case toldCut:
-			told.Cut = f.flag()
-		}
-		return true
-	})
+	err = decodeFields(id[:], data, fieldsOfTold(&told))
 	return told, err
 }
 

@@ -58,33 +58,15 @@ type chatRecord struct {
 	runs int
 }
 
-// The fields of a chat's record.
-const (
-	chatLast protowire.Number = iota + 1
-	chatRuns
-)
+func (c *chatRecord) fields() []any { return []any{&c.last, &c.runs} }
 
 func (c chatRecord) encode(key []byte) []byte {
-	e := newEncoder(32)
-	e.bytes(chatLast, c.last[:])
-	e.number(chatRuns, int64(c.runs))
-	return seal(key, e.data)
+	return seal(key, encodeFields(newEncoder(32), c.fields()))
 }
 
 // decodeChat reads the record of a chat. One that is damaged counts as missing: what is lost with it is in the runs.
 func decodeChat(key, data []byte) (c chatRecord) {
-	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		switch n {
-		case chatLast:
-			if len(f.bytes) == len(c.last) {
-				c.last = uuid.UUID(f.bytes)
-			}
-		case chatRuns:
-			c.runs = f.int()
-		}
-		return true
-	})
-	if err != nil {
+	if decodeFields(key, data, c.fields()) != nil {
 		return chatRecord{}
 	}
 	return c

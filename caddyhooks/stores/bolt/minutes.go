@@ -14,37 +14,19 @@ import (
 )
 
 // The fields of a minute. Nothing but a plot reads them, so a record that is damaged is passed over.
-const (
-	minuteAccepted protowire.Number = iota + 1
-	minuteCompleted
-	minuteFailed
-	minuteTimedOut
-	minuteCancelled
-	minuteExpired
-	minuteAnswered2xx
-	minuteAnswered4xx
-	minuteAnswered5xx
-	minuteDelivered
-	minuteDead
-	minuteQueued
-	minuteOldest
-	minuteDurations
-	minuteLongest
-	minuteHook // once for each, with fields of its own
-	minuteIgnored
-	minuteChallenges
-)
+func minuteFields(m *engine.Minute, hooks *hookMinutes) []any {
+	return []any{
+		&m.Accepted, &m.Completed, &m.Failed, &m.TimedOut, &m.Cancelled, &m.Expired, &m.Answered2xx, &m.Answered4xx, &m.Answered5xx,
+		&m.Delivered, &m.Dead, &m.Queued, &m.Oldest, m.Durations[:], &m.Longest, hooks, &m.Ignored, &m.Challenges,
+	}
+}
 
-// The fields of a hook in a minute.
-const (
-	hookName protowire.Number = iota + 1
-	hookAccepted
-	hookFailed
-	hookLast
-	hookDurations
-	hookLongest
-	hookEnded
-)
+// hookMinutes are the records of the hooks in a minute. Each is a part, but has room for a checksum.
+type hookMinutes [][]byte
+
+func hookMinuteFields(name *string, h *engine.HookMinute, last *int64) []any {
+	return []any{name, &h.Accepted, &h.Failed, last, h.Durations[:], &h.Longest, &h.Ended}
+}
 
 // minuteKey is the key of a minute. It begins with the number of the minute since 1970, so that minutes are in order.
 func minuteKey(minute *engine.Minute, node string) []byte {
@@ -61,36 +43,15 @@ func minutesFrom(at time.Time) []byte {
 }
 
 func encodeMinute(key []byte, m *engine.Minute) []byte {
-	e := newEncoder(128 + 64*len(m.Hooks))
-	for i, count := range countsOf(m) {
-		e.number(minuteAccepted+protowire.Number(i), *count)
-	}
-	e.number(minuteIgnored, m.Ignored)
-	e.number(minuteChallenges, m.Challenges)
-	e.number(minuteOldest, int64(m.Oldest))
-	e.counts(minuteDurations, m.Durations[:])
-	e.number(minuteLongest, int64(m.Longest))
+	var hooks hookMinutes
 	for _, name := range slices.Sorted(maps.Keys(m.Hooks)) {
-		hook := m.Hooks[name]
-		inner := newEncoder(64)
-		inner.text(hookName, name)
-		inner.number(hookAccepted, hook.Accepted)
-		inner.number(hookFailed, hook.Failed)
+		hook, last := m.Hooks[name], int64(0)
 		if !hook.Last.IsZero() {
-			inner.number(hookLast, hook.Last.Unix())
+			last = hook.Last.Unix()
 		}
-		inner.counts(hookDurations, hook.Durations[:])
-		inner.number(hookLongest, int64(hook.Longest))
-		inner.number(hookEnded, hook.Ended)
-		e.bytes(minuteHook, inner.data)
+		hooks = append(hooks, encodeFields(newEncoder(64), hookMinuteFields(&name, &hook, &last)))
 	}
-	return seal(key, e.data)
-}
-
-// countsOf are the counts of a minute in the order of their fields.
-func countsOf(m *engine.Minute) []*int64 {
-	return []*int64{&m.Accepted, &m.Completed, &m.Failed, &m.TimedOut, &m.Cancelled, &m.Expired,
-		&m.Answered2xx, &m.Answered4xx, &m.Answered5xx, &m.Delivered, &m.Dead, &m.Queued}
+	return seal(key, encodeFields(newEncoder(128+64*len(m.Hooks)), minuteFields(m, &hooks)))
 }
 
 // counts writes a histogram: each bucket that is not empty by its number and what is in it.
@@ -125,54 +86,26 @@ func decodeMinute(key, data []byte) (m engine.Minute, err error) {
 	}
 	m.At = time.Unix(int64(binary.BigEndian.Uint64(key))*60, 0)
 	m.Part = binary.BigEndian.Uint64(key[8:])
-	counts := countsOf(&m)
-	err = fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		switch {
-		case n >= minuteAccepted && int(n-minuteAccepted) < len(counts):
-			*counts[n-minuteAccepted] = int64(f.number)
-		case n == minuteIgnored:
-			m.Ignored = int64(f.number)
-		case n == minuteChallenges:
-			m.Challenges = int64(f.number)
-		case n == minuteOldest:
-			m.Oldest = f.duration()
-		case n == minuteDurations:
-			f.counts(m.Durations[:])
-		case n == minuteLongest:
-			m.Longest = f.duration()
-		case n == minuteHook:
-			if m.Hooks == nil {
-				m.Hooks = make(map[string]engine.HookMinute)
-			}
-			name, hook := decodeHookMinute(f.bytes)
-			m.Hooks[name] = hook
+	var hooks hookMinutes
+	err = decodeFields(key, data, minuteFields(&m, &hooks))
+	for _, data := range hooks {
+		if m.Hooks == nil {
+			m.Hooks = make(map[string]engine.HookMinute)
 		}
-		return true
-	})
+		name, hook := decodeHookMinute(data)
+		m.Hooks[name] = hook
+	}
 	return m, err
 }
 
 func decodeHookMinute(data []byte) (name string, hook engine.HookMinute) {
-	// The checksum is that of the minute.
-	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
-		switch n {
-		case hookName:
-			name = f.text()
-		case hookAccepted:
-			hook.Accepted = int64(f.number)
-		case hookFailed:
-			hook.Failed = int64(f.number)
-		case hookLast:
-			hook.Last = time.Unix(int64(f.number), 0)
-		case hookDurations:
-			f.counts(hook.Durations[:])
-		case hookLongest:
-			hook.Longest = f.duration()
-		case hookEnded:
-			hook.Ended = int64(f.number)
-		}
-		return true
-	})
+	var last int64
+	if len(data) >= 4 { // the checksum is that of the minute
+		_ = decodePart(data[4:], hookMinuteFields(&name, &hook, &last))
+	}
+	if last != 0 {
+		hook.Last = time.Unix(last, 0)
+	}
 	return name, hook
 }
 

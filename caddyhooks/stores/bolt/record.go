@@ -1,13 +1,17 @@
 package bolt
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 )
 
@@ -21,7 +25,10 @@ var (
 )
 
 // encoder collects the fields of a record.
-type encoder struct{ data []byte }
+type encoder struct {
+	data     []byte
+	accepted time.Time // when the run was, from which its steps are counted
+}
 
 func newEncoder(size int) *encoder { return &encoder{data: make([]byte, 4, 4+size)} }
 
@@ -72,6 +79,94 @@ func (e *encoder) time(n protowire.Number, t time.Time) {
 	}
 }
 
+// put writes a field by the type of what at points to. What is zero is left out; a list is a field for each of its values.
+func (e *encoder) put(n protowire.Number, at any) {
+	switch at := at.(type) {
+	case *string:
+		e.text(n, *at)
+	case *[]byte:
+		e.bytes(n, *at)
+	case *bool:
+		e.flag(n, *at)
+	case *int:
+		e.number(n, int64(*at))
+	case *int64:
+		e.number(n, *at)
+	case *uint32:
+		e.number(n, int64(*at))
+	case *time.Duration:
+		e.number(n, int64(*at))
+	case *time.Time:
+		e.time(n, *at)
+	case *uuid.UUID:
+		e.bytes(n, at[:])
+	case *[]string:
+		for _, text := range *at {
+			e.bytes(n, []byte(text))
+		}
+	case []int64:
+		e.counts(n, at)
+	case *hookMinutes:
+		for _, hook := range *at {
+			e.bytes(n, hook)
+		}
+	case **engine.Key:
+		e.key(n, *at)
+	case *[]engine.Sibling:
+		e.siblings(*at)
+	case *[]engine.Permission:
+		for i := range *at {
+			e.bytes(n, encodePart(permissionFields(&(*at)[i])))
+		}
+	case *[]engine.Step:
+		for i := range *at {
+			e.bytes(n, encodeStep(&(*at)[i], e.accepted))
+		}
+	case *[]engine.Attempt:
+		for i := range *at {
+			e.bytes(n, encodePart(attemptFields(&(*at)[i])))
+		}
+	default:
+		panic(fmt.Sprintf("a field of type %T cannot be written", at))
+	}
+}
+
+// encodeFields writes a record, given as pointers to its fields. The number of each is its place, from 1 on.
+func encodeFields(e *encoder, fields []any) []byte {
+	for i, at := range fields {
+		e.put(protowire.Number(i+1), at)
+	}
+	return e.data
+}
+
+// encodePart writes a record that is a part of another one, whose checksum it shares.
+func encodePart(fields []any) []byte {
+	return encodeFields(&encoder{data: make([]byte, 0, 32)}, fields)
+}
+
+// decodeFields reads what encodeFields wrote.
+func decodeFields(key, record []byte, fields []any) error {
+	var partErr error
+	err := fieldsOf(key, record, fieldsInto(fields, &partErr))
+	return cmp.Or(err, partErr)
+}
+
+// decodePart reads what encodePart wrote.
+func decodePart(data []byte, fields []any) error {
+	var partErr error
+	err := eachField(data, fieldsInto(fields, &partErr))
+	return cmp.Or(err, partErr)
+}
+
+func fieldsInto(fields []any, err *error) func(n protowire.Number, f field) bool {
+	return func(n protowire.Number, f field) bool {
+		if int(n) <= len(fields) {
+			*err = f.into(fields[n-1], nil)
+		}
+		return *err == nil
+	}
+}
+
 // seal puts the checksum into a record that is to be stored at a key.
 func seal(key, record []byte) []byte {
 	binary.BigEndian.PutUint32(record, checksum(key, record))
@@ -94,6 +189,57 @@ func (f field) int() int                { return int(f.number) }
 func (f field) flag() bool              { return f.number != 0 }
 func (f field) duration() time.Duration { return time.Duration(f.number) }
 func (f field) time() time.Time         { return time.Unix(0, int64(f.number)) }
+
+// into puts a field where at points to, by its type. A step belongs to a run, of which the time of acceptance was read before.
+func (f field) into(at any, run *engine.Run) (err error) {
+	switch at := at.(type) {
+	case *string:
+		*at = f.text()
+	case *[]byte:
+		*at = f.copy()
+	case *bool:
+		*at = f.flag()
+	case *int:
+		*at = f.int()
+	case *int64:
+		*at = int64(f.number)
+	case *uint32:
+		*at = uint32(f.number)
+	case *time.Duration:
+		*at = f.duration()
+	case *time.Time:
+		*at = f.time()
+	case *uuid.UUID:
+		if len(f.bytes) == len(at) {
+			*at = uuid.UUID(f.bytes)
+		}
+	case *[]string:
+		*at = append(*at, f.text())
+	case []int64:
+		f.counts(at)
+	case *hookMinutes:
+		*at = append(*at, f.bytes)
+	case **engine.Key:
+		copy(made(at).ID[:], f.bytes)
+	case *[]engine.Sibling:
+		if sibling, ok := siblingOf(f.bytes); ok {
+			*at = append(*at, sibling)
+		}
+	case *[]engine.Permission:
+		var p engine.Permission
+		err = decodePart(f.bytes, permissionFields(&p))
+		*at = append(*at, p)
+	case *[]engine.Step:
+		var step engine.Step
+		step, err = decodeStep(f.bytes, run.AcceptedAt)
+		*at = append(*at, step)
+	case *[]engine.Attempt:
+		var a engine.Attempt
+		err = decodePart(f.bytes, attemptFields(&a))
+		*at = append(*at, a)
+	}
+	return err
+}
 
 // fieldsOf checks the record at a key and gives its fields to each, until that reports false.
 func fieldsOf(key, record []byte, each func(n protowire.Number, f field) bool) error {

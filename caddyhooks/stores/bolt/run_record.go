@@ -2,7 +2,7 @@ package bolt
 
 import (
 	"errors"
-	"time"
+	"slices"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -11,73 +11,74 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// The fields of a run, with the numbers that the engine's table has, and some that stand for no field of it.
+// Numbers of the engine's table that are looked for, and some that stand for no field of it.
 const (
-	runChat protowire.Number = iota + 1
-	runHook
-	runAction
-	runName
-	runMessage
-	runMetadata
-	runTier
-	runValidationTier
-	runMemoryPreset
-	runSchema
-	runSync
-	runCallback
-	runChannel
-	runTo
-	runTimeout
-	runAcceptedAt
-	runTraceParent
-	runKey
-	runKeyBody
-	runOwner
-
-	// Those of one that has ended.
-	endStatus
-	endText
-	endHasText
-	endJSON
-	endRepairs
-	endFailure
-	endMessage
-	endRetryAfter
-	endAttempts
-	endStartedAt
-	endFinishedAt
-	endChecked
-
-	// Added later.
-	runRunner
-	endToken
-	runQueueTime
-	runHistory
-	runAgainOf
-	runToldApart // what the run is told has a record of its own; comes before the chat
-	runClient
-	runKeyHeader
-	endCancelledBy
-	endReason
-	endLastAnswer
-	endValidationError // once for each
-	runNewChat
-	runTest
-	endStep // once for each
-	runFoldWindow
-	runFoldMax
-	runKeyAnyBody
-	runReplay
-	runReplayBody
-	runReplayAnyBody
-	runSibling    // once for each
-	endFoldedInto // of a run whose answer is that of another one; comes instead of the texts of its end
-	endFollower   // once for each run whose answer is this one's
-	runFoldAlike
-	endSessionRenewed
-	endPermission // once for each
-	endMorePermissions
+	runChat          protowire.Number = 1
+	runHook          protowire.Number = 2
+	runAction        protowire.Number = 3
+	runMessage       protowire.Number = 5
+	runMetadata      protowire.Number = 6
+	runSchema        protowire.Number = 10
+	runSync          protowire.Number = 11
+	runAcceptedAt    protowire.Number = 16
+	runKey           protowire.Number = 18
+	runKeyBody       protowire.Number = 19
+	endStatus        protowire.Number = 21
+	endFinishedAt    protowire.Number = 31
+	runRunner        protowire.Number = 33
+	endToken         protowire.Number = 34
+	runQueueTime     protowire.Number = 35
+	runAgainOf       protowire.Number = 37
+	runToldApart     protowire.Number = 38 // what the run is told has a record of its own; comes before the chat
+	runNewChat       protowire.Number = 45
+	runFoldWindow    protowire.Number = 48
+	runFoldMax       protowire.Number = 49
+	runKeyAnyBody    protowire.Number = 50
+	runReplayBody    protowire.Number = 52
+	runReplayAnyBody protowire.Number = 53
+	runSibling       protowire.Number = 54
+	endFoldedInto    protowire.Number = 55 // of a run whose answer is that of another one; comes instead of its long fields
+	endFollower      protowire.Number = 56 // once for each run whose answer is this one's
+	runFoldAlike     protowire.Number = 57
 )
+
+// Fields that may be long: what a run is told, and what came of it. They are not written for every run.
+var (
+	toldNumbers = []protowire.Number{runMessage, runMetadata, runSchema}
+	longNumbers = []protowire.Number{22, 24, 43, 44, 47, 59, 60}
+
+	toldFields, runFields = splitFields(engine.RunFields, toldNumbers)
+	longFields, endFields = splitFields(engine.EndFields, longNumbers)
+
+	runFieldsByNumber = byNumber(engine.RunFields)
+	endFieldsByNumber = byNumber(engine.EndFields)
+)
+
+// splitFields takes the fields of some numbers out of a table.
+func splitFields[T any](table []engine.Field[T], numbers []protowire.Number) (out, rest []engine.Field[T]) {
+	for _, f := range table {
+		if slices.Contains(numbers, protowire.Number(f.Number)) {
+			out = append(out, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return out, rest
+}
+
+func byNumber[T any](table []engine.Field[T]) (all [64]func(*T) any) {
+	for _, f := range table {
+		all[f.Number] = f.At
+	}
+	return all
+}
+
+// putFields writes fields of a run, or of its end.
+func putFields[T any](e *encoder, table []engine.Field[T], of *T) {
+	for i := range table {
+		e.put(protowire.Number(table[i].Number), table[i].At(of))
+	}
+}
 
 // encodeRun writes down all that is needed to carry out a run. What it is told has a record of its own, told, unless it is so
 // short that two records would cost more.
@@ -91,9 +92,7 @@ func encodeRun(run *engine.Run) (data, told []byte) {
 	}
 	e := newScratchEncoder(256 + all.Size())
 	e.runBase(run)
-	e.text(runMessage, run.Message)
-	e.bytes(runMetadata, run.Metadata)
-	e.bytes(runSchema, run.Schema)
+	putFields(e, toldFields, run)
 	return e.data, nil
 }
 
@@ -103,43 +102,22 @@ const toldApartFrom = 4096
 
 // runBase writes what is kept of a run after its end.
 func (e *encoder) runBase(run *engine.Run) {
-	e.text(runChat, run.ChatID)
-	e.text(runHook, run.Hook)
-	e.text(runAction, string(run.Action))
-	e.text(runName, run.Name)
-	e.text(runTier, run.Tier)
-	e.text(runValidationTier, run.ValidationTier)
-	e.text(runMemoryPreset, run.MemoryPreset)
-	e.flag(runSync, run.Sync)
-	e.text(runCallback, run.CallbackURL)
-	e.text(runChannel, run.Channel)
-	e.text(runTo, run.To)
-	e.number(runTimeout, int64(run.Timeout))
-	e.time(runAcceptedAt, run.AcceptedAt)
-	e.text(runTraceParent, run.TraceParent)
-	if run.Key != nil {
-		e.bytes(runKey, run.Key.ID[:])
-		e.bytes(runKeyBody, run.Key.Body[:])
-		e.flag(runKeyAnyBody, run.Key.AnyBody)
+	e.accepted = run.AcceptedAt
+	putFields(e, runFields, run)
+}
+
+// key writes a key of a run, whose id has the number n.
+func (e *encoder) key(n protowire.Number, key *engine.Key) {
+	if key == nil {
+		return
 	}
-	e.text(runOwner, run.Owner)
-	e.text(runRunner, run.Runner)
-	e.number(runQueueTime, int64(run.QueueTime))
-	e.number(runHistory, int64(run.History))
-	e.text(runAgainOf, run.AgainOf)
-	e.text(runClient, run.Client)
-	e.text(runKeyHeader, run.KeyHeader)
-	e.flag(runNewChat, run.NewChat)
-	e.flag(runTest, run.Test)
-	e.number(runFoldWindow, int64(run.Fold.Window))
-	e.number(runFoldMax, int64(run.Fold.Max))
-	e.number(runFoldAlike, int64(run.Fold.Alike))
-	if run.Replay != nil {
-		e.bytes(runReplay, run.Replay.ID[:])
-		e.bytes(runReplayBody, run.Replay.Body[:])
-		e.flag(runReplayAnyBody, run.Replay.AnyBody)
+	body, anyBody := runKeyBody, runKeyAnyBody
+	if n != runKey {
+		body, anyBody = runReplayBody, runReplayAnyBody
 	}
-	e.siblings(run.Together)
+	e.bytes(n, key.ID[:])
+	e.bytes(body, key.Body[:])
+	e.flag(anyBody, key.AnyBody)
 }
 
 // siblings writes the runs of a request that became several: the id of each, and then its chat.
@@ -161,20 +139,8 @@ func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) 
 	account := &outcome.Account
 	e := newScratchEncoder(256 + len(outcome.Text) + len(outcome.JSON) + len(outcome.Message) + account.Size())
 	e.endBase(record)
-	e.text(endText, outcome.Text)
-	e.bytes(endJSON, outcome.JSON)
+	putFields(e, longFields, record)
 	e.text(endToken, token)
-	e.text(endLastAnswer, account.LastAnswer)
-	for _, text := range account.ValidationErrors {
-		e.bytes(endValidationError, []byte(text))
-	}
-	for i := range account.Permissions {
-		e.bytes(endPermission, encodePermission(&account.Permissions[i]))
-	}
-	e.number(endMorePermissions, int64(account.MorePermissions))
-	for i := range record.Steps {
-		e.bytes(endStep, encodeStep(&record.Steps[i], record.Run))
-	}
 	for _, follower := range followers {
 		id, _ := local.ParseID(follower.ID)
 		e.bytes(endFollower, id[:])
@@ -184,21 +150,8 @@ func encodeEnded(record *engine.Record, token string, followers ...*engine.Run) 
 
 // endBase writes what every run that has ended has, and lists show.
 func (e *encoder) endBase(record *engine.Record) {
-	outcome := &record.Outcome
 	e.runBase(record.Run)
-	e.text(endStatus, string(outcome.Status))
-	e.flag(endHasText, outcome.HasText)
-	e.number(endRepairs, int64(outcome.Repairs))
-	e.flag(endChecked, outcome.Checked)
-	e.flag(endSessionRenewed, outcome.SessionRenewed)
-	e.text(endFailure, string(outcome.Failure))
-	e.text(endMessage, outcome.Message)
-	e.number(endRetryAfter, int64(outcome.RetryAfter))
-	e.number(endAttempts, int64(record.Attempts))
-	e.time(endStartedAt, record.StartedAt)
-	e.time(endFinishedAt, record.FinishedAt)
-	e.text(endCancelledBy, outcome.Account.CancelledBy)
-	e.text(endReason, outcome.Account.Reason)
+	putFields(e, endFields, record)
 }
 
 // encodeFolded writes down a run that has ended with another one.
@@ -221,15 +174,15 @@ func decodeRecord(key []byte, id string, data []byte) (*engine.Record, error) {
 	record := &engine.Record{Run: &engine.Run{ID: id}}
 	var partErr error
 	err := fieldsOf(key, data, func(n protowire.Number, f field) bool {
-		partErr = f.into(n, record)
+		partErr = f.intoRecord(n, record)
 		return partErr == nil
 	})
 	record.Status = record.Outcome.Status
 	return record, errors.Join(err, partErr)
 }
 
-// into puts a field into a record. One of an unknown number is passed over.
-func (f field) into(n protowire.Number, record *engine.Record) error {
+// intoRecord puts a field into a record. One of an unknown number is passed over.
+func (f field) intoRecord(n protowire.Number, record *engine.Record) error {
 	run := record.Run
 	switch n {
 	case runKeyBody:
@@ -247,60 +200,15 @@ func (f field) into(n protowire.Number, record *engine.Record) error {
 	case endFollower:
 		record.Folded = max(record.Folded, 1) + 1
 	}
-	var value any
 	switch {
 	case int(n) >= len(runFieldsByNumber):
+		return nil
 	case runFieldsByNumber[n] != nil:
-		value = runFieldsByNumber[n](run)
+		return f.into(runFieldsByNumber[n](run), run)
 	case endFieldsByNumber[n] != nil:
-		value = endFieldsByNumber[n](record)
-	}
-	switch at := value.(type) {
-	case *string:
-		*at = f.text()
-	case *[]byte:
-		*at = f.copy()
-	case *bool:
-		*at = f.flag()
-	case *int:
-		*at = f.int()
-	case *uint32:
-		*at = uint32(f.number)
-	case *time.Duration:
-		*at = f.duration()
-	case *time.Time:
-		*at = f.time()
-	case *[]string:
-		*at = append(*at, f.text())
-	case **engine.Key:
-		copy(made(at).ID[:], f.bytes)
-	case *[]engine.Sibling:
-		if sibling, ok := siblingOf(f.bytes); ok {
-			*at = append(*at, sibling)
-		}
-	case *[]engine.Permission:
-		permission, err := decodePermission(f.bytes)
-		*at = append(*at, permission)
-		return err
-	case *[]engine.Step: // comes after the time of acceptance
-		step, err := decodeStep(f.bytes, run)
-		*at = append(*at, step)
-		return err
+		return f.into(endFieldsByNumber[n](record), run)
 	}
 	return nil
-}
-
-// The fields of the engine's table, by their numbers. They are written by hand above, since that takes two thirds of the time.
-var (
-	runFieldsByNumber = byNumber(engine.RunFields)
-	endFieldsByNumber = byNumber(engine.EndFields)
-)
-
-func byNumber[T engine.Run | engine.Record](table []engine.Field[T]) (all [64]func(*T) any) {
-	for _, f := range table {
-		all[f.Number] = f.At
-	}
-	return all
 }
 
 // made is the key, which is made if there is none.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -16,12 +15,6 @@ import (
 // Sessions have a record each, with the time when they were last named. They are found by age through another bucket: when a
 // session is named for the first time, its key is left there. Pruning looks at what was left longest ago. If the session was named
 // again since, its key is left anew, for then. So a session that is named with every turn of its chat costs one record a turn.
-
-// The fields of a session.
-const (
-	sessionID protowire.Number = iota + 1
-	sessionNamedAt
-)
 
 // sessionKey is a digest of a runner and a chat. The length of the name keeps pairs apart whatever is in them.
 type sessionKey [sha256.Size]byte
@@ -44,24 +37,12 @@ func (a *sessionAge) at() time.Time   { return time.Unix(0, int64(binary.BigEndi
 func (a *sessionAge) key() sessionKey { return sessionKey(a[8:]) }
 
 func encodeSession(key sessionKey, id string, at time.Time) []byte {
-	e := newEncoder(32 + len(id))
-	e.text(sessionID, id)
-	e.time(sessionNamedAt, at)
-	return seal(key[:], e.data)
+	return seal(key[:], encodeFields(newEncoder(32+len(id)), []any{&id, &at}))
 }
 
 // readSession reports false if there is no session, or one that is damaged.
 func readSession(tx *bbolt.Tx, key sessionKey) (id string, namedAt time.Time, ok bool) {
-	err := fieldsOf(key[:], tx.Bucket(sessionsBucket).Get(key[:]), func(n protowire.Number, f field) bool {
-		switch n {
-		case sessionID:
-			id = f.text()
-		case sessionNamedAt:
-			namedAt = f.time()
-		}
-		return true
-	})
-	if err != nil {
+	if decodeFields(key[:], tx.Bucket(sessionsBucket).Get(key[:]), []any{&id, &namedAt}) != nil {
 		return "", time.Time{}, false
 	}
 	return id, namedAt, true
