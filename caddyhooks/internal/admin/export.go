@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -31,7 +32,7 @@ func init() {
 type exportOf struct {
 	name       string
 	parameters []string // the filters of the list
-	columns    []string // of CSV
+	columns    csvColumns
 
 	// open checks the parameters, and returns what reads a page after the other.
 	open func(in *service.Instance, r *http.Request) (pages exportPages, search bool, err error)
@@ -40,11 +41,8 @@ type exportOf struct {
 // exportPages reads the rows of the page at a cursor.
 type exportPages func(ctx context.Context, cursor string) (rows []exportRow, next string, err error)
 
-// exportRow is a row: a value for a line of JSON, and the cells of a line of CSV, in the order of the columns.
-type exportRow struct {
-	value any
-	cells []string
-}
+// exportRow is a row: a value that becomes a line of JSON or of CSV.
+type exportRow any
 
 // exportPage is how many rows are read at once. Few of them are in memory, and the store is not held up.
 const exportPage = 100
@@ -53,9 +51,9 @@ const exportPage = 100
 const exportPatience = 30 * time.Second
 
 var exports = []exportOf{
-	{"runs", api.ExportFilters["runs"], runColumns.names(), exportRuns},
-	{"session", api.ExportFilters["session"], turnColumns.names(), exportSession},
-	{"deliveries", api.ExportFilters["deliveries"], deliveryColumns.names(), exportDeliveries},
+	{"runs", api.ExportFilters["runs"], columnsOf(reflect.TypeFor[api.RunSummary](), "reply"), exportRuns},
+	{"session", api.ExportFilters["session"], columnsOf(reflect.TypeFor[api.ChatTurn]()), exportSession},
+	{"deliveries", api.ExportFilters["deliveries"], columnsOf(reflect.TypeFor[api.DeliveryDetails](), "body"), exportDeliveries},
 }
 
 // serveExport writes all rows of a list, as lines of JSON or, if the request asks for it, as CSV.
@@ -129,7 +127,7 @@ func jsonLines(w http.ResponseWriter) func(rows []exportRow) error {
 	enc.SetEscapeHTML(false)
 	return func(rows []exportRow) error {
 		for _, row := range rows {
-			if err := enc.Encode(row.value); err != nil {
+			if err := enc.Encode(row); err != nil {
 				return err
 			}
 		}
@@ -145,8 +143,7 @@ func exportRuns(in *service.Instance, r *http.Request) (exportPages, bool, error
 	hideTexts := callerFrom(r).HideTexts
 	query.Told, query.Deliveries = !hideTexts, true
 	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
-		row := api.NewRunSummary(record, hideTexts)
-		return exportRow{row, runColumns.cells(&row)}
+		return api.NewRunSummary(record, hideTexts)
 	}), searches(&query), nil
 }
 
@@ -158,8 +155,7 @@ func exportSession(in *service.Instance, r *http.Request) (exportPages, bool, er
 	hideTexts := callerFrom(r).HideTexts
 	query := engine.Query{ChatID: chatID, Told: !hideTexts, Replies: !hideTexts, Deliveries: true}
 	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
-		row := newTurnJSON(record, 0, hideTexts)
-		return exportRow{row, turnColumns.cells(&row)}
+		return newTurnJSON(record, 0, hideTexts)
 	}), false, nil
 }
 
@@ -183,6 +179,6 @@ func exportDeliveries(in *service.Instance, r *http.Request) (exportPages, bool,
 		}
 		shown := api.ShowAll(deliveries, api.NewDeliverySummary)
 		err = in.Service.ExplainWaits(ctx, shown, deliveries)
-		return api.ShowAll(shown, func(row api.DeliveryDetails) exportRow { return exportRow{row, deliveryColumns.cells(&row)} }), next, err
+		return api.ShowAll(shown, func(row api.DeliveryDetails) exportRow { return row }), next, err
 	}, false, err
 }

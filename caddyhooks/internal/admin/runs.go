@@ -57,37 +57,11 @@ func serveRun(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 }
 
 func newRunDetails(in *service.Instance, r *engine.Record) api.RunDetails {
-	account := &r.Outcome.Account
-	details := api.RunDetails{
-		RunSummary: api.NewRunSummary(r, true), // it has the whole message
-		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
-		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
-		TimeoutSeconds: text.JSONSeconds(r.Run.Timeout), QueueTimeSeconds: text.JSONSeconds(r.Run.QueueTime),
-		TraceParent: r.Run.TraceParent, Steps: api.ShowAll(r.Steps, api.NewStep), MorePermissions: account.MorePermissions,
-	}
-	for _, p := range account.Permissions {
-		details.Permissions = append(details.Permissions, api.Permission(p))
-	}
-	details.Reply, details.Reason = api.NewRun(r).Reply, account.Reason
-	for _, d := range r.Deliveries {
-		shown := api.NewDeliverySummary(d)
-		shown.History = api.NewAttempts(d.History)
-		details.Deliveries = append(details.Deliveries, shown)
-	}
-	if message, ok := messageOf(r); ok {
-		details.Message, details.Metadata, details.Schema = &message, r.Run.Metadata, r.Run.Schema
-		details.MessageCut = r.Kept == engine.KeptCut
+	details := api.NewRunDetails(r)
+	if details.Message != nil {
 		details.KeptUntil = keptUntil(in, r)
 	}
 	return details
-}
-
-// messageOf is what a run was told, if it has not ended yet or that is still kept.
-func messageOf(r *engine.Record) (message string, ok bool) {
-	if r.Status.Ended() && r.Kept == engine.KeptNothing {
-		return "", false
-	}
-	return r.Run.Message, true
 }
 
 // keptUntil is when the message of a run that has ended is forgotten, as the settings are now.

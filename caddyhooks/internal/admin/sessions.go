@@ -61,7 +61,7 @@ func newTurnJSON(r *engine.Record, most int, hideTexts bool) api.ChatTurn {
 		}
 		return &value
 	}
-	if message, ok := messageOf(r); ok {
+	if message, ok := api.MessageOf(r); ok {
 		turn.Message, turn.MessageBytes, turn.MessageCut = shorten(message), len(message), r.Kept == engine.KeptCut
 	}
 	if reply := api.NewRun(r).Reply; reply != nil {

@@ -175,6 +175,40 @@ type RunDetails struct {
 	Deliveries       []DeliveryDetails `json:"deliveries,omitempty"`
 }
 
+// NewRunDetails shows a run, but for when its message is forgotten.
+func NewRunDetails(r *engine.Record) RunDetails {
+	account := &r.Outcome.Account
+	details := RunDetails{
+		RunSummary: NewRunSummary(r, true), // it has the whole message
+		KeyHeader:  r.Run.KeyHeader, LastAnswer: account.LastAnswer, ValidationErrors: account.ValidationErrors, AgainAs: r.AgainAs,
+		ValidationTier: r.Run.ValidationTier, MemoryPreset: r.Run.MemoryPreset,
+		TimeoutSeconds: text.JSONSeconds(r.Run.Timeout), QueueTimeSeconds: text.JSONSeconds(r.Run.QueueTime),
+		TraceParent: r.Run.TraceParent, Steps: ShowAll(r.Steps, NewStep), MorePermissions: account.MorePermissions,
+	}
+	for _, p := range account.Permissions {
+		details.Permissions = append(details.Permissions, Permission(p))
+	}
+	details.Reply, details.Reason = NewRun(r).Reply, account.Reason
+	for _, d := range r.Deliveries {
+		shown := NewDeliverySummary(d)
+		shown.History = NewAttempts(d.History)
+		details.Deliveries = append(details.Deliveries, shown)
+	}
+	if message, ok := MessageOf(r); ok {
+		details.Message, details.Metadata, details.Schema = &message, r.Run.Metadata, r.Run.Schema
+		details.MessageCut = r.Kept == engine.KeptCut
+	}
+	return details
+}
+
+// MessageOf is what a run was told, if it has not ended yet or that is still kept.
+func MessageOf(r *engine.Record) (message string, ok bool) {
+	if r.Status.Ended() && r.Kept == engine.KeptNothing {
+		return "", false
+	}
+	return r.Run.Message, true
+}
+
 // Permission is what an agent asked to be allowed, and what it was told.
 type Permission struct {
 	Kind   string `json:"kind"`
