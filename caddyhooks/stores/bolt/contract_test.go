@@ -15,11 +15,7 @@ func TestBoltKeepsTheContractOfStores(t *testing.T) {
 }
 
 func TestBoltDoesAsTheStoreInMemory(t *testing.T) {
-	model := func() (engine.Store, func(time.Duration)) {
-		data := memory.New()
-		return data.Store(), data.Advance
-	}
-	storetest.RunAgainst(t, model, openForContract, contractOptions)
+	storetest.RunAgainst(t, func() storetest.Model { return memory.New() }, openForContract, contractOptions)
 }
 
 func openForContract(t *testing.T) engine.Store {

@@ -21,12 +21,15 @@ var (
 	modelSequences = flag.Int("model-sequences", 30, "how many sequences are compared with the model")
 )
 
-// Model is an empty store whose behaviour is right, and a way to let its clock go forward.
-type Model func() (s engine.Store, advance func(time.Duration))
+// Model is the data of a store whose behaviour is right. Each call of Store opens it as another node.
+type Model interface {
+	Store() engine.Store
+	Advance(by time.Duration)
+}
 
 // RunAgainst does the same random operations with a store and with a model, and compares all that they answer. A sequence with a difference is
 // shown with the operations alone that lead to it.
-func RunAgainst(t *testing.T, model Model, open func(t *testing.T) engine.Store, options Options) {
+func RunAgainst(t *testing.T, model func() Model, open func(t *testing.T) engine.Store, options Options) {
 	t.Helper()
 	seeds := []uint64{*modelSeed}
 	if *modelSeed == 0 {
@@ -90,24 +93,43 @@ type action struct {
 
 type comparison struct {
 	t       *testing.T
-	model   Model
+	model   func() Model
 	open    func(t *testing.T) engine.Store
 	options Options
 }
 
 // difference says where the store and the model first differ, "" if they do not.
 func (c *comparison) difference(operations []operation) string {
-	expected, advance := c.model()
-	defer expected.Close()
+	model := c.model()
+	want := newWorld(c, model.Store(), model.Advance)
+	defer want.close()
+	want.join = model.Store
 	tested := c.open(c.t)
-	defer func() { _ = tested.Close() }()
-	want := &world{t: c.t, s: expected, advance: advance, exact: c.options.IDsAscend}
-	got := &world{t: c.t, s: tested, exact: c.options.IDsAscend}
-	got.advance = func(d time.Duration) { c.options.Advance(c.t, tested, d) }
+	got := newWorld(c, tested, func(d time.Duration) { c.options.Advance(c.t, tested, d) })
+	defer got.close()
+	if c.options.Join != nil {
+		got.join = func() engine.Store { return c.options.Join(c.t, tested) }
+	} else {
+		want.join = nil
+	}
+	if c.options.Reopen != nil {
+		want.reopen = func() engine.Store {
+			_ = want.nodes[0].Close()
+			return model.Store()
+		}
+		got.reopen = func() engine.Store {
+			tested = c.options.Reopen(c.t, tested)
+			return tested
+		}
+	}
 	var history strings.Builder
 	step := func(name string, do func(w *world) any) bool {
 		wanted, was := want.show(want.note(do)), got.show(got.note(do))
 		fmt.Fprintf(&history, "%s: %.300s\n", name, wanted)
+		if id := got.misses(want); id != "" {
+			fmt.Fprintf(&history, "Watch.Ended of %s does not say the same\n", id)
+			return false
+		}
 		if wanted == was {
 			return true
 		}
@@ -128,9 +150,7 @@ func (c *comparison) difference(operations []operation) string {
 		return history.String()
 	}
 	if c.options.Reopen != nil {
-		tested = c.options.Reopen(c.t, tested)
-		got.s = tested
-		if !step("look at all after opening it again", (*world).lookAtAll) || !step("claim the rest", (*world).drain) {
+		if !step("open it again", (*world).openAgain) || !step("look at all", (*world).lookAtAll) || !step("claim the rest", (*world).drain) {
 			return history.String()
 		}
 	}
@@ -140,9 +160,13 @@ func (c *comparison) difference(operations []operation) string {
 // world is a store, and what a caller of it knows. That of a store and that of a model are the same but for ids, tokens and the time.
 type world struct {
 	t       *testing.T
-	s       engine.Store
+	s       engine.Store        // the node that does the next operation …
+	nodes   []engine.Store      // … of all that are open
+	join    func() engine.Store // nil if there is one node alone
+	reopen  func() engine.Store // nil if nothing outlives the process
 	advance func(time.Duration)
-	exact   bool            // the store hands out runs of different chats in the very order of the model
+	exact   bool            // the store does all in the very order of the model
+	ordered bool            // … also runs of different chats
 	began   time.Time       // when the first run was accepted
 	runs    []*engine.Run   // in their order
 	names   []string        // pairs of an id and a name, for a strings.Replacer
@@ -150,11 +174,79 @@ type world struct {
 	claims  []*engine.Claim
 	held    []*engine.Delivery
 	settled []*engine.Delivery
+	watched []watchedRun
 	saved   int64 // the revision of the settings
+	steps   int
+
+	throttled bool
+}
+
+type watchedRun struct {
+	id    string
+	ended <-chan struct{}
+}
+
+func newWorld(c *comparison, first engine.Store, advance func(time.Duration)) *world {
+	w := &world{t: c.t, advance: advance, exact: c.options.IDsAscend, ordered: c.options.IDsAscend}
+	w.open(first)
+	return w
+}
+
+func (w *world) open(node engine.Store) {
+	w.nodes = append(w.nodes, node)
+	w.names = append(w.names, node.Node(), fmt.Sprint("node ", len(w.names)))
+}
+
+// leave closes all nodes but the first.
+func (w *world) leave() {
+	for len(w.nodes) > 1 {
+		last := len(w.nodes) - 1
+		_ = w.nodes[last].Close()
+		w.nodes = w.nodes[:last]
+	}
+	w.watched = nil
+}
+
+// openAgain has the process end and start again. What is claimed is ended before: when it can be claimed again depends on the store.
+func (w *world) openAgain() any {
+	all := w.endAll()
+	w.leave()
+	w.nodes[0] = w.reopen()
+	w.names = append(w.names, w.nodes[0].Node(), fmt.Sprint("node ", len(w.names)))
+	w.s = w.nodes[0]
+	w.ordered, w.ends = false, nil // neither which chat comes first is kept, nor whether an End that put a run back is repeated
+	return all
+}
+
+func (w *world) close() {
+	w.leave()
+	_ = w.nodes[0].Close()
+}
+
+// misses returns a run whose end only one of two worlds was told about.
+func (w *world) misses(model *world) string {
+	isClosed := func(ended <-chan struct{}) bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	for i, want := range model.watched {
+		if isClosed(want.ended) {
+			hear(w.t, w.watched[i].ended, "the end of "+want.id)
+		} else if isClosed(w.watched[i].ended) {
+			return want.id
+		}
+	}
+	return ""
 }
 
 // note does something, and has the store notice which waits and windows are over. Otherwise it may notice later, and another chat comes first.
 func (w *world) note(do func(w *world) any) any {
+	w.steps++
+	w.s = w.nodes[w.steps%len(w.nodes)]
 	_, _ = w.s.Runs().Backlog(w.t.Context())
 	result := do(w)
 	backlog, err := w.s.Runs().Backlog(w.t.Context())
@@ -193,9 +285,6 @@ func (w *world) write(b *strings.Builder, v reflect.Value) {
 	case error:
 		b.WriteString(value.Error())
 		return
-	case []byte:
-		fmt.Fprintf(b, "%t %q", value == nil, value)
-		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -214,6 +303,10 @@ func (w *world) write(b *strings.Builder, v reflect.Value) {
 		}
 		b.WriteByte('}')
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			fmt.Fprintf(b, "%t %q", v.IsNil(), v.Bytes())
+			return
+		}
 		b.WriteByte('[')
 		for i := range v.Len() {
 			w.write(b, v.Index(i))
@@ -229,25 +322,34 @@ func oneOf[T any](chance *rand.Rand, values ...T) T { return values[chance.IntN(
 
 // newRun makes a run by chance.
 func (w *world) newRun(chance *rand.Rand) *engine.Run {
-	run := &engine.Run{ChatID: oneOf(chance, "a", "b", "c", "d e"), Hook: oneOf(chance, "agent", "github", "grafana"), Action: engine.Agent,
-		Message:      strings.Repeat("a message ", 1+chance.IntN(4)) + oneOf(chance, "Red", "green", "BLUE"),
-		MemoryPreset: oneOf(chance, "disabled", "general_chat"), Timeout: time.Minute, TraceParent: "00-1",
-		Runner: oneOf(chance, "", "other"), History: oneOf[time.Duration](chance, 0, time.Hour, 5*time.Hour),
-		QueueTime: oneOf[time.Duration](chance, 0, 0, time.Hour)}
+	run := &engine.Run{TraceParent: "00-1"}
+	if chance.IntN(3) == 0 {
+		run = fullRun(w.t, "a")
+		run.Message, run.Metadata = "for <the id> ", oneOf(chance, run.Metadata, nil)
+	}
+	run.ChatID, run.Hook, run.Action = oneOf(chance, "a", "b", "c", "d e"), oneOf(chance, "agent", "github", "grafana"), engine.Agent
+	run.Message += strings.Repeat("a message ", 1+chance.IntN(4)) + oneOf(chance, "Red", "green", "BLUE")
+	run.MemoryPreset, run.Timeout = oneOf(chance, "disabled", "general_chat"), time.Minute
+	run.Runner, run.History = oneOf(chance, "", "other"), oneOf[time.Duration](chance, 0, time.Hour, 5*time.Hour)
+	run.QueueTime = oneOf[time.Duration](chance, 0, 0, time.Hour)
+	run.Sync, run.Owner, run.AgainOf, run.NewChat, run.Fold, run.Key, run.Replay, run.Together = false, "", "", false, engine.Fold{}, nil, nil, nil
 	if chance.IntN(5) == 0 {
 		run.Message += strings.Repeat("long ", 2000)
+	}
+	if chance.IntN(6) == 0 {
+		run.ChatID, run.NewChat, run.Hole = "of <the id>", true, "<the id>"
 	}
 	if chance.IntN(4) == 0 {
 		run.Fold = engine.Fold{Window: oneOf(chance, time.Minute, time.Hour), Max: 2 + chance.IntN(3), Alike: chance.Uint32N(2)}
 	}
 	if chance.IntN(4) == 0 {
-		run.Sync, run.Owner = true, "another node"
+		run.Sync, run.Owner = true, oneOf(chance, "another node", w.nodes[0].Node(), w.s.Node())
 	}
 	if chance.IntN(3) == 0 {
-		run.Key = &engine.Key{ID: [32]byte{byte(chance.IntN(4))}, Body: [32]byte{byte(chance.IntN(2))}}
+		run.Key = &engine.Key{ID: [32]byte{byte(chance.IntN(4))}, Body: [32]byte{byte(chance.IntN(2))}, AnyBody: chance.IntN(8) == 0}
 	}
 	if chance.IntN(6) == 0 {
-		run.Replay = &engine.Key{ID: [32]byte{byte(chance.IntN(4)), 1}}
+		run.Replay = &engine.Key{ID: [32]byte{byte(chance.IntN(4)), 1}, AnyBody: true}
 	}
 	if len(w.runs) > 0 && chance.IntN(5) == 0 {
 		run.AgainOf = oneOf(chance, w.runs...).ID
@@ -292,11 +394,11 @@ func (w *world) compare(a, b string) int {
 }
 
 func (w *world) claim(batch engine.Batch) any {
-	if !w.exact {
+	if !w.ordered {
 		batch.Max, batch.Bounds = 1000, nil
 	}
 	claims, wait, err := w.s.Runs().Claim(w.t.Context(), batch)
-	if !w.exact {
+	if !w.ordered {
 		slices.SortFunc(claims, func(a, b *engine.Claim) int { return w.compare(a.Run.ID, b.Run.ID) })
 	}
 	w.claims = append(w.claims, claims...)
@@ -324,7 +426,7 @@ func (w *world) end(chance *rand.Rand, end engine.End) any {
 		d.RunID, d.ID, d.ChatID, d.Hook = claim.Run.ID, engine.DeliveryID(claim.Run.ID, i), claim.Run.ChatID, claim.Run.Hook
 	}
 	batch := engine.Batch{Max: chance.IntN(2), Lease: modelLease}
-	if !w.exact {
+	if !w.ordered {
 		batch.Max = 0
 	}
 	next, err := w.s.Runs().End(w.t.Context(), claim, end, batch)
@@ -376,6 +478,11 @@ func (w *world) pass(chance *rand.Rand) any {
 	}
 	lost, cancelled, err := w.s.Runs().Renew(w.t.Context(), claims, modelLease)
 	lostDeliveries, deliveriesErr := w.s.Deliveries().Renew(w.t.Context(), held, modelLease)
+	for _, node := range w.nodes { // which say that they are alive, or do not
+		if chance.IntN(2) == 0 {
+			_, _, _ = node.Runs().Renew(w.t.Context(), nil, modelLease)
+		}
+	}
 	by := time.Duration(1+chance.IntN(170)) * time.Minute
 	w.advance(by)
 	w.claims = slices.DeleteFunc(w.claims, func(c *engine.Claim) bool { return slices.Contains(lost, c) })
@@ -456,7 +563,10 @@ func (w *world) lookAtAll() any {
 	settings, revision, err := w.s.Settings().Load(ctx)
 	changes, _, _ := w.s.Settings().Changes(ctx, 100, "")
 	minutes, _ := w.s.Minutes().Load(ctx, aMinute)
-	slices.SortStableFunc(minutes, func(a, b engine.Minute) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Part, b.Part)) })
+	slices.SortStableFunc(minutes, func(a, b engine.Minute) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Part, b.Part),
+			cmp.Compare(a.Hooks["github"].Ended, b.Hooks["github"].Ended))
+	})
 	for i := range minutes {
 		add(minutes[i].At.Equal(aMinute), minutes[i].Part, minutes[i].Accepted, minutes[i].Hooks["github"].Ended)
 	}
@@ -550,6 +660,7 @@ var actions = []action{
 		var throttles []engine.Throttle
 		if chance.IntN(4) == 0 {
 			pause := oneOf[time.Duration](chance, 0, time.Hour)
+			w.throttled = true
 			throttles = append(throttles, engine.Throttle{To: d.Destination(), Pause: pause, AtOnce: chance.IntN(2)})
 		}
 		return w.s.Deliveries().Settle(w.t.Context(), d, oneOf[time.Duration](chance, 0, time.Hour), throttles...)
@@ -584,8 +695,47 @@ var actions = []action{
 		m.Hooks = map[string]engine.HookMinute{"github": {Accepted: 1, Ended: chance.Int64N(9)}}
 		return w.s.Minutes().Save(w.t.Context(), m)
 	}},
+	{"join or leave", func(w *world, chance *rand.Rand) any {
+		if w.join != nil && len(w.nodes) < 3 {
+			w.open(w.join())
+			return nil
+		}
+		if chance.IntN(3) > 0 {
+			return nil
+		}
+		all := w.endAll() // a node that leaves may keep its claims until their leases are over
+		w.leave()
+		return all
+	}},
+	{"open it again", func(w *world, chance *rand.Rand) any {
+		if w.reopen == nil || w.throttled || chance.IntN(2) == 0 { // throttles need not outlive the process
+			return nil
+		}
+		return w.openAgain()
+	}},
+	{"watch an end", func(w *world, chance *rand.Rand) any {
+		if len(w.runs) > 0 {
+			id := oneOf(chance, w.runs...).ID
+			ended, stop := w.s.Watch().Ended(id)
+			if chance.IntN(4) == 0 {
+				stop()
+			}
+			w.watched = append(w.watched, watchedRun{id, ended})
+		}
+		return nil
+	}},
+	{"read settings", func(w *world, chance *rand.Rand) any {
+		revision, err := w.s.Settings().Revision(w.t.Context())
+		page, next, changesErr := w.s.Settings().Changes(w.t.Context(), 1+chance.IntN(3), "")
+		rest, _, restErr := w.s.Settings().Changes(w.t.Context(), 2, next)
+		return []any{revision, err, page, changesErr, rest, restErr}
+	}},
+	{"past", func(w *world, chance *rand.Rand) any {
+		past, err := w.s.Runs().Past(w.t.Context(), oneOf(chance, "a", "b", "c", "d e"), 1+chance.IntN(4), oneOf(chance, 1, 60, 20_000))
+		return []any{past, err}
+	}},
 	{"prune", func(w *world, chance *rand.Rand) any {
-		limits := engine.Limits{Retention: oneOf[time.Duration](chance, 0, time.Hour, 10*time.Hour),
+		limits := engine.Limits{Retention: oneOf[time.Duration](chance, 0, time.Hour, 10*time.Hour), HistoryBytes: oneOf[int64](chance, 0, 0, 500, 20_000),
 			KeyAge: oneOf[time.Duration](chance, 0, 2*time.Hour), History: oneOf[time.Duration](chance, 0, time.Hour, engine.NoHistory)}
 		for {
 			if more, err := w.s.Prune(w.t.Context(), limits); err != nil || !more {
