@@ -16,17 +16,13 @@ import (
 
 var againChecks = []check{
 	{"a run that is run again names the new one", namesTheNewOne},
-	{"a run that is refused marks nothing", refusedMarksNothing},
 	{"a run is run again once, if that is asked for", runAgainOnce},
 	{"a run that is gone or has not ended is not marked", notMarked},
 	{"of many that run it again at once one does", onceAmongMany},
 	{"the oldest run is first, if that is asked for", oldestFirst},
-	{"a list from the oldest on has as many pages as it takes", oldestFirstInPages},
 }
 
-var durableAgainChecks = []check{
-	{"a run that was run again stays so", marksAreThere},
-}
+var durableAgainChecks = []check{}
 
 // againOf makes a run that is another one again.
 func againOf(first *engine.Run) *engine.Run {
@@ -77,30 +73,6 @@ func namesTheNewOne(t *testing.T, s *store) {
 	s.advance(2 * time.Hour)
 	s.prune(engine.Limits{Retention: time.Hour})
 	s.gone(first.ID)
-}
-
-func refusedMarksNothing(_ *testing.T, s *store) {
-	first := withHistory("a", time.Hour)
-	s.carryOut(first, endedAs(engine.Expired, ""))
-	s.addTo("a")
-	for _, once := range []bool{false, true} {
-		err := s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Limits: engine.Limits{Queue: 1}, Once: once})
-		if !errors.Is(err, engine.ErrQueueFull) {
-			s.t.Errorf("the queue is full: got %v", err)
-		}
-		err = s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Limits: engine.Limits{Chat: 1}, Once: once})
-		if !errors.Is(err, engine.ErrChatFull) {
-			s.t.Errorf("the queue of the chat is full: got %v", err)
-		}
-		err = s.Runs().Add(s.t.Context(), againOf(first), engine.Terms{Settings: 1, Once: once})
-		if !errors.Is(err, engine.ErrSettingsChanged) {
-			s.t.Errorf("the settings were changed: got %v", err)
-		}
-	}
-	s.againAs(first, nil)
-	if n := len(s.list(engine.Query{})); n != 2 {
-		s.t.Errorf("there are %d runs, want 2", n)
-	}
 }
 
 func runAgainOnce(t *testing.T, s *store) {
@@ -218,55 +190,4 @@ func oldestFirst(t *testing.T, s *store) {
 			t.Errorf("listing %+v: got %v, want ErrCursor", query, err)
 		}
 	}
-}
-
-func oldestFirstInPages(t *testing.T, s *store) {
-	var runs, failed []*engine.Run
-	for i := range 30 {
-		run := newRun(fmt.Sprint(i % 4))
-		s.add(run)
-		runs = append(runs, run)
-		if i%3 == 0 {
-			s.endQueued(run, endedAs(engine.Failed, ""))
-			failed = append(failed, run)
-		}
-	}
-	last := runs[len(runs)-1].ID
-	for _, limit := range []int{1, 2, 7, 29, 30, 31} {
-		s.listsForward(engine.Query{Limit: limit}, runs...)
-		s.listsForward(engine.Query{Limit: limit, UpTo: last}, runs...)
-		s.listsForward(engine.Query{Limit: limit, Statuses: []engine.Status{engine.Failed}}, failed...)
-		s.listsForward(engine.Query{Limit: limit, UpTo: runs[15].ID}, runs[:16]...)
-	}
-	// What comes while somebody goes through the pages is after them.
-	page, next, err := s.Runs().List(t.Context(), engine.Query{OldestFirst: true, UpTo: last, Limit: 20})
-	if err != nil || len(page) != 20 || next == "" {
-		t.Fatalf("got %d runs, %q, %v", len(page), next, err)
-	}
-	s.addTo("new", "new")
-	page, next, err = s.Runs().List(t.Context(), engine.Query{OldestFirst: true, UpTo: last, Limit: 20, Cursor: next})
-	if err != nil || len(page) != 10 || next != "" {
-		t.Errorf("got %d runs, %q, %v", len(page), next, err)
-	}
-}
-
-func marksAreThere(t *testing.T, s *store) {
-	first, other := withHistory("a", time.Hour), withHistory("b", time.Hour)
-	s.carryOut(first, endedAs(engine.Failed, ""))
-	s.carryOut(other, endedAs(engine.Failed, ""))
-	again := againOf(first)
-	if err := s.tryAgain(again); err != nil {
-		t.Fatal(err)
-	}
-	want := s.get(first.ID)
-	for range 2 {
-		s.reopen()
-		same(t, "the run that was run again", s.get(first.ID), want)
-		s.againAs(first, again)
-		s.againAs(other, nil)
-		if err := s.tryAgain(againOf(first)); !errors.Is(err, engine.ErrRunAgain) {
-			t.Errorf("once more: got %v, want ErrRunAgain", err)
-		}
-	}
-	s.claimThrough(again)
 }

@@ -15,9 +15,7 @@ var cancelChecks = []check{
 	{"a run that nobody carries out cannot be cancelled", onlyClaimedIsCancelled},
 	{"Renew tells at every call which runs are to be cancelled", renewTellsCancelled},
 	{"Renew tells by whom a run is cancelled", renewTellsByWhom},
-	{"a run that is to be cancelled ends as its node likes", cancelledRunEnds},
 	{"the wish is forgotten when the run is requeued", wishIsForgotten},
-	{"a lost claim is lost, and not cancelled", lostIsNotCancelled},
 }
 
 func (s *store) cancel(run *engine.Run) {
@@ -110,37 +108,10 @@ func renewTellsByWhom(t *testing.T, s *store) {
 	}
 }
 
-// Cancel asks for the end of a run. The claim holds on, and the node may as well complete the run.
-func cancelledRunEnds(t *testing.T, s *store) {
-	runs := s.addTo("a", "b", "a")
-	claims := s.claimAll(runs[0], runs[1])
-	end := endedAs(engine.Cancelled, "")
-	for _, claim := range claims {
-		s.cancel(claim.Run)
-		s.end(claim, end)
-		same(t, "the run", s.get(claim.Run.ID), s.recordOf(claim.Run, claim, end))
-		end = ended()
-	}
-	// The next run of the chat is not meant.
-	s.holds(longLease, s.claimFirst(runs[2]))
-}
-
 func wishIsForgotten(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
 	s.cancel(run)
 	s.requeue(claim)
 	s.holds(longLease, s.claimFirst(run))
-}
-
-// Whether the node that has the run now is asked to cancel it, if the wish is from before, is left open.
-func lostIsNotCancelled(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	old := s.abandon(run)
-	claim := s.reclaim(run)
-	s.cancel(run)
-	lost, cancelled := s.renew(longLease, old, claim)
-	if len(lost) != 1 || lost[0] != old || len(cancelled) != 1 || cancelled[0] != claim {
-		t.Errorf("got %v lost and %v cancelled, want the first lost and the second cancelled", lost, cancelled)
-	}
 }

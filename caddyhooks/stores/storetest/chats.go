@@ -13,14 +13,11 @@ import (
 )
 
 var chatChecks = []check{
-	{"an empty store has no chats", emptyChats},
 	{"the chat with the newest run is first, whether it has ended or not", chatsInOrder},
 	{"chats that nobody named are not listed until somebody does", unnamedChats},
 	{"chats are selected by their id and by when their newest run was accepted", selectedChats},
-	{"the newest run of a chat is listed as asked for", lastOfChats},
 	{"a chat has as many runs as are kept, and is forgotten with the last one", chatsAndPruning},
 	{"a cursor of chats that is none is refused", badChatCursor},
-	{"each chat is listed once while runs end", chatsWhileRunsEnd},
 }
 
 // chats collects all pages of a query. Cursor and Limit may be left out.
@@ -66,13 +63,6 @@ func (s *store) listsChats(query engine.ChatQuery, want ...string) {
 		if !slices.Equal(got, want) {
 			s.t.Errorf("listing chats %+v: got %q, want %q", query, got, want)
 		}
-	}
-}
-
-func emptyChats(t *testing.T, s *store) {
-	page, next, err := s.Runs().Chats(t.Context(), engine.ChatQuery{Limit: 10})
-	if len(page) > 0 || next != "" || err != nil {
-		t.Errorf("got %d chats, %q and %v", len(page), next, err)
 	}
 }
 
@@ -166,22 +156,6 @@ func selectedChats(_ *testing.T, s *store) {
 	s.listsChats(engine.ChatQuery{Since: later[1].AcceptedAt.Add(time.Minute)})
 }
 
-func lastOfChats(t *testing.T, s *store) {
-	run := fullRun(t, "a")
-	run.History, run.NewChat, run.Key, run.Sync = time.Hour, false, nil, false
-	s.add(run)
-	s.end(s.claimFirst(run), endedWith(newDelivery(run, 0)))
-	s.add(newRun("b"))
-	for _, told := range []bool{false, true} {
-		for _, chat := range s.chats(engine.ChatQuery{Told: told}) {
-			same(t, "the newest run of "+chat.ChatID, chat.Last, (&engine.Query{Told: told}).Listed(s.get(chat.Last.Run.ID)))
-			if (chat.Last.Run.Message != "") != told {
-				t.Errorf("the message of the newest run is %q", chat.Last.Run.Message)
-			}
-		}
-	}
-}
-
 func chatsAndPruning(_ *testing.T, s *store) {
 	retention := engine.Limits{Retention: time.Hour}
 	pending := newRun("a")
@@ -230,69 +204,5 @@ func badChatCursor(t *testing.T, s *store) {
 			}
 		}
 		s.addTo("a", "b")
-	}
-}
-
-// Whatever happens meanwhile to runs that are there, a list has each chat once, with all its runs before they are pruned.
-func chatsWhileRunsEnd(t *testing.T, s *store) {
-	const chats, each = 20, 3
-	for i := range chats * each {
-		s.addTo(fmt.Sprint("chat ", i%chats))
-	}
-	over := make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		defer close(done)
-		for {
-			got := make(map[string]int)
-			query := engine.ChatQuery{Limit: 7}
-			for {
-				page, next, err := s.Runs().Chats(t.Context(), query)
-				if err != nil {
-					done <- err
-					return
-				}
-				for _, chat := range page {
-					got[chat.ChatID]++
-				}
-				if next == "" {
-					break
-				}
-				query.Cursor = next
-			}
-			if len(got) != chats {
-				done <- fmt.Errorf("%d chats are listed: %v", len(got), got)
-				return
-			}
-			for chat, times := range got {
-				if times != 1 {
-					done <- fmt.Errorf("%s is listed %d times", chat, times)
-					return
-				}
-			}
-			select {
-			case <-over:
-				return
-			default:
-			}
-		}
-	}()
-	for {
-		claims := s.claim(5)
-		if len(claims) == 0 {
-			break
-		}
-		for _, claim := range claims {
-			s.end(claim, ended())
-		}
-	}
-	close(over)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	for _, chat := range s.chats(engine.ChatQuery{}) {
-		if chat.Runs != each {
-			t.Errorf("%s has %d runs", chat.ChatID, chat.Runs)
-		}
 	}
 }

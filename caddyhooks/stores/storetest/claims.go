@@ -14,46 +14,12 @@ import (
 )
 
 var claimChecks = []check{
-	{"a node has a name that stays", nodeHasAName},
-	{"a claim has all of the run", claimHasAll},
 	{"a claim tells how long its run has waited", claimTellsWaited},
 	{"a claim tells whether a caller waits", claimTellsAwaited},
 	{"nothing is claimed twice", nothingClaimedTwice},
 	{"a requeued run is the first of its chat, as if it had not been started", requeuedRun},
 	{"a claim is over when its run was requeued", requeuedClaimIsOver},
-	{"a requeue takes back its own attempt alone", requeueTakesBackItsOwn},
-	{"claims that were never given out do not hold", forgedClaims},
 	{"a token is for its own run and its own claim alone", tokensFence},
-	{"no token is used again", tokensAreUsedOnce},
-}
-
-func nodeHasAName(t *testing.T, s *store) {
-	name := s.Node()
-	if name == "" || s.Node() != name {
-		t.Errorf("the node is called %q and then %q", name, s.Node())
-	}
-}
-
-func claimHasAll(t *testing.T, s *store) {
-	run := fullRun(t, "a")
-	s.add(run)
-	claim := s.claimFirst(run)
-	same(t, "the claimed run", claim.Run, run)
-	if claim.Attempt != 1 {
-		t.Errorf("claimed for attempt %d, want 1", claim.Attempt)
-	}
-	same(t, "the start", s.get(run.ID).StartedAt, claim.StartedAt)
-
-	// Likewise one that was claimed at the end of another.
-	second := fullRun(t, "a")
-	s.add(second)
-	next := s.endAnd(claim, ended(), upTo(1))
-	s.sameRuns("claimed", next, second)
-	same(t, "the claimed run", next[0].Run, second)
-	if next[0].Attempt != 1 {
-		t.Errorf("claimed for attempt %d, want 1", next[0].Attempt)
-	}
-	same(t, "the start", s.get(second.ID).StartedAt, next[0].StartedAt)
 }
 
 func claimTellsWaited(_ *testing.T, s *store) {
@@ -199,19 +165,6 @@ func (s *store) endsNothingMore(claim *engine.Claim, end engine.End) {
 	same(s.t, "the run", s.get(claim.Run.ID), before)
 }
 
-func requeueTakesBackItsOwn(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	s.abandon(run)
-	s.requeue(s.reclaim(run))
-	s.status(run, engine.Queued, 1)
-	claim := s.claimFirst(run)
-	if claim.Attempt != 2 {
-		t.Errorf("claimed for attempt %d, want 2", claim.Attempt)
-	}
-	s.end(claim, ended())
-	s.status(run, engine.Completed, 2)
-}
-
 // forged are claims of a run with tokens that were made up.
 func forged(run *engine.Run, real string) (claims []*engine.Claim) {
 	for _, token := range []string{
@@ -221,38 +174,6 @@ func forged(run *engine.Run, real string) (claims []*engine.Claim) {
 		claims = append(claims, &engine.Claim{Run: run, Token: token, Attempt: 1, StartedAt: time.Now()})
 	}
 	return claims
-}
-
-func forgedClaims(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	for _, claim := range forged(runs[0], "token") {
-		s.isLost(claim) // it is queued
-	}
-	held := s.claimFirst(runs[0])
-	runs = append(runs, s.addTo("b")...)
-	for _, claim := range forged(runs[0], held.Token) {
-		s.isLost(claim)
-	}
-	for _, claim := range forged(runs[1], held.Token) {
-		s.isLost(claim) // it waits for the first
-	}
-	s.isLost(queued(runs[0])) // it is not queued
-	s.holds(longLease, held)
-	s.end(held, ended())
-	for _, claim := range forged(runs[0], held.Token) {
-		s.isLost(claim) // it has ended
-	}
-	s.isLost(queued(runs[0]))
-	s.claimAll(runs[1], runs[2])
-
-	unknown := newRun("a")
-	unknown.ID = uuid.Must(uuid.NewV7()).String()
-	for _, claim := range append(forged(unknown, held.Token), queued(unknown), &engine.Claim{Run: unknown, Token: held.Token}) {
-		s.endsNothing(claim, ended())
-		s.endsNothing(claim, engine.End{Requeue: true})
-		s.notRenewed(claim)
-	}
-	s.gone(unknown.ID)
 }
 
 // All these claims are right in all but the token.
@@ -284,29 +205,6 @@ func tokensFence(_ *testing.T, s *store) {
 	s.isLost(with(claims["c"], claims["a"].Token))
 	s.end(claims["b"], ended())
 	s.claimThrough(claims["c"].Run)
-}
-
-// That tokens are new is checked for every claim; this check has all kinds of claims.
-func tokensAreUsedOnce(_ *testing.T, s *store) {
-	s.addTo("a", "a", "b")
-	for range 3 {
-		for _, claim := range s.claimFor(shortLease, 10) {
-			s.requeue(claim)
-		}
-		for _, claim := range s.claimFor(shortLease, 10) {
-			s.holds(shortLease, claim)
-		}
-		s.advance(2 * shortLease)
-		eventually(s.t, "both runs are handed out again", func() bool { return len(s.claimFor(shortLease, 10)) > 0 })
-		s.advance(2 * shortLease)
-	}
-	eventually(s.t, "a run is handed out again", func() bool {
-		claims := s.claim(1)
-		for _, claim := range claims {
-			s.endAnd(claim, ended(), upTo(10))
-		}
-		return len(claims) > 0
-	})
 }
 
 func isClaimLost(err error) bool { return errors.Is(err, engine.ErrClaimLost) }

@@ -5,34 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var deliveryChecks = []check{
-	{"there are none at first", noneAtFirst},
 	{"deliveries are due when their run ends", dueAtTheEnd},
 	{"deliveries are handed out when they are due, the first one first", handedOutWhenDue},
-	{"no more are handed out than there is room for", asManyAsThereIsRoomFor},
-	{"a delivery is handed out again as it was settled", handedOutAgain},
 	{"a delivery that arrived or was given up is not handed out again", settledForGood},
-	{"a delivery under way is not handed out twice", underWay},
-	{"deliveries of one run are settled each on its own", settledOnItsOwn},
 	{"a delivery that was handed out is the caller's own", deliveryIsTheCallersOwn},
 	{"each delivery is handed out once to many who ask", handedOutOnceToMany},
 	{"a host has its share, and leaves the rest to others", hostHasItsShare},
 	{"a chat has one at a time", chatHasOneAtATime},
-	{"every field of a delivery is kept", deliveryIsKept},
 	{"deliveries are listed, the newest first", deliveriesAreListed},
 	{"deliveries are listed by status, channel and host", deliveriesAreListedByQuery},
 	{"a delivery that was given up is due again when it is retried", retriedWhenDead},
-	{"a delivery that waits is due at once when it is retried", retriedWhileWaiting},
 	{"a delivery that is dropped is gone", droppedIsGone},
 	{"a delivery that is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
 }
@@ -218,13 +208,6 @@ func (s *store) drop(d *engine.Delivery) {
 	}
 }
 
-func noneAtFirst(t *testing.T, s *store) {
-	due, wait := s.due(10)
-	if len(due) > 0 || wait >= 0 {
-		t.Errorf("%d deliveries are due and more after %v, want none", len(due), wait)
-	}
-}
-
 func dueAtTheEnd(t *testing.T, s *store) {
 	run, deliveries := s.endWith(2)
 	s.advance(time.Hour)
@@ -268,49 +251,6 @@ func (s *store) pauseNew(d *engine.Delivery, pause time.Duration) {
 	*d = *got[0]
 }
 
-func asManyAsThereIsRoomFor(_ *testing.T, s *store) {
-	var all []*engine.Delivery
-	for range 5 {
-		_, deliveries := s.endWith(1)
-		all = append(all, deliveries...)
-		s.advance(time.Minute)
-	}
-	s.handsOut(2, all[:2], 0)
-	s.handsOut(1, all[2:3], 0)
-	s.handsOut(2, all[3:], notATime)
-	s.handsOut(2, nil, notATime)
-}
-
-func handedOutAgain(t *testing.T, s *store) {
-	run := newRun("a")
-	s.add(run)
-	d := newDelivery(run, 0)
-	d.Body = strings.Repeat("a long body with \x00 in it ", 10_000)
-	end := endedWith(d)
-	claim := s.claimFirst(run)
-	s.end(claim, end)
-	s.recordOf(run, claim, end)
-	for attempt := range 4 {
-		got := s.handsOut(10, []*engine.Delivery{d}, notATime)[0]
-		if got.Attempt != attempt {
-			t.Errorf("it is said to have been tried %d times, want %d", got.Attempt, attempt)
-		}
-		got.Sent, got.LastStatus, got.LastAnswer = attempt, 500+attempt, fmt.Sprintf("answer %d", attempt)
-		got.History = append(got.History[:len(got.History):len(got.History)], engine.Attempt{At: got.TriedAt, Took: time.Second, Status: got.LastStatus, Error: "no"})
-		s.settle(got, engine.Pending, time.Hour, fmt.Sprintf("failure %d", attempt))
-		s.knows(run, got)
-		s.handsOut(10, nil, time.Hour)
-		s.advance(time.Hour)
-		d = got
-	}
-	// Without a pause it is as due as before.
-	s.advance(time.Hour)
-	got := s.handsOut(10, []*engine.Delivery{d}, notATime)[0]
-	s.settle(got, engine.Pending, 0, "")
-	same(t, "Due", got.Due, d.Due)
-	s.handsOut(10, []*engine.Delivery{got}, notATime)
-}
-
 func settledForGood(_ *testing.T, s *store) {
 	for _, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead} {
 		for _, pause := range []time.Duration{0, time.Hour} { // of no account
@@ -322,36 +262,6 @@ func settledForGood(_ *testing.T, s *store) {
 			s.knows(run, got[0])
 		}
 	}
-}
-
-func underWay(t *testing.T, s *store) {
-	run, deliveries := s.endWith(1)
-	got := s.handsOut(10, deliveries, notATime)
-	s.noneDue()
-	if known := s.get(run.ID).Deliveries; len(known) != 1 || known[0].Status != engine.Pending || known[0].Attempt != 0 {
-		t.Errorf("a delivery under way is shown as %+v", known)
-	}
-	// Nor when others come and go.
-	_, others := s.endWith(1)
-	other := s.handsOut(10, others, notATime)
-	s.settle(other[0], engine.Delivered, 0, "")
-	s.noneDue()
-	s.settle(got[0], engine.Pending, 0, "")
-	s.handsOut(10, got, notATime)
-}
-
-func settledOnItsOwn(_ *testing.T, s *store) {
-	run, deliveries := s.endWith(3)
-	s.advance(time.Minute)
-	otherRun, others := s.endWith(1)
-	got := s.handsOut(10, append(deliveries[:3:3], others...), notATime)
-	s.settle(got[1], engine.Dead, 0, "no such chat")
-	s.settle(got[0], engine.Pending, time.Hour, "busy")
-	s.settle(got[2], engine.Delivered, 0, "")
-	s.knows(run, got[:3]...)
-	s.knows(otherRun, others...)
-	s.advance(2 * time.Hour)
-	s.handsOut(10, got[:1], notATime)
 }
 
 func deliveryIsTheCallersOwn(t *testing.T, s *store) {
@@ -471,39 +381,6 @@ func chatHasOneAtATime(_ *testing.T, s *store) {
 	s.takes(nil)
 }
 
-func deliveryIsKept(t *testing.T, s *store) {
-	run := newRun("a")
-	s.add(run)
-	d := newDelivery(run, 0)
-	d.Index, d.ID = 1, engine.DeliveryID(run.ID, 1)
-	d.Channel, d.To, d.Attempt, d.LastError, d.Token = "chats", "somebody", 4, "why", "not the store's"
-	allSet(t, d)
-	claim, end := s.claimFirst(run), endedWith(d)
-	s.end(claim, end)
-	s.recordOf(run, claim, end)
-	same(t, "a delivery", s.delivery(d.ID), d)
-	s.delivery(d.ID).Body = "the caller's own"
-	same(t, "a delivery", s.delivery(d.ID), d)
-	got := s.takes([]*engine.Delivery{d})[0]
-	underWay := s.delivery(d.ID)
-	underWay.TriedAt = d.TriedAt
-	same(t, "a delivery under way", underWay, d)
-	got.Sent, got.LastStatus, got.LastAnswer = 3, 404, "another"
-	s.settle(got, engine.Dead, 0, "gone")
-	same(t, "a dead delivery", s.delivery(d.ID), got)
-	for _, id := range []string{"", "msg_", run.ID, d.ID + "0", engine.DeliveryID(run.ID, 0), engine.DeliveryID(uuid.NewString(), 1)} {
-		if got, err := s.Deliveries().Get(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("%q: got %+v and %v, want ErrNotFound", id, got, err)
-		}
-		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("retrying %q: got %v, want ErrNotFound", id, err)
-		}
-		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("dropping %q: got %v, want ErrNotFound", id, err)
-		}
-	}
-}
-
 // listDeliveries collects all pages of a query.
 func (s *store) listDeliveries(query engine.DeliveryQuery) (all []*engine.Delivery) {
 	s.t.Helper()
@@ -621,19 +498,6 @@ func retriedWhenDead(t *testing.T, s *store) {
 	s.settle(got, engine.Delivered, 0, "")
 	s.noneDue()
 	same(t, "a list of the dead", s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}}), nil)
-}
-
-func retriedWhileWaiting(_ *testing.T, s *store) {
-	_, deliveries := s.endWith(1)
-	got := s.takes(deliveries)[0]
-	s.settle(got, engine.Pending, time.Hour, "busy")
-	s.takes(nil)
-	s.advance(time.Minute)
-	s.retry(got)
-	got = s.handsOut(10, []*engine.Delivery{got}, notATime)[0]
-	s.noneDue()
-	s.settle(got, engine.Delivered, 0, "")
-	s.noneDue()
 }
 
 func droppedIsGone(t *testing.T, s *store) {

@@ -2,26 +2,17 @@ package storetest
 
 import (
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var deliveryLeaseChecks = []check{
 	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
-	{"a renewed delivery stays", renewedDeliveryStays},
-	{"a late renewal holds while nobody else has the delivery", lateDeliveryRenewalHolds},
 	{"a late Settle holds while nobody else has the delivery", lateSettleHolds},
 	{"only the last token of a delivery holds when the lease is over", onlyLastDeliveryTokenHolds},
-	{"Renew returns just the deliveries that are lost", renewReturnsLostDeliveries},
-	{"deliveries with tokens that were never given out do not hold", forgedDeliveryTokens},
 	{"a Settle that is repeated does nothing", repeatedSettle},
-	{"a lost delivery leaves its room to others", lostDeliveryLeavesRoom},
 }
 
 // abandonDeliveries claims deliveries, which must be these, and lets the lease pass.
@@ -114,51 +105,6 @@ func deliveryLeaseEnds(t *testing.T, s *store) {
 	s.settle(got[0], engine.Delivered, 0, "")
 }
 
-func renewedDeliveryStays(_ *testing.T, s *store) {
-	_, deliveries := s.endWith(3)
-	got, _ := s.claimDeliveries(engine.DeliveryBatch{Max: 10, Lease: time.Hour})
-	s.areThese(got, deliveries)
-	s.staysWith(3*time.Hour, got[1])
-	s.staysWith(longLease, got[2])
-	s.advance(50 * time.Minute)
-	s.takes(nil)
-	s.advance(20 * time.Minute)
-	s.takesAgain(deliveries[0])
-	s.takes(nil)
-	s.advance(2 * time.Hour)
-	s.takesAgain(deliveries[1])
-	s.takes(nil)
-	s.isLostDelivery(got[0])
-	s.isLostDelivery(got[1])
-	s.settle(got[2], engine.Delivered, 0, "")
-}
-
-// Two leases are over. Somebody claims one of the deliveries; the other one stays with the caller.
-func lateDeliveryRenewalHolds(t *testing.T, s *store) {
-	_, deliveries := s.endWith(2)
-	got := s.abandonDeliveries(deliveries...)
-	s.staysWith(shortLease, got...)
-	s.takes(nil)
-	s.advance(10 * shortLease)
-	var again []*engine.Delivery
-	eventually(t, "a delivery is handed out again", func() bool {
-		again, _ = s.due(1)
-		return len(again) > 0
-	})
-	lost := s.renewDeliveries(longLease, got...)
-	if len(lost) != 1 || lost[0].ID != again[0].ID {
-		t.Fatalf("%d deliveries are lost, want one", len(lost))
-	}
-	s.isLostDelivery(lost[0])
-	for _, d := range got {
-		if d != lost[0] {
-			s.takes(nil)
-			s.settle(d, engine.Delivered, 0, "")
-		}
-	}
-	s.settle(again[0], engine.Delivered, 0, "")
-}
-
 func lateSettleHolds(_ *testing.T, s *store) {
 	_, deliveries := s.endWith(3)
 	got := s.abandonDeliveries(deliveries...)
@@ -184,66 +130,6 @@ func onlyLastDeliveryTokenHolds(_ *testing.T, s *store) {
 	s.staysWith(longLease, second)
 	s.takes(nil)
 	s.settle(second, engine.Delivered, 0, "")
-}
-
-func renewReturnsLostDeliveries(t *testing.T, s *store) {
-	s.staysWith(longLease)
-	_, deliveries := s.endWith(1)
-	lost := s.abandonDeliveries(deliveries...)
-	held := s.takesAgain(deliveries...)
-	_, others := s.endWith(5)
-	held = append(held, s.takes(others)...)
-	s.settle(held[1], engine.Delivered, 0, "")
-	s.settle(held[2], engine.Dead, 0, "gone")
-	s.settle(held[3], engine.Pending, time.Hour, "busy")
-	lost = append(lost, held[1:4]...)
-	got := s.renewDeliveries(longLease, append(held[:6:6], lost[0])...)
-	if len(got) != len(lost) {
-		t.Fatalf("%d are lost, want %d", len(got), len(lost))
-	}
-	for _, d := range lost {
-		if !slices.Contains(got, d) { // the very deliveries that were passed in
-			t.Errorf("delivery %s is not said to be lost", d.ID)
-		}
-	}
-	for _, d := range append(held[:1:1], held[4:]...) {
-		s.settle(d, engine.Delivered, 0, "")
-	}
-}
-
-func forgedDeliveryTokens(_ *testing.T, s *store) {
-	_, deliveries := s.endWith(3)
-	with := func(d *engine.Delivery, token string) *engine.Delivery {
-		other := *d
-		other.Token = token
-		return &other
-	}
-	forged := func(d *engine.Delivery, real string) {
-		s.t.Helper()
-		for _, token := range []string{
-			"", "forged", "0", "1", "\x00", uuid.NewString(), real + "0", strings.Repeat("z", len(real)), strings.Repeat("0123456789abcdef", 1<<12),
-		} {
-			s.isLostDelivery(with(d, token))
-		}
-	}
-	forged(deliveries[0], "") // it is not under way
-	got := s.takes(deliveries)
-	forged(got[0], got[0].Token)
-	s.isLostDelivery(with(got[0], got[1].Token))
-	s.isLostDelivery(with(got[1], got[0].Token))
-	s.staysWith(longLease, got...)
-	s.settle(got[0], engine.Delivered, 0, "")
-	s.settle(got[1], engine.Dead, 0, "gone")
-	s.settle(got[2], engine.Pending, time.Hour, "busy")
-	for i, d := range got {
-		forged(d, d.Token)
-		s.isLostDelivery(with(d, got[(i+1)%3].Token))
-	}
-	unknown := *got[0]
-	unknown.RunID = uuid.NewString()
-	unknown.ID = engine.DeliveryID(unknown.RunID, unknown.Index)
-	forged(&unknown, "")
-	s.isLostDelivery(&unknown)
 }
 
 // repeats expects a Settle with a token by which the delivery was settled before to return nil, and to change nothing.
@@ -304,16 +190,4 @@ func repeatedSettle(t *testing.T, s *store) {
 		t.Errorf("a delivery that was dropped: %v", err)
 	}
 	s.noneDue()
-}
-
-func lostDeliveryLeavesRoom(_ *testing.T, s *store) {
-	busy := s.endTo(engine.PerHost+2, toHost)
-	chats := s.endTo(2, toChat)
-	s.abandonDeliveries(append(busy[:engine.PerHost:engine.PerHost], chats[0])...)
-	got := s.takesAgain(append(busy[:engine.PerHost:engine.PerHost], chats[0])...)
-	s.takes(nil)
-	s.settle(got[0], engine.Delivered, 0, "")
-	s.settle(got[len(got)-1], engine.Delivered, 0, "")
-	s.takes([]*engine.Delivery{busy[engine.PerHost], chats[1]})
-	s.takes(nil)
 }

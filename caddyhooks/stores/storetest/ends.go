@@ -3,30 +3,21 @@ package storetest
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var endChecks = []check{
 	{"the end of a run lets the next one of its chat be claimed in the same step", endClaimsNext},
-	{"the end of a run claims other runs too", endClaimsOthers},
 	{"a requeue claims other runs too", requeueClaimsOthers},
-	{"ends are final", endsAreFinal},
 	{"an end that is repeated does nothing", repeatedEnd},
 	{"an end that is repeated claims no run twice", repeatedEndClaims},
 	{"an end that is repeated does not free a key again", repeatedEndLeavesKeys},
-	{"a requeue that is repeated does nothing", repeatedRequeue},
 	{"a start that was not used does not count", unusedStart},
 	{"the store says when a run ended", endedNow},
-	{"a queued run is ended, and the others keep their order", endQueuedKeepsOrder},
 	{"a run that was ended while queued has ended like any other", endQueuedIsAnEnd},
-	{"a run that is not queued needs a token to be ended", onlyQueuedNeedsNoToken},
-	{"the end of a queued run claims other runs too", endQueuedClaims},
 	{"a run that was given back can be ended", givenBackIsEnded},
 	{"a failed call changes nothing", cancelledContext},
 }
@@ -46,13 +37,6 @@ func endClaimsNext(t *testing.T, s *store) {
 	}
 }
 
-func endClaimsOthers(_ *testing.T, s *store) {
-	claim := s.claimFirst(s.addTo("a")[0])
-	runs := s.addTo("a", "b", "b", "c")
-	s.sameRuns("claimed", s.endAnd(claim, ended(), upTo(10)), runs[0], runs[1], runs[3])
-	s.claimAll()
-}
-
 // The requeued run can be claimed like any other. Whether the same call claims it again is left open.
 func requeueClaimsOthers(t *testing.T, s *store) {
 	runs := s.addTo("a", "a")
@@ -67,29 +51,6 @@ func requeueClaimsOthers(t *testing.T, s *store) {
 	s.holds(longLease, next...)
 	if i := slices.IndexFunc(next, func(c *engine.Claim) bool { return c.Run.ID == runs[0].ID }); next[i].Attempt != 1 {
 		t.Errorf("claimed for attempt %d, want 1", next[i].Attempt)
-	}
-}
-
-func endsAreFinal(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.claimFirst(run)
-	first := endedWith(newDelivery(run, 0))
-	first.Outcome.Text = "the first answer"
-	s.end(claim, first)
-	want := s.recordOf(run, claim, first)
-	same(t, "the run", s.get(run.ID), want)
-	if due, _ := s.due(10); len(due) != 1 {
-		t.Fatalf("got %d deliveries", len(due))
-	}
-	before := s.get(run.ID)
-
-	s.addTo("b")
-	s.isLost(queued(run))
-	s.isLost(&engine.Claim{Run: run, Token: "another", Attempt: claim.Attempt})
-	s.notRenewed(claim)
-	same(t, "the run", s.get(run.ID), before)
-	if n := len(s.claim(10)); n != 1 {
-		t.Errorf("claimed %d runs, want just the other one", n)
 	}
 }
 
@@ -158,35 +119,6 @@ func repeatedEndLeavesKeys(_ *testing.T, s *store) {
 	s.duplicateOf(second, keyed("a", first.Key), engine.Limits{})
 }
 
-// Once the run was claimed again, it is left open whether End returns nil or ErrClaimLost.
-func repeatedRequeue(t *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	claim := s.claimFirst(runs[0])
-	s.requeue(claim)
-	s.isRepeated(claim, engine.End{Requeue: true})
-	s.isRepeated(claim, engine.End{Requeue: true})
-	s.status(runs[0], engine.Queued, 0)
-	second := s.claimFirst(runs[0])
-	if second.Attempt != 1 {
-		t.Errorf("claimed for attempt %d, want 1", second.Attempt)
-	}
-	s.endsNothingMore(claim, engine.End{Requeue: true})
-	s.status(runs[0], engine.Running, 1)
-	s.claimAll()
-	s.requeue(second)
-	s.endsNothingMore(claim, engine.End{Requeue: true})
-	s.isRepeated(second, engine.End{Requeue: true})
-	s.claimThrough(runs...)
-
-	// Earlier attempts still count.
-	run := s.addTo("a")[0]
-	s.abandon(run)
-	claim = s.reclaim(run)
-	s.requeue(claim)
-	s.isRepeated(claim, engine.End{Requeue: true})
-	s.status(run, engine.Queued, 1)
-}
-
 func unusedStart(t *testing.T, s *store) {
 	runs := s.addTo("a", "a")
 	end := endedAs(engine.Cancelled, "")
@@ -222,20 +154,6 @@ func endedNow(t *testing.T, s *store) {
 	s.lasted("the time between two ends", finished[1].Sub(finished[0]), time.Hour)
 }
 
-func endQueuedKeepsOrder(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "a", "a", "a", "a", "b")
-	s.endQueued(runs[0], ended())
-	s.endQueued(runs[3], ended())
-	s.endQueued(runs[5], ended())
-	claims := s.claimAll(runs[1], runs[6])
-	s.endQueued(runs[2], ended()) // it waited for one that is claimed
-	s.claimAll()
-	for _, claim := range claims {
-		s.end(claim, ended())
-	}
-	s.claimThrough(runs[4])
-}
-
 func endQueuedIsAnEnd(t *testing.T, s *store) {
 	runs := []*engine.Run{fullRun(t, "a"), fullRun(t, "a")}
 	s.add(runs...)
@@ -246,63 +164,6 @@ func endQueuedIsAnEnd(t *testing.T, s *store) {
 	same(t, "the run", s.get(runs[0].ID), want)
 	s.handsOut(10, end.Deliveries, notATime)
 	s.claimThrough(runs[1])
-}
-
-func onlyQueuedNeedsNoToken(t *testing.T, s *store) {
-	runs := s.addTo("claimed", "ended", "ended while queued", "pruned", "requeued")
-	s.endQueued(runs[3], endedAs(engine.Cancelled, ""))
-	s.advance(2 * time.Hour)
-	s.prune(engine.Limits{Retention: time.Hour})
-	s.endQueued(runs[2], endedAs(engine.Cancelled, ""))
-	var held *engine.Claim
-	for _, claim := range s.claimAll(runs[0], runs[1], runs[4]) {
-		switch claim.Run.ChatID {
-		case "claimed":
-			held = claim
-		case "ended":
-			s.end(claim, ended())
-		case "requeued":
-			s.requeue(claim)
-		}
-	}
-	before := map[string]*engine.Record{}
-	for _, run := range runs[:3] {
-		before[run.ID] = s.get(run.ID)
-	}
-
-	id := runs[4].ID
-	for name, id := range map[string]string{
-		"a claimed run":            runs[0].ID,
-		"an ended run":             runs[1].ID,
-		"a run ended while queued": runs[2].ID,
-		"a pruned run":             runs[3].ID,
-		"an unknown run":           uuid.Must(uuid.NewV7()).String(),
-		"nothing":                  "",
-		"half an id":               id[:18],
-		"more than an id":          id + "0",
-		"no id":                    strings.Repeat("z", len(id)),
-		"NUL":                      "\x00",
-	} {
-		run := &engine.Run{ID: id, ChatID: "a"}
-		end := endedAs(engine.Cancelled, "")
-		end.Deliveries = []*engine.Delivery{newDelivery(run, 0)}
-		next, err := s.Runs().End(t.Context(), queued(run), end, upTo(10))
-		if !isClaimLost(err) || len(next) > 0 {
-			t.Errorf("ending %s without a token: got %d claims and %v, want ErrClaimLost", name, len(next), err)
-		}
-	}
-	for id, record := range before {
-		same(t, "the run", s.get(id), record)
-	}
-	s.noneDue()
-	s.end(held, ended())
-	s.claimThrough(runs[4])
-}
-
-func endQueuedClaims(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "b")
-	s.sameRuns("claimed", s.endAnd(queued(runs[0]), ended(), upTo(10)), runs[1], runs[2])
-	s.claimAll()
 }
 
 func givenBackIsEnded(_ *testing.T, s *store) {

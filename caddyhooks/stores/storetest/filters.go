@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,64 +11,14 @@ import (
 )
 
 var filterChecks = []check{
-	{"runs are selected by when they were accepted", selectedByTime},
 	{"whatever filters are combined, a list has all runs that they select", combinedFilters},
-	{"runs are listed in the order in which they were accepted, in whatever order they ended", endedInAnyOrder},
-	{"runs are found by every filter while they end", filtersWhileRunsEnd},
 }
 
 var setClockFilterChecks = []check{
 	{"a list has all runs of a time, however the clock was set", filtersAndSetClocks},
 }
 
-var durableFilterChecks = []check{
-	{"runs and chats are found when the store is opened again", filtersAfterReopening},
-}
-
-func selectedByTime(_ *testing.T, s *store) {
-	var runs []*engine.Run
-	for range 5 {
-		run := s.addTo("a")[0]
-		runs = append(runs, run)
-		s.endQueued(run, ended())
-		runs = append(runs, s.addTo("b")...)
-		s.advance(time.Hour)
-	}
-	for _, limit := range []int{1, 3, 100} {
-		for i := 0; i < len(runs); i += 2 {
-			at := runs[i].AcceptedAt
-			s.lists(engine.Query{Since: at, Limit: limit}, runs[i:]...)
-			s.lists(engine.Query{Until: at, Limit: limit}, runs[:i]...)
-			s.lists(engine.Query{Since: at, Until: at.Add(time.Hour / 2), Limit: limit}, runs[i:i+2]...)
-			s.lists(engine.Query{Since: at.Add(time.Hour / 2), Until: at.Add(time.Hour / 2), Limit: limit})
-		}
-	}
-	for _, at := range []time.Time{time.Unix(0, 0), {}, time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)} {
-		s.lists(engine.Query{Since: at}, runs...)
-	}
-	s.lists(engine.Query{Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, runs...)
-	s.lists(engine.Query{Since: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-	s.lists(engine.Query{Until: time.Unix(1, 0)})
-}
-
-func endedInAnyOrder(_ *testing.T, s *store) {
-	var runs []*engine.Run
-	for range 30 {
-		runs = append(runs, s.addTo("a")...)
-	}
-	for _, first := range []int{2, 0, 1} {
-		for i := first; i < len(runs); i += 3 {
-			s.endQueued(runs[i], endedAs(engine.Failed, engine.RunnerFailed))
-		}
-	}
-	for _, limit := range []int{1, 7, 100} {
-		s.lists(engine.Query{ChatID: "a", Limit: limit}, runs...)
-		s.lists(engine.Query{Hooks: []string{"agent"}, Limit: limit}, runs...)
-		s.lists(engine.Query{Statuses: []engine.Status{engine.Failed}, Limit: limit}, runs...)
-		s.lists(engine.Query{ChatID: "a", Statuses: []engine.Status{engine.Failed}, Hooks: []string{"agent"}, Limit: limit}, runs...)
-	}
-	s.listsChats(engine.ChatQuery{}, "a 30")
-}
+var durableFilterChecks = []check{}
 
 // someHistory makes runs of several hooks and chats, in every status, and lets time pass between them.
 type someHistory struct {
@@ -225,75 +174,5 @@ func filtersAndSetClocks(_ *testing.T, s *store) {
 		s.setClock(set)
 		h.add(20, func() { s.advance(time.Minute) })
 		h.check(60)
-	}
-}
-
-func filtersAfterReopening(_ *testing.T, s *store) {
-	h := newHistory(s)
-	h.add(60, nil)
-	s.reopen()
-	h.Store = s.Store
-	h.check(60)
-	h.add(20, nil)
-	h.check(60)
-}
-
-// filtersWhileRunsEnd looks for runs that are there all the time.
-func filtersWhileRunsEnd(t *testing.T, s *store) {
-	const chats, each = 10, 6
-	for i := range chats * each {
-		run := newRun(fmt.Sprint("chat ", i%chats))
-		run.Hook = fmt.Sprint("hook ", i%2)
-		s.add(run)
-	}
-	over := make(chan struct{})
-	var watchers sync.WaitGroup
-	watch := func(want int, query engine.Query) {
-		watchers.Go(func() {
-			for {
-				found := make(map[string]bool)
-				for next := query; ; {
-					page, cursor, err := s.Runs().List(t.Context(), next)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, record := range page {
-						if found[record.Run.ID] {
-							t.Errorf("listing %+v: run %s is listed twice", query, record.Run.ID)
-							return
-						}
-						found[record.Run.ID] = true
-					}
-					if next.Cursor = cursor; cursor == "" {
-						break
-					}
-				}
-				if len(found) != want {
-					t.Errorf("listing %+v: %d runs are listed, want %d", query, len(found), want)
-					return
-				}
-				select {
-				case <-over:
-					return
-				default:
-				}
-			}
-		})
-	}
-	watch(each, engine.Query{ChatID: "chat 3", Limit: 4})
-	watch(each, engine.Query{ChatID: "chat 3", Hooks: []string{"hook 1"}, Limit: 4})
-	watch(chats*each/2, engine.Query{Hooks: []string{"hook 1"}, Limit: 7})
-	watch(chats*each, engine.Query{Hooks: []string{"hook 1", "hook 0"}, Limit: 7, OldestFirst: true})
-	watch(0, engine.Query{Statuses: []engine.Status{engine.TimedOut}, Limit: 7})
-	for claims := s.claim(3); len(claims) > 0; claims = s.claim(3) {
-		for _, claim := range claims {
-			s.end(claim, endedAs(engine.Failed, engine.RunnerFailed))
-		}
-	}
-	close(over)
-	watchers.Wait()
-	if failed := s.list(engine.Query{Statuses: []engine.Status{engine.Failed}}); len(failed) != chats*each {
-		t.Errorf("%d runs are listed as failed", len(failed))
 	}
 }

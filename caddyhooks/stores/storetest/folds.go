@@ -16,20 +16,15 @@ var foldChecks = []check{
 	{"no other run is taken along", foldTakesNoOthers},
 	{"runs of other hooks divide folds, and those that leave do not", foldsAreDivided},
 	{"a run leaves a fold that was not handed out, and the next one leads", foldIsLeft},
-	{"Claim tells how long until a window is over", claimTellsWindow},
 	{"word comes when a window is opened, and when a fold is full", wordOfFolds},
 	{"word comes when a window is open after the end of another run", wordOfNextWindow},
 	{"all runs of a fold are carried out, and can be cancelled", foldUnderWay},
 	{"all runs of a fold end alike, each with its own record", foldEnds},
-	{"an end that is repeated ends no fold twice", foldEndsOnce},
-	{"the answer of a fold is found in lists", foldIsListed},
 	{"a fold is one past turn", foldIsOneTurn},
 	{"a requeued fold is in order, and takes more along", foldIsRequeued},
-	{"a fold that was interrupted is the same again", foldIsInterrupted},
 	{"a fold that waits takes more along", foldWaits},
 	{"a fold whose lease is over comes back as it was", foldLeaseIsOver},
 	{"a fold whose lease is over can be renewed unless it has changed", foldIsTakenBack},
-	{"a fold of one run is a run like any other", foldOfOne},
 	{"runs that a caller waits for and runs that are run again are alone", foldsOfNobody},
 	{"messages of a fold are not more than a turn takes", foldOfLargeMessages},
 	{"overdue runs leave their fold", foldOverdue},
@@ -38,12 +33,7 @@ var foldChecks = []check{
 	{"many runs of a chat are folded one after the other", manyFolds},
 }
 
-var durableFoldChecks = []check{
-	{"windows go on", durableWindow},
-	{"a fold that was started comes back as it was", durableFold},
-	{"a fold that has ended is known", durableEndedFold},
-	{"a fold that waits goes on waiting", durableFoldWaits},
-}
+var durableFoldChecks = []check{}
 
 var setClockFoldChecks = []check{
 	{"no clock opens or closes a window", setClockAndFolds},
@@ -205,21 +195,6 @@ func (s *store) waitIs(want time.Duration) {
 	s.isWait("until a run is due", wait, want)
 }
 
-func claimTellsWindow(_ *testing.T, s *store) {
-	s.waitIs(-1)
-	s.addFolding("a", "storm", 10, 1)
-	s.waitIs(foldWindow)
-	s.advance(foldWindow / 2)
-	second := s.addFolding("b", "storm", 10, 2)
-	s.waitIs(foldWindow / 2)
-	s.advance(foldWindow/2 + slack)
-	s.claim(1)
-	s.waitIs(foldWindow / 2)
-	s.endQueued(second[0], ended())
-	s.endQueued(second[1], ended())
-	s.waitIs(-1)
-}
-
 func wordOfFolds(t *testing.T, s *store) {
 	word := s.Watch().Claimable()
 	var runs []*engine.Run
@@ -340,45 +315,6 @@ func foldEnds(t *testing.T, s *store) {
 	}
 }
 
-func foldEndsOnce(t *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 2, 2)
-	claim := s.claimFold(runs...)
-	s.end(claim, ended())
-	before := []*engine.Record{s.get(runs[0].ID), s.get(runs[1].ID)}
-	s.end(claim, endedAs(engine.Failed, engine.RunnerFailed)) // its answer was lost
-	for i, run := range runs {
-		same(t, "the run", s.get(run.ID), before[i])
-	}
-	more := s.addFolding("a", "storm", 2, 2)
-	claim = s.claimFold(more...)
-	s.requeue(claim)
-	s.requeue(claim)
-	s.end(s.claimFold(more...), endedAs(engine.Cancelled, ""))
-	s.backlogIs(engine.Backlog{})
-	for _, run := range more {
-		s.status(run, engine.Cancelled, 1)
-	}
-}
-
-func foldIsListed(t *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 3, 3)
-	end := ended()
-	end.Outcome.Text = "a needle in a haystack"
-	s.end(s.claimFold(runs...), end)
-	s.lists(engine.Query{Text: "needle"}, runs...)
-	s.lists(engine.Query{Hooks: []string{"storm"}, Text: "HAYSTACK"}, runs...)
-	for _, record := range s.list(engine.Query{Replies: true}) {
-		if record.Outcome.Text != end.Outcome.Text || (record.FoldedInto == "") != (record.Folded == 3) {
-			t.Errorf("listed with answer %q, folded into %q, %d runs", record.Outcome.Text, record.FoldedInto, record.Folded)
-		}
-	}
-	for _, record := range s.list(engine.Query{}) {
-		if want := map[bool]string{false: runs[0].ID}[record.Run.ID == runs[0].ID]; record.FoldedInto != want || record.Outcome.Text != "" {
-			t.Errorf("run %s is listed as folded into %q with answer %q", record.Run.ID, record.FoldedInto, record.Outcome.Text)
-		}
-	}
-}
-
 func foldIsOneTurn(t *testing.T, s *store) {
 	before := s.haveTurns("a", 1)
 	var runs []*engine.Run
@@ -426,26 +362,6 @@ func foldIsRequeued(_ *testing.T, s *store) {
 	s.claimAll()
 	s.advance(foldWindow + slack)
 	s.claimFold(runs[5])
-}
-
-func foldIsInterrupted(t *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 5, 3)
-	s.advance(foldWindow + slack)
-	claim := s.claimFold(runs...)
-	more := s.addFolding("a", "storm", 5, 1)
-	s.end(claim, interrupted(time.Hour))
-	for _, run := range runs {
-		s.status(run, engine.Queued, 1)
-	}
-	s.claimAll()
-	s.advance(time.Hour + slack)
-	claim = s.claimFold(runs...) // without the one that was never started
-	if claim.Attempt != 2 {
-		t.Errorf("attempt %d, want 2", claim.Attempt)
-	}
-	s.end(claim, ended())
-	s.status(runs[2], engine.Completed, 2)
-	s.claimFold(more...)
 }
 
 func foldWaits(t *testing.T, s *store) {
@@ -501,16 +417,6 @@ func foldIsTakenBack(_ *testing.T, s *store) {
 	s.isLost(claim)
 	s.advance(foldWindow)
 	s.claimFold(runs[0], runs[2])
-}
-
-func foldOfOne(t *testing.T, s *store) {
-	run := s.addFolding("a", "storm", 10, 1)[0]
-	s.advance(foldWindow + slack)
-	claim := s.claimFold(run)
-	s.end(claim, ended())
-	same(t, "the record", s.get(run.ID), s.recordOf(run, claim, ended()))
-	alone := s.addFolding("a", "storm", 1, 1)[0] // a fold of one at most does not wait for others
-	s.claimFold(alone)
 }
 
 func foldsOfNobody(_ *testing.T, s *store) {
@@ -599,76 +505,6 @@ func manyFolds(_ *testing.T, s *store) {
 	s.end(claim, ended())
 	s.backlogIs(engine.Backlog{})
 	s.lists(engine.Query{ChatID: "a", Statuses: []engine.Status{engine.Completed}}, runs...)
-}
-
-func durableWindow(_ *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 4, 2)
-	full := s.addFolding("b", "storm", 4, 3)
-	s.advance(foldWindow / 2)
-	s.reopen()
-	s.waitIs(foldWindow / 2)
-	full = append(full, s.addFolding("b", "storm", 4, 1)...)
-	s.claimFold(full...)
-	runs = append(runs, s.addFolding("a", "storm", 4, 1)...)
-	s.claimAll()
-	s.advance(foldWindow/2 + slack)
-	s.claimFold(runs...)
-}
-
-func durableFold(t *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 10, 3)
-	s.advance(foldWindow + slack)
-	old := s.claimFold(runs...)
-	later := s.addFolding("a", "storm", 10, 2)
-	s.advance(foldWindow + slack)
-	s.reopen()
-	for _, run := range runs {
-		s.status(run, engine.Queued, 1)
-	}
-	claim := s.isFold(s.reclaim(runs[0]), runs...)
-	if claim.Attempt != 2 {
-		t.Errorf("attempt %d, want 2", claim.Attempt)
-	}
-	s.isLost(old)
-	s.requeue(claim) // which does not count
-	s.reopen()
-	claim = s.claimFold(runs...)
-	if claim.Attempt != 2 {
-		t.Errorf("attempt %d, want 2", claim.Attempt)
-	}
-	s.end(claim, ended())
-	claim = s.claimFold(later...)
-	s.requeue(claim)
-	s.reopen()
-	later = append(later, s.addFolding("a", "storm", 10, 1)...)
-	s.claimFold(later...)
-}
-
-func durableEndedFold(t *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 3, 3)
-	claim := s.claimFold(runs...)
-	end := s.foldedEnd(runs)
-	s.end(claim, end)
-	want := s.foldedRecords(claim, end)
-	s.reopen()
-	for i, run := range runs {
-		same(t, fmt.Sprint("record ", i), s.get(run.ID), want[i])
-	}
-	s.end(claim, end) // whose answer was lost
-	s.handsOut(10, end.Deliveries, notATime)
-	s.claimAll()
-	s.lists(engine.Query{Text: "an answer"}, runs...)
-}
-
-func durableFoldWaits(_ *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 10, 2)
-	s.advance(foldWindow + slack)
-	s.end(s.claimFold(runs...), waitFor(time.Hour))
-	s.reopen()
-	runs = append(runs, s.addFolding("a", "storm", 10, 1)...)
-	s.waitIs(time.Hour)
-	s.advance(time.Hour + slack)
-	s.claimFold(runs...)
 }
 
 func setClockAndFolds(_ *testing.T, s *store) {

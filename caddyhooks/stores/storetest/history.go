@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,19 +13,13 @@ var historyChecks = []check{
 	{"a run keeps what it was told as long as it wants", keepsWhatItWasTold},
 	{"a run without history keeps nothing", keepsNothing},
 	{"what is too long is cut, and marked so", cutIfTooLong},
-	{"every run keeps it for its own time", ownTime},
 	{"the limit of time holds for all", limitOfTime},
-	{"without history all of it is forgotten at once", noHistory},
 	{"the oldest are forgotten when there is too much", limitOfBytes},
 	{"forgotten runs count no more", forgottenRunsCountNoMore},
-	{"a lot of it is forgotten in steps", historyInSteps},
 }
 
 // Those of stores that outlive their process.
-var durableHistoryChecks = []check{
-	{"what runs were told is there, and counts", historyIsThere},
-	{"what was forgotten stays so", forgottenHistoryStaysSo},
-}
+var durableHistoryChecks = []check{}
 
 // withHistory makes a run that keeps what it was told.
 func withHistory(chat string, history time.Duration) *engine.Run {
@@ -128,53 +121,6 @@ func cutIfTooLong(t *testing.T, s *store) {
 	}
 }
 
-// The runs end in another order than they were added.
-func ownTime(_ *testing.T, s *store) {
-	limits := engine.Limits{Retention: 10 * time.Hour, History: 5 * time.Hour}
-	var runs []*engine.Run
-	for i, hours := range []time.Duration{3, 1, 3, 5, 1, 8} {
-		runs = append(runs, withHistory(fmt.Sprint(i), hours*time.Hour))
-	}
-	s.add(runs...)
-	for i := len(runs) - 1; i >= 0; i-- {
-		s.endQueued(runs[i], ended())
-		s.advance(time.Minute)
-	}
-	s.prune(limits)
-	s.tells(runs...)
-	minute := len(runs)
-	for _, c := range []struct {
-		minute int
-		left   []*engine.Run
-	}{
-		{60, runs},
-		{62, []*engine.Run{runs[0], runs[1], runs[2], runs[3], runs[5]}},
-		{65, []*engine.Run{runs[0], runs[2], runs[3], runs[5]}},
-		{182, []*engine.Run{runs[0], runs[2], runs[3], runs[5]}},
-		{184, []*engine.Run{runs[0], runs[3], runs[5]}},
-		{186, []*engine.Run{runs[3], runs[5]}},
-		{299, []*engine.Run{runs[3], runs[5]}},
-		{301, []*engine.Run{runs[3]}}, // the limit
-		{303, nil},
-	} {
-		s.advance(time.Duration(c.minute-minute) * time.Minute)
-		minute = c.minute
-		s.prune(limits)
-		left := map[string]bool{}
-		for _, run := range c.left {
-			left[run.ID] = true
-		}
-		for _, run := range runs {
-			if left[run.ID] {
-				s.tells(run)
-			} else {
-				s.tellsNothing(run)
-			}
-		}
-	}
-	s.lists(engine.Query{}, runs...)
-}
-
 func limitOfTime(_ *testing.T, s *store) {
 	long, short := withHistory("a", 100*time.Hour), withHistory("b", 2*time.Hour)
 	s.carryOut(long, ended())
@@ -194,23 +140,6 @@ func limitOfTime(_ *testing.T, s *store) {
 	s.advance(2 * time.Hour)
 	s.prune(engine.Limits{})
 	s.tellsNothing(late)
-}
-
-func noHistory(_ *testing.T, s *store) {
-	runs := []*engine.Run{withHistory("a", time.Hour), withHistory("a", 100*time.Hour), withHistory("a", time.Hour)}
-	s.add(runs...)
-	for _, run := range runs[:2] {
-		s.end(s.claimFirst(run), ended())
-	}
-	s.prune(engine.Limits{History: engine.NoHistory})
-	s.tellsNothing(runs[:2]...)
-	// A run that has yet to be carried out has all it needs.
-	claim := s.claimFirst(runs[2])
-	same(s.t, "the message", claim.Run.Message, runs[2].Message)
-	s.end(claim, ended())
-	s.tells(runs[2])
-	s.prune(engine.Limits{History: engine.NoHistory})
-	s.tellsNothing(runs...)
 }
 
 // endMany ends runs with long messages, and returns them.
@@ -279,69 +208,4 @@ func forgottenRunsCountNoMore(_ *testing.T, s *store) {
 	runs := s.endMany(8, 100*time.Hour)
 	s.prune(limits)
 	s.tells(runs...)
-}
-
-func historyInSteps(t *testing.T, s *store) {
-	const workers, each = 16, 200
-	var enders sync.WaitGroup
-	for i := range workers {
-		enders.Go(func() {
-			for range each {
-				run := withHistory(fmt.Sprint("chat ", i), time.Hour+time.Duration(i%3))
-				if err := s.tryAdd(run, engine.Limits{}); err != nil {
-					t.Error(err)
-					return
-				}
-				if _, err := s.Runs().End(t.Context(), queued(run), ended(), engine.Batch{}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	enders.Wait()
-	s.advance(90 * time.Minute)
-	young := withHistory("young", time.Hour)
-	s.carryOut(young, ended())
-	s.prune(engine.Limits{Retention: 10 * time.Hour, History: 2 * time.Hour})
-	s.tells(young)
-	all := s.list(engine.Query{})
-	if len(all) != workers*each+1 {
-		t.Fatalf("there are %d runs", len(all))
-	}
-	for _, record := range all[1:] {
-		s.tellsNothing(record.Run)
-	}
-}
-
-func historyIsThere(t *testing.T, s *store) {
-	full := fullRun(t, "a")
-	s.carryOut(full, endedAs(engine.Failed, engine.RunnerFailed))
-	cut := withHistory("a", time.Hour)
-	cut.Message = strings.Repeat("ü", engine.MaxTold)
-	s.carryOut(cut, ended())
-	want, wantCut := s.get(full.ID), s.get(cut.ID)
-	same(t, "Kept", wantCut.Kept, engine.KeptCut)
-	runs := s.endMany(20, time.Hour)
-	for range 2 {
-		s.reopen()
-		same(t, "the run", s.get(full.ID), want)
-		same(t, "the run that was cut", s.get(cut.ID), wantCut)
-		s.tells(runs...)
-	}
-	s.prune(engine.Limits{HistoryBytes: 10_000})
-	s.keepsLatest(10, append([]*engine.Run{full, cut}, runs...)...)
-	s.advance(2 * time.Hour)
-	s.reopen()
-	s.prune(engine.Limits{})
-	s.tellsNothing(runs...)
-}
-
-func forgottenHistoryStaysSo(_ *testing.T, s *store) {
-	runs := s.endMany(10, time.Hour)
-	s.prune(engine.Limits{History: engine.NoHistory})
-	s.reopen()
-	s.tellsNothing(runs...)
-	more := s.endMany(8, time.Hour)
-	s.prune(engine.Limits{HistoryBytes: 10_000})
-	s.tells(more...)
 }

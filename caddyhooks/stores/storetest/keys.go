@@ -12,14 +12,12 @@ import (
 var keyChecks = []check{
 	{"a run with a used key is not stored", usedKey},
 	{"the first run with a key is told about in every state", firstInEveryState},
-	{"keys are independent of each other", independentKeys},
 	{"of runs that are added at once with one key exactly one is stored", oneKeyAtOnce},
 	{"a full queue still knows its keys", fullQueueKnowsKeys},
 	{"a key is free again if its run gave no answer", freedKeys},
 	{"a key is free again when it is old enough", oldKey},
 	{"the oldest keys make room for new ones", tooManyKeys},
 	{"a key that has passed on is not freed by its first run", keyPassedOn},
-	{"pruning forgets old keys alone", prunedKeys},
 }
 
 // keyed makes a run with a key of its own, or with that of another run.
@@ -95,30 +93,6 @@ func firstInEveryState(_ *testing.T, s *store) {
 	s.gone(first.ID)
 	duplicate()
 	s.lists(engine.Query{})
-}
-
-// Keys that have much in common are still different, and so are bodies and keys.
-func independentKeys(t *testing.T, s *store) {
-	first := keyed("a", newKey())
-	s.add(first)
-	last := *first.Key
-	last.ID[31] ^= 1
-	begin := *first.Key
-	begin.ID[0] ^= 1
-	swapped := engine.Key{ID: first.Key.Body, Body: first.Key.ID}
-	runs := []*engine.Run{first}
-	for _, key := range []*engine.Key{&last, &begin, &swapped, {}, nil, nil} {
-		run := keyed("a", key)
-		if err := s.tryAdd(run, engine.Limits{}); err != nil {
-			t.Errorf("key %+v: %v", key, err)
-		}
-		runs = append(runs, run)
-	}
-	s.lists(engine.Query{}, runs...)
-	s.duplicateOf(runs[4], keyed("a", &engine.Key{}), engine.Limits{})
-	body := *first.Key
-	body.Body[31] ^= 1
-	s.duplicateOf(first, keyed("a", &body), engine.Limits{})
 }
 
 func oneKeyAtOnce(t *testing.T, s *store) { oneOfManyIsStored(t, s) }
@@ -295,33 +269,4 @@ func keyPassedOn(t *testing.T, s *store) {
 	s.endQueued(second, endedAs(engine.Cancelled, ""))
 	s.duplicateOf(fourth, keyed("e", second.Key), engine.Limits{})
 	s.claimAll(third, fourth)
-}
-
-func prunedKeys(t *testing.T, s *store) {
-	waiting, finished := keyed("queued", newKey()), keyed("finished", newKey())
-	s.carryOut(finished, ended())
-	s.add(waiting)
-	s.advance(2 * time.Hour)
-	// Nothing is old enough.
-	for _, limits := range []engine.Limits{
-		{Retention: time.Hour, Keys: 2}, {Retention: time.Hour, KeyAge: 24 * time.Hour}, {KeyAge: 24 * time.Hour},
-	} {
-		s.prune(limits)
-		s.duplicateOf(waiting, keyed("b", waiting.Key), engine.Limits{})
-		s.duplicateOf(finished, keyed("b", finished.Key), engine.Limits{})
-	}
-	// Now the keys are. Runs are not forgotten without a limit.
-	s.advance(46 * time.Hour)
-	s.prune(engine.Limits{KeyAge: 24 * time.Hour})
-	s.claimAll(waiting)
-	same(t, "the run", s.get(waiting.ID).Run, waiting)
-	s.status(waiting, engine.Running, 1)
-	for _, first := range []*engine.Run{waiting, finished} {
-		again := keyed("again", first.Key)
-		if err := s.tryAdd(again, engine.Limits{}); err != nil {
-			t.Errorf("a key is still there: %v", err)
-		} else {
-			s.duplicateOf(again, keyed("b", first.Key), engine.Limits{})
-		}
-	}
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,15 +12,10 @@ var leaseChecks = []check{
 	{"a claim holds for its lease", claimHoldsForItsLease},
 	{"a claim is lost when its run was claimed again after the lease", lostClaim},
 	{"a lost run is the first of its chat again", lostRunIsFirst},
-	{"every attempt counts", everyAttemptCounts},
-	{"claims run out each at its own time, and later if they are renewed", renewedClaimHolds},
-	{"a renewed claim runs out as well", renewedClaimRunsOut},
 	{"a lease is counted from the renewal", leaseCountsFromRenewal},
 	{"a late renewal holds while nobody else has the run", lateRenewalHolds},
 	{"a late end holds while nobody else has the run", lateEndHolds},
 	{"only the last token holds when the lease is over", onlyLastTokenHolds},
-	{"a claim made at the end of another run has a lease", leaseOfNextClaim},
-	{"Renew returns just the claims that are lost", renewReturnsLost},
 }
 
 func claimHoldsForItsLease(_ *testing.T, s *store) {
@@ -62,50 +56,6 @@ func lostRunIsFirst(_ *testing.T, s *store) {
 	runs = append(runs, s.addTo("a")...)
 	s.end(s.reclaim(runs[0]), ended())
 	s.claimThrough(runs[1:]...)
-}
-
-func everyAttemptCounts(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	s.abandon(run)
-	for attempt := 2; attempt < 6; attempt++ {
-		if claim := s.reclaimFor(shortLease, run); claim.Attempt != attempt {
-			t.Errorf("claimed for attempt %d, want %d", claim.Attempt, attempt)
-		}
-		s.advance(2 * shortLease)
-	}
-	s.end(s.reclaim(run), ended())
-	s.status(run, engine.Completed, 6)
-}
-
-// Three runs are claimed together, and two of the claims are renewed, one of them for long.
-func renewedClaimHolds(_ *testing.T, s *store) {
-	runs := s.addTo("a", "b", "c")
-	claims := s.claimFor(time.Hour, 3)
-	s.sameRuns("claimed", claims, runs...)
-	slices.SortFunc(claims, func(a, b *engine.Claim) int { return strings.Compare(a.Run.ChatID, b.Run.ChatID) })
-	s.holds(3*time.Hour, claims[1])
-	s.holds(longLease, claims[2])
-	s.advance(time.Hour + time.Minute)
-	s.reclaim(runs[0])
-	s.claimAll()
-	s.advance(2 * time.Hour)
-	s.reclaim(runs[1])
-	s.claimAll()
-	s.status(runs[0], engine.Running, 2)
-	s.status(runs[1], engine.Running, 2)
-	s.status(runs[2], engine.Running, 1)
-	s.end(claims[2], ended())
-}
-
-func renewedClaimRunsOut(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	old := s.claimFor(shortLease, 1)[0]
-	s.holds(time.Hour, old)
-	s.advance(time.Hour + time.Minute)
-	if claim := s.reclaim(run); claim.Attempt != 2 {
-		t.Errorf("claimed for attempt %d, want 2", claim.Attempt)
-	}
-	s.isLost(old)
 }
 
 // A renewal can make a lease shorter, too.
@@ -202,41 +152,4 @@ func onlyLastTokenHolds(_ *testing.T, s *store) {
 	s.holds(longLease, second)
 	s.end(second, ended())
 	s.status(run, engine.Completed, 2)
-}
-
-func leaseOfNextClaim(t *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	next := s.endAnd(s.claimFirst(runs[0]), ended(), engine.Batch{Max: 1, Lease: time.Hour})
-	s.sameRuns("claimed", next, runs[1])
-	s.advance(50 * time.Minute)
-	s.claimAll()
-	s.advance(20 * time.Minute)
-	if again := s.reclaim(runs[1]); again.Attempt != 2 {
-		t.Errorf("claimed for attempt %d, want 2", again.Attempt)
-	}
-	s.isLost(next[0])
-}
-
-func renewReturnsLost(t *testing.T, s *store) {
-	s.holds(time.Hour)
-	run := s.addTo("a")[0]
-	claims := map[string]*engine.Claim{"a": s.abandon(run)}
-	claims["a again"] = s.reclaim(run)
-	for _, claim := range s.claimAll(s.addTo("b", "c", "d", "e")...) {
-		claims[claim.Run.ChatID] = claim
-	}
-	s.end(claims["b"], ended())
-	s.requeue(claims["d"])
-	lost, cancelled := s.renew(time.Hour, claims["a"], claims["b"], claims["c"], claims["d"], claims["e"], claims["a again"])
-	if len(lost) != 3 || len(cancelled) > 0 {
-		t.Fatalf("%d are lost and %d cancelled, want 3 lost", len(lost), len(cancelled))
-	}
-	for _, chat := range []string{"a", "b", "d"} {
-		if !slices.Contains(lost, claims[chat]) { // the very claims that were passed in
-			t.Errorf("the claim of %s is not said to be lost", chat)
-		}
-	}
-	for _, chat := range []string{"a again", "c", "e"} {
-		s.end(claims[chat], ended())
-	}
 }

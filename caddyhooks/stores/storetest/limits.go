@@ -12,12 +12,9 @@ import (
 var limitChecks = []check{
 	{"a full queue takes no more", fullQueue},
 	{"a full chat takes no more and leaves room for others", fullChat},
-	{"0 is no limit", zeroIsNoLimit},
 	{"runs that are claimed or ended take no room", roomIsMade},
-	{"runs that are given back take their room again", givenBackTakeRoom},
 	{"of a run that was refused nothing stays", nothingStays},
 	{"a limit holds when runs are added at once", limitHoldsAtOnce},
-	{"as many are queued as wait", queuedAreCounted},
 }
 
 func fullQueue(t *testing.T, s *store) {
@@ -52,13 +49,6 @@ func fullChat(t *testing.T, s *store) {
 	s.refuse(newRun("b"), limits, engine.ErrChatFull)
 }
 
-func zeroIsNoLimit(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "a")
-	s.refuse(newRun("a"), engine.Limits{Queue: 3}, engine.ErrQueueFull)
-	s.refuse(newRun("a"), engine.Limits{Chat: 3}, engine.ErrChatFull)
-	s.claimThrough(append(runs, s.addTo("a")...)...)
-}
-
 func roomIsMade(t *testing.T, s *store) {
 	limits := engine.Limits{Queue: 2, Chat: 2}
 	full := func(why string) {
@@ -83,21 +73,6 @@ func roomIsMade(t *testing.T, s *store) {
 	queued := s.list(engine.Query{Statuses: []engine.Status{engine.Queued}})
 	s.endQueued(queued[0].Run, ended())
 	full("after a queued run was ended")
-}
-
-func givenBackTakeRoom(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.claimFirst(run)
-	if err := s.tryAdd(newRun("a"), engine.Limits{Queue: 1, Chat: 1}); err != nil {
-		t.Fatal(err)
-	}
-	s.requeue(claim) // although there is no room
-	s.refuse(newRun("a"), engine.Limits{Queue: 2}, engine.ErrQueueFull)
-	s.refuse(newRun("a"), engine.Limits{Chat: 2}, engine.ErrChatFull)
-	s.claimFirst(run)
-	if err := s.tryAdd(newRun("a"), engine.Limits{Queue: 2, Chat: 2}); err != nil {
-		t.Error(err)
-	}
 }
 
 func nothingStays(t *testing.T, s *store) {
@@ -142,28 +117,4 @@ func limitHoldsAtOnce(t *testing.T, s *store) {
 			t.Errorf("%d runs of %s are queued, more than %d", n, chat, limits.Chat)
 		}
 	}
-}
-
-func queuedAreCounted(t *testing.T, s *store) {
-	want := func(n int, when string) {
-		t.Helper()
-		if got, err := s.Runs().Queued(t.Context()); got != n || err != nil {
-			t.Errorf("%d runs are queued %s, %v; want %d", got, when, err, n)
-		}
-	}
-	want(0, "at first")
-	runs := s.addTo("a", "a", "b")
-	want(3, "after three were added")
-	claims := s.claimAll(runs[0], runs[2])
-	want(1, "after two were claimed")
-	s.requeue(claims[0])
-	want(2, "after one was put back")
-	s.end(claims[1], engine.End{Outcome: engine.Outcome{Status: engine.Completed}})
-	s.endQueued(runs[1], engine.End{Outcome: engine.Outcome{Status: engine.Cancelled}})
-	want(1, "after two have ended")
-	again := s.claimFirst(runs[0])
-	if _, err := s.Runs().End(t.Context(), again, engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: longLease}, engine.Batch{}); err != nil {
-		t.Fatal(err)
-	}
-	want(1, "while one waits for its runner")
 }

@@ -11,7 +11,6 @@ import (
 )
 
 var minuteChecks = []check{
-	{"there are none at first", func(_ *testing.T, s *store) { s.minutesAre(time.Time{}) }},
 	{"a minute is kept as it was", keptMinute},
 	{"minutes are loaded from a time on, the oldest first", minutesFromATime},
 	{"a minute that is saved again is replaced", minuteSavedAgain},
@@ -19,13 +18,9 @@ var minuteChecks = []check{
 	{"minutes are forgotten after a week", oldMinutes},
 }
 
-var durableMinuteChecks = []check{
-	{"minutes are there", durableMinutes},
-}
+var durableMinuteChecks = []check{}
 
-var nodeMinuteChecks = []check{
-	{"minutes of all nodes are loaded on every node", minutesOverNodes},
-}
+var nodeMinuteChecks = []check{}
 
 // aMinute is when the minutes of the checks begin.
 var aMinute = time.Date(2026, 5, 17, 10, 0, 0, 0, time.UTC)
@@ -141,24 +136,6 @@ func oldMinutes(_ *testing.T, s *store) {
 	s.minutesAre(time.Time{}, minuteAt(0), minuteAt(1), minuteAt(week))
 	s.saveMinutes(minuteAt(week + 1))
 	s.minutesAre(time.Time{}, minuteAt(1), minuteAt(week), minuteAt(week+1))
-}
-
-func durableMinutes(_ *testing.T, s *store) {
-	s.saveMinutes(fullMinute(), minuteAt(1))
-	s.reopen()
-	s.minutesAre(time.Time{}, fullMinute(), minuteAt(1))
-	again := minuteAt(1) // another opening begins to count anew
-	s.saveMinutes(again)
-	s.minutesAre(minuteAt(1).At, minuteAt(1), again)
-}
-
-func minutesOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	a.saveMinutes(minuteAt(1))
-	b.saveMinutes(minuteAt(1), minuteAt(2))
-	for _, s := range []*store{a, b} {
-		s.minutesAre(aMinute, minuteAt(1), minuteAt(1), minuteAt(2))
-	}
 }
 
 var backlogChecks = []check{

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -16,13 +15,6 @@ import (
 var nodeDeliveryChecks = []check{
 	{"each delivery is handed out once to two nodes", handedOutOnceToNodes},
 	{"a node that stood still for a lease can settle nothing that moved on", frozenNodeSettles},
-	{"deliveries of a dead node are handed out to another one", deliveriesOfDeadNode},
-	{"a host has its share over all nodes", hostShareOverNodes},
-	{"a chat has one at a time over all nodes", chatOverNodes},
-	{"a throttle holds on all nodes", throttleOverNodes},
-	{"deliveries are retried and dropped on any node", retriedOnAnyNode},
-	{"a delivery under way on another node is neither retried nor dropped", underWayElsewhere},
-	{"the time until there is more is right on all nodes", waitOverNodes},
 	{"every delivery arrives once whatever happens at the same time", sentAtRandom},
 }
 
@@ -51,122 +43,12 @@ func frozenNodeSettles(t *testing.T, a *store) {
 	a.handsOut(10, nil, time.Hour)
 }
 
-func deliveriesOfDeadNode(_ *testing.T, a *store) {
-	b := a.join()
-	busy := a.endTo(engine.PerHost+1, toHost)
-	chats := a.endTo(2, toChat)
-	all := append(busy[:engine.PerHost:engine.PerHost], chats[0])
-	got, _ := b.claimDeliveries(engine.DeliveryBatch{Max: 100, Lease: time.Hour})
-	b.areThese(got, all)
-	b.close()
-	a.takes(nil)
-	a.advance(time.Hour + time.Minute)
-	got = a.takesAgain(all...)
-	a.takes(nil)
-	for _, d := range got {
-		a.settle(d, engine.Delivered, 0, "")
-	}
-	a.takes([]*engine.Delivery{busy[engine.PerHost], chats[1]})
-}
-
-func hostShareOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	busy := a.endTo(engine.PerHost+6, toHost)
-	got, _ := a.due(10)
-	a.areThese(got, busy[:10])
-	got = append(got, b.takes(busy[10:engine.PerHost])...)
-	a.takes(nil)
-	b.settle(got[12], engine.Delivered, 0, "")
-	a.settle(got[3], engine.Dead, 0, "gone")
-	a.takes(busy[engine.PerHost : engine.PerHost+2])
-	b.takes(nil)
-	a.settle(got[4], engine.Delivered, 0, "")
-	b.takes(busy[engine.PerHost+2 : engine.PerHost+3])
-}
-
-func chatOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	busy := a.endTo(3, toChat)
-	calm := b.endTo(1, toCalmChat)
-	got := a.claimDue(1, busy[:1])
-	b.takes(calm)
-	b.takes(nil)
-	a.settle(got[0], engine.Pending, 0, "busy")
-	got = b.takes(got)
-	a.takes(nil)
-	b.settle(got[0], engine.Delivered, 0, "")
-	a.takes(busy[1:2])
-	b.takes(nil)
-}
-
 // claimDue claims up to n deliveries, and expects these.
 func (s *store) claimDue(n int, want []*engine.Delivery) []*engine.Delivery {
 	s.t.Helper()
 	got, _ := s.due(n)
 	s.areThese(got, want)
 	return got
-}
-
-func throttleOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	busy := a.endTo(4, toHost)
-	host := busy[0].Destination()
-	a.throttle(engine.Throttle{To: host, AtOnce: 1, Pause: time.Hour})
-	b.handsOut(10, nil, time.Hour)
-	a.advance(time.Hour)
-	got := b.handsOut(10, busy[:1], notATime)
-	a.takes(nil)
-	b.settle(got[0], engine.Delivered, 0, "", engine.Throttle{To: host, AtOnce: 2})
-	a.claimDue(1, busy[1:2])
-	b.takes(busy[2:3])
-	a.takes(nil)
-	b.throttle(engine.Throttle{To: host})
-	a.takes(busy[3:])
-}
-
-func retriedOnAnyNode(t *testing.T, a *store) {
-	b := a.join()
-	run, deliveries := a.endWith(2)
-	got := a.takes(deliveries)
-	a.settle(got[0], engine.Dead, 0, "gone")
-	a.settle(got[1], engine.Pending, time.Hour, "busy")
-	b.retry(got[0])
-	got = append(a.takes(got[:1]), got[1])
-	b.drop(got[1])
-	if _, err := a.Deliveries().Get(t.Context(), got[1].ID); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("a delivery that was dropped: %v", err)
-	}
-	a.settle(got[0], engine.Delivered, 0, "")
-	b.knows(run, got[0])
-	a.noneDue()
-	b.noneDue()
-}
-
-func underWayElsewhere(t *testing.T, a *store) {
-	b := a.join()
-	_, deliveries := a.endWith(1)
-	got := a.takes(deliveries)
-	if _, err := b.Deliveries().Retry(t.Context(), got[0].ID); !errors.Is(err, engine.ErrUnderWay) {
-		t.Errorf("retried: got %v, want ErrUnderWay", err)
-	}
-	if err := b.Deliveries().Drop(t.Context(), got[0].ID); !errors.Is(err, engine.ErrUnderWay) {
-		t.Errorf("dropped: got %v, want ErrUnderWay", err)
-	}
-	a.settle(got[0], engine.Delivered, 0, "")
-	if _, err := b.Deliveries().Retry(t.Context(), got[0].ID); !errors.Is(err, engine.ErrDelivered) {
-		t.Errorf("retried: got %v, want ErrDelivered", err)
-	}
-}
-
-func waitOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	_, deliveries := a.endWith(1)
-	got := a.takes(deliveries)
-	a.settle(got[0], engine.Pending, time.Hour, "busy")
-	b.handsOut(10, nil, time.Hour)
-	a.advance(20 * time.Minute)
-	b.handsOut(10, nil, 40*time.Minute)
-	a.handsOut(10, nil, 40*time.Minute)
 }
 
 // outgoing notes the deliveries that were handed out, as far as they are sure to be under way.

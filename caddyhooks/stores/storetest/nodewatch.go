@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"testing"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 // Checks of what a node hears of another one.
@@ -17,8 +15,6 @@ var nodeWatchChecks = []check{
 	{"the end of a run on another node is told", func(t *testing.T, a *store) { hearOfEnds(t, a, a.join()) }},
 	{"the end of a queued run on another node is told", func(t *testing.T, a *store) { hearOfEndsOfQueued(t, a, a.join()) }},
 	{"only the end of a run on another node is told", func(t *testing.T, a *store) { hearOnlyOfEnds(t, a, a.join()) }},
-	{"word comes on all nodes", wordOnAllNodes},
-	{"word comes after another node was closed", wordAfterClose},
 }
 
 // The node that ended the run claims no more, since it has no room or is about to stop.
@@ -44,50 +40,6 @@ func wordOfSuccessors(t *testing.T, a *store) {
 	runs = a.addTo("c", "c")
 	hears(t, b.Watch().Claimable(), "a queued run ended and the next one waits", func() { a.endQueued(runs[0], ended()) })
 	b.claimAll(runs[1])
-}
-
-func wordOnAllNodes(t *testing.T, a *store) {
-	nodes := []*store{a, a.join(), a.join(), a.join()}
-	run := nodes[1].addTo("a")[0]
-	var ends []<-chan struct{}
-	for _, node := range nodes {
-		hear(t, node.Watch().Claimable(), "a run was added")
-		told, stop := node.Watch().Ended(run.ID)
-		defer stop()
-		ends = append(ends, told)
-	}
-	nodes[2].end(nodes[2].claimFirst(run), endedWith(newDelivery(run, 0)))
-	nodes[3].save("settings", 0)
-	for i, node := range nodes {
-		hear(t, ends[i], "a run ended")
-		hear(t, node.Watch().Due(), "a run ended with a delivery")
-		hear(t, node.Watch().SettingsChanged(), "settings were saved")
-	}
-}
-
-func wordAfterClose(t *testing.T, a *store) {
-	b, c := a.join(), a.join()
-	run := c.addTo("a")[0]
-	_, stop := c.Watch().Ended(run.ID)
-	c.close()
-	stop() // it may come late
-	told, stop := b.Watch().Ended(run.ID)
-	defer stop()
-	hears(t, b.Watch().Claimable(), "a run was added", func() { a.addTo("b") })
-	a.end(a.claimOf(run), ended())
-	hear(t, told, "a run ended")
-}
-
-// claimOf claims all runs, and returns the claim of one.
-func (s *store) claimOf(run *engine.Run) *engine.Claim {
-	s.t.Helper()
-	for _, claim := range s.claim(10) {
-		if claim.Run.ID == run.ID {
-			return claim
-		}
-	}
-	s.t.Fatalf("run %s was not claimed", run.ID)
-	return nil
 }
 
 // Checks of many goroutines on two nodes.

@@ -15,14 +15,12 @@ import (
 
 var orderChecks = []check{
 	{"ids are UUIDs of version 7 from about now", idsAreUUIDs},
-	{"no id is given out twice", idsAreUnique},
 	{"the store says when a run was accepted", acceptedNow},
 	{"runs of a chat are claimed one at a time and in order", oneAtATime},
 	{"runs of different chats are claimed side by side", sideBySide},
 	{"a run comes after all that were there when it was added", addedAtOnceClaimedInOrder},
 	{"no more runs are claimed than asked for", noMoreThanAskedFor},
 	{"a busy chat does not starve the others", busyChatStarvesNobody},
-	{"a chat that ran empty begins anew", chatBeginsAnew},
 }
 
 func idsAreUUIDs(t *testing.T, s *store) {
@@ -42,30 +40,6 @@ func idsAreUUIDs(t *testing.T, s *store) {
 	}
 }
 
-func idsAreUnique(t *testing.T, s *store) {
-	var mu sync.Mutex
-	seen := map[string]bool{}
-	var adders sync.WaitGroup
-	for i := range 8 {
-		adders.Go(func() {
-			for range 25 {
-				run := newRun(fmt.Sprint("chat ", i%3))
-				if err := s.tryAdd(run, engine.Limits{}); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				if seen[run.ID] {
-					t.Errorf("%s was given out twice", run.ID)
-				}
-				seen[run.ID] = true
-				mu.Unlock()
-			}
-		})
-	}
-	adders.Wait()
-}
-
 func acceptedNow(t *testing.T, s *store) {
 	first := newRun("a")
 	first.AcceptedAt = time.Now().Add(-50 * time.Hour) // the caller's clock is of no account
@@ -80,23 +54,11 @@ func acceptedNow(t *testing.T, s *store) {
 
 // Checks for stores whose ids are in the order in which runs were added.
 var ascendingIDChecks = []check{
-	{"ids ascend", idsAscend},
 	{"ids ascend when runs are added at once", idsAscendWhenAddedAtOnce},
 }
 
 var durableIDChecks = []check{
 	{"ids ascend although the clock was set back", idsAscendAfterClockWasSetBack},
-}
-
-func idsAscend(t *testing.T, s *store) {
-	last := ""
-	for range 50 {
-		run := s.addTo("a")[0]
-		if run.ID <= last {
-			t.Fatalf("%s was given out after %s", run.ID, last)
-		}
-		last = run.ID
-	}
 }
 
 func idsAscendWhenAddedAtOnce(t *testing.T, s *store) {
@@ -256,13 +218,5 @@ func busyChatStarvesNobody(t *testing.T, s *store) {
 	// The busy one has its turn, too.
 	if !slices.Contains(got, "busy") {
 		t.Errorf("the busy chat did not get its turn among %v", got)
-	}
-}
-
-func chatBeginsAnew(_ *testing.T, s *store) {
-	for range 3 {
-		runs := s.addTo("a", "a", "a")
-		s.endQueued(runs[2], ended())
-		s.claimThrough(runs[0], runs[1])
 	}
 }

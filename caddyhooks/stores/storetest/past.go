@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,18 +14,13 @@ var pastChecks = []check{
 	{"the last runs come first, as many as are wanted", pastOfAChat},
 	{"only runs that are recalled are part of it", onlyRecalled},
 	{"it ends with the run that is too much", pastOfSomeBytes},
-	{"a run has what it was told and its answer", pastAsItWas},
 	{"runs that do not keep their message are left out", pastWithoutMessages},
 	{"runs that are forgotten are left out", pastForgotten},
 }
 
-var durablePastChecks = []check{
-	{"the past of a chat is there", durablePast},
-}
+var durablePastChecks = []check{}
 
-var nodePastChecks = []check{
-	{"the past of a chat is the same on every node", pastOverNodes},
-}
+var nodePastChecks = []check{}
 
 // turnOf makes a run that later turns are told about.
 func turnOf(chat string) *engine.Run {
@@ -113,27 +107,6 @@ func pastOfSomeBytes(_ *testing.T, s *store) {
 	s.pastIs("a", 10, 4*size, runs...)
 }
 
-func pastAsItWas(t *testing.T, s *store) {
-	run := fullRun(t, "a")
-	end := ended()
-	end.Outcome.Text = "line one\nline two"
-	s.carryOut(run, end)
-	long := turnOf("a")
-	long.Message = strings.Repeat("é", engine.MaxTold)
-	s.carryOut(long, ended())
-	past, err := s.Runs().Past(t.Context(), "a", 10, 1<<20)
-	if err != nil || len(past) != 2 {
-		t.Fatalf("got %d runs, %v", len(past), err)
-	}
-	if got := past[1]; got.Run.Message != run.Message || got.Outcome.Text != end.Outcome.Text || got.Kept != engine.KeptWhole ||
-		got.Run.History != run.History || got.Status != engine.Completed || got.FinishedAt.IsZero() {
-		t.Errorf("the run is %+v, it was told %q", got, got.Run.Message)
-	}
-	if got := past[0]; got.Run.Message != strings.Repeat("é", engine.MaxTold/2) || got.Kept != engine.KeptCut {
-		t.Errorf("of the long one %d bytes are kept, %q", len(got.Run.Message), got.Kept)
-	}
-}
-
 func pastWithoutMessages(_ *testing.T, s *store) {
 	first := turnOf("a")
 	first.History = 10 * time.Hour
@@ -161,28 +134,4 @@ func pastForgotten(_ *testing.T, s *store) {
 	s.prune(engine.Limits{Retention: time.Hour})
 	s.pastIs("a", 10, 1<<20, last...)
 	s.pastIs("chat 00", 10, 1<<20)
-}
-
-func durablePast(_ *testing.T, s *store) {
-	runs := s.haveTurns("a", 3)
-	s.reopen()
-	s.pastIs("a", 10, 1<<20, runs...)
-	runs = append(runs, s.haveTurns("a", 1)...)
-	s.reopen()
-	s.pastIs("a", 10, 1<<20, runs...)
-	s.advance(2 * time.Hour)
-	s.prune(engine.Limits{Retention: time.Hour})
-	s.reopen()
-	s.pastIs("a", 10, 1<<20)
-}
-
-func pastOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	var runs []*engine.Run
-	for range 3 {
-		runs = append(runs, a.haveTurns("a", 1)...)
-		b.pastIs("a", 10, 1<<20, runs...)
-		runs = append(runs, b.haveTurns("a", 1)...)
-		a.pastIs("a", 10, 1<<20, runs...)
-	}
 }

@@ -11,20 +11,10 @@ import (
 )
 
 var pruneChecks = []check{
-	{"there is nothing to forget at first", nothingToForget},
 	{"ended runs are forgotten when they are old enough", forgottenWhenOld},
-	{"without a limit nothing is forgotten", nothingForgottenWithoutLimit},
-	{"unfinished runs stay", unfinishedStay},
 	{"runs with pending deliveries stay until those are over", pendingDeliveriesStay},
 	{"runs whose deliveries were given up lately stay", lateDeadStay},
 	{"many runs and keys are forgotten in steps", forgottenInSteps},
-}
-
-func nothingToForget(t *testing.T, s *store) {
-	more, err := s.Prune(t.Context(), engine.Limits{Retention: time.Hour, Keys: 10, KeyAge: time.Hour})
-	if more || err != nil {
-		t.Errorf("got %v and %v", more, err)
-	}
 }
 
 // The runs end in another order than they were added, ten minutes after one another.
@@ -76,44 +66,6 @@ func forgottenWhenOld(t *testing.T, s *store) {
 	}
 	// The chat goes on.
 	s.claimThrough(s.addTo("a", "a")...)
-}
-
-func nothingForgottenWithoutLimit(t *testing.T, s *store) {
-	run := keyed("a", newKey())
-	s.carryOut(run, ended())
-	s.advance(10_000 * time.Hour)
-	s.prune(engine.Limits{})
-	s.prune(engine.Limits{Queue: 1, Chat: 1, Keys: 1})
-	s.status(run, engine.Completed, 1)
-	s.duplicateOf(run, keyed("a", run.Key), engine.Limits{})
-	s.prune(engine.Limits{KeyAge: time.Hour})
-	s.status(run, engine.Completed, 1)
-	if err := s.tryAdd(keyed("a", run.Key), engine.Limits{}); err != nil {
-		t.Errorf("the key is still there: %v", err)
-	}
-}
-
-func unfinishedStay(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "a")
-	claim := s.claimFirst(runs[0])
-	forget := func() {
-		s.t.Helper()
-		s.advance(1000 * time.Hour)
-		s.prune(engine.Limits{Retention: time.Nanosecond, KeyAge: time.Nanosecond})
-	}
-	forget()
-	s.lists(engine.Query{}, runs...)
-	s.status(runs[0], engine.Running, 1)
-	s.end(claim, ended())
-	forget()
-	s.lists(engine.Query{}, runs[1:]...)
-	s.gone(runs[0].ID)
-	s.endsNothing(claim, ended()) // the store need not know it any more
-	s.gone(runs[0].ID)
-	claim = s.claimFirst(runs[1])
-	s.requeue(claim)
-	forget()
-	s.claimThrough(runs[1:]...)
 }
 
 func pendingDeliveriesStay(t *testing.T, s *store) {

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
@@ -16,7 +14,6 @@ var recordChecks = []check{
 	{"every kind of end is known as it was", everyKindOfEnd},
 	{"odd content comes back as it was", oddContent},
 	{"what is empty stays empty", emptyStaysEmpty},
-	{"runs that never were are not found", notFound},
 }
 
 func knownInEveryState(t *testing.T, s *store) {
@@ -143,17 +140,4 @@ func emptyStaysEmpty(t *testing.T, s *store) {
 	s.end(claim, end)
 	same(t, "the run at its end", s.get(run.ID), s.recordOf(&original, claim, end))
 	s.handsOut(10, end.Deliveries, notATime)
-}
-
-func notFound(_ *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	for _, id := range []string{
-		"", "x", "\x00", uuid.Nil.String(), uuid.Must(uuid.NewV7()).String(), run.ID[:35], run.ID + "0", run.ID + "\x00", " " + run.ID,
-		strings.Repeat("z", len(run.ID)), strings.Repeat("0123456789abcdef", 1<<16),
-		// Other ways to write a UUID are not the id that was given out.
-		"{" + run.ID + "}", "urn:uuid:" + run.ID, strings.ReplaceAll(run.ID, "-", ""),
-	} {
-		s.gone(id)
-	}
-	s.status(run, engine.Queued, 0)
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,37 +9,7 @@ import (
 )
 
 var searchChecks = []check{
-	{"a run is found by its id and by the beginning of it", foundByPrefix},
 	{"runs are found by words in their texts", foundByWords},
-	{"a list has the texts that are asked for, and no others", askedFor},
-}
-
-func foundByPrefix(_ *testing.T, s *store) {
-	runs := s.addTo("a", "b", "c", "d")
-	s.endQueued(runs[1], endedAs(engine.Failed, engine.RunnerFailed))
-	s.end(s.claim(1)[0], ended())
-	for _, run := range runs {
-		for _, limit := range []int{1, 10} {
-			s.lists(engine.Query{Prefix: run.ID, Limit: limit}, run)
-		}
-		s.lists(engine.Query{Prefix: run.ID, OldestFirst: true}, run)
-	}
-	for n := range len(runs[0].ID) {
-		prefix := runs[0].ID[:n]
-		var want []*engine.Run
-		for _, run := range runs {
-			if strings.HasPrefix(run.ID, prefix) {
-				want = append(want, run)
-			}
-		}
-		s.lists(engine.Query{Prefix: prefix}, want...)
-		s.lists(engine.Query{Prefix: prefix, Limit: 1}, want...)
-	}
-	s.lists(engine.Query{Prefix: runs[1].ID, Statuses: []engine.Status{engine.Failed}}, runs[1])
-	s.lists(engine.Query{Prefix: runs[1].ID, Statuses: []engine.Status{engine.Completed}})
-	for _, prefix := range []string{"00000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "x", runs[0].ID + "0", runs[0].ID[:8] + "x", "-", strings.ReplaceAll(runs[0].ID, "-", "")} {
-		s.lists(engine.Query{Prefix: prefix})
-	}
 }
 
 func foundByWords(_ *testing.T, s *store) {
@@ -92,44 +61,5 @@ func foundByWords(_ *testing.T, s *store) {
 		if record.Run.Message != "" || record.Outcome.Text != "" || record.Kept != engine.KeptNothing {
 			s.t.Errorf("a run that was found by its text is listed with it: %+v", record)
 		}
-	}
-}
-
-func askedFor(t *testing.T, s *store) {
-	run := fullRun(t, "a")
-	run.History, run.Key, run.Sync = time.Hour, nil, false
-	s.add(run)
-	claim := s.claimFirst(run)
-	end := endedWith(newDelivery(run, 0))
-	end.Outcome = engine.Outcome{Status: engine.Failed, Text: "text", HasText: true, JSON: []byte(`"json"`), Failure: engine.SchemaUnmet, Message: "why",
-		Account: engine.Account{Reason: "why not", LastAnswer: "text", ValidationErrors: []string{"no"}, Permissions: []engine.Permission{{Kind: "edit"}}}}
-	s.end(claim, end)
-	again := newRun("a")
-	again.AgainOf = run.ID
-	s.add(again)
-	for i := range 8 {
-		query := engine.Query{Told: i&1 != 0, Replies: i&2 != 0, Deliveries: i&4 != 0}
-		t.Run(fmt.Sprintf("%+v", query), func(t *testing.T) {
-			s := s.in(t)
-			got := s.list(query)
-			if len(got) != 2 {
-				t.Fatalf("got %d runs", len(got))
-			}
-			for _, record := range got {
-				same(t, "the listed run", record, query.Listed(s.get(record.Run.ID)))
-			}
-			unfinished, ended := got[0], got[1]
-			if (unfinished.Run.Message != "") != query.Told || (ended.Run.Message != "") != query.Told || (ended.Run.Metadata != nil) != query.Told || (ended.Kept != "") != query.Told {
-				t.Errorf("the messages are %q and %q, %q is kept", unfinished.Run.Message, ended.Run.Message, ended.Kept)
-			}
-			if (ended.Outcome.Text != "") != query.Replies || (ended.Outcome.JSON != nil) != query.Replies || (ended.Outcome.Account.LastAnswer != "") != query.Replies ||
-				(ended.Outcome.Account.Permissions != nil) != query.Replies ||
-				(ended.AgainAs == again.ID) != query.Replies {
-				t.Errorf("the answer is %+v, run again as %q", ended.Outcome, ended.AgainAs)
-			}
-			if (len(ended.Deliveries) == 1) != query.Deliveries || query.Deliveries && ended.Deliveries[0].Body != "" {
-				t.Errorf("the deliveries are %+v", ended.Deliveries)
-			}
-		})
 	}
 }

@@ -10,34 +10,21 @@ import (
 )
 
 var sessionChecks = []check{
-	{"there are none at first", func(_ *testing.T, s *store) { s.sessionIs("a runner", "a", "") }},
 	{"the last session that a runner named for a chat is in force", lastSession},
 	{"sessions of runners and chats are kept apart", sessionsApart},
-	{"a session is kept as it was", sessionAsItWas},
-	{"an end that names no session leaves the one before it", sessionLeft},
-	{"a session is stored with every kind of end", sessionOfEveryEnd},
 	{"a session is stored with a requeue", sessionOfRequeue},
-	{"an end that is repeated does not name its session again", sessionOfRepeatedEnd},
 	{"an end whose claim was lost names no session", sessionOfLostClaim},
 	{"a session is forgotten when it was not named for as long as runs are kept", oldSessions},
 	{"a session that is named again and again stays", sessionInUse},
-	{"many sessions are forgotten in steps", manyOldSessions},
 }
 
-var durableSessionChecks = []check{
-	{"sessions are there", durableSessions},
-	{"old sessions are found", durableOldSessions},
-}
+var durableSessionChecks = []check{}
 
 var setClockSessionChecks = []check{
 	{"a session stays when the clock is set back", sessionWithClockSetBack},
 }
 
-var nodeSessionChecks = []check{
-	{"a session is in force on every node at once", sessionsOverNodes},
-	{"a node that lost its run names no session", sessionOfLostNode},
-	{"sessions are pruned by any node while others name them", sessionsPrunedByNodes},
-}
+var nodeSessionChecks = []check{}
 
 // sessionIs expects a runner to have a session in a chat, "" for none.
 func (s *store) sessionIs(runner, chat, want string) {
@@ -85,38 +72,6 @@ func sessionsApart(_ *testing.T, s *store) {
 	s.sessionIs(pairs[1][0], pairs[1][1], "another")
 }
 
-func sessionAsItWas(_ *testing.T, s *store) {
-	for i, id := range []string{" ", "ü ", "a\"b'c\\", strings.Repeat("x", engine.MaxSession), strings.Repeat("é", engine.MaxSession/2)} {
-		chat := fmt.Sprint("chat ", i)
-		s.name("a runner", chat, id)
-		s.sessionIs("a runner", chat, id)
-	}
-}
-
-func sessionLeft(_ *testing.T, s *store) {
-	s.name("a runner", "a", "one")
-	s.carryOut(newRun("a"), ended())
-	s.carryOut(newRun("a"), naming(ended(), "a runner", ""))
-	s.name("another", "a", "two")
-	s.name("a runner", "b", "three")
-	s.sessionIs("a runner", "a", "one")
-}
-
-func sessionOfEveryEnd(_ *testing.T, s *store) {
-	for i, end := range []engine.End{endedAs(engine.Failed, engine.RunnerFailed), endedAs(engine.TimedOut, ""), endedAs(engine.Cancelled, ""),
-		endedAs(engine.Failed, engine.RunnerUnavailable), endedWith(newDelivery(newRun("a"), 0))} {
-		s.name("a runner", "a", fmt.Sprint("before ", i))
-		run := newRun("a")
-		s.add(run)
-		claim := s.claimFirst(run)
-		for j := range end.Deliveries {
-			end.Deliveries[j] = newDelivery(run, j)
-		}
-		s.end(claim, naming(end, "a runner", fmt.Sprint("session ", i)))
-		s.sessionIs("a runner", "a", fmt.Sprint("session ", i))
-	}
-}
-
 func sessionOfRequeue(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
@@ -131,20 +86,6 @@ func sessionOfRequeue(_ *testing.T, s *store) {
 	s.sessionIs("a runner", "a", "one")
 	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "a runner", "two"))
 	s.sessionIs("a runner", "a", "two")
-}
-
-func sessionOfRepeatedEnd(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	claim := s.claimFirst(runs[0])
-	end := naming(ended(), "a runner", "one")
-	s.end(claim, end)
-	s.isRepeated(claim, end)
-	s.sessionIs("a runner", "a", "one")
-	s.end(s.claimFirst(runs[1]), naming(ended(), "a runner", "two"))
-	s.isRepeated(claim, end)
-	s.isRepeated(claim, naming(ended(), "another", "three"))
-	s.sessionIs("a runner", "a", "two")
-	s.sessionIs("another", "a", "")
 }
 
 func sessionOfLostClaim(_ *testing.T, s *store) {
@@ -202,62 +143,6 @@ func sessionInUse(_ *testing.T, s *store) {
 	s.sessionIs("a runner", "a", "one")
 }
 
-func manyOldSessions(t *testing.T, s *store) {
-	const many = 450
-	for i := range many {
-		s.name("a runner", fmt.Sprint("chat ", i), "one")
-	}
-	s.advance(time.Hour)
-	s.name("a runner", "chat 7", "two")
-	s.advance(30 * time.Minute)
-	more, err := s.Prune(t.Context(), engine.Limits{Retention: time.Hour})
-	if err != nil || !more {
-		t.Errorf("the first step: %v, %v", more, err)
-	}
-	s.prune(engine.Limits{Retention: time.Hour})
-	for i := range many {
-		want := ""
-		if i == 7 {
-			want = "two"
-		}
-		s.sessionIs("a runner", fmt.Sprint("chat ", i), want)
-	}
-}
-
-func durableSessions(_ *testing.T, s *store) {
-	s.name("a runner", "a", "one")
-	s.name("a runner", "b", "two")
-	s.reopen()
-	s.sessionIs("a runner", "a", "one")
-	s.sessionIs("a runner", "b", "two")
-	s.name("a runner", "a", "three")
-	run := s.addTo("b")[0]
-	s.end(s.claimFirst(run), naming(engine.End{Requeue: true}, "a runner", "four"))
-	s.reopen()
-	s.sessionIs("a runner", "a", "three")
-	s.sessionIs("a runner", "b", "four")
-}
-
-func durableOldSessions(_ *testing.T, s *store) {
-	limits := engine.Limits{Retention: time.Hour}
-	s.name("a runner", "a", "one")
-	s.name("a runner", "b", "two")
-	s.advance(40 * time.Minute)
-	s.reopen()
-	s.name("a runner", "b", "three")
-	s.advance(30 * time.Minute)
-	s.reopen()
-	s.sessionIs("a runner", "a", "one")
-	s.prune(limits)
-	s.reopen()
-	s.sessionIs("a runner", "a", "")
-	s.sessionIs("a runner", "b", "three")
-	s.advance(31 * time.Minute)
-	s.prune(limits)
-	s.reopen()
-	s.sessionIs("a runner", "b", "")
-}
-
 // The clock is right again, and so is the time for which the session stays once it was named again.
 func sessionWithClockSetBack(_ *testing.T, s *store) {
 	limits := engine.Limits{Retention: time.Hour}
@@ -274,50 +159,4 @@ func sessionWithClockSetBack(_ *testing.T, s *store) {
 	s.advance(61 * time.Minute)
 	s.prune(limits)
 	s.sessionIs("a runner", "a", "")
-}
-
-func sessionsOverNodes(_ *testing.T, a *store) {
-	b := a.join()
-	a.name("a runner", "a", "one")
-	b.sessionIs("a runner", "a", "one")
-	b.name("a runner", "a", "two")
-	a.sessionIs("a runner", "a", "two")
-
-	// The next run of the chat is handed out in the same step.
-	runs := a.addTo("a", "a")
-	claim := a.claimFirst(runs[0])
-	a.end(claim, naming(ended(), "a runner", "three"))
-	next := b.claimFirst(runs[1])
-	b.sessionIs("a runner", "a", "three")
-	b.end(next, ended())
-	a.close()
-	b.sessionIs("a runner", "a", "three")
-}
-
-func sessionOfLostNode(_ *testing.T, a *store) {
-	b := a.join()
-	run := a.addTo("a")[0]
-	old := a.abandon(run)
-	claim := b.reclaim(run)
-	a.endsNothing(old, naming(ended(), "a runner", "of the first node"))
-	b.sessionIs("a runner", "a", "")
-	b.end(claim, naming(ended(), "a runner", "of the second node"))
-	a.endsNothing(old, naming(ended(), "a runner", "of the first node"))
-	a.sessionIs("a runner", "a", "of the second node")
-}
-
-func sessionsPrunedByNodes(_ *testing.T, a *store) {
-	b := a.join()
-	limits := engine.Limits{Retention: time.Hour}
-	for round := range 6 {
-		a.name("a runner", "a", fmt.Sprint("one ", round))
-		if round == 0 {
-			a.name("a runner", "b", "two")
-		}
-		a.advance(45 * time.Minute)
-		b.prune(limits)
-		a.prune(limits)
-		b.sessionIs("a runner", "a", fmt.Sprint("one ", round))
-	}
-	a.sessionIs("a runner", "b", "")
 }

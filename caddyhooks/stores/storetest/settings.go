@@ -11,9 +11,7 @@ import (
 )
 
 var settingsChecks = []check{
-	{"there are none at first", noSettings},
 	{"the settings that were saved last are there", lastSettings},
-	{"every change makes a new revision", newRevisions},
 	{"settings made from another revision are not saved", staleSettings},
 	{"of settings that are saved at once exactly one is made from each revision, and one change is listed", savedAtOnce},
 	{"a run that was checked against another revision is not stored", runUnderOtherSettings},
@@ -58,8 +56,6 @@ func (s *store) isStale(from int64) {
 	}
 }
 
-func noSettings(_ *testing.T, s *store) { s.loads(nil, 0) }
-
 func lastSettings(t *testing.T, s *store) {
 	revision := int64(0)
 	for _, settings := range [][]byte{
@@ -79,17 +75,6 @@ func lastSettings(t *testing.T, s *store) {
 			}
 			clear(got)
 		}
-	}
-}
-
-func newRevisions(t *testing.T, s *store) {
-	revision := s.save("first", 0)
-	if revision != 1 {
-		t.Errorf("the first revision is %d, want 1", revision)
-	}
-	for range 5 {
-		revision = s.save("the same", revision) // also if they are the same
-		s.loads([]byte("the same"), revision)
 	}
 }
 

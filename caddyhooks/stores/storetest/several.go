@@ -3,7 +3,6 @@ package storetest
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,17 +15,11 @@ var severalChecks = []check{
 	{"a repeated request is told about all its runs", severalRepeated},
 	{"the key of several runs stays, whatever becomes of the first", severalKeepTheirKey},
 	{"a repeated signature is a repeated request", repeatedSignature},
-	{"a repeated signature is forgotten like a key", forgottenSignature},
 	{"a repeated signature is known when its run is forgotten", signatureOutlivesItsRun},
-	{"a key may be for any body", keyForAnyBody},
 	{"a refused request is stored only if it never is", refusedUnlessRepeated},
-	{"the id of a run is put where it is to stand", filledHoles},
 }
 
-var durableSeveralChecks = []check{
-	{"what a repeated request is told outlives the process", durableSeveral},
-	{"a repeated signature whose run is forgotten is known after a restart", durableSignature},
-}
+var durableSeveralChecks = []check{}
 
 // tryAddAll adds several runs.
 func (s *store) tryAddAll(terms engine.Terms, runs ...*engine.Run) error {
@@ -158,36 +151,7 @@ func repeatedSignature(t *testing.T, s *store) {
 	same(t, "the run", s.get(first.ID).Run, first)
 }
 
-func forgottenSignature(_ *testing.T, s *store) {
-	limits := engine.Limits{KeyAge: time.Hour}
-	first := signed(newKey(), newKey())
-	s.add(first)
-	s.endQueued(first, endedAs(engine.Cancelled, ""))
-	second := signed(newKey(), first.Replay)
-	s.add(second)
-	s.add(signed(first.Key, newKey()))
-	s.advance(time.Hour - time.Minute)
-	s.repeated(limits, second, signed(nil, second.Replay), true)
-	s.advance(2 * time.Minute)
-	third := signed(second.Key, second.Replay)
-	s.addWithin(limits, third)
-	s.repeated(limits, third, signed(nil, second.Replay), true)
-	s.endQueued(second, endedAs(engine.Cancelled, "")) // they are not its own any more
-	s.repeated(limits, third, signed(nil, second.Replay), true)
-	s.repeated(limits, third, signed(second.Key, nil), true)
-	s.advance(2 * time.Hour)
-	s.prune(limits)
-	fourth := signed(nil, second.Replay)
-	s.add(fourth)
-	for range 5 { // both make room for newer ones
-		s.addWithin(engine.Limits{Keys: 2}, signed(newKey(), newKey()))
-	}
-	s.add(signed(nil, fourth.Replay))
-}
-
 func signatureOutlivesItsRun(_ *testing.T, s *store) { s.signatureOutlivesItsRun(func() {}) }
-
-func durableSignature(_ *testing.T, s *store) { s.signatureOutlivesItsRun(s.reopen) }
 
 // signatureOutlivesItsRun has a run forgotten seconds after its end, and its signature repeated nearly a day later.
 func (s *store) signatureOutlivesItsRun(meanwhile func()) {
@@ -204,16 +168,6 @@ func (s *store) signatureOutlivesItsRun(meanwhile func()) {
 	}
 }
 
-func keyForAnyBody(_ *testing.T, s *store) {
-	first := keyed("a", newKey())
-	first.Key.AnyBody = true
-	s.add(first)
-	other := another(first.Key)
-	s.repeated(engine.Limits{}, first, keyed("a", other), true)
-	other.AnyBody = false
-	s.repeated(engine.Limits{}, first, keyed("a", other), false)
-}
-
 func refusedUnlessRepeated(t *testing.T, s *store) {
 	first := keyed("a", newKey())
 	s.add(first)
@@ -226,49 +180,4 @@ func refusedUnlessRepeated(t *testing.T, s *store) {
 		t.Errorf("got %v, want a DuplicateError", err)
 	}
 	s.lists(engine.Query{}, first)
-}
-
-func filledHoles(t *testing.T, s *store) {
-	const hole = "9b2f6f0e-0000-4000-8000-5a1d0c6c2f11"
-	var runs []*engine.Run
-	for _, size := range []int{0, 10_000} { // what is long is kept apart
-		run := newRun("run " + hole)
-		run.Hole, run.History, run.Message = hole, time.Hour, hole+" and "+hole+strings.Repeat("x", size)
-		runs = append(runs, run)
-	}
-	refused := *runs[0]
-	if err := s.tryAddAll(engine.Terms{Refuse: errors.New("no")}, &refused); err == nil || refused.Hole != hole || refused.ChatID != runs[0].ChatID {
-		t.Errorf("a refused run is %+v, %v", refused, err)
-	}
-	s.addAll(runs...)
-	for i, run := range runs {
-		want := run.ID + " and " + run.ID + strings.Repeat("x", i*10_000)
-		if run.ChatID != "run "+run.ID || run.Message != want || run.Hole != "" || runs[0].Together[i].ChatID != run.ChatID {
-			t.Fatalf("the run is %.200q", run.ChatID+" "+run.Message)
-		}
-		same(t, "the run", s.get(run.ID).Run, run)
-		s.lists(engine.Query{ChatID: run.ChatID}, run)
-	}
-	for _, claim := range s.claimAll(runs...) {
-		same(t, "the run", claim.Run, s.get(claim.Run.ID).Run)
-		s.end(claim, ended())
-	}
-	same(t, "the run at its end", s.get(runs[1].ID).Run, runs[1])
-}
-
-func durableSeveral(t *testing.T, s *store) {
-	runs := []*engine.Run{signed(newKey(), newKey()), newRun("b")}
-	runs[0].Key.AnyBody = true
-	s.addAll(runs...)
-	for _, claim := range s.claimAll(runs...) {
-		s.end(claim, endedAs(engine.Failed, engine.Interrupted))
-	}
-	s.reopen()
-	for range 2 {
-		other := another(runs[0].Key)
-		s.repeated(engine.Limits{}, runs[0], signed(other, nil), true, siblings(runs...)...)
-		s.repeated(engine.Limits{}, runs[0], signed(nil, runs[0].Replay), true, siblings(runs...)...)
-		s.reopen()
-	}
-	same(t, "the siblings", s.get(runs[0].ID).Run.Together, siblings(runs...))
 }

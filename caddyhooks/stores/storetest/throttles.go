@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,16 +9,10 @@ import (
 )
 
 var throttleChecks = []check{
-	{"a throttled host waits, and others do not", throttledHostWaits},
 	{"a throttled chat waits, and others do not", throttledChatWaits},
 	{"a throttled channel waits with all its chats", throttledChannelWaits},
-	{"a throttle replaces the one before it", throttleIsReplaced},
-	{"several destinations are throttled in one step", severalThrottles},
-	{"a throttle is forgotten when nothing is pending", throttleIsForgotten},
 	{"a retry lifts the throttles of its host and chat", retryLiftsThrottles},
 	{"overdue deliveries are handed out in spite of a throttle", overdueInSpiteOfThrottle},
-	{"a delivery that was put off is overdue from then on", overdueAfterPause},
-	{"overdue deliveries are those of the host alone", overdueOfTheHost},
 	{"hosts that wait are told, with the time", pausedHostsAreTold},
 	{"what deliveries wait for is told, with the time", waitsAreTold},
 }
@@ -36,22 +29,6 @@ func (s *store) throttle(throttles ...engine.Throttle) {
 		s.t.Fatalf("got %d deliveries to a host that has one", len(got))
 	}
 	s.settle(got[0], engine.Delivered, 0, "", throttles...)
-}
-
-func throttledHostWaits(_ *testing.T, s *store) {
-	busy := s.endTo(4, toHost)
-	host := busy[0].Destination()
-	s.throttle(engine.Throttle{To: host, AtOnce: 2, Pause: time.Hour})
-	_, other := s.endWith(1)
-	s.handsOut(10, other, time.Hour)
-	s.advance(50 * time.Minute)
-	s.handsOut(10, nil, 10*time.Minute)
-	s.advance(10 * time.Minute)
-	got := s.handsOut(10, busy[:2], notATime) // no more than two at once
-	s.settle(got[0], engine.Delivered, 0, "")
-	s.handsOut(10, busy[2:3], notATime)
-	s.throttle(engine.Throttle{To: host})
-	s.handsOut(10, busy[3:], notATime)
 }
 
 func throttledChatWaits(_ *testing.T, s *store) {
@@ -77,56 +54,6 @@ func throttledChannelWaits(_ *testing.T, s *store) {
 	got := s.handsOut(10, busy[:1], notATime)
 	s.settle(got[0], engine.Delivered, 0, "", engine.Throttle{To: channel})
 	s.handsOut(10, []*engine.Delivery{busy[1], calm[0]}, notATime)
-}
-
-func throttleIsReplaced(_ *testing.T, s *store) {
-	busy := s.endTo(5, toHost)
-	host := busy[0].Destination()
-	s.throttle(engine.Throttle{To: host, AtOnce: 3, Pause: 10 * time.Hour})
-	s.handsOut(10, nil, 10*time.Hour)
-	s.throttle(engine.Throttle{To: host, Pause: time.Hour})
-	s.handsOut(10, nil, time.Hour)
-	s.throttle(engine.Throttle{To: host, AtOnce: 1})
-	got := s.handsOut(10, busy[:1], notATime)
-	s.throttle(engine.Throttle{To: host, AtOnce: 2, Pause: time.Hour})
-	s.handsOut(10, nil, time.Hour)
-	s.advance(time.Hour)
-	s.handsOut(10, busy[1:2], notATime)
-	s.settle(got[0], engine.Delivered, 0, "", engine.Throttle{To: host}) // the delivery's own host
-	s.handsOut(10, busy[2:], notATime)
-}
-
-func severalThrottles(_ *testing.T, s *store) {
-	busy := s.endTo(2, toHost)
-	chats := s.endTo(2, toChat)
-	s.throttle(engine.Throttle{To: busy[0].Destination(), Pause: 2 * time.Hour}, engine.Throttle{To: chats[0].Destination(), Pause: time.Hour},
-		engine.Throttle{To: engine.Destination{Host: chats[0].Destination().Host}, Pause: 3 * time.Hour})
-	s.handsOut(10, nil, 2*time.Hour)
-	s.advance(2 * time.Hour)
-	s.handsOut(10, busy, time.Hour)
-	s.advance(time.Hour)
-	s.handsOut(10, chats[:1], notATime)
-}
-
-func throttleIsForgotten(_ *testing.T, s *store) {
-	throttles := []engine.Throttle{{To: engine.Destination{Host: "https://nobody.example:443"}, AtOnce: 1, Pause: time.Hour}}
-	for _, to := range []func(*engine.Delivery){toHost, toChat} {
-		for _, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead} {
-			got := s.handsOut(10, s.endTo(1, to), notATime)[0]
-			here := engine.Throttle{To: got.Destination(), AtOnce: 1, Pause: time.Hour}
-			s.settle(got, status, 0, "", append(throttles[:1:1], here)...) // it was the last one
-			s.noneDue()
-			// Nor is one kept that was there before.
-			got = s.handsOut(10, s.endTo(1, to), notATime)[0]
-			s.throttle(here)
-			s.settle(got, status, 0, "")
-			for _, d := range s.endTo(2, to) {
-				got, _ := s.due(1)
-				s.areThese(got, []*engine.Delivery{d})
-				s.settle(got[0], engine.Delivered, 0, "")
-			}
-		}
-	}
 }
 
 func retryLiftsThrottles(_ *testing.T, s *store) {
@@ -175,49 +102,6 @@ func overdueInSpiteOfThrottle(t *testing.T, s *store) {
 	s.takes(busy[3:4])
 	// However many are under way.
 	claim(time.Hour, 10, busy[4:])
-}
-
-func overdueAfterPause(t *testing.T, s *store) {
-	busy := s.endTo(2, toHost)
-	s.advance(time.Hour)
-	overdue := func(want ...*engine.Delivery) []*engine.Delivery {
-		t.Helper()
-		batch := engine.DeliveryBatch{Max: 10, Lease: longLease, Host: busy[0].Destination().Host, DueFor: 30 * time.Minute}
-		got, _ := s.claimDeliveries(batch)
-		s.areThese(got, want)
-		return got
-	}
-	got := overdue(busy...)
-	overdue() // they are under way
-	s.settle(got[0], engine.Delivered, 0, "")
-	s.settle(got[1], engine.Pending, time.Hour, "busy")
-	overdue()
-	s.advance(time.Hour + 20*time.Minute)
-	overdue() // it is due for 20 minutes only
-	s.advance(20 * time.Minute)
-	overdue(got[1])
-}
-
-func overdueOfTheHost(t *testing.T, s *store) {
-	busy := s.endTo(2, toHost)
-	chats := append(s.endTo(2, toChat), s.endTo(1, toCalmChat)...)
-	for i := range 6 {
-		chats = append(chats, s.endTo(1, func(d *engine.Delivery) { d.Callback, d.Channel, d.To = "", "chats", fmt.Sprint("chat ", i) })...)
-	}
-	s.advance(time.Hour)
-	claim := func(host string, want ...*engine.Delivery) {
-		t.Helper()
-		got, _ := s.claimDeliveries(engine.DeliveryBatch{Max: 10, Lease: shortLease, Host: host, DueFor: time.Minute})
-		s.areThese(got, want)
-	}
-	claim("https://nobody.example:443")
-	claim("busy.example") // that is not how hosts are named
-	claim(busy[0].Destination().Host, busy...)
-	claim(chats[0].Destination().Host, chats...) // all of a chat at once
-	s.takes(nil)
-	// These claims have leases as well.
-	s.advance(2 * shortLease)
-	s.takesAgain(append(busy, slices.Delete(chats, 1, 2)...)...) // but for the second of a chat
 }
 
 func pausedHostsAreTold(t *testing.T, s *store) {

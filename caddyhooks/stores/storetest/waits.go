@@ -15,13 +15,8 @@ var waitChecks = []check{
 	{"a run says why it waits", waitIsTold},
 	{"Claim tells how long until a wait is over", claimTellsWait},
 	{"Resume ends the waits of the runners it names", resumeNamesRunners},
-	{"Resume without a name ends all waits", resumeAll},
 	{"Resume leaves word", resumeLeavesWord},
-	{"a run that waits can be ended", waitingRunEnds},
-	{"an end that is repeated does not make a run wait longer", repeatedWait},
 	{"a run that was interrupted counts as started, and pauses", interruptedRunPauses},
-	{"a run that was interrupted waits for no runner any more", interruptedRunWaitsForNobody},
-	{"a run that was interrupted is put back once", repeatedInterruption},
 	{"a batch keeps to its bounds", batchKeepsToBounds},
 	{"runners that are left out hold up no others", boundsAndOrder},
 	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
@@ -29,20 +24,13 @@ var waitChecks = []check{
 
 var overdueChecks = []check{
 	{"a run is overdue when its queue time is over", overdueInTime},
-	{"a run without a queue time is never overdue", neverOverdue},
 	{"the number of overdue runs is bounded", overdueIsBounded},
 	{"a run that is carried out is not overdue", runningIsNotOverdue},
 	{"a run that was started is not overdue unless it waits", startedIsNotOverdue},
 	{"a run that was interrupted is not overdue", interruptedIsNotOverdue},
-	{"an overdue run is whole, and can be ended wherever it is in its chat", overdueCanBeEnded},
 }
 
-var durableWaitChecks = []check{
-	{"waits outlive the process", waitsOutliveProcess},
-	{"waits that are over are forgotten for good", endedWaitsStayForgotten},
-	{"interruptions outlive the process", interruptionsOutliveProcess},
-	{"overdue runs outlive the process", overdueOutlivesProcess},
-}
+var durableWaitChecks = []check{}
 
 // waitFor is the end of a claim on a run that is to wait.
 func waitFor(pause time.Duration) engine.End {
@@ -205,16 +193,6 @@ func resumeNamesRunners(t *testing.T, s *store) {
 	}
 }
 
-func resumeAll(_ *testing.T, s *store) {
-	one, two := s.addFor("one"), s.addFor("two")
-	for _, claim := range s.claimAll(one, two) {
-		s.end(claim, waitFor(time.Hour))
-	}
-	s.resume()
-	s.claimAll(one, two)
-	s.resume() // of none
-}
-
 func resumeLeavesWord(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	s.end(s.claimFirst(run), waitFor(time.Hour))
@@ -230,26 +208,6 @@ func resumeLeavesWord(_ *testing.T, s *store) {
 	case <-claimable:
 	case <-time.After(patience):
 		s.t.Error("no word came")
-	}
-}
-
-func waitingRunEnds(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
-	s.endQueued(runs[0], endedAs(engine.Cancelled, ""))
-	s.status(runs[0], engine.Cancelled, 0)
-	s.claimFirst(runs[1])
-}
-
-func repeatedWait(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.claimFirst(run)
-	s.end(claim, waitFor(time.Hour))
-	s.advance(30 * time.Minute)
-	s.end(claim, waitFor(time.Hour))
-	s.advance(30*time.Minute + slack)
-	if claim := s.claimFirst(run); claim.Waits != 1 {
-		t.Errorf("%d waits, want 1", claim.Waits)
 	}
 }
 
@@ -293,40 +251,6 @@ func interruptedRunPauses(t *testing.T, s *store) {
 	s.starts(runs[1], 1)
 }
 
-func interruptedRunWaitsForNobody(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	for _, pause := range []time.Duration{0, time.Hour} {
-		s.end(s.claimFirst(run), waitFor(time.Hour))
-		s.advance(time.Hour + slack)
-		claim := s.claimFirst(run)
-		if claim.Waits != 1 {
-			t.Errorf("%d waits, want 1", claim.Waits)
-		}
-		s.end(claim, interrupted(pause))
-		s.advance(pause + slack)
-		claim = s.claimFirst(run)
-		if claim.Waits != 0 {
-			t.Errorf("after an interruption: %d waits, want 0", claim.Waits)
-		}
-		s.requeue(claim)
-	}
-	s.end(s.starts(run, 3), ended())
-	s.status(run, engine.Completed, 3)
-}
-
-func repeatedInterruption(_ *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.starts(run, 1)
-	s.end(claim, interrupted(time.Hour))
-	s.advance(30 * time.Minute)
-	s.isRepeated(claim, interrupted(time.Hour))
-	s.status(run, engine.Queued, 1)
-	s.advance(30*time.Minute + slack)
-	second := s.starts(run, 2)
-	s.endsNothingMore(claim, interrupted(time.Hour))
-	s.end(second, ended())
-}
-
 func interruptedIsNotOverdue(_ *testing.T, s *store) {
 	run := newRun("a")
 	run.QueueTime = time.Hour
@@ -340,26 +264,6 @@ func interruptedIsNotOverdue(_ *testing.T, s *store) {
 	// If nobody takes it on after that, it is.
 	s.end(s.starts(run, 2), waitFor(time.Hour))
 	s.overdue(0, run)
-}
-
-func interruptionsOutliveProcess(t *testing.T, s *store) {
-	runs := s.addTo("a", "b")
-	claims := s.claimAll(runs...)
-	s.end(claims[0], waitFor(time.Hour))
-	s.advance(time.Hour + slack)
-	s.end(s.claimFirst(claims[0].Run), interrupted(2*time.Hour))
-	s.end(claims[1], interrupted(0))
-	s.reopen()
-	s.status(claims[0].Run, engine.Queued, 1)
-	if got := s.get(claims[0].Run.ID).WaitingFor; got != "The agent went down." {
-		t.Errorf("it waits for %q", got)
-	}
-	s.starts(claims[1].Run, 2)
-	s.claimAll()
-	s.resume()
-	s.claimAll()
-	s.advance(2*time.Hour + slack)
-	s.starts(claims[0].Run, 2)
 }
 
 // bounded is a batch with one bound.
@@ -442,13 +346,6 @@ func overdueInTime(_ *testing.T, s *store) {
 	s.overdue(0, long)
 }
 
-func neverOverdue(_ *testing.T, s *store) {
-	s.addWithQueueTime("a", 0)
-	s.overdue(-1)
-	s.advance(10_000 * time.Hour)
-	s.overdue(-1)
-}
-
 func overdueIsBounded(t *testing.T, s *store) {
 	for range 20 {
 		s.addWithQueueTime("a", time.Hour)
@@ -484,74 +381,4 @@ func startedIsNotOverdue(_ *testing.T, s *store) {
 	s.overdue(0, run)
 	s.resume()
 	s.overdue(-1)
-}
-
-func overdueCanBeEnded(t *testing.T, s *store) {
-	full := fullRun(t, "a")
-	full.QueueTime, full.Owner = time.Hour, s.Node()
-	first, last := s.addTo("a")[0], newRun("a")
-	s.add(full, last)
-	s.advance(time.Hour + slack)
-	overdue := s.overdue(0, full)[0]
-	same(t, "the overdue run", overdue, full)
-	end := endedAs(engine.Expired, "")
-	end.Deliveries = []*engine.Delivery{newDelivery(full, 0)}
-	s.endQueued(overdue, end)
-	s.end(s.claimFirst(first), ended())
-	s.end(s.claimFirst(last), ended())
-	s.status(full, engine.Expired, 0)
-}
-
-func waitsOutliveProcess(t *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
-	s.reopen()
-	if got := s.get(runs[0].ID).WaitingFor; got != "The agent is away." {
-		t.Errorf("after the process ended the run waits for %q", got)
-	}
-	s.claimAll()
-	s.advance(time.Hour + slack)
-	claim := s.claimFirst(runs[0])
-	if claim.Waits != 1 || claim.Attempt != 1 {
-		t.Errorf("after the process ended it has %d waits, attempt %d", claim.Waits, claim.Attempt)
-	}
-	s.end(claim, waitFor(time.Hour))
-	s.reopen()
-	s.claimAll()
-	s.resume()
-	s.claimFirst(runs[0])
-}
-
-func endedWaitsStayForgotten(t *testing.T, s *store) {
-	runs := s.addTo("a", "b")
-	for _, claim := range s.claimAll(runs...) {
-		s.end(claim, waitFor(time.Hour))
-	}
-	s.endQueued(runs[0], endedAs(engine.Cancelled, ""))
-	s.resume()
-	s.reopen()
-	if claim := s.claimFirst(runs[1]); claim.Waits != 0 {
-		t.Errorf("a run that was resumed has %d waits", claim.Waits)
-	}
-	s.status(runs[0], engine.Cancelled, 0)
-}
-
-func overdueOutlivesProcess(_ *testing.T, s *store) {
-	run := s.addWithQueueTime("a", 2*time.Hour)
-	started := s.addWithQueueTime("b", time.Hour)
-	waits := s.addWithQueueTime("c", 3*time.Hour)
-	for _, claim := range s.claimAll(run, started, waits) {
-		switch claim.Run.ID {
-		case run.ID:
-			s.requeue(claim)
-		case waits.ID:
-			s.end(claim, waitFor(10*time.Hour))
-		}
-	}
-	s.reopen()
-	s.overdue(2 * time.Hour)
-	s.advance(2*time.Hour + slack)
-	s.overdue(0, run)
-	s.advance(time.Hour)
-	s.overdue(0, run, waits)
 }
