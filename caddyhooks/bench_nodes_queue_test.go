@@ -1,3 +1,5 @@
+//go:build real
+
 package caddyhooks_test
 
 import (
@@ -23,7 +25,6 @@ var (
 // a PostgreSQL that 1, 2 and 3 Caddys share, as in BenchmarkNodes. cost-ratio is the median for the time, cpu-ratio for the processor time
 // of PostgreSQL. Run it with -benchtime 1x -queued=1000000 -requests=20000.
 func BenchmarkQueueOfNodes(b *testing.B) {
-	pgtest.Needed(b)
 	const short, most = 1_000, 3
 	held := "echo {\ndelay 1h\n}"
 	bolt, nodes := newBenchNodes(b, 0), newBenchNodes(b, 1)
@@ -115,7 +116,6 @@ func connectTo(b *testing.B, database *pgtest.Server) *pgx.Conn {
 // while another session holds a transaction open, as a backup does, so that nothing can be vacuumed. p50-ms and p99-ms are from acceptance to
 // start by the clock of the database, last-p99-ms is that of the last quarter. Run it with -benchtime 1x -held=60s.
 func BenchmarkHeldTransaction(b *testing.B) {
-	pgtest.Needed(b)
 	nodes := newBenchNodes(b, 2)
 	for range 2 {
 		nodes.start(b, nodes.hooks("default", "workers 64", "echo"))

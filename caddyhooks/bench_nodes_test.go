@@ -1,3 +1,5 @@
+//go:build real
+
 package caddyhooks_test
 
 import (
@@ -7,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,6 @@ func (n *benchNodes) used(b *testing.B) (caddys, database time.Duration) {
 // processor time for each run: they are steadier than what is done in a second, since clients, Caddys and databases share the machine's cores.
 // Every Caddy has 64 workers: a run that takes no time holds one until its end is synced. Run it with -benchtime 1x -requests=10000.
 func BenchmarkNodes(b *testing.B) {
-	pgtest.Needed(b)
 	runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "done")
@@ -201,8 +201,3 @@ func (bench nodesBenchmark) turn(b *testing.B, nodes *benchNodes, m *nodesMeasur
 
 // perRun is microseconds for each of n runs.
 func perRun(used time.Duration, n int) float64 { return float64(used.Microseconds()) / float64(n) }
-
-func median(all []float64) float64 {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
-}

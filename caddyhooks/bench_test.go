@@ -449,3 +449,8 @@ func largePayload() string {
 	b.WriteString(`]}}`)
 	return b.String()
 }
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}

@@ -252,21 +252,18 @@ func TestNotReadyWhileTheStoreCannotBeWrittenTo(t *testing.T) {
 	}
 }
 
-// A store that accepts runs and cannot store how they end fails, however many it accepts.
+// failingStores are stores that accept runs and cannot store how they end.
+var failingStores = map[string]func(t *testing.T) (directive, code, reason string, fail, mend func()){
+	"one of this machine": func(t *testing.T) (directive, code, reason string, fail, mend func()) {
+		t.Cleanup(func() { unendable.Store(nil) })
+		err := fmt.Errorf("writing: %w", syscall.ENOSPC)
+		return "store unwritable", "store_disk_full", "no space left on device", func() { unendable.Store(&err) }, func() { unendable.Store(nil) }
+	},
+}
+
+// A store that cannot store how runs end fails, however many it accepts.
 func TestNotReadyWhileNoRunCanEnd(t *testing.T) {
-	for store, breaks := range map[string]func(t *testing.T) (directive, code, reason string, fail, mend func()){
-		"postgres": func(t *testing.T) (directive, code, reason string, fail, mend func()) {
-			database := newDatabase(t)
-			return "store postgres {env.HOOKS_TEST_DSN} {\nschema hooks\n}", "store_failing", "permission denied for table done",
-				func() { database.Exec(t, "postgres", "REVOKE INSERT ON hooks.done FROM hooks") },
-				func() { database.Exec(t, "postgres", "GRANT INSERT ON hooks.done TO hooks") }
-		},
-		"one of this machine": func(t *testing.T) (directive, code, reason string, fail, mend func()) {
-			t.Cleanup(func() { unendable.Store(nil) })
-			err := fmt.Errorf("writing: %w", syscall.ENOSPC)
-			return "store unwritable", "store_disk_full", "no space left on device", func() { unendable.Store(&err) }, func() { unendable.Store(nil) }
-		},
-	} {
+	for store, breaks := range failingStores {
 		t.Run(store, func(t *testing.T) {
 			directive, code, reason, fail, mend := breaks(t)
 			s, log := newLoggedServer(t)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
 // scriptedRunner answers as messages say: "fail" fails, "hold" waits for the end of the turn, "mend" needs a repair for
@@ -520,10 +519,6 @@ func TestKeysOutliveTheirRuns(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { keysOutliveTheirRuns(t, c.store, c.restart) })
 	}
-	t.Run("postgres", func(t *testing.T) {
-		t.Setenv("HOOKS_DSN", pgtest.Shared(t).DSN("postgres"))
-		keysOutliveTheirRuns(t, "postgres {env.HOOKS_DSN} {\nschema "+pgtest.NewName("keys_")+"\n}", true)
-	})
 }
 
 func keysOutliveTheirRuns(t *testing.T, store string, restart bool) {

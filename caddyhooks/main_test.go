@@ -6,9 +6,10 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
+
+// afterTests remove what tests share.
+var afterTests []func()
 
 func TestMain(m *testing.M) {
 	if order := os.Getenv(readersVariable); order != "" { // the process of readers of BenchmarkRunReaders
@@ -18,8 +19,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := realtest.Main(m)
-	pgtest.StopShared()
+	code := m.Run()
+	for _, clean := range afterTests {
+		clean()
+	}
 	hookstest.RemoveShared() // the program that benchmarks have built
 	os.Exit(code)
 }

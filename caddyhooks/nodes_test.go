@@ -2,13 +2,11 @@ package caddyhooks_test
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
@@ -60,17 +57,13 @@ func onNodeStores(t *testing.T, test func(t *testing.T, store nodeStore)) {
 		data := uuid.NewString()
 		test(t, func(string) string { return "store shared " + data })
 	})
-	t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
-}
-
-// onPostgres is a store in a schema of its own.
-func onPostgres(t *testing.T) nodeStore {
-	t.Helper()
-	server, schema := pgtest.Shared(t), pgtest.NewName("nodes_")
-	return func(node string) string { // another name makes it another opening
-		return "store postgres \"" + server.DSN("postgres") + " application_name=" + node + "\" {\nschema " + schema + "\n}"
+	if onPostgres != nil {
+		t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
 	}
 }
+
+// onPostgres is a store in PostgreSQL, in tests with real programs.
+var onPostgres func(t *testing.T) nodeStore
 
 // twoNodes starts a Caddy with two instances on the same data, below /a and /b. Node a has one worker, and its runner is
 // busy until the end of the test: so everything else is carried out by node b.
@@ -270,77 +263,4 @@ func TestRevokedTokenIsRefusedAtOnceOnEveryNode(t *testing.T) {
 		close(stop)
 		group.Wait()
 	})
-}
-
-// A desk shows what other nodes do, if the store knows it.
-func TestEventsTellOfRunsOfOtherNodes(t *testing.T) {
-	store := onPostgres(t)
-	s, _, _, _ := twoNodes(t, store, pinnedOn)
-	stream := openEventsAt(t, s.Admin+"/hooks/instances/a/events?topics=runs", "")
-	stream.next("hello")
-	// What was before the first question of node a is not told, so there are runs until one is.
-	accepted := map[string]bool{}
-	another := time.NewTicker(500 * time.Millisecond)
-	defer another.Stop()
-	timeout := time.After(time.Minute)
-	for {
-		select {
-		case <-another.C:
-			id, _ := s.Post("/b/agent", `{"message":"x"}`).Field(t, "runId").(string)
-			accepted[id] = true
-		case event := <-stream.events:
-			var frame struct {
-				Runs []struct{ RunID, Status string }
-			}
-			if err := json.Unmarshal([]byte(event.data), &frame); err != nil {
-				t.Fatal(err)
-			}
-			for _, run := range frame.Runs {
-				if accepted[run.RunID] && run.Status == "completed" {
-					return
-				}
-			}
-		case <-timeout:
-			t.Fatalf("no event came of %d runs", len(accepted))
-		}
-	}
-}
-
-// Both nodes count requests of the minute under way, and both show all of them before it is over.
-func TestOverviewsOfTwoNodesAreAlike(t *testing.T) {
-	b := hookstest.StartRunner(t, nil)
-	s := nodeBeside(t, onPostgres(t), pinnedOn, b)
-	overview := func(node string) string {
-		resp := s.AdminRequest("GET", "/hooks/instances/"+node+"/overview", "")
-		var shown struct {
-			Figures map[string]any
-			Hooks   []struct {
-				Name            string
-				Accepted, Ended int
-			}
-		}
-		if err := json.Unmarshal([]byte(resp.Body), &shown); err != nil {
-			t.Fatalf("got %d %s: %v", resp.Status, resp.Body, err)
-		}
-		delete(shown.Figures, "workers")       // of the node
-		delete(shown.Figures, "oldestSeconds") // which changes
-		text, _ := json.Marshal(shown)
-		return string(text)
-	}
-	var a string
-	for range 3 { // unless the minute is over too soon
-		minute := time.Now().Truncate(time.Minute)
-		a = overview("a")
-		for i := range 4 {
-			if resp := s.Post([]string{"/a/agent", "/b/agent"}[i%2], `{"message":"hello"}`); resp.Status != 202 {
-				t.Fatalf("got %d %s", resp.Status, resp.Body)
-			}
-		}
-		for before := a; time.Since(minute) < time.Minute; {
-			if a = overview("a"); a != before && a == overview("b") && time.Since(minute) < time.Minute && strings.Contains(a, `"queued":0`) {
-				return
-			}
-		}
-	}
-	t.Errorf("the nodes tell\n%s\n%s", a, overview("b"))
 }

@@ -1,8 +1,9 @@
+//go:build real
+
 package caddyhooks_test
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,18 +21,6 @@ func newDatabase(t *testing.T) *pgtest.Server {
 	server.Exec(t, "postgres", "CREATE ROLE hooks LOGIN PASSWORD '"+secretOfDatabase+"'; GRANT CREATE ON DATABASE postgres TO hooks")
 	t.Setenv("HOOKS_TEST_DSN", server.TCP("hooks", secretOfDatabase, "postgres"))
 	return server
-}
-
-// newLoggedServer is a Caddy whose log can be read.
-func newLoggedServer(t *testing.T) (s *hookstest.Server, log func() string) {
-	t.Helper()
-	s = hookstest.NewServer(t)
-	file := filepath.Join(t.TempDir(), "caddy.log")
-	s.Globals = "log {\n output file " + file + "\n level DEBUG\n}"
-	return s, func() string {
-		data, _ := os.ReadFile(file)
-		return string(data)
-	}
 }
 
 func wantAway(t *testing.T, resp hookstest.Response) {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 var installA2A = npmtest.Packages("testdata/a2a")

@@ -9,12 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // TestAimock tries the openai runner with aimock, a server that nobody here wrote. It answers as testdata/aimock/fixtures.json
 // says, which has troubles of many kinds in it.
+// slowly is how long a test waits for programs that need a minute to start on a busy machine.
+const slowly = modeltest.Patience
+
 func TestAimock(t *testing.T) {
 	t.Parallel()
 	url := startAimock(t)

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )

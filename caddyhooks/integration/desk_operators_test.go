@@ -3,7 +3,7 @@ package integration
 import (
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 

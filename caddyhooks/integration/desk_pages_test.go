@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 )
 
 // Every page is looked at in daylight, at night and on a telephone, by people who see, hear or type. With DESK_PICTURES=dir,
 // pictures of all of them are kept there, and among them overview.png, run.png and hook.png for the README:
 //
-//	CADDYHOOKS_REAL=1 DESK_PICTURES=/tmp/pictures go test ./caddyhooks/integration -run TestEveryPageIsForEverybody
+//	DESK_PICTURES=/tmp/pictures go test -run TestEveryPageIsForEverybody
 func TestEveryPageIsForEverybody(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)

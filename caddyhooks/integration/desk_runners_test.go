@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 

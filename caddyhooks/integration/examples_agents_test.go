@@ -1,3 +1,5 @@
+//go:build agents
+
 package integration
 
 import (
@@ -7,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 )
 
 var agentPrograms = npmtest.Agents("agents/testdata/agents")
@@ -34,11 +36,6 @@ var agentPages = map[string]struct {
 	}},
 	"pull-request-review": {"ANTHROPIC_API_KEY", func(_ *testing.T, m *modeltest.Model) string { return "env ANTHROPIC_BASE_URL " + m.URL }},
 	"gemini":              {"GEMINI_API_KEY", func(_ *testing.T, m *modeltest.Model) string { return "env GOOGLE_GEMINI_BASE_URL " + m.URL }},
-}
-
-func isAgentPage(page string) bool {
-	_, ok := agentPages[filepath.Base(filepath.Dir(page))]
-	return ok
 }
 
 // The commands on the pages of agent programs do what the pages say, with the real programs.

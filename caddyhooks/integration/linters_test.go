@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/gotool"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/gotool"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 

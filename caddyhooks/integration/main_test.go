@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/browsertest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 

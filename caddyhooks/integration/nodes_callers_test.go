@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/nodescheck"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/nodescheck"
 )
 
 // callers send requests to all nodes of a cluster, until they are told to stop.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/nodescheck"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/nodescheck"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/nodescheck"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/nodescheck"
 )
 
 // nemesis makes trouble, one after the other.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
@@ -40,7 +39,6 @@ func inNodesNetwork(t testing.TB, args ...string) bool {
 		}
 		return true
 	}
-	pgtest.Needed(t)
 	realtest.Root(t) // who alone can put Caddys into network namespaces
 	which := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.timeout=" + (*nodesDuration + 5*time.Minute).String()}
 	benchmark, isBenchmark := t.(*testing.B)

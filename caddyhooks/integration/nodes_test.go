@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/nodescheck"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/nodescheck"
 )
 
 var nodesDuration = flag.Duration("nodes.duration", 20*time.Second, "for how long a nemesis torments three nodes on one PostgreSQL")

@@ -1,3 +1,5 @@
+//go:build agents
+
 package integration
 
 import (
@@ -20,9 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // openclaw is a real OpenClaw gateway, whose models are a fake one.
@@ -32,9 +34,6 @@ type openclaw struct {
 	Model *modeltest.Model
 	log   hookstest.ProcessLog
 }
-
-// slowly is how long a test waits for the gateway, which needs a minute to start on a busy machine.
-const slowly = modeltest.Patience
 
 var installOpenClaw = npmtest.Packages("testdata/openclaw")
 

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
 )
 
 // signer signs requests with the libraries of the senders, in a process of Node.js. sign.mjs says how.

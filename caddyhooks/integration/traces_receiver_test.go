@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/gotool"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/gotool"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 

@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -6,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // TestAgentsAnswer tries what needs a Caddy and an agent, but no other of either.

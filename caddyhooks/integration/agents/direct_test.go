@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -11,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // direct is an agent that is talked to by ACP without Caddy.

@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 )
 
 // TestAgentsTakeMessagesForText sends messages that would be commands, options or names of files if somebody typed them. All of

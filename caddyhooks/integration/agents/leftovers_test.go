@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -6,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // tricks are commands that leave processes behind, or would like to. %s is a number of seconds that tells their processes from all
@@ -45,7 +46,6 @@ func wantGone(t *testing.T, command, seconds string) {
 // TestCommandLeavesNothingBehind has a program do what tools of agents do, 80 times.
 func TestCommandLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	realtest.Needs(t, "setsid")
 	home, work := t.TempDir(), t.TempDir()
 	script := write(t, t.TempDir(), "agent.sh", "read -r message\neval \"$message\"\necho Done.\n")
 	config := fmt.Sprintf("hooks {\n enabled\n token %s\n runner command sh %s {\n home %s\n dir %s\n }\n }", hookstest.Token, script, home, work)

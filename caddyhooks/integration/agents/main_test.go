@@ -1,3 +1,5 @@
+//go:build agents
+
 // Package agents tries the runners for agents on this machine with the real programs: Claude Code, Codex and Gemini CLI, from
 // npm. They ask a fake model, so that they need no network. site_test.go starts a Caddy whose turns go to one of them;
 // programs_test.go installs them.

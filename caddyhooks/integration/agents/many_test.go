@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -9,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // TestManyChatsShareOneProcess has many chats go on side by side: none sees words of another, one process of the agent serves

@@ -1,10 +1,12 @@
+//go:build agents
+
 package agents
 
 import (
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // TestATurnEndsItsOwnToolsOnly has two turns in one process of Claude Code, each with a tool that leaves something behind. What the

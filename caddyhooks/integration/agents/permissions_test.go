@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -6,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 )
 
 // TestAgentsRunNoCommandUnlessPermitted has the model ask for a command.

@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -9,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/npmtest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/npmtest"
 )
 
 var programs = npmtest.Agents("testdata/agents")

@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -6,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 )
 
 // TestAgentsGoOnAfterARestart tries a chat over ends of Caddy: an orderly one, and kill -9. Then the agent loses its sessions.

@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -7,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // The runners that start programs.

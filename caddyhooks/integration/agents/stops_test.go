@@ -1,3 +1,5 @@
+//go:build agents
+
 package agents
 
 import (
@@ -5,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // TestAgentsStop tries turns that are cancelled, or take too long, while the model has more to say.

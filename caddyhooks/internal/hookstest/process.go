@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // RunTests runs the tests of a package, and then removes what they share. So many of them run at once, which may be more than
@@ -33,7 +31,7 @@ func RunTests(m *testing.M, atOnce int) int {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0))))
 	}
 	defer RemoveShared()
-	return realtest.Main(m)
+	return m.Run()
 }
 
 // RemoveShared removes what the tests of a package share, when they are over.
@@ -63,7 +61,14 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	if raceDetected() {
 		args = append(args, "-race")
 	}
-	if out, err := exec.Command("go", append(args, "github.com/caddy-hooks/caddy-hooks/xcaddy")...).CombinedOutput(); err != nil {
+	// In its own module: that of integration tests has other programs' modules beside it.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/caddy-hooks/caddy-hooks").Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the module: %w", err)
+	}
+	build := exec.Command("go", append(args, "./xcaddy")...)
+	build.Dir = strings.TrimSpace(string(module))
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building: %w\n%s", err, out)
 	}
 	return path, nil

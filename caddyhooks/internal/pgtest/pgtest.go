@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 var shared struct {
@@ -23,7 +21,7 @@ var names atomic.Int64
 
 // Main runs the tests of a package, and stops the server that they share. It is for TestMain.
 func Main(m *testing.M) {
-	code := realtest.Main(m)
+	code := m.Run()
 	StopShared()
 	os.Exit(code)
 }
@@ -38,7 +36,6 @@ func StopShared() {
 // Shared is a server that all tests of a package share. It is quick rather than safe: it does not survive a crash of the machine.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	Needed(t)
 	shared.once.Do(func() {
 		if shared.s, shared.err = initServer(Config{Settings: "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n"}); shared.err == nil {
 			shared.err = shared.s.Start()
@@ -51,7 +48,6 @@ func Shared(t testing.TB) *Server {
 // New starts a server of the test's own. It is gone when the test ends.
 func New(t testing.TB, config Config) *Server {
 	t.Helper()
-	Needed(t)
 	s, err := initServer(config)
 	mustWork(t, err)
 	t.Cleanup(s.remove)
@@ -60,12 +56,6 @@ func New(t testing.TB, config Config) *Server {
 }
 
 var errNotInstalled = errors.New("there is no PostgreSQL on this machine: install the package postgresql")
-
-// Needed skips the test unless tests may use PostgreSQL.
-func Needed(t testing.TB) {
-	t.Helper()
-	realtest.Needs(t, "PostgreSQL")
-}
 
 func mustWork(t testing.TB, err error) {
 	t.Helper()

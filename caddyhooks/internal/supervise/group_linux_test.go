@@ -2,12 +2,10 @@ package supervise_test
 
 import (
 	"errors"
-	"io"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -51,15 +49,5 @@ func TestProgramsWithoutAWrapper(t *testing.T) {
 		if _, err := supervise.Start(program("/dev/null")); !errors.As(err, &notStarted) {
 			t.Errorf("got %v", err)
 		}
-	})
-	t.Run("output that a stranger holds", func(t *testing.T) {
-		realtest.Needs(t, "setsid")
-		// One that has left the group goes on, and holds the output.
-		process := start(t, program("/bin/sh", "-c", "setsid sleep 5 & echo done"))
-		out, err := io.ReadAll(process.Stdout)
-		if string(out) != "done\n" || err != nil {
-			t.Errorf("got %q, %v", out, err)
-		}
-		waitDone(t, process)
 	})
 }

@@ -7,14 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -58,20 +56,6 @@ func TestNothingIsLeftOfHostilePrograms(t *testing.T) {
 	all.Wait()
 }
 
-// A tool without the mark is found by its parents.
-func TestProcessesWithoutAMarkEndToo(t *testing.T) {
-	realtest.Needs(t, "setsid")
-	p := program("/bin/sh", "-c", "env -i setsid sleep 3600 & echo $!")
-	out, _ := run(t, p, "")
-	pid, err := strconv.Atoi(strings.TrimSpace(out))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if alive(pid) {
-		t.Error("it is still there")
-	}
-}
-
 // A process with the mark, or one below it, that was started by another one is found by the mark.
 func TestMarkedProcessesOfOthersEndToo(t *testing.T) {
 	p := program("cat")
@@ -105,21 +89,6 @@ func TestMarkedProcessesOfOthersEndToo(t *testing.T) {
 		default:
 		}
 	}
-}
-
-// A tool with a mark of its own is found when the wrapper is killed, though it is nobody's child then.
-func TestToolsWithMarksOfTheirOwnEndWithAKilledWrapper(t *testing.T) {
-	realtest.Needs(t, "setsid")
-	t.Parallel()
-	p := program("/bin/sh", "-c", `(HOOKS_TURN=$HOOKS_TURN/session setsid sleep 3600 &); echo ready; read line`)
-	process := start(t, p)
-	waitReady(t, process)
-	eventually(t, "the tool runs", func() bool { return len(ofTurn(t, p.Turn+"/session")) == 1 })
-	if err := syscall.Kill(process.WrapperPID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	waitDone(t, process)
-	wantNothingLeft(t, p.Turn+"/session")
 }
 
 // beCaddy starts a program that leaves much behind, and waits to be killed.

@@ -3,14 +3,10 @@ package supervise_test
 import (
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
@@ -24,53 +20,6 @@ func TestStopDoesNotDependOnTheWrapper(t *testing.T) {
 	wantNothingLeft(t, p.Turn)
 	if got, want := process.Exit(), (supervise.Exit{Code: -1, Signal: syscall.SIGKILL}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// A process that may not be killed, as of a program that belongs to root and has become root, is told and not waited for.
-func TestProcessesThatCannotBeEndedAreTold(t *testing.T) {
-	t.Parallel()
-	realtest.Root(t) // who alone can make a program of root's
-	// Below the temporary folder of tests only root may look, and here only who is to be Caddy: one of the programs makes root of anyone.
-	dir, err := os.MkdirTemp("", "supervise")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	const nobody = 65534
-	if err := os.Chown(dir, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	for name, mode := range map[string]os.FileMode{"caddy": 0o755, "sudo": 0o755 | os.ModeSetuid} {
-		binary, err := os.ReadFile(ownExecutable)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), binary, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	caddy := exec.Command(filepath.Join(dir, "caddy"))
-	caddy.Env = append(os.Environ(), roleVariable+"=leaver", "SUDO="+filepath.Join(dir, "sudo"))
-	caddy.Dir = "/"
-	caddy.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := caddy.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	words := strings.Fields(string(out)) // the tool's number, the exit code, what was left
-	if len(words) != 3 || words[1] != "5" || words[2] != words[0] {
-		t.Fatalf("got %q", out)
-	}
-	pid, err := strconv.Atoi(words[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // Packages are the packages of a folder with a package.json and its lock file, installed once for all tests of a package. They
@@ -23,7 +22,6 @@ func Packages(from string) func(testing.TB) (dir string) { return forTests(insta
 func forTests(installed func() (string, error)) func(testing.TB) string {
 	return func(t testing.TB) string {
 		t.Helper()
-		realtest.Needs(t, "npm")
 		dir, err := installed()
 		if err != nil {
 			t.Fatal(err)

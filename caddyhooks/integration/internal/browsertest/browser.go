@@ -18,8 +18,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 // patience is how long a tab waits for what should come at once. A browser on a busy machine takes its time.
@@ -141,7 +139,6 @@ func NewTab(t testing.TB) *Tab {
 	if testing.Short() {
 		t.Skip("a browser is driven")
 	}
-	realtest.Needs(t, "chromium")
 	if err := start(); err != nil {
 		t.Fatal(err)
 	}

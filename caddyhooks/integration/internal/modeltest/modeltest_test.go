@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/modeltest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/modeltest"
 )
 
 // dialect is how a test asks in one of the protocols.

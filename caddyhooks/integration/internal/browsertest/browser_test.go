@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/realtest"
 )
 
 func TestMain(m *testing.M) {
-	code := realtest.Main(m)
+	code := m.Run()
 	Close()
 	os.Exit(code)
 }

@@ -1,0 +1,85 @@
+//go:build real
+
+package caddyhooks_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+)
+
+// A desk shows what other nodes do, if the store knows it.
+func TestEventsTellOfRunsOfOtherNodes(t *testing.T) {
+	store := onPostgres(t)
+	s, _, _, _ := twoNodes(t, store, pinnedOn)
+	stream := openEventsAt(t, s.Admin+"/hooks/instances/a/events?topics=runs", "")
+	stream.next("hello")
+	// What was before the first question of node a is not told, so there are runs until one is.
+	accepted := map[string]bool{}
+	another := time.NewTicker(500 * time.Millisecond)
+	defer another.Stop()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case <-another.C:
+			id, _ := s.Post("/b/agent", `{"message":"x"}`).Field(t, "runId").(string)
+			accepted[id] = true
+		case event := <-stream.events:
+			var frame struct {
+				Runs []struct{ RunID, Status string }
+			}
+			if err := json.Unmarshal([]byte(event.data), &frame); err != nil {
+				t.Fatal(err)
+			}
+			for _, run := range frame.Runs {
+				if accepted[run.RunID] && run.Status == "completed" {
+					return
+				}
+			}
+		case <-timeout:
+			t.Fatalf("no event came of %d runs", len(accepted))
+		}
+	}
+}
+
+// Both nodes count requests of the minute under way, and both show all of them before it is over.
+func TestOverviewsOfTwoNodesAreAlike(t *testing.T) {
+	b := hookstest.StartRunner(t, nil)
+	s := nodeBeside(t, onPostgres(t), pinnedOn, b)
+	overview := func(node string) string {
+		resp := s.AdminRequest("GET", "/hooks/instances/"+node+"/overview", "")
+		var shown struct {
+			Figures map[string]any
+			Hooks   []struct {
+				Name            string
+				Accepted, Ended int
+			}
+		}
+		if err := json.Unmarshal([]byte(resp.Body), &shown); err != nil {
+			t.Fatalf("got %d %s: %v", resp.Status, resp.Body, err)
+		}
+		delete(shown.Figures, "workers")       // of the node
+		delete(shown.Figures, "oldestSeconds") // which changes
+		text, _ := json.Marshal(shown)
+		return string(text)
+	}
+	var a string
+	for range 3 { // unless the minute is over too soon
+		minute := time.Now().Truncate(time.Minute)
+		a = overview("a")
+		for i := range 4 {
+			if resp := s.Post([]string{"/a/agent", "/b/agent"}[i%2], `{"message":"hello"}`); resp.Status != 202 {
+				t.Fatalf("got %d %s", resp.Status, resp.Body)
+			}
+		}
+		for before := a; time.Since(minute) < time.Minute; {
+			if a = overview("a"); a != before && a == overview("b") && time.Since(minute) < time.Minute && strings.Contains(a, `"queued":0`) {
+				return
+			}
+		}
+	}
+	t.Errorf("the nodes tell\n%s\n%s", a, overview("b"))
+}
