@@ -110,7 +110,7 @@ func TestRunsThatCannotBeRunAgain(t *testing.T) {
 	cancelled := s.Accept(`{"message":"hold"}`)
 	s.CancelRun(cancelled)
 	late := s.Accept(`{"message":"hold","timeoutSeconds":1}`)
-	cut := s.Accept(`{"message":"hold` + strings.Repeat("x", engine.MaxTold) + `","timeoutSeconds":1}`)
+	cut := s.Accept(`{"message":"hold` + strings.Repeat("x", engine.MaxInput) + `","timeoutSeconds":1}`)
 	for _, id := range []string{completed, failed, forgetful, cancelled, late, cut} {
 		s.Ended(id)
 	}
@@ -138,7 +138,7 @@ func TestRunsThatCannotBeRunAgain(t *testing.T) {
 	}
 	again(t, s, late, "")
 	s.PatchSettings(`{"historySeconds":0}`)
-	hookstest.Eventually(t, "what the runs were told is forgotten", func() bool {
+	hookstest.Eventually(t, "the runs' input is forgotten", func() bool {
 		return s.AdminRequest("POST", path(failed), "").Status == 409
 	})
 	close(release)

@@ -9,7 +9,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// told is what operators see of what a run was told.
+// told is what operators see of a run's input.
 type told struct {
 	Message    *string         `json:"message"`
 	MessageCut bool            `json:"messageCut"`
@@ -42,7 +42,7 @@ func wantTold(t *testing.T, s *hookstest.Server, id, message string) {
 func wantForgotten(t *testing.T, s *hookstest.Server, id string) {
 	t.Helper()
 	if run := lookUp(t, s, id); run.Message != nil || run.Metadata != nil || run.Schema != nil || run.MessageCut {
-		t.Errorf("run %s still shows what it was told: %+v", id, run)
+		t.Errorf("run %s still shows its input: %+v", id, run)
 	}
 }
 
@@ -65,9 +65,9 @@ func TestOperatorsSeeWhatARunWasToldAndCallersDoNot(t *testing.T) {
 				t.Errorf("a list shows %s", list.Body)
 			}
 
-			long := strings.Repeat("ü", engine.MaxTold)
+			long := strings.Repeat("ü", engine.MaxInput)
 			id = s.Post("/api/hooks/agent", `{"message":"`+long+`","metadata":{"a":"b"},"syncResponse":true}`).Header.Get("X-Service-Run-Id")
-			if run := lookUp(t, s, id); run.Message == nil || *run.Message != long[:engine.MaxTold] || !run.MessageCut || run.Metadata != nil {
+			if run := lookUp(t, s, id); run.Message == nil || *run.Message != long[:engine.MaxInput] || !run.MessageCut || run.Metadata != nil {
 				t.Errorf("of a long message %d bytes are shown, cut: %t", len(*run.Message), run.MessageCut)
 			}
 			if store == "bolt" {

@@ -729,7 +729,7 @@ func TestRunsAreListedByTheAdminAPI(t *testing.T) {
 				s.AdminRequest("GET", "/hooks/runs"+query, "").WantAdminError(t, 400, word)
 			}
 
-			// One of them is shown as to callers, with where it came from, and with what it was told.
+			// One of them is shown as to callers, with where it came from, and with its input.
 			for _, id := range all {
 				got, want := s.AdminRequest("GET", "/hooks/runs/"+id, "").Body, s.Run(id).Body
 				shared, more, ok := strings.Cut(strings.TrimSpace(got), `,"client":"127.0.0.1",`)

@@ -176,7 +176,7 @@ func TestTooLargeBodiesAre413(t *testing.T) {
 	})
 }
 
-// A request that is wrong in every way is told so in a fixed order: mending what it is told brings up the next.
+// A request that is wrong in every way gets its errors in a fixed order: mending one brings up the next.
 func TestOrderOfChecks(t *testing.T) {
 	release := make(chan struct{})
 	rn := hookstest.StartRunner(t, func(http.ResponseWriter, *http.Request, hookstest.Turn) { <-release })

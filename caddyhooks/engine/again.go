@@ -31,7 +31,7 @@ func (e *Engine) RunAgain(ctx context.Context, id string, how Again) (*Run, erro
 // NotAgainError says why a run cannot be run again.
 type NotAgainError struct {
 	Status Status // of the run
-	Kept   Kept   // of what it was told
+	Kept   Kept   // of its input
 }
 
 func (e *NotAgainError) Error() string {
@@ -39,9 +39,9 @@ func (e *NotAgainError) Error() string {
 	case !e.Status.canRunAgain():
 		return fmt.Sprintf("a run that is %s cannot be run again: only one that is failed, timed_out or expired can", e.Status)
 	case e.Kept == KeptCut:
-		return fmt.Sprintf("the run cannot be run again: it was told more than the %d KB that are kept of it", MaxTold>>10)
+		return fmt.Sprintf("the run cannot be run again: only the first %d KB of its input are kept", MaxInput>>10)
 	default:
-		return "the run cannot be run again: what it was told is not kept any more"
+		return "the run cannot be run again: its input is not kept any more"
 	}
 }
 
@@ -102,7 +102,7 @@ const maxTries = 100
 // AgainCount is how many runs were started again.
 type AgainCount struct {
 	Started int // or would be
-	Gone    int // what they were told is not kept any more
+	Gone    int // their input is not kept any more
 	Cut     int // only a part of it is kept
 }
 

@@ -18,9 +18,9 @@ import (
 
 // moody fails until it is mended, and then echoes. It notes the messages of each chat.
 type moody struct {
-	mended atomic.Bool
-	mu     sync.Mutex
-	told   map[string][]string // while it was well
+	mended   atomic.Bool
+	mu       sync.Mutex
+	messages map[string][]string // while it was well
 }
 
 func (m *moody) Run(_ context.Context, turn engine.Turn) (engine.Reply, error) {
@@ -29,10 +29,10 @@ func (m *moody) Run(_ context.Context, turn engine.Turn) (engine.Reply, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told == nil {
-		m.told = make(map[string][]string)
+	if m.messages == nil {
+		m.messages = make(map[string][]string)
 	}
-	m.told[turn.ChatID] = append(m.told[turn.ChatID], turn.Message)
+	m.messages[turn.ChatID] = append(m.messages[turn.ChatID], turn.Message)
 	return engine.Reply{Text: turn.Message}, nil
 }
 
@@ -112,7 +112,7 @@ func TestOnlyRunsThatFailedAreRunAgain(t *testing.T) {
 			return echo(ctx, turn)
 		})))
 		completed, failed, running, waiting, cancelled, late := keeping("a", "x"), keeping("a", "fail"), keeping("b", "hang"), keeping("b", "x"), keeping("c", "hang"), keeping("d", "hang")
-		forgetful, long := newRun("a", "fail"), keeping("a", "fail"+strings.Repeat("x", engine.MaxTold))
+		forgetful, long := newRun("a", "fail"), keeping("a", "fail"+strings.Repeat("x", engine.MaxInput))
 		running.Timeout = time.Hour
 		for _, run := range []*engine.Run{completed, failed, forgetful, long, running, waiting, cancelled, late} {
 			submit(t, e, run)
@@ -188,8 +188,8 @@ func TestAllRunsThatFailedAreRunAgainInOrderAndOnce(t *testing.T) {
 		if started.Load() != runs {
 			t.Errorf("%d were run again", started.Load())
 		}
-		if !reflect.DeepEqual(runner.told, want) {
-			t.Errorf("the agent was told %v", runner.told)
+		if !reflect.DeepEqual(runner.messages, want) {
+			t.Errorf("the agent was told %v", runner.messages)
 		}
 		if n := again(engine.Query{}, false); n != 0 {
 			t.Errorf("%d were run again though none has failed since", n)

@@ -44,7 +44,7 @@ func (a *announced) are(want map[string]int) bool {
 
 func TestEachEndIsAnnouncedByOneOfTwoNodes(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func() engine.Store) {
-		told := new(announced)
+		announcer := new(announced)
 		refusing := &attempts{send: func(context.Context, *engine.Delivery) error { return &engine.FinalError{Err: errors.New("410")} }}
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
 			if turn.Message == "fails" {
@@ -52,7 +52,7 @@ func TestEachEndIsAnnouncedByOneOfTwoNodes(t *testing.T) {
 			}
 			return echo(ctx, turn)
 		}))
-		c.Announcer, c.Callbacks = told, refusing
+		c.Announcer, c.Callbacks = announcer, refusing
 		nodes := []*engine.Engine{startOn(t, open(), c), startOn(t, open(), c)}
 		want := map[string]int{}
 		for i := range 60 {
@@ -69,12 +69,12 @@ func TestEachEndIsAnnouncedByOneOfTwoNodes(t *testing.T) {
 				want["dead "+run.ID] = 1
 			}
 		}
-		eventually(t, "every end is announced, each once", func() bool { return told.are(want) })
+		eventually(t, "every end is announced, each once", func() bool { return announcer.are(want) })
 		for _, node := range nodes {
 			node.Stop()
 		}
-		if !told.are(want) {
-			t.Errorf("announced %v, want %v", told.counts, want)
+		if !announcer.are(want) {
+			t.Errorf("announced %v, want %v", announcer.counts, want)
 		}
 	})
 }

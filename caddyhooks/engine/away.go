@@ -26,8 +26,8 @@ const (
 	refusalCounts = 5 * time.Second
 	// failingTries is how often a turn is tried that fails without effects, and may itself be the cause.
 	failingTries = 10
-	// toldEvery is how often the log says at most that a runner cannot be reached.
-	toldEvery = time.Minute
+	// logEvery is how often the log says at most that a runner cannot be reached.
+	logEvery = time.Minute
 )
 
 // pauseBefore is how long to wait for a runner after it did not take on a number of turns in a row. rnd is asked for a number
@@ -71,8 +71,8 @@ type awayRunner struct {
 	retrying int       // … and while turns are under way that began since
 	turned   string    // what became of the last turn that it took on: RunnerOK, RunnerFailing, or "" if there was none
 
-	told   bool      // the log says that it cannot be reached, since it took on the last turn …
-	toldAt time.Time // … and said so then, or before
+	logged   bool      // the log says that it cannot be reached, since it took on the last turn …
+	loggedAt time.Time // … and said so then, or before
 }
 
 // get returns what is known about a runner. It is called under the lock.
@@ -96,8 +96,8 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 	now := time.Now()
 	r := a.get(name)
 	r.refuse(err, now)
-	if news = !err.Busy && !r.told && now.Sub(r.toldAt) >= toldEvery; news {
-		r.told, r.toldAt = true, now
+	if news = !err.Busy && !r.logged && now.Sub(r.loggedAt) >= logEvery; news {
+		r.logged, r.loggedAt = true, now
 	}
 	r.failures++
 	if r.failures < failuresToOpen {
@@ -123,7 +123,7 @@ func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
 	defer a.mu.Unlock()
 	r := a.get(name)
 	away, back = time.Since(r.since), r.open
-	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned, toldAt: r.toldAt}
+	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned, loggedAt: r.loggedAt}
 	if back {
 		a.resume = append(a.resume, name)
 	}

@@ -15,13 +15,13 @@ func TestARunnerThatComesAndGoesIsToldOnceAMinute(t *testing.T) {
 		fails := func(busy, want bool) {
 			t.Helper()
 			if _, news := away.failed("a", &UnavailableError{Err: errors.New("refused"), Busy: busy}, time.Now()); news != want {
-				t.Errorf("after %v, busy %v: it is news: %v", time.Since(away.known["a"].toldAt), busy, news)
+				t.Errorf("after %v, busy %v: it is news: %v", time.Since(away.known["a"].loggedAt), busy, news)
 			}
 		}
 		fails(true, false)
 		fails(false, true)
 		fails(false, false)
-		time.Sleep(2 * toldEvery)
+		time.Sleep(2 * logEvery)
 		fails(false, false) // it is still the same
 		away.takenOn("a")
 		fails(false, true)
@@ -29,7 +29,7 @@ func TestARunnerThatComesAndGoesIsToldOnceAMinute(t *testing.T) {
 			away.takenOn("a")
 			fails(false, false)
 		}
-		time.Sleep(toldEvery)
+		time.Sleep(logEvery)
 		fails(true, false)
 		fails(false, true)
 	})

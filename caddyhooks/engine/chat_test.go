@@ -43,11 +43,11 @@ func (l *listener) Run(ctx context.Context, turn engine.Turn) (engine.Reply, err
 	if turn.Chat == nil {
 		past = []string{"no chat"}
 	} else {
-		told, err := turn.Chat.Past(ctx, l.turns, l.bytes)
+		turns, err := turn.Chat.Past(ctx, l.turns, l.bytes)
 		if err != nil {
 			return engine.Reply{}, err
 		}
-		for _, one := range told {
+		for _, one := range turns {
 			past = append(past, one.Message+">"+one.Reply)
 		}
 	}
@@ -63,8 +63,8 @@ func (l *listener) Run(ctx context.Context, turn engine.Turn) (engine.Reply, err
 	return engine.Reply{Text: "re: " + turn.Message}, nil
 }
 
-// wasTold expects what the turn with a message was told of the past.
-func (l *listener) wasTold(t *testing.T, message string, want ...string) {
+// wantPast expects what the turn with a message was told of the past.
+func (l *listener) wantPast(t *testing.T, message string, want ...string) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,11 +92,11 @@ func TestATurnIsToldTheLastTurnsOfItsChatTheOldestFirst(t *testing.T) {
 		other := remembering("another chat", "x")
 		other.Action = engine.Wake
 		carryOut(t, e, remembering("chat", "1"), other, remembering("chat", "2"), remembering("chat", "3"), remembering("chat", "4"))
-		l.wasTold(t, "1")
-		l.wasTold(t, "x")
-		l.wasTold(t, "2", "1>re: 1")
-		l.wasTold(t, "3", "1>re: 1", "2>re: 2")
-		l.wasTold(t, "4", "2>re: 2", "3>re: 3")
+		l.wantPast(t, "1")
+		l.wantPast(t, "x")
+		l.wantPast(t, "2", "1>re: 1")
+		l.wantPast(t, "3", "1>re: 1", "2>re: 2")
+		l.wantPast(t, "4", "2>re: 2", "3>re: 3")
 	})
 }
 
@@ -108,9 +108,9 @@ func TestATurnIsNotToldOfThoseAfterIt(t *testing.T) {
 			submit(t, e, remembering("chat", fmt.Sprint(i)))
 		}
 		synctest.Wait()
-		l.wasTold(t, "0")
-		l.wasTold(t, "2", "0>re: 0", "1>re: 1")
-		l.wasTold(t, "4", "0>re: 0", "1>re: 1", "2>re: 2", "3>re: 3")
+		l.wantPast(t, "0")
+		l.wantPast(t, "2", "0>re: 0", "1>re: 1")
+		l.wantPast(t, "4", "0>re: 0", "1>re: 1", "2>re: 2", "3>re: 3")
 	})
 }
 
@@ -136,7 +136,7 @@ func TestThePastOfAChatIsCutFromTheOldest(t *testing.T) {
 			l := &listener{turns: tc.turns, bytes: tc.bytes}
 			e := start(t, config(l))
 			carryOut(t, e, remembering("chat", "a"), remembering("chat", "bbbbbbbb"), remembering("chat", "ccc"), remembering("chat", "last"))
-			l.wasTold(t, "last", tc.want...)
+			l.wantPast(t, "last", tc.want...)
 		})
 	}
 }
@@ -161,9 +161,9 @@ func TestOnlyCompletedTurnsWithAMemoryAreTold(t *testing.T) {
 			unkept.History = 0
 		}
 		carryOut(t, e, remembering("chat", "last"))
-		l.wasTold(t, "disabled", "no chat")
-		l.wasTold(t, "not kept", "first>yes", "test>yes")
-		l.wasTold(t, "last", "first>yes", "test>yes")
+		l.wantPast(t, "disabled", "no chat")
+		l.wantPast(t, "not kept", "first>yes", "test>yes")
+		l.wantPast(t, "last", "first>yes", "test>yes")
 	})
 }
 
@@ -205,7 +205,7 @@ func TestTheReplyThatIsToldIsTheWholeText(t *testing.T) {
 		run := remembering("chat", "first")
 		run.Schema = []byte(`{"type":"object"}`)
 		carryOut(t, e, run, remembering("chat", "last"))
-		l.wasTold(t, "last", `first>Sure: {"a":1}`)
+		l.wantPast(t, "last", `first>Sure: {"a":1}`)
 	})
 }
 
@@ -218,21 +218,21 @@ func TestWithoutAHistoryNothingIsTold(t *testing.T) {
 		store := &countedPast{Store: memory.New().Store()}
 		e := startOn(t, store, c)
 		carryOut(t, e, remembering("chat", "1"), remembering("chat", "2"))
-		l.wasTold(t, "2", "1>re: 1")
+		l.wantPast(t, "2", "1>re: 1")
 		history.Store(int64(engine.NoHistory)) // the messages are still there until the store is pruned
 		store.calls.Store(0)
 		carryOut(t, e, remembering("chat", "3"))
-		l.wasTold(t, "3")
+		l.wantPast(t, "3")
 		if n := store.calls.Load(); n != 0 {
 			t.Errorf("the store was asked %d times", n)
 		}
 		history.Store(0)
 		carryOut(t, e, remembering("chat", "4"))
-		l.wasTold(t, "4", "2>re: 2", "3>re: 3")
+		l.wantPast(t, "4", "2>re: 2", "3>re: 3")
 		e.Prune()
 		time.Sleep(2 * time.Hour) // longer than the runs keep them
 		carryOut(t, e, remembering("chat", "5"))
-		l.wasTold(t, "5")
+		l.wantPast(t, "5")
 	})
 }
 
@@ -240,8 +240,8 @@ func TestAMessageThatWasCutIsToldCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listener{turns: 2, bytes: 1 << 20, reply: func(engine.Turn) (engine.Reply, error) { return engine.Reply{Text: "yes"}, nil }}
 		e := start(t, config(l))
-		carryOut(t, e, remembering("chat", strings.Repeat("é", engine.MaxTold)), remembering("chat", "last"))
-		l.wasTold(t, "last", strings.Repeat("é", engine.MaxTold/2)+">yes")
+		carryOut(t, e, remembering("chat", strings.Repeat("é", engine.MaxInput)), remembering("chat", "last"))
+		l.wantPast(t, "last", strings.Repeat("é", engine.MaxInput/2)+">yes")
 	})
 }
 
@@ -297,7 +297,7 @@ func TestThePastOfALongChatCostsNoMore(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		fill func(i int) (*engine.Run, engine.End)
-		told int
+		past int
 		runs int64
 	}{
 		{"completed", good("chat"), 20, 20},
@@ -321,8 +321,8 @@ func TestThePastOfALongChatCostsNoMore(t *testing.T) {
 			fill(t, store, long, tc.fill)
 			e := startOn(t, store, config(l))
 			carryOut(t, e, remembering("chat", "last"))
-			if calls, runs := store.calls.Load(), store.runs.Load(); len(l.past["last"]) != tc.told || calls != 1 || runs != tc.runs {
-				t.Errorf("%s: %d turns were told; the store was asked %d times and found %d runs, want %d, 1 and %d", tc.name, len(l.past["last"]), calls, runs, tc.told, tc.runs)
+			if calls, runs := store.calls.Load(), store.runs.Load(); len(l.past["last"]) != tc.past || calls != 1 || runs != tc.runs {
+				t.Errorf("%s: %d turns were told; the store was asked %d times and found %d runs, want %d, 1 and %d", tc.name, len(l.past["last"]), calls, runs, tc.past, tc.runs)
 			}
 		})
 	}

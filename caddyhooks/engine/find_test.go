@@ -322,7 +322,7 @@ func TestChatsAreListedWithTheRunThatIsUnderWay(t *testing.T) {
 			submit(t, e, run)
 			synctest.Wait()
 		}
-		chats, next, err := e.Chats(t.Context(), engine.ChatQuery{Limit: 10, Told: true})
+		chats, next, err := e.Chats(t.Context(), engine.ChatQuery{Limit: 10, Input: true})
 		if err != nil || next != "" || len(chats) != 1 || chats[0].ChatID != "named" || chats[0].Runs != 2 || chats[0].Last.Run.ID != last.ID ||
 			chats[0].Last.Status != engine.Running || chats[0].Last.Run.Message != "1h" {
 			t.Errorf("got %+v, %q, %v", chats, next, err)

@@ -131,15 +131,15 @@ func (c *Config) deliveriesOfAll(runs []*Run, outcome Outcome) (all []*Delivery)
 		return c.deliveriesOf(runs[0], outcome)
 	}
 	type receiver struct{ callback, channel, to string }
-	told := make(map[receiver]bool)
+	sent := make(map[receiver]bool)
 	for _, run := range runs {
 		index := 0
 		for _, d := range c.deliveriesOf(run, outcome) {
 			to := receiver{d.Callback, d.Channel, d.To}
-			if told[to] {
+			if sent[to] {
 				continue
 			}
-			told[to] = true
+			sent[to] = true
 			d.Index, d.ID = index, DeliveryID(run.ID, index)
 			index++
 			all = append(all, d)

@@ -56,8 +56,8 @@ func (n *turnNotes) Run(ctx context.Context, turn engine.Turn) (engine.Reply, er
 	return engine.Reply{Text: "done"}, nil
 }
 
-// told are the messages of the turns, in the order in which they began: those of each run, without the lines between them.
-func (n *turnNotes) told() (all []string) {
+// messages are the messages of the turns, in the order in which they began: those of each run, without the lines between them.
+func (n *turnNotes) messages() (all []string) {
 	synctest.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,7 +154,7 @@ func TestRunsThatComeInTheWindowAreOneTurn(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		runs = append(runs, foldRuns(t, e, "c")...)
 		time.Sleep(2*time.Second - time.Nanosecond)
-		wantAll(t, "before the end of the window", runner.told())
+		wantAll(t, "before the end of the window", runner.messages())
 		wantAll(t, "before the end of the window", statuses(t, e, runs), "queued", "queued", "queued")
 		if record, err := e.Find(t.Context(), runs[2].ID, 0); err != nil || record.WaitingFor != "more runs of its hook and chat, for up to 5s (fold)" {
 			t.Errorf("it waits for %+v, %v", record, err)
@@ -162,7 +162,7 @@ func TestRunsThatComeInTheWindowAreOneTurn(t *testing.T) {
 		metrics.take()
 		before := events.Runs.Count()
 		time.Sleep(time.Nanosecond)
-		wantAll(t, "at its end", runner.told(), "a b c")
+		wantAll(t, "at its end", runner.messages(), "a b c")
 		wantAll(t, "at its end", statuses(t, e, runs), "completed of 3", "completed by 0", "completed by 0")
 		wantAll(t, "metrics", metrics.take(), "turn of a by default, repair 0, after 0s, failed false",
 			"taken on a after 5s", "taken on b after 5s", "taken on c after 2s",
@@ -201,7 +201,7 @@ func TestSingleRunOfAFoldIsAsAnyOther(t *testing.T) {
 		e := start(t, config(runner))
 		runs := foldRuns(t, e, "a")
 		time.Sleep(5 * time.Second)
-		wantAll(t, "turns", runner.told(), "a")
+		wantAll(t, "turns", runner.messages(), "a")
 		wantAll(t, "runs", statuses(t, e, runs), "completed")
 		if turn := runner.turns[0]; turn.Message != "a" || turn.Folded != nil {
 			t.Errorf("the turn is %+v", turn)
@@ -225,7 +225,7 @@ func TestRunsThatDifferInTheirTermsAreSeveralTurns(t *testing.T) {
 			submit(t, e, run)
 		}
 		time.Sleep(time.Minute)
-		wantAll(t, "turns", runner.told(), "a b", "c", "d")
+		wantAll(t, "turns", runner.messages(), "a b", "c", "d")
 	})
 }
 
@@ -238,9 +238,9 @@ func TestFullFoldDoesNotWait(t *testing.T) {
 			messages = append(messages, fmt.Sprint(i))
 		}
 		foldRuns(t, e, messages...)
-		wantAll(t, "at once", runner.told(), strings.Join(messages[:50], " "), strings.Join(messages[50:100], " "))
+		wantAll(t, "at once", runner.messages(), strings.Join(messages[:50], " "), strings.Join(messages[50:100], " "))
 		time.Sleep(5 * time.Second)
-		wantAll(t, "after the window", runner.told()[2:], strings.Join(messages[100:], " "))
+		wantAll(t, "after the window", runner.messages()[2:], strings.Join(messages[100:], " "))
 		atRest(t, e)
 	})
 }
@@ -254,8 +254,8 @@ func TestFoldsKeepTheOrderOfTheChat(t *testing.T) {
 		foldRuns(t, e, "c", "d")
 		submit(t, e, foldRun("another chat", "x"))
 		time.Sleep(5 * time.Second)
-		got := runner.told()
-		got = slices.DeleteFunc(got, func(told string) bool { return told == "x" })
+		got := runner.messages()
+		got = slices.DeleteFunc(got, func(message string) bool { return message == "x" })
 		wantAll(t, "turns", got, "a b", "other", "c d")
 	})
 }
@@ -303,12 +303,12 @@ func TestReceiverThatSeveralRunsOfAFoldNameIsToldOnce(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				var told []string
+				var receivers []string
 				for _, d := range sender.sent {
-					told = append(told, d.Callback+d.To)
+					receivers = append(receivers, d.Callback+d.To)
 				}
-				slices.Sort(told)
-				wantAll(t, "told", told, tc.want...)
+				slices.Sort(receivers)
+				wantAll(t, "receivers", receivers, tc.want...)
 				for i, run := range runs {
 					record := find(t, e, run.ID)
 					if len(record.Deliveries) != tc.perRuns[i] {
@@ -336,7 +336,7 @@ func TestCancelledRunLeavesTheFoldBeforeItsTurn(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		wantAll(t, "turns", runner.told(), "b d")
+		wantAll(t, "turns", runner.messages(), "b d")
 		wantAll(t, "runs", statuses(t, e, runs), "cancelled", "completed of 2", "cancelled", "completed by 1")
 		if runner.turns[0].RunID != runs[1].ID {
 			t.Error("the turn is not that of the first run that is left")
@@ -351,7 +351,7 @@ func TestToCancelOneRunOfATurnCancelsAll(t *testing.T) {
 			e := start(t, config(runner))
 			runs := foldRuns(t, e, "a", "b", "c")
 			time.Sleep(5 * time.Second)
-			wantAll(t, "turns", runner.told(), "a b c")
+			wantAll(t, "turns", runner.messages(), "a b c")
 			wantAll(t, "under way", statuses(t, e, runs), "running", "running", "running")
 			if record, err := e.Cancel(t.Context(), runs[which].ID, "a test"); err != nil || record.Status != engine.Cancelled || record.Outcome.Account.CancelledBy != "a test" {
 				t.Fatalf("got %+v, %v", record, err)
@@ -392,7 +392,7 @@ func TestFoldGoesBackWhenTheEngineStops(t *testing.T) {
 		runner := &turnNotes{}
 		second := startOn(t, data.Store(), config(runner))
 		time.Sleep(time.Second)
-		wantAll(t, "turns", runner.told(), "a b c")
+		wantAll(t, "turns", runner.messages(), "a b c")
 		wantAll(t, "runs", statuses(t, second, runs), "completed of 3", "completed by 0", "completed by 0")
 	})
 }
@@ -414,7 +414,7 @@ func TestFoldThatTakesTheProcessDownIsGivenUp(t *testing.T) {
 		c.MaxAttempts = 3
 		e := startOn(t, store, c)
 		time.Sleep(5 * time.Second)
-		wantAll(t, "turns", runner.told(), "newcomer")
+		wantAll(t, "turns", runner.messages(), "newcomer")
 		wantAll(t, "runs", statuses(t, e, runs), "failed of 3", "failed by 0", "failed by 0")
 		if record := find(t, e, runs[1].ID); record.Outcome.Failure != engine.Interrupted || record.Attempts != 3 {
 			t.Errorf("got %+v", record)
@@ -439,7 +439,7 @@ func TestRunOfAFoldIsRunAgainAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wantAll(t, "turns", runner.told(), "a b c", "a", "b")
+		wantAll(t, "turns", runner.messages(), "a b c", "a", "b")
 	})
 }
 
@@ -612,7 +612,7 @@ func TestFoldOfANodeThatStoodStill(t *testing.T) {
 		other.Lease, other.Runners["default"] = time.Second, notes
 		second := startOn(t, data.Store(), other)
 		time.Sleep(10 * time.Second)
-		wantAll(t, "turns of the second node", notes.told(), "message message message")
+		wantAll(t, "turns of the second node", notes.messages(), "message message message")
 		silent.Store(false)
 		close(release)
 		time.Sleep(10 * time.Second)

@@ -189,18 +189,18 @@ type Refusal interface {
 // watch tells operators when the store goes away and when it is back, once each, and then calls back. Turns under way go on, until their
 // leases are over.
 func (s *guardedStore) watch(back func()) {
-	var since time.Time // of the absence that was told
-	var told string     // its cause
+	var since time.Time  // of the absence that was told
+	var lastCause string // its cause
 	for {
 		began, changed, cause := s.away()
 		switch {
 		case cause != nil && since.IsZero():
-			since, told = began, cause.Error()
+			since, lastCause = began, cause.Error()
 			s.configs.log().Error("the store cannot be reached: nothing is accepted or started until it is back. It is tried again all the time", ErrorField(cause))
 		case cause != nil:
 			// Other causes come and go while a database starts.
-			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && told != cause.Error() {
-				told = cause.Error()
+			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && lastCause != cause.Error() {
+				lastCause = cause.Error()
 				s.configs.log().Error("the store answers, and refuses this node until somebody changes something", ErrorField(cause))
 			}
 		case !since.IsZero():

@@ -5,40 +5,40 @@ import (
 	"unicode/utf8"
 )
 
-// Told is what a run was told, as far as it is kept after the end of the run. Headers, raw bodies and secrets are not part
+// Input is the message, metadata and schema of a run, as far as they are kept after the end of the run. Headers, raw bodies and secrets are not part
 // of it.
-type Told struct {
+type Input struct {
 	Message  string
 	Metadata json.RawMessage
 	Schema   json.RawMessage
 	Cut      bool // there was more
 }
 
-// MaxTold is how many bytes are kept of what a run was told.
-const MaxTold = 64 << 10
+// MaxInput is how many bytes are kept of a run's input.
+const MaxInput = 64 << 10
 
-// Told is what is kept of the run after its end. If it is too much, the message comes first, and may be cut. Metadata and
+// Input is what is kept of the run after its end. If it is too much, the message comes first, and may be cut. Metadata and
 // schema are kept whole or not at all: half an object would be none.
-func (r *Run) Told() Told {
-	told := Told{Message: r.Message, Metadata: r.Metadata, Schema: r.Schema}
-	if told.Size() <= MaxTold {
-		return told
+func (r *Run) Input() Input {
+	input := Input{Message: r.Message, Metadata: r.Metadata, Schema: r.Schema}
+	if input.Size() <= MaxInput {
+		return input
 	}
-	told = Told{Message: beginning(r.Message, MaxTold), Cut: true}
-	if told.Size()+len(r.Metadata) <= MaxTold {
-		told.Metadata = r.Metadata
+	input = Input{Message: beginning(r.Message, MaxInput), Cut: true}
+	if input.Size()+len(r.Metadata) <= MaxInput {
+		input.Metadata = r.Metadata
 	}
-	if told.Size()+len(r.Schema) <= MaxTold {
-		told.Schema = r.Schema
+	if input.Size()+len(r.Schema) <= MaxInput {
+		input.Schema = r.Schema
 	}
-	return told
+	return input
 }
 
 // Size is how many bytes it has.
-func (t *Told) Size() int { return len(t.Message) + len(t.Metadata) + len(t.Schema) }
+func (t *Input) Size() int { return len(t.Message) + len(t.Metadata) + len(t.Schema) }
 
 // Complete puts it into the record of a run that has ended.
-func (t *Told) Complete(record *Record) {
+func (t *Input) Complete(record *Record) {
 	run := *record.Run
 	run.Message, run.Metadata, run.Schema = t.Message, t.Metadata, t.Schema
 	record.Run, record.Kept = &run, KeptWhole
@@ -59,7 +59,7 @@ func beginning(text string, size int) string {
 	return text[:end]
 }
 
-// Kept says how much of what a run was told is still there after its end.
+// Kept says how much of a run's input is still there after its end.
 type Kept string
 
 const (

@@ -154,7 +154,7 @@ func TestARunWhoseAgentGoesDownIsStartedUpToMaxAttempts(t *testing.T) {
 	}
 }
 
-// A caller that has no time for another pause is told at once.
+// A caller that has no time for another pause is notified at once.
 func TestACallerWithoutTimeIsToldThatTheAgentWentDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &frail{falls: 9}

@@ -41,7 +41,7 @@ func TestFailurePolicy(t *testing.T) {
 		err    error // of every call, or of every repair; nil panics
 		who    string
 		then   string // what happens to the run
-		caller string // what it is told in the end
+		caller string // the last message it gets
 		reason string // for operators
 		state  string // of the runner, a while after six such runs
 	}{

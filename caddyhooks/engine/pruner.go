@@ -26,7 +26,7 @@ func (p *pruner) note(run *Run) {
 	if run.History <= 0 || limit <= 0 {
 		return
 	}
-	input := run.Told()
+	input := run.Input()
 	if p.added.Add(int64(input.Size())) > max(limit/16, 1<<20) {
 		p.added.Store(0)
 		p.soon()

@@ -130,7 +130,7 @@ type ChatQuery struct {
 	Limit  int
 	Cursor string
 
-	Told bool // the newest run has what it was told, as far as that is kept
+	Input bool // the newest run has its input, as far as that is kept
 }
 
 // Selects reports whether the query is about a chat, by its newest run.
@@ -144,7 +144,7 @@ func (q *ChatQuery) SelectsID(chat string) bool {
 }
 
 // Listed is the newest run of a chat as a list shows it that this query asks for.
-func (q *ChatQuery) Listed(last *Record) *Record { return (&Query{Told: q.Told}).Listed(last) }
+func (q *ChatQuery) Listed(last *Record) *Record { return (&Query{Input: q.Input}).Listed(last) }
 
 // Backlog is how much there is to do, on whatever node.
 func (f *records) Backlog(ctx context.Context) (Backlog, error) {

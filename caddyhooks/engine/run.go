@@ -96,7 +96,7 @@ func (r *Run) Kept() *Run {
 	return &kept
 }
 
-// IsRecalled reports whether later turns of the chat are told about the run if it ends like this, as long as its message is kept.
+// IsRecalled reports whether later turns of the chat recall the run if it ends like this, as long as its message is kept.
 func (r *Run) IsRecalled(status Status) bool {
 	return status == Completed && r.MemoryPreset != MemoryDisabled && r.History > 0
 }

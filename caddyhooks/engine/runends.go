@@ -94,7 +94,7 @@ func (n *runEnds) conclude(run *Run, end End, how ending) {
 	}
 }
 
-// fields tell operators about a run that has ended, and nothing of what it was told.
+// fields tell operators about a run that has ended, and nothing of its input.
 func (how *ending) fields(run *Run, outcome *Outcome) []zap.Field {
 	account := &outcome.Account
 	answer := ""

@@ -101,7 +101,7 @@ type Reply struct {
 	// and callers are told.
 	SessionRenewed bool
 
-	// Permissions are what the agent asked to be allowed in the turn, and what it was told. Operators see them, also if Run
+	// Permissions are what the agent asked to be allowed in the turn, and the answers it got. Operators see them, also if Run
 	// returns an error with them.
 	Permissions []Permission
 }

@@ -96,7 +96,7 @@ type Runs interface {
 	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
 	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
 	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
-	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; what it was told is kept for as long as its
+	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; its input is kept for as long as its
 	// History says. The next batch may hold the run that was requeued.
 	//
 	// The runs that are folded into a claim end with it, in the same step and with the same outcome, or go back with it in
@@ -133,8 +133,8 @@ type Runs interface {
 	// between two pages is on neither of them if it was to be on the second one: it belongs on the first now.
 	Chats(ctx context.Context, query ChatQuery) (page []*ChatSummary, next string, err error)
 
-	// Past returns the last runs of a chat that later turns are told about, as Run.IsRecalled says, the newest first, with what they
-	// were told and their answers: at most so many, and none after the one with which message and answer of all have more than so
+	// Past returns the last runs of a chat that later turns of their chat recall, as Run.IsRecalled says, the newest first, with their
+	// input and their answers: at most so many, and none after the one with which message and answer of all have more than so
 	// many bytes. Runs that do not keep their message any more are left out, and if there are many of them, what is before them. It
 	// takes no longer in a long chat, or in a large store. A turn that several runs were folded into is one of them, the record is
 	// that of the first, and Followers are the others.
@@ -208,8 +208,8 @@ const MaxCounted = 10_000
 
 // Commits is a Store that has transactions of its own, and tells of them.
 type Commits interface {
-	// OnCommit has told called after each transaction, with the number of calls that shared it. It must not block.
-	OnCommit(told func(changes int, took time.Duration))
+	// OnCommit registers callback, which is called after each transaction with the number of calls that shared it. It must not block.
+	OnCommit(callback func(changes int, took time.Duration))
 }
 
 // Sessions keeps which session each runner goes on with in each chat. Runs.End stores them: the last one that a runner has named
@@ -298,14 +298,14 @@ type Limits struct {
 	Keys      int           // how many idempotency keys are kept …
 	KeyAge    time.Duration // … and for how long
 
-	History      time.Duration // how long ended runs keep what they were told, at most; NoHistory is not at all
+	History      time.Duration // how long ended runs keep their input, at most; NoHistory is not at all
 	HistoryBytes int64         // how many bytes of it all ended runs keep together
 }
 
 // NoHistory is a History that keeps nothing.
 const NoHistory time.Duration = -1
 
-// HistoryOf is how long after its end a run keeps what it was told. If it is not limited, the answer is that of the run.
+// HistoryOf is how long after its end a run keeps its input. If it is not limited, the answer is that of the run.
 func (l *Limits) HistoryOf(own time.Duration) time.Duration {
 	if l.History == 0 {
 		return own
@@ -494,7 +494,7 @@ func (r *Record) HasPending() bool {
 	return false
 }
 
-// IsPastTurn reports whether later turns of the chat are told about a run that has ended, as long as its message is kept. Of runs
+// IsPastTurn reports whether later turns of the chat recall a run that has ended, as long as its message is kept. Of runs
 // that were folded the first stands for all.
 func (r *Record) IsPastTurn() bool { return r.FoldedInto == "" && r.Run.IsRecalled(r.Status) }
 
@@ -533,7 +533,7 @@ type Query struct {
 	Cursor   string    // where an earlier query ended
 
 	// What the records have besides. Otherwise they are as Record.Listed makes them.
-	Told       bool // what the run was told, as far as it is kept
+	Input      bool // the run's input, as far as it is kept
 	Replies    bool // its answer and account, and as which run it was run again
 	Deliveries bool // without their bodies
 
@@ -554,7 +554,7 @@ func (q *Query) Selects(r *Record) bool {
 // Listed is a record as a list shows it that this query asks for.
 func (q *Query) Listed(r *Record) *Record {
 	listed := r.Listed()
-	if q.Told {
+	if q.Input {
 		listed.Run, listed.Kept = r.Run, r.Kept
 	}
 	if q.Replies {

@@ -100,7 +100,7 @@ func (r *reader) all() {
 }
 
 // read notes news.
-func (r *reader) read() (told []string, err error) {
+func (r *reader) read() (got []string, err error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
 	defer cancel()
 	events, err := r.Next(ctx)
@@ -113,17 +113,17 @@ func (r *reader) read() (told []string, err error) {
 		}
 		switch event.Kind {
 		case engine.EventStatus:
-			told = append(told, event.Status)
+			got = append(got, event.Status)
 		case engine.EventDelta:
 			r.text += event.Text
-			told = append(told, "+"+event.Text)
+			got = append(got, "+"+event.Text)
 		case engine.EventReset:
 			r.text = event.Text
-			told = append(told, "="+event.Text)
+			got = append(got, "="+event.Text)
 		}
 	}
-	r.log = append(r.log, told...)
-	return told, err
+	r.log = append(r.log, got...)
+	return got, err
 }
 
 func TestWhatARunnerSaysIsToldToThoseWhoFollow(t *testing.T) {
@@ -275,9 +275,9 @@ func TestCharactersAreToldAsAWhole(t *testing.T) {
 		if r.text != text+"\xf0\x9f" {
 			t.Errorf("told %q", r.text)
 		}
-		for _, told := range r.log[:len(r.log)-1] {
-			if !utf8.ValidString(told) {
-				t.Errorf("told %q", told)
+		for _, got := range r.log[:len(r.log)-1] {
+			if !utf8.ValidString(got) {
+				t.Errorf("told %q", got)
 			}
 		}
 	})
@@ -298,9 +298,9 @@ func TestNoMoreThanAMegabyteIsTold(t *testing.T) {
 		if len(r.text) != 1<<20 {
 			t.Errorf("%d bytes were told", len(r.text))
 		}
-		for _, told := range r.log {
-			if len(told) > 32<<10+1 {
-				t.Errorf("an event has %d bytes", len(told))
+		for _, got := range r.log {
+			if len(got) > 32<<10+1 {
+				t.Errorf("an event has %d bytes", len(got))
 			}
 		}
 	})
@@ -341,12 +341,12 @@ func TestFollowersArePaced(t *testing.T) {
 			last := time.Now()
 			beats := 0
 			for {
-				told, err := r.read()
+				got, err := r.read()
 				if err != nil {
 					break
 				}
 				if pause := time.Since(last); pause < beat && len(r.text) < 2001 {
-					t.Errorf("%d followers: %q came %v after the news before", followers, told, pause)
+					t.Errorf("%d followers: %q came %v after the news before", followers, got, pause)
 				}
 				last = time.Now()
 				beats++

@@ -73,8 +73,8 @@ func TestWhatIsSaidOnAnotherNodeIsTold(t *testing.T) {
 			t.Errorf("%d and %d bytes were told, want %d", len(early.text), len(there.text), want.Len())
 		}
 		for _, r := range []*reader{early, there} {
-			for _, told := range r.log {
-				if told[0] == '=' {
+			for _, sent := range r.log {
+				if sent[0] == '=' {
 					t.Errorf("there was a reset")
 				}
 			}

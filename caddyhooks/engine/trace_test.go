@@ -55,9 +55,9 @@ func (d *drawn) take() []string {
 func TestTracesShowWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got drawn
-		var told string
+		var parent string
 		c := config(runnerFunc(func(ctx context.Context, turn engine.Turn) (engine.Reply, error) {
-			told = turn.TraceParent
+			parent = turn.TraceParent
 			word, _, _ := strings.Cut(turn.Message, " ")
 			switch {
 			case turn.Repair > 0:
@@ -103,8 +103,8 @@ func TestTracesShowWhatHappens(t *testing.T) {
 		expect("a run without a trace")
 		do(&engine.Run{ChatID: "c", Message: "plain", Sync: true, TraceParent: traced})
 		expect("a run", "turn plain by default 1.0.1: ", "run plain: completed ")
-		if told != "span of turn plain by default 1.0.1" {
-			t.Errorf("the runner was told %q", told)
+		if parent != "span of turn plain by default 1.0.1" {
+			t.Errorf("the runner got %q", parent)
 		}
 		do(&engine.Run{ChatID: "c", Message: "repair", Sync: true, TraceParent: traced, Schema: []byte(`{"type":"object"}`)})
 		expect("a repair", "turn repair by default 1.0.1: ", "turn repair by default 1.1.1: ", "run repair: completed ")

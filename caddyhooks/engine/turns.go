@@ -108,9 +108,9 @@ func (t *turns) isRunning(id string) bool {
 func (t *turns) tell(id string, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if told := t.callers[id]; told != nil {
+	if caller := t.callers[id]; caller != nil {
 		select {
-		case told <- outcome:
+		case caller <- outcome:
 		default:
 		}
 	} else if turn := t.of(id); turn != nil {

@@ -36,8 +36,8 @@ func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) er
 		MaxTimeoutSeconds: in.Rules.MaxSeconds(), QueueTimeSeconds: in.Rules.MaxQueueSeconds(), RetentionSeconds: in.Rules.RetentionSeconds(),
 		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Now: text.JSONTime(time.Now()),
 	}
-	if told, err := in.Service.Figures.Ask(in.Service.Engine); err == nil {
-		about.StoreBytes = max(told.Bytes, 0)
+	if figures, err := in.Service.Figures.Ask(in.Service.Engine); err == nil {
+		about.StoreBytes = max(figures.Bytes, 0)
 	}
 	for _, name := range in.Rules.Runners.Names {
 		about.Runners = append(about.Runners, api.Guest{Name: name, Kind: kindOf(in.EngineConfig.Runners[name])})

@@ -19,7 +19,7 @@ type Caller struct {
 	By        string // the operator
 	Via       string // the door
 	Address   string
-	HideTexts bool     // lists show nothing of what runs were told and answered
+	HideTexts bool     // lists show neither inputs nor answers of runs
 	ReadOnly  bool     // may look, and change nothing
 	Anybody   bool     // by names nobody: everybody who comes by this door has the name
 	Instances []string // that the caller may see; nil if these are all

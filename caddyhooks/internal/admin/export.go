@@ -141,7 +141,7 @@ func exportRuns(in *service.Instance, r *http.Request) (exportPages, bool, error
 		return nil, false, err
 	}
 	hideTexts := callerFrom(r).HideTexts
-	query.Told, query.Deliveries = !hideTexts, true
+	query.Input, query.Deliveries = !hideTexts, true
 	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
 		return api.NewRunSummary(record, hideTexts)
 	}), searches(&query), nil
@@ -153,7 +153,7 @@ func exportSession(in *service.Instance, r *http.Request) (exportPages, bool, er
 		return nil, false, errNoChat
 	}
 	hideTexts := callerFrom(r).HideTexts
-	query := engine.Query{ChatID: chatID, Told: !hideTexts, Replies: !hideTexts, Deliveries: true}
+	query := engine.Query{ChatID: chatID, Input: !hideTexts, Replies: !hideTexts, Deliveries: true}
 	return pagesOfRuns(in, query, func(record *engine.Record) exportRow {
 		return newTurnJSON(record, 0, hideTexts)
 	}), false, nil

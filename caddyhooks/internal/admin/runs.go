@@ -31,7 +31,7 @@ func listRuns(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 		defer free()
 	}
 	hideTexts := callerFrom(r).HideTexts
-	query.Told, query.Deliveries = !hideTexts, true
+	query.Input, query.Deliveries = !hideTexts, true
 	records, next, err := in.Service.Engine.List(r.Context(), query)
 	if err != nil {
 		return listError(err)

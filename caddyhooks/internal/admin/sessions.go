@@ -33,7 +33,7 @@ func listSessions(in *service.Instance, w http.ResponseWriter, r *http.Request) 
 		defer free()
 	}
 	hideTexts := callerFrom(r).HideTexts
-	chats, next, err := in.Service.Engine.Chats(r.Context(), engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Told: !hideTexts})
+	chats, next, err := in.Service.Engine.Chats(r.Context(), engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Input: !hideTexts})
 	if err != nil {
 		return listError(err)
 	}
@@ -82,7 +82,7 @@ func serveSession(in *service.Instance, w http.ResponseWriter, r *http.Request) 
 		return err
 	}
 	hideTexts := callerFrom(r).HideTexts
-	query.Told, query.Replies = !hideTexts, !hideTexts
+	query.Input, query.Replies = !hideTexts, !hideTexts
 	records, next, err := in.Service.Engine.List(r.Context(), query)
 	if err != nil {
 		return listError(err)

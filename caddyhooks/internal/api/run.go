@@ -152,7 +152,7 @@ func collapsed(text string) string {
 	return strings.ToValidUTF8(strings.Join(strings.Fields(text[:min(len(text), looksAt)]), " "), "")
 }
 
-// RunDetails is a run as operators see it, with what it was told, where it came from and why it ended as it did.
+// RunDetails is a run as operators see it, with its input, where it came from and why it ended as it did.
 type RunDetails struct {
 	RunSummary
 	KeyHeader        string            `json:"keyHeader,omitempty"`
@@ -201,7 +201,7 @@ func NewRunDetails(r *engine.Record) RunDetails {
 	return details
 }
 
-// MessageOf is what a run was told, if it has not ended yet or that is still kept.
+// MessageOf is a run's input, if it has not ended yet or that is still kept.
 func MessageOf(r *engine.Record) (message string, ok bool) {
 	if r.Status.Ended() && r.Kept == engine.KeptNothing {
 		return "", false
@@ -209,7 +209,7 @@ func MessageOf(r *engine.Record) (message string, ok bool) {
 	return r.Run.Message, true
 }
 
-// Permission is what an agent asked to be allowed, and what it was told.
+// Permission is what an agent asked to be allowed, and the answer it got.
 type Permission struct {
 	Kind   string `json:"kind"`
 	Title  string `json:"title"`

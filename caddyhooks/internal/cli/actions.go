@@ -52,10 +52,10 @@ func againVerb() *cobra.Command {
 		Use:   "again {RUN-ID [--chat CHAT] | --failed | --timed-out | --expired [--hook NAME]} [--deliver]",
 		Short: "Runs again what failed, timed out or expired",
 		Long: `
-Starts a run again, as a new run with what the old one was told. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
-If the run was run again before, you are told so, and asked first.
+Starts a run again, as a new run with the old one's input. The beginning of its id is enough. Nothing is sent out unless --deliver is given.
+If the run was run again before, you see that, and are asked first.
 
-With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You are told how
+With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You see how
 many these are, and asked first.
 
   caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
@@ -298,7 +298,7 @@ func retryVerb() *cobra.Command {
 		Long: `
 Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew.
 
-With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You are told how many these
+With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
 are, and asked first. Then it waits a while, and tells what became of them.
 
   caddy hooks retry --dead --host callbacks.acme.dev
@@ -319,7 +319,7 @@ func dropVerb() *cobra.Command {
 		Long: `
 Forgets a delivery that was given up, or that waits for its next attempt. It is never sent.
 
-With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You are told how many these
+With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
 are, and asked first.
 
   caddy hooks drop --dead --channel team-chat

@@ -71,7 +71,7 @@ func runDashboard(ctx context.Context, cmd *cobra.Command, _ []string) error {
 	link := func() string { return "http://" + listener.Addr().String() + "/?" + page.NewLink() }
 	page.welcome(cmd, listener.Addr().(*net.TCPAddr).Port, link())
 	lines := make(chan struct{})
-	go readLines(ctx, cmd.InOrStdin(), lines) // ends with the process: a terminal cannot be told to stop
+	go readLines(ctx, cmd.InOrStdin(), lines) // ends with the process: a terminal cannot be asked to stop
 	for {
 		select {
 		case <-lines:

@@ -320,7 +320,7 @@ func (s *session) follow(topics []api.Topic, each func(streamEvent) error) error
 		stopped = each(event)
 		return stopped
 	}
-	toldWaiting := false
+	saidWaiting := false
 	for pause := firstReconnect; ; {
 		connected, err := stream.read()
 		switch {
@@ -334,10 +334,10 @@ func (s *session) follow(topics []api.Topic, each func(streamEvent) error) error
 			return err
 		case connected:
 			s.screen.Note("%s", stream.farewell(err))
-			pause, toldWaiting = firstReconnect, false
-		case pause > longReload && !toldWaiting:
+			pause, saidWaiting = firstReconnect, false
+		case pause > longReload && !saidWaiting:
 			s.screen.Note("Waiting until Caddy is back; Ctrl-C ends this.")
-			toldWaiting = true
+			saidWaiting = true
 		}
 		select {
 		case <-s.ctx.Done():

@@ -44,7 +44,7 @@ func Serve(in *service.Instance, w http.ResponseWriter, r *http.Request, next ca
 	if err := req.serveUpToDate(w, r, active); err != nil {
 		status = req.refuse(w, r, err)
 	} else {
-		status = cmp.Or(req.told, cmp.Or(req.answered, http.StatusOK))
+		status = cmp.Or(req.sentStatus, cmp.Or(req.answered, http.StatusOK))
 	}
 	in.Service.Engine.NoteAnswer(status)
 	req.meters().Answered(status)
@@ -117,18 +117,18 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 
 // hookRequest is a request below the path of the hooks.
 type hookRequest struct {
-	in       *service.Instance
-	name     string // the part of its path that names the hook
-	received observe.CountedBody
-	incoming intake.Request
-	custom   *settings.Hook // nil for wake and agent
-	body     *body
-	chat     string       // that the run is for, once it is known
-	taken    service.Room // that the rate of the hook has for runs which are not stored yet
-	stored   bool         // it became a run, for which the caller waits
-	answered int          // the status of an answer that is no error; 0 is 200
-	told     int          // the status in the error event that ended its stream, 0 if there was none
-	readAt   time.Time    // when the body was read
+	in         *service.Instance
+	name       string // the part of its path that names the hook
+	received   observe.CountedBody
+	incoming   intake.Request
+	custom     *settings.Hook // nil for wake and agent
+	body       *body
+	chat       string       // that the run is for, once it is known
+	taken      service.Room // that the rate of the hook has for runs which are not stored yet
+	stored     bool         // it became a run, for which the caller waits
+	answered   int          // the status of an answer that is no error; 0 is 200
+	sentStatus int          // the status in the error event that ended its stream, 0 if there was none
+	readAt     time.Time    // when the body was read
 }
 
 // meters are the counters of the hook that the request names.

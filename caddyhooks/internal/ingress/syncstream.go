@@ -63,8 +63,8 @@ func (q *hookRequest) submitStreaming(w http.ResponseWriter, r *http.Request, ru
 	}
 	unfollow()
 	follower.Wait()
-	switch q.told = stream.end(r.Context(), q.in, run, outcome, err); {
-	case q.told == statusCallerGone:
+	switch q.sentStatus = stream.end(r.Context(), q.in, run, outcome, err); {
+	case q.sentStatus == statusCallerGone:
 		observe.NoteStatus(r, observe.RequestGone)
 	case err == nil:
 		observe.NoteStatus(r, observe.RequestStatus(outcome.Status))
@@ -126,5 +126,5 @@ func (q *hookRequest) replayStreaming(w http.ResponseWriter, r *http.Request, fi
 			outcome = ended.Outcome
 		}
 	}
-	q.told = stream.end(r.Context(), in, first.Run, outcome, err)
+	q.sentStatus = stream.end(r.Context(), in, first.Run, outcome, err)
 }

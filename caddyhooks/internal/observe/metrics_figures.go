@@ -12,7 +12,7 @@ const (
 	// scrapePatience is how long a scrape waits for the store. Prometheus gives up after 10 seconds, unless it is told otherwise. A
 	// database is not yet in doubt when it takes that long.
 	scrapePatience = 1500 * time.Millisecond
-	// freshFor is how long toldByStore of the store are good for other scrapes, so that several Prometheus servers cost as much as one.
+	// freshFor is how long storeState of the store are good for other scrapes, so that several Prometheus servers cost as much as one.
 	freshFor = time.Second
 )
 
@@ -20,18 +20,18 @@ const (
 type StoreFigures struct {
 	mu    sync.Mutex
 	at    time.Time
-	known toldByStore
+	known storeState
 	err   error
 }
 
-type toldByStore struct {
+type storeState struct {
 	Backlog     engine.Backlog
 	Undelivered undelivered
 	Bytes       int64 // negative if it is not known
 }
 
 // Ask asks the store, unless that was done just now. It takes no longer than scrapePatience.
-func (f *StoreFigures) Ask(e *engine.Engine) (toldByStore, error) {
+func (f *StoreFigures) Ask(e *engine.Engine) (storeState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.at.IsZero() || time.Since(f.at) >= freshFor {
@@ -43,15 +43,15 @@ func (f *StoreFigures) Ask(e *engine.Engine) (toldByStore, error) {
 	return f.known, f.err
 }
 
-func askStore(ctx context.Context, e *engine.Engine) (known toldByStore, err error) {
+func askStore(ctx context.Context, e *engine.Engine) (known storeState, err error) {
 	if _, _, cause := e.StoreAway(); cause != nil {
-		return toldByStore{}, cause
+		return storeState{}, cause
 	}
 	if known.Backlog, err = e.Backlog(ctx); err != nil {
-		return toldByStore{}, err
+		return storeState{}, err
 	}
 	if known.Undelivered, err = e.CountUndeliveredBy(ctx); err != nil {
-		return toldByStore{}, err
+		return storeState{}, err
 	}
 	if known.Bytes, err = e.StoreSize(ctx); err != nil {
 		known.Bytes = -1 // the rest is worth more

@@ -97,13 +97,13 @@ func TestRunsWithoutATraceHaveNoSpans(t *testing.T) {
 	for _, sent := range []string{zero, "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"} {
 		run := &engine.Run{ID: "1", Hook: "wake", TraceParent: sent}
 		spans.RunEnded(run, engine.TracedEnd{Status: engine.Completed})
-		told, end := spans.TurnBegins(engine.TracedCall{Runs: []*engine.Run{run}})
+		got, end := spans.TurnBegins(engine.TracedCall{Runs: []*engine.Run{run}})
 		end("")
-		if told != sent {
-			t.Errorf("the runner is told %q, want %q", told, sent)
+		if got != sent {
+			t.Errorf("the runner got %q, want %q", got, sent)
 		}
-		if told, end = spans.DeliveryBegins(run, new(engine.Delivery)); told != "" {
-			t.Errorf("a receiver is told %q", told)
+		if got, end = spans.DeliveryBegins(run, new(engine.Delivery)); got != "" {
+			t.Errorf("a receiver got %q", got)
 		}
 		end("")
 	}

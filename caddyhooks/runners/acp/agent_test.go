@@ -63,7 +63,7 @@ func init() {
 	os.Exit(0)
 }
 
-// testAgent keeps its sessions in HOME, as files of what it was told.
+// testAgent keeps its sessions in HOME, as files of the messages it got.
 type testAgent struct {
 	acp.Agent
 	conn      *acp.AgentSideConnection
@@ -349,7 +349,7 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 	return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
 }
 
-// ask asks for tools of some kinds, and says what it was told.
+// ask asks for tools of some kinds, and says which answers it got.
 func (a *testAgent) ask(ctx context.Context, id acp.SessionId, kinds []string) (acp.PromptResponse, error) {
 	for _, word := range kinds {
 		kind, times, _ := strings.Cut(word, "*")

@@ -74,7 +74,7 @@ var codexWithoutTools = []string{
 	"skills.include_instructions=false", "project_doc_max_bytes=0",
 }
 
-// codexServers are the MCP servers in the settings of Codex, whose tools it cannot be told to do without but one by one.
+// codexServers are the MCP servers in the settings of Codex, whose tools can be turned off only one by one.
 func (p *presetTurn) codexServers() ([]string, error) {
 	folder := p.runner.Variables()["CODEX_HOME"]
 	if folder == "" {

@@ -24,7 +24,7 @@ type programPreset struct {
 	program string // its usual name
 
 	// config are the files below HOME that a turn without memory gets copies of, in a home that is gone afterwards. It is nil for a
-	// program that can be told to forget.
+	// program that can be asked to forget.
 	config []string
 
 	// call returns how the program is started for a turn.

@@ -130,7 +130,7 @@ func (c *Command) newTurn(turn *engine.Turn) (t *programTurn, err error) {
 }
 
 // makeOnce makes folders for a turn without memory, if it needs some: one to work in, so that what it writes is for no other turn, and
-// a home for a program that cannot be told to forget.
+// a home for a program that cannot be asked to forget.
 func (t *programTurn) makeOnce() error {
 	c := t.runner
 	var config []string

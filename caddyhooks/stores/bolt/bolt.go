@@ -124,7 +124,7 @@ type Database struct {
 
 	// Only for the committer.
 	keyCount      int
-	toldBytes     int64 // what counts for the limit of the history
+	inputBytes    int64 // what counts for the limit of the history
 	newRuns       int   // that have ended and are in no index yet
 	indexAt       int   // how many of those there must be before they are put into the indexes, after that has failed
 	freelistNoted bool
@@ -151,7 +151,7 @@ func open(path string, clock *local.Clock) (*Database, error) {
 	}
 	d := &Database{
 		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
-		revision: c.revision, keyCount: c.keyCount, toldBytes: c.told, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize, giveWayAfter: giveWayAfter,
+		revision: c.revision, keyCount: c.keyCount, inputBytes: c.input, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize, giveWayAfter: giveWayAfter,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})
@@ -212,8 +212,10 @@ func (d *Database) Size(context.Context) (int64, error) {
 	return info.Size(), nil
 }
 
-// OnCommit has told called after each transaction.
-func (d *Database) OnCommit(told func(changes int, took time.Duration)) { d.onCommit.Store(&told) }
+// OnCommit registers callback, which is called after each transaction.
+func (d *Database) OnCommit(callback func(changes int, took time.Duration)) {
+	d.onCommit.Store(&callback)
+}
 
 // close closes the file, or leaves it alone if the database is broken.
 func (d *Database) close() error {

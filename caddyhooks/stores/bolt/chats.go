@@ -128,8 +128,8 @@ func (l *chatList) look(tx *bbolt.Tx, id uuid.UUID) error {
 		return nil
 	}
 	l.size += len(data)
-	if l.query.Told {
-		size, err := complete(tx, id, record, data, &engine.Query{Told: true})
+	if l.query.Input {
+		size, err := complete(tx, id, record, data, &engine.Query{Input: true})
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (l *chatList) leaveOutMoved(tx *bbolt.Tx) error {
 // currentChats looks again at runs that have ended since, as a list of runs does.
 func (s runs) currentChats(ctx context.Context, page []*engine.ChatSummary, query *engine.ChatQuery) (current []*engine.ChatSummary, err error) {
 	for _, chat := range page {
-		last, err := s.current(ctx, []*engine.Record{chat.Last}, &engine.Query{Told: query.Told}, nil)
+		last, err := s.current(ctx, []*engine.Record{chat.Last}, &engine.Query{Input: query.Input}, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -208,13 +208,13 @@ func summarize(tx *bbolt.Tx) (s Summary) {
 		s.ByStatus[status]++
 		return err
 	})
-	unfinishedTold := 0
-	s.History = each(toldBucket, func(key, value []byte) error {
+	unfinishedInput := 0
+	s.History = each(inputBucket, func(key, value []byte) error {
 		if runs := tx.Bucket(runsBucket); runs.Get(key) != nil {
-			unfinishedTold++
+			unfinishedInput++
 		}
 		return readable(key, value)
-	}) - unfinishedTold
+	}) - unfinishedInput
 	for _, bucket := range [][]byte{outboxBucket, settledBucket, deadBucket} {
 		each(bucket, delivery)
 	}

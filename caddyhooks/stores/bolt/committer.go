@@ -76,7 +76,7 @@ type transaction struct {
 	reported []func() // … and when it is reported so: after a failure callers will ask again
 
 	scratch       [][]byte // records to recycle when they were written
-	told          *toldChanges
+	input         *inputChanges
 	ended         []uuid.UUID // runs
 	writeFreelist bool
 }
@@ -250,8 +250,8 @@ func (c *committer) commit(changes []*change) {
 	c.mu.Unlock()
 	began := time.Now()
 	t, err := c.write(changes)
-	if told := c.database.onCommit.Load(); told != nil && err == nil && t.written {
-		(*told)(len(changes), time.Since(began))
+	if callback := c.database.onCommit.Load(); callback != nil && err == nil && t.written {
+		(*callback)(len(changes), time.Since(began))
 	}
 	settleErr := c.database.safely(func() error {
 		c.settle(t, changes, err)

@@ -26,32 +26,32 @@ import (
 
 // The buckets of a database file.
 var (
-	metaBucket     = []byte("meta")     // the version of the layout, the settings and what else there is one of
-	runsBucket     = []byte("runs")     // unfinished runs, by id
-	startsBucket   = []byte("starts")   // how often unfinished runs have been started
-	waitsBucket    = []byte("waits")    // of unfinished runs that wait for their runner, when they are due and why
-	endedBucket    = []byte("ended")    // runs that have ended, by id
-	toldBucket     = []byte("told")     // the message, metadata and schema of runs, by id
-	toldAgesBucket = []byte("told_age") // the ids of ended runs that keep theirs, by how long and since when
-	againBucket    = []byte("again")    // of runs that were run again, the id of the run that did so
-	outboxBucket   = []byte("outbox")   // pending deliveries, by the id of their run and their index
-	settledBucket  = []byte("settled")  // deliveries that arrived, likewise
-	deadBucket     = []byte("dead")     // deliveries that were given up, likewise
-	keysBucket     = []byte("keys")     // idempotency keys, and the run that each was first sent with
-	keyRunsBucket  = []byte("key_runs") // the same by run, for the oldest go first
-	changesBucket  = []byte("changes")  // of the settings, by their number
-	notableBucket  = []byte("notable")  // runs that have ended and did not complete, by status and id
-	byHookBucket   = []byte("by_hook")  // runs that have ended, by hook and id
-	byChatBucket   = []byte("by_chat")  // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
-	newRunsBucket  = []byte("new")      // runs that have ended and are in no index yet, by transaction
-	chatsBucket    = []byte("chats")    // of named chats, the newest run that has ended and how many have
-	minutesBucket  = []byte("minutes")  // what was counted in each minute, by that minute and who counted
-	allBuckets     = [][]byte{
-		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, toldBucket, toldAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket,
+	metaBucket      = []byte("meta")     // the version of the layout, the settings and what else there is one of
+	runsBucket      = []byte("runs")     // unfinished runs, by id
+	startsBucket    = []byte("starts")   // how often unfinished runs have been started
+	waitsBucket     = []byte("waits")    // of unfinished runs that wait for their runner, when they are due and why
+	endedBucket     = []byte("ended")    // runs that have ended, by id
+	inputBucket     = []byte("told")     // the message, metadata and schema of runs, by id
+	inputAgesBucket = []byte("told_age") // the ids of ended runs that keep theirs, by how long and since when
+	againBucket     = []byte("again")    // of runs that were run again, the id of the run that did so
+	outboxBucket    = []byte("outbox")   // pending deliveries, by the id of their run and their index
+	settledBucket   = []byte("settled")  // deliveries that arrived, likewise
+	deadBucket      = []byte("dead")     // deliveries that were given up, likewise
+	keysBucket      = []byte("keys")     // idempotency keys, and the run that each was first sent with
+	keyRunsBucket   = []byte("key_runs") // the same by run, for the oldest go first
+	changesBucket   = []byte("changes")  // of the settings, by their number
+	notableBucket   = []byte("notable")  // runs that have ended and did not complete, by status and id
+	byHookBucket    = []byte("by_hook")  // runs that have ended, by hook and id
+	byChatBucket    = []byte("by_chat")  // runs that have ended, by segment, chat and id, unless the chat's id leads to the run
+	newRunsBucket   = []byte("new")      // runs that have ended and are in no index yet, by transaction
+	chatsBucket     = []byte("chats")    // of named chats, the newest run that has ended and how many have
+	minutesBucket   = []byte("minutes")  // what was counted in each minute, by that minute and who counted
+	allBuckets      = [][]byte{
+		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
 		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket,
 	}
-	turnsBucket       = []byte("turns")         // runs that later turns of their chat are told about, by chat and id
+	turnsBucket       = []byte("turns")         // runs that later turns of their chat recall, by chat and id
 	sessionsBucket    = []byte("sessions")      // of runners in chats, by a digest of both
 	sessionAgesBucket = []byte("session_age")   // the keys of sessions, by when each was named or looked at
 	chatsByTimeBucket = []byte("chats_by_time") // the newest runs of named chats that have ended, by id
@@ -59,7 +59,7 @@ var (
 	settingsKey       = []byte("settings")
 	revisionKey       = []byte("settings_revision")
 	keyCountKey       = []byte("key_count")
-	toldBytesKey      = []byte("told_bytes")
+	inputBytesKey     = []byte("told_bytes")
 	deadCountKey      = []byte("dead_count")
 	freelistKey       = []byte("freelist_not_written")
 	aheadKey          = []byte("ids_ahead")   // by how much ids were ahead of the clock at most
@@ -86,7 +86,7 @@ type contents struct {
 	outbox   *local.Outbox
 	revision int64
 	keyCount int
-	told     int64
+	input    int64
 	ahead    time.Duration
 	newRuns  int
 	dead     deadCounts
@@ -396,7 +396,7 @@ func (c *contents) begin(tx *bbolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	count, _ := binary.Uvarint(meta.Get(keyCountKey))
 	c.keyCount = int(count)
-	c.told = toldBytesOf(tx)
+	c.input = inputBytesOf(tx)
 	c.ahead = aheadOf(tx)
 	c.newRuns = len(newRunsOf(tx))
 	c.revision = revisionOf(tx)
@@ -422,15 +422,15 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 		if len(key) != len(uuid.UUID{}) {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
-		entry, toldApart, err := entryOf(uuid.UUID(key), value, c.clock)
+		entry, inputApart, err := entryOf(uuid.UUID(key), value, c.clock)
 		if err != nil {
 			return nil, fmt.Errorf("run %x: %w", key, errDamaged)
 		}
-		if toldApart {
-			told := tx.Bucket(toldBucket).Get(key)
-			size += len(told)
-			err := fieldsOf(key, told, func(n protowire.Number, f field) bool {
-				if n == toldMessage {
+		if inputApart {
+			input := tx.Bucket(inputBucket).Get(key)
+			size += len(input)
+			err := fieldsOf(key, input, func(n protowire.Number, f field) bool {
+				if n == inputMessage {
 					entry.Size = len(f.bytes)
 				}
 				return false // the message is the first, if there is one

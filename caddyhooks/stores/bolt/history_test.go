@@ -14,7 +14,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// endWithHistory adds a run that keeps what it was told, and ends it.
+// endWithHistory adds a run that keeps its input, and ends it.
 func endWithHistory(t *testing.T, s *store, message string, history time.Duration) (*engine.Run, error) {
 	t.Helper()
 	run := testRun("chat", message)
@@ -30,22 +30,22 @@ func checkCounted(t *testing.T, s *store) {
 	t.Helper()
 	var size int64
 	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
-		if saved := toldBytesOf(tx); saved != s.toldBytes {
-			t.Errorf("%d bytes are noted in the file, and %d in memory", saved, s.toldBytes)
+		if saved := inputBytesOf(tx); saved != s.inputBytes {
+			t.Errorf("%d bytes are noted in the file, and %d in memory", saved, s.inputBytes)
 		}
 		aged := make(map[uuid.UUID]bool)
 		return errors.Join(
-			tx.Bucket(toldAgesBucket).ForEach(func(_, ids []byte) error {
+			tx.Bucket(inputAgesBucket).ForEach(func(_, ids []byte) error {
 				for ; len(ids) > 0; ids = ids[16:] {
 					aged[uuid.UUID(ids[:16])] = true
 				}
 				return nil
 			}),
-			tx.Bucket(toldBucket).ForEach(func(key, data []byte) error {
+			tx.Bucket(inputBucket).ForEach(func(key, data []byte) error {
 				if tx.Bucket(endedBucket).Get(key) == nil {
 					return nil
 				}
-				size += toldSize(data)
+				size += inputSize(data)
 				if !aged[uuid.UUID(key)] {
 					t.Errorf("what run %x was told is not found by its age", key)
 				}
@@ -55,8 +55,8 @@ func checkCounted(t *testing.T, s *store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size != s.toldBytes {
-		t.Errorf("%d bytes are counted, and there are %d", s.toldBytes, size)
+	if size != s.inputBytes {
+		t.Errorf("%d bytes are counted, and there are %d", s.inputBytes, size)
 	}
 }
 
@@ -95,8 +95,8 @@ func TestTheHistoryIsCountedAlsoWhenWritingFails(t *testing.T) {
 		t.Errorf("pruning: %v, %v", more, err)
 	}
 	checkCounted(t, s)
-	if s.toldBytes != 0 {
-		t.Errorf("%d bytes are left", s.toldBytes)
+	if s.inputBytes != 0 {
+		t.Errorf("%d bytes are left", s.inputBytes)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestDamagedHistoryIsReportedAndForgotten(t *testing.T) {
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		damaged, gone := uuid.MustParse(runs[0].ID), uuid.MustParse(runs[1].ID)
-		return errors.Join(tx.Bucket(toldBucket).Put(damaged[:], []byte("damaged")), tx.Bucket(toldBucket).Delete(gone[:]))
+		return errors.Join(tx.Bucket(inputBucket).Put(damaged[:], []byte("damaged")), tx.Bucket(inputBucket).Delete(gone[:]))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestDamagedHistoryIsReportedAndForgotten(t *testing.T) {
 		}
 	}
 	err = s.view(t.Context(), func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{toldBucket, toldAgesBucket} {
+		for _, name := range [][]byte{inputBucket, inputAgesBucket} {
 			if key, _ := tx.Bucket(name).Cursor().First(); key != nil {
 				t.Errorf("%s still has %x", name, key)
 			}
@@ -157,16 +157,16 @@ func TestDamagedHistoryIsReportedAndForgotten(t *testing.T) {
 	}
 }
 
-// What a run is told is part of it: a file in which that is damaged, or missing, is refused like one with a damaged run.
+// A run's input is part of it: a file in which that is damaged, or missing, is refused like one with a damaged run.
 func TestAFileIsRefusedInWhichARunLacksWhatItIsTold(t *testing.T) {
-	for name, damage := range map[string]func(told *bbolt.Bucket, id []byte) error{
-		"damaged": func(told *bbolt.Bucket, id []byte) error { return told.Put(id, []byte("damaged")) },
-		"missing": func(told *bbolt.Bucket, id []byte) error { return told.Delete(id) },
+	for name, damage := range map[string]func(input *bbolt.Bucket, id []byte) error{
+		"damaged": func(input *bbolt.Bucket, id []byte) error { return input.Put(id, []byte("damaged")) },
+		"missing": func(input *bbolt.Bucket, id []byte) error { return input.Delete(id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "hooks.db")
 			s := newBolt(t, path)
-			run := testRun("chat", strings.Repeat("x", toldApartFrom))
+			run := testRun("chat", strings.Repeat("x", inputApartFrom))
 			if err := s.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestAFileIsRefusedInWhichARunLacksWhatItIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := uuid.MustParse(run.ID)
-			err = db.Update(func(tx *bbolt.Tx) error { return damage(tx.Bucket(toldBucket), id[:]) })
+			err = db.Update(func(tx *bbolt.Tx) error { return damage(tx.Bucket(inputBucket), id[:]) })
 			if err := errors.Join(err, db.Close()); err != nil {
 				t.Fatal(err)
 			}
@@ -189,19 +189,19 @@ func TestAFileIsRefusedInWhichARunLacksWhatItIsTold(t *testing.T) {
 	}
 }
 
-// Without history nothing is left of what a run was told.
+// Without history nothing is left of a run's input.
 func TestRunsWithoutHistoryLeaveNothing(t *testing.T) {
 	s := newBolt(t, filepath.Join(t.TempDir(), "hooks.db"))
 	defer s.Close()
 	addRuns(t, s, 100, 10)
 	finishAll(t, s)
-	for _, message := range []string{"hello", strings.Repeat("x", toldApartFrom)} {
+	for _, message := range []string{"hello", strings.Repeat("x", inputApartFrom)} {
 		if _, err := endWithHistory(t, s, message, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	err := s.view(t.Context(), func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{runsBucket, toldBucket, toldAgesBucket} {
+		for _, name := range [][]byte{runsBucket, inputBucket, inputAgesBucket} {
 			if key, _ := tx.Bucket(name).Cursor().First(); key != nil {
 				t.Errorf("%s still has %x", name, key)
 			}

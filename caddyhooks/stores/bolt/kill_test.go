@@ -91,7 +91,7 @@ func (v veteran) write(t testing.TB, path string) {
 			err = errors.Join(err, idErr)
 			run := testRun(fmt.Sprint("chat ", i), strings.Repeat("x", 200))
 			run.ID, run.AcceptedAt, run.QueueTime = id.String(), longAgo, 365*24*time.Hour
-			data, _ := encodeRun(run) // what it is told is short, and so is in it
+			data, _ := encodeRun(run) // its input is short, and so is in it
 			if i >= v.ended {
 				put(runsBucket, id[:], data)
 				continue

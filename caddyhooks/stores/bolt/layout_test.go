@@ -133,7 +133,7 @@ func writeLayoutFile(t *testing.T, name string) {
 	add("busy", "interrupted")
 	claim()
 	add("busy", "queued")
-	again := testRun("busy", "ended"+strings.Repeat(" ", toldApartFrom))
+	again := testRun("busy", "ended"+strings.Repeat(" ", inputApartFrom))
 	again.AgainOf = ended.Run.ID
 	check(s.Runs().Add(t.Context(), again, engine.Terms{Settings: revision}))
 	check(s.Close())
@@ -218,15 +218,15 @@ func checkIndexes(t *testing.T, s engine.Store, ended string) {
 	checkIndexed(t, s.(*store))
 }
 
-// checkHistory checks that the run that has ended in the file has kept what it was told, that it counts, and that the run is
+// checkHistory checks that the run that has ended in the file has kept its input, that it counts, and that the run is
 // known to have been run again.
 func checkHistory(t *testing.T, s engine.Store, record *engine.Record) {
 	t.Helper()
-	told := record.Run.Told()
-	if record.Kept != engine.KeptWhole || told.Message != "ended" || string(told.Metadata) != `{"host":"web-3"}` || string(told.Schema) != `{"type":"object"}` {
-		t.Errorf("the run was told %+v, %q of it is kept", told, record.Kept)
+	input := record.Run.Input()
+	if record.Kept != engine.KeptWhole || input.Message != "ended" || string(input.Metadata) != `{"host":"web-3"}` || string(input.Schema) != `{"type":"object"}` {
+		t.Errorf("the run was told %+v, %q of it is kept", input, record.Kept)
 	}
-	if again, err := s.Runs().Get(t.Context(), record.AgainAs); err != nil || again.Run.AgainOf != record.Run.ID || again.Run.Message != "ended"+strings.Repeat(" ", toldApartFrom) {
+	if again, err := s.Runs().Get(t.Context(), record.AgainAs); err != nil || again.Run.AgainOf != record.Run.ID || again.Run.Message != "ended"+strings.Repeat(" ", inputApartFrom) {
 		t.Errorf("it was run again as %q: %+v, %v", record.AgainAs, again, err)
 	}
 	for _, limits := range []engine.Limits{{HistoryBytes: 10_000}, {HistoryBytes: 1}} {

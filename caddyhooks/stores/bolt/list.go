@@ -259,21 +259,21 @@ func (s runs) current(ctx context.Context, page []*engine.Record, query *engine.
 }
 
 // everything is a query for records as a whole.
-var everything = &engine.Query{Told: true, Replies: true, Deliveries: true}
+var everything = &engine.Query{Input: true, Replies: true, Deliveries: true}
 
 // complete adds to a record what a query wants and what is not in the data of the run itself, and returns how many bytes it
 // read for that.
 func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, query *engine.Query) (size int, err error) {
 	ended := record.Outcome.Status != ""
-	if query.Told || query.Text != "" {
+	if query.Input || query.Text != "" {
 		if ended {
-			err = readTold(tx, id, record)
-		} else if isToldApart(data) {
-			var told engine.Told
-			if told, err = decodeTold(id, tx.Bucket(toldBucket).Get(id[:])); err != nil {
+			err = readInput(tx, id, record)
+		} else if hasInputApart(data) {
+			var input engine.Input
+			if input, err = decodeInput(id, tx.Bucket(inputBucket).Get(id[:])); err != nil {
 				err = fmt.Errorf("reading what run %s is told: %w", id, err)
 			}
-			record.Run.Message, record.Run.Metadata, record.Run.Schema = told.Message, told.Metadata, told.Schema
+			record.Run.Message, record.Run.Metadata, record.Run.Schema = input.Message, input.Metadata, input.Schema
 		}
 		size = len(record.Run.Message) + len(record.Run.Metadata) + len(record.Run.Schema)
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// Runs that later turns are told about have an entry by chat that is written when they end. The index of all runs by chat would
+// Runs that later turns of their chat recall have an entry by chat that is written when they end. The index of all runs by chat would
 // lead to them as well, but a list looks at all runs that are not in it yet, and at all of its segments: too much for every turn.
 // Runs without a memory, which are most of all, cost nothing.
 
-// turnKey is the key of a run that later turns are told about.
+// turnKey is the key of a run that later turns of their chat recall.
 func turnKey(chat string, id uuid.UUID) []byte {
 	return append(append(make([]byte, 0, chatKeySize+len(id)), chatKey(chat)...), id[:]...)
 }
 
-// addTurn has later turns of the chat told about a run.
+// addTurn makes later turns of the chat recall a run.
 func (t *transaction) addTurn(chat string, id uuid.UUID) {
 	t.put(turnsBucket, turnKey(chat, id), nil)
 }
@@ -58,7 +58,7 @@ func (s runs) Past(ctx context.Context, chat string, turns, bytes int) ([]*engin
 	return past, nil
 }
 
-// followersOf reads the runs that were folded into a run that has ended, with what they were told. Those that are forgotten or
+// followersOf reads the runs that were folded into a run that has ended, with their input. Those that are forgotten or
 // damaged are passed over.
 func followersOf(tx *bbolt.Tx, leader uuid.UUID) (followers []*engine.Run) {
 	ended := tx.Bucket(endedBucket)
@@ -67,7 +67,7 @@ func followersOf(tx *bbolt.Tx, leader uuid.UUID) (followers []*engine.Run) {
 			return true
 		}
 		id := uuid.UUID(f.bytes)
-		if record, err := decodeRun(id, ended.Get(id[:])); err == nil && readTold(tx, id, record) == nil {
+		if record, err := decodeRun(id, ended.Get(id[:])); err == nil && readInput(tx, id, record) == nil {
 			followers = append(followers, record.Run)
 		}
 		return true
@@ -75,12 +75,12 @@ func followersOf(tx *bbolt.Tx, leader uuid.UUID) (followers []*engine.Run) {
 	return followers
 }
 
-var errForgotten = errors.New("the run is forgotten, or what it was told")
+var errForgotten = errors.New("the run is forgotten, or its input")
 
-// readPast reads a run that has ended, with what it was told.
+// readPast reads a run that has ended, with its input.
 func readPast(tx *bbolt.Tx, id uuid.UUID) (*engine.Record, error) {
 	data := tx.Bucket(endedBucket).Get(id[:])
-	if data == nil || tx.Bucket(toldBucket).Get(id[:]) == nil {
+	if data == nil || tx.Bucket(inputBucket).Get(id[:]) == nil {
 		return nil, errForgotten
 	}
 	record, err := decodeRun(id, data)

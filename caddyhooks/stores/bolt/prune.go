@@ -22,18 +22,18 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	now := s.clock.Now()
 	var old []uuid.UUID
 	var next []byte
-	var told *oldTold
+	var input *oldInputs
 	var oldSessions oldSessions
 	var more bool
 	// Looking for them can take a while, when they are no longer in the memory of the system: nobody waits for it.
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		moreRuns, moreTold, moreSessions := false, false, false
+		moreRuns, moreInputs, moreSessions := false, false, false
 		if limits.Retention > 0 {
 			old, next, moreRuns = oldRuns(tx, s.pruneFrom, now, now.Add(-limits.Retention))
 			oldSessions, moreSessions = findOldSessions(tx, now.Add(-limits.Retention))
 		}
-		told, moreTold = findOldTold(tx, now, limits)
-		more = moreRuns || moreTold || moreSessions
+		input, moreInputs = findOldInputs(tx, now, limits)
+		more = moreRuns || moreInputs || moreSessions
 		return nil
 	})
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (bool, error) {
 	s.pruneFrom = next
 	err = s.committer.do(ctx, &change{apply: func(t *transaction) error {
 		more = s.pruneKeys(t, now, limits) || more
-		told.forget(s.Database, t)
+		input.forget(s.Database, t)
 		oldSessions.forget(t)
 		for _, id := range old {
 			if !hasPrefix(t.bucket(outboxBucket), id[:]) { // one may have been sent again since
@@ -87,7 +87,7 @@ func oldRuns(tx *bbolt.Tx, from []byte, now, before time.Time) (old []uuid.UUID,
 		looked++
 		if endedBefore(data, before) && !hasPrefix(tx.Bucket(outboxBucket), id) && !hasYoungDead(tx, id, before) {
 			old = append(old, uuid.UUID(id))
-			size += len(data) + len(tx.Bucket(toldBucket).Get(id))
+			size += len(data) + len(tx.Bucket(inputBucket).Get(id))
 		}
 	}
 	return old, slices.Clone(id), id != nil
@@ -114,14 +114,14 @@ func hasYoungDead(tx *bbolt.Tx, id []byte, before time.Time) (young bool) {
 	return young
 }
 
-// pruneRun forgets a run, what it was told, and its deliveries.
+// pruneRun forgets a run, its input, and its deliveries.
 func (d *Database) pruneRun(t *transaction, id uuid.UUID) {
 	if run, ok := readEnded(t.tx, id); ok {
 		t.unindex(&run)
 		t.removeTurn(run.chat, id)
 	}
 	t.delete(endedBucket, id[:])
-	d.forgetTold(t, id)
+	d.forgetInput(t, id)
 	t.delete(againBucket, id[:])
 	for _, key := range keysWithPrefix(t.bucket(settledBucket), id[:]) {
 		t.delete(settledBucket, key)

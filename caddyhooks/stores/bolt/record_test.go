@@ -27,10 +27,10 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(encodeEnded(ended, "token", run, run))
 	ended.FoldedInto = uuid.Max.String()
 	f.Add(encodeEnded(ended, "token"))
-	run.Schema = bytes.Repeat([]byte(" "), toldApartFrom)
-	data, told := encodeRun(run)
+	run.Schema = bytes.Repeat([]byte(" "), inputApartFrom)
+	data, input := encodeRun(run)
 	f.Add(data)
-	f.Add(told)
+	f.Add(input)
 	f.Add(encodeEnded(&engine.Record{Run: run, Attempts: 2, StartedAt: time.Now(), FinishedAt: time.Now(),
 		Outcome: engine.Outcome{Status: engine.Completed, JSON: []byte("{}"),
 			Account: engine.Account{CancelledBy: "somebody", Reason: "why", LastAnswer: "no", ValidationErrors: []string{"a", ""},
@@ -38,7 +38,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		Steps: []engine.Step{{Phase: engine.PhaseTurn, StartedAt: time.Now(), Took: time.Second, Tier: "smart", Bytes: 7, Errors: []string{"a", ""}}}}, "token"))
 	f.Add(encodeDelivery(&engine.Delivery{ID: "msg_1", Body: "hello", Due: time.Now(),
 		History: []engine.Attempt{{At: time.Now(), Took: time.Second, Status: 503, Error: "no"}, {}}}))
-	f.Add(encodeTold(engine.Told{Message: "hello", Metadata: []byte("{}"), Cut: true}))
+	f.Add(encodeInput(engine.Input{Message: "hello", Metadata: []byte("{}"), Cut: true}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// As it is, which the checksum refuses, and as a record that has a good one.
@@ -62,7 +62,7 @@ func FuzzDecodeRecord(f *testing.F) {
 				}
 			}
 			_, _ = decodeDelivery(key, data)
-			_, _ = decodeTold(id, data)
+			_, _ = decodeInput(id, data)
 			if !bytes.Equal(before, data) {
 				t.Error("reading changed the record")
 			}

@@ -29,7 +29,7 @@ const (
 	endToken         protowire.Number = 34
 	runQueueTime     protowire.Number = 35
 	runAgainOf       protowire.Number = 37
-	runToldApart     protowire.Number = 38 // what the run is told has a record of its own; comes before the chat
+	runInputApart    protowire.Number = 38 // the run's input has a record of its own; comes before the chat
 	runNewChat       protowire.Number = 45
 	runFoldWindow    protowire.Number = 48
 	runFoldMax       protowire.Number = 49
@@ -42,13 +42,13 @@ const (
 	runFoldAlike     protowire.Number = 57
 )
 
-// Fields that may be long: what a run is told, and what came of it. They are not written for every run.
+// Fields that may be long: a run's input, and what came of it. They are not written for every run.
 var (
-	toldNumbers = []protowire.Number{runMessage, runMetadata, runSchema}
-	longNumbers = []protowire.Number{22, 24, 43, 44, 47, 59, 60}
+	inputNumbers = []protowire.Number{runMessage, runMetadata, runSchema}
+	longNumbers  = []protowire.Number{22, 24, 43, 44, 47, 59, 60}
 
-	toldFields, runFields = splitFields(engine.RunFields, toldNumbers)
-	longFields, endFields = splitFields(engine.EndFields, longNumbers)
+	inputFields, runFields = splitFields(engine.RunFields, inputNumbers)
+	longFields, endFields  = splitFields(engine.EndFields, longNumbers)
 
 	runFieldsByNumber = byNumber(engine.RunFields)
 	endFieldsByNumber = byNumber(engine.EndFields)
@@ -80,25 +80,25 @@ func putFields[T any](e *encoder, table []engine.Field[T], of *T) {
 	}
 }
 
-// encodeRun writes down all that is needed to carry out a run. What it is told has a record of its own, told, unless it is so
+// encodeRun writes down all that is needed to carry out a run. Its input has a record of its own unless it is so
 // short that two records would cost more.
-func encodeRun(run *engine.Run) (data, told []byte) {
-	all := engine.Told{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema}
-	if all.Size() >= toldApartFrom {
+func encodeRun(run *engine.Run) (data, input []byte) {
+	all := engine.Input{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema}
+	if all.Size() >= inputApartFrom {
 		e := newScratchEncoder(256)
-		e.flag(runToldApart, true)
+		e.flag(runInputApart, true)
 		e.runBase(run)
-		return e.data, encodeTold(all)
+		return e.data, encodeInput(all)
 	}
 	e := newScratchEncoder(256 + all.Size())
 	e.runBase(run)
-	putFields(e, toldFields, run)
+	putFields(e, inputFields, run)
 	return e.data, nil
 }
 
-// toldApartFrom is from how many bytes on what a run is told has a record of its own: as many as a page of the file has. With
+// inputApartFrom is from how many bytes on a run's input has a record of its own: as many as a page of the file has. With
 // less, a second record makes it slower to accept a run than it is to write the bytes again when the run ends.
-const toldApartFrom = 4096
+const inputApartFrom = 4096
 
 // runBase writes what is kept of a run after its end.
 func (e *encoder) runBase(run *engine.Run) {
@@ -228,15 +228,15 @@ func siblingOf(data []byte) (sibling engine.Sibling, ok bool) {
 	return engine.Sibling{ID: uuid.UUID(data[:size]).String(), ChatID: string(data[size:])}, true
 }
 
-// entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether what it is told
+// entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether its input
 // is apart.
-func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, toldApart bool, err error) {
+func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, inputApart bool, err error) {
 	var run engine.Run
 	size := 0
 	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
 		switch n {
-		case runToldApart:
-			toldApart = f.flag()
+		case runInputApart:
+			inputApart = f.flag()
 		case runChat:
 			run.ChatID = f.text()
 		case runRunner:
@@ -264,13 +264,13 @@ func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, 
 	})
 	entry = local.EntryOf(id, &run, clock.Past(run.AcceptedAt))
 	entry.Size = size
-	return entry, toldApart, err
+	return entry, inputApart, err
 }
 
-// isToldApart reports whether what a run is told has a record of its own.
-func isToldApart(data []byte) (apart bool) {
+// hasInputApart reports whether a run's input has a record of its own.
+func hasInputApart(data []byte) (apart bool) {
 	_ = uncheckedFieldsOf(data, func(n protowire.Number, f field) bool {
-		apart = n == runToldApart && f.flag()
+		apart = n == runInputApart && f.flag()
 		return false
 	})
 	return apart

@@ -30,8 +30,8 @@ func (s runs) AddAll(ctx context.Context, added []*engine.Run, terms engine.Term
 		run.AcceptedAt = now
 		a.runs[i] = &run
 		if isWhole(&run) {
-			a.encoded[i].data, a.encoded[i].told = encodeRun(&run)
-			size += len(a.encoded[i].data) + len(a.encoded[i].told)
+			a.encoded[i].data, a.encoded[i].input = encodeRun(&run)
+			size += len(a.encoded[i].data) + len(a.encoded[i].input)
 		} else {
 			size += scratchSize + len(run.Message)
 		}
@@ -71,7 +71,7 @@ func newAddition(n int) *addition {
 }
 
 // encodedRun is a run as encodeRun writes it, and nothing if it has to wait for its id.
-type encodedRun struct{ data, told []byte }
+type encodedRun struct{ data, input []byte }
 
 // isWhole reports whether a run can be written down before it has its id. Most can, and the committer has enough to do.
 func isWhole(run *engine.Run) bool { return run.Hole == "" && run.Together == nil }
@@ -116,13 +116,13 @@ func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
 // addOne stores a run.
 func (s runs) addOne(t *transaction, id uuid.UUID, run *engine.Run, encoded encodedRun, accepted time.Time) {
 	if encoded.data == nil || run.Together != nil {
-		encoded.data, encoded.told = encodeRun(run)
+		encoded.data, encoded.input = encodeRun(run)
 	}
 	s.noteAhead(t, id, run.AcceptedAt)
 	t.append(runsBucket, id[:], seal(id[:], encoded.data))
 	t.scratch = append(t.scratch, encoded.data)
-	if encoded.told != nil {
-		t.append(toldBucket, id[:], seal(id[:], encoded.told))
+	if encoded.input != nil {
+		t.append(inputBucket, id[:], seal(id[:], encoded.input))
 	}
 	t.undo = append(t.undo, s.queue.Push(local.EntryOf(id, run, accepted)))
 	if run.Sync {
@@ -273,7 +273,7 @@ func (s runs) endAll(t *transaction, claim *engine.Claim, ends []ending, session
 	return nil
 }
 
-// end moves a run to the ended ones, and keeps what it was told.
+// end moves a run to the ended ones, and keeps its input.
 func (s runs) end(t *transaction, id uuid.UUID, record *engine.Record, data []byte) {
 	var place engine.Record
 	s.queue.Describe(id, &place)
@@ -291,7 +291,7 @@ func (s runs) end(t *transaction, id uuid.UUID, record *engine.Record, data []by
 	if !s.withoutIndexes {
 		s.index(t, id)
 	}
-	s.keepTold(t, id, record.Run)
+	s.keepInput(t, id, record.Run)
 	if record.Outcome.ForgetsKey() && len(record.Run.Together) < 2 { // a request that became several runs has an answer
 		s.deleteKeys(t, id)
 	}

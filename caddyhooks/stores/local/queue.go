@@ -412,7 +412,7 @@ func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func(
 	}
 }
 
-// Unclaim takes claims back that nobody was told of. The next claim of such a run counts like this one.
+// Unclaim takes claims back that nobody heard of. The next claim of such a run counts like this one.
 func (q *Queue) Unclaim(claims []Claimed) {
 	for _, c := range claims {
 		if h := q.claimed[c.ID]; h != nil && h.Token == c.Token {

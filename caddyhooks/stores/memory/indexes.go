@@ -25,7 +25,7 @@ type indexes struct {
 type chat struct {
 	id    string
 	runs  idList
-	turns idList // runs that later turns are told about
+	turns idList // runs that later turns of their chat recall
 	named int    // how many of them named it
 	place *list.Element
 }

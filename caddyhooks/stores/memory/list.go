@@ -31,7 +31,7 @@ func (s runs) List(_ context.Context, query engine.Query) (page []*engine.Record
 			continue
 		}
 		record := s.whole(id)
-		if query.Text != "" || query.Told {
+		if query.Text != "" || query.Input {
 			size += len(record.Run.Message) + len(record.Run.Metadata) + len(record.Run.Schema)
 		}
 		if query.Text != "" || query.Replies {

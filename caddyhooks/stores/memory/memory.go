@@ -83,7 +83,7 @@ type Data struct {
 type run struct {
 	engine.Record
 	endedBy string
-	told    *told // of a run that has ended, if it is kept
+	input   *keptInput // of a run that has ended, if it is kept
 
 	followers []uuid.UUID // of a run that has ended, those that were folded with it
 }
@@ -156,8 +156,8 @@ func (r *run) size() int {
 			n += 64 + len(d.History[i].Error)
 		}
 	}
-	if r.told != nil {
-		n += 256 + r.told.Size()
+	if r.input != nil {
+		n += 256 + r.input.Size()
 	}
 	return n
 }
@@ -392,7 +392,7 @@ func (s runs) end(id uuid.UUID, claim *engine.Claim, end engine.End) {
 		ended.Deliveries = append(ended.Deliveries, d)
 		s.outbox.Add(d.Destination(), local.NewDeliveryKey(id, d.Index), s.clock.Steady())
 	}
-	ended.told = s.history.add(id, before.Run, now)
+	ended.input = s.history.add(id, before.Run, now)
 	s.bytes += ended.size() - before.size()
 	s.runs[id] = ended
 	s.indexes.end(id, &ended.Record)
@@ -436,11 +436,11 @@ func (s runs) Unfinished(_ context.Context, runID string) (bool, error) {
 	return ok && s.queue.Has(id), nil
 }
 
-// whole is a record with what the run was told.
+// whole is a record with the run's input.
 func (d *Data) whole(id uuid.UUID) *engine.Record {
 	record := d.show(id)
-	if told := d.runs[id].told; told != nil {
-		told.Complete(record)
+	if input := d.runs[id].input; input != nil {
+		input.Complete(record)
 	}
 	for i, d := range record.Deliveries {
 		record.Deliveries[i] = d.WithoutBody()
@@ -470,7 +470,7 @@ func (s runs) Backlog(context.Context) (engine.Backlog, error) {
 	return s.queue.Backlog(s.clock.Steady()), nil
 }
 
-// Prune forgets old runs, keys and sessions, and what runs were told.
+// Prune forgets old runs, keys and sessions, and the input of runs.
 func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -484,7 +484,7 @@ func (s *store) Prune(_ context.Context, limits engine.Limits) (more bool, err e
 		oldSession := limits.Retention > 0 && s.sessions.forgetOldest(s.clock.Steady().Add(-limits.Retention))
 		old := s.history.next(now, limits)
 		if old != nil {
-			s.forgetTold(s.runs[old.run])
+			s.forgetInput(s.runs[old.run])
 		}
 		if !oldKey && !oldRun && !oldSession && old == nil {
 			return false, nil
@@ -504,7 +504,7 @@ func (d *Data) forgetOldest(at time.Time) bool {
 		if record == nil || record.HasPending() || record.OverSince().After(at) {
 			continue // it has been forgotten, or is noted again
 		}
-		d.forgetTold(record)
+		d.forgetInput(record)
 		for _, delivery := range record.Deliveries {
 			d.countDead(delivery, -1)
 		}

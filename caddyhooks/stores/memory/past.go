@@ -16,7 +16,7 @@ func (s runs) Past(_ context.Context, chatID string, turns, bytes int) (past []*
 	}
 	misses := 0
 	for i := len(c.turns) - 1; i >= 0 && len(past) < turns && bytes >= 0 && misses <= local.PastMisses; i-- {
-		if s.runs[c.turns[i]].told == nil {
+		if s.runs[c.turns[i]].input == nil {
 			misses++
 			continue
 		}

@@ -224,12 +224,12 @@ func TestADatabaseThatDoesNotShowItsTablesIsTriedAgain(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), s.sql("BEGIN; LOCK TABLE @.meta"), pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	told := errors.New("told by a test")
-	s.goAway(told)
+	want := errors.New("told by a test")
+	s.goAway(want)
 	tooLate := time.After(4 * callTime)
 	for {
 		_, changed, cause := s.Away()
-		if !errors.Is(cause, told) {
+		if !errors.Is(cause, want) {
 			break
 		}
 		select {

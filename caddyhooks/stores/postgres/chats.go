@@ -113,5 +113,5 @@ func (l *chatListing) show(ctx context.Context, newest []string) error {
 			l.page = append(l.page, &engine.ChatSummary{ChatID: last.Run.ChatID, Runs: runs, Last: l.query.Listed(last)})
 		}
 		return err
-	}, "SELECT "+shownColumns+", runs FROM @.show_chats_1($1, $2, $3, $4)", newest, l.query.Told, listedBytes, countedRuns)
+	}, "SELECT "+shownColumns+", runs FROM @.show_chats_1($1, $2, $3, $4)", newest, l.query.Input, listedBytes, countedRuns)
 }

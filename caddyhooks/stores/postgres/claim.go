@@ -19,7 +19,7 @@ type claiming struct {
 
 	// Of the batch that is under way.
 	call   int64   // the number of the last call
-	lost   []int64 // calls that may have claimed runs nobody was told of
+	lost   []int64 // calls that may have claimed runs nobody heard of
 	behind behind
 }
 

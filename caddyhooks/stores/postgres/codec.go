@@ -65,23 +65,23 @@ func rawJSON(text string) json.RawMessage {
 	return json.RawMessage(goText(text))
 }
 
-// toldJSON is what an ended run was told.
-type toldJSON struct {
+// inputJSON is the input of an ended run.
+type inputJSON struct {
 	Message  string `json:"message,omitempty"`
 	Metadata string `json:"metadata,omitempty"`
 	Schema   string `json:"schema,omitempty"`
 	Cut      bool   `json:"cut,omitempty"`
 }
 
-func encodeTold(told engine.Told) (string, error) {
-	data, err := json.Marshal(&toldJSON{dbText(told.Message), dbText(string(told.Metadata)), dbText(string(told.Schema)), told.Cut})
+func encodeInput(input engine.Input) (string, error) {
+	data, err := json.Marshal(&inputJSON{dbText(input.Message), dbText(string(input.Metadata)), dbText(string(input.Schema)), input.Cut})
 	return string(data), err
 }
 
-func decodeTold(data []byte) (told engine.Told, err error) {
-	var t toldJSON
+func decodeInput(data []byte) (input engine.Input, err error) {
+	var t inputJSON
 	err = json.Unmarshal(data, &t)
-	return engine.Told{Message: goText(t.Message), Metadata: rawJSON(t.Metadata), Schema: rawJSON(t.Schema), Cut: t.Cut}, err
+	return engine.Input{Message: goText(t.Message), Metadata: rawJSON(t.Metadata), Schema: rawJSON(t.Schema), Cut: t.Cut}, err
 }
 
 type permissionJSON struct {

@@ -32,11 +32,11 @@ type ending struct {
 
 // endedRun is a run that ends.
 type endedRun struct {
-	run        *engine.Run
-	kept, told string
-	toldBytes  int
-	deliveries []*engine.Delivery
-	records    []string // of the deliveries
+	run         *engine.Run
+	kept, input string
+	inputBytes  int
+	deliveries  []*engine.Delivery
+	records     []string // of the deliveries
 }
 
 // newEnding writes an end down. ErrClaimLost says that there can be no such run.
@@ -53,7 +53,7 @@ func newEnding(claim *engine.Claim, end engine.End) (e *ending, err error) {
 			}
 		}
 		e.runs = append(e.runs, ended)
-		e.size += len(ended.kept) + len(ended.told)
+		e.size += len(ended.kept) + len(ended.input)
 		for i, d := range ended.deliveries {
 			e.size += len(d.Body) + len(ended.records[i])
 		}
@@ -70,9 +70,9 @@ func (r *endedRun) encode(claim *engine.Claim, end *engine.End) (err error) {
 		return err
 	}
 	if r.run.History > 0 {
-		told := r.run.Told()
-		r.toldBytes = told.Size()
-		if r.told, err = encodeTold(told); err != nil {
+		input := r.run.Input()
+		r.inputBytes = input.Size()
+		if r.input, err = encodeInput(input); err != nil {
 			return err
 		}
 	}
@@ -117,8 +117,8 @@ type endArguments struct {
 	kept                []string
 	past, forget        []bool
 	history             []float64
-	told                []string
-	toldBytes           []int32
+	input               []string
+	inputBytes          []int32
 	deliveryEnds        []int32
 	deliveryRuns        []string
 	deliveryIndexes     []int32
@@ -162,7 +162,7 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 	a.past = append(a.past, i == 0 && run.IsRecalled(end.Outcome.Status))
 	// A request that became several runs has an answer, whatever became of the first.
 	a.forget = append(a.forget, end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil))
-	a.history, a.told, a.toldBytes = append(a.history, seconds(run.History)), append(a.told, r.told), append(a.toldBytes, int32(r.toldBytes)) //nolint:gosec // at most MaxTold
+	a.history, a.input, a.inputBytes = append(a.history, seconds(run.History)), append(a.input, r.input), append(a.inputBytes, int32(r.inputBytes)) //nolint:gosec // at most MaxInput
 	for i, d := range r.deliveries {
 		to := d.Destination()
 		a.deliveryEnds, a.deliveryRuns = append(a.deliveryEnds, number), append(a.deliveryRuns, run.ID)
@@ -175,7 +175,7 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 func (a *endArguments) list() []any {
 	return []any{ // those of all ends are never nil
 		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
-		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.told), listed(a.toldBytes),
+		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.input), listed(a.inputBytes),
 		listed(a.deliveryEnds), listed(a.deliveryRuns), listed(a.deliveryIndexes), listed(a.deliveryIDs), listed(a.deliveryHosts), listed(a.deliveryChats), listed(a.records), listed(a.bodies),
 		listed(a.sessionEnds), listed(a.sessionRunners), listed(a.sessionChats), listed(a.sessionIDs), a.endAsks, a.endAskMost,
 	}

@@ -74,7 +74,7 @@ type importing struct {
 	chats    []string               // that have queued runs, as columns have them
 	dead     int64
 	pending  int64
-	told     int64
+	input    int64
 }
 
 type keyRow struct {
@@ -112,7 +112,7 @@ func (i *importing) all(ctx context.Context, schema string) error {
 		return err
 	}
 	_, err := i.tx.Exec(ctx, "SELECT bump_1('', 4, $1, 0, $2, $3, $4, $5), setval('run_seq', $6 + 1), setval('delivery_seq', $7 + 1)",
-		i.count.Queued, i.pending, i.dead, len(i.keys), i.told, i.seq, i.deliverySeq)
+		i.count.Queued, i.pending, i.dead, len(i.keys), i.input, i.seq, i.deliverySeq)
 	return err
 }
 
@@ -275,14 +275,14 @@ func (i *importing) addEnded(rows *importedRows, id uuid.UUID, record *engine.Re
 	if record.Kept == engine.KeptNothing {
 		return nil
 	}
-	told := engine.Told{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema, Cut: record.Kept == engine.KeptCut}
-	text, err := encodeTold(told)
+	input := engine.Input{Message: run.Message, Metadata: run.Metadata, Schema: run.Schema, Cut: record.Kept == engine.KeptCut}
+	text, err := encodeInput(input)
 	if err != nil {
 		return err
 	}
-	i.told += int64(told.Size())
+	i.input += int64(input.Size())
 	i.count.History++
-	rows.told = append(rows.told, []any{[16]byte(id), record.FinishedAt, record.FinishedAt.Add(run.History), int32(told.Size()), text})
+	rows.input = append(rows.input, []any{[16]byte(id), record.FinishedAt, record.FinishedAt.Add(run.History), int32(input.Size()), text})
 	return nil
 }
 

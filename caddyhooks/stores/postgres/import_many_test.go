@@ -159,7 +159,7 @@ func settleSome(t *testing.T, s engine.Store, inParallel func(n int, do func(i i
 func compareRuns(t *testing.T, from, to engine.Store, want int) {
 	t.Helper()
 	const everySoMany = 20
-	query := engine.Query{Limit: 1000, OldestFirst: true, Told: true, Replies: true, Deliveries: true}
+	query := engine.Query{Limit: 1000, OldestFirst: true, Input: true, Replies: true, Deliveries: true}
 	others := query
 	compared := 0
 	for {

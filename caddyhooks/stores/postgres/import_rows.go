@@ -13,7 +13,7 @@ import (
 )
 
 // importedRows are rows that are copied into the tables together.
-type importedRows struct{ queue, done, told, delivery, news [][]any }
+type importedRows struct{ queue, done, input, delivery, news [][]any }
 
 // importedColumns are the columns that such rows fill in, in their order.
 var importedColumns = map[string][]string{
@@ -30,7 +30,7 @@ func (r *importedRows) write(ctx context.Context, tx pgx.Tx) error {
 	for _, part := range []struct {
 		table string
 		rows  [][]any
-	}{{"queue", r.queue}, {"done", r.done}, {"told", r.told}, {"delivery", r.delivery}, {"delivery_news", r.news}} {
+	}{{"queue", r.queue}, {"done", r.done}, {"told", r.input}, {"delivery", r.delivery}, {"delivery_news", r.news}} {
 		if err := copyRows(ctx, tx, part.table, part.rows); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func parseWord(text string) (w word, ok bool) {
 	return w, true
 }
 
-// hear looks at what another node says has changed. Where the engine looks itself it is told at once.
+// hear looks at what another node says has changed. Where the engine looks itself it is notified at once.
 func (w *watch) hear(said word) {
 	if said.node == w.node {
 		return

@@ -134,15 +134,15 @@ func TestEndsMakeOtherNodesLookAtTheirRunsAlone(t *testing.T) {
 	if _, err := a.Runs().End(t.Context(), claims[0], engine.End{Outcome: engine.Outcome{Status: engine.Completed}}, engine.Batch{}); err != nil {
 		t.Fatal(err)
 	}
-	told := false
+	heard := false
 	waitFor(t, "the end was told", func() bool {
 		for _, text := range next() {
 			said, _ := parseWord(text)
-			told = told || slices.Contains(said.runs, claims[0].Run.ID)
+			heard = heard || slices.Contains(said.runs, claims[0].Run.ID)
 			if said.node == a.node && strings.ContainsAny(said.kinds, "en") {
 				t.Errorf("node b is told %q, and looks at everything", text)
 			}
 		}
-		return told
+		return heard
 	})
 }

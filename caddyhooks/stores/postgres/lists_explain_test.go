@@ -92,7 +92,7 @@ func TestListingTakesNoLongerInALargeStore(t *testing.T) {
 		failed, completed, running, queued := []engine.Status{engine.Failed}, []engine.Status{engine.Completed}, []engine.Status{engine.Running}, []engine.Status{engine.Queued}
 		agent, rare := []string{"agent"}, []string{"rare", "none"}
 		for i, query := range []engine.Query{
-			{}, {OldestFirst: true}, {Told: true, Replies: true, Deliveries: true}, {Cursor: filledID(500, true)}, {Prefix: filledID(n, true)},
+			{}, {OldestFirst: true}, {Input: true, Replies: true, Deliveries: true}, {Cursor: filledID(500, true)}, {Prefix: filledID(n, true)},
 			{ChatID: "long"}, {ChatID: "long", Statuses: failed}, {ChatID: fmt.Sprint("chat ", 2*n+1)}, {ChatID: "none"}, {ChatID: "long", Hooks: rare},
 			{Hooks: agent}, {Hooks: rare}, {Hooks: rare, Cursor: filledID(1<<20, true)}, {Hooks: []string{"none"}},
 			{Statuses: failed}, {Statuses: completed}, {Statuses: running}, {Statuses: queued}, {Statuses: append(queued, engine.TimedOut)},
@@ -113,7 +113,7 @@ func TestListingTakesNoLongerInALargeStore(t *testing.T) {
 func TestListingChatsTakesNoLongerInALargeStore(t *testing.T) {
 	t.Parallel()
 	explainsUpTo(t, 2*countedRuns, fillHistory, func(t *testing.T, s *store, _ int) {
-		for _, query := range []engine.ChatQuery{{Told: true}, {Cursor: filledID(0, false)}, {Text: "none"}} {
+		for _, query := range []engine.ChatQuery{{Input: true}, {Cursor: filledID(0, false)}, {Text: "none"}} {
 			query.Limit = 20
 			if _, _, err := s.runs.Chats(t.Context(), query); err != nil {
 				t.Fatal(err)

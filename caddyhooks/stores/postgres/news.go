@@ -15,7 +15,7 @@ type news struct {
 	mu    sync.Mutex
 	asked time.Time       // when last, by this machine
 	since time.Time       // by the database
-	told  map[string]bool // what the last answer had: kind and id
+	heard map[string]bool // what the last answer had: kind and id
 }
 
 const (
@@ -34,7 +34,7 @@ func (s *store) News(ctx context.Context, most int) (runs []string, err error) {
 		return nil, nil
 	}
 	if time.Since(n.asked) > newsPause {
-		n.since, n.told = time.Time{}, nil
+		n.since, n.heard = time.Time{}, nil
 	}
 	var since *time.Time
 	if !n.since.IsZero() {
@@ -47,14 +47,14 @@ func (s *store) News(ctx context.Context, most int) (runs []string, err error) {
 		"SELECT * FROM @.news_1($1, $2, $3)", s.node, since, most); err != nil {
 		return nil, err
 	}
-	told := make(map[string]bool, len(ids))
+	heard := make(map[string]bool, len(ids))
 	for i, id := range ids {
 		key := kinds[i] + id
-		if told[key] = true; !n.told[key] {
+		if heard[key] = true; !n.heard[key] {
 			runs = append(runs, id)
 		}
 	}
-	n.asked, n.since, n.told = time.Now(), at, told
+	n.asked, n.since, n.heard = time.Now(), at, heard
 	return runs, nil
 }
 

@@ -38,7 +38,7 @@ func (s *store) Prune(ctx context.Context, limits engine.Limits) (more bool, err
 	return more, nil
 }
 
-// historySeconds is how long ended runs keep what they were told, at most.
+// historySeconds is how long ended runs keep their input, at most.
 func historySeconds(history time.Duration) *float64 {
 	if history < 0 { // engine.NoHistory
 		none := 0.0

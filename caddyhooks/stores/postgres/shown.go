@@ -9,15 +9,15 @@ import (
 
 // shownRun is a row of show_runs_1: a run, as the functions that read runs give it out.
 type shownRun struct {
-	place                        int64
-	id                           string
-	chat, hook, runner, status   *string
-	acceptedAt                   *time.Time
-	startedAt, finishedAt        *time.Time
-	attempts, folded             *int
-	waitingFor                   *string
-	againAs, foldedInto          *string
-	run, ending, told, delivered []byte
+	place                         int64
+	id                            string
+	chat, hook, runner, status    *string
+	acceptedAt                    *time.Time
+	startedAt, finishedAt         *time.Time
+	attempts, folded              *int
+	waitingFor                    *string
+	againAs, foldedInto           *string
+	run, ending, input, delivered []byte
 }
 
 const shownColumns = "place, id, chat, hook, runner, accepted_at, status, attempts, started_at, finished_at, waiting_for, again_as, folded_into, folded, " +
@@ -26,7 +26,7 @@ const shownColumns = "place, id, chat, hook, runner, accepted_at, status, attemp
 // columns are where to put what the columns of shownColumns have.
 func (s *shownRun) columns() []any {
 	return []any{&s.place, &s.id, &s.chat, &s.hook, &s.runner, &s.acceptedAt, &s.status, &s.attempts, &s.startedAt, &s.finishedAt, &s.waitingFor, &s.againAs,
-		&s.foldedInto, &s.folded, &s.run, &s.ending, &s.told, &s.delivered}
+		&s.foldedInto, &s.folded, &s.run, &s.ending, &s.input, &s.delivered}
 }
 
 // record is the whole of what was read.
@@ -48,12 +48,12 @@ func (s *shownRun) record() (*engine.Record, error) {
 			return nil, fmt.Errorf("reading the end of run %s: %w", s.id, err)
 		}
 	}
-	if s.told != nil {
-		told, err := decodeTold(s.told)
+	if s.input != nil {
+		input, err := decodeInput(s.input)
 		if err != nil {
 			return nil, fmt.Errorf("reading what run %s was told: %w", s.id, err)
 		}
-		told.Complete(record)
+		input.Complete(record)
 	}
 	if s.delivered != nil {
 		var err error
@@ -65,7 +65,7 @@ func (s *shownRun) record() (*engine.Record, error) {
 }
 
 // size is about how many bytes were read.
-func (s *shownRun) size() int { return len(s.run) + len(s.ending) + len(s.told) + len(s.delivered) }
+func (s *shownRun) size() int { return len(s.run) + len(s.ending) + len(s.input) + len(s.delivered) }
 
 func timeOrZero(at *time.Time) time.Time {
 	if at == nil {

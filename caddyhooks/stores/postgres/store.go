@@ -109,15 +109,17 @@ func (s *sessions) Get(ctx context.Context, runner, chat string) (string, error)
 // commits tells of the transactions that accept runs, end them, and settle deliveries. Each is one call of a function of the database.
 // Calls that only ask for work are not among them: most find nothing, and write nothing.
 type commits struct {
-	told atomic.Pointer[func(changes int, took time.Duration)] // nil if nobody wants to know
+	onCommit atomic.Pointer[func(changes int, took time.Duration)] // nil if nobody wants to know
 }
 
-// OnCommit has told called after each transaction.
-func (c *commits) OnCommit(told func(changes int, took time.Duration)) { c.told.Store(&told) }
+// OnCommit registers callback, which is called after each transaction.
+func (c *commits) OnCommit(callback func(changes int, took time.Duration)) {
+	c.onCommit.Store(&callback)
+}
 
 // note tells of a transaction that has just ended.
 func (c *commits) note(changes int, began time.Time) {
-	if told := c.told.Load(); told != nil && changes > 0 {
-		(*told)(changes, time.Since(began))
+	if callback := c.onCommit.Load(); callback != nil && changes > 0 {
+		(*callback)(changes, time.Since(began))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-// watch implements engine.Watch. What this node does itself is told at once; of what others do it learns by a pulse, once a second, and
+// watch implements engine.Watch. What this node does itself is notified at once; of what others do it learns by a pulse, once a second, and
 // by their word, which makes it look sooner.
 type watch struct {
 	*store
@@ -36,7 +36,7 @@ type watcher struct {
 	id    string
 	ended chan struct{}
 	state watcherState // under the lock of the watch
-	told  bool         // of an end while the watcher was new
+	early bool         // the run ended while the watcher was new
 	found bool         // by the batch: the run had not ended
 }
 
@@ -93,7 +93,7 @@ func (w *watch) Due() <-chan struct{}             { return w.due }
 func (w *watch) SettingsChanged() <-chan struct{} { return w.settingsChanged }
 
 // Ended asks the database whether the run is still there, so that an earlier end is not taken for a later one. If it does not answer,
-// that cannot be told apart.
+// that are indistinguishable.
 func (w *watch) Ended(id string) (ended <-chan struct{}, stop func()) {
 	own := &watcher{id: id, ended: make(chan struct{})}
 	if _, ok := local.ParseID(id); !ok {
@@ -117,7 +117,7 @@ func (w *watch) Ended(id string) (ended <-chan struct{}, stop func()) {
 		w.drop(own)
 	default:
 		own.state = waiting
-		if own.told {
+		if own.early {
 			w.end(own)
 		}
 	}
@@ -166,9 +166,9 @@ func (w *watch) drop(gone *watcher) {
 }
 
 // end tells a watcher. It is called under the lock.
-func (w *watch) end(told *watcher) {
-	w.drop(told)
-	close(told.ended)
+func (w *watch) end(own *watcher) {
+	w.drop(own)
+	close(own.ended)
 }
 
 // What this node did itself, told at once.
@@ -193,7 +193,7 @@ func (w *watch) noteEnded(ids []string) {
 	for _, id := range ids {
 		for _, own := range append([]*watcher(nil), w.watchers[id]...) {
 			if own.state == isNew {
-				own.told = true
+				own.early = true
 			} else {
 				w.end(own)
 			}

@@ -14,7 +14,7 @@ import (
 
 var concurrencyChecks = []check{
 	{"every run ends once and in order, whatever happens at the same time", everyRunEndsOnce},
-	{"callers are told the truth although some go away", toldTheTruth},
+	{"callers are told the truth although some go away", answersAreTrue},
 }
 
 // random is a source of chance that is the same in every run of the test.
@@ -103,9 +103,9 @@ func claimAndDie(ctx context.Context, s *store, l *ledger) error {
 	return errors.Join(err, node.Close())
 }
 
-// toldTheTruth adds runs for callers of whom many go away meanwhile. A run is there if its caller was told so, and only
+// answersAreTrue adds runs for callers of whom many go away meanwhile. A run is there if its caller was told so, and only
 // then.
-func toldTheTruth(t *testing.T, s *store) {
+func answersAreTrue(t *testing.T, s *store) {
 	var mu sync.Mutex
 	stored := map[string]bool{}
 	var adders sync.WaitGroup

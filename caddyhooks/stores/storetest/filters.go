@@ -103,7 +103,7 @@ func (h *someHistory) query(all []*engine.Record) (query engine.Query) {
 // check compares lists with what the records say.
 func (h *someHistory) check(queries int) {
 	h.t.Helper()
-	all := h.list(engine.Query{Told: true, Replies: true})
+	all := h.list(engine.Query{Input: true, Replies: true})
 	if len(all) == 0 {
 		h.t.Fatal("there are no runs")
 	}

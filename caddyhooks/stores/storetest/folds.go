@@ -291,18 +291,18 @@ func foldEnds(t *testing.T, s *store) {
 		runs = append(runs, run)
 	}
 	claim := s.claimFold(runs...)
-	var told []<-chan struct{}
+	var ends []<-chan struct{}
 	for _, run := range runs {
 		end, stop := s.Watch().Ended(run.ID)
 		defer stop()
-		told = append(told, end)
+		ends = append(ends, end)
 	}
 	end := s.foldedEnd(runs)
 	end.Session = engine.Session{Runner: "a runner", ID: "a session"}
 	next := s.addTo("a")[0]
 	s.sameRuns("claimed", s.endAnd(claim, end, upTo(10)), next)
 	for i, want := range s.foldedRecords(claim, end) {
-		hear(t, told[i], "the end of a fold")
+		hear(t, ends[i], "the end of a fold")
 		same(t, fmt.Sprint("record ", i), s.get(runs[i].ID), want)
 		s.unfinished(runs[i].ID, false)
 	}

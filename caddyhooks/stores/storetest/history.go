@@ -10,7 +10,7 @@ import (
 )
 
 var historyChecks = []check{
-	{"a run keeps what it was told as long as it wants", keepsWhatItWasTold},
+	{"a run keeps its input as long as it wants", keepsItsInput},
 	{"a run without history keeps nothing", keepsNothing},
 	{"what is too long is cut, and marked so", cutIfTooLong},
 	{"the limit of time holds for all", limitOfTime},
@@ -21,34 +21,34 @@ var historyChecks = []check{
 // Those of stores that outlive their process.
 var durableHistoryChecks = []check{}
 
-// withHistory makes a run that keeps what it was told.
+// withHistory makes a run that keeps its input.
 func withHistory(chat string, history time.Duration) *engine.Run {
 	run := newRun(chat)
 	run.History = history
 	return run
 }
 
-// tells expects that a run that has ended still has what it was told, all of it.
+// tells expects that a run that has ended still has its input, all of it.
 func (s *store) tells(runs ...*engine.Run) {
 	s.t.Helper()
 	for _, run := range runs {
 		record := s.get(run.ID)
 		same(s.t, "Kept", record.Kept, engine.KeptWhole)
-		same(s.t, "what the run was told", record.Run.Told(), run.Told())
+		same(s.t, "the run's input", record.Run.Input(), run.Input())
 	}
 }
 
-// tellsNothing expects that runs that have ended are there without what they were told.
+// tellsNothing expects that runs that have ended are there without their input.
 func (s *store) tellsNothing(runs ...*engine.Run) {
 	s.t.Helper()
 	for _, run := range runs {
 		record := s.get(run.ID)
 		same(s.t, "Kept", record.Kept, engine.KeptNothing)
-		same(s.t, "what the run was told", record.Run.Told(), engine.Told{})
+		same(s.t, "the run's input", record.Run.Input(), engine.Input{})
 	}
 }
 
-func keepsWhatItWasTold(t *testing.T, s *store) {
+func keepsItsInput(t *testing.T, s *store) {
 	limits := engine.Limits{Retention: 10 * time.Hour, History: 9 * time.Hour, HistoryBytes: 1 << 20}
 	full, empty, waiting := fullRun(t, "a"), withHistory("b", 5*time.Hour), fullRun(t, "c")
 	empty.Message = ""
@@ -88,21 +88,21 @@ func keepsNothing(t *testing.T, s *store) {
 
 func cutIfTooLong(t *testing.T, s *store) {
 	object := func(size int) []byte { return []byte(`{"a":"` + strings.Repeat("x", size-8) + `"}`) }
-	const most = engine.MaxTold
+	const most = engine.MaxInput
 	for _, c := range []struct {
 		name             string
 		message          string
 		metadata, schema []byte
-		want             engine.Told
+		want             engine.Input
 	}{
 		{"as long as it may be", strings.Repeat("x", most-200), object(100), object(100),
-			engine.Told{Message: strings.Repeat("x", most-200), Metadata: object(100), Schema: object(100)}},
-		{"message", strings.Repeat("x", 3*most), nil, nil, engine.Told{Message: strings.Repeat("x", most), Cut: true}},
+			engine.Input{Message: strings.Repeat("x", most-200), Metadata: object(100), Schema: object(100)}},
+		{"message", strings.Repeat("x", 3*most), nil, nil, engine.Input{Message: strings.Repeat("x", most), Cut: true}},
 		{"message of wide characters", "x" + strings.Repeat("𝄞", most), []byte("{ }"), object(100),
-			engine.Told{Message: "x" + strings.Repeat("𝄞", most/4-1), Metadata: []byte("{ }"), Cut: true}},
-		{"metadata", "x", object(most), object(100), engine.Told{Message: "x", Schema: object(100), Cut: true}},
+			engine.Input{Message: "x" + strings.Repeat("𝄞", most/4-1), Metadata: []byte("{ }"), Cut: true}},
+		{"metadata", "x", object(most), object(100), engine.Input{Message: "x", Schema: object(100), Cut: true}},
 		{"schema", strings.Repeat("x", most-200), object(100), object(101),
-			engine.Told{Message: strings.Repeat("x", most-200), Metadata: object(100), Cut: true}},
+			engine.Input{Message: strings.Repeat("x", most-200), Metadata: object(100), Cut: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := s.in(t)
@@ -115,8 +115,8 @@ func cutIfTooLong(t *testing.T, s *store) {
 				wantKept = engine.KeptCut
 			}
 			same(t, "Kept", record.Kept, wantKept)
-			got := engine.Told{Message: record.Run.Message, Metadata: record.Run.Metadata, Schema: record.Run.Schema, Cut: c.want.Cut}
-			same(t, "what the run was told", got, c.want)
+			got := engine.Input{Message: record.Run.Message, Metadata: record.Run.Metadata, Schema: record.Run.Schema, Cut: c.want.Cut}
+			same(t, "the run's input", got, c.want)
 		})
 	}
 }
@@ -167,12 +167,12 @@ func (s *store) keepsLatest(n int, runs ...*engine.Run) {
 			kept++
 		default:
 			if kept > 0 {
-				s.t.Errorf("run %d has forgotten what it was told, and an older one has not", i)
+				s.t.Errorf("run %d has forgotten its input, and an older one has not", i)
 			}
 		}
 	}
 	if kept > n || kept < n*4/5 {
-		s.t.Errorf("%d runs have kept what they were told, want about %d", kept, n)
+		s.t.Errorf("%d runs have kept their input, want about %d", kept, n)
 	}
 }
 

@@ -550,7 +550,7 @@ func (w *world) listChats(query engine.ChatQuery) any {
 // lookAtAll reads all that can be read.
 func (w *world) lookAtAll() any {
 	ctx := w.t.Context()
-	all := []any{w.list(engine.Query{Limit: 7, Told: true, Replies: true, Deliveries: true}),
+	all := []any{w.list(engine.Query{Limit: 7, Input: true, Replies: true, Deliveries: true}),
 		w.listDeliveries(engine.DeliveryQuery{Limit: 5}), w.listChats(engine.ChatQuery{Limit: 2})}
 	add := func(values ...any) { all = append(all, values) }
 	for _, run := range w.runs {
@@ -748,7 +748,7 @@ var actions = []action{
 	}},
 	{"list", func(w *world, chance *rand.Rand) any {
 		query := engine.Query{Limit: 1 + chance.IntN(4), OldestFirst: chance.IntN(2) == 0,
-			Told: chance.IntN(2) == 0, Replies: chance.IntN(2) == 0, Deliveries: chance.IntN(2) == 0}
+			Input: chance.IntN(2) == 0, Replies: chance.IntN(2) == 0, Deliveries: chance.IntN(2) == 0}
 		if chance.IntN(2) == 0 {
 			query.Hooks = oneOf(chance, []string{"agent"}, []string{"github", "agent", "github"}, []string{"none"})
 		}

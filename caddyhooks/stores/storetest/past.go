@@ -22,14 +22,14 @@ var durablePastChecks = []check{}
 
 var nodePastChecks = []check{}
 
-// turnOf makes a run that later turns are told about.
+// turnOf makes a run that later turns of their chat recall.
 func turnOf(chat string) *engine.Run {
 	run := newRun(chat)
 	run.MemoryPreset, run.History = "general_chat", time.Hour
 	return run
 }
 
-// haveTurns carries out runs of a chat that later turns are told about.
+// haveTurns carries out runs of a chat that later turns of their chat recall.
 func (s *store) haveTurns(chat string, n int) (runs []*engine.Run) {
 	s.t.Helper()
 	for range n {

@@ -38,7 +38,7 @@ func foundByWords(_ *testing.T, s *store) {
 		"deploy banana":       nil,
 		"chat one":            {queued},
 		"banana":              {running},
-		"cherry":              {finished}, // what the other one was told is not kept
+		"cherry":              {finished}, // the other one's input is not kept
 		"äPFEL done":          {finished},
 		"damson":              {failed},
 		"runner broke":        {failed},

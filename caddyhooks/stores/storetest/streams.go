@@ -19,8 +19,8 @@ var streamChecks = []check{
 
 // Checks of what one node says and another one follows.
 var nodeStreamChecks = []check{
-	{"other nodes are told what is followed", othersAreTold},
-	{"a node that joins is told what is followed", joiningNodeIsTold},
+	{"other nodes are told what is followed", othersLearn},
+	{"a node that joins is told what is followed", joiningNodeLearns},
 	{"who asks again is heard", whoAsksAgainIsHeard},
 	{"a run is wanted until the last node has let go", wantedUntilTheLast},
 	{"what a node that was closed followed is not wanted", closedNodeWantsNothing},
@@ -118,7 +118,7 @@ func noFrame(t *testing.T, feed engine.Feed) {
 	}
 }
 
-func othersAreTold(_ *testing.T, a *store) {
+func othersLearn(_ *testing.T, a *store) {
 	b := a.join()
 	runs := a.addTo("a", "b")
 	first := a.Streams().Follow(runs[0].ID)
@@ -132,7 +132,7 @@ func othersAreTold(_ *testing.T, a *store) {
 	a.wants()
 }
 
-func joiningNodeIsTold(_ *testing.T, a *store) {
+func joiningNodeLearns(_ *testing.T, a *store) {
 	run := a.addTo("a")[0]
 	feed := a.Streams().Follow(run.ID)
 	defer feed.Close()

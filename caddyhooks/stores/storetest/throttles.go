@@ -13,8 +13,8 @@ var throttleChecks = []check{
 	{"a throttled channel waits with all its chats", throttledChannelWaits},
 	{"a retry lifts the throttles of its host and chat", retryLiftsThrottles},
 	{"overdue deliveries are handed out in spite of a throttle", overdueInSpiteOfThrottle},
-	{"hosts that wait are told, with the time", pausedHostsAreTold},
-	{"what deliveries wait for is told, with the time", waitsAreTold},
+	{"hosts that wait are told, with the time", pausedHostsAreShown},
+	{"what deliveries wait for is told, with the time", waitsAreShown},
 }
 
 // throttle settles a delivery of its own, to bound what is handed out to others.
@@ -104,7 +104,7 @@ func overdueInSpiteOfThrottle(t *testing.T, s *store) {
 	claim(time.Hour, 10, busy[4:])
 }
 
-func pausedHostsAreTold(t *testing.T, s *store) {
+func pausedHostsAreShown(t *testing.T, s *store) {
 	paused := func(most int) []engine.PausedHost {
 		t.Helper()
 		paused, err := s.Deliveries().Paused(t.Context(), most)
@@ -141,7 +141,7 @@ func pausedHostsAreTold(t *testing.T, s *store) {
 	}
 }
 
-func waitsAreTold(t *testing.T, s *store) {
+func waitsAreShown(t *testing.T, s *store) {
 	all := append(s.endTo(2, toHost), s.endTo(2, toChat)...)
 	_, calm := s.endWith(1)
 	all = append(all, calm...)

@@ -12,7 +12,7 @@ var waitChecks = []check{
 	{"a run that waits is not handed out before its time", waitingRunIsNotHandedOut},
 	{"a run that waits is the head of its chat, and holds up no other chat", waitingRunIsHead},
 	{"a wait does not count as a start, and counts as a wait", waitsAreCounted},
-	{"a run says why it waits", waitIsTold},
+	{"a run says why it waits", waitIsShown},
 	{"Claim tells how long until a wait is over", claimTellsWait},
 	{"Resume ends the waits of the runners it names", resumeNamesRunners},
 	{"Resume leaves word", resumeLeavesWord},
@@ -125,10 +125,10 @@ func waitsAreCounted(t *testing.T, s *store) {
 	}
 }
 
-func waitIsTold(t *testing.T, s *store) {
+func waitIsShown(t *testing.T, s *store) {
 	runs := s.addTo("a", "a")
 	claim := s.claimFirst(runs[0])
-	told := func(want string) {
+	wantReason := func(want string) {
 		t.Helper()
 		if got := s.get(runs[0].ID); got.WaitingFor != want {
 			t.Errorf("a run that is %s waits for %q, want %q", got.Status, got.WaitingFor, want)
@@ -137,17 +137,17 @@ func waitIsTold(t *testing.T, s *store) {
 			t.Errorf("the list says %q and %q", listed[1].WaitingFor, listed[0].WaitingFor)
 		}
 	}
-	told("")
+	wantReason("")
 	s.end(claim, waitFor(time.Hour))
-	told("The agent is away.")
+	wantReason("The agent is away.")
 	s.advance(time.Hour + slack)
 	claim = s.claimFirst(runs[0])
-	told("")
+	wantReason("")
 	s.end(claim, waitFor(time.Hour))
 	s.resume()
-	told("")
+	wantReason("")
 	s.end(s.claimFirst(runs[0]), ended())
-	told("")
+	wantReason("")
 }
 
 func claimTellsWait(t *testing.T, s *store) {

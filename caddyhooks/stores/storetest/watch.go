@@ -15,10 +15,10 @@ var watchChecks = []check{
 	{"word comes when a run is to be cancelled", wordOfCancel},
 	{"word comes when there are deliveries to claim", wordOfDeliveries},
 	{"word comes when the settings were saved", wordOfSettings},
-	{"the end of a run is told to all who watch it", endIsTold},
-	{"the end of a queued run is told", endOfQueuedIsTold},
-	{"only the end of the run is told", onlyTheEndIsTold},
-	{"nothing is told after stop", nothingToldAfterStop},
+	{"the end of a run is told to all who watch it", endIsSeen},
+	{"the end of a queued run is told", endOfQueuedIsSeen},
+	{"only the end of the run is told", onlyTheEndIsSeen},
+	{"nothing is told after stop", nothingAfterStop},
 }
 
 // hear waits for word.
@@ -171,7 +171,7 @@ func hearOfSettings(t *testing.T, s, watcher *store) {
 	}
 }
 
-func endIsTold(t *testing.T, s *store) { hearOfEnds(t, s, s) }
+func endIsSeen(t *testing.T, s *store) { hearOfEnds(t, s, s) }
 
 // hearOfEnds ends runs on one node, and expects that another one or the same is told.
 func hearOfEnds(t *testing.T, s, watcher *store) {
@@ -182,17 +182,17 @@ func hearOfEnds(t *testing.T, s, watcher *store) {
 	}
 	var first []<-chan struct{}
 	for range 3 {
-		ended, stop := watcher.Watch().Ended(runs[0].ID)
+		done, stop := watcher.Watch().Ended(runs[0].ID)
 		defer stop()
-		first = append(first, ended)
+		first = append(first, done)
 	}
 	second, stopSecond := watcher.Watch().Ended(runs[1].ID)
 	defer stopSecond()
 	third, stopThird := watcher.Watch().Ended(runs[2].ID)
 	defer stopThird()
 	next := s.endAnd(claims[0], ended(), upTo(1))
-	for _, ended := range first {
-		hear(t, ended, "a run ended")
+	for _, done := range first {
+		hear(t, done, "a run ended")
 	}
 	silent(t, second, "the run before it ended")
 	silent(t, third, "a run of another chat ended")
@@ -203,74 +203,74 @@ func hearOfEnds(t *testing.T, s, watcher *store) {
 	hear(t, third, "a run was cancelled")
 }
 
-func endOfQueuedIsTold(t *testing.T, s *store) { hearOfEndsOfQueued(t, s, s) }
+func endOfQueuedIsSeen(t *testing.T, s *store) { hearOfEndsOfQueued(t, s, s) }
 
 func hearOfEndsOfQueued(t *testing.T, s, watcher *store) {
 	runs := s.addTo("a", "a")
 	for _, run := range []*engine.Run{runs[1], runs[0]} {
-		told, stop := watcher.Watch().Ended(run.ID)
+		done, stop := watcher.Watch().Ended(run.ID)
 		defer stop()
 		s.endQueued(run, endedAs(engine.Cancelled, ""))
-		hear(t, told, "a queued run ended")
+		hear(t, done, "a queued run ended")
 	}
 }
 
 // That nothing was told is looked at when the end of another run has been told.
-func onlyTheEndIsTold(t *testing.T, s *store) { hearOnlyOfEnds(t, s, s) }
+func onlyTheEndIsSeen(t *testing.T, s *store) { hearOnlyOfEnds(t, s, s) }
 
 func hearOnlyOfEnds(t *testing.T, s, watcher *store) {
 	later := func() {
 		t.Helper()
 		run := s.addTo("later")[0]
-		told, stop := watcher.Watch().Ended(run.ID)
+		done, stop := watcher.Watch().Ended(run.ID)
 		defer stop()
 		s.endQueued(run, ended())
-		hear(t, told, "a run ended")
+		hear(t, done, "a run ended")
 	}
 	over := newRun("a")
 	s.carryOut(over, ended())
-	told, stop := watcher.Watch().Ended(over.ID)
+	done, stop := watcher.Watch().Ended(over.ID)
 	defer stop()
 	unknown, stopUnknown := watcher.Watch().Ended("no id")
 	defer stopUnknown()
 	later()
-	silent(t, told, "it had ended before it was watched")
+	silent(t, done, "it had ended before it was watched")
 	silent(t, unknown, "a run ended")
 
 	run := s.addTo("a")[0]
-	told, stop = watcher.Watch().Ended(run.ID)
+	done, stop = watcher.Watch().Ended(run.ID)
 	defer stop()
 	claim := s.claimFirst(run)
 	s.cancel(run)
 	s.requeue(claim)
 	later()
-	silent(t, told, "a requeue")
+	silent(t, done, "a requeue")
 	s.abandon(run)
 	claim = s.reclaim(run)
 	later()
-	silent(t, told, "a claim was lost")
+	silent(t, done, "a claim was lost")
 	s.end(claim, ended())
-	hear(t, told, "a run ended")
+	hear(t, done, "a run ended")
 }
 
-func nothingToldAfterStop(t *testing.T, s *store) {
+func nothingAfterStop(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	stopped, stop := s.Watch().Ended(run.ID)
-	told, stopTold := s.Watch().Ended(run.ID)
+	done, stopWatch := s.Watch().Ended(run.ID)
 	stop()
 	stop()
 	s.endQueued(run, ended())
-	hear(t, told, "a run ended, and another one who watched it had stopped")
+	hear(t, done, "a run ended, and another one who watched it had stopped")
 	silent(t, stopped, "stop")
-	stopTold()
-	stopTold()
+	stopWatch()
+	stopWatch()
 
 	// A run can be watched again.
 	run = s.addTo("a")[0]
 	_, stop = s.Watch().Ended(run.ID)
 	stop()
-	told, stop = s.Watch().Ended(run.ID)
+	done, stop = s.Watch().Ended(run.ID)
 	defer stop()
 	s.endQueued(run, ended())
-	hear(t, told, "a run ended that is watched again")
+	hear(t, done, "a run ended that is watched again")
 }
