@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
 )
 
 // readEvents reads an answer that comes as server-sent events. The data of an event is {"text": …} or bare text.
@@ -22,7 +22,7 @@ import (
 // A stream that stops without result or error has been cut off, and is no answer. emit gets the deltas; it may be nil.
 func readEvents(r io.Reader, emit func(engine.Progress)) (string, error) {
 	// Framing and escapes make the stream longer than the text in it, and heartbeats count too.
-	events := sse.NewReader(r, 16*answers.MaxReply, 6*answers.MaxReply+1024)
+	events := sse.NewReader(r, 16*answers.MaxReply, 6*answers.MaxReply+1024, answers.ErrTooLarge)
 	var text strings.Builder
 	for events.Next() {
 		chunk, has := eventText(bytes.TrimSuffix(events.Data, []byte("\n")))

@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -292,7 +293,7 @@ func (n *news) isNews(id, state string) bool {
 // streamEvent is an event as a client gets it.
 type streamEvent struct {
 	name, id string
-	data     []byte
+	data     []byte // valid until the next event
 }
 
 const (
@@ -410,39 +411,16 @@ var errLongEvent = errors.New("an event is too long")
 
 // readEvents reads server-sent events until their end, or until each returns an error.
 func readEvents(from io.Reader, each func(streamEvent) error) error {
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, maxEvent)
-	var event streamEvent
-	for lines.Scan() {
-		if len(lines.Bytes()) == 0 {
-			if event.name != "" {
-				if err := each(event); err != nil {
-					return err
-				}
-			}
-			event = streamEvent{}
+	events := sse.NewReader(from, math.MaxInt64, maxEvent, errLongEvent)
+	for events.Next() {
+		if events.Name == "" {
 			continue
 		}
-		field, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) {
-		case "event":
-			event.name = string(value)
-		case "id":
-			event.id = string(value)
-		case "data":
-			if event.data != nil {
-				event.data = append(event.data, '\n')
-			}
-			if event.data = append(event.data, value...); len(event.data) > maxEvent {
-				return errLongEvent
-			}
+		if err := each(streamEvent{events.Name, events.ID, bytes.TrimSuffix(events.Data, []byte("\n"))}); err != nil {
+			return err
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return errLongEvent
-	}
-	return lines.Err()
+	return events.Err()
 }
 
 // eventRows are the rows of an event about runs or deliveries. It says how many were left out.

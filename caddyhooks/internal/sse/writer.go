@@ -1,5 +1,5 @@
-// Package sse writes server-sent events to clients that may be slow or gone, and ends all streams when a server stops. It imports
-// the standard library alone.
+// Package sse reads server-sent events, with bounds, and writes them to clients that may be slow or gone. It ends all streams when a
+// server stops. It imports the standard library alone.
 package sse
 
 import (

@@ -26,10 +26,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/runnertest"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
 )
 
 // agentScript is what an agent of tests does with a message: it tells events, and hears when nobody wants them any more.

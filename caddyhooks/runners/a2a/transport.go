@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/outbound"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/httpcall"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
 )
 
 // callTransport is the way out for the requests of the A2A client. It adds what every request has, and bounds the answers, which the

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"io"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/sse"
 )
 
 // readEvents reads an answer that comes as server-sent events, up to the one that says [DONE]. A stream that ends before is
 // complete if there was a finish reason, for which finished is called.
 func (c *completion) readEvents(r io.Reader, finished func()) error {
-	events := sse.NewReader(r, answers.MaxStream, maxDocument)
+	events := sse.NewReader(r, answers.MaxStream, maxDocument, answers.ErrTooLarge)
 	for events.Next() {
 		before := c.finish
 		if done, err := c.addEvent(events.Name, events.Data); err != nil || done {

@@ -1,4 +1,3 @@
-// Package sse reads server-sent events, with bounds on a stream and on each event. Of the runners it imports answers alone.
 package sse
 
 import (
@@ -7,25 +6,25 @@ import (
 	"errors"
 	"io"
 	"slices"
-
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/answers"
 )
 
 // Reader reads server-sent events one after the other.
 type Reader struct {
 	Name string // of the event, "" if it has none
+	ID   string // the same
 	Data []byte // each of its lines with a line break; valid until the next call of Next
 
 	lines    *bufio.Scanner
 	bounded  *io.LimitedReader
 	maxData  int
+	tooLarge error
 	tooMuch  bool
 	returned bool // the event above was returned
 }
 
-// NewReader bounds the whole stream, and the data of one event.
-func NewReader(r io.Reader, maxStream int64, maxData int) *Reader {
-	e := &Reader{bounded: &io.LimitedReader{R: r, N: maxStream}, maxData: maxData}
+// NewReader bounds the whole stream, and the data of one event. What is larger ends with the error tooLarge.
+func NewReader(r io.Reader, maxStream int64, maxData int, tooLarge error) *Reader {
+	e := &Reader{bounded: &io.LimitedReader{R: r, N: maxStream}, maxData: maxData, tooLarge: tooLarge}
 	e.lines = bufio.NewScanner(e.bounded)
 	e.lines.Buffer(make([]byte, 0, 4096), maxData)
 	e.lines.Split(new(eventLines).split)
@@ -36,7 +35,7 @@ func NewReader(r io.Reader, maxStream int64, maxData int) *Reader {
 // event whose end is missing, if the stream ended with one.
 func (e *Reader) Next() bool {
 	if e.returned {
-		e.Name, e.Data, e.returned = "", e.Data[:0], false
+		e.Name, e.ID, e.Data, e.returned = "", "", e.Data[:0], false
 	}
 	for !e.tooMuch && e.lines.Scan() {
 		line := e.lines.Bytes()
@@ -49,6 +48,8 @@ func (e *Reader) Next() bool {
 		switch string(field) {
 		case "event":
 			e.Name = string(value[:min(len(value), maxEventName)])
+		case "id":
+			e.ID = string(value)
 		case "data":
 			if e.tooMuch = len(e.Data)+len(value) > e.maxData; !e.tooMuch {
 				e.Data = append(append(slices.Grow(e.Data, len(value)+1), value...), '\n')
@@ -65,7 +66,7 @@ const maxEventName = 64
 func (e *Reader) Err() error {
 	err := e.lines.Err()
 	if e.tooMuch || errors.Is(err, bufio.ErrTooLong) || err == nil && e.bounded.N == 0 {
-		return answers.ErrTooLarge
+		return e.tooLarge
 	}
 	return err
 }
