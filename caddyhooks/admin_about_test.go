@@ -3,12 +3,14 @@ package caddyhooks_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 func TestAboutAnInstance(t *testing.T) {
@@ -28,12 +30,22 @@ func TestAboutAnInstance(t *testing.T) {
 		Tiers         []string  `json:"tiers"`
 		MemoryPresets []string  `json:"memoryPresets"`
 		Now           time.Time `json:"now"`
+		Settings      []struct {
+			Name, Label, Input string
+		} `json:"settings"`
 	}
 	if err := json.Unmarshal([]byte(resp.Body), &about); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(about.Tiers, "balanced") || !slices.Contains(about.MemoryPresets, "disabled") || about.Now.IsZero() {
 		t.Errorf("got %+v", about)
+	}
+	page, err := os.ReadFile("dashboard/assets/settings.js")
+	for i, setting := range settings.AllSettings {
+		got := about.Settings[i]
+		if err != nil || got.Name != setting.JSONName() || got.Label == "" || !strings.Contains(string(page), "\t\t"+got.Input+": ") {
+			t.Errorf("the page has no input for %s: %+v, %v", setting.JSONName(), got, err)
+		}
 	}
 	s.PatchSettings(`{"enabled":true,"token":"one"}`)
 	s.AdminRequest("GET", "/hooks/about", "").WantMembers(t, `{"on":true,"offBecause":""}`)

@@ -141,8 +141,8 @@ func TestLiveHooksCheckTheirLimits(t *testing.T) {
 		`{"foldSeconds":5,"foldMax":-1}`:                         {"foldMax", "from 1 to 1000"},
 		`{"foldSeconds":600,"queueTimeSeconds":600}`:             {"foldSeconds", "shorter than queueTimeSeconds", "600"},
 		`{"action":"agent","foldSeconds":5,"syncResponse":true}`: {"foldSeconds", "syncResponse"},
-		`{"rate":"60"}`:                                          {"rate", `as in "60/1h"`},
-		`{"rate":"x/1h"}`:                                        {"rate", `as in "60/1h"`},
+		`{"rate":"60"}`:                                          {"rate", "as in 60/1h"},
+		`{"rate":"x/1h"}`:                                        {"rate", "as in 60/1h"},
 		`{"rate":"0/1h"}`:                                        {"rate", "1 to 100000 runs"},
 		`{"rate":"60/25h"}`:                                      {"rate", "from 1s to 24h"},
 		`{"rate":60}`:                                            {"rate", "a string"},
@@ -153,7 +153,7 @@ func TestLiveHooksCheckTheirLimits(t *testing.T) {
 	}
 	for body, words := range map[string][]string{
 		`{"workers":4}`:                                {"workers is 4", "no limit", "4 workers"},
-		`{"foldSeconds":5,"foldMax":1}`:                {"foldSeconds", "foldMax of 1"},
+		`{"foldSeconds":5,"foldMax":1}`:                {"foldSeconds", "(foldMax) of 1"},
 		`{"action":"agent","foldSeconds":5}`:           {"foldSeconds", "without chatId"},
 		`{"workers":3,"foldSeconds":5,"rate":"60/1h"}`: {},
 	} {

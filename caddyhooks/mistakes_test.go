@@ -123,9 +123,9 @@ func TestMistakesInACaddyfileAreToldWhenItIsValidatedAndLoaded(t *testing.T) {
 	s := hookstest.NewServer(t)
 	warned := []string{
 		`"level":"warn"`, `"instance":"default"`, `"setting":"hook issues"`, `"setting":"hook signed"`,
-		"model and sync are for agent hooks alone, and this is a wake hook, because it sets no action: write 'action agent', or leave them out",
-		"template has {{issue.title}}, which is not replaced: write {issue.title}",
-		"the prefix of auth hmac is sha1=, which is that of another algorithm",
+		"model and syncResponse (sync in a Caddyfile) are for agent hooks alone, and this is a wake hook, because it sets no action: set action to agent, or leave them out",
+		"messageTemplate (template in a Caddyfile) has {{issue.title}}, which is not replaced: write {issue.title}",
+		"hmacPrefix (auth in a Caddyfile) is sha1=, which is that of another algorithm",
 	}
 	for _, c := range []struct{ settings, warning string }{
 		{"enabled\nrunner echo", noToken + ": write 'token <secret>'"},
@@ -200,24 +200,24 @@ func TestMistakesThatAreSavedAreToldToWhoeverSavesThem(t *testing.T) {
 		}
 	}
 	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""))
-	wantWarnings(s.PatchSettings(`{"enabled":true}`), "enabled: "+noToken+": set token")
+	wantWarnings(s.PatchSettings(`{"enabled":true}`), "enabled: "+noToken+": write 'token <secret>' in the Caddyfile, or set the token with the admin API")
 	wantWarnings(s.PatchSettings(`{"token":"gu3ss-me"}`), "token: "+shortToken)
 	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "token: "+shortToken)
 	wantWarnings(s.PatchSettings(`{"token":"` + hookstest.Token + `"}`))
 
 	put := func(mapping string) hookstest.Response { return s.AdminRequest("PUT", "/hooks/mappings/a", mapping) }
 	wake := put(`{"syncResponse":true,"callbackUrl":"https://example.com"}`)
-	wantWarnings(wake, `hook a: syncResponse and callbackUrl are for agent hooks alone, and this is a wake hook, because it sets no action: set action to "agent"`)
-	wantWarnings(put(wake.Body), "syncResponse and callbackUrl") // what is answered may be sent back
+	wantWarnings(wake, "hook a: syncResponse (sync in a Caddyfile) and callbackUrl (callback_url in a Caddyfile) are for agent hooks alone, and this is a wake hook, because it sets no action: set action to agent")
+	wantWarnings(put(wake.Body), "syncResponse (sync in a Caddyfile) and callbackUrl") // what is answered may be sent back
 	wantWarnings(put(`{"action":"agent","channel":"ops"}`), "hook a: channel is ignored without deliver: set deliver to true, or leave it out")
 	braces := put(`{"messageTemplate":"{{ a }}","authMode":"hmac","hmacHeader":"X-Sig","hmacSecret":"s3cret-of-a-hook","hmacPrefix":"md5="}`)
-	wantWarnings(braces, "hook a: messageTemplate has {{ a }}, which is not replaced: write {a}", "hook a: hmacPrefix is md5=")
-	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "messageTemplate has {{ a }}", "hmacPrefix is md5=")
+	wantWarnings(braces, "hook a: messageTemplate (template in a Caddyfile) has {{ a }}, which is not replaced: write {a}", "hook a: hmacPrefix (auth in a Caddyfile) is md5=")
+	wantWarnings(s.AdminRequest("GET", "/hooks/settings", ""), "messageTemplate (template in a Caddyfile) has {{ a }}", "hmacPrefix (auth in a Caddyfile) is md5=")
 	wantWarnings(s.PatchSettings(`{"mappings":[{"name":"b","model":"smart"}]}`), "hook b: model is for agent hooks alone")
 	wantWarnings(s.AdminRequest("PUT", "/hooks/mappings/c", `{"action":"agent","model":"smart"}`))
 
 	log := readLog()
-	wantInLog(t, log, 1, noToken, shortToken, "syncResponse and callbackUrl", "channel is ignored without deliver", "{{ a }}", "md5=", `"setting":"hook b"`)
+	wantInLog(t, log, 1, noToken, shortToken, "syncResponse (sync in a Caddyfile) and callbackUrl", "channel is ignored without deliver", "{{ a }}", "md5=", `"setting":"hook b"`)
 	wantInLog(t, log, 0, "gu3ss-me", hookstest.Token, "s3cret-of-a-hook")
 
 	// At the next start the log says it again. A live token is known then, and at a reload.

@@ -32,11 +32,8 @@ func TestEveryFieldHasItsNameInACaddyfile(t *testing.T) {
 		"name": "hook", "syncResponse": "sync", "responseJsonSchema": "response_schema", "messageTemplate": "template", "hmacSecret": "auth",
 		"channel": "deliver", "timeoutSeconds": "timeout", "defaultTimeoutSeconds": "default_timeout", "maxPayloadSize": "max_payload", "token": "token",
 	} {
-		if got := settings.CaddyfileWords.Of(field); got != want {
+		if got := settings.CaddyfileNames()[field]; got != want {
 			t.Errorf("%s is %s in a Caddyfile, want %s", field, got, want)
-		}
-		if got := settings.JSONWords.Of(field); got != field {
-			t.Errorf("%s is %s in JSON", field, got)
 		}
 	}
 }
@@ -84,13 +81,13 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 	}
 	neverRefused := []string{"sync", "metadata", "template_file", "response_schema_file", "workers", // the files are as the texts
 		"max_payload"} // but with max_memory, see below
-	forbidden := jsonNames()
+	forbidden, withBoth := jsonNames(), regexp.MustCompile(`\w+ \(\w+ in a Caddyfile\)`)
 	check := func(directive, block string) {
 		t.Helper()
 		err := new(Handler).UnmarshalCaddyfile(caddyfile.NewTestDispenser("hooks {\n" + block + "\n}"))
 		if err == nil {
 			t.Errorf("%s is taken", block)
-		} else if !strings.HasPrefix(err.Error(), directive+" ") || forbidden.MatchString(err.Error()) {
+		} else if !strings.HasPrefix(err.Error(), directive+" ") || forbidden.MatchString(withBoth.ReplaceAllString(err.Error(), "")) {
 			t.Errorf("%s: got %v", block, err)
 		}
 	}
@@ -121,9 +118,9 @@ func TestErrorsOfJSONUseItsWords(t *testing.T) {
 		fields settings.AgentFields
 		want   string
 	}{
-		{settings.AgentFields{ResponseJSONSchema: []byte(`{"type":"object"}`)}, "responseJsonSchema needs syncResponse to be true"},
-		{settings.AgentFields{TimeoutSeconds: 7200}, "timeoutSeconds must be from 1 to 3600"},
-		{settings.AgentFields{QueueTimeSeconds: 200_000}, "queueTimeSeconds must be from 1 to 86400"},
+		{settings.AgentFields{ResponseJSONSchema: []byte(`{"type":"object"}`)}, "responseJsonSchema needs syncResponse (sync in a Caddyfile) to be true"},
+		{settings.AgentFields{TimeoutSeconds: 7200}, "timeoutSeconds must be from 1 to 3600 seconds (1h)"},
+		{settings.AgentFields{QueueTimeSeconds: 200_000}, "queueTimeSeconds must be from 1 to 86400 seconds (24h)"},
 		{settings.AgentFields{Deliver: true}, "channel must name a channel when deliver is true"},
 	} {
 		if err := c.fields.Check(r); err == nil || err.Error() != c.want {
@@ -136,13 +133,13 @@ func TestErrorsOfJSONUseItsWords(t *testing.T) {
 func TestErrorsOfALoadedHookHaveBothNames(t *testing.T) {
 	t.Parallel()
 	err := settings.FieldErrorf("hmacSecret", "%v", errors.New("is empty"))
-	if got := fmt.Sprint(settings.InBothWords(err, true)); got != "hmacSecret (auth in a Caddyfile) is empty" {
+	if got := fmt.Sprint(settings.WithBothNames(err, true)); got != "hmacSecret (auth in a Caddyfile) is empty" {
 		t.Errorf("got %s", got)
 	}
-	if got := fmt.Sprint(settings.InBothWords(err, false)); got != "hmacSecret is empty" {
+	if got := fmt.Sprint(settings.WithBothNames(err, false)); got != "hmacSecret is empty" {
 		t.Errorf("a live hook: got %s", got)
 	}
-	if got := fmt.Sprint(settings.InBothWords(settings.FieldErrorf("model", "is bad"), true)); got != "model is bad" {
+	if got := fmt.Sprint(settings.WithBothNames(settings.FieldErrorf("model", "is bad"), true)); got != "model is bad" {
 		t.Errorf("the same name in both: got %s", got)
 	}
 }

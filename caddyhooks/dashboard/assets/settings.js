@@ -112,18 +112,32 @@ export async function show(page) {
 		return el("label.check", node, isOn() ? "On." : data.enabled ? "On, and still answering 404: there is no token." : "Off. Every hook answers 404.");
 	}
 
+	function spans() {
+		const { retentionSeconds: kept = 0 } = about, history = data.historySeconds;
+		return [...new Set([0, 3600, 86400, 604800, history, kept])].filter(span => span <= kept).sort((a, b) => a - b).map(span => /** @type {[string, string]} */ ([String(span), !span ? "off" : span === kept ? `as long as runs (${duration(kept)})` : duration(span)]));
+	}
+	/** The control of each kind of input that about names, and how it is read. @type {Record<string, (value: any) => [any, ((text?: string) => unknown)?]>} */
+	const inputs = {
+		switch: () => [toggle()],
+		token: () => [tokenRow()],
+		seconds: value => [text(String(value)), (written = "") => /^\d{1,9}$/.test(written) ? Number(written) : written],
+		size: value => [text(exactSize(value))],
+		preset: value => [choice("", list(about.memoryPresets).map(preset => [preset, preset]), value, () => {})],
+		history: value => [choice("", spans(), String(value), () => {}), Number],
+		fold: value => [text([value?.seconds, value?.max].filter(Boolean).join(" ")), (written = "") => {
+			const [all, seconds, max] = /^(\d{1,9})(?:\s+(\d{1,9}))?$/.exec(written) ?? [];
+			return all ? { seconds: Number(seconds), max: max && Number(max) } : written || null;
+		}],
+	};
+	function setting({ name = "", label = "", hint = "", input = "" }) {
+		const [control, read] = inputs[input](data[name]);
+		return control.matches("input, select") ? saved(name, label, hint, control, read) : row(name, label, hint, control);
+	}
+
 	function draw() {
 		leading ||= !isOn();
 		put(title, head(["Webhooks ", badge(isOn() ? "completed" : "cancelled", isOn() ? "on" : "off")]));
-		const { retentionSeconds: kept = 0, memoryPresets } = about, history = data.historySeconds;
-		const spans = [...new Set([0, 3600, 86400, 604800, history, kept])].filter(span => span <= kept).sort((a, b) => a - b).map(span => /** @type {[string, string]} */ ([String(span), !span ? "off" : span === kept ? `as long as runs (${duration(kept)})` : duration(span)]));
-		put(rows, row("enabled", "Webhooks", "", toggle()),
-			row("token", "Token", "For wake, agent and hooks by token", tokenRow()),
-			saved("defaultTimeoutSeconds", "Time limit of a run", "In seconds, where a hook sets none", text(String(data.defaultTimeoutSeconds)), (value = "") => /^\d{1,9}$/.test(value) ? Number(value) : value),
-			saved("maxPayloadSize", "Largest body of a hook", "Such as 64 KB", text(exactSize(data.maxPayloadSize))),
-			saved("memoryPreset", "Memory", "Where a hook sets none", choice("", list(memoryPresets).map(preset => [preset, preset]), data.memoryPreset, () => {})),
-			saved("historySeconds", "History", "How long the messages of runs are kept", choice("", spans, String(history), () => {}), Number),
-			el("div.save-bar", save, undo, state));
+		put(rows, list(about.settings).map(setting), el("div.save-bar", save, undo, state));
 		drawBar();
 		drawSteps();
 		drawHooks();

@@ -27,6 +27,14 @@ func showSchemes() []api.Scheme {
 	})
 }
 
+// showSettings lists all settings, as a page offers them.
+func showSettings() []api.Setting {
+	return api.ShowAll(settings.AllSettings, func(s settings.Setting) api.Setting {
+		page := s.Page()
+		return api.Setting{Name: s.JSONName(), Label: page.Label, Hint: page.Hint, Input: page.Input}
+	})
+}
+
 func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) error {
 	active := in.Active.Load()
 	about := api.About{
@@ -34,7 +42,7 @@ func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) er
 		Runner: kindOf(in.EngineConfig.Runners[in.EngineConfig.DefaultRunner]), Store: kindOf(in.Opener),
 		Tiers: settings.Tiers, MemoryPresets: settings.MemoryPresets,
 		MaxTimeoutSeconds: in.Rules.MaxSeconds(), QueueTimeSeconds: in.Rules.MaxQueueSeconds(), RetentionSeconds: in.Rules.RetentionSeconds(),
-		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Now: text.JSONTime(time.Now()),
+		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Settings: showSettings(), Now: text.JSONTime(time.Now()),
 	}
 	if figures, err := in.Service.Figures.Ask(in.Service.Engine); err == nil {
 		about.StoreBytes = max(figures.Bytes, 0)

@@ -106,7 +106,7 @@ func preview(in *service.Instance, asked api.PreviewRequest) *api.Preview {
 		intake.AddProblem(p, "mapping", err)
 		return p
 	}
-	p.Warnings = append(p.Warnings, m.FindWarnings(settings.JSONWords)...)
+	p.Warnings = append(p.Warnings, m.FindWarnings()...)
 	h := &settings.Hook{Mapping: m}
 	h.Action = cmp.Or(h.Action, engine.Wake)
 	h.Auth.Scheme = cmp.Or(settings.FindScheme(m.AuthMode), settings.BearerScheme)

@@ -23,7 +23,16 @@ type About struct {
 	RetentionSeconds  int        `json:"retentionSeconds"`
 	Workers           int        `json:"workers"`
 	Schemes           []Scheme   `json:"schemes"`
+	Settings          []Setting  `json:"settings"`
 	Now               *time.Time `json:"now"`
+}
+
+// Setting is a setting as a page offers it.
+type Setting struct {
+	Name  string `json:"name"`
+	Label string `json:"label"`
+	Hint  string `json:"hint"`
+	Input string `json:"input"` // the kind of its input
 }
 
 // Scheme is a way to authenticate that a custom hook can choose.

@@ -189,7 +189,7 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 	var refused *refusedError
 	if errors.As(err, &refused) { // with the name that the operator used
 		if rest, ok := strings.CutPrefix(refused.sentence, setting.JSONName()+" "); ok {
-			refused.sentence = args[0] + " " + withUnit(setting, rest)
+			refused.sentence = args[0] + " " + rest
 		}
 	}
 	if err != nil {
@@ -203,17 +203,6 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 		s.noteWhyOff()
 	}
 	return nil
-}
-
-// withUnit adds the unit of a setting to a sentence that ends with a number. In JSON the name tells it, in a Caddyfile the value.
-func withUnit(setting settings.Setting, sentence string) string {
-	switch endsWithDigit := strings.TrimRight(sentence, "0123456789") != sentence; {
-	case endsWithDigit && strings.HasSuffix(setting.JSONName(), "Seconds"):
-		return sentence + " seconds"
-	case endsWithDigit && strings.HasSuffix(setting.JSONName(), "Size"):
-		return sentence + " bytes"
-	}
-	return sentence
 }
 
 func (p printer) printChange(name string, before, after json.RawMessage) {

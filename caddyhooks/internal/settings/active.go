@@ -88,7 +88,7 @@ func (c *Compiler) warnings(s *Settings) []Warning {
 			tokens = append(tokens, token)
 		}
 	}
-	return warningsAbout(s, &c.Pinned, tokens)
+	return warningsAbout(s, tokens)
 }
 
 // compileSettings compiles all but the mappings. It returns the part of the settings that an error is about.
@@ -186,7 +186,7 @@ func (c *Compiler) compileHooks(active *Active, secrets HookSecrets, leaveOut fu
 		err := errTooManyHooks
 		if len(active.Hooks) < MaxHooks {
 			if h, err = m.Compile(&c.Rules, secrets); err != nil {
-				err = fmt.Errorf("hook %q: %w", text.Abridge(m.Name), InBothWords(err, pinned))
+				err = fmt.Errorf("hook %q: %w", text.Abridge(m.Name), WithBothNames(err, pinned))
 			}
 		}
 		if err != nil {
@@ -203,14 +203,14 @@ func (c *Compiler) compileHooks(active *Active, secrets HookSecrets, leaveOut fu
 	return nil
 }
 
-// InBothWords adds the name that a field has in a Caddyfile to an error about a hook of the configuration: whether that was
+// WithBothNames adds the name that a field has in a Caddyfile to an error about a hook of the configuration: whether that was
 // a Caddyfile is not known here.
-func InBothWords(err error, pinned bool) error {
+func WithBothNames(err error, pinned bool) error {
 	var field *FieldError
-	if !pinned || !errors.As(err, &field) || CaddyfileWords.Of(field.Field) == field.Field {
+	if !pinned || !errors.As(err, &field) || both(field.Field) == field.Field {
 		return err
 	}
-	return FieldErrorf(fmt.Sprintf("%s (%s in a Caddyfile)", field.Field, CaddyfileWords.Of(field.Field)), "%v", field.problem)
+	return &FieldError{both(field.Field), field.Problem}
 }
 
 // resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of

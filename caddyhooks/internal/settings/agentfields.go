@@ -79,7 +79,7 @@ func (f *AgentFields) checkInHook(r *Rules) error {
 	}
 	if f.ResponseJSONSchema != nil {
 		if !f.SyncResponse {
-			return FieldErrorf("responseJsonSchema", "needs %v", byWords{"syncResponse to be true", "sync"})
+			return FieldErrorf("responseJsonSchema", "needs %s to be true", both("syncResponse"))
 		}
 		if err := r.CheckSchema(f.ResponseJSONSchema); err != nil {
 			return FieldErrorf("responseJsonSchema", "is refused: %v", err)
@@ -99,10 +99,10 @@ func (f *AgentFields) checkInHook(r *Rules) error {
 		}
 	}
 	if f.TimeoutSeconds < 0 || f.TimeoutSeconds > r.MaxSeconds() {
-		return FieldErrorf("timeoutSeconds", "must be from %v to %v", seconds(1), seconds(r.MaxSeconds()))
+		return FieldErrorf("timeoutSeconds", "must be from 1 to %s", inSeconds(r.MaxSeconds()))
 	}
 	if f.QueueTimeSeconds < 0 || f.QueueTimeSeconds > r.MaxQueueSeconds() {
-		return FieldErrorf("queueTimeSeconds", "must be from %v to %v", seconds(1), seconds(r.MaxQueueSeconds()))
+		return FieldErrorf("queueTimeSeconds", "must be from 1 to %s", inSeconds(r.MaxQueueSeconds()))
 	}
 	return nil
 }

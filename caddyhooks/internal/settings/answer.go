@@ -22,7 +22,7 @@ func (m *Mapping) givenAnswer() (*givenAnswer, error) {
 	case m.RespondStatus < 200 || m.RespondStatus > 299:
 		return nil, FieldErrorf("respondStatus", "must be from 200 to 299: senders take others for a failure")
 	case m.RespondBody != "" && (m.RespondStatus == http.StatusNoContent || m.RespondStatus == http.StatusResetContent):
-		return nil, FieldErrorf("respondBody", "%v: an answer with the status %d has none", byWords{"must be empty", "must have no body"}, m.RespondStatus)
+		return nil, FieldErrorf("respondBody", "must have no body: an answer with the status %d has none", m.RespondStatus)
 	case m.RespondBody == "":
 		return &givenAnswer{Status: m.RespondStatus}, nil
 	}

@@ -185,9 +185,9 @@ func (p SettingPlaces) ErrAt(d *caddyfile.Dispenser, err error) error {
 	var field *FieldError
 	if errors.As(err, &field) {
 		if place, ok := p[field.Field]; ok {
-			return place.Errf("%s %s", place.Val(), field.problem.in(CaddyfileWords))
+			return place.Errf("%s %s", place.Val(), field.Problem)
 		}
-		return d.Err(field.in(CaddyfileWords))
+		return d.Err(both(field.Field) + " " + field.Problem)
 	}
 	return d.WrapErr(err)
 }

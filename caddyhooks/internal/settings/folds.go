@@ -62,12 +62,9 @@ var wakeFoldMembers = strictjson.Members("seconds", "max")
 // check checks the setting.
 func (f *WakeFold) check(r *Rules) error {
 	if f.Max < 0 || f.Max > maxFoldRuns {
-		return problemf("must have %v from 1 to %d", byWords{"a max", "a number of runs"}, maxFoldRuns)
+		return fmt.Errorf("must have a number of runs (max) from 1 to %d", maxFoldRuns)
 	}
-	if err := checkFoldSeconds(f.Seconds, r.MaxQueueSeconds(), byWords{"queue_time of the instance", "queue_time"}); err != nil {
-		return problemf("%v%v", byWords{"has seconds, which ", ""}, err)
-	}
-	return nil
+	return checkFoldSeconds(f.Seconds, r.MaxQueueSeconds(), "queue_time of the instance")
 }
 
 // readFold reads a window and, if there is one, a number of runs.
@@ -105,25 +102,25 @@ func (h *Hook) checkFold(r *Rules) error {
 	case h.FoldSeconds == 0:
 		return nil
 	case h.FoldMax < 0 || h.FoldMax > maxFoldRuns:
-		return FieldErrorf("foldMax", "%v from 1 to %d", foldMaxMust, maxFoldRuns)
+		return FieldErrorf("foldMax", "must have a number of runs from 1 to %d", maxFoldRuns)
 	case h.Action == engine.Agent && h.SyncResponse:
-		return FieldErrorf("foldSeconds", "does not go with %v: a caller that waits is answered by a turn of its own", byWords{"syncResponse", "sync"})
+		return FieldErrorf("foldSeconds", "does not go with %s: a caller that waits is answered by a turn of its own", both("syncResponse"))
 	}
 	queueSeconds := cmp.Or(h.QueueTimeSeconds, r.MaxQueueSeconds())
-	if err := checkFoldSeconds(h.FoldSeconds, queueSeconds, byWords{"queueTimeSeconds", "queue_time"}); err != nil {
+	if err := checkFoldSeconds(h.FoldSeconds, queueSeconds, both("queueTimeSeconds")); err != nil {
 		return FieldErrorf("foldSeconds", "%v", err)
 	}
 	return nil
 }
 
 // warningsAboutFold looks for a fold that folds nothing.
-func (m *Mapping) warningsAboutFold(w words) (found []string) {
+func (m *Mapping) warningsAboutFold() (found []string) {
 	switch {
 	case m.FoldSeconds == 0:
 	case m.FoldMax == 1:
-		found = append(found, w.Of("foldSeconds")+" has no effect with a "+byWords{"foldMax", "number"}.in(w)+" of 1: nothing is folded")
+		found = append(found, both("foldSeconds")+" has no effect with a number of runs (foldMax) of 1: nothing is folded")
 	case m.Action == engine.Agent && m.ChatID == "":
-		found = append(found, fmt.Sprintf("%s has no effect without %s: every run has a chat of its own", w.Of("foldSeconds"), w.Of("chatId")))
+		found = append(found, both("foldSeconds")+" has no effect without "+both("chatId")+": every run has a chat of its own")
 	}
 	return found
 }
@@ -141,15 +138,13 @@ func (c *Compiler) warningsAboutFoldMax(active *Active) (found []Warning) {
 	return found
 }
 
-var foldMaxMust = byWords{"must be", "must have a number of runs after its window"}
-
 // checkFoldSeconds checks a window. One that is as long as runs may wait would let them expire.
-func checkFoldSeconds(window, queueSeconds int, queueTime byWords) error {
+func checkFoldSeconds(window, queueSeconds int, queueTime string) error {
 	if most := int(maxFoldTime / time.Second); window < 1 || window > most {
-		return problemf("must be from %v to %v", seconds(1), seconds(most))
+		return fmt.Errorf("must have a window from 1 to %s", inSeconds(most))
 	}
 	if queueSeconds > 0 && window >= queueSeconds {
-		return problemf("must be shorter than %v, which is %v", queueTime, seconds(queueSeconds))
+		return fmt.Errorf("must have a window shorter than %s, which is %s", queueTime, inSeconds(queueSeconds))
 	}
 	return nil
 }

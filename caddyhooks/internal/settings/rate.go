@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,21 +28,19 @@ func ParseRate(value string) (HookRate, error) {
 	count, period, _ := strings.Cut(value, "/")
 	runs, err := strconv.Atoi(count)
 	if err != nil || strings.HasPrefix(count, "+") {
-		return HookRate{}, problemf(`must be a number of runs and a time, as in %s`, rateExample)
+		return HookRate{}, errors.New("must be a number of runs and a time, as in 60/1h")
 	}
 	per, err := caddy.ParseDuration(period)
 	if err != nil {
-		return HookRate{}, problemf(`must have a time after its slash, as in %s`, rateExample)
+		return HookRate{}, errors.New("must have a time after its slash, as in 60/1h")
 	}
 	if runs < 1 || runs > MaxRateRuns {
-		return HookRate{}, problemf("must allow 1 to %d runs", MaxRateRuns)
+		return HookRate{}, fmt.Errorf("must allow 1 to %d runs", MaxRateRuns)
 	}
 	if per < time.Second || per > MaxRateTime {
-		return HookRate{}, problemf("must be for a time from 1s to %s", text.ShortDuration(MaxRateTime))
+		return HookRate{}, fmt.Errorf("must be for a time from 1s to %s", text.ShortDuration(MaxRateTime))
 	}
 	return HookRate{runs, per}, nil
 }
-
-var rateExample = byWords{`"60/1h"`, "60/1h"}
 
 func (r HookRate) String() string { return fmt.Sprintf("%d/%s", r.Runs, text.ShortDuration(r.Per)) }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -52,16 +53,13 @@ func CheckSchema(raw []byte) error {
 // FieldError says which field is wrong, and why.
 type FieldError struct {
 	Field   string // its name in JSON
-	problem *problem
+	Problem string
 }
 
-func (e *FieldError) Error() string { return e.in(JSONWords) }
+func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-func (e *FieldError) in(w words) string { return w.Of(e.Field) + " " + e.problem.in(w) }
-
-// FieldErrorf is told in the words of JSON, and in a Caddyfile in its own. See byWords.
 func FieldErrorf(field, format string, args ...any) error {
-	return &FieldError{field, problemf(format, args...)}
+	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
 func oneOf(field, value string, allowed []string) error {

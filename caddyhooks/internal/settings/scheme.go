@@ -113,7 +113,7 @@ func (s HookSecrets) list(field string, configured Secrets) ([]string, error) {
 func (m *Mapping) tolerance(usual time.Duration) (time.Duration, error) {
 	const most = int(maxTolerance / time.Second)
 	if m.AuthTolerance < 0 || m.AuthTolerance > most {
-		return 0, FieldErrorf("authTolerance", "must be from %v to %v", seconds(1), seconds(most))
+		return 0, FieldErrorf("authTolerance", "must be from 1 to %s", inSeconds(most))
 	}
 	return cmp.Or(time.Duration(m.AuthTolerance)*time.Second, usual), nil
 }

@@ -59,6 +59,7 @@ type Size = caddyconf.Size
 var AllSettings = []Setting{
 	SettingOf[*bool]{
 		name: "enabled", directive: "enabled",
+		page:     PageField{"Webhooks", "", "switch"},
 		field:    func(s *Settings) **bool { return &s.Enabled },
 		read:     caddyconf.Pointer(caddyconf.Present),
 		jsonType: "true or false",
@@ -72,6 +73,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[Secrets]{
 		name: "token", directive: "token",
+		page:     PageField{"Token", "For wake, agent and hooks by token", "token"},
 		field:    func(s *Settings) *Secrets { return &s.Token },
 		read:     func(d *caddyfile.Dispenser) (Secrets, error) { return caddyconf.Secrets(d) },
 		jsonType: "a string or an array of strings",
@@ -81,19 +83,21 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*int]{
 		name: "defaultTimeoutSeconds", directive: "default_timeout",
+		page:     PageField{"Time limit of a run", "In seconds, where a hook sets none", "seconds"},
 		field:    func(s *Settings) **int { return &s.DefaultTimeoutSeconds },
 		read:     caddyconf.Pointer(caddyconf.Seconds),
 		jsonType: "a whole number",
 		fallback: func(r *Rules) *int { return new(min(300, r.MaxSeconds())) },
 		check: func(timeout *int, r *Rules) error {
 			if *timeout < 1 || *timeout > r.MaxSeconds() {
-				return problemf("must be from %v to %v", seconds(1), seconds(r.MaxSeconds()))
+				return fmt.Errorf("must be from 1 to %s", inSeconds(r.MaxSeconds()))
 			}
 			return nil
 		},
 	},
 	SettingOf[*Size]{
 		name: "maxPayloadSize", directive: "max_payload",
+		page:     PageField{"Largest body of a hook", "Such as 64 KB", "size"},
 		field:    func(s *Settings) **Size { return &s.MaxPayloadSize },
 		read:     caddyconf.Pointer(caddyconf.Bytes(MaxPayloadLimit >> 20)),
 		jsonType: `a number of bytes or as in "64KB"`,
@@ -102,6 +106,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*string]{
 		name: "memoryPreset", directive: "memory_preset",
+		page:     PageField{"Memory", "Where a hook sets none", "preset"},
 		field:    func(s *Settings) **string { return &s.MemoryPreset },
 		read:     caddyconf.Pointer(caddyconf.Word),
 		jsonType: "a string",
@@ -115,6 +120,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*int]{
 		name: "historySeconds", directive: "history",
+		page:     PageField{"History", "How long the messages of runs are kept", "history"},
 		field:    func(s *Settings) **int { return &s.HistorySeconds },
 		read:     caddyconf.Pointer(readHistory),
 		jsonType: "a whole number",
@@ -123,6 +129,7 @@ var AllSettings = []Setting{
 	},
 	SettingOf[*WakeFold]{
 		name: "wakeFold", directive: "wake_fold",
+		page:     PageField{"Batches of wake", "Seconds, and the most runs in one turn, such as 30 50. Empty: none", "fold"},
 		field:    func(s *Settings) **WakeFold { return &s.WakeFold },
 		read:     caddyconf.Pointer(readFold),
 		jsonType: `an object as in {"seconds": 5, "max": 50}`,
@@ -165,6 +172,8 @@ type Setting interface {
 	checkIn(s *Settings, r *Rules) error
 	// shownIn is the value for the admin API, with secrets masked.
 	ShownIn(s *Settings) any
+	// Page says how a page shows the setting.
+	Page() PageField
 	// change is the value before and after a change, for the list of changes.
 	Change(before, after *Settings) (was, is any)
 	// parse reads the value from JSON, where null unsets it. A mask stands for the secret that is in force.
@@ -178,6 +187,7 @@ type SettingOf[T any] struct {
 	field     func(*Settings) *T  // the place of the value
 	read      caddyconf.Reader[T] // reads the value from a Caddyfile
 	jsonType  string              // describes the value in JSON, for errors
+	page      PageField
 
 	// Optional.
 	fallback func(*Rules) T                   // the default
@@ -187,7 +197,12 @@ type SettingOf[T any] struct {
 	unmask   func(sent, inForce T) (T, error) // puts secrets in the places of masks
 }
 
+// PageField is a setting on a page: its label, a hint below, and the kind of input that the page has for it.
+type PageField struct{ Label, Hint, Input string }
+
 func (e SettingOf[T]) JSONName() string { return e.name }
+
+func (e SettingOf[T]) Page() PageField { return e.page }
 
 func (e SettingOf[T]) CaddyfileDirective(s *Settings) caddyconf.Directive {
 	return caddyconf.Set(e.directive, e.field(s), e.read)

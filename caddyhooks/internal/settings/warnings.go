@@ -22,19 +22,12 @@ type Warning struct {
 
 func (w Warning) String() string { return w.Part.String() + ": " + w.Text }
 
-// warningsAbout looks for mistakes in the settings in force. Each is told in the words of the one who made it: those of a
-// Caddyfile for what is pinned, those of JSON for the rest. tokens are the resolved tokens.
-func warningsAbout(s, pinned *Settings, tokens []string) []Warning {
+// warningsAbout looks for mistakes in the settings in force. tokens are the resolved tokens.
+func warningsAbout(s *Settings, tokens []string) []Warning {
 	var found []Warning
-	wordsOf := func(setting string) words {
-		if findSetting(setting).IsSet(pinned) {
-			return CaddyfileWords
-		}
-		return JSONWords
-	}
 	if *s.Enabled && len(tokens) == 0 {
 		found = append(found, Warning{Part{setting: findSetting("enabled")}, "there is no token, so webhooks stay off and answer 404: " +
-			byWords{"set token", "write 'token <secret>', or set the token with the admin API"}.in(wordsOf("enabled"))})
+			"write 'token <secret>' in the Caddyfile, or set the token with the admin API"})
 	}
 	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
 		found = append(found, Warning{Part{setting: findSetting("token")},
@@ -44,11 +37,8 @@ func warningsAbout(s, pinned *Settings, tokens []string) []Warning {
 		found = append(found, Warning{Part{setting: findSetting("token")}, "a token " + takenAsWritten})
 	}
 	for i := range s.Mappings {
-		m, w := &s.Mappings[i], JSONWords
-		if i < len(pinned.Mappings) { // which come first
-			w = CaddyfileWords
-		}
-		for _, text := range m.FindWarnings(w) {
+		m := &s.Mappings[i]
+		for _, text := range m.FindWarnings() {
 			found = append(found, Warning{Part{Mapping: m.Name}, text})
 		}
 	}
@@ -64,15 +54,15 @@ var likeShellVariable = regexp.MustCompile(`^\$(\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za
 const takenAsWritten = "begins with $ and is taken as it is written: write {env.NAME} for an environment variable"
 
 // FindWarnings looks for mistakes in a mapping.
-func (m *Mapping) FindWarnings(w words) []string {
+func (m *Mapping) FindWarnings() []string {
 	var found []string
-	if ignored := m.ignoredByWake(w); len(ignored) > 0 {
+	if ignored := m.ignoredByWake(); len(ignored) > 0 {
 		why := ""
 		if m.Action == "" {
 			why = ", because it sets no action"
 		}
-		found = append(found, fmt.Sprintf("%s for agent hooks alone, and this is a wake hook%s: %s, or leave %s out", isOrAre(ignored), why,
-			byWords{`set action to "agent"`, "write 'action agent'"}.in(w), itOrThem(ignored)))
+		found = append(found, fmt.Sprintf("%s for agent hooks alone, and this is a wake hook%s: set action to agent, or leave %s out",
+			isOrAre(ignored), why, itOrThem(ignored)))
 	} else if idle := m.ignoredWithoutDeliver(); len(idle) > 0 {
 		found = append(found, fmt.Sprintf("%s ignored without deliver: set deliver to true, or leave %s out", isOrAre(idle), itOrThem(idle)))
 	}
@@ -81,32 +71,32 @@ func (m *Mapping) FindWarnings(w words) []string {
 	}
 	for _, field := range []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}} {
 		if braces, meant := template.DoubleBraces(field.text); braces != "" {
-			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", w.Of(field.name), braces,
+			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", both(field.name), braces,
 				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
 		if open := template.UnclosedBrace(field.text); open != "" {
-			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", w.Of(field.name), open, open))
+			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", both(field.name), open, open))
 		}
 		if parsed, err := template.Parse(field.text); err == nil {
 			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
-				found = append(found, w.Of(field.name)+": "+warning)
+				found = append(found, both(field.name)+": "+warning)
 			}
 		}
 	}
 	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
 		if hint := notReplaced(field.text); hint != "" {
-			found = append(found, w.Of(field.name)+" has "+hint)
+			found = append(found, both(field.name)+" has "+hint)
 		}
 	}
 	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", w.Of("responseJsonSchema"), word.Written, word.Meant))
+		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", both("responseJsonSchema"), word.Written, word.Meant))
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
-		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", w.Of("respondStatus"), w.Of("syncResponse")))
+		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", both("respondStatus"), both("syncResponse")))
 	}
 	found = append(found, m.warningsAboutIntake()...)
-	found = append(found, m.warningsAboutAuth(w)...)
-	return append(found, m.warningsAboutFold(w)...)
+	found = append(found, m.warningsAboutAuth()...)
+	return append(found, m.warningsAboutFold()...)
 }
 
 // notReplaced says that a text which is no template has a placeholder in it, "" if it has none.
@@ -122,12 +112,12 @@ func notReplaced(text string) string {
 var usedByWake = []string{"chatId", "queueTimeSeconds", "metadata"}
 
 // ignoredByWake returns the names of fields that are set in a wake hook, and have no effect there.
-func (m *Mapping) ignoredByWake(w words) (names []string) {
+func (m *Mapping) ignoredByWake() (names []string) {
 	if m.Action == engine.Agent {
 		return nil
 	}
 	add := func(field string) {
-		if name := w.Of(field); !slices.Contains(names, name) {
+		if name := both(field); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -15,35 +15,35 @@ import (
 )
 
 // warningsAboutAuth looks for mistakes in how callers authenticate. It quotes no secret.
-func (m *Mapping) warningsAboutAuth(w words) (found []string) {
+func (m *Mapping) warningsAboutAuth() (found []string) {
 	if ignored := m.ignoredByScheme(); len(ignored) > 0 {
 		found = append(found, m.whyIgnored(ignored))
 	}
 	if slices.ContainsFunc(m.AuthSecret, likeShellVariable.MatchString) && m.readsField("authSecret") {
-		found = append(found, byWords{"authSecret", "a secret of auth " + m.AuthMode}.in(w)+" "+takenAsWritten)
+		found = append(found, both("authSecret")+" "+takenAsWritten)
 	}
 	for _, field := range SecretFields {
 		if m.readsField(field.Name) && slices.ContainsFunc(*field.In(m), hasOuterSpace) {
-			found = append(found, byWords{field.Name, "a secret of auth " + m.AuthMode}.in(w)+" begins or ends with white space: is that part of the secret?")
+			found = append(found, both(field.Name)+" begins or ends with white space: is that part of the secret?")
 		}
 	}
 	switch m.AuthMode {
 	case "hmac":
-		found = append(found, m.warningsAboutHMAC(w)...)
+		found = append(found, m.warningsAboutHMAC()...)
 	case "token":
 		if slices.ContainsFunc(m.AuthSecret, isShortToken) {
 			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32",
-				byWords{"authSecret", "a secret of auth token"}.in(w), minToken))
+				both("authSecret"), minToken))
 		}
 	case "stripe":
 		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {
-			found = append(found, byWords{"authSecret", "a secret of auth stripe"}.in(w)+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
+			found = append(found, both("authSecret")+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
 		}
 	case "none":
 		if ranges, err := ParseFrom(m.From); err == nil {
 			for _, r := range ranges {
 				if r.Bits() == 0 {
-					found = append(found, fmt.Sprintf("everybody may call this hook: %s is none, and from has %s, which is all addresses", w.Of("authMode"), r))
+					found = append(found, fmt.Sprintf("everybody may call this hook: %s is none, and from has %s, which is all addresses", both("authMode"), r))
 				}
 			}
 		}
@@ -62,8 +62,8 @@ func isShortToken(secret string) bool {
 }
 
 // warningsAboutHMAC looks for mistakes in the fields of auth hmac.
-func (m *Mapping) warningsAboutHMAC(w words) (found []string) {
-	secret := byWords{"hmacSecret", "the secret of auth hmac"}.in(w)
+func (m *Mapping) warningsAboutHMAC() (found []string) {
+	secret := both("hmacSecret")
 	switch {
 	case slices.ContainsFunc(m.HMACSecret, likeShellVariable.MatchString):
 		found = append(found, secret+" "+takenAsWritten)
@@ -72,19 +72,19 @@ func (m *Mapping) warningsAboutHMAC(w words) (found []string) {
 	}
 	algorithm := cmp.Or(m.Algorithm, string(auth.SHA256))
 	if namesOther(m.HMACPrefix, algorithm) {
-		advice := byWords{"or set algorithm", "or set its algorithm"}.in(w)
+		advice := "or set algorithm"
 		if algorithm == string(auth.SHA256) {
 			advice = "such as X-Hub-Signature-256 with the prefix sha256="
 		}
 		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-%s, so use the header of those, %s",
-			byWords{"hmacPrefix", "the prefix of auth hmac"}.in(w), m.HMACPrefix, strings.ToUpper(algorithm), advice))
+			both("hmacPrefix"), m.HMACPrefix, strings.ToUpper(algorithm), advice))
 	}
 	if algorithm == string(auth.SHA1) {
-		found = append(found, byWords{"algorithm", "the algorithm of auth hmac"}.in(w)+" is sha1, which is weak: use sha256 if the sender can")
+		found = append(found, both("algorithm")+" is sha1, which is weak: use sha256 if the sender can")
 	}
 	if m.TimestampHeader != "" && !m.signsHeader(m.TimestampHeader) {
 		found = append(found, fmt.Sprintf("the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in %s, as in {@header.%s}.{@body}",
-			byWords{"signed", "signed of auth hmac"}.in(w), http.CanonicalHeaderKey(m.TimestampHeader)))
+			both("signed"), http.CanonicalHeaderKey(m.TimestampHeader)))
 	}
 	return found
 }

@@ -44,14 +44,14 @@ func TestWarningsAboutSecrets(t *testing.T) {
 		want    []string
 	}{
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "whsec_b "}},
-			[]string{"a secret of auth stripe begins or ends with white space: is that part of the secret?"}},
+			[]string{"authSecret (auth in a Caddyfile) begins or ends with white space: is that part of the secret?"}},
 		{Mapping{AuthMode: "hmac", HMACHeader: "X-S", HMACSecret: Secrets{" a"}},
-			[]string{"a secret of auth hmac begins or ends with white space: is that part of the secret?"}},
+			[]string{"hmacSecret (auth in a Caddyfile) begins or ends with white space: is that part of the secret?"}},
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"a b"}}, nil},
 		{Mapping{AuthMode: "stripe", AuthSecret: Secrets{"whsec_a", "sk_live_b"}},
-			[]string{"a secret of auth stripe reads like an API key: use the signing secret of the endpoint, which begins with whsec_"}},
+			[]string{"authSecret (auth in a Caddyfile) reads like an API key: use the signing secret of the endpoint, which begins with whsec_"}},
 	} {
-		if got := c.mapping.FindWarnings(CaddyfileWords); !slices.Equal(got, c.want) {
+		if got := c.mapping.FindWarnings(); !slices.Equal(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
@@ -60,12 +60,12 @@ func TestWarningsAboutSecrets(t *testing.T) {
 func TestWarningsAboutPlaceholdersInFixedTexts(t *testing.T) {
 	t.Parallel()
 	m := Mapping{Action: "agent", RespondStatus: 200, RespondBody: `{"ok":true} {event.text}`, AgentFields: AgentFields{Deliver: true, Channel: "c", To: "{a.b}"}}
-	want := []string{"deliver has {a.b}, which is not replaced: it is the same for all requests", "respond has {event.text}, which is not replaced: it is the same for all requests"}
-	if got := m.FindWarnings(CaddyfileWords); !slices.Equal(got, want) {
+	want := []string{"to (deliver in a Caddyfile) has {a.b}, which is not replaced: it is the same for all requests", "respondBody (respond in a Caddyfile) has {event.text}, which is not replaced: it is the same for all requests"}
+	if got := m.FindWarnings(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 	m.RespondBody, m.To = `{"ok":true}`, "C123"
-	if got := m.FindWarnings(CaddyfileWords); len(got) > 0 {
+	if got := m.FindWarnings(); len(got) > 0 {
 		t.Errorf("got %q", got)
 	}
 }
