@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -90,7 +91,7 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // migrationTime is more than a migration needs that has to wait for that of another node.
-const migrationTime = 12 * callTime
+const migrationTime = time.Minute
 
 func checkServer(version string) error {
 	number, _, _ := strings.Cut(version, ".")

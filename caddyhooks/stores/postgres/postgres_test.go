@@ -16,7 +16,10 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/storetest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	callTime = 15 * time.Second
+	pgtest.Main(m)
+}
 
 // newPostgres opens a schema of its own, whose clock the test can put forward.
 func newPostgres(t testing.TB) *store {
