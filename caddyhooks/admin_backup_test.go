@@ -24,7 +24,7 @@ func largeStore(t *testing.T) (file string) {
 		t.Fatal(err)
 	}
 	store := database.Store()
-	for range 40 {
+	for range 16 {
 		run := &engine.Run{ChatID: "c", Hook: "agent", Message: "talk", Timeout: time.Minute}
 		if err := store.Runs().Add(t.Context(), run, engine.Terms{}); err != nil {
 			t.Fatal(err)
@@ -48,6 +48,9 @@ func stallBackup(t *testing.T, s *hookstest.Server) (conn net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil { // the kernel takes no more than that for it
+		t.Fatal(err)
+	}
 	if _, err := io.WriteString(conn, "GET /hooks/backup HTTP/1.1\r\nHost: "+strings.TrimPrefix(s.Admin, "http://")+"\r\nHooks-Operator: ops\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,13 +68,10 @@ func heldHooks(t *testing.T, file string) string {
 }
 
 func TestAClientThatDoesNotReadItsBackupIsCutOff(t *testing.T) {
-	before := caddyhooks.SetBackupPatience(time.Second)
-	t.Cleanup(func() { caddyhooks.SetBackupPatience(before) }) // when Caddy has stopped
+	caddyhooks.Shorten(t, caddyhooks.BackupPatience, 200*time.Millisecond)
 	file := largeStore(t)
 	s := hookstest.StartSite(t, heldHooks(t, file))
 	conn := stallBackup(t, s)
-	s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops").WantAdminError(t, 409, "another backup")
-	s.Accept(`{"message":"meanwhile"}`)
 	hookstest.Eventually(t, "another backup begins", func() bool {
 		resp, err := hookstest.TryRequest("GET", s.Admin+"/hooks/backup", "", "Hooks-Operator", "ops")
 		return err == nil && resp.Status == 200
@@ -85,6 +85,8 @@ func TestAClientThatDoesNotReadItsBackupIsCutOff(t *testing.T) {
 func TestAReloadEndsABackup(t *testing.T) {
 	s := hookstest.StartSite(t, heldHooks(t, largeStore(t)))
 	stallBackup(t, s)
+	s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops").WantAdminError(t, 409, "another backup")
+	s.Accept(`{"message":"meanwhile"}`)
 	// To another store: the one that is backed up is closed.
 	s.Reload(heldHooks(t, filepath.Join(t.TempDir(), "other.db")))
 	if resp := s.AdminRequest("GET", "/hooks/backup", "", "Hooks-Operator", "ops"); resp.Status != 200 {

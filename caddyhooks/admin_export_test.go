@@ -22,7 +22,7 @@ import (
 )
 
 func TestListsAreExportedAsLinesOfJSONOrCSV(t *testing.T) {
-	s := hookstest.StartSite(t, echoWithCallbacks)
+	s := hookstest.StartSite(t, strings.Replace(echoWithCallbacks, "runner echo", "runner echo\nstore memory", 1))
 	rc := startMoodyReceiver(t, "")
 	s.Ended(s.CallBack("=1+1", rc.URL+"/path?query"))
 	hookstest.Eventually(t, "the delivery is given up", func() bool { return len(s.Deliveries("status=dead")) == 1 })

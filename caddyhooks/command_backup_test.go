@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
 )
@@ -79,6 +81,7 @@ func (k *keeper) golden(t *testing.T, name string, args ...string) {
 }
 
 func TestBackupRestoreAndCompactOnTheCommandLine(t *testing.T) {
+	caddyhooks.Shorten(t, caddyhooks.LockTimeout, 100*time.Millisecond)
 	k := keep(t)
 	file := filepath.Join(k.dir, "monday.db")
 	k.golden(t, "backup", "backup", file)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
@@ -64,6 +65,7 @@ func streams(s *hookstest.Server, n int) {
 }
 
 func TestTailGoesOnOverReloadsAndRestarts(t *testing.T) {
+	caddyhooks.Shorten(t, caddyhooks.LastReconnect, 510*time.Millisecond)
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
 	config := hookstest.Hooks(rn, "hook other {\naction agent\n}")
 	s := hookstest.StartSite(t, config)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,11 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
 // ShortenBodyTime lets slow bodies be ended soon.
@@ -165,11 +169,24 @@ func SampleNext() {
 	}
 }
 
-// SetBackupPatience changes how long a client may take for a part of a backup.
-func SetBackupPatience(patience time.Duration) (before time.Duration) {
-	before, admin.BackupPatience = admin.BackupPatience, patience
-	return before
+// Shorten sets a time that tests would have to wait for, or a limit that they would have to reach, until the test is over. Call it before
+// Caddy is started, which has then stopped when the value is put back.
+func Shorten[T any](t testing.TB, value *T, to T) {
+	before := *value
+	t.Cleanup(func() { *value = before })
+	*value = to
 }
+
+// What tests shorten.
+var (
+	BackupPatience = &admin.BackupPatience  // for a client to take a part of a backup
+	FreshFor       = &observe.FreshFor      // figures of the store
+	LastReconnect  = &cli.LastReconnect     // of a command that follows events
+	LockTimeout    = &storefile.LockTimeout // for a file of a store
+	MaxHooks       = &settings.MaxHooks     // of an instance
+	QueueCountAge  = &service.QueueCountAge // in answers about the health
+	WritePatience  = &sse.WritePatience     // for a client to take an event
+)
 
 // RunVerb runs a verb of `caddy hooks`, and returns what it prints.
 func RunVerb(args ...string) (string, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
@@ -21,7 +22,12 @@ import (
 // wantHealth checks an answer to whoever asks for the health of a site.
 func wantHealth(t *testing.T, s *hookstest.Server, path string, status int, body string) {
 	t.Helper()
-	resp := s.Request("GET", path, "")
+	wantHealthIn(t, path, s.Request("GET", path, ""), status, body)
+}
+
+// wantHealthIn is wantHealth for an answer.
+func wantHealthIn(t *testing.T, path string, resp hookstest.Response, status int, body string) {
+	t.Helper()
 	if resp.Status != status || resp.Body != body || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s: got %d %s %v\nwant %d %s", path, resp.Status, resp.Body, resp.Header, status, body)
 	}
@@ -148,6 +154,7 @@ func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
 }
 
 func TestNotReadyWhileTheQueueIsNearlyFull(t *testing.T) {
+	caddyhooks.Shorten(t, caddyhooks.QueueCountAge, 0)
 	rn, _, release := hookstest.HeldRunner(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, "workers 1\n queue_limit 10\n health /healthz"))
 	s.Accept(`{"message":"hold"}`)
@@ -301,14 +308,14 @@ func TestNotReadyWhileNoRunCanEnd(t *testing.T) {
 // Caddy serves on for shutdown_delay, so that load balancers hear of the end.
 func TestNotReadyWhileCaddyIsAboutToStop(t *testing.T) {
 	s := hookstest.NewServer(t)
-	s.Globals = "shutdown_delay 2s\n"
-	s.Load("hooks {\n health /healthz\n}")
-	stopped := make(chan error, 1)
-	go func() { stopped <- caddy.Stop() }()
-	eventuallyHealth(t, s, 503)
-	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
-	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	whileCaddyStops(t, s, "hooks {\n health /healthz\n}", func() {}, func() error {
+		for path, status := range map[string]int{"/healthz": 503, "/healthz/live": 200} {
+			resp, err := hookstest.TryRequest("GET", s.URL+path, "")
+			if err != nil {
+				return err
+			}
+			wantHealthIn(t, path, resp, status, `{"live":true,"ready":false,"webhooks":"off","reasons":["stopping"]}`)
+		}
+		return nil
+	})
 }

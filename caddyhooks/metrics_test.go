@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -129,9 +130,7 @@ type situation struct {
 }
 
 func TestEveryMetricMoves(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for what takes seconds")
-	}
+	caddyhooks.Shorten(t, caddyhooks.FreshFor, 0)
 	rn, _, release := hookstest.HeldRunner(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
@@ -213,13 +212,14 @@ metrics /metrics`
 			key("delivery_attempts_total", "kind", "callback", "channel", "", "outcome", "retried"), key("deliveries_pending", "kind", "callback", "channel", "")}},
 		{name: "an answer goes to a channel", do: func() { agent(`"message":"a","deliver":true,"channel":"team","to":"somebody"`) }, want: []string{
 			key("delivery_attempts_total", "kind", "channel", "channel", "team", "outcome", "delivered"), key("delivery_duration_seconds_count", "kind", "channel", "channel", "team")}},
-		{name: "the time is up", do: func() { agent(`"message":"hold","timeoutSeconds":1`) }, want: []string{key("runs_total", "hook", "agent", "status", "timed_out")}},
-		{name: "all workers are busy", do: func() {
+		{name: "all workers are busy, the time of a run is up, and nobody takes another one on", do: func() {
+			agent(`"message":"hold","timeoutSeconds":1`)
 			for i := range 3 {
 				agent(fmt.Sprintf(`"message":"hold","chatId":"chat %d"`, i))
 			}
-		}, want: []string{key("running"), key("queue_depth"), key("queue_oldest_seconds")}},
-		{name: "nobody takes a run on", do: func() { agent(`"message":"late","queueTimeSeconds":1`) }, want: []string{key("runs_total", "hook", "agent", "status", "expired")}},
+			agent(`"message":"late","queueTimeSeconds":1`)
+		}, want: []string{key("running"), key("queue_depth"), key("queue_oldest_seconds"), key("runs_total", "hook", "agent", "status", "timed_out"),
+			key("runs_total", "hook", "agent", "status", "expired")}},
 		{name: "a run is cancelled", do: func() {
 			s.Post("/api/hooks/runs/"+agent(`"message":"late"`).Field(t, "runId").(string)+"/cancel", "")
 		}, want: []string{key("runs_total", "hook", "agent", "status", "cancelled"), key("requests_total", "hook", "runs", "code", "200")}},

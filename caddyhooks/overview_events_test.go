@@ -354,7 +354,6 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 	for range 3 {
 		ended(s.Accept(`{"message":"fine"}`), "completed")
 	}
-	ended(s.Accept(`{"message":"hold","timeoutSeconds":1}`), "timed_out")
 	for range 12 {
 		ended(s.Post("/api/hooks/failing", `{}`).Field(t, "runId").(string), "failed")
 	}
@@ -369,15 +368,22 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 			t.Errorf("got %d", resp.Status)
 		}
 	}
-	held := []string{s.Accept(`{"message":"hold","chatId":"a"}`), s.Accept(`{"message":"hold","chatId":"b"}`)}
-	for range held {
+	isHeld := func() {
+		t.Helper()
 		for rn.Next().Text("message") != "hold" {
 		}
 	}
+	held := []string{s.Accept(`{"message":"hold","chatId":"a"}`)}
+	isHeld()
+	tooLong := s.Accept(`{"message":"hold","timeoutSeconds":1}`)
+	isHeld()
+	held = append(held, s.Accept(`{"message":"hold","chatId":"b"}`))
 	expired := s.Accept(`{"message":"never","queueTimeSeconds":1}`)
 	cancelled := s.Accept(`{"message":"never"}`)
 	s.CancelRun(cancelled)
+	ended(tooLong, "timed_out")
 	ended(expired, "expired")
+	isHeld()
 	queued := s.Accept(`{"message":"waits"}`)
 	hookstest.Eventually(t, "the deliveries are settled", func() bool {
 		return len(s.Deliveries("status=dead")) == 3 && len(s.Deliveries("status=delivered")) == 1

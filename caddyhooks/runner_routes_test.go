@@ -142,26 +142,35 @@ func TestTurnsThroughRoutesSurviveAReload(t *testing.T) {
 
 func TestCancelAndTimeoutReachUpstreams(t *testing.T) {
 	rn, gone, _ := hookstest.HeldRunner(t)
-	for _, directive := range []string{"runner http /turn {\n reverse_proxy " + address(rn) + "\n}", "runner http " + rn.URL} {
-		s := hookstest.StartSite(t, "hooks {\n\tenabled\n\ttoken "+hookstest.Token+"\n"+directive+"\n}")
-		id := s.Accept(`{"message":"hold"}`)
+	const common = "enabled\n token " + hookstest.Token + "\n store memory\n"
+	s := hookstest.StartSite(t, "hooks routed {\n path /routed\n "+common+" runner http /turn {\n reverse_proxy "+address(rn)+"\n}\n}\n"+
+		"hooks direct {\n path /direct\n "+common+" runner http "+rn.URL+"\n}\n")
+	want := make(map[string]string) // the ends of runs
+	start := func(instance, fields, end string) (path string) {
+		t.Helper()
+		id := acceptedRun(t, s.Post(instance+"/agent", `{"message":"hold"`+fields+`}`))
 		rn.Next()
-		s.CancelRun(id)
-		if got := hookstest.ReceiveWithin(t, "the upstream is told", gone); got != id {
-			t.Errorf("%s is gone, not %s", got, id)
+		want[id] = end
+		return instance + "/runs/" + id
+	}
+	var paths []string
+	for _, instance := range []string{"/routed", "/direct"} {
+		paths = append(paths, start(instance, `,"timeoutSeconds":1`, "timed_out"))
+		cancelled := start(instance, "", "cancelled")
+		s.Post(cancelled+"/cancel", "").Shown(t)
+		paths = append(paths, cancelled)
+	}
+	for range paths {
+		id := hookstest.ReceiveWithin(t, "the upstream is told", gone)
+		if want[id] == "" {
+			t.Errorf("%s is gone", id)
 		}
-		if r := s.Ended(id); r.Status != "cancelled" {
-			t.Errorf("the run is %s", r.Body)
+	}
+	for _, path := range paths {
+		run := s.Request("GET", path+"?wait=30s", "", "Authorization", "Bearer "+hookstest.Token).Shown(t)
+		if run.Status != want[run.RunID] {
+			t.Errorf("want %s, but the run is %s", want[run.RunID], run.Body)
 		}
-		id = s.Accept(`{"message":"hold","timeoutSeconds":1}`)
-		if got := hookstest.ReceiveWithin(t, "the upstream is told", gone); got != id {
-			t.Errorf("%s is gone, not %s", got, id)
-		}
-		if r := s.Ended(id); r.Status != "timed_out" {
-			t.Errorf("the run is %s", r.Body)
-		}
-		rn.Next()
-		s.Stop()
 	}
 }
 

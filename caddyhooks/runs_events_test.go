@@ -696,6 +696,7 @@ func TestARevokedTokenEndsItsStreams(t *testing.T) {
 	if result := rd.untilEnd(); result != "" || rd.text != "onetwo" {
 		t.Errorf("with a revoked token: %q %s", rd.text, result)
 	}
+	sp.finish(t) // or Caddy would wait for it when it stops
 }
 
 func TestAccessLogHasStreamsAndNoToken(t *testing.T) {

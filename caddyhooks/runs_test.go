@@ -414,7 +414,7 @@ func TestRunIsNeverShownInAStateThatItHasLeft(t *testing.T) {
 			var backward atomic.Int32
 			for range 2 {
 				group.Go(func() {
-					for range 60 {
+					for range 30 {
 						id := s.Accept(`{"message":"a"}`)
 						for before := (hookstest.RunView{Status: "queued"}); before.Status != "completed"; {
 							now := s.Run(id)

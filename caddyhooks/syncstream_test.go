@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
@@ -157,6 +159,7 @@ func TestACallerWhoLeavesItsStreamCancelsTheRun(t *testing.T) {
 }
 
 func TestACallerWhoDoesNotReadItsStreamHasLeft(t *testing.T) {
+	caddyhooks.Shorten(t, caddyhooks.WritePatience, 200*time.Millisecond)
 	sp := startSpeaker(t)
 	s := hookstest.StartSite(t, hookstest.Hooks(sp.Runner, ""))
 	request := "POST /api/hooks/agent HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + hookstest.Token +

@@ -301,12 +301,14 @@ const (
 	maxEvent = 16 << 20
 	// silence is how long a stream may say nothing before it counts as lost.
 	silence = 3 * api.PingEvery
-	// The pauses between attempts to reach a Caddy that is unreachable.
+	// firstReconnect is the first pause between attempts to reach a Caddy that is unreachable.
 	firstReconnect = 100 * time.Millisecond
-	lastReconnect  = 2 * time.Second
 	// longReload is a pause after which it is said that Caddy is still unreachable.
 	longReload = 500 * time.Millisecond
 )
+
+// LastReconnect is the longest pause between attempts to reach a Caddy that is unreachable. Tests shorten it.
+var LastReconnect = 2 * time.Second
 
 // follow hands over events until the person at the terminal has enough. When Caddy reloads its configuration, restarts or is out of
 // reach, it says so and goes on as soon as it can. The first event of each connection is hello.
@@ -344,7 +346,7 @@ func (s *session) follow(topics []api.Topic, each func(streamEvent) error) error
 		case <-s.ctx.Done():
 			return nil
 		case <-time.After(pause):
-			pause = min(2*pause, lastReconnect)
+			pause = min(2*pause, LastReconnect)
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-const (
-	// scrapePatience is how long a scrape waits for the store. Prometheus gives up after 10 seconds, unless it is told otherwise. A
-	// database is not yet in doubt when it takes that long.
-	scrapePatience = 1500 * time.Millisecond
-	// freshFor is how long storeState of the store are good for other scrapes, so that several Prometheus servers cost as much as one.
-	freshFor = time.Second
-)
+// scrapePatience is how long a scrape waits for the store. Prometheus gives up after 10 seconds, unless it is told otherwise. A
+// database is not yet in doubt when it takes that long.
+const scrapePatience = 1500 * time.Millisecond
+
+// FreshFor is how long the state of a store is good for other scrapes, so that several Prometheus servers cost as much as one.
+// Tests shorten it.
+var FreshFor = time.Second
 
 // StoreFigures are the figures that the store tells a scrape. Whoever asks while somebody else does gets the same answer.
 type StoreFigures struct {
@@ -34,7 +34,7 @@ type storeState struct {
 func (f *StoreFigures) Ask(e *engine.Engine) (storeState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.at.IsZero() || time.Since(f.at) >= freshFor {
+	if f.at.IsZero() || time.Since(f.at) >= FreshFor {
 		ctx, stop := context.WithTimeout(context.Background(), scrapePatience)
 		defer stop()
 		f.known, f.err = askStore(ctx, e)

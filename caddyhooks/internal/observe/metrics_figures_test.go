@@ -58,7 +58,7 @@ func TestScrapesAtTheSameTimeAskTheStoreOnce(t *testing.T) {
 		if n := store.asked.Load(); n != 1 {
 			t.Errorf("ten scrapes ask the store %d times", n)
 		}
-		time.Sleep(freshFor)
+		time.Sleep(FreshFor)
 		scrape()
 		if n := store.asked.Load(); n != 2 {
 			t.Errorf("scrapes of a later time ask the store %d times in all", n)

@@ -137,16 +137,16 @@ type queueCount struct {
 	counting bool
 }
 
-const (
-	queueCountAge      = time.Second
-	queueCountPatience = 250 * time.Millisecond
-)
+// QueueCountAge is how old the number may be. Tests shorten it.
+var QueueCountAge = time.Second
+
+const queueCountPatience = 250 * time.Millisecond
 
 // get asks the store if what is known is too old. If the store does not answer soon, it is what was known before.
 func (q *queueCount) get(count func(context.Context) (int, error)) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.counting || time.Since(q.at) < queueCountAge {
+	if q.counting || time.Since(q.at) < QueueCountAge {
 		return q.n
 	}
 	q.counting = true

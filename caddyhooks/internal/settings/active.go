@@ -183,7 +183,7 @@ func (c *Compiler) compileHooks(active *Active, secrets HookSecrets, leaveOut fu
 			return FieldErrorf("mappings", "has two hooks of the name %s", m.Name)
 		}
 		var h *Hook
-		err := errTooManyHooks
+		err := errTooManyHooks()
 		if len(active.Hooks) < MaxHooks {
 			if h, err = m.Compile(&c.Rules, secrets); err != nil {
 				err = fmt.Errorf("hook %q: %w", text.Abridge(m.Name), WithBothNames(err, pinned))

@@ -76,7 +76,7 @@ func ParseMappings(raw []byte) ([]Mapping, error) {
 		return nil, FieldErrorf("mappings", "must be an array of mappings")
 	}
 	if len(raws) > MaxHooks {
-		return nil, errTooManyHooks
+		return nil, errTooManyHooks()
 	}
 	all := make([]Mapping, len(raws))
 	for i, raw := range raws {

@@ -23,12 +23,11 @@ type EventWriter struct {
 	cut     bool
 }
 
-const (
-	// writePatience is how long a client may take to read a frame.
-	writePatience = 5 * time.Second
-	// byePatience is the same when the streams are to end.
-	byePatience = 500 * time.Millisecond
-)
+// WritePatience is how long a client may take to read a frame. Tests shorten it.
+var WritePatience = 5 * time.Second
+
+// byePatience is the same when the streams are to end.
+const byePatience = 500 * time.Millisecond
 
 func NewEventWriter(w http.ResponseWriter, end *StreamEnd) *EventWriter {
 	out := &EventWriter{W: w, controller: http.NewResponseController(w), end: end}
@@ -55,7 +54,7 @@ func (out *EventWriter) patience() time.Duration {
 	if out.end.isOver() {
 		return byePatience
 	}
-	return writePatience
+	return WritePatience
 }
 
 // hurry gives a write that is under way less time.

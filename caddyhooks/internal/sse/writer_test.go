@@ -29,7 +29,7 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 	for name, test := range map[string]struct {
 		endAfter, want time.Duration
 	}{
-		"in the end":    {time.Hour, writePatience},
+		"in the end":    {time.Hour, WritePatience},
 		"when it stops": {time.Second, time.Second + byePatience},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,7 @@ func copyRecords(file *storefile.NewFile, from *bbolt.DB, txID int, note func(by
 	if err != nil {
 		return err
 	}
-	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true,
+	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: storefile.LockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true,
 		OpenFile: file.OpenAgain})
 	if err != nil {
 		return err

@@ -64,7 +64,6 @@ var (
 	freelistKey       = []byte("freelist_not_written")
 	aheadKey          = []byte("ids_ahead")   // by how much ids were ahead of the clock at most
 	migrations        []func(*bbolt.Tx) error // the first leads from firstLayout to the layout after it, and so on
-	lockTimeout       = 2 * time.Second
 	smallestFile      = int64(4 * 4096)
 	errTruncated      = errors.New("the file is shorter than it should be")
 	errBusy           = errors.New("another process wrote to the file at the same time")
@@ -166,7 +165,7 @@ const smallMapSize = 1 << 28
 
 func boltOptions(readOnly bool) *bbolt.Options {
 	options := &bbolt.Options{
-		Timeout:      lockTimeout,
+		Timeout:      storefile.LockTimeout,
 		ReadOnly:     readOnly,
 		FreelistType: bbolt.FreelistMapType,
 		// The committer decides when it is written.
@@ -236,7 +235,7 @@ func createFile(path string) error {
 	if err := temp.Close(); err != nil {
 		return err
 	}
-	db, err := bbolt.Open(temp.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
+	db, err := bbolt.Open(temp.Name(), 0o600, &bbolt.Options{Timeout: storefile.LockTimeout, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func unlock(*os.File) error { return nil }
 
 // lock asks the database whether a file is in use. It keeps no lock: the file has to be replaced quickly.
 func lock(file *os.File) error {
-	db, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
+	db, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: LockTimeout, ReadOnly: true})
 	if err == nil {
 		return db.Close()
 	}

@@ -62,8 +62,8 @@ func (e *InUseError) Error() string {
 // ErrNotRegular is why nothing but a file is read: to read from a pipe or a device might never end.
 var ErrNotRegular = errors.New("it is no file")
 
-// lockTimeout is how long a lock is waited for.
-const lockTimeout = 2 * time.Second
+// LockTimeout is how long a lock is waited for. Tests shorten it.
+var LockTimeout = 2 * time.Second
 
 // partial ends the names of files that are not complete.
 const partial = ".partial"
