@@ -9,20 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var againChecks = []check{
-	{"a run that is run again names the new one", namesTheNewOne},
 	{"a run is run again once, if that is asked for", runAgainOnce},
-	{"a run that is gone or has not ended is not marked", notMarked},
 	{"of many that run it again at once one does", onceAmongMany},
 	{"the oldest run is first, if that is asked for", oldestFirst},
 }
-
-var durableAgainChecks = []check{}
 
 // againOf makes a run that is another one again.
 func againOf(first *engine.Run) *engine.Run {
@@ -46,33 +40,6 @@ func (s *store) againAs(first, want *engine.Run) {
 	if got := s.get(first.ID).AgainAs; got != id {
 		s.t.Errorf("run %s was run again as %q, want %q", first.ID, got, id)
 	}
-}
-
-func namesTheNewOne(t *testing.T, s *store) {
-	first := fullRun(t, "a")
-	s.carryOut(first, endedAs(engine.Failed, engine.RunnerFailed))
-	s.againAs(first, nil)
-	want := s.get(first.ID)
-	var last *engine.Run
-	for range 3 { // without a word about it, as often as you like
-		last = againOf(first)
-		s.add(last)
-		s.againAs(first, last)
-		if got := s.get(last.ID).Run.AgainOf; got != first.ID {
-			t.Errorf("the new run is %q again", got)
-		}
-	}
-	want.AgainAs = last.ID
-	same(t, "the run that was run again", s.get(first.ID), want)
-	for _, record := range s.list(engine.Query{}) {
-		if record.AgainAs != "" {
-			t.Error("a list tells about it, which it need not")
-		}
-	}
-	// One that was run again is forgotten like all others.
-	s.advance(2 * time.Hour)
-	s.prune(engine.Limits{Retention: time.Hour})
-	s.gone(first.ID)
 }
 
 func runAgainOnce(t *testing.T, s *store) {
@@ -101,28 +68,6 @@ func runAgainOnce(t *testing.T, s *store) {
 	if err := s.tryAgain(againOf(first)); !errors.Is(err, engine.ErrRunAgain) {
 		t.Errorf("once more: got %v, want ErrRunAgain", err)
 	}
-}
-
-func notMarked(t *testing.T, s *store) {
-	waiting := withHistory("a", time.Hour)
-	s.add(waiting)
-	for _, id := range []string{waiting.ID, uuid.Must(uuid.NewV7()).String(), "x", "\x00"} {
-		run := newRun("b")
-		run.AgainOf = id
-		if err := s.tryAgain(run); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("%q again, once: got %v, want ErrNotFound", id, err)
-		}
-		s.add(run) // as often as you like
-		same(t, "AgainOf", s.get(run.ID).Run.AgainOf, id)
-	}
-	s.againAs(waiting, nil)
-	s.endQueued(waiting, endedAs(engine.Failed, ""))
-	s.againAs(waiting, nil)
-	again := againOf(waiting)
-	if err := s.tryAgain(again); err != nil {
-		t.Error(err)
-	}
-	s.againAs(waiting, again)
 }
 
 func onceAmongMany(t *testing.T, s *store) {

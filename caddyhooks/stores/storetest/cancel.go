@@ -1,21 +1,16 @@
 package storetest
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var cancelChecks = []check{
-	{"a run that nobody carries out cannot be cancelled", onlyClaimedIsCancelled},
 	{"Renew tells at every call which runs are to be cancelled", renewTellsCancelled},
 	{"Renew tells by whom a run is cancelled", renewTellsByWhom},
-	{"the wish is forgotten when the run is requeued", wishIsForgotten},
 }
 
 func (s *store) cancel(run *engine.Run) {
@@ -23,44 +18,6 @@ func (s *store) cancel(run *engine.Run) {
 	if err := s.Runs().Cancel(s.t.Context(), run.ID, "somebody"); err != nil {
 		s.t.Fatalf("cancelling run %s: %v", run.ID, err)
 	}
-}
-
-func onlyClaimedIsCancelled(t *testing.T, s *store) {
-	runs := s.addTo("ended", "ended while queued", "pruned", "claimed")
-	s.endQueued(runs[2], ended())
-	s.advance(2 * shortLease)
-	s.prune(engine.Limits{Retention: shortLease})
-	s.endQueued(runs[1], ended())
-	claims := s.claimAll(runs[0], runs[3])
-	for _, claim := range claims {
-		if claim.Run.ChatID == "ended" {
-			s.end(claim, ended())
-		}
-	}
-	waiting := s.addTo("claimed", "requeued")
-	s.requeue(s.claimFirst(waiting[1]))
-	claimed := runs[3].ID
-	for name, id := range map[string]string{
-		"an ended run":             runs[0].ID,
-		"a run ended while queued": runs[1].ID,
-		"a pruned run":             runs[2].ID,
-		"a queued run":             waiting[0].ID,
-		"a requeued run":           waiting[1].ID,
-		"an unknown run":           uuid.Must(uuid.NewV7()).String(),
-		"nothing":                  "",
-		"half an id":               claimed[:18],
-		"more than an id":          claimed + "0",
-		"no id":                    strings.Repeat("z", len(claimed)),
-		"NUL":                      "\x00",
-	} {
-		if err := s.Runs().Cancel(t.Context(), id, "somebody"); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("cancelling %s: got %v, want ErrNotFound", name, err)
-		}
-	}
-	s.holds(longLease, claims[slices.IndexFunc(claims, func(c *engine.Claim) bool { return c.Run.ID == claimed })])
-	s.status(waiting[0], engine.Queued, 0)
-	s.status(waiting[1], engine.Queued, 0)
-	s.holds(longLease, s.claimFirst(waiting[1]))
 }
 
 func renewTellsCancelled(t *testing.T, s *store) {
@@ -106,12 +63,4 @@ func renewTellsByWhom(t *testing.T, s *store) {
 			}
 		}
 	}
-}
-
-func wishIsForgotten(_ *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.claimFirst(run)
-	s.cancel(run)
-	s.requeue(claim)
-	s.holds(longLease, s.claimFirst(run))
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,29 +21,14 @@ var chatChecks = []check{
 	{"a cursor of chats that is none is refused", badChatCursor},
 }
 
-// chats collects all pages of a query. Cursor and Limit may be left out.
+// chats collects all pages of a query. Limit may be left out.
 func (s *store) chats(query engine.ChatQuery) []*engine.ChatSummary {
 	s.t.Helper()
-	if query.Limit == 0 {
-		query.Limit = 1000
-	}
-	var all []*engine.ChatSummary
-	for range 100_000 {
-		page, next, err := s.Runs().Chats(s.t.Context(), query)
-		if err != nil {
-			s.t.Fatalf("listing chats %+v: %v", query, err)
-		}
-		if len(page) > query.Limit {
-			s.t.Fatalf("listing chats %+v: got %d", query, len(page))
-		}
-		all = append(all, page...)
-		if next == "" {
-			return all
-		}
-		query.Cursor = next
-	}
-	s.t.Fatalf("listing chats %+v does not come to an end", query)
-	return nil
+	query.Limit = cmp.Or(query.Limit, 1000)
+	return allPages(s.t, query.Limit, func(cursor string) ([]*engine.ChatSummary, string, error) {
+		query.Cursor = cursor
+		return s.Runs().Chats(s.t.Context(), query)
+	})
 }
 
 // listsChats expects chats with their number of runs, such as "chat 2", the last active first.

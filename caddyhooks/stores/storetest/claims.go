@@ -14,30 +14,10 @@ import (
 )
 
 var claimChecks = []check{
-	{"a claim tells how long its run has waited", claimTellsWaited},
 	{"a claim tells whether a caller waits", claimTellsAwaited},
 	{"nothing is claimed twice", nothingClaimedTwice},
 	{"a requeued run is the first of its chat, as if it had not been started", requeuedRun},
-	{"a claim is over when its run was requeued", requeuedClaimIsOver},
 	{"a token is for its own run and its own claim alone", tokensFence},
-}
-
-func claimTellsWaited(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	s.advance(time.Hour)
-	claim := s.claimFirst(runs[0])
-	s.lasted("Waited", claim.Waited, time.Hour)
-	s.requeue(claim)
-	s.advance(time.Hour)
-	claim = s.claimFirst(runs[0]) // it counts from acceptance
-	s.lasted("Waited after a requeue", claim.Waited, 2*time.Hour)
-	s.advance(time.Hour)
-	claim = s.endAnd(claim, ended(), upTo(1))[0]
-	s.lasted("Waited of the next run", claim.Waited, 3*time.Hour)
-	s.requeue(claim)
-	s.abandon(runs[1])
-	s.advance(time.Hour)
-	s.lasted("Waited at the second attempt", s.reclaim(runs[1]).Waited, 4*time.Hour+shortLease)
 }
 
 // A caller waits for the answer to a sync run, unless its node is gone. The node that claims is alive.
@@ -131,27 +111,6 @@ func requeuedRun(t *testing.T, s *store) {
 	}
 	same(t, "the requeued run", s.get(runs[0].ID).Run, runs[0])
 	s.claimThrough(runs...)
-}
-
-// A claim that requeued its run can do nothing more. Whether End returns nil, since the claim was used before, or
-// ErrClaimLost is left open for another end than the first one.
-func requeuedClaimIsOver(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	claim := s.claimFirst(run)
-	s.requeue(claim)
-	s.notRenewed(claim)
-	s.endsNothingMore(claim, endedWith(newDelivery(run, 0)))
-	s.status(run, engine.Queued, 0)
-	s.noneDue()
-
-	second := s.claimFirst(run)
-	s.notRenewed(claim)
-	s.endsNothingMore(claim, endedWith(newDelivery(run, 0)))
-	s.endsNothingMore(claim, engine.End{Requeue: true})
-	s.status(run, engine.Running, 1)
-	s.holds(longLease, second)
-	s.end(second, ended())
-	same(t, "the answer", s.get(run.ID).Outcome.Text, ended().Outcome.Text)
 }
 
 // endsNothingMore expects that a claim which was used up claims nothing, and changes nothing about its run.

@@ -15,16 +15,16 @@ import (
 var deliveryChecks = []check{
 	{"deliveries are due when their run ends", dueAtTheEnd},
 	{"deliveries are handed out when they are due, the first one first", handedOutWhenDue},
-	{"a delivery that arrived or was given up is not handed out again", settledForGood},
 	{"a delivery that was handed out is the caller's own", deliveryIsTheCallersOwn},
 	{"each delivery is handed out once to many who ask", handedOutOnceToMany},
 	{"a host has its share, and leaves the rest to others", hostHasItsShare},
 	{"a chat has one at a time", chatHasOneAtATime},
 	{"deliveries are listed, the newest first", deliveriesAreListed},
-	{"deliveries are listed by status, channel and host", deliveriesAreListedByQuery},
-	{"a delivery that was given up is due again when it is retried", retriedWhenDead},
-	{"a delivery that is dropped is gone", droppedIsGone},
 	{"a delivery that is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
+	{"a delivery that is dropped is gone", droppedIsGone},
+	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
+	{"only the last token of a delivery holds when the lease is over", onlyLastDeliveryTokenHolds},
+	{"a Settle that is repeated does nothing", repeatedSettle},
 }
 
 // due claims up to n deliveries for longer than any check lasts.
@@ -251,19 +251,6 @@ func (s *store) pauseNew(d *engine.Delivery, pause time.Duration) {
 	*d = *got[0]
 }
 
-func settledForGood(_ *testing.T, s *store) {
-	for _, status := range []engine.DeliveryStatus{engine.Delivered, engine.Dead} {
-		for _, pause := range []time.Duration{0, time.Hour} { // of no account
-			run, deliveries := s.endWith(1)
-			got := s.handsOut(10, deliveries, notATime)
-			s.settle(got[0], status, pause, "why "+string(status))
-			s.advance(2 * time.Hour)
-			s.noneDue()
-			s.knows(run, got[0])
-		}
-	}
-}
-
 func deliveryIsTheCallersOwn(t *testing.T, s *store) {
 	run, deliveries := s.endWith(1)
 	before := s.get(run.ID)
@@ -382,27 +369,13 @@ func chatHasOneAtATime(_ *testing.T, s *store) {
 }
 
 // listDeliveries collects all pages of a query.
-func (s *store) listDeliveries(query engine.DeliveryQuery) (all []*engine.Delivery) {
+func (s *store) listDeliveries(query engine.DeliveryQuery) []*engine.Delivery {
 	s.t.Helper()
-	if query.Limit == 0 {
-		query.Limit = 1000
-	}
-	for range 10_000 {
-		page, next, err := s.Deliveries().List(s.t.Context(), query)
-		if err != nil {
-			s.t.Fatalf("listing %+v: %v", query, err)
-		}
-		if len(page) > query.Limit {
-			s.t.Fatalf("listing %+v: got %d", query, len(page))
-		}
-		all = append(all, page...)
-		if next == "" {
-			return all
-		}
-		query.Cursor = next
-	}
-	s.t.Fatalf("listing %+v does not come to an end", query)
-	return nil
+	query.Limit = cmp.Or(query.Limit, 1000)
+	return allPages(s.t, query.Limit, func(cursor string) ([]*engine.Delivery, string, error) {
+		query.Cursor = cursor
+		return s.Deliveries().List(s.t.Context(), query)
+	})
 }
 
 func deliveriesAreListed(t *testing.T, s *store) {
@@ -451,80 +424,22 @@ func deliveriesAreListed(t *testing.T, s *store) {
 	}
 }
 
-func deliveriesAreListedByQuery(t *testing.T, s *store) {
-	callbacks := s.endTo(2, toHost)
-	chats := s.endTo(3, toChat)
-	for _, c := range []struct {
-		query engine.DeliveryQuery
-		want  []*engine.Delivery
-	}{
-		{engine.DeliveryQuery{Host: "busy.example"}, callbacks},
-		{engine.DeliveryQuery{Host: "busy.example:443"}, callbacks},
-		{engine.DeliveryQuery{Host: "busy.example:80"}, nil},
-		{engine.DeliveryQuery{Channel: "chats"}, chats},
-		{engine.DeliveryQuery{Channel: "busy"}, nil},
-		{engine.DeliveryQuery{Channel: "chats", Statuses: []engine.DeliveryStatus{engine.Dead}}, nil},
-		{engine.DeliveryQuery{Channel: "chats", Host: "busy.example"}, nil},
-	} {
-		var got []string
-		for _, d := range s.listDeliveries(c.query) {
-			got = append(got, d.ID)
-		}
-		var want []string
-		for _, d := range slices.Backward(c.want) {
-			want = append(want, d.ID)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%+v: got %v, want %v", c.query, got, want)
-		}
-	}
-}
-
-func retriedWhenDead(t *testing.T, s *store) {
-	run, deliveries := s.endWith(1)
-	got := s.takes(deliveries)[0]
-	got.Attempt = 7
-	s.settle(got, engine.Dead, 0, "gone")
-	s.advance(time.Minute)
-	s.retry(got)
-	if got.Restart != 8 {
-		t.Errorf("its schedule begins after attempt %d, want 8", got.Restart)
-	}
-	s.advance(time.Minute)
-	s.retry(got)
-	s.knows(run, got)
-	got = s.handsOut(10, []*engine.Delivery{got}, notATime)[0]
-	s.noneDue()
-	s.settle(got, engine.Delivered, 0, "")
-	s.noneDue()
-	same(t, "a list of the dead", s.listDeliveries(engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}}), nil)
-}
-
 func droppedIsGone(t *testing.T, s *store) {
-	run, deliveries := s.endWith(3)
-	got := s.takes(deliveries)
+	all := s.endTo(3, toChat)
+	s.drop(all[1])
+	got := s.takes(all[:1])
 	s.settle(got[0], engine.Dead, 0, "gone")
-	s.settle(got[2], engine.Pending, time.Hour, "busy")
-	for i, left := range []int{2, 1} {
-		id := got[2*i].ID
-		s.drop(got[2*i])
-		if _, err := s.Deliveries().Get(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("got %v, want ErrNotFound", err)
+	s.drop(got[0])
+	for _, d := range all[:2] {
+		if err := s.Deliveries().Drop(t.Context(), d.ID); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("dropping it again: %v", err)
 		}
-		if err := s.Deliveries().Drop(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("dropped twice: got %v, want ErrNotFound", err)
-		}
-		if _, err := s.Deliveries().Retry(t.Context(), id); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("retried after all: got %v, want ErrNotFound", err)
-		}
-		if known := s.get(run.ID).Deliveries; len(known) != left {
-			t.Errorf("%d deliveries are left, want %d", len(known), left)
+		if deliveries := s.get(d.RunID).Deliveries; len(deliveries) > 0 {
+			t.Errorf("the run still has %d deliveries", len(deliveries))
 		}
 	}
-	s.noneDue()
-	// The one that was under way goes on.
-	s.settle(got[1], engine.Delivered, 0, "")
-	s.knows(run, got[1])
+	s.counts(1, 0)
+	s.takes(all[2:])
 }
 
 func neitherRetriedNorDropped(t *testing.T, s *store) {

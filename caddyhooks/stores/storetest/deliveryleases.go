@@ -8,13 +8,6 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-var deliveryLeaseChecks = []check{
-	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
-	{"a late Settle holds while nobody else has the delivery", lateSettleHolds},
-	{"only the last token of a delivery holds when the lease is over", onlyLastDeliveryTokenHolds},
-	{"a Settle that is repeated does nothing", repeatedSettle},
-}
-
 // abandonDeliveries claims deliveries, which must be these, and lets the lease pass.
 func (s *store) abandonDeliveries(want ...*engine.Delivery) []*engine.Delivery {
 	s.t.Helper()
@@ -103,17 +96,6 @@ func deliveryLeaseEnds(t *testing.T, s *store) {
 	got = s.handsOut(10, got[1:], notATime)
 	s.isLostDelivery(old[1])
 	s.settle(got[0], engine.Delivered, 0, "")
-}
-
-func lateSettleHolds(_ *testing.T, s *store) {
-	_, deliveries := s.endWith(3)
-	got := s.abandonDeliveries(deliveries...)
-	s.settle(got[0], engine.Delivered, 0, "")
-	s.settle(got[1], engine.Dead, 0, "gone")
-	s.settle(got[2], engine.Pending, time.Hour, "busy")
-	s.handsOut(10, nil, time.Hour)
-	s.advance(time.Hour)
-	s.handsOut(10, got[2:], notATime)
 }
 
 func onlyLastDeliveryTokenHolds(_ *testing.T, s *store) {

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"testing"
-	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
@@ -12,9 +11,9 @@ import (
 var durabilityChecks = []check{
 	{"claimed runs are carried out again, and the attempt counts", claimedRunsAreThere},
 	{"deliveries under way are handed out again when their lease is over", deliveriesUnderWayAreThere},
-	{"throttles do not keep deliveries back for longer", throttlesAreOver},
 	{"tokens and names of nodes are not used again", namesAreUsedOnce},
 	{"an end that is repeated later does nothing", endRepeatedLater},
+	{"ids ascend although the clock was set back", idsAscendAfterClockWasSetBack},
 }
 
 func claimedRunsAreThere(t *testing.T, s *store) {
@@ -63,15 +62,6 @@ func deliveriesUnderWayAreThere(_ *testing.T, s *store) {
 		s.settle(d, engine.Delivered, 0, "")
 	}
 	s.takes([]*engine.Delivery{busy[engine.PerHost], chats[1]})
-}
-
-// A store may forget throttles when it is closed.
-func throttlesAreOver(_ *testing.T, s *store) {
-	busy := s.endTo(2, toHost)
-	s.throttle(engine.Throttle{To: busy[0].Destination(), Pause: time.Hour})
-	s.reopen()
-	s.advance(time.Hour)
-	s.handsOut(10, busy, notATime)
 }
 
 // That tokens are new is checked for every claim.

@@ -10,31 +10,13 @@ import (
 )
 
 var endChecks = []check{
-	{"the end of a run lets the next one of its chat be claimed in the same step", endClaimsNext},
 	{"a requeue claims other runs too", requeueClaimsOthers},
 	{"an end that is repeated does nothing", repeatedEnd},
-	{"an end that is repeated claims no run twice", repeatedEndClaims},
 	{"an end that is repeated does not free a key again", repeatedEndLeavesKeys},
 	{"a start that was not used does not count", unusedStart},
 	{"the store says when a run ended", endedNow},
-	{"a run that was ended while queued has ended like any other", endQueuedIsAnEnd},
 	{"a run that was given back can be ended", givenBackIsEnded},
 	{"a failed call changes nothing", cancelledContext},
-}
-
-func endClaimsNext(t *testing.T, s *store) {
-	runs := s.addTo("a", "a", "a")
-	claim := s.claimFirst(runs[0])
-	for _, run := range runs[1:] {
-		next := s.endAnd(claim, ended(), upTo(5))
-		s.sameRuns("claimed", next, run)
-		claim = next[0]
-		s.status(run, engine.Running, 1)
-		s.claimAll()
-	}
-	if next := s.endAnd(claim, ended(), upTo(5)); len(next) > 0 {
-		t.Errorf("got %d runs more", len(next))
-	}
 }
 
 // The requeued run can be claimed like any other. Whether the same call claims it again is left open.
@@ -96,17 +78,6 @@ func repeatedEnd(t *testing.T, s *store) {
 	s.isRepeated(claim, end)
 }
 
-// The answer that was lost had claims. Their runs are not claimed again within their lease.
-func repeatedEndClaims(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a", "b", "c")
-	claim := s.claimFirst(runs[0])
-	claims := s.endAnd(claim, ended(), upTo(2))
-	claims = append(claims, s.endAnd(claim, ended(), upTo(10))...) // it may do nothing, or claim as any End does
-	claims = append(claims, s.claim(10)...)
-	s.sameRuns("claimed", claims, runs[1:]...)
-	s.holds(longLease, claims...)
-}
-
 func repeatedEndLeavesKeys(_ *testing.T, s *store) {
 	first := keyed("a", newKey())
 	s.add(first)
@@ -152,18 +123,6 @@ func endedNow(t *testing.T, s *store) {
 		same(t, "Due", s.get(run.ID).Deliveries[0].Due, finished[i])
 	}
 	s.lasted("the time between two ends", finished[1].Sub(finished[0]), time.Hour)
-}
-
-func endQueuedIsAnEnd(t *testing.T, s *store) {
-	runs := []*engine.Run{fullRun(t, "a"), fullRun(t, "a")}
-	s.add(runs...)
-	end := endedAs(engine.TimedOut, "")
-	end.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0), newDelivery(runs[0], 1)}
-	s.endQueued(runs[0], end)
-	want := s.recordOf(runs[0], queued(runs[0]), end)
-	same(t, "the run", s.get(runs[0].ID), want)
-	s.handsOut(10, end.Deliveries, notATime)
-	s.claimThrough(runs[1])
 }
 
 func givenBackIsEnded(_ *testing.T, s *store) {

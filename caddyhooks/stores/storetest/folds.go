@@ -21,7 +21,6 @@ var foldChecks = []check{
 	{"all runs of a fold are carried out, and can be cancelled", foldUnderWay},
 	{"all runs of a fold end alike, each with its own record", foldEnds},
 	{"a fold is one past turn", foldIsOneTurn},
-	{"a requeued fold is in order, and takes more along", foldIsRequeued},
 	{"a fold that waits takes more along", foldWaits},
 	{"a fold whose lease is over comes back as it was", foldLeaseIsOver},
 	{"a fold whose lease is over can be renewed unless it has changed", foldIsTakenBack},
@@ -30,17 +29,6 @@ var foldChecks = []check{
 	{"overdue runs leave their fold", foldOverdue},
 	{"limits hold for runs that are folded", foldLimits},
 	{"a batch counts turns, and bounds hold for hooks", foldsOfABatch},
-	{"many runs of a chat are folded one after the other", manyFolds},
-}
-
-var durableFoldChecks = []check{}
-
-var setClockFoldChecks = []check{
-	{"no clock opens or closes a window", setClockAndFolds},
-}
-
-var durableSetClockFoldChecks = []check{
-	{"a clock that is set back between two processes gives a fold its window again, and no more", setClockBetweenFolds},
 }
 
 const foldWindow = time.Hour
@@ -249,11 +237,7 @@ func foldUnderWay(t *testing.T, s *store) {
 
 // foldedEnd is the end of a fold with all that an end may have. The second run and the first have deliveries.
 func (s *store) foldedEnd(runs []*engine.Run) engine.End {
-	end := ended()
-	end.Outcome.JSON, end.Outcome.Repairs, end.Outcome.Checked = []byte(`{"a":1}`), 2, true
-	end.Outcome.Account = engine.Account{Reason: "a reason", LastAnswer: "a last answer", ValidationErrors: []string{"one", "two"},
-		Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {Kind: "fetch"}}, MorePermissions: 2}
-	end.Outcome.SessionRenewed = true
+	end := engine.End{Outcome: fullOutcome(s.t)}
 	end.Steps = twoSteps(s.t, runs[0])
 	end.Deliveries = []*engine.Delivery{newDelivery(runs[0], 0), newDelivery(runs[1], 0), newDelivery(runs[1], 1)}
 	return end
@@ -345,23 +329,6 @@ func foldIsOneTurn(t *testing.T, s *store) {
 	size := len(after[0].Message) + 2*len("an answer") + len("message 0")
 	s.pastIs("a", 10, size, runs[0], after[0])
 	s.pastIs("a", 10, size+2*len("message 0"), before[0], runs[0], after[0])
-}
-
-func foldIsRequeued(_ *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 5, 3)
-	s.advance(foldWindow + slack)
-	claim := s.claimFold(runs...)
-	runs = append(runs, s.addFolding("a", "storm", 5, 3)...)
-	s.requeue(claim)
-	for _, run := range runs {
-		s.status(run, engine.Queued, 0)
-	}
-	claim = s.claimFold(runs[:5]...)
-	s.end(claim, ended())
-	s.status(runs[4], engine.Completed, 1)
-	s.claimAll()
-	s.advance(foldWindow + slack)
-	s.claimFold(runs[5])
 }
 
 func foldWaits(t *testing.T, s *store) {
@@ -493,20 +460,6 @@ func foldsOfABatch(_ *testing.T, s *store) {
 	s.isFold(s.claimBatch(ofHooks(1, 5, "storm"), c[0])[0], c...)
 }
 
-func manyFolds(_ *testing.T, s *store) {
-	const most, folds = 20, 25
-	runs := s.addFolding("a", "storm", most, most*folds)
-	claim := s.claimFold(runs[:most]...)
-	for i := 1; i < folds; i++ {
-		next := s.endAnd(claim, ended(), upTo(10))
-		s.sameRuns("claimed", next, runs[i*most])
-		claim = s.isFold(next[0], runs[i*most:(i+1)*most]...)
-	}
-	s.end(claim, ended())
-	s.backlogIs(engine.Backlog{})
-	s.lists(engine.Query{ChatID: "a", Statuses: []engine.Status{engine.Completed}}, runs...)
-}
-
 func setClockAndFolds(_ *testing.T, s *store) {
 	for _, set := range someSets {
 		run := s.addFolding("a", "storm", 10, 1)[0]
@@ -515,18 +468,4 @@ func setClockAndFolds(_ *testing.T, s *store) {
 		s.advance(foldWindow + slack)
 		s.end(s.claimedAfter(foldWindow, run), ended())
 	}
-}
-
-func setClockBetweenFolds(_ *testing.T, s *store) {
-	runs := s.addFolding("a", "storm", 10, 2)
-	s.advance(foldWindow / 2)
-	s.setClock(-30 * year)
-	s.reopen()
-	s.waitIs(foldWindow)
-	s.advance(foldWindow + slack)
-	claims, _, err := s.Runs().Claim(s.t.Context(), upTo(1))
-	if err != nil || len(claims) != 1 {
-		s.t.Fatalf("claimed %d runs: %v", len(claims), err)
-	}
-	s.isFold(claims[0], runs...)
 }

@@ -11,15 +11,10 @@ import (
 
 var historyChecks = []check{
 	{"a run keeps its input as long as it wants", keepsItsInput},
-	{"a run without history keeps nothing", keepsNothing},
-	{"what is too long is cut, and marked so", cutIfTooLong},
 	{"the limit of time holds for all", limitOfTime},
 	{"the oldest are forgotten when there is too much", limitOfBytes},
 	{"forgotten runs count no more", forgottenRunsCountNoMore},
 }
-
-// Those of stores that outlive their process.
-var durableHistoryChecks = []check{}
 
 // withHistory makes a run that keeps its input.
 func withHistory(chat string, history time.Duration) *engine.Run {
@@ -74,51 +69,6 @@ func keepsItsInput(t *testing.T, s *store) {
 	s.prune(limits)
 	s.tellsNothing(full, empty, waiting)
 	s.lists(engine.Query{}, full, empty, waiting)
-}
-
-func keepsNothing(t *testing.T, s *store) {
-	run := fullRun(t, "a")
-	run.History = 0
-	s.carryOut(run, ended())
-	s.tellsNothing(run)
-	s.prune(engine.Limits{History: time.Hour, HistoryBytes: 1})
-	s.prune(engine.Limits{History: engine.NoHistory})
-	s.status(run, engine.Completed, 1)
-}
-
-func cutIfTooLong(t *testing.T, s *store) {
-	object := func(size int) []byte { return []byte(`{"a":"` + strings.Repeat("x", size-8) + `"}`) }
-	const most = engine.MaxInput
-	for _, c := range []struct {
-		name             string
-		message          string
-		metadata, schema []byte
-		want             engine.Input
-	}{
-		{"as long as it may be", strings.Repeat("x", most-200), object(100), object(100),
-			engine.Input{Message: strings.Repeat("x", most-200), Metadata: object(100), Schema: object(100)}},
-		{"message", strings.Repeat("x", 3*most), nil, nil, engine.Input{Message: strings.Repeat("x", most), Cut: true}},
-		{"message of wide characters", "x" + strings.Repeat("𝄞", most), []byte("{ }"), object(100),
-			engine.Input{Message: "x" + strings.Repeat("𝄞", most/4-1), Metadata: []byte("{ }"), Cut: true}},
-		{"metadata", "x", object(most), object(100), engine.Input{Message: "x", Schema: object(100), Cut: true}},
-		{"schema", strings.Repeat("x", most-200), object(100), object(101),
-			engine.Input{Message: strings.Repeat("x", most-200), Metadata: object(100), Cut: true}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := s.in(t)
-			run := withHistory("a", time.Hour)
-			run.Message, run.Metadata, run.Schema = c.message, c.metadata, c.schema
-			s.carryOut(run, ended())
-			record := s.get(run.ID)
-			wantKept := engine.KeptWhole
-			if c.want.Cut {
-				wantKept = engine.KeptCut
-			}
-			same(t, "Kept", record.Kept, wantKept)
-			got := engine.Input{Message: record.Run.Message, Metadata: record.Run.Metadata, Schema: record.Run.Schema, Cut: c.want.Cut}
-			same(t, "the run's input", got, c.want)
-		})
-	}
 }
 
 func limitOfTime(_ *testing.T, s *store) {

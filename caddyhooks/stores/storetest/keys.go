@@ -14,9 +14,7 @@ var keyChecks = []check{
 	{"the first run with a key is told about in every state", firstInEveryState},
 	{"of runs that are added at once with one key exactly one is stored", oneKeyAtOnce},
 	{"a full queue still knows its keys", fullQueueKnowsKeys},
-	{"a key is free again if its run gave no answer", freedKeys},
 	{"a key is free again when it is old enough", oldKey},
-	{"the oldest keys make room for new ones", tooManyKeys},
 	{"a key that has passed on is not freed by its first run", keyPassedOn},
 }
 
@@ -147,46 +145,6 @@ func fullQueueKnowsKeys(_ *testing.T, s *store) {
 	s.refuse(keyed("a", newKey()), engine.Limits{Queue: 1}, engine.ErrQueueFull)
 }
 
-func freedKeys(t *testing.T, s *store) {
-	for _, c := range []struct {
-		status  engine.Status
-		failure engine.Failure
-		free    bool
-	}{
-		{engine.Completed, "", false},
-		{engine.TimedOut, "", false},
-		{engine.Failed, engine.RunnerFailed, false},
-		{engine.Failed, engine.SchemaUnmet, false},
-		{engine.Cancelled, "", true},
-		{engine.Failed, engine.RunnerUnavailable, true},
-		{engine.Failed, engine.ShuttingDown, true},
-		{engine.Failed, engine.Interrupted, true},
-	} {
-		for _, whileQueued := range []bool{false, true} {
-			first, again := keyed("a", newKey()), newRun("a")
-			again.Key = first.Key
-			s.add(first)
-			if whileQueued {
-				s.endQueued(first, endedAs(c.status, c.failure))
-			} else {
-				s.end(s.claimFirst(first), endedAs(c.status, c.failure))
-			}
-			if !c.free {
-				s.duplicateOf(first, again, engine.Limits{})
-				continue
-			}
-			if err := s.tryAdd(again, engine.Limits{}); err != nil {
-				t.Errorf("a key is not free after %s %s: %v", c.status, c.failure, err)
-				continue
-			}
-			// Now it is the key of the second.
-			s.duplicateOf(again, keyed("a", again.Key), engine.Limits{})
-			s.endQueued(again, ended())
-		}
-	}
-	s.claimAll()
-}
-
 func oldKey(t *testing.T, s *store) {
 	limits := engine.Limits{KeyAge: 24 * time.Hour}
 	first := keyed("a", newKey())
@@ -205,43 +163,6 @@ func oldKey(t *testing.T, s *store) {
 	s.lists(engine.Query{}, first, second)
 	same(t, "the first run", s.get(first.ID).Run, first)
 	s.claimAll(first, second)
-}
-
-func tooManyKeys(t *testing.T, s *store) {
-	limits := engine.Limits{Keys: 3}
-	var runs []*engine.Run
-	for range 5 {
-		run := keyed("a", newKey())
-		if err := s.tryAdd(run, limits); err != nil {
-			t.Fatal(err)
-		}
-		runs = append(runs, run)
-	}
-	for _, run := range runs[2:] {
-		s.duplicateOf(run, keyed("a", run.Key), limits)
-	}
-	for i := range 2 {
-		again := keyed("a", runs[i].Key)
-		if err := s.tryAdd(again, limits); err != nil {
-			t.Fatalf("key %d has not made room for others: %v", i, err)
-		}
-		runs = append(runs, again)
-	}
-	for _, run := range runs[4:] {
-		s.duplicateOf(run, keyed("a", run.Key), limits)
-	}
-	// Runs without keys take none of the room.
-	for range 4 {
-		if err := s.tryAdd(newRun("a"), limits); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.duplicateOf(runs[4], keyed("a", runs[4].Key), limits)
-	// Without a limit there is room for all.
-	for range 10 {
-		s.add(keyed("b", newKey()))
-	}
-	s.duplicateOf(runs[4], keyed("a", runs[4].Key), engine.Limits{})
 }
 
 func keyPassedOn(t *testing.T, s *store) {

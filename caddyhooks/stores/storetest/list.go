@@ -3,7 +3,10 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +16,10 @@ import (
 var listChecks = []check{
 	{"an empty store has no runs", emptyList},
 	{"a list of a hook takes one page however many runs of other hooks wait", longQueueOfOthers},
-	{"each run is listed once while others come, end and go", pagesWhileThingsHappen},
+	{"runs are found by every filter while they end", filtersWhileRunsEnd},
 	{"a cursor that is none is refused", badCursor},
+	{"runs are found by words in their texts", foundByWords},
+	{"whatever filters are combined, a list has all runs that they select", combinedFilters},
 }
 
 func emptyList(t *testing.T, s *store) {
@@ -78,67 +83,53 @@ func longQueueOfOthers(t *testing.T, s *store) {
 	}
 }
 
-func pages(_ *testing.T, s *store) {
-	var runs []*engine.Run
-	for i := range 23 {
-		run := s.addTo(fmt.Sprint("chat ", i%4))[0]
-		if i%3 == 0 {
-			s.endQueued(run, ended())
-		}
-		runs = append(runs, run)
+func filtersWhileRunsEnd(t *testing.T, s *store) {
+	const chats, each = 10, 6
+	for i := range chats * each {
+		run := newRun(fmt.Sprint("chat ", i%chats))
+		run.Hook = fmt.Sprint("hook ", i%2)
+		s.add(run)
 	}
-	for _, limit := range []int{1, 2, 5, 22, 23, 24} {
-		s.lists(engine.Query{Limit: limit}, runs...)
-	}
-}
-
-func pagesWhileThingsHappen(t *testing.T, s *store) {
-	var runs []*engine.Run
-	for i := range 30 {
-		runs = append(runs, s.addTo(fmt.Sprint("chat ", i%5))...)
-	}
-	var got []string
-	var last []*engine.Record
-	query := engine.Query{Limit: 4}
-	for step := 0; ; step++ {
-		page, next, err := s.Runs().List(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, record := range page {
-			got = append(got, record.Run.ID)
-		}
-		if next == "" {
-			break
-		}
-		if step == 1000 {
-			t.Fatal("the list does not come to an end")
-		}
-		query.Cursor = next
-		last = append(last, page...)
-
-		// New runs come, and old ones are claimed and end, both listed ones and others. Listed runs are ended and forgotten,
-		// and with them the run at which the list has to go on. Runs with a pending delivery are not forgotten.
-		s.addTo("chat 0", "new")
-		for _, claim := range s.claim(2) {
-			s.end(claim, endedWith(newDelivery(claim.Run, 0)))
-		}
-		for _, record := range last {
-			if s.get(record.Run.ID).Status == engine.Queued {
-				s.endQueued(record.Run, ended())
+	over := make(chan struct{})
+	var watchers sync.WaitGroup
+	watch := func(want int, query engine.Query) {
+		watchers.Go(func() {
+			for isOver := false; !isOver; {
+				select {
+				case <-over:
+					isOver = true
+				default:
+				}
+				found, listed := make(map[string]bool), 0
+				for next := query; listed == 0 || next.Cursor != ""; {
+					page, cursor, err := s.Runs().List(t.Context(), next)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, record := range page {
+						found[record.Run.ID] = true
+					}
+					listed += max(len(page), 1)
+					next.Cursor = cursor
+				}
+				if len(found) != want || listed != want {
+					t.Errorf("listing %+v: %d runs are listed %d times, want %d", query, len(found), listed, want)
+					return
+				}
 			}
+		})
+	}
+	watch(each, engine.Query{ChatID: "chat 3", Hooks: []string{"hook 1"}, Limit: 4})
+	watch(chats*each/2, engine.Query{Hooks: []string{"hook 1"}, Limit: 7})
+	watch(chats*each, engine.Query{Hooks: []string{"hook 1", "hook 0"}, Limit: 7, OldestFirst: true})
+	for claims := s.claim(3); len(claims) > 0; claims = s.claim(3) {
+		for _, claim := range claims {
+			s.end(claim, endedAs(engine.Failed, engine.RunnerFailed))
 		}
-		last = nil
-		s.advance(2 * time.Hour)
-		s.prune(engine.Limits{Retention: time.Hour})
 	}
-	var want []string
-	for _, run := range slices.Backward(runs) {
-		want = append(want, run.ID)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	close(over)
+	watchers.Wait()
 }
 
 func badCursor(t *testing.T, s *store) {
@@ -150,5 +141,214 @@ func badCursor(t *testing.T, s *store) {
 			}
 		}
 		s.addTo("a", "b")
+	}
+}
+
+func foundByWords(_ *testing.T, s *store) {
+	long := strings.Repeat("x ", 4000) // has a record of its own in some stores
+	queued, running, finished, failed, matched, forgetful := newRun("chat One"), newRun("b"), newRun("c"), newRun("d"), newRun("e"), newRun("f")
+	queued.Message = "Deploy the APPLE cart"
+	running.Message = long + "banana"
+	finished.Message, finished.History = long+"Cherry Äpfel", time.Hour
+	failed.Message, failed.History = "damson", time.Hour
+	matched.Message, matched.History = "elder", time.Hour
+	forgetful.Message = "Cherry and damson"
+	s.add(running)
+	s.claimFirst(running)
+	carryOut := func(run *engine.Run, outcome engine.Outcome) {
+		s.carryOut(run, engine.End{Outcome: outcome})
+	}
+	carryOut(finished, engine.Outcome{Status: engine.Completed, Text: "It is DONE, " + long, HasText: true})
+	carryOut(failed, engine.Outcome{Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The runner broke.", Account: engine.Account{Reason: "exit Status 7"}})
+	carryOut(matched, engine.Outcome{Status: engine.Completed, JSON: []byte(`{"verdict":"Fine"}`)})
+	carryOut(forgetful, engine.Outcome{Status: engine.Completed, Text: "grape", HasText: true})
+	s.add(queued)
+	for text, want := range map[string][]*engine.Run{
+		"apple":               {queued},
+		"deploy cart":         {queued},
+		"CART  \t deploy":     {queued},
+		"deploy banana":       nil,
+		"chat one":            {queued},
+		"banana":              {running},
+		"cherry":              {finished}, // the other one's input is not kept
+		"äPFEL done":          {finished},
+		"damson":              {failed},
+		"runner broke":        {failed},
+		"status 7":            {failed},
+		"status 8":            nil,
+		"verdict fine":        {matched},
+		"grape":               {forgetful},
+		" ":                   {running, finished, failed, matched, forgetful, queued},
+		"agent":               nil, // neither hooks nor ids
+		"nowhere to be found": nil,
+	} {
+		for _, limit := range []int{1, 2, 100} {
+			s.lists(engine.Query{Text: text, Limit: limit}, want...)
+		}
+	}
+	s.lists(engine.Query{Text: "fine", Statuses: []engine.Status{engine.Completed}, ChatID: "e", Hooks: []string{"agent"}}, matched)
+	s.lists(engine.Query{Text: "fine", Statuses: []engine.Status{engine.Failed}})
+	// What is looked at is not what is shown.
+	for _, record := range s.list(engine.Query{Text: "done"}) {
+		if record.Run.Message != "" || record.Outcome.Text != "" || record.Kept != engine.KeptNothing {
+			s.t.Errorf("a run that was found by its text is listed with it: %+v", record)
+		}
+	}
+}
+
+// someHistory makes runs of several hooks and chats, in every status, and lets time pass between them.
+type someHistory struct {
+	*store
+	random *rand.Rand
+	chats  []string
+}
+
+func newHistory(s *store) *someHistory {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same runs every time
+	return &someHistory{s, random, []string{"a", "b", "c"}}
+}
+
+func (h *someHistory) add(n int, between func()) {
+	h.t.Helper()
+	statuses := []engine.Status{engine.Completed, engine.Completed, engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
+	for range n {
+		run := newRun(h.chats[h.random.IntN(len(h.chats))])
+		if h.random.IntN(4) == 0 {
+			run = newChat()
+			h.chats = append(h.chats, run.ChatID) // some are gone on with
+		}
+		run.Hook = []string{"github", "github", "stripe", "rare"}[h.random.IntN(4)]
+		if err := h.tryAdd(run, engine.Limits{}); err != nil {
+			h.t.Fatal(err)
+		}
+		switch h.random.IntN(10) {
+		case 0:
+		case 1:
+			if _, _, err := h.Runs().Claim(h.t.Context(), upTo(1)); err != nil {
+				h.t.Fatal(err)
+			}
+		default:
+			_, err := h.Runs().End(h.t.Context(), queued(run), endedAs(statuses[h.random.IntN(len(statuses))], ""), engine.Batch{})
+			if err != nil {
+				h.t.Fatal(err)
+			}
+		}
+		if between != nil && h.random.IntN(5) == 0 {
+			between()
+		}
+	}
+}
+
+// query makes a query of several filters.
+func (h *someHistory) query(all []*engine.Record) (query engine.Query) {
+	some := func(n int) bool { return h.random.IntN(n) == 0 }
+	time := func() time.Time { return all[h.random.IntN(len(all))].Run.AcceptedAt }
+	if some(2) {
+		query.Hooks = [][]string{{"github"}, {"stripe", "rare"}, {"rare", "rare"}, {"github", "none"}, {"none"}}[h.random.IntN(5)]
+	}
+	if some(2) {
+		query.Statuses = [][]engine.Status{
+			{engine.Failed}, {engine.Completed}, {engine.Queued}, {engine.Running}, {engine.Running, engine.Queued}, {engine.Failed, engine.TimedOut, engine.Expired},
+			{engine.Completed, engine.Failed}, {engine.Failed, engine.Running}, {engine.Completed, engine.Queued}, {"none"},
+		}[h.random.IntN(10)]
+	}
+	if some(3) {
+		query.ChatID = h.chats[h.random.IntN(len(h.chats))]
+	}
+	if some(4) {
+		query.Since = time()
+	}
+	if some(4) {
+		query.Until = time()
+	}
+	if some(6) {
+		id := all[h.random.IntN(len(all))].Run.ID
+		query.Prefix = id[:8+h.random.IntN(len(id)-8)]
+	}
+	if some(6) {
+		query.Text = []string{"MESSAGE", "a message", "hook:", "nothing"}[h.random.IntN(4)]
+	}
+	query.OldestFirst = some(3)
+	if query.OldestFirst && some(2) {
+		query.UpTo = all[h.random.IntN(len(all))].Run.ID
+	}
+	query.Limit = []int{1, 2, 3, 7, 1000}[h.random.IntN(5)]
+	return query
+}
+
+// check compares lists with what the records say.
+func (h *someHistory) check(queries int) {
+	h.t.Helper()
+	all := h.list(engine.Query{Input: true, Replies: true})
+	if len(all) == 0 {
+		h.t.Fatal("there are no runs")
+	}
+	found := 0
+	for range queries {
+		query := h.query(all)
+		words := query.Words()
+		var want, got []string
+		for _, record := range all {
+			upTo := query.UpTo == "" || slices.IndexFunc(all, func(r *engine.Record) bool { return r.Run.ID == query.UpTo }) <=
+				slices.IndexFunc(all, func(r *engine.Record) bool { return r.Run.ID == record.Run.ID })
+			if query.Selects(record) && words.In(record) && upTo {
+				want = append(want, record.Run.ID)
+			}
+		}
+		if query.OldestFirst {
+			slices.Reverse(want)
+		}
+		for _, record := range h.list(query) {
+			got = append(got, record.Run.ID)
+		}
+		if !slices.Equal(got, want) {
+			h.t.Fatalf("listing %+v: got %d runs %v, want %d %v", query, len(got), got, len(want), want)
+		}
+		found += min(len(want), 1)
+	}
+	if found < queries/10 {
+		h.t.Errorf("only %d of %d queries found something", found, queries)
+	}
+	h.checkChats(all)
+}
+
+// checkChats compares the list of chats with what the records say.
+func (h *someHistory) checkChats(all []*engine.Record) {
+	h.t.Helper()
+	var order []string
+	runs, named := make(map[string]int), make(map[string]bool)
+	for _, record := range all {
+		chat := record.Run.ChatID
+		if runs[chat]++; runs[chat] == 1 {
+			order = append(order, chat)
+		}
+		named[chat] = named[chat] || !record.Run.NewChat
+	}
+	var want []string
+	for _, chat := range order {
+		if named[chat] {
+			want = append(want, fmt.Sprint(chat, " ", runs[chat]))
+		}
+	}
+	h.listsChats(engine.ChatQuery{}, want...)
+}
+
+func combinedFilters(_ *testing.T, s *store) {
+	h := newHistory(s)
+	h.add(80, func() { s.advance(time.Minute) })
+	h.check(150)
+	s.advance(30 * time.Minute)
+	h.add(40, func() { s.advance(time.Minute) })
+	s.prune(engine.Limits{Retention: 30 * time.Minute})
+	h.check(150)
+}
+
+func filtersAndSetClocks(_ *testing.T, s *store) {
+	h := newHistory(s)
+	h.add(20, nil)
+	for _, set := range someSets {
+		s.setClock(set)
+		h.add(20, func() { s.advance(time.Minute) })
+		h.check(60)
 	}
 }

@@ -18,10 +18,6 @@ var minuteChecks = []check{
 	{"minutes are forgotten after a week", oldMinutes},
 }
 
-var durableMinuteChecks = []check{}
-
-var nodeMinuteChecks = []check{}
-
 // aMinute is when the minutes of the checks begin.
 var aMinute = time.Date(2026, 5, 17, 10, 0, 0, 0, time.UTC)
 
@@ -139,9 +135,7 @@ func oldMinutes(_ *testing.T, s *store) {
 }
 
 var backlogChecks = []check{
-	{"there is none at first", func(_ *testing.T, s *store) { s.backlogIs(engine.Backlog{}) }},
 	{"queued and running runs are counted, and the oldest that waits is known", backlogOfRuns},
-	{"pending and dead deliveries are counted", countedDeliveries},
 	{"deliveries are counted by channel", countedByChannel},
 	{"the size of the data is known", knownSize},
 	{"dead deliveries of runs that are pruned do not count", countedWhenPruned},
@@ -182,31 +176,6 @@ func (s *store) counts(pending, dead int) {
 	gotPending, gotDead, err := s.Deliveries().Count(s.t.Context())
 	if got, want := fmt.Sprint(gotPending, gotDead, err), fmt.Sprint(pending, dead, nil); got != want {
 		s.t.Errorf("deliveries pending and dead: got %s, want %s", got, want)
-	}
-}
-
-func countedDeliveries(_ *testing.T, s *store) {
-	s.counts(0, 0)
-	s.endWith(4)
-	s.counts(4, 0)
-	due, _ := s.due(4)
-	s.settle(due[0], engine.Dead, 0, "gone")
-	s.settle(due[1], engine.Dead, 0, "gone")
-	s.settle(due[2], engine.Delivered, 0, "")
-	s.settle(due[3], engine.Pending, time.Hour, "later")
-	s.counts(1, 2)
-	s.retry(due[0])
-	s.counts(2, 1)
-	s.drop(due[1])
-	s.counts(2, 0)
-	s.drop(due[3])
-	s.counts(1, 0)
-	again, _ := s.due(4)
-	s.settle(again[0], engine.Dead, 0, "gone")
-	s.counts(0, 1)
-	if s.options.Reopen != nil {
-		s.reopen()
-		s.counts(0, 1)
 	}
 }
 

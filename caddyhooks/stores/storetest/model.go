@@ -122,6 +122,9 @@ func (c *comparison) difference(operations []operation) string {
 			return tested
 		}
 	}
+	if !got.exact {
+		got.model = want
+	}
 	var history strings.Builder
 	step := func(name string, do func(w *world) any) bool {
 		wanted, was := want.show(want.note(do)), got.show(got.note(do))
@@ -177,6 +180,8 @@ type world struct {
 	watched []watchedRun
 	saved   int64 // the revision of the settings
 	steps   int
+	queued  int    // how many runs are queued
+	model   *world // of a store that need not do as the model at once
 
 	throttled bool
 }
@@ -204,7 +209,7 @@ func (w *world) leave() {
 		_ = w.nodes[last].Close()
 		w.nodes = w.nodes[:last]
 	}
-	w.watched = nil
+	w.watched, w.s = nil, w.nodes[0]
 }
 
 // openAgain has the process end and start again. What is claimed is ended before: when it can be claimed again depends on the store.
@@ -223,7 +228,7 @@ func (w *world) close() {
 	_ = w.nodes[0].Close()
 }
 
-// misses returns a run whose end only one of two worlds was told about.
+// misses returns a run whose end only one of two worlds heard of.
 func (w *world) misses(model *world) string {
 	isClosed := func(ended <-chan struct{}) bool {
 		select {
@@ -250,6 +255,11 @@ func (w *world) note(do func(w *world) any) any {
 	_, _ = w.s.Runs().Backlog(w.t.Context())
 	result := do(w)
 	backlog, err := w.s.Runs().Backlog(w.t.Context())
+	for began := time.Now(); w.model != nil && backlog.Queued < w.model.queued && time.Since(began) < patience/5; time.Sleep(10 * time.Millisecond) {
+		_, _, _ = w.s.Runs().Claim(w.t.Context(), engine.Batch{}) // a store may take a while to notice that a lease is over
+		backlog, err = w.s.Runs().Backlog(w.t.Context())
+	}
+	w.queued = backlog.Queued
 	return []any{result, backlog, err}
 }
 
@@ -337,7 +347,7 @@ func (w *world) newRun(chance *rand.Rand) *engine.Run {
 	run.QueueTime = oneOf[time.Duration](chance, 0, 0, time.Hour)
 	run.Sync, run.Owner, run.AgainOf, run.NewChat, run.Fold, run.Key, run.Replay, run.Together = false, "", "", false, engine.Fold{}, nil, nil, nil
 	if chance.IntN(5) == 0 {
-		run.Message += strings.Repeat("long ", 2000)
+		run.Message += strings.Repeat("long ", oneOf(chance, 2000, 2000, engine.MaxInput/4))
 	}
 	if chance.IntN(6) == 0 {
 		run.ChatID, run.NewChat, run.Hole = "of <the id>", true, "<the id>"
@@ -364,7 +374,7 @@ func (w *world) newRun(chance *rand.Rand) *engine.Run {
 func (w *world) add(chance *rand.Rand, runs ...*engine.Run) any {
 	terms := engine.Terms{Settings: w.saved, Once: chance.IntN(2) == 0}
 	terms.Limits = engine.Limits{Queue: oneOf(chance, 0, 0, 6), Chat: oneOf(chance, 0, 0, 3),
-		Keys: oneOf(chance, 0, 3), KeyAge: oneOf[time.Duration](chance, 0, 2*time.Hour)}
+		Keys: oneOf(chance, 0, 3), KeyAge: 2 * time.Hour} // the same every time: a store may forget a key that is too old once
 	if slices.ContainsFunc(w.runs, func(run *engine.Run) bool { return run.Replay != nil }) || runs[0].Replay != nil {
 		terms.Limits.Keys = 0 // of a run with two keys, a store may forget one or both
 	}
@@ -401,6 +411,12 @@ func (w *world) claim(batch engine.Batch) any {
 		batch.Max, batch.Bounds = 1000, nil
 	}
 	claims, wait, err := w.s.Runs().Claim(w.t.Context(), batch)
+	isLate := func() bool { return w.model != nil && len(w.claims)+len(claims) < len(w.model.claims) }
+	for began := time.Now(); isLate() && time.Since(began) < patience/5; time.Sleep(10 * time.Millisecond) {
+		var more []*engine.Claim // whose leases were over
+		more, wait, err = w.s.Runs().Claim(w.t.Context(), batch)
+		claims = append(claims, more...)
+	}
 	if !w.ordered {
 		slices.SortFunc(claims, func(a, b *engine.Claim) int { return w.compare(a.Run.ID, b.Run.ID) })
 	}
@@ -458,7 +474,7 @@ func (w *world) drain() any {
 	w.advance(24 * time.Hour)
 	for range len(w.runs) {
 		_ = w.claim(engine.Batch{Max: len(w.runs), Lease: modelLease})
-		slices.SortFunc(w.claims, func(a, b *engine.Claim) int { return w.compare(a.Run.ID, b.Run.ID) }) // which chat comes first is not told
+		slices.SortFunc(w.claims, func(a, b *engine.Claim) int { return w.compare(a.Run.ID, b.Run.ID) }) // which chat comes first is not said
 		all = append(all, slices.Clone(w.claims), w.endAll())
 	}
 	return all
@@ -466,31 +482,38 @@ func (w *world) drain() any {
 
 // pass lets time pass. Claims are renewed before, but for one at most: which of several comes first whose leases are over at once is not told.
 func (w *world) pass(chance *rand.Rand) any {
-	keep := func(n int) (lost int) {
-		if lost = -1; n > 0 && chance.IntN(3) == 0 {
-			lost = chance.IntN(n)
-		}
-		return lost
+	lease, by := modelLease, time.Duration(1+chance.IntN(170))*time.Minute
+	if chance.IntN(4) == 0 { // the lease that is not renewed is over
+		lease, by = 2*modelLease, modelLease+time.Minute
 	}
 	claims, held := slices.Clone(w.claims), slices.Clone(w.held)
-	if i := keep(len(claims)); i >= 0 {
+	if len(claims) > 0 && chance.IntN(3) == 0 {
+		i := chance.IntN(len(claims))
 		claims = slices.Delete(claims, i, i+1)
 	}
-	if i := keep(len(held)); i >= 0 {
+	if len(held) > 0 && chance.IntN(3) == 0 {
+		i := chance.IntN(len(held))
 		held = slices.Delete(held, i, i+1)
 	}
-	lost, cancelled, err := w.s.Runs().Renew(w.t.Context(), claims, modelLease)
-	lostDeliveries, deliveriesErr := w.s.Deliveries().Renew(w.t.Context(), held, modelLease)
+	lost, cancelled, err := w.s.Runs().Renew(w.t.Context(), claims, lease)
+	lostDeliveries, deliveriesErr := w.s.Deliveries().Renew(w.t.Context(), held, lease)
 	for _, node := range w.nodes { // which say that they are alive, or do not
 		if chance.IntN(2) == 0 {
-			_, _, _ = node.Runs().Renew(w.t.Context(), nil, modelLease)
+			_, _, _ = node.Runs().Renew(w.t.Context(), nil, lease)
 		}
 	}
-	by := time.Duration(1+chance.IntN(170)) * time.Minute
 	w.advance(by)
 	w.claims = slices.DeleteFunc(w.claims, func(c *engine.Claim) bool { return slices.Contains(lost, c) })
 	w.held = slices.DeleteFunc(w.held, func(d *engine.Delivery) bool { return slices.Contains(lostDeliveries, d) })
 	return []any{by, len(lost), cancelled, err, len(lostDeliveries), deliveriesErr}
+}
+
+// resume ends waits.
+func (w *world) resume(chance *rand.Rand) any {
+	if w.ordered && w.waiting() > 1 { // which of several comes first is not said
+		return nil
+	}
+	return w.s.Runs().Resume(w.t.Context(), oneOf(chance, nil, []string{"other"})...)
 }
 
 // waiting is how many runs wait for their runner.
@@ -504,47 +527,25 @@ func (w *world) waiting() (n int) {
 	return n
 }
 
-// list lists all pages of a query.
 func (w *world) list(query engine.Query) any {
-	var all []*engine.Record
-	for {
-		page, next, err := w.s.Runs().List(w.t.Context(), query)
-		if err != nil {
-			return err
-		}
-		if all = append(all, page...); next == "" {
-			return all
-		}
-		query.Cursor = next
-	}
+	return allPages(w.t, query.Limit, func(cursor string) ([]*engine.Record, string, error) {
+		query.Cursor = cmp.Or(cursor, query.Cursor)
+		return w.s.Runs().List(w.t.Context(), query)
+	})
 }
 
 func (w *world) listDeliveries(query engine.DeliveryQuery) any {
-	var all []*engine.Delivery
-	for {
-		page, next, err := w.s.Deliveries().List(w.t.Context(), query)
-		if err != nil {
-			return err
-		}
-		if all = append(all, page...); next == "" {
-			return all
-		}
-		query.Cursor = next
-	}
+	return allPages(w.t, query.Limit, func(cursor string) ([]*engine.Delivery, string, error) {
+		query.Cursor = cursor
+		return w.s.Deliveries().List(w.t.Context(), query)
+	})
 }
 
 func (w *world) listChats(query engine.ChatQuery) any {
-	var all []*engine.ChatSummary
-	for {
-		page, next, err := w.s.Runs().Chats(w.t.Context(), query)
-		if err != nil {
-			return err
-		}
-		if all = append(all, page...); next == "" {
-			return all
-		}
-		query.Cursor = next
-	}
+	return allPages(w.t, query.Limit, func(cursor string) ([]*engine.ChatSummary, string, error) {
+		query.Cursor = cursor
+		return w.s.Runs().Chats(w.t.Context(), query)
+	})
 }
 
 // lookAtAll reads all that can be read.
@@ -568,7 +569,7 @@ func (w *world) lookAtAll() any {
 	minutes, _ := w.s.Minutes().Load(ctx, aMinute)
 	slices.SortStableFunc(minutes, func(a, b engine.Minute) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Part, b.Part),
-			cmp.Compare(a.Hooks["github"].Ended, b.Hooks["github"].Ended))
+			cmp.Compare(a.Accepted, b.Accepted), cmp.Compare(a.Hooks["github"].Ended, b.Hooks["github"].Ended))
 	})
 	for i := range minutes {
 		add(minutes[i].At.Equal(aMinute), minutes[i].Part, minutes[i].Accepted, minutes[i].Hooks["github"].Ended)
@@ -599,8 +600,8 @@ var actions = []action{
 		return w.claim(batch)
 	}},
 	{"claim one", func(w *world, _ *rand.Rand) any { return w.claim(engine.Batch{Max: 1, Lease: modelLease}) }},
-	{"complete", func(w *world, chance *rand.Rand) any { return w.end(chance, modelEnd(chance)) }},
-	{"complete", func(w *world, chance *rand.Rand) any { return w.end(chance, modelEnd(chance)) }},
+	{"complete", func(w *world, chance *rand.Rand) any { return w.end(chance, w.modelEnd(chance)) }},
+	{"complete", func(w *world, chance *rand.Rand) any { return w.end(chance, w.modelEnd(chance)) }},
 	{"end otherwise", func(w *world, chance *rand.Rand) any {
 		status := oneOf(chance, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired)
 		end := endedAs(status, oneOf(chance, engine.RunnerFailed, engine.Interrupted))
@@ -615,12 +616,8 @@ var actions = []action{
 		return w.end(chance, end)
 	}},
 	{"let time pass", (*world).pass},
-	{"resume", func(w *world, chance *rand.Rand) any {
-		if w.ordered && w.waiting() > 1 { // which of several comes first is not told
-			return nil
-		}
-		return w.s.Runs().Resume(w.t.Context(), oneOf(chance, nil, []string{"other"})...)
-	}},
+	{"resume", (*world).resume},
+	{"resume", (*world).resume},
 	{"overdue", func(w *world, _ *rand.Rand) any {
 		runs, wait, err := w.s.Runs().Overdue(w.t.Context(), 1000)
 		slices.SortFunc(runs, func(a, b *engine.Run) int { return w.compare(a.ID, b.ID) })
@@ -636,7 +633,7 @@ var actions = []action{
 		return w.s.Runs().Cancel(w.t.Context(), oneOf(chance, w.runs...).ID, oneOf(chance, "one", "another"))
 	}},
 	{"claim deliveries", func(w *world, chance *rand.Rand) any {
-		batch := engine.DeliveryBatch{Max: 1000, Lease: modelLease} // of those that are due at the same moment, which comes first is not told
+		batch := engine.DeliveryBatch{Max: 1000, Lease: modelLease} // of those that are due at the same moment, which comes first is not said
 		if chance.IntN(5) == 0 {
 			batch.Host, batch.DueFor = "channel/log", time.Hour
 		}
@@ -780,6 +777,17 @@ var actions = []action{
 		}
 		return w.list(query)
 	}},
+	{"list while runs come and go", func(w *world, chance *rand.Rand) any {
+		query := engine.Query{Limit: 1 + chance.IntN(3), OldestFirst: chance.IntN(2) == 0}
+		page, next, err := w.s.Runs().List(w.t.Context(), query)
+		if err != nil || next == "" {
+			return []any{page, err}
+		}
+		added, ended := w.add(chance, w.newRun(chance)), w.end(chance, w.modelEnd(chance))
+		_, pruneErr := w.s.Prune(w.t.Context(), engine.Limits{Retention: time.Hour})
+		query.Cursor = next
+		return []any{page, added, ended, pruneErr, w.list(query)}
+	}},
 	{"list deliveries", func(w *world, chance *rand.Rand) any {
 		return w.listDeliveries(engine.DeliveryQuery{Limit: 1 + chance.IntN(4),
 			Channel: oneOf(chance, "", "log"), Host: oneOf(chance, "", "", "x.example.com"),
@@ -791,15 +799,20 @@ var actions = []action{
 	{"look at all", func(w *world, _ *rand.Rand) any { return w.lookAtAll() }},
 }
 
-// modelEnd is the end of a run that gave an answer.
-func modelEnd(chance *rand.Rand) engine.End {
+// modelEnd is the end of a run, mostly one that gave an answer.
+func (w *world) modelEnd(chance *rand.Rand) engine.End {
 	end := ended()
+	if chance.IntN(3) == 0 {
+		end.Outcome = fullOutcome(w.t)
+		end.Outcome.Status = oneOf(chance, engine.Completed, engine.Failed)
+		end.Steps = twoSteps(w.t, &engine.Run{AcceptedAt: w.began})
+	}
 	end.Session = engine.Session{Runner: "r", ID: oneOf(chance, "", "s", "t")}
 	for i := range chance.IntN(3) {
-		d := &engine.Delivery{Index: i, RunStatus: engine.Completed, Status: engine.Pending, Body: "body"}
+		d := newDelivery(&engine.Run{}, i)
 		d.Callback = oneOf(chance, "https://x.example.com/", "http://y.example.com:81/")
 		if i == 1 {
-			d.Callback, d.Channel, d.To = "", "log", oneOf(chance, "me", "you")
+			d.Callback, d.To = "", oneOf(chance, "me", "you")
 		}
 		end.Deliveries = append(end.Deliveries, d)
 	}

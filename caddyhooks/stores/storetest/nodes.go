@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 // Checks of two nodes that work on the same data.
 var nodeChecks = []check{
 	{"every node has a name of its own", nodesHaveNames},
-	{"a run that one node accepted is carried out by another", carriedOutElsewhere},
 	{"nothing is claimed twice by two nodes", nothingClaimedTwiceByNodes},
 	{"of runs that two nodes add at once with one key exactly one is stored", oneKeyOverNodes},
 	{"a node that stood still for a lease can do nothing about a run that moved on", frozenNode},
@@ -20,7 +17,30 @@ var nodeChecks = []check{
 	{"a caller does not wait when its node was closed", notAwaitedWhenClosed},
 	{"a node goes on when another one is closed", goesOnAlone},
 	{"of settings that two nodes save at once exactly one is made from each revision", settingsAtOnceOverNodes},
-	{"a run that two nodes end at once while it is queued ends once", queuedEndsOnceOverNodes},
+	{"each delivery is handed out once to two nodes", handedOutOnceToNodes},
+	{"a node that stood still for a lease can settle nothing that moved on", frozenNodeSettles},
+	{"word comes when another node added or requeued a run", func(t *testing.T, a *store) { hearOfRuns(t, a, a.join()) }},
+	{"word comes when another node ended a run and left the next one", wordOfSuccessors},
+	{"a node that claims all there is at every word misses nothing of another", func(_ *testing.T, a *store) { claimAtWord(a, a.join()) }},
+	{"word comes when another node wants a run to be cancelled", func(t *testing.T, a *store) { hearOfCancel(t, a.join(), a) }},
+	{"word comes when another node has deliveries to claim", func(t *testing.T, a *store) { hearOfDeliveries(t, a, a.join()) }},
+	{"word comes when another node saved settings", func(t *testing.T, a *store) { hearOfSettings(t, a, a.join()) }},
+	{"the end of a run on another node is told", func(t *testing.T, a *store) { hearOfEnds(t, a, a.join()) }},
+	{"the end of a queued run on another node is told", func(t *testing.T, a *store) { hearOfEndsOfQueued(t, a, a.join()) }},
+	{"only the end of a run on another node is told", func(t *testing.T, a *store) { hearOnlyOfEnds(t, a, a.join()) }},
+	{"other nodes are told what is followed", othersLearn},
+	{"a node that joins is told what is followed", joiningNodeLearns},
+	{"who asks again is heard", whoAsksAgainIsHeard},
+	{"a run is wanted until the last node has let go", wantedUntilTheLast},
+	{"what a node that was closed followed is not wanted", closedNodeWantsNothing},
+	{"frames arrive once, in order and whole", framesArrive},
+	{"frames arrive at all nodes that follow, and at no other", framesArriveAtAll},
+	{"a node that does not read holds a sender no longer than it wants", slowNodeIsNotWaitedFor},
+	{"every run ends once and in order over two nodes", func(_ *testing.T, a *store) { carryOutAtRandom(a, longLease, a.join()) }},
+	{"every run ends once and in order over two nodes that renew short leases",
+		func(_ *testing.T, a *store) { carryOutAtRandom(a, 2*shortLease, a.join()) }},
+	{"every run ends once and in order over three nodes",
+		func(_ *testing.T, a *store) { carryOutAtRandom(a, 2*shortLease, a.join(), a.join()) }},
 }
 
 func nodesHaveNames(t *testing.T, a *store) {
@@ -33,28 +53,6 @@ func nodesHaveNames(t *testing.T, a *store) {
 		names[b.Node()] = true
 		b.close()
 	}
-}
-
-func carriedOutElsewhere(t *testing.T, a *store) {
-	b := a.join()
-	run := fullRun(t, "a")
-	original := *run
-	a.add(run)
-	original.ID, original.AcceptedAt, original.Together = run.ID, run.AcceptedAt, []engine.Sibling{{ID: run.ID, ChatID: run.ChatID}}
-	original.FillHole()
-	a.advance(time.Hour)
-	claim := b.claimFirst(run)
-	same(t, "the claimed run", claim.Run, &original)
-	b.lasted("Waited", claim.Waited, time.Hour)
-	a.status(run, engine.Running, 1)
-	end := endedWith(newDelivery(run, 0), newDelivery(run, 1))
-	b.end(claim, end)
-	want := b.recordOf(&original, claim, end)
-	for _, node := range []*store{a, b} {
-		same(t, "the run", node.get(run.ID), want)
-		node.lists(engine.Query{}, run)
-	}
-	a.handsOut(10, end.Deliveries, notATime)
 }
 
 func nothingClaimedTwiceByNodes(t *testing.T, a *store) { everythingIsClaimedOnce(t, a, a.join()) }
@@ -206,30 +204,60 @@ func goesOnAlone(t *testing.T, a *store) {
 
 func settingsAtOnceOverNodes(_ *testing.T, a *store) { saveAtOnce(a, a.join()) }
 
-func queuedEndsOnceOverNodes(t *testing.T, a *store) {
+// The node that ended the run claims no more, since it has no room or is about to stop.
+func wordOfSuccessors(t *testing.T, a *store) {
 	b := a.join()
-	for range 10 {
-		run := a.addTo("a")[0]
-		var mu sync.Mutex
-		var ends []string
-		var enders sync.WaitGroup
-		for i, node := range []*store{a, b, a, b} {
-			enders.Go(func() {
-				end := ended()
-				end.Outcome.Text = fmt.Sprint("end ", i)
-				_, err := node.Runs().End(t.Context(), queued(run), end, engine.Batch{})
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					ends = append(ends, end.Outcome.Text)
-				} else if !isClaimLost(err) {
-					t.Error(err)
-				}
-			})
+	runs := a.addTo("a", "a", "a")
+	claim := a.claimFirst(runs[0])
+	hears(t, b.Watch().Claimable(), "a run ended and the next one waits", func() { a.end(claim, ended()) })
+	claim = b.claimFirst(runs[1])
+	hears(t, a.Watch().Claimable(), "a run ended and the next one waits", func() { b.end(claim, ended()) })
+	claim = a.claimFirst(runs[2])
+	more := a.addTo("a", "b")
+	// Likewise if it has room for one of two.
+	hears(t, b.Watch().Claimable(), "a run ended and another one waits", func() {
+		if next := a.endAnd(claim, ended(), upTo(1)); len(next) != 1 {
+			t.Errorf("claimed %d runs, want 1", len(next))
 		}
-		enders.Wait()
-		if len(ends) != 1 || a.get(run.ID).Outcome.Text != ends[0] {
-			t.Fatalf("the run was ended by %q, and is known to have ended with %q", ends, a.get(run.ID).Outcome.Text)
-		}
+	})
+	if n := len(b.claim(10)); n != 1 {
+		t.Errorf("there were %d of %d runs left, want 1", n, len(more))
 	}
+	// And if the first of a chat was ended while it was queued.
+	runs = a.addTo("c", "c")
+	hears(t, b.Watch().Claimable(), "a queued run ended and the next one waits", func() { a.endQueued(runs[0], ended()) })
+	b.claimAll(runs[1])
+}
+
+func handedOutOnceToNodes(_ *testing.T, a *store) { handOutToMany(a, a.join()) }
+
+// A claims deliveries and stands still. When it goes on, its lease is over and B has them.
+func frozenNodeSettles(t *testing.T, a *store) {
+	b := a.join()
+	_, deliveries := a.endWith(3)
+	old := a.abandonDeliveries(deliveries...)
+	got := b.takesAgain(deliveries...)
+	for _, d := range old {
+		a.isLostDelivery(d)
+	}
+	a.takes(nil)
+	b.staysWith(longLease, got...)
+	b.settle(got[0], engine.Delivered, 0, "")
+	b.settle(got[1], engine.Dead, 0, "gone")
+	b.settle(got[2], engine.Pending, time.Hour, "busy")
+	for i, d := range old {
+		a.isLostDelivery(d)
+		known := a.delivery(d.ID)
+		known.Body = got[i].Body
+		same(t, "the delivery", known, got[i])
+	}
+	a.handsOut(10, nil, time.Hour)
+}
+
+// claimDue claims up to n deliveries, and expects these.
+func (s *store) claimDue(n int, want []*engine.Delivery) []*engine.Delivery {
+	s.t.Helper()
+	got, _ := s.due(n)
+	s.areThese(got, want)
+	return got
 }

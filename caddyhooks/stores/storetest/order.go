@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -52,51 +51,11 @@ func acceptedNow(t *testing.T, s *store) {
 	same(t, "AcceptedAt", s.claimFirst(first).Run.AcceptedAt, first.AcceptedAt)
 }
 
-// Checks for stores whose ids are in the order in which runs were added.
-var ascendingIDChecks = []check{
-	{"ids ascend when runs are added at once", idsAscendWhenAddedAtOnce},
-}
-
-var durableIDChecks = []check{
-	{"ids ascend although the clock was set back", idsAscendAfterClockWasSetBack},
-}
-
-func idsAscendWhenAddedAtOnce(t *testing.T, s *store) {
-	var mu sync.Mutex
-	var greatest string // of all runs that are known to be stored
-	var adders sync.WaitGroup
-	for i := range 8 {
-		adders.Go(func() {
-			for range 25 {
-				mu.Lock()
-				before := greatest
-				mu.Unlock()
-				run := newRun(fmt.Sprint("chat ", i%3))
-				if err := s.tryAdd(run, engine.Limits{}); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				if run.ID <= before {
-					t.Errorf("%s was given out after %s", run.ID, before)
-				}
-				greatest = max(greatest, run.ID)
-				mu.Unlock()
-			}
-		})
-	}
-	adders.Wait()
-	last := ""
-	for _, record := range slices.Backward(s.list(engine.Query{})) {
-		if record.Run.ID <= last {
-			t.Errorf("%s is listed as newer than %s", record.Run.ID, last)
-		}
-		last = record.Run.ID
-	}
-}
-
 // In a synctest bubble it is the year 2000.
 func idsAscendAfterClockWasSetBack(t *testing.T, s *store) {
+	if !s.options.IDsAscend {
+		return
+	}
 	first := s.addTo("a")[0]
 	synctest.Test(t, func(t *testing.T) {
 		bubble := s.in(t)

@@ -11,61 +11,9 @@ import (
 )
 
 var pruneChecks = []check{
-	{"ended runs are forgotten when they are old enough", forgottenWhenOld},
 	{"runs with pending deliveries stay until those are over", pendingDeliveriesStay},
 	{"runs whose deliveries were given up lately stay", lateDeadStay},
 	{"many runs and keys are forgotten in steps", forgottenInSteps},
-}
-
-// The runs end in another order than they were added, ten minutes after one another.
-func forgottenWhenOld(t *testing.T, s *store) {
-	limits := engine.Limits{Retention: time.Hour}
-	runs := []*engine.Run{fullRun(t, "a"), fullRun(t, "b"), fullRun(t, "c"), fullRun(t, "d"), fullRun(t, "e")}
-	s.add(runs...)
-	claims := map[string]*engine.Claim{}
-	for _, claim := range s.claimAll(runs...) {
-		claims[claim.Run.ChatID] = claim
-	}
-	s.requeue(claims["e"])
-	claims["e"] = queued(runs[4])
-	s.end(claims["a"], ended()) // after 0 minutes
-	s.advance(10 * time.Minute)
-	s.end(claims["c"], ended()) // 10
-	s.advance(10 * time.Minute)
-	s.end(claims["d"], ended()) // 20
-	s.advance(5 * time.Minute)
-	s.end(claims["e"], ended()) // 25
-	s.advance(5 * time.Minute)
-	s.end(claims["b"], ended()) // 30
-
-	minute := 30
-	for _, c := range []struct {
-		minute int
-		left   []*engine.Run
-	}{
-		{30, runs},
-		{59, runs},
-		{61, runs[1:]},
-		{71, []*engine.Run{runs[1], runs[3], runs[4]}},
-		{84, []*engine.Run{runs[1], runs[4]}},
-		{86, []*engine.Run{runs[1]}},
-		{89, []*engine.Run{runs[1]}},
-		{91, nil},
-	} {
-		s.advance(time.Duration(c.minute-minute) * time.Minute)
-		minute = c.minute
-		s.prune(limits)
-		s.lists(engine.Query{}, c.left...)
-		s.lists(engine.Query{Statuses: []engine.Status{engine.Completed}, Limit: 1}, c.left...)
-		for _, run := range c.left {
-			s.status(run, engine.Completed, s.get(run.ID).Attempts)
-		}
-	}
-	for _, run := range runs {
-		s.gone(run.ID)
-	}
-	// The chat goes on.
-	s.claimThrough(s.addTo("a", "a")...)
 }
 
 func pendingDeliveriesStay(t *testing.T, s *store) {

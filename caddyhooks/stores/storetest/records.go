@@ -2,18 +2,22 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
 var recordChecks = []check{
 	{"a run is known in every state", knownInEveryState},
-	{"every kind of end is known as it was", everyKindOfEnd},
 	{"odd content comes back as it was", oddContent},
 	{"what is empty stays empty", emptyStaysEmpty},
+	{"runs that never were are not found", notFound},
 }
 
 func knownInEveryState(t *testing.T, s *store) {
@@ -38,47 +42,6 @@ func knownInEveryState(t *testing.T, s *store) {
 	s.carryOut(fullRun(t, "a"), ended())
 	s.addTo("a", "b")
 	same(t, "the run later on", s.get(run.ID), want)
-}
-
-func everyKindOfEnd(t *testing.T, s *store) {
-	all := engine.Outcome{
-		Status: engine.Failed, Text: "an answer", HasText: true, JSON: []byte("{\"a\": 1.10,\t\"a\": \"\\u0000\"}"), Repairs: 3, Checked: true,
-		Failure: engine.SchemaUnmet, Message: "It did not match.", RetryAfter: 1500 * time.Millisecond, SessionRenewed: true,
-		Account: engine.Account{CancelledBy: "the run API, from 2001:db8::1", Reason: "the runner answered 500: \x00ü",
-			LastAnswer: strings.Repeat("an answer\n", 170), ValidationErrors: []string{"at the top: an object is wanted", "", "at /a: ü"},
-			Permissions:     []engine.Permission{{Kind: "execute", Title: "rm -r \x00 ü", Answer: "rejected"}, {}, {Kind: "read", Answer: "allowed"}},
-			MorePermissions: 7},
-	}
-	allSet(t, &all)
-	allSet(t, &all.Account)
-	for name, outcome := range map[string]engine.Outcome{
-		"everything":         all,
-		"another session":    {Status: engine.Completed, Text: "answer", HasText: true, SessionRenewed: true},
-		"a text":             {Status: engine.Completed, Text: "answer", HasText: true},
-		"an empty text":      {Status: engine.Completed, HasText: true},
-		"JSON":               {Status: engine.Completed, Text: `Here it is: "ü"`, HasText: true, JSON: []byte(`"ü"`), Repairs: 1, Checked: true},
-		"no answer":          {Status: engine.Failed, Failure: engine.RunnerFailed, Message: "The agent failed to answer."},
-		"an answer too late": {Status: engine.TimedOut, Text: "half", HasText: true, Message: "The agent did not finish."},
-		"cancelled":          {Status: engine.Cancelled, Message: "The run was cancelled.", Account: engine.Account{CancelledBy: "somebody"}},
-		"come back later":    {Status: engine.Failed, Failure: engine.RunnerUnavailable, RetryAfter: time.Hour},
-		"shutting down":      {Status: engine.Failed, Failure: engine.ShuttingDown, RetryAfter: 5 * time.Second},
-		"interrupted":        {Status: engine.Failed, Failure: engine.Interrupted},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := s.in(t)
-			for _, whileQueued := range []bool{false, true} {
-				run := fullRun(t, "a")
-				s.add(run)
-				claim := queued(run)
-				if !whileQueued {
-					claim = s.claimFirst(run)
-				}
-				end := engine.End{Outcome: outcome, Steps: twoSteps(t, run)}
-				s.end(claim, end)
-				same(t, "the run", s.get(run.ID), s.recordOf(run, claim, end))
-			}
-		})
-	}
 }
 
 func oddContent(t *testing.T, s *store) {
@@ -140,4 +103,95 @@ func emptyStaysEmpty(t *testing.T, s *store) {
 	s.end(claim, end)
 	same(t, "the run at its end", s.get(run.ID), s.recordOf(&original, claim, end))
 	s.handsOut(10, end.Deliveries, notATime)
+}
+
+var pastChecks = []check{
+	{"the last runs come first, as many as are wanted", pastOfAChat},
+	{"it ends with the run that is too much", pastOfSomeBytes},
+	{"runs that are forgotten are left out", pastForgotten},
+}
+
+// turnOf makes a run that later turns of their chat recall.
+func turnOf(chat string) *engine.Run {
+	run := newRun(chat)
+	run.MemoryPreset, run.History = "general_chat", time.Hour
+	return run
+}
+
+// haveTurns carries out runs of a chat that later turns of their chat recall.
+func (s *store) haveTurns(chat string, n int) (runs []*engine.Run) {
+	s.t.Helper()
+	for range n {
+		run := turnOf(chat)
+		s.carryOut(run, ended())
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// pastIs expects the past of a chat to be these runs, the newest last.
+func (s *store) pastIs(chat string, turns, bytes int, want ...*engine.Run) {
+	s.t.Helper()
+	past, err := s.Runs().Past(s.t.Context(), chat, turns, bytes)
+	var got, wanted []string
+	for _, record := range past {
+		got = append([]string{record.Run.ID}, got...)
+	}
+	for _, run := range want {
+		wanted = append(wanted, run.ID)
+	}
+	if err != nil || !reflect.DeepEqual(got, wanted) {
+		s.t.Errorf("%d turns and %d bytes of the past of %q are %v, %v, want %v", turns, bytes, chat, got, err, wanted)
+	}
+}
+
+func pastOfAChat(_ *testing.T, s *store) {
+	var runs, others []*engine.Run
+	for range 4 {
+		runs = append(runs, s.haveTurns("a", 1)...)
+		others = append(others, s.haveTurns("b", 2)...)
+	}
+	for n := range 6 {
+		s.pastIs("a", n, 1<<20, runs[max(0, len(runs)-n):]...)
+	}
+	s.pastIs("b", 100, 1<<20, others...)
+	s.pastIs("ab", 100, 1<<20)
+	s.pastIs("", 100, 1<<20)
+}
+
+func pastOfSomeBytes(_ *testing.T, s *store) {
+	runs := s.haveTurns("a", 4)
+	size := len(runs[0].Message) + len(ended().Outcome.Text)
+	s.pastIs("a", 10, 0, runs[3])
+	s.pastIs("a", 10, size-1, runs[3])
+	s.pastIs("a", 10, 2*size-1, runs[2:]...)
+	s.pastIs("a", 10, 4*size, runs...)
+}
+
+func pastForgotten(_ *testing.T, s *store) {
+	for round := range 3 {
+		for i := range 3 {
+			s.haveTurns(fmt.Sprint("chat ", round, i), 2)
+		}
+		s.haveTurns("a", 2)
+		s.advance(30 * time.Minute)
+	}
+	last := s.haveTurns("a", 2)
+	s.advance(45 * time.Minute)
+	s.prune(engine.Limits{Retention: time.Hour})
+	s.pastIs("a", 10, 1<<20, last...)
+	s.pastIs("chat 00", 10, 1<<20)
+}
+
+func notFound(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	for _, id := range []string{
+		"", "x", "\x00", uuid.Nil.String(), uuid.Must(uuid.NewV7()).String(), run.ID[:35], run.ID + "0", run.ID + "\x00", " " + run.ID,
+		strings.Repeat("z", len(run.ID)), strings.Repeat("0123456789abcdef", 1<<16),
+		// Other ways to write a UUID are not the id that was given out.
+		"{" + run.ID + "}", "urn:uuid:" + run.ID, strings.ReplaceAll(run.ID, "-", ""),
+	} {
+		s.gone(id)
+	}
+	s.status(run, engine.Queued, 0)
 }

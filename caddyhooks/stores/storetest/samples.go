@@ -52,6 +52,18 @@ func ended() engine.End {
 	return engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "an answer", HasText: true}}
 }
 
+// fullOutcome is an outcome in which every field is set.
+func fullOutcome(t *testing.T) engine.Outcome {
+	t.Helper()
+	outcome := engine.Outcome{Status: engine.Failed, Text: "an answer\nof two lines", HasText: true, JSON: []byte(`{"a":  1}`), Repairs: 2, Checked: true,
+		Failure: engine.SchemaUnmet, Message: "why", RetryAfter: time.Minute + 1, SessionRenewed: true}
+	outcome.Account = engine.Account{CancelledBy: "somebody", Reason: "a reason", LastAnswer: "a last answer", ValidationErrors: []string{"one", "two"},
+		Permissions: []engine.Permission{{Kind: "edit", Title: "a file", Answer: "allowed"}, {Kind: "fetch"}}, MorePermissions: 2}
+	allSet(t, &outcome)
+	allSet(t, &outcome.Account)
+	return outcome
+}
+
 // twoSteps are a turn and a repair of a run that was accepted. Every field of the first one is set.
 func twoSteps(t *testing.T, run *engine.Run) []engine.Step {
 	t.Helper()

@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,21 +8,10 @@ import (
 )
 
 var sessionChecks = []check{
-	{"the last session that a runner named for a chat is in force", lastSession},
-	{"sessions of runners and chats are kept apart", sessionsApart},
 	{"a session is stored with a requeue", sessionOfRequeue},
-	{"an end whose claim was lost names no session", sessionOfLostClaim},
 	{"a session is forgotten when it was not named for as long as runs are kept", oldSessions},
 	{"a session that is named again and again stays", sessionInUse},
 }
-
-var durableSessionChecks = []check{}
-
-var setClockSessionChecks = []check{
-	{"a session stays when the clock is set back", sessionWithClockSetBack},
-}
-
-var nodeSessionChecks = []check{}
 
 // sessionIs expects a runner to have a session in a chat, "" for none.
 func (s *store) sessionIs(runner, chat, want string) {
@@ -47,31 +34,6 @@ func (s *store) name(runner, chat, id string) {
 	s.carryOut(newRun(chat), naming(ended(), runner, id))
 }
 
-func lastSession(_ *testing.T, s *store) {
-	for _, id := range []string{"one", "two", "two", "a name that is longer than the one before it", "3"} {
-		s.name("a runner", "a", id)
-		s.sessionIs("a runner", "a", id)
-	}
-}
-
-// Many of the pairs would be the same if one were just put after the other, also with a character between them.
-func sessionsApart(_ *testing.T, s *store) {
-	long := strings.Repeat("long", 100)
-	pairs := [][2]string{{"ab", "c"}, {"a", "bc"}, {"", "abc"}, {"a", "b/c"}, {"a/b", "c"}, {"a", "b c"}, {"a b", "c"}, {"a", "b\x1fc"}, {"a\x1fb", "c"},
-		{"a", "B C"}, {"2", "1ab"}, {"21", "ab"}, {"ä", "ü"}, {"a", long}, {"a", long + "er"}}
-	for i, pair := range pairs {
-		s.name(pair[0], pair[1], fmt.Sprint("session ", i))
-	}
-	for i, pair := range pairs {
-		s.sessionIs(pair[0], pair[1], fmt.Sprint("session ", i))
-		s.sessionIs(pair[0]+"x", pair[1], "")
-		s.sessionIs(pair[0], pair[1]+"x", "")
-	}
-	s.name(pairs[1][0], pairs[1][1], "another")
-	s.sessionIs(pairs[0][0], pairs[0][1], "session 0")
-	s.sessionIs(pairs[1][0], pairs[1][1], "another")
-}
-
 func sessionOfRequeue(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
@@ -85,21 +47,6 @@ func sessionOfRequeue(_ *testing.T, s *store) {
 	s.endsNothing(claim, naming(requeue, "a runner", "late"))
 	s.sessionIs("a runner", "a", "one")
 	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "a runner", "two"))
-	s.sessionIs("a runner", "a", "two")
-}
-
-func sessionOfLostClaim(_ *testing.T, s *store) {
-	s.name("a runner", "a", "one")
-	run := s.addTo("a")[0]
-	old := s.abandon(run)
-	claim := s.reclaim(run)
-	for _, end := range []engine.End{ended(), {Requeue: true}} {
-		s.endsNothing(old, naming(end, "a runner", "of a lost claim"))
-		s.endsNothing(&engine.Claim{Run: run, Token: "another"}, naming(end, "a runner", "of a token that never was"))
-		s.endsNothing(queued(run), naming(end, "a runner", "of a run that is not queued"))
-	}
-	s.sessionIs("a runner", "a", "one")
-	s.end(claim, naming(ended(), "a runner", "two"))
 	s.sessionIs("a runner", "a", "two")
 }
 

@@ -17,6 +17,9 @@ var setClockChecks = []check{
 	{"a key is known when the clock is set back, and forgotten when it was far ahead", setClockAndKeys},
 	{"a clock that was set back prunes nothing", setClockAndPruning},
 	{"runs stay in order when the clock is set", setClockAndOrder},
+	{"a list has all runs of a time, however the clock was set", filtersAndSetClocks},
+	{"a session stays when the clock is set back", sessionWithClockSetBack},
+	{"no clock opens or closes a window", setClockAndFolds},
 }
 
 var durableSetClockChecks = []check{

@@ -10,16 +10,12 @@ import (
 )
 
 var severalChecks = []check{
-	{"several runs are added in their order", severalInOrder},
 	{"several runs are added or none is", severalOrNone},
 	{"a repeated request is told about all its runs", severalRepeated},
 	{"the key of several runs stays, whatever becomes of the first", severalKeepTheirKey},
 	{"a repeated signature is a repeated request", repeatedSignature},
-	{"a repeated signature is known when its run is forgotten", signatureOutlivesItsRun},
 	{"a refused request is stored only if it never is", refusedUnlessRepeated},
 }
-
-var durableSeveralChecks = []check{}
 
 // tryAddAll adds several runs.
 func (s *store) tryAddAll(terms engine.Terms, runs ...*engine.Run) error {
@@ -56,27 +52,6 @@ func (s *store) repeated(limits engine.Limits, first, run *engine.Run, sameBody 
 		s.t.Errorf("it repeats %s with %v, the same body: %v, want %s with %v, %v",
 			duplicate.First.ID, duplicate.First.Together, duplicate.SameBody, first.ID, together, sameBody)
 	}
-}
-
-func severalInOrder(t *testing.T, s *store) {
-	runs := []*engine.Run{newRun("a"), newRun("b"), newRun("a"), newRun("a")}
-	s.addAll(runs...)
-	same(t, "the siblings", runs[0].Together, siblings(runs...))
-	for _, run := range runs {
-		same(t, "the run", s.get(run.ID).Run, run)
-	}
-	s.lists(engine.Query{}, runs...)
-	for _, claim := range s.claimAll(runs[0], runs[1]) {
-		s.end(claim, ended())
-	}
-	s.claimThrough(runs[2], runs[3])
-	s.addAll()
-	alone, list := newRun("c"), newRun("d")
-	list.Together = make([]engine.Sibling, 1) // one of a list is a list
-	s.addAll(alone)
-	s.addAll(list)
-	same(t, "the siblings of one run", alone.Together, nil)
-	same(t, "the siblings of a list of one", list.Together, siblings(list))
 }
 
 func severalOrNone(t *testing.T, s *store) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -330,29 +331,35 @@ func (s *store) recordOf(run *engine.Run, claim *engine.Claim, end engine.End) *
 	return record
 }
 
-// list collects all pages of a query. Cursor and Limit may be left out.
-func (s *store) list(query engine.Query) []*engine.Record {
-	s.t.Helper()
-	if query.Limit == 0 {
-		query.Limit = 1000
-	}
-	var all []*engine.Record
+// allPages collects the pages of a list, each of which has no more than limit.
+func allPages[T any](t *testing.T, limit int, list func(cursor string) (page []T, next string, err error)) (all []T) {
+	t.Helper()
+	cursor := ""
 	for range 100_000 {
-		page, next, err := s.Runs().List(s.t.Context(), query)
+		page, next, err := list(cursor)
 		if err != nil {
-			s.t.Fatalf("listing %+v: %v", query, err)
+			t.Fatalf("listing: %v", err)
 		}
-		if len(page) > query.Limit {
-			s.t.Fatalf("listing %+v: got %d runs", query, len(page))
+		if len(page) > limit {
+			t.Fatalf("a page has %d of at most %d", len(page), limit)
 		}
-		all = append(all, page...)
-		if next == "" {
+		if all = append(all, page...); next == "" {
 			return all
 		}
-		query.Cursor = next
+		cursor = next
 	}
-	s.t.Fatalf("listing %+v does not come to an end", query)
+	t.Fatal("the list does not come to an end")
 	return nil
+}
+
+// list collects all pages of a query. Limit may be left out.
+func (s *store) list(query engine.Query) []*engine.Record {
+	s.t.Helper()
+	query.Limit = cmp.Or(query.Limit, 1000)
+	return allPages(s.t, query.Limit, func(cursor string) ([]*engine.Record, string, error) {
+		query.Cursor = cmp.Or(cursor, query.Cursor)
+		return s.Runs().List(s.t.Context(), query)
+	})
 }
 
 // lists expects a query to find these runs, which are given the oldest first.

@@ -12,32 +12,8 @@ import (
 )
 
 var streamChecks = []check{
-	{"a node does not ask itself", nodeDoesNotAskItself},
 	{"what nobody follows can be sent", sentToNobody},
 	{"a feed can be closed twice, and after its store", feedIsClosedLate},
-}
-
-// Checks of what one node says and another one follows.
-var nodeStreamChecks = []check{
-	{"other nodes are told what is followed", othersLearn},
-	{"a node that joins is told what is followed", joiningNodeLearns},
-	{"who asks again is heard", whoAsksAgainIsHeard},
-	{"a run is wanted until the last node has let go", wantedUntilTheLast},
-	{"what a node that was closed followed is not wanted", closedNodeWantsNothing},
-	{"frames arrive once, in order and whole", framesArrive},
-	{"frames arrive at all nodes that follow, and at no other", framesArriveAtAll},
-	{"a node that does not read holds a sender no longer than it wants", slowNodeIsNotWaitedFor},
-}
-
-func nodeDoesNotAskItself(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	feed := s.Streams().Follow(run.ID)
-	defer feed.Close()
-	if wanted := s.Streams().Wanted(); len(wanted) != 0 {
-		t.Errorf("it wants %v of itself", wanted)
-	}
-	s.sends(run.ID, engine.Frame{Turn: 1, Text: "hello"})
-	noFrame(t, feed)
 }
 
 func sentToNobody(t *testing.T, s *store) {

@@ -13,8 +13,9 @@ var throttleChecks = []check{
 	{"a throttled channel waits with all its chats", throttledChannelWaits},
 	{"a retry lifts the throttles of its host and chat", retryLiftsThrottles},
 	{"overdue deliveries are handed out in spite of a throttle", overdueInSpiteOfThrottle},
-	{"hosts that wait are told, with the time", pausedHostsAreShown},
 	{"what deliveries wait for is told, with the time", waitsAreShown},
+	{"hosts that wait are told, the first one first", hostsThatWait},
+	{"a throttle is forgotten when nothing is pending", throttleIsForgotten},
 }
 
 // throttle settles a delivery of its own, to bound what is handed out to others.
@@ -104,43 +105,6 @@ func overdueInSpiteOfThrottle(t *testing.T, s *store) {
 	claim(time.Hour, 10, busy[4:])
 }
 
-func pausedHostsAreShown(t *testing.T, s *store) {
-	paused := func(most int) []engine.PausedHost {
-		t.Helper()
-		paused, err := s.Deliveries().Paused(t.Context(), most)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return paused
-	}
-	host := s.endTo(1, toHost)[0].Destination()
-	chat := s.endTo(1, toChat)[0].Destination()
-	if got := paused(10); len(got) > 0 {
-		t.Errorf("nothing is throttled, and %v are told", got)
-	}
-	channel := engine.Destination{Host: chat.Host}
-	s.throttle(engine.Throttle{To: host, AtOnce: 1, Pause: 2 * time.Hour}, engine.Throttle{To: channel, Pause: time.Hour})
-	got := paused(10)
-	if len(got) != 2 || got[0].Host != channel.Host || got[1].Host != host.Host {
-		t.Fatalf("got %v, want %s and %s", got, channel.Host, host.Host)
-	}
-	if between := got[1].Until.Sub(got[0].Until); between != time.Hour {
-		t.Errorf("one is paused for %v longer than the other, want 1h", between)
-	}
-	if first := paused(1); len(first) != 1 || first[0].Host != channel.Host {
-		t.Errorf("the first is %v", first)
-	}
-	s.advance(time.Hour)
-	if got := paused(10); len(got) != 1 || got[0].Host != host.Host {
-		t.Errorf("an hour later: %v", got)
-	}
-	// A slow host and a chat that waits are no host that waits.
-	s.throttle(engine.Throttle{To: host, AtOnce: 1}, engine.Throttle{To: chat, Pause: time.Hour})
-	if got := paused(10); len(got) > 0 {
-		t.Errorf("no host waits, and %v are told", got)
-	}
-}
-
 func waitsAreShown(t *testing.T, s *store) {
 	all := append(s.endTo(2, toHost), s.endTo(2, toChat)...)
 	_, calm := s.endWith(1)
@@ -181,4 +145,38 @@ func waitsAreShown(t *testing.T, s *store) {
 		t.Fatalf("got %v, want the first one of the host", taken)
 	}
 	tells(none, engine.DeliveryWait{For: engine.OthersOfHost}, scheduled, behind, scheduled)
+}
+
+func hostsThatWait(t *testing.T, s *store) {
+	busy, chat := s.endTo(1, toHost)[0].Destination(), s.endTo(1, toChat)[0].Destination()
+	channel := engine.Destination{Host: chat.Host}
+	s.throttle(engine.Throttle{To: busy, Pause: 2 * time.Hour}, engine.Throttle{To: channel, Pause: time.Hour}, engine.Throttle{To: chat, Pause: time.Minute})
+	tells := func(most int, want ...string) {
+		t.Helper()
+		paused, err := s.Deliveries().Paused(t.Context(), most)
+		got := []string{}
+		for _, host := range paused {
+			got = append(got, host.Host)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("hosts that wait, up to %d: got %v (%v), want %v", most, got, err, want)
+		}
+	}
+	tells(0)
+	tells(1, channel.Host)
+	tells(10, channel.Host, busy.Host)
+	s.advance(90 * time.Minute)
+	tells(10, busy.Host)
+}
+
+func throttleIsForgotten(_ *testing.T, s *store) {
+	for _, to := range []func(d *engine.Delivery){toHost, toChat} {
+		got := s.takes(s.endTo(1, to))[0]
+		here := engine.Throttle{To: got.Destination(), AtOnce: 1, Pause: 10 * time.Hour}
+		s.settle(got, engine.Dead, 0, "gone", here) // it was the last one
+		got = s.takes(s.endTo(1, to))[0]
+		s.throttle(here) // nor is one kept that was there before the last one went
+		s.settle(got, engine.Delivered, 0, "")
+		s.settle(s.takes(s.endTo(1, to))[0], engine.Delivered, 0, "")
+	}
 }

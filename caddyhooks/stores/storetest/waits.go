@@ -10,27 +10,17 @@ import (
 
 var waitChecks = []check{
 	{"a run that waits is not handed out before its time", waitingRunIsNotHandedOut},
-	{"a run that waits is the head of its chat, and holds up no other chat", waitingRunIsHead},
-	{"a wait does not count as a start, and counts as a wait", waitsAreCounted},
 	{"a run says why it waits", waitIsShown},
-	{"Claim tells how long until a wait is over", claimTellsWait},
 	{"Resume ends the waits of the runners it names", resumeNamesRunners},
 	{"Resume leaves word", resumeLeavesWord},
 	{"a run that was interrupted counts as started, and pauses", interruptedRunPauses},
 	{"a batch keeps to its bounds", batchKeepsToBounds},
-	{"runners that are left out hold up no others", boundsAndOrder},
 	{"a claim made at the end of another run keeps to its bounds", nextKeepsToBounds},
-}
-
-var overdueChecks = []check{
 	{"a run is overdue when its queue time is over", overdueInTime},
 	{"the number of overdue runs is bounded", overdueIsBounded},
-	{"a run that is carried out is not overdue", runningIsNotOverdue},
 	{"a run that was started is not overdue unless it waits", startedIsNotOverdue},
 	{"a run that was interrupted is not overdue", interruptedIsNotOverdue},
 }
-
-var durableWaitChecks = []check{}
 
 // waitFor is the end of a claim on a run that is to wait.
 func waitFor(pause time.Duration) engine.End {
@@ -97,34 +87,6 @@ func waitingRunIsNotHandedOut(_ *testing.T, s *store) {
 	s.status(run, engine.Completed, 1)
 }
 
-func waitingRunIsHead(_ *testing.T, s *store) {
-	runs := s.addTo("a", "a")
-	s.end(s.claimFirst(runs[0]), waitFor(time.Hour))
-	other := s.addTo("b")[0]
-	s.claimAll(other)
-	s.advance(time.Hour + slack)
-	s.end(s.claimFirst(runs[0]), ended())
-	s.claimAll(runs[1])
-}
-
-func waitsAreCounted(t *testing.T, s *store) {
-	run := s.addTo("a")[0]
-	for waits := range 4 {
-		claim := s.claimFirst(run)
-		if claim.Attempt != 1 || claim.Waits != waits {
-			t.Errorf("attempt %d after %d waits, want 1 and %d", claim.Attempt, claim.Waits, waits)
-		}
-		s.end(claim, waitFor(time.Hour))
-		s.status(run, engine.Queued, 0)
-		s.advance(time.Hour + slack)
-	}
-	// One that is put back for another reason has not waited once more.
-	s.requeue(s.claimFirst(run))
-	if claim := s.claimFirst(run); claim.Waits != 4 {
-		t.Errorf("%d waits, want 4", claim.Waits)
-	}
-}
-
 func waitIsShown(t *testing.T, s *store) {
 	runs := s.addTo("a", "a")
 	claim := s.claimFirst(runs[0])
@@ -148,30 +110,6 @@ func waitIsShown(t *testing.T, s *store) {
 	wantReason("")
 	s.end(s.claimFirst(runs[0]), ended())
 	wantReason("")
-}
-
-func claimTellsWait(t *testing.T, s *store) {
-	wait := func(want time.Duration) {
-		t.Helper()
-		claims, wait, err := s.Runs().Claim(t.Context(), upTo(1))
-		if err != nil || len(claims) > 0 {
-			t.Fatalf("claimed %d runs: %v", len(claims), err)
-		}
-		s.isWait("until a run is due", wait, want)
-	}
-	wait(-1)
-	s.addTo("a", "b", "b")
-	claims := s.claim(2)
-	wait(-1)
-	s.end(claims[0], waitFor(3*time.Hour))
-	wait(3 * time.Hour)
-	s.end(claims[1], waitFor(time.Hour))
-	wait(time.Hour)
-	s.advance(time.Hour + slack)
-	s.claimFirst(claims[1].Run)
-	wait(2*time.Hour - slack)
-	s.endQueued(claims[0].Run, ended())
-	wait(-1)
 }
 
 func resumeNamesRunners(t *testing.T, s *store) {
@@ -301,18 +239,6 @@ func batchKeepsToBounds(_ *testing.T, s *store) {
 	s.claimBatch(bounded(10, 7, "nobody"), runs[3])
 }
 
-func boundsAndOrder(_ *testing.T, s *store) {
-	mixed := []*engine.Run{newRun("a"), newRun("a"), newRun("a")}
-	mixed[0].Runner, mixed[2].Runner = "one", "one"
-	s.add(mixed...)
-	other := s.addFor("two")
-	s.claimBatch(bounded(10, 0, "one"), other) // what is behind a run that is left out stays in order
-	s.end(s.claimBatch(bounded(10, 1, "one"), mixed[0])[0], ended())
-	s.end(s.claimBatch(bounded(10, 0, "one"), mixed[1])[0], ended())
-	s.claimBatch(bounded(10, 0, "one"))
-	s.claimBatch(upTo(10), mixed[2])
-}
-
 func nextKeepsToBounds(_ *testing.T, s *store) {
 	one, two := s.addFor("one"), s.addFor("two")
 	claim := s.claimBatch(bounded(1, 0, "two"), one)[0]
@@ -356,18 +282,6 @@ func overdueIsBounded(t *testing.T, s *store) {
 			t.Errorf("got %d overdue runs of up to %d: %v", len(runs), most, err)
 		}
 	}
-}
-
-func runningIsNotOverdue(_ *testing.T, s *store) {
-	run := s.addWithQueueTime("a", time.Hour)
-	claim := s.claimFirst(run)
-	s.overdue(-1)
-	s.advance(2 * time.Hour)
-	s.overdue(-1)
-	s.requeue(claim)
-	s.overdue(0, run)
-	s.end(s.claimFirst(run), ended())
-	s.overdue(-1)
 }
 
 func startedIsNotOverdue(_ *testing.T, s *store) {
