@@ -288,7 +288,7 @@ func completed(text string) engine.End {
 }
 
 func TestThePastOfALongChatCostsNoMore(t *testing.T) {
-	const long = 10_000
+	const long = 2_000
 	good := func(chat string) func(i int) (*engine.Run, engine.End) {
 		return func(i int) (*engine.Run, engine.End) {
 			return remembering(chat, fmt.Sprint(i)), completed("yes")

@@ -66,7 +66,7 @@ func (a *attempts) count(to string) (made, succeeded int) {
 func startSending(t *testing.T, send func(ctx context.Context, d *engine.Delivery) error) (*engine.Engine, *attempts) {
 	t.Helper()
 	sender := &attempts{begin: time.Now(), send: send}
-	c := config(echo)
+	c := longLease(config(echo)) // days pass in some tests
 	c.Workers = 100
 	c.Callbacks = sender
 	c.Channels = map[string]engine.Channel{"chats": sender}
@@ -321,7 +321,7 @@ func TestWhatWaitsForAHostInVainIsGivenUp(t *testing.T) {
 func TestWhatWasDueLongAgoIsTriedByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		c := config(echo)
+		c := longLease(config(echo))
 		c.Callbacks = senderFunc(func(context.Context, *engine.Delivery) error {
 			<-ctx.Done()
 			return errUnreachable

@@ -598,7 +598,7 @@ func TestDeliveriesAreTriedUntilTheyArriveOrAreFinal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				var ids []string
-				c := config(echo)
+				c := longLease(config(echo))
 				c.Callbacks = senderFunc(func(_ context.Context, d *engine.Delivery) error {
 					mu.Lock()
 					defer mu.Unlock()

@@ -149,7 +149,7 @@ func TestMinutesOfAllNodesAreAddedUp(t *testing.T) {
 
 func TestMinutesOfAWeekAreLoadedFromTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := startOn(t, memory.New().Store(), config(echo))
+		e := startOn(t, memory.New().Store(), longLease(config(echo)))
 		begin := time.Now()
 		time.Sleep(30 * time.Second)
 		for range 7 * 4 {

@@ -14,6 +14,8 @@ import (
 	"testing"
 )
 
+var errEnough = errors.New("enough repairs")
+
 func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine computes for long")
@@ -37,12 +39,15 @@ func TestHostileSchemasAndAnswersStayWithinBounds(t *testing.T) {
 					if limit := len(c.Schema) + 2*maxRepairExcerpt; len(p.Message) > limit {
 						t.Errorf("the prompt is %d bytes long", len(p.Message))
 					}
+					if attempt > 1 { // the others would take as long
+						return "", errEnough
+					}
 					return strings.Repeat(" ", attempt) + "\n" + c.Answer + "\nattempt " + fmt.Sprint(attempt), nil
 				})
 			})
 			t.Logf("%d repairs, %v", result.Repairs, err)
-			cost.check(t, "fulfil", 4*len(c.Answer))
-			if err != nil && !errors.Is(err, ErrNotFulfilled) {
+			cost.check(t, "fulfil", 2*len(c.Answer))
+			if err != nil && !errors.Is(err, ErrNotFulfilled) && !errors.Is(err, errEnough) {
 				t.Errorf("unexpected error: %v", err)
 			}
 		})

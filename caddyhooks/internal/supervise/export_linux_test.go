@@ -1,6 +1,16 @@
 package supervise
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
+
+// HurryStop has Stop wait for less. Only a test that runs alone may do so.
+func HurryStop(t *testing.T, patience time.Duration) {
+	before := stopPatience
+	stopPatience = patience
+	t.Cleanup(func() { stopPatience = before })
+}
 
 // WithoutWrapper lets programs run as where this program may not be started once more.
 func WithoutWrapper(t *testing.T) {

@@ -6,13 +6,14 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
 // A wrapper that a tool has stopped does nothing any more. Stop does its work.
 func TestStopDoesNotDependOnTheWrapper(t *testing.T) {
-	t.Parallel()
+	supervise.HurryStop(t, 200*time.Millisecond)
 	p := role("stopper")
 	process := start(t, p)
 	waitReady(t, process)

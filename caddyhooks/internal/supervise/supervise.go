@@ -188,8 +188,8 @@ func (p *Process) Exit() Exit { return p.exit }
 // broken disk. The wrapper goes on trying. It is called after Done.
 func (p *Process) Left() []int { return p.left }
 
-// stopPatience is how long Stop waits in addition to the grace and to the time that the wrapper has for itself.
-const stopPatience = wrapper.SweepPatience + 5*time.Second
+// stopPatience is how long Stop waits in addition to the grace and to the time that the wrapper has for itself. Tests shorten it.
+var stopPatience = wrapper.SweepPatience + 5*time.Second
 
 // Stop ends the program and all that it started. The program is asked to end, and has as long as grace for that. Stop returns
 // when nothing is left.

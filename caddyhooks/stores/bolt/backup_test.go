@@ -123,7 +123,7 @@ func TestABackupUnderLoadHasTheRecordsOfOneMoment(t *testing.T) {
 			}
 		})
 	}
-	for i := range 5 {
+	for i := range 3 {
 		b := startBackup(t, s)
 		want := recordsOf(b.tx)
 		addRuns(t, s, 20, 20) // which the backup must not have

@@ -70,7 +70,7 @@ func TestManyChatsAreForgotten(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine computes for long")
 	}
-	const chats = 20_000
+	const chats = 4_000
 	path := filepath.Join(t.TempDir(), "hooks.db")
 	veteran{queued: chats}.write(t, path)
 	s := newBolt(t, path)

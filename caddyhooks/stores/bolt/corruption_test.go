@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	corruptions    = flag.Int("corruptions", 500, "how many damaged files the store is tried with")
+	corruptions    = flag.Int("corruptions", 120, "how many damaged files the store is tried with")
 	corruptionSeed = flag.Uint64("corruption-seed", 0, "where chance begins in the test with damaged files; 0: somewhere new")
 	damagedFile    = flag.String("damaged-file", "", "a file that a failure of that test has left, to be tried again")
 )

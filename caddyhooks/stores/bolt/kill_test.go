@@ -22,7 +22,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
 )
 
-var kills = flag.Int("kills", 10, "how often a process is killed in each test of kills")
+var kills = flag.Int("kills", 4, "how often a process is killed in each test of kills")
 
 // isChild is in the environment of a process of these tests that is to be killed. It works on killedFile in the directory that
 // it is started in.
@@ -166,7 +166,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 	}
 	dir := t.TempDir()
 	old, path := filepath.Join(dir, "old.db"), filepath.Join(dir, killedFile)
-	v := veteran{ended: 10_000, queued: 10}
+	v := veteran{ended: 3_000, queued: 10}
 	v.write(t, old)
 	copyFile(t, old, path)
 	_, all, killed := child(t, dir, time.Minute)
@@ -225,7 +225,7 @@ func TestKilledWhilePruning(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, killedFile)
-	v := veteran{ended: 20_000, queued: 500}
+	v := veteran{ended: 5_000, queued: 500}
 	v.write(t, path)
 	var accepted []string
 	var left []int

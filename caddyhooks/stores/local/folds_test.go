@@ -65,7 +65,7 @@ func TestAQueueFoldsAsAPlainOneDoes(t *testing.T) {
 	}
 	t.Parallel()
 	for seed := range uint64(8) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareFolds(t, rand.New(rand.NewPCG(seed, 1)), 10_000) })
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareFolds(t, rand.New(rand.NewPCG(seed, 1)), 3_000) })
 	}
 }
 

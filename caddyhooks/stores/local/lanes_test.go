@@ -78,7 +78,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 		chat := chats[random.IntN(len(chats))]
 		return chat, model.held[chat], true
 	}
-	for step := range 200_000 {
+	for step := range 60_000 {
 		chat := fmt.Sprint("chat ", random.IntN(20))
 		if step%997 == 0 {
 			lanes.compact()

@@ -108,7 +108,7 @@ func TestTheOutboxDoesWhatAPlainOneDoes(t *testing.T) {
 				o:    NewOutbox(), p: &plainOutbox{pending: map[DeliveryKey]*plainDelivery{}, atOnce: map[string]int{}, until: map[engine.Destination]time.Time{}},
 			}
 			c.node = new(Nodes).Join(c.now)
-			for range 4000 {
+			for range 1500 {
 				c.step()
 			}
 			for key := range c.p.pending {
