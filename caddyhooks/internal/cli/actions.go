@@ -166,7 +166,7 @@ func (a *again) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	plan := counted(planned.Would, "run", "runs")
+	plan := terminal.Counted(planned.Would, "run", "runs")
 	if a.hook != "" {
 		plan += " of " + a.hook
 	}
@@ -193,7 +193,7 @@ func (a *again) run(cmd *cobra.Command) error {
 		return printValue(a.screen.Out(), done)
 	}
 	if planned.Would > 0 {
-		a.screen.Line(cells(withCommas(done.Started)+" of "+withCommas(planned.Would)+" started", done.leftOut())...)
+		a.screen.Line(terminal.Cells(terminal.WithCommas(done.Started)+" of "+terminal.WithCommas(planned.Would)+" started", done.leftOut())...)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (a *again) showProgress(would int) (stop func()) {
 			if err != nil {
 				return
 			}
-			progress.Show("%s of %s started", withCommas(max(0, would-left.Would)), withCommas(would))
+			progress.Show("%s of %s started", terminal.WithCommas(max(0, would-left.Would)), terminal.WithCommas(would))
 		}
 	})
 	return func() {
@@ -257,10 +257,10 @@ func (a *again) showProgress(would int) (stop func()) {
 func (sum *againSum) leftOut() string {
 	text := ""
 	if n := sum.Skipped["gone"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since their message is not kept any more", withCommas(n))
+		text += fmt.Sprintf("   %s left out, since their message is not kept any more", terminal.WithCommas(n))
 	}
 	if n := sum.Skipped["cut"]; n > 0 {
-		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", withCommas(n))
+		text += fmt.Sprintf("   %s left out, since only a part of their message is kept", terminal.WithCommas(n))
 	}
 	return text
 }
@@ -438,7 +438,7 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 		return wrongFilter(err)
 	}
 	r.selected = planned.Would
-	plan := counted(r.selected, "delivery", "deliveries") + to + r.planAll
+	plan := terminal.Counted(r.selected, "delivery", "deliveries") + to + r.planAll
 	if err := r.confirmAll(cmd, r.selected, plan, r.nothing); err != nil || r.selected == 0 {
 		return err
 	}
@@ -485,7 +485,7 @@ func (r *redelivery) showDropped(*cobra.Command) error {
 		return printValue(r.screen.Out(), map[string]int{"selected": r.selected, "dropped": len(r.done)})
 	}
 	if r.selected > 0 {
-		r.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", withCommas(len(r.done)), withCommas(r.selected))))
+		r.screen.Line(terminal.Plain(fmt.Sprintf("%s of %s dropped", terminal.WithCommas(len(r.done)), terminal.WithCommas(r.selected))))
 	}
 	return nil
 }
@@ -566,10 +566,10 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	if r.selected == 0 {
 		return nil
 	}
-	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", withCommas(sum.Retried), withCommas(sum.Selected)))}
+	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", terminal.WithCommas(sum.Retried), terminal.WithCommas(sum.Selected)))}
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
-			line = append(line, look("   "+withCommas(n)+" "+word))
+			line = append(line, look("   "+terminal.WithCommas(n)+" "+word))
 			if more != "" {
 				line = append(line, terminal.Plain(" ("+more+")"))
 			}
@@ -578,7 +578,7 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	next := ""
 	switch {
 	case sum.NextAttemptAt != nil && time.Until(*sum.NextAttemptAt) > 0:
-		next = "next attempt in " + roughly(time.Until(*sum.NextAttemptAt))
+		next = "next attempt in " + terminal.Roughly(time.Until(*sum.NextAttemptAt))
 	case sum.waitsFor != "":
 		next = "waits for " + sum.waitsFor
 	}
@@ -586,7 +586,7 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	add(sum.Pending, terminal.Warn, "pending", next)
 	add(sum.Dead, terminal.Bad, "given up again", sum.lastError)
 	if sum.Unwatched > 0 {
-		line = append(line, terminal.Faint("   and "+withCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
+		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
 	}
 	r.screen.Line(line...)
 	return nil

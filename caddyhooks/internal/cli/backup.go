@@ -107,7 +107,7 @@ func (s *session) downloadBackup(ctx context.Context, w io.Writer, total func(in
 	case errors.Is(err, errSilent):
 		return fmt.Errorf("the backup broke off: %w", err)
 	case errors.As(err, &brokeOff):
-		return fmt.Errorf("the backup broke off after %s of %s: a reload of Caddy ends it, and Caddy's log tells other reasons. Try again", byteSize(n), byteSize(resp.ContentLength))
+		return fmt.Errorf("the backup broke off after %s of %s: a reload of Caddy ends it, and Caddy's log tells other reasons. Try again", terminal.ByteSize(n), terminal.ByteSize(resp.ContentLength))
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 	if wantsJSON(cmd) {
 		return printValue(screen.Out(), newBackupJSON(path, checked))
 	}
-	screen.Line(terminal.Plain(fmt.Sprintf("Backed up the hooks instance %s to %s: %s, checked.", checked.Manifest.Instance, path, byteSize(checked.Bytes))))
+	screen.Line(terminal.Plain(fmt.Sprintf("Backed up the hooks instance %s to %s: %s, checked.", checked.Manifest.Instance, path, terminal.ByteSize(checked.Bytes))))
 	showSummary(screen, &checked.Summary)
 	screen.Note("The file has secrets in it, and all messages that are kept. Only you may read it: keep it as safe as the store.")
 	return nil
@@ -169,7 +169,7 @@ func passBackupOn(ctx context.Context, cmd *cobra.Command, screen printer, sourc
 	if err != nil {
 		return err
 	}
-	screen.Note("Backed up the hooks instance %s: %s, checksum checked. There are secrets in it: keep it as safe as the store.", manifest.Instance, byteSize(manifest.Bytes))
+	screen.Note("Backed up the hooks instance %s: %s, checksum checked. There are secrets in it: keep it as safe as the store.", manifest.Instance, terminal.ByteSize(manifest.Bytes))
 	return nil
 }
 
@@ -184,7 +184,7 @@ func copyWithProgress(ctx context.Context, screen printer, to io.Writer, source 
 		}
 		n, err := to.Write(p)
 		done += int64(n)
-		progress.Show("%s of %s", byteSize(done), byteSize(all))
+		progress.Show("%s of %s", terminal.ByteSize(done), terminal.ByteSize(all))
 		return n, storefile.ExplainSpace(err)
 	}), func(bytes int64) { all = bytes })
 }
@@ -288,7 +288,7 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 	}
 	if checked.Summary.Damaged > 0 {
 		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with cp: Caddy leaves out what it cannot read, or refuses the file",
-			counted(checked.Summary.Damaged, "record", "records"), file)
+			terminal.Counted(checked.Summary.Damaged, "record", "records"), file)
 	}
 	instance := flagText(cmd, "instance")
 	if instance == "" && checked.Manifest != nil {
@@ -329,14 +329,14 @@ func (r *restoring) show(screen printer) {
 	if m := r.backup.Manifest; m != nil {
 		what = "of the hooks instance " + m.Instance + ", taken " + m.TakenAt.Format("2006-01-02 15:04:05") + " UTC"
 	}
-	screen.Line(terminal.Plain(fmt.Sprintf("%s: %s, %s, checked.", r.backup.Path, what, byteSize(r.backup.Bytes))))
+	screen.Line(terminal.Plain(fmt.Sprintf("%s: %s, %s, checked.", r.backup.Path, what, terminal.ByteSize(r.backup.Bytes))))
 	showSummary(screen, &r.backup.Summary)
 	warn := func(sentence string) { screen.Line(terminal.Warn("! "), terminal.Plain(sentence)) }
 	if n := r.backup.Summary.Unfinished; n > 0 {
-		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.", counted(n, "run", "runs")))
+		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.", terminal.Counted(n, "run", "runs")))
 	}
 	if n := r.backup.Summary.Pending; n > 0 {
-		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", counted(n, "pending delivery", "pending deliveries")))
+		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", terminal.Counted(n, "pending delivery", "pending deliveries")))
 	}
 	if r.obstacle != "" {
 		warn("It could not be restored right now: " + r.obstacle)
@@ -373,7 +373,7 @@ func runCompact(cmd *cobra.Command, args []string) error {
 	path := storeFile(strings.Join(args, ""), flagText(cmd, "instance")) // there is one at most
 	screen := newScreen(cmd)
 	progress := screen.Progress()
-	done, err := bolt.Compact(path, func(bytes int64) { progress.Show("%s written", byteSize(bytes)) })
+	done, err := bolt.Compact(path, func(bytes int64) { progress.Show("%s written", terminal.ByteSize(bytes)) })
 	progress.Close()
 	if err != nil {
 		return err
@@ -381,7 +381,7 @@ func runCompact(cmd *cobra.Command, args []string) error {
 	if wantsJSON(cmd) {
 		return printValue(screen.Out(), compactedJSON{path, done.Before, done.After, done.Summary})
 	}
-	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, byteSize(done.Before), byteSize(done.After))))
+	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, terminal.ByteSize(done.Before), terminal.ByteSize(done.After))))
 	showSummary(screen, &done.Summary)
 	return nil
 }
@@ -408,23 +408,23 @@ func folderError(path string, err error) error {
 func showSummary(screen printer, s *bolt.Summary) {
 	var statuses []string
 	for _, status := range slices.Sorted(maps.Keys(s.ByStatus)) {
-		statuses = append(statuses, withCommas(s.ByStatus[status])+" "+statusWord(status))
+		statuses = append(statuses, terminal.WithCommas(s.ByStatus[status])+" "+statusWord(status))
 	}
-	ended := withCommas(s.Ended)
+	ended := terminal.WithCommas(s.Ended)
 	if len(statuses) > 0 {
 		ended += ": " + strings.Join(statuses, ", ")
 	}
 	screen.Table(nil, [][]terminal.Text{
-		cells(terminal.Faint("unfinished runs"), withCommas(s.Unfinished)),
-		cells(terminal.Faint("ended runs"), ended),
-		cells(terminal.Faint("with history"), withCommas(s.History)),
-		cells(terminal.Faint("deliveries"), withCommas(s.Pending)+" pending, "+withCommas(s.Delivered)+" delivered, "+withCommas(s.Dead)+" dead"),
-		cells(terminal.Faint("keys"), withCommas(s.Keys)),
-		cells(terminal.Faint("sessions"), withCommas(s.Sessions)),
-		cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, counted(s.Changes, "change", "changes"))),
-		cells(terminal.Faint("counted minutes"), withCommas(s.Minutes)),
+		terminal.Cells(terminal.Faint("unfinished runs"), terminal.WithCommas(s.Unfinished)),
+		terminal.Cells(terminal.Faint("ended runs"), ended),
+		terminal.Cells(terminal.Faint("with history"), terminal.WithCommas(s.History)),
+		terminal.Cells(terminal.Faint("deliveries"), terminal.WithCommas(s.Pending)+" pending, "+terminal.WithCommas(s.Delivered)+" delivered, "+terminal.WithCommas(s.Dead)+" dead"),
+		terminal.Cells(terminal.Faint("keys"), terminal.WithCommas(s.Keys)),
+		terminal.Cells(terminal.Faint("sessions"), terminal.WithCommas(s.Sessions)),
+		terminal.Cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, terminal.Counted(s.Changes, "change", "changes"))),
+		terminal.Cells(terminal.Faint("counted minutes"), terminal.WithCommas(s.Minutes)),
 	})
 	if s.Damaged > 0 {
-		screen.Line(terminal.Warn("! "), terminal.Plain(counted(s.Damaged, "record", "records")+" in it cannot be read."))
+		screen.Line(terminal.Warn("! "), terminal.Plain(terminal.Counted(s.Damaged, "record", "records")+" in it cannot be read."))
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 // client calls the admin endpoint of a running Caddy.
@@ -141,7 +142,7 @@ func (c *client) call(ctx context.Context, call apiCall) ([]byte, error) {
 		return nil, c.unreachable(err)
 	case int64(len(body)) > c.maxAnswer:
 		return nil, fmt.Errorf("the answer of the admin endpoint %s is longer than %s: ask for less, for example by --limit, "+
-			"or look whether it is Caddy that answers there", c.address, byteSize(c.maxAnswer))
+			"or look whether it is Caddy that answers there", c.address, terminal.ByteSize(c.maxAnswer))
 	}
 	if call.etag != nil {
 		*call.etag = resp.Header.Get("ETag")

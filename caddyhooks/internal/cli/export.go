@@ -113,7 +113,7 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	s.screen.Note("%s written to %s (%s).", counted(written.rows, "row was", "rows were"), path, byteSize(written.bytes))
+	s.screen.Note("%s written to %s (%s).", terminal.Counted(written.rows, "row was", "rows were"), path, terminal.ByteSize(written.bytes))
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (s *session) export(call apiCall, format string, to io.Writer) (exported, e
 		if s.ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
-		return written, fmt.Errorf("the export broke off after %s: %w", counted(written.rows, "row", "rows"), err)
+		return written, fmt.Errorf("the export broke off after %s: %w", terminal.Counted(written.rows, "row", "rows"), err)
 	}
 	if written.csv {
 		written.rows-- // its header
@@ -192,6 +192,6 @@ func (x *exported) Write(p []byte) (int, error) {
 			x.rows++
 		}
 	}
-	x.progress.Show("%s, %s", counted(x.rows, "row", "rows"), byteSize(x.bytes))
+	x.progress.Show("%s, %s", terminal.Counted(x.rows, "row", "rows"), terminal.ByteSize(x.bytes))
 	return n, err
 }

@@ -30,7 +30,7 @@ func TestDurationsAsPeopleReadThem(t *testing.T) {
 		time.Hour + 30*time.Second:               {"1h", "1h"},
 		59*time.Minute + 59_900*time.Millisecond: {"1h", "1h"},
 	} {
-		if got := [2]string{briefly(d), roughly(d)}; got != want {
+		if got := [2]string{terminal.Briefly(d), terminal.Roughly(d)}; got != want {
 			t.Errorf("%v is shown as %q, want %q", d, got, want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestDurationsAsPeopleReadThem(t *testing.T) {
 func TestTimesAsPeopleReadThem(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("here", 2*60*60)
-	c := clock{time.Date(2026, 11, 16, 1, 0, 0, 0, zone)}
+	c := terminal.Clock{Now: time.Date(2026, 11, 16, 1, 0, 0, 0, zone)}
 	at := func(hour, minute int) *time.Time {
 		utc := time.Date(2026, 11, 15, hour, minute, 0, 0, time.UTC)
 		return &utc
@@ -53,7 +53,7 @@ func TestTimesAsPeopleReadThem(t *testing.T) {
 		{at(21, 59), "2026-11-15 23:59:00", "1h1m ago"},
 		{at(23, 1), "01:01:00", "in 1m"},
 	} {
-		if when, ago := c.when(it.at), c.ago(it.at); when != it.when || ago != it.ago {
+		if when, ago := c.When(it.at), c.Ago(it.at); when != it.when || ago != it.ago {
 			t.Errorf("%v is shown as %q and %q, want %q and %q", it.at, when, ago, it.when, it.ago)
 		}
 	}
@@ -62,17 +62,17 @@ func TestTimesAsPeopleReadThem(t *testing.T) {
 func TestNumbersAsPeopleReadThem(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 999: "999", 1284: "1,284", 1234567: "1,234,567", -1284: "-1,284", -128: "-128"} {
-		if got := withCommas(n); got != want {
+		if got := terminal.WithCommas(n); got != want {
 			t.Errorf("%d is shown as %q, want %q", n, got, want)
 		}
 	}
 	for n, want := range map[int64]string{1: "1 byte", 1023: "1,023 bytes", 1536: "1.5 KB", 2048: "2 KB", 214 << 20: "214 MB", 3 << 40: "3 TB"} {
-		if got := byteSize(n); got != want {
+		if got := terminal.ByteSize(n); got != want {
 			t.Errorf("%d bytes are shown as %q, want %q", n, got, want)
 		}
 	}
 	for want, of := range map[string][2]int64{"0 %": {0, 10}, "1.0 %": {13, 1284}, "< 0.1 %": {1, 100_000}, "100.0 %": {3, 3}} {
-		if got := shareOf(of[0], of[1]); got != want {
+		if got := terminal.ShareOf(of[0], of[1]); got != want {
 			t.Errorf("%d of %d are shown as %q, want %q", of[0], of[1], got, want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestABusyInstanceInATerminal(t *testing.T) {
 	}
 	out.WriteString("$ caddy hooks runs --status failed,timed_out --since 48h --limit 2\n")
 	list := runsOf("failed,timed_out")
-	list.print(s.screen.Rows(list.columns...), clock{time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)}, runs)
+	list.print(s.screen.Rows(list.columns...), terminal.Clock{Now: time.Date(2026, 11, 16, 11, 0, 0, 0, time.UTC)}, runs)
 	want, err := os.ReadFile(filepath.Join("..", "..", "testdata", "commands", "busy.txt"))
 	if err != nil || out.String() != string(want) {
 		t.Errorf("%v, printed\n%s\nwant\n%s", err, out.String(), want)

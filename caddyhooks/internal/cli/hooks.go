@@ -60,17 +60,17 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 	if s.json {
 		return s.printJSON(text.PlainJSON(hooks))
 	}
-	clock := newClock()
+	clock := terminal.NewClock()
 	var rows [][]terminal.Text
 	for _, h := range hooks {
-		action, failed := terminal.Plain(string(h.Action)), terminal.Plain(withCommas(h.Failed))
+		action, failed := terminal.Plain(string(h.Action)), terminal.Plain(terminal.WithCommas(h.Failed))
 		if h.Action == "" {
 			action = terminal.Faint("gone")
 		}
 		if h.Failed > 0 {
-			failed = terminal.Bad(withCommas(h.Failed))
+			failed = terminal.Bad(terminal.WithCommas(h.Failed))
 		}
-		rows = append(rows, cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, withCommas(h.Accepted), failed, clock.when(h.LastAt)))
+		rows = append(rows, terminal.Cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, terminal.WithCommas(h.Accepted), failed, clock.When(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
 	for _, item := range shown.Needs {

@@ -23,9 +23,9 @@ type resource[Row any] struct {
 	filters       []filter
 	none, noMatch string // what is said if there are no rows at all, or none that match
 	columns       []string
-	cells         func(clock clock, row *Row) [][]terminal.Text // the lines of the table for a row
-	beside        func(s *session, page listPage) error         // shows what a page has beside its rows, unless it is nil
-	word          func(row *Row) (word, description string)     // what a shell is offered
+	cells         func(clock terminal.Clock, row *Row) [][]terminal.Text // the lines of the table for a row
+	beside        func(s *session, page listPage) error                  // shows what a page has beside its rows, unless it is nil
+	word          func(row *Row) (word, description string)              // what a shell is offered
 }
 
 // filter is a flag that selects rows, and the parameter of the API that it sets.
@@ -105,7 +105,7 @@ func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
 	n, more, err := s.walk(l, func(page listPage) error {
 		rows, err := rowsOf[Row](s, page)
 		if err == nil && len(rows) > 0 {
-			r.print(table, newClock(), rows)
+			r.print(table, terminal.NewClock(), rows)
 		}
 		if err == nil && r.beside != nil {
 			err = r.beside(s, page)
@@ -133,7 +133,7 @@ func (r *resource[Row]) list(s *session, cmd *cobra.Command) error {
 // moreRows is how many times as many rows somebody may want to see who wants to see more.
 const moreRows = 5
 
-func (r *resource[Row]) print(table *terminal.Rows, clock clock, rows []Row) {
+func (r *resource[Row]) print(table *terminal.Rows, clock terminal.Clock, rows []Row) {
 	var lines [][]terminal.Text
 	for i := range rows {
 		lines = append(lines, r.cells(clock, &rows[i])...)

@@ -111,10 +111,10 @@ func (m *migration) move(ctx context.Context, to *postgres.Postgres, instance, r
 	from := database.Store()
 	progress := m.screen.Progress()
 	defer progress.Close()
-	all := counted(m.has.Unfinished+m.has.Ended, "run", "runs")
+	all := terminal.Counted(m.has.Unfinished+m.has.Ended, "run", "runs")
 	moved, err := to.Import(ctx, instance, from, postgres.Importing{
 		Runner: runner,
-		Note:   func(runs int) { progress.Show("%s of %s", withCommas(runs), all) },
+		Note:   func(runs int) { progress.Show("%s of %s", terminal.WithCommas(runs), all) },
 		Check:  m.check,
 	})
 	if errors.Is(err, context.Canceled) {
@@ -139,7 +139,7 @@ func (m *migration) check(moved postgres.Imported) error {
 		{"counted minutes", moved.Minutes, m.has.Minutes},
 	} {
 		if part.moved != part.wanted {
-			return fmt.Errorf("the file has %s %s, and %s of them could be read: nothing was moved", withCommas(part.wanted), part.what, withCommas(part.moved))
+			return fmt.Errorf("the file has %s %s, and %s of them could be read: nothing was moved", terminal.WithCommas(part.wanted), part.what, terminal.WithCommas(part.moved))
 		}
 	}
 	return nil
@@ -158,7 +158,7 @@ func (m *migration) show() {
 		m.screen.Note("Nothing was done, because of --dry-run.")
 		return
 	case lost > 0:
-		m.screen.Note("%s of chats without a run could not be moved: their agents begin anew.", counted(lost, "session", "sessions"))
+		m.screen.Note("%s of chats without a run could not be moved: their agents begin anew.", terminal.Counted(lost, "session", "sessions"))
 	}
 	m.screen.Note("Now write store postgres in the Caddyfile, and start Caddy. The file is as it was: keep it until you are sure.")
 }

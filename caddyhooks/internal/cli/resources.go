@@ -29,8 +29,8 @@ var (
 		none:    "There are no runs yet. Send a webhook, or see with caddy hooks status whether webhooks are on.",
 		noMatch: "No run matches. Leave some of the flags out to see more.",
 		columns: []string{"ACCEPTED", "STATUS", "HOOK", "TOOK", "CHAT", "RUN", "MESSAGE OR REASON"},
-		cells: func(c clock, r *api.RunSummary) [][]terminal.Text {
-			return line(c.when(r.AcceptedAt), statusCell(r.Status), r.Hook, c.took(&r.Run), shortChat(r.ChatID), r.RunID, about(r))
+		cells: func(c terminal.Clock, r *api.RunSummary) [][]terminal.Text {
+			return terminal.Line(c.When(r.AcceptedAt), statusCell(r.Status), r.Hook, runTook(c, &r.Run), shortChat(r.ChatID), r.RunID, about(r))
 		},
 		word: func(r *api.RunSummary) (string, string) {
 			return r.RunID, statusWord(r.Status) + " " + r.Hook + " " + r.Preview
@@ -58,9 +58,9 @@ var (
 		none:    "Nothing was sent out yet. A run sends its answer out if it has a callbackUrl, or a channel to deliver to.",
 		noMatch: "No delivery matches. Leave some of the flags out to see more.",
 		columns: []string{"CREATED", "STATUS", "HOOK", "TRIES", "NEXT", "DELIVERY", "TO"},
-		cells: func(c clock, d *api.DeliveryDetails) [][]terminal.Text {
-			return line(c.when(d.CreatedAt), deliveryStatusCell(d.Status), d.Hook, strconv.Itoa(d.Attempts), c.next(d), d.ID,
-				shortText(targetAndReason(d), maxReasonCell))
+		cells: func(c terminal.Clock, d *api.DeliveryDetails) [][]terminal.Text {
+			return terminal.Line(c.When(d.CreatedAt), deliveryStatusCell(d.Status), d.Hook, strconv.Itoa(d.Attempts), nextAttempt(c, d), d.ID,
+				terminal.ShortText(targetAndReason(d), maxReasonCell))
 		},
 		beside: (*session).showPaused,
 		word:   func(d *api.DeliveryDetails) (string, string) { return d.ID, string(d.Status) + " " + d.Target },
@@ -79,13 +79,13 @@ var (
 		none:    "No request was refused since Caddy was started.",
 		noMatch: "No such request was refused since Caddy was started.",
 		columns: []string{"LAST", "COUNT", "ANSWER", "HOOK", "CLIENT", "REASON"},
-		cells: func(c clock, k *api.Refused) [][]terminal.Text {
+		cells: func(c terminal.Clock, k *api.Refused) [][]terminal.Text {
 			answer := terminal.Bad(strconv.Itoa(k.Status))
 			if k.Ignored {
 				answer = terminal.Plain(strconv.Itoa(k.Status))
 			}
-			return line(c.when(k.LastAt), withCommas(k.Count), answer, cmp.Or(k.Hook, "(unknown)"), k.Client,
-				shortText(refusedReason(k), maxReasonCell))
+			return terminal.Line(c.When(k.LastAt), terminal.WithCommas(k.Count), answer, cmp.Or(k.Hook, "(unknown)"), k.Client,
+				terminal.ShortText(refusedReason(k), maxReasonCell))
 		},
 	}
 
@@ -100,9 +100,9 @@ var (
 		name:    "sessions",
 		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
 		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
-		cells: func(c clock, chat *api.Chat) [][]terminal.Text {
-			return line(c.when(chat.LastAt), withCommas(chat.Runs), statusCell(chat.Status), chat.Hook, chat.ChatID,
-				terminal.Faint(shortText(chat.Preview, maxReasonCell)))
+		cells: func(c terminal.Clock, chat *api.Chat) [][]terminal.Text {
+			return terminal.Line(c.When(chat.LastAt), terminal.WithCommas(chat.Runs), statusCell(chat.Status), chat.Hook, chat.ChatID,
+				terminal.Faint(terminal.ShortText(chat.Preview, maxReasonCell)))
 		},
 		word: func(chat *api.Chat) (string, string) {
 			if chat.ChatID != oneline.Of(chat.ChatID, len(chat.ChatID)) {
@@ -161,9 +161,9 @@ func lowerFirst(text string) string {
 // about is why a run did not complete, or what it waits for, or else the first line of its message.
 func about(r *api.RunSummary) terminal.Text {
 	if why := runReason(r); why != "" {
-		return terminal.Plain(shortText(why, maxReasonCell))
+		return terminal.Plain(terminal.ShortText(why, maxReasonCell))
 	}
-	return terminal.Faint(shortText(r.Preview, maxReasonCell))
+	return terminal.Faint(terminal.ShortText(r.Preview, maxReasonCell))
 }
 
 // runReason says why a run did not complete, or what it waits for. It is "" for others.
@@ -192,15 +192,15 @@ was given up. Hosts and channels that are left alone for a while are told on std
 	})
 }
 
-// next is when a delivery is tried again, as in "in 5s".
-func (c clock) next(d *api.DeliveryDetails) string {
+// nextAttempt is when a delivery is tried again, as in "in 5s".
+func nextAttempt(c terminal.Clock, d *api.DeliveryDetails) string {
 	switch {
 	case d.Status != engine.Pending:
 		return ""
-	case d.NextAttemptAt == nil || !d.NextAttemptAt.After(c.now):
+	case d.NextAttemptAt == nil || !d.NextAttemptAt.After(c.Now):
 		return "now"
 	default:
-		return c.ago(d.NextAttemptAt)
+		return c.Ago(d.NextAttemptAt)
 	}
 }
 
@@ -224,9 +224,9 @@ func (s *session) showPaused(page listPage) error {
 			return err
 		}
 	}
-	clock := newClock()
+	clock := terminal.NewClock()
 	for _, p := range paused {
-		s.screen.Note("%s is left alone until %s (%s).", cmp.Or(p.Host, "The channel "+p.Channel), clock.when(p.Until), clock.ago(p.Until))
+		s.screen.Note("%s is left alone until %s (%s).", cmp.Or(p.Host, "The channel "+p.Channel), clock.When(p.Until), clock.Ago(p.Until))
 	}
 	return nil
 }
@@ -273,20 +273,20 @@ are told as set, replaced or removed. Changes of the Caddyfile are not among the
 }
 
 // changeLines are the lines of a change: one for each setting, and for each field of a hook.
-func changeLines(clock clock, c *api.Change) (rows [][]terminal.Text) {
-	when, by, via := clock.when(c.At), c.By, c.Via
+func changeLines(clock terminal.Clock, c *api.Change) (rows [][]terminal.Text) {
+	when, by, via := clock.When(c.At), c.By, c.Via
 	for i := range c.Changes {
 		what := c.Changes[i].What
 		if name, ok := strings.CutPrefix(what, settings.PartName("")); ok {
 			what = "hook " + name
 		}
 		for _, change := range changedValues(&c.Changes[i]) {
-			rows = append(rows, cells(when, by, via, what, change))
+			rows = append(rows, terminal.Cells(when, by, via, what, change))
 			when, by, via, what = "", "", "", "" // said above
 		}
 	}
 	if c.More > 0 {
-		rows = append(rows, cells("", "", "", "…", fmt.Sprintf("and %d more", c.More)))
+		rows = append(rows, terminal.Cells("", "", "", "…", fmt.Sprintf("and %d more", c.More)))
 	}
 	return rows
 }
@@ -319,7 +319,7 @@ func changedFields(had, has map[string]json.RawMessage) (fields []string) {
 	maps.Copy(names, has)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if had == nil {
-			fields = append(fields, name+": "+shortText(valueText(has[name]), maxReasonCell))
+			fields = append(fields, name+": "+terminal.ShortText(valueText(has[name]), maxReasonCell))
 		} else {
 			fields = append(fields, name+": "+beforeAndAfter(had[name], has[name]))
 		}
@@ -328,7 +328,7 @@ func changedFields(had, has map[string]json.RawMessage) (fields []string) {
 }
 
 func beforeAndAfter(before, after json.RawMessage) string {
-	return shortText(valueText(before), maxReasonCell/2) + " → " + shortText(valueText(after), maxReasonCell/2)
+	return terminal.ShortText(valueText(before), maxReasonCell/2) + " → " + terminal.ShortText(valueText(after), maxReasonCell/2)
 }
 
 // valueText is a value as it is read: JSON, but for one that is not there.
@@ -362,16 +362,16 @@ func runRunners(s *session, _ *cobra.Command, _ []string) error {
 		s.screen.Note("There is no runner: add a line such as \"runner http http://127.0.0.1:8000\" to hooks in the Caddyfile, or runs wait.")
 		return nil
 	}
-	clock, rows := newClock(), [][]terminal.Text(nil)
+	clock, rows := terminal.NewClock(), [][]terminal.Text(nil)
 	for i := range runners {
 		r, failed := &runners[i], ""
 		if r.LastErrorAt != nil {
-			failed = clock.when(r.LastErrorAt) + " " + r.LastError
+			failed = clock.When(r.LastErrorAt) + " " + r.LastError
 		}
 		kind := slices.Compact([]string{r.Module, r.Preset, r.Address}) // the program of a preset mostly has its name
 		kind = slices.DeleteFunc(kind, func(word string) bool { return word == "" })
-		rows = append(rows, cells(r.Name, strings.Join(kind, " "), runnerUse(r), runnerStateCell(r), withCommas(r.InFlight),
-			clock.when(r.LastOK), shortText(failed, maxReasonCell)))
+		rows = append(rows, terminal.Cells(r.Name, strings.Join(kind, " "), runnerUse(r), runnerStateCell(r), terminal.WithCommas(r.InFlight),
+			clock.When(r.LastOK), terminal.ShortText(failed, maxReasonCell)))
 	}
 	s.screen.Table([]string{"RUNNER", "KIND", "FOR", "STATE", "NOW", "LAST GOOD", "LAST FAILED"}, rows)
 	return nil

@@ -471,13 +471,13 @@ func (s *sending) sendAll(ctx context.Context, times int) error {
 
 // printSum prints how many were answered how, and how long that took.
 func (s *sending) printSum(sum *sentSum) {
-	line := []terminal.Text{terminal.Plain(withCommas(sum.Sent) + " sent")}
+	line := []terminal.Text{terminal.Plain(terminal.WithCommas(sum.Sent) + " sent")}
 	for _, status := range slices.Sorted(maps.Keys(sum.Statuses)) {
 		look := terminal.Good
 		if sum.Refused[status] != "" {
 			look = terminal.Bad
 		}
-		line = append(line, terminal.Plain("   "+withCommas(sum.Statuses[status])+" × "), look(fmt.Sprint(status)))
+		line = append(line, terminal.Plain("   "+terminal.WithCommas(sum.Statuses[status])+" × "), look(fmt.Sprint(status)))
 	}
 	line = append(line, terminal.Plain(fmt.Sprintf("   median %s   95 %% %s   longest %s", milliseconds(sum.Median), milliseconds(sum.P95), milliseconds(sum.Longest))),
 		terminal.Faint("        "+nextCommand(s.cmd, "runs", "--hook", s.hook)))

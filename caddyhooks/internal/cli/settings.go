@@ -207,16 +207,16 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 
 func (p printer) printChange(name string, before, after json.RawMessage) {
 	was, is := cmp.Or(string(before), "none"), cmp.Or(string(after), "none")
-	line := cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
+	line := terminal.Cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
 	switch {
 	case name == "token" && is == "null":
-		line = cells(terminal.Bold(name), "  taken out")
+		line = terminal.Cells(terminal.Bold(name), "  taken out")
 	case name == "token" && was == "null":
-		line = cells(terminal.Bold(name), "  set")
+		line = terminal.Cells(terminal.Bold(name), "  set")
 	case name == "token":
-		line = cells(terminal.Bold(name), "  replaced")
+		line = terminal.Cells(terminal.Bold(name), "  replaced")
 	case was == is:
-		line = cells(terminal.Bold(name), "  "+was, ", as before")
+		line = terminal.Cells(terminal.Bold(name), "  "+was, ", as before")
 	}
 	p.Line(line...)
 }

@@ -116,7 +116,7 @@ type properties struct {
 // add adds a value that is a text or a terminal.Text. An empty text is left out.
 func (p *properties) add(name string, value any) {
 	if value != "" {
-		p.names, p.values = append(p.names, name), append(p.values, cells(value)...)
+		p.names, p.values = append(p.names, name), append(p.values, terminal.Cells(value)...)
 	}
 }
 
@@ -156,7 +156,7 @@ func (s *session) showRun(beginning string) error {
 	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	clock := newClock()
+	clock := terminal.NewClock()
 	runProperties(&run, clock).print(s.screen)
 	s.screen.showSteps(run.Steps, clock)
 	for _, problem := range run.ValidationErrors {
@@ -183,13 +183,13 @@ func (s *session) showRun(beginning string) error {
 		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
 	if run.MorePermissions > 0 {
-		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(counted(run.MorePermissions, "more permission", "more permissions")))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(terminal.Counted(run.MorePermissions, "more permission", "more permissions")))
 	}
 	s.screen.showSentOut(run.Deliveries, clock)
 	return nil
 }
 
-func runProperties(r *api.RunDetails, clock clock) *properties {
+func runProperties(r *api.RunDetails, clock terminal.Clock) *properties {
 	f := new(properties)
 	f.add("run", terminal.Bold(r.RunID))
 	f.add("status", statusCell(r.Status))
@@ -200,26 +200,26 @@ func runProperties(r *api.RunDetails, clock clock) *properties {
 	}
 	f.add("name", r.Name)
 	f.add("chat", r.ChatID)
-	f.add("accepted", clock.whenAndAgo(r.AcceptedAt))
-	f.add("started", clock.when(r.StartedAt))
-	f.add("ended", clock.when(r.FinishedAt))
-	f.add("took", clock.took(&r.Run))
+	f.add("accepted", clock.WhenAndAgo(r.AcceptedAt))
+	f.add("started", clock.When(r.StartedAt))
+	f.add("ended", clock.When(r.FinishedAt))
+	f.add("took", runTook(clock, &r.Run))
 	f.add("runner", r.Runner)
 	f.add("tier", r.Tier)
 	f.add("memory", r.MemoryPreset)
 	f.add("client", r.Client)
-	f.add("timeout", briefly(inUnits(r.TimeoutSeconds)))
+	f.add("timeout", terminal.Briefly(terminal.InUnits(r.TimeoutSeconds)))
 	if r.Attempts > 1 {
-		f.add("attempts", withCommas(r.Attempts))
+		f.add("attempts", terminal.WithCommas(r.Attempts))
 	}
 	if r.RepairAttempts > 0 {
-		f.add("repairs", withCommas(r.RepairAttempts))
+		f.add("repairs", terminal.WithCommas(r.RepairAttempts))
 	}
 	f.add("again of", r.AgainOf)
 	f.add("again as", r.AgainAs)
 	f.add("folded into", r.FoldedInto)
 	if r.Folded > 0 {
-		f.add("folded", counted(r.Folded, "run in one turn", "runs in one turn"))
+		f.add("folded", terminal.Counted(r.Folded, "run in one turn", "runs in one turn"))
 	}
 	if r.SessionRenewed {
 		f.add("session", "the agent had lost the conversation, and began another one")
@@ -229,12 +229,12 @@ func runProperties(r *api.RunDetails, clock clock) *properties {
 	}
 	f.add("trace", r.TraceParent)
 	if r.KeptUntil != nil {
-		f.add("texts kept", "until "+clock.when(r.KeptUntil))
+		f.add("texts kept", "until "+clock.When(r.KeptUntil))
 	}
 	return f
 }
 
-func (p printer) showSteps(steps []api.Step, clock clock) {
+func (p printer) showSteps(steps []api.Step, clock terminal.Clock) {
 	if len(steps) == 0 {
 		return
 	}
@@ -242,9 +242,9 @@ func (p printer) showSteps(steps []api.Step, clock clock) {
 	for _, s := range steps {
 		bytes := ""
 		if s.Bytes > 0 {
-			bytes = byteSize(int64(s.Bytes))
+			bytes = terminal.ByteSize(int64(s.Bytes))
 		}
-		rows = append(rows, cells(clock.when(s.StartedAt), string(s.Phase), briefly(inUnits(s.Seconds)), s.Tier, bytes,
+		rows = append(rows, terminal.Cells(clock.When(s.StartedAt), string(s.Phase), terminal.Briefly(terminal.InUnits(s.Seconds)), s.Tier, bytes,
 			strings.Join(s.Errors, "; ")))
 	}
 	p.Line()
@@ -252,12 +252,12 @@ func (p printer) showSteps(steps []api.Step, clock clock) {
 }
 
 // showSentOut lists the deliveries of a run, each with its attempts.
-func (p printer) showSentOut(deliveries []api.DeliveryDetails, clock clock) {
+func (p printer) showSentOut(deliveries []api.DeliveryDetails, clock terminal.Clock) {
 	for i := range deliveries {
 		d := &deliveries[i]
 		p.Line()
 		p.Line(terminal.Bold("Delivery "+d.ID), terminal.Plain("  "), deliveryStatusCell(d.Status), terminal.Plain("  to "+d.Target))
-		if next := clock.next(d); next != "" {
+		if next := nextAttempt(clock, d); next != "" {
 			p.Line(terminal.Plain("  next attempt " + next + waitsForWords(d)))
 		}
 		p.showAttempts(d.History, clock)
@@ -271,7 +271,7 @@ func waitsForWords(d *api.DeliveryDetails) string {
 	return ", waits for " + d.WaitsFor
 }
 
-func (p printer) showAttempts(history []api.Attempt, clock clock) {
+func (p printer) showAttempts(history []api.Attempt, clock terminal.Clock) {
 	var rows [][]terminal.Text
 	for _, a := range history {
 		outcome := terminal.Good("delivered")
@@ -282,7 +282,7 @@ func (p printer) showAttempts(history []api.Attempt, clock clock) {
 		if a.Status != 0 {
 			status = fmt.Sprint(a.Status)
 		}
-		rows = append(rows, cells("  "+clock.when(a.At), briefly(inUnits(a.Seconds)), status, outcome))
+		rows = append(rows, terminal.Cells("  "+clock.When(a.At), terminal.Briefly(terminal.InUnits(a.Seconds)), status, outcome))
 	}
 	p.Table(nil, rows)
 }
@@ -301,18 +301,18 @@ func (s *session) showDelivery(id string) error {
 	if done, err := s.printedJSON(answer, err); done {
 		return err
 	}
-	clock := newClock()
+	clock := terminal.NewClock()
 	var f properties
 	f.add("delivery", terminal.Bold(d.ID))
 	f.add("status", deliveryStatusCell(d.Status))
 	f.add("to", d.Target)
-	f.add("attempts", withCommas(d.Attempts))
+	f.add("attempts", terminal.WithCommas(d.Attempts))
 	f.add("last error", d.LastError)
-	if next := clock.next(&d); next != "" {
+	if next := nextAttempt(clock, &d); next != "" {
 		f.add("next", next+waitsForWords(&d))
 	}
-	f.add("created", clock.whenAndAgo(d.CreatedAt))
-	f.add("last tried", clock.when(d.LastAttemptAt))
+	f.add("created", clock.WhenAndAgo(d.CreatedAt))
+	f.add("last tried", clock.When(d.LastAttemptAt))
 	f.add("run", d.RunID+" ("+statusWord(d.RunStatus)+")")
 	f.add("hook", d.Hook)
 	f.add("chat", d.ChatID)
@@ -372,7 +372,7 @@ func (s *session) showHook(hook *listedHook) error {
 	if _, err := s.get("about", nil, &about); err != nil {
 		return err
 	}
-	clock := newClock()
+	clock := terminal.NewClock()
 	var f properties
 	f.add("hook", terminal.Bold(hook.Name))
 	for _, base := range about.URLs {
@@ -388,8 +388,8 @@ func (s *session) showHook(hook *listedHook) error {
 	default:
 		f.add("from", "saved; caddy hooks changes shows by whom")
 	}
-	f.add("last 24h", fmt.Sprintf("%s, %s failed", counted(hook.Accepted, "run", "runs"), withCommas(hook.Failed)))
-	f.add("last run", clock.whenAndAgo(hook.LastAt))
+	f.add("last 24h", fmt.Sprintf("%s, %s failed", terminal.Counted(hook.Accepted, "run", "runs"), terminal.WithCommas(hook.Failed)))
+	f.add("last run", clock.WhenAndAgo(hook.LastAt))
 	var long [][2]string // fields of several lines
 	for _, name := range settings.MappingFields {
 		raw, ok := fields[name]
@@ -463,7 +463,7 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		s.screen.Note("There is more before this: use --limit %d, or --limit 0 for all.", limit*moreRows)
 	}
 	slices.Reverse(turns)
-	clock := newClock()
+	clock := terminal.NewClock()
 	for i := range turns {
 		if i > 0 {
 			s.screen.Line()
@@ -474,10 +474,10 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 }
 
 // showTurn shows a run in the course of its chat.
-func (p printer) showTurn(t *api.ChatTurn, clock clock) {
+func (p printer) showTurn(t *api.ChatTurn, clock terminal.Clock) {
 	plain := terminal.Plain
-	head := []terminal.Text{terminal.Bold(clock.when(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
-	if took := clock.took(&t.Run); took != "" {
+	head := []terminal.Text{terminal.Bold(clock.When(t.AcceptedAt)), plain("  " + t.Hook + "  "), statusCell(t.Status)}
+	if took := runTook(clock, &t.Run); took != "" {
 		head = append(head, plain("  "+took))
 	}
 	p.Line(append(head, terminal.Faint("  "+t.RunID))...)
@@ -500,7 +500,7 @@ func (p printer) showPart(mark terminal.Text, text *string, whole int, cut bool)
 	p.printLines(mark, *text)
 	switch {
 	case len(*text) < whole:
-		p.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", byteSize(int64(whole-len(*text))))))
+		p.Line(mark, terminal.Faint(fmt.Sprintf("… %s more", terminal.ByteSize(int64(whole-len(*text))))))
 	case cut:
 		p.Line(mark, terminal.Faint("… and more, which was not kept"))
 	}

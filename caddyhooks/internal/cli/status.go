@@ -193,7 +193,7 @@ func (s *session) firstLine(status instanceStatus, about *api.About) []terminal.
 	}
 	store := "store " + about.Store
 	if about.StoreBytes > 0 {
-		store += " " + byteSize(about.StoreBytes)
+		store += " " + terminal.ByteSize(about.StoreBytes)
 	}
 	return append(line, terminal.Plain(runner), terminal.Plain(store))
 }
@@ -202,26 +202,26 @@ func (s *session) firstLine(status instanceStatus, about *api.About) []terminal.
 func figureLines(o *overview) [][]terminal.Text {
 	f := &o.Figures
 	plain, line := terminal.Plain, func(parts ...terminal.Text) []terminal.Text { return parts }
-	queue := line(plain("queued"), plain(withCommas(f.Queued)))
+	queue := line(plain("queued"), plain(terminal.WithCommas(f.Queued)))
 	if f.Queued > 0 {
-		queue = append(queue, plain("oldest "+roughly(inUnits(f.OldestSeconds))))
+		queue = append(queue, plain("oldest "+terminal.Roughly(terminal.InUnits(f.OldestSeconds))))
 	}
-	queue = append(queue, plain("running "+withCommas(f.Running)+" of "+withCommas(f.Workers)))
+	queue = append(queue, plain("running "+terminal.WithCommas(f.Running)+" of "+terminal.WithCommas(f.Workers)))
 
 	failed := f.Failed + f.TimedOut + f.Expired
 	notGood := plain("0 failed")
 	if failed > 0 {
-		notGood = terminal.Bad(withCommas(failed) + " failed (" + shareOf(failed, f.Ended) + " of " + withCommas(f.Ended) + " ended)")
+		notGood = terminal.Bad(terminal.WithCommas(failed) + " failed (" + terminal.ShareOf(failed, f.Ended) + " of " + terminal.WithCommas(f.Ended) + " ended)")
 	}
-	runs := line(plain("last "+o.Range), plain(withCommas(f.Accepted)+" accepted"), notGood)
+	runs := line(plain("last "+o.Range), plain(terminal.WithCommas(f.Accepted)+" accepted"), notGood)
 	if f.MedianSeconds != nil && f.P95Seconds != nil {
-		runs = append(runs, plain("median "+briefly(inUnits(*f.MedianSeconds))), plain("95 % "+briefly(inUnits(*f.P95Seconds))))
+		runs = append(runs, plain("median "+terminal.Briefly(terminal.InUnits(*f.MedianSeconds))), plain("95 % "+terminal.Briefly(terminal.InUnits(*f.P95Seconds))))
 	}
 	dead := plain("0 dead")
 	if f.Dead > 0 {
-		dead = terminal.Bad(withCommas(f.Dead) + " dead")
+		dead = terminal.Bad(terminal.WithCommas(f.Dead) + " dead")
 	}
-	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(withCommas(f.Delivered)+" delivered"), plain(withCommas(f.Pending)+" pending"), dead)}
+	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(terminal.WithCommas(f.Delivered)+" delivered"), plain(terminal.WithCommas(f.Pending)+" pending"), dead)}
 }
 
 // showAttention prints what needs the operator, and the command that shows more.
@@ -233,7 +233,7 @@ func (s *session) showAttention(cmd *cobra.Command, n api.AttentionItem, named b
 	if n.Detail != "" {
 		text += ": " + n.Detail
 	}
-	line := cells(mark, text)
+	line := terminal.Cells(mark, text)
 	if command := attentionCommand(&n); command != nil {
 		if named && !cmd.Flags().Changed("instance") {
 			command = append(command, "--instance", s.instance)
@@ -395,7 +395,7 @@ func runHealth(cmd *cobra.Command, _ []string) error {
 		} else if in.Webhooks == "off" && !live {
 			state = terminal.Warn(word + ", webhooks are off")
 		}
-		rows = append(rows, cells(name, state, in.Reason))
+		rows = append(rows, terminal.Cells(name, state, in.Reason))
 	}
 	if !s.json {
 		s.screen.Table(nil, rows)

@@ -119,7 +119,7 @@ func (t *tail) catchUp() error {
 		return err
 	})
 	if more {
-		t.screen.Note("More than %s meanwhile; caddy hooks runs shows them.", counted(rows, "run was accepted", "runs were accepted"))
+		t.screen.Note("More than %s meanwhile; caddy hooks runs shows them.", terminal.Counted(rows, "run was accepted", "runs were accepted"))
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (t *tail) run(raw json.RawMessage) error {
 	}
 	took := ""
 	if run.Status.Ended() {
-		took = newClock().took(&run.Run)
+		took = runTook(terminal.NewClock(), &run.Run)
 	}
 	t.print(at, run.Hook, statusCell(run.Status), took, run.RunID, about(&run))
 	return nil
@@ -174,7 +174,7 @@ func attempt(d *api.DeliveryDetails) string {
 	if d.Attempts > 1 {
 		text += fmt.Sprintf(" (%d attempts)", d.Attempts)
 	}
-	return shortText(text, maxReasonCell)
+	return terminal.ShortText(text, maxReasonCell)
 }
 
 func (t *tail) settings(data []byte) error {
@@ -207,7 +207,7 @@ func (t *tail) line(kind string, value json.RawMessage) error {
 }
 
 func (t *tail) print(at *time.Time, hook string, what terminal.Text, took, run string, about terminal.Text) {
-	t.rows.Print(cells(newClock().when(at), what, hook, took, run, about))
+	t.rows.Print(terminal.Cells(terminal.NewClock().When(at), what, hook, took, run, about))
 }
 
 // followRuns lists runs, the oldest first, and then prints a row whenever one is accepted, started or ended.
@@ -232,7 +232,7 @@ func (s *session) followRuns(cmd *cobra.Command, list *resource[api.RunSummary])
 			case s.json:
 				s.screen.printLine(raw)
 			default:
-				list.print(table, newClock(), []api.RunSummary{run})
+				list.print(table, terminal.NewClock(), []api.RunSummary{run})
 			}
 		}
 		return nil
@@ -436,7 +436,7 @@ func (s *session) eventRows(event streamEvent) (rows []json.RawMessage, err erro
 		return nil, err
 	}
 	if skipped > 0 {
-		s.screen.Note("%s at once went by unseen.", counted(skipped, "more event", "more events"))
+		s.screen.Note("%s at once went by unseen.", terminal.Counted(skipped, "more event", "more events"))
 	}
 	return rows, nil
 }
