@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/admin"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/ingress"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
@@ -98,10 +99,13 @@ func LocalPage(flags ...string) (page http.Handler, newLink func() string, err e
 	if err := cmd.ParseFlags(flags); err != nil {
 		return nil, nil, err
 	}
-	local, err := cli.NewLocalPage(cmd)
+	address, _ := cmd.Flags().GetString("address")
+	instance, _ := cmd.Flags().GetString("instance")
+	client, err := adminclient.New(address)
 	if err != nil {
 		return nil, nil, err
 	}
+	local := adminclient.NewLocalPage(client, instance)
 	return local.Handler(), local.NewLink, nil
 }
 

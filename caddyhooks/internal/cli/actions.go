@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -124,14 +125,15 @@ func runAgain(s *session, cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	return s.callRun(cmd, apiCall{path: "runs/" + url.PathEscape(id) + "/again", body: text.PlainJSON(how)}, func(*api.Run) terminal.Text {
-		return terminal.Good("started")
-	})
+	return s.callRun(cmd, adminclient.Call{Path: "runs/" + url.PathEscape(id) + "/again", Body: text.PlainJSON(how)},
+		func(*api.Run) terminal.Text {
+			return terminal.Good("started")
+		})
 }
 
 // callRun posts something about a run, and prints what was done and how to see more of the run.
-func (s *session) callRun(cmd *cobra.Command, call apiCall, done func(run *api.Run) terminal.Text) error {
-	call.method = http.MethodPost
+func (s *session) callRun(cmd *cobra.Command, call adminclient.Call, done func(run *api.Run) terminal.Text) error {
+	call.Method = http.MethodPost
 	var run api.Run
 	answer, err := s.call(call, &run)
 	if done, err := s.printedJSON(answer, err); done {
@@ -210,7 +212,7 @@ func (a *again) each(dry bool) (sum againSum, err error) {
 		}
 		var part againSum
 		body := text.PlainJSON(map[string]bool{"deliver": a.deliver})
-		call := apiCall{method: http.MethodPost, path: "runs/again", query: query, body: body, isLong: true}
+		call := adminclient.Call{Method: http.MethodPost, Path: "runs/again", Query: query, Body: body, IsLong: true}
 		if _, err := a.call(call, &part); err != nil {
 			return sum, err
 		}
@@ -280,7 +282,7 @@ Cancels a run. The beginning of its id is enough. One that is queued ends at onc
 			if err != nil {
 				return err
 			}
-			return s.callRun(cmd, apiCall{path: "runs/" + url.PathEscape(id) + "/cancel"}, func(run *api.Run) terminal.Text {
+			return s.callRun(cmd, adminclient.Call{Path: "runs/" + url.PathEscape(id) + "/cancel"}, func(run *api.Run) terminal.Text {
 				if run.Status != engine.Cancelled {
 					return terminal.Warn("stopping")
 				}
@@ -412,7 +414,7 @@ func (r *redelivery) one(cmd *cobra.Command, arg string) error {
 }
 
 func (r *redelivery) do(id string) (d api.DeliveryDetails, err error) {
-	answer, err := r.call(apiCall{method: r.method, path: "deliveries/" + url.PathEscape(id) + r.suffix}, nil)
+	answer, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries/" + url.PathEscape(id) + r.suffix}, nil)
 	if err == nil && len(answer) > 0 {
 		err = r.decode(answer, &d)
 	}
@@ -434,7 +436,7 @@ func (r *redelivery) all(cmd *cobra.Command) error {
 	var planned struct {
 		Would int `json:"would"`
 	}
-	if _, err := r.call(apiCall{method: r.method, path: "deliveries" + r.suffix, query: dry, isLong: true}, &planned); err != nil {
+	if _, err := r.call(adminclient.Call{Method: r.method, Path: "deliveries" + r.suffix, Query: dry, IsLong: true}, &planned); err != nil {
 		return wrongFilter(err)
 	}
 	r.selected = planned.Would
@@ -473,7 +475,7 @@ func (r *redelivery) atOnce(some []api.DeliveryDetails) error {
 		switch {
 		case err == nil:
 			r.done = append(r.done, done[i])
-		case !isRefusedAs(err, http.StatusNotFound) && !isRefusedAs(err, http.StatusConflict):
+		case !adminclient.IsRefused(err, http.StatusNotFound) && !adminclient.IsRefused(err, http.StatusConflict):
 			return err
 		}
 	}
@@ -516,7 +518,7 @@ func (r *redelivery) watch(patience time.Duration) (*retrySum, error) {
 		for _, d := range waiting {
 			var now api.DeliveryDetails
 			_, err := r.get("deliveries/"+url.PathEscape(d.ID), nil, &now)
-			if err != nil && !isRefusedAs(err, http.StatusNotFound) { // then it was sent or dropped, and told about when it was
+			if err != nil && !adminclient.IsRefused(err, http.StatusNotFound) { // then it was sent or dropped, and told about when it was
 				return nil, err
 			}
 			tried := now.Attempts > d.Attempts && now.NextAttemptAt != nil || now.WaitsFor != ""
@@ -566,7 +568,8 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	if r.selected == 0 {
 		return nil
 	}
-	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", terminal.WithCommas(sum.Retried), terminal.WithCommas(sum.Selected)))}
+	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", terminal.WithCommas(sum.Retried),
+		terminal.WithCommas(sum.Selected)))}
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
 			line = append(line, look("   "+terminal.WithCommas(n)+" "+word))
@@ -586,7 +589,8 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	add(sum.Pending, terminal.Warn, "pending", next)
 	add(sum.Dead, terminal.Bad, "given up again", sum.lastError)
 	if sum.Unwatched > 0 {
-		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries", "--status", "pending")))
+		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries",
+			"--status", "pending")))
 	}
 	r.screen.Line(line...)
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt"
@@ -93,21 +94,22 @@ var errBackupFile = errors.New("the backup cannot be written")
 
 // downloadBackup asks the admin endpoint for a backup.
 func (s *session) downloadBackup(ctx context.Context, w io.Writer, total func(int64)) error {
-	resp, err := s.client.download(ctx, apiCall{path: s.path("backup")}, s.client.silence)
+	resp, err := s.client.Download(ctx, adminclient.Call{Path: s.path("backup")}, s.client.Silence)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	total(resp.ContentLength)
 	n, err := io.Copy(w, resp.Body)
-	var brokeOff *brokeOffError
+	var brokeOff *adminclient.BrokeOffError
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
-	case errors.Is(err, errSilent):
+	case errors.Is(err, adminclient.ErrSilent):
 		return fmt.Errorf("the backup broke off: %w", err)
 	case errors.As(err, &brokeOff):
-		return fmt.Errorf("the backup broke off after %s of %s: a reload of Caddy ends it, and Caddy's log tells other reasons. Try again", terminal.ByteSize(n), terminal.ByteSize(resp.ContentLength))
+		return fmt.Errorf("the backup broke off after %s of %s: a reload of Caddy ends it, and Caddy's log tells other reasons. Try again",
+			terminal.ByteSize(n), terminal.ByteSize(resp.ContentLength))
 	}
 	return err
 }
@@ -135,7 +137,8 @@ func makeBackup(ctx context.Context, cmd *cobra.Command, path string, source bac
 	if wantsJSON(cmd) {
 		return printValue(screen.Out(), newBackupJSON(path, checked))
 	}
-	screen.Line(terminal.Plain(fmt.Sprintf("Backed up the hooks instance %s to %s: %s, checked.", checked.Manifest.Instance, path, terminal.ByteSize(checked.Bytes))))
+	screen.Line(terminal.Plain(fmt.Sprintf("Backed up the hooks instance %s to %s: %s, checked.", checked.Manifest.Instance, path,
+		terminal.ByteSize(checked.Bytes))))
 	showSummary(screen, &checked.Summary)
 	screen.Note("The file has secrets in it, and all messages that are kept. Only you may read it: keep it as safe as the store.")
 	return nil
@@ -169,7 +172,8 @@ func passBackupOn(ctx context.Context, cmd *cobra.Command, screen printer, sourc
 	if err != nil {
 		return err
 	}
-	screen.Note("Backed up the hooks instance %s: %s, checksum checked. There are secrets in it: keep it as safe as the store.", manifest.Instance, terminal.ByteSize(manifest.Bytes))
+	screen.Note("Backed up the hooks instance %s: %s, checksum checked. There are secrets in it: keep it as safe as the store.",
+		manifest.Instance, terminal.ByteSize(manifest.Bytes))
 	return nil
 }
 
@@ -333,10 +337,12 @@ func (r *restoring) show(screen printer) {
 	showSummary(screen, &r.backup.Summary)
 	warn := func(sentence string) { screen.Line(terminal.Warn("! "), terminal.Plain(sentence)) }
 	if n := r.backup.Summary.Unfinished; n > 0 {
-		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.", terminal.Counted(n, "run", "runs")))
+		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.",
+			terminal.Counted(n, "run", "runs")))
 	}
 	if n := r.backup.Summary.Pending; n > 0 {
-		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", terminal.Counted(n, "pending delivery", "pending deliveries")))
+		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", terminal.Counted(n, "pending delivery",
+			"pending deliveries")))
 	}
 	if r.obstacle != "" {
 		warn("It could not be restored right now: " + r.obstacle)
@@ -381,7 +387,8 @@ func runCompact(cmd *cobra.Command, args []string) error {
 	if wantsJSON(cmd) {
 		return printValue(screen.Out(), compactedJSON{path, done.Before, done.After, done.Summary})
 	}
-	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, terminal.ByteSize(done.Before), terminal.ByteSize(done.After))))
+	screen.Line(terminal.Plain(fmt.Sprintf("Compacted %s: %s before, %s after, checked.", path, terminal.ByteSize(done.Before),
+		terminal.ByteSize(done.After))))
 	showSummary(screen, &done.Summary)
 	return nil
 }
@@ -418,10 +425,12 @@ func showSummary(screen printer, s *bolt.Summary) {
 		terminal.Cells(terminal.Faint("unfinished runs"), terminal.WithCommas(s.Unfinished)),
 		terminal.Cells(terminal.Faint("ended runs"), ended),
 		terminal.Cells(terminal.Faint("with history"), terminal.WithCommas(s.History)),
-		terminal.Cells(terminal.Faint("deliveries"), terminal.WithCommas(s.Pending)+" pending, "+terminal.WithCommas(s.Delivered)+" delivered, "+terminal.WithCommas(s.Dead)+" dead"),
+		terminal.Cells(terminal.Faint("deliveries"),
+			terminal.WithCommas(s.Pending)+" pending, "+terminal.WithCommas(s.Delivered)+" delivered, "+terminal.WithCommas(s.Dead)+" dead"),
 		terminal.Cells(terminal.Faint("keys"), terminal.WithCommas(s.Keys)),
 		terminal.Cells(terminal.Faint("sessions"), terminal.WithCommas(s.Sessions)),
-		terminal.Cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, terminal.Counted(s.Changes, "change", "changes"))),
+		terminal.Cells(terminal.Faint("live settings"), fmt.Sprintf("revision %d, %s", s.Revision, terminal.Counted(s.Changes, "change",
+			"changes"))),
 		terminal.Cells(terminal.Faint("counted minutes"), terminal.WithCommas(s.Minutes)),
 	})
 	if s.Damaged > 0 {

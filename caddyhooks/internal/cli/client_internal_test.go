@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
@@ -39,15 +40,15 @@ func TestAnswersWithoutAnEnd(t *testing.T) {
 			}
 		}
 	})
-	if client.maxAnswer != maxAdminAnswer {
-		t.Errorf("an answer may have %d bytes", client.maxAnswer)
+	if client.MaxAnswer != adminclient.MaxAnswer {
+		t.Errorf("an answer may have %d bytes", client.MaxAnswer)
 	}
-	client.maxAnswer = 1 << 20
+	client.MaxAnswer = 1 << 20
 	s := &session{ctx: context.Background(), client: client, instance: "default"}
 	for name, ask := range map[string]func() error{
 		"call":      func() error { _, err := s.get("runs", nil, nil); return err },
-		"long call": func() error { _, err := s.call(apiCall{path: "runs/again", isLong: true}, nil); return err },
-		"with ETag": func() error { _, err := s.call(apiCall{path: "settings", etag: new(string)}, nil); return err },
+		"long call": func() error { _, err := s.call(adminclient.Call{Path: "runs/again", IsLong: true}, nil); return err },
+		"with ETag": func() error { _, err := s.call(adminclient.Call{Path: "settings", ETag: new(string)}, nil); return err },
 	} {
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "is longer than 1 MB: ask for less") {
 			t.Errorf("%s: got %v", name, err)
@@ -67,12 +68,13 @@ func TestFollowingWhatTellsNoEvents(t *testing.T) {
 func TestDownloadsThatNeverBegin(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	client.silence = time.Millisecond
+	client.Silence = time.Millisecond
 	s := &session{ctx: t.Context(), client: client, instance: "default", screen: printer{terminal.New(nil, io.Discard, io.Discard)}}
-	if err := s.downloadBackup(s.ctx, io.Discard, func(int64) {}); !errors.Is(err, errSilent) {
+	if err := s.downloadBackup(s.ctx, io.Discard, func(int64) {}); !errors.Is(err, adminclient.ErrSilent) {
 		t.Errorf("a backup: %v", err)
 	}
-	if _, err := s.export(apiCall{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(), "the admin endpoint says nothing any more") {
+	if _, err := s.export(adminclient.Call{}, "csv", io.Discard); err == nil || !strings.Contains(err.Error(),
+		"the admin endpoint says nothing any more") {
 		t.Errorf("an export: %v", err)
 	}
 }

@@ -139,7 +139,7 @@ func completeInstances(cmd *cobra.Command, _ []string, typed string) ([]cobra.Co
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names, _ := client.instances(ctx) // none if it fails
+	names, _ := client.Instances(ctx) // none if it fails
 	return beginningWith(names, typed), cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
@@ -47,7 +48,7 @@ var (
 )
 
 // exportCall reads what to export, and how.
-func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
+func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err error) {
 	of := flagText(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
@@ -69,9 +70,9 @@ func exportCall(cmd *cobra.Command) (call apiCall, format string, err error) {
 	if of == "session" && !query.Has("chatId") {
 		return call, "", usagef("say which session by --chat; caddy hooks session lists them")
 	}
-	call = apiCall{query: query, header: http.Header{"Accept": {"application/x-ndjson"}}}
+	call = adminclient.Call{Query: query, Header: http.Header{"Accept": {"application/x-ndjson"}}}
 	if format == "csv" {
-		call.header.Set("Accept", "text/csv")
+		call.Header.Set("Accept", "text/csv")
 	}
 	return call, format, nil
 }
@@ -118,7 +119,7 @@ func runExport(s *session, cmd *cobra.Command, _ []string) error {
 }
 
 // exportToPerson writes rows to a terminal. What callers wrote must not control it.
-func (s *session) exportToPerson(call apiCall, format string) error {
+func (s *session) exportToPerson(call adminclient.Call, format string) error {
 	visible := transform.NewWriter(s.screen.Out(), runes.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
 			return r
@@ -146,9 +147,9 @@ func checkReplace(path string, force bool) error {
 }
 
 // export writes rows as they come, and tells how far it has got.
-func (s *session) export(call apiCall, format string, to io.Writer) (exported, error) {
-	call.path = s.path("export")
-	resp, err := s.client.download(s.ctx, call, searchPatience*s.client.silence)
+func (s *session) export(call adminclient.Call, format string, to io.Writer) (exported, error) {
+	call.Path = s.path("export")
+	resp, err := s.client.Download(s.ctx, call, searchPatience*s.client.Silence)
 	if err != nil {
 		return exported{}, wrongFilter(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
@@ -107,7 +108,8 @@ const (
 func TestABusyInstanceInATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	s := &session{client: &client{address: "localhost:2019"}, screen: printer{terminal.New(strings.NewReader(""), &out, &out)}, instance: "default"}
+	s := &session{client: &client{&adminclient.Client{Address: "localhost:2019"}}, screen: printer{terminal.New(strings.NewReader(""),
+		&out, &out)}, instance: "default"}
 	status := instanceStatus{Instance: "default", About: json.RawMessage(busyAbout), Overview: json.RawMessage(busyOverview)}
 	out.WriteString("$ caddy hooks status\n")
 	if err := s.showStatus(new(cobra.Command), status, false); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/strictjson"
@@ -70,7 +71,8 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 		if h.Failed > 0 {
 			failed = terminal.Bad(terminal.WithCommas(h.Failed))
 		}
-		rows = append(rows, terminal.Cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, terminal.WithCommas(h.Accepted), failed, clock.When(h.LastAt)))
+		rows = append(rows, terminal.Cells(cmp.Or(h.Name, "(others)"), action, h.AuthMode, terminal.WithCommas(h.Accepted), failed,
+			clock.When(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
 	for _, item := range shown.Needs {
@@ -178,13 +180,13 @@ func mappingPath(name string) string { return "mappings/" + url.PathEscape(name)
 
 func runHookGet(s *session, _ *cobra.Command, args []string) error {
 	var etag string
-	answer, err := s.call(apiCall{path: mappingPath(args[0]), etag: &etag}, nil)
+	answer, err := s.call(adminclient.Call{Path: mappingPath(args[0]), ETag: &etag}, nil)
 	if err != nil {
 		return err
 	}
 	rest, ok := bytes.CutPrefix(bytes.TrimSpace(answer), []byte("{"))
 	if !ok {
-		return s.client.noHooks()
+		return s.client.NoHooks()
 	}
 	tag := append([]byte(`{"etag":`), text.JSONString(etag)...)
 	return s.printJSON(append(append(tag, ','), rest...))
@@ -199,24 +201,24 @@ func runHookPut(s *session, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s is not the JSON of a hook: %w", flagText(cmd, "file"), err)
 	}
-	call := apiCall{method: http.MethodPut, path: mappingPath(args[0]), body: mapping, header: make(http.Header)}
+	call := adminclient.Call{Method: http.MethodPut, Path: mappingPath(args[0]), Body: mapping, Header: make(http.Header)}
 	create := flagIsOn(cmd, "create")
 	if create {
-		call.header.Set("If-None-Match", "*")
+		call.Header.Set("If-None-Match", "*")
 	} else if etag != "" {
-		call.header.Set("If-Match", etag)
+		call.Header.Set("If-Match", etag)
 	}
 	var tagBefore, tag string
-	_, _ = s.call(apiCall{path: call.path, etag: &tagBefore}, nil) // "" if there is none yet
-	call.etag = &tag
+	_, _ = s.call(adminclient.Call{Path: call.Path, ETag: &tagBefore}, nil) // "" if there is none yet
+	call.ETag = &tag
 	var saved settings.ShownMapping
 	answer, err := s.call(call, &saved)
 	switch {
-	case isRefusedAs(err, http.StatusPreconditionFailed) && create:
+	case adminclient.IsRefused(err, http.StatusPreconditionFailed) && create:
 		return fmt.Errorf("there is a hook %s already: leave --create out to change it", args[0])
-	case isRefusedAs(err, http.StatusPreconditionFailed):
+	case adminclient.IsRefused(err, http.StatusPreconditionFailed):
 		return fmt.Errorf("%w: %s", err, nextCommand(cmd, "hook", "get", args[0]))
-	case isRefusedAs(err, http.StatusBadRequest):
+	case adminclient.IsRefused(err, http.StatusBadRequest):
 		s.noteProblems(mapping, err.Error())
 	}
 	if done, err := s.printedJSON(answer, err); done {
@@ -270,7 +272,7 @@ func splitETag(data []byte) (mapping []byte, etag string, err error) {
 func (s *session) noteProblems(mapping []byte, known string) {
 	body := text.PlainJSON(map[string]any{"mapping": json.RawMessage(mapping), "payload": "{}"})
 	var shown api.Preview
-	if _, err := s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, &shown); err != nil {
+	if _, err := s.call(adminclient.Call{Method: http.MethodPost, Path: "preview", Body: body}, &shown); err != nil {
 		return
 	}
 	for _, problem := range shown.Problems {
@@ -283,7 +285,7 @@ func (s *session) noteProblems(mapping []byte, known string) {
 func runHookRm(s *session, cmd *cobra.Command, args []string) error {
 	var m settings.ShownMapping
 	var etag string
-	if _, err := s.call(apiCall{path: mappingPath(args[0]), etag: &etag}, &m); err != nil {
+	if _, err := s.call(adminclient.Call{Path: mappingPath(args[0]), ETag: &etag}, &m); err != nil {
 		return err
 	}
 	if m.Pinned { // as Caddy would say after it was asked
@@ -292,7 +294,7 @@ func runHookRm(s *session, cmd *cobra.Command, args []string) error {
 	if err := confirm(cmd, fmt.Sprintf("The hook %s will be deleted, and requests to it answered 404.", m.Name)); err != nil {
 		return err
 	}
-	call := apiCall{method: http.MethodDelete, path: mappingPath(args[0]), header: http.Header{"If-Match": {etag}}}
+	call := adminclient.Call{Method: http.MethodDelete, Path: mappingPath(args[0]), Header: http.Header{"If-Match": {etag}}}
 	if _, err := s.call(call, nil); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -210,7 +211,7 @@ func (s *session) page(l listing, size int, cursor string) (page listPage, err e
 
 // wrongFilter tells a filter that Caddy does not understand from a call that failed: the first is wrong usage.
 func wrongFilter(err error) error {
-	if isRefusedAs(err, http.StatusBadRequest) {
+	if adminclient.IsRefused(err, http.StatusBadRequest) {
 		return &usageError{err.Error()}
 	}
 	return err

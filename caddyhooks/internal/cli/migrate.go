@@ -139,7 +139,8 @@ func (m *migration) check(moved postgres.Imported) error {
 		{"counted minutes", moved.Minutes, m.has.Minutes},
 	} {
 		if part.moved != part.wanted {
-			return fmt.Errorf("the file has %s %s, and %s of them could be read: nothing was moved", terminal.WithCommas(part.wanted), part.what, terminal.WithCommas(part.moved))
+			return fmt.Errorf("the file has %s %s, and %s of them could be read: nothing was moved", terminal.WithCommas(part.wanted),
+				part.what, terminal.WithCommas(part.moved))
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -146,7 +147,7 @@ func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, 
 		"mapping": mapping, "payload": string(asked.Payload), "headers": asked.Header, "query": asked.Query.Encode(),
 	})
 	shown := new(api.Preview)
-	_, err = s.call(apiCall{method: http.MethodPost, path: "preview", body: body}, shown)
+	_, err = s.call(adminclient.Call{Method: http.MethodPost, Path: "preview", Body: body}, shown)
 	return shown, err
 }
 

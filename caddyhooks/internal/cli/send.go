@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/intake"
@@ -106,8 +107,8 @@ type sending struct {
 	query      string // of an example
 	header     http.Header
 	payload    []byte
-	credential *credential // nil: the running Caddy signs
-	challenged bool        // the sender may try out whether the hook is there, and is answered as it likes
+	credential *settings.Credential // nil: the running Caddy signs
+	challenged bool                 // the sender may try out whether the hook is there, and is answered as it likes
 	client     *http.Client
 }
 
@@ -171,7 +172,7 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 
 // checkPrivacy refuses to send a token or a secret where others can read it on its way. A signature tells nobody the secret.
 func (s *sending) checkPrivacy() error {
-	if s.credential == nil || s.credential.secret == "" || s.credential.isSigned() || flagIsOn(s.cmd, "insecure") {
+	if s.credential == nil || s.credential.Secret == "" || s.credential.IsSigned() || flagIsOn(s.cmd, "insecure") {
 		return nil
 	}
 	called, err := url.Parse(s.url)
@@ -221,7 +222,7 @@ func (s *sending) readCredential(m settings.Mapping, ofHook bool) (err error) {
 			return usagef("%s takes the token, and no secret of its own: use --token-file", s.hook)
 		}
 		secret, err = tokenInput.read(s.cmd, s.screen)
-	case needsSecret(scheme):
+	case scheme.NeedsSecret():
 		if flagText(s.cmd, tokenInput.file) != "" {
 			return usagef("%s takes a secret of its own, and not the token: use --secret-file", s.hook)
 		}
@@ -299,7 +300,7 @@ func (s *sending) send(ctx context.Context) (*sentJSON, error) {
 // sign returns the headers that authenticate a request made now, and the URL to be called.
 func (s *sending) sign() (headers []auth.Header, called string, err error) {
 	if s.credential != nil {
-		return s.credential.headers(s.url, s.header, s.payload, time.Now())
+		return s.credential.Headers(s.url, s.header, s.payload, time.Now())
 	}
 	signed, err := s.session.sign(s.hook, s.payload, testParameters(s.header, s.query))
 	if err != nil {
@@ -539,7 +540,7 @@ func runTry(s *session, cmd *cobra.Command, args []string) error {
 		}
 	}
 	query := testParameters(req.Header, cmp.Or(flagText(cmd, "query"), req.Values.Encode()))
-	call := apiCall{method: http.MethodPost, path: mappingPath(args[0]) + "/test", query: query, body: req.Body}
+	call := adminclient.Call{Method: http.MethodPost, Path: mappingPath(args[0]) + "/test", Query: query, Body: req.Body}
 	if !flagIsOn(cmd, "wait") {
 		return s.callRun(cmd, call, func(*api.Run) terminal.Text { return terminal.Good("started") })
 	}

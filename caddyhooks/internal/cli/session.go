@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -28,6 +29,18 @@ type session struct {
 	instance string
 	screen   printer
 	json     bool // the answer is printed as JSON
+}
+
+// client asks a running Caddy.
+type client struct{ *adminclient.Client }
+
+// newClient reads --address.
+func newClient(cmd *cobra.Command) (*client, error) {
+	asked, err := adminclient.New(flagText(cmd, "address"))
+	if err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	return &client{asked}, nil
 }
 
 // printer prints answers on a screen.
@@ -89,7 +102,7 @@ func (c *client) chooseInstance(ctx context.Context, wanted string) (string, err
 
 // namedInstances are the names of all instances, of which there is one at least, and the wanted one if it is not "".
 func (c *client) namedInstances(ctx context.Context, wanted string) ([]string, error) {
-	names, err := c.instances(ctx)
+	names, err := c.Instances(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +123,7 @@ func (c *client) namedInstances(ctx context.Context, wanted string) ([]string, e
 func (c *client) checkNames(names []string, wanted string) error {
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.address)
+		return fmt.Errorf("the Caddy at %s has no hooks: add a line with the word hooks to a site in its Caddyfile, and reload it", c.Address)
 	case wanted != "" && !slices.Contains(names, wanted):
 		return fmt.Errorf("there is no hooks instance %q; there is %s", wanted, text.List(names))
 	default:
@@ -121,13 +134,13 @@ func (c *client) checkNames(names []string, wanted string) error {
 // get asks for a part of the instance, such as "runs/<id>", and reads the answer into a value. It returns the answer as it came, too. The
 // parts of a path are escaped by path.
 func (s *session) get(path string, query url.Values, into any) ([]byte, error) {
-	return s.call(apiCall{path: path, query: query}, into)
+	return s.call(adminclient.Call{Path: path, Query: query}, into)
 }
 
 // call calls the API of the instance: the path of the call is below that of the instance.
-func (s *session) call(call apiCall, into any) ([]byte, error) {
-	call.path = s.path(call.path)
-	answer, err := s.client.call(s.ctx, call)
+func (s *session) call(call adminclient.Call, into any) ([]byte, error) {
+	call.Path = s.path(call.Path)
+	answer, err := s.client.Call(s.ctx, call)
 	if err != nil || into == nil {
 		return answer, err
 	}
@@ -137,7 +150,7 @@ func (s *session) call(call apiCall, into any) ([]byte, error) {
 // decode reads an answer of the API, or a part of one.
 func (s *session) decode(answer []byte, into any) error {
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", s.client.address, err)
+		return fmt.Errorf("the answer of the admin endpoint %s cannot be read: %w", s.client.Address, err)
 	}
 	return nil
 }
@@ -150,7 +163,7 @@ func (s *session) path(part string) string {
 // printJSON prints an answer of the API as it came, each value on lines of its own.
 func (s *session) printJSON(answer []byte) error {
 	if err := printIndented(s.screen.Out(), answer); err != nil {
-		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", s.client.address, err)
+		return fmt.Errorf("the answer of the admin endpoint %s is no JSON: %w", s.client.Address, err)
 	}
 	return nil
 }

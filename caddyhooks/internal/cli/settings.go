@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -186,10 +187,10 @@ func runSet(s *session, cmd *cobra.Command, args []string) error {
 		}
 	}
 	after, err := s.patchSettings(before.etag, map[string]json.RawMessage{setting.JSONName(): value})
-	var refused *refusedError
+	var refused *adminclient.RefusedError
 	if errors.As(err, &refused) { // with the name that the operator used
-		if rest, ok := strings.CutPrefix(refused.sentence, setting.JSONName()+" "); ok {
-			refused.sentence = args[0] + " " + rest
+		if rest, ok := strings.CutPrefix(refused.Sentence, setting.JSONName()+" "); ok {
+			refused.Sentence = args[0] + " " + rest
 		}
 	}
 	if err != nil {
@@ -230,16 +231,16 @@ type shownSettings struct {
 	Pinned  []string         `json:"pinned"`
 }
 
-func (s *session) settings() (*shownSettings, error) { return s.callSettings(apiCall{}) }
+func (s *session) settings() (*shownSettings, error) { return s.callSettings(adminclient.Call{}) }
 
 // patchSettings changes settings, unless somebody else did since they had the ETag.
 func (s *session) patchSettings(etag string, values map[string]json.RawMessage) (*shownSettings, error) {
-	return s.callSettings(apiCall{method: http.MethodPatch, body: text.PlainJSON(values), header: http.Header{"If-Match": {etag}}})
+	return s.callSettings(adminclient.Call{Method: http.MethodPatch, Body: text.PlainJSON(values), Header: http.Header{"If-Match": {etag}}})
 }
 
-func (s *session) callSettings(call apiCall) (shown *shownSettings, err error) {
+func (s *session) callSettings(call adminclient.Call) (shown *shownSettings, err error) {
 	shown = new(shownSettings)
-	call.path, call.etag = "settings", &shown.etag
+	call.Path, call.ETag = "settings", &shown.etag
 	if shown.answer, err = s.call(call, shown); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
@@ -183,7 +184,8 @@ func (s *session) showRun(beginning string) error {
 		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(p.Kind+" "+p.Title+": "+p.Answer))
 	}
 	if run.MorePermissions > 0 {
-		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(terminal.Counted(run.MorePermissions, "more permission", "more permissions")))
+		s.screen.Line(terminal.Faint("The agent asked for "), terminal.Plain(terminal.Counted(run.MorePermissions, "more permission",
+			"more permissions")))
 	}
 	s.screen.showSentOut(run.Deliveries, clock)
 	return nil
@@ -362,7 +364,7 @@ func (s *session) wholeDeliveryID(beginning string) (string, error) {
 func (s *session) showHook(hook *listedHook) error {
 	var fields map[string]json.RawMessage
 	answer, err := s.get(mappingPath(hook.Name), nil, &fields)
-	if isRefusedAs(err, http.StatusNotFound) { // it is built in
+	if adminclient.IsRefused(err, http.StatusNotFound) { // it is built in
 		answer, err = text.PlainJSON(hook), nil
 	}
 	if done, err := s.printedJSON(answer, err); done {

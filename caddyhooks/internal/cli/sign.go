@@ -1,17 +1,16 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/auth"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -121,7 +120,7 @@ func mappingOfFlags(cmd *cobra.Command) (m settings.Mapping, given bool, err err
 
 // signHere signs with a secret that is read here.
 func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Signature, error) {
-	if s := settings.FindScheme(m.AuthMode); s != nil && !needsSecret(s) {
+	if s := settings.FindScheme(m.AuthMode); s != nil && !s.NeedsSecret() {
 		return nil, usagef("requests with auth %s are not signed", m.AuthMode)
 	}
 	if settings.FindScheme(m.AuthMode) == nil { // before a secret is asked for
@@ -136,13 +135,13 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 	if err != nil {
 		return nil, err
 	}
-	if !c.isSigned() {
-		if _, _, err := c.headers("", nil, payload, time.Now()); err != nil {
+	if !c.IsSigned() {
+		if _, _, err := c.Headers("", nil, payload, time.Now()); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", titled(c.scheme), c.ownHeader()[0].Name)
+		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", c.Scheme.Titled(), c.OwnHeader()[0].Name)
 	}
-	headers, called, err := c.headers(flagText(cmd, "url"), nil, payload, time.Now())
+	headers, called, err := c.Headers(flagText(cmd, "url"), nil, payload, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +175,8 @@ func signForHook(ctx context.Context, cmd *cobra.Command, hook string, payload [
 // sign has the running Caddy sign a payload with the secret of a hook. See testParameters.
 func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api.Signature, error) {
 	signed := new(api.Signature)
-	_, err := s.call(apiCall{method: http.MethodPost, path: mappingPath(hook) + "/sign", query: parameters, body: payload, contentType: "application/octet-stream"}, signed)
+	_, err := s.call(adminclient.Call{Method: http.MethodPost, Path: mappingPath(hook) + "/sign", Query: parameters, Body: payload,
+		ContentType: "application/octet-stream"}, signed)
 	if err != nil {
 		return nil, err
 	}
@@ -193,86 +193,10 @@ func (s *session) mapping(hook string) (settings.Mapping, error) {
 	return m.Mapping, err
 }
 
-// credential makes requests that a hook accepts, as its sender does.
-type credential struct {
-	scheme   *settings.Scheme
-	mapping  *settings.Mapping
-	secret   string
-	verifier auth.Verifier
-}
-
-// newCredential is for the scheme of a mapping, with a secret in the place of its own.
-func newCredential(m settings.Mapping, secret string) (*credential, error) {
-	c := &credential{scheme: settings.BearerScheme, mapping: &m, secret: secret}
-	if m.AuthMode != "" {
-		c.scheme = settings.FindScheme(m.AuthMode)
-	}
-	if c.scheme == nil {
+// newCredential is settings.NewCredential for a scheme that somebody named.
+func newCredential(m settings.Mapping, secret string) (*settings.Credential, error) {
+	if m.AuthMode != "" && settings.FindScheme(m.AuthMode) == nil {
 		return nil, usagef("there is no scheme %q; there are %s", text.Abridge(m.AuthMode), text.List(settings.SchemeNames()))
 	}
-	secrets := settings.HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }}
-	if c.scheme == settings.BearerScheme {
-		secrets.Tokens = auth.NewTokens(secret)
-	}
-	for _, field := range settings.SecretFields {
-		*field.In(&m) = nil
-		if slices.Contains(c.scheme.Fields, field.Name) {
-			*field.In(&m) = settings.Secrets{secret}
-		}
-	}
-	var err error
-	if c.verifier, err = c.scheme.Compile(&m, secrets); err != nil {
-		return nil, fmt.Errorf("auth %s: %w", c.scheme.Name, err)
-	}
-	return c, nil
-}
-
-// needsSecret reports whether a scheme has a secret of its own, and not the token of all hooks.
-func needsSecret(s *settings.Scheme) bool {
-	return slices.ContainsFunc(settings.SecretFields, func(field settings.SecretField) bool { return slices.Contains(s.Fields, field.Name) })
-}
-
-// headers are those with which a request to a URL is accepted. A scheme may add to the URL.
-func (c *credential) headers(url string, header http.Header, payload []byte, now time.Time) (headers []auth.Header, called string, err error) {
-	req := &auth.Request{Header: header, URL: func() string { return url }, Body: payload, Now: now}
-	if signer, ok := c.verifier.(auth.Signer); ok {
-		if headers, called = signer.Sign(req); len(headers) > 0 {
-			return headers, called, nil
-		}
-		why := "something that is signed is missing in its headers or its body"
-		if url == "" {
-			why = "the URL is signed, too, so name it by --url"
-		}
-		return nil, "", fmt.Errorf("a request of %s cannot be signed like this: %s", titled(c.scheme), why)
-	}
-	for _, headers := range [][]auth.Header{nil, {{Name: "Authorization", Value: "Bearer " + c.secret}}, c.ownHeader()} {
-		req.Header = header.Clone()
-		if req.Header == nil {
-			req.Header = make(http.Header)
-		}
-		for _, h := range headers {
-			req.Header.Set(h.Name, h.Value)
-		}
-		if c.verifier.Verify(req).OK {
-			return headers, url, nil
-		}
-	}
-	return nil, "", fmt.Errorf("a request of %s cannot be made here: only the sender has the key to sign it", titled(c.scheme))
-}
-
-// ownHeader is the header in which the sender sends its secret as it is.
-func (c *credential) ownHeader() []auth.Header {
-	if names := c.scheme.SecretHeaders(c.mapping); len(names) > 0 {
-		return []auth.Header{{Name: names[0], Value: c.secret}}
-	}
-	return nil
-}
-
-// titled is how people call the scheme.
-func titled(s *settings.Scheme) string { return cmp.Or(s.Title, s.Name) }
-
-// isSigned reports whether the headers have signatures, and no secret.
-func (c *credential) isSigned() bool {
-	_, ok := c.verifier.(auth.Signer)
-	return ok
+	return settings.NewCredential(m, secret)
 }

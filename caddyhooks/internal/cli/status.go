@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -211,17 +212,20 @@ func figureLines(o *overview) [][]terminal.Text {
 	failed := f.Failed + f.TimedOut + f.Expired
 	notGood := plain("0 failed")
 	if failed > 0 {
-		notGood = terminal.Bad(terminal.WithCommas(failed) + " failed (" + terminal.ShareOf(failed, f.Ended) + " of " + terminal.WithCommas(f.Ended) + " ended)")
+		notGood = terminal.Bad(terminal.WithCommas(failed) + " failed (" + terminal.ShareOf(failed,
+			f.Ended) + " of " + terminal.WithCommas(f.Ended) + " ended)")
 	}
 	runs := line(plain("last "+o.Range), plain(terminal.WithCommas(f.Accepted)+" accepted"), notGood)
 	if f.MedianSeconds != nil && f.P95Seconds != nil {
-		runs = append(runs, plain("median "+terminal.Briefly(terminal.InUnits(*f.MedianSeconds))), plain("95 % "+terminal.Briefly(terminal.InUnits(*f.P95Seconds))))
+		runs = append(runs, plain("median "+terminal.Briefly(terminal.InUnits(*f.MedianSeconds))),
+			plain("95 % "+terminal.Briefly(terminal.InUnits(*f.P95Seconds))))
 	}
 	dead := plain("0 dead")
 	if f.Dead > 0 {
 		dead = terminal.Bad(terminal.WithCommas(f.Dead) + " dead")
 	}
-	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(terminal.WithCommas(f.Delivered)+" delivered"), plain(terminal.WithCommas(f.Pending)+" pending"), dead)}
+	return [][]terminal.Text{queue, runs, line(plain("sent out"), plain(terminal.WithCommas(f.Delivered)+" delivered"),
+		plain(terminal.WithCommas(f.Pending)+" pending"), dead)}
 }
 
 // showAttention prints what needs the operator, and the command that shows more.
@@ -317,9 +321,9 @@ type instanceHealth struct {
 
 // health asks for the health of all instances.
 func (c *client) health(ctx context.Context) (h health, err error) {
-	h.answer, err = c.call(ctx, apiCall{path: "/hooks/health", answer: http.StatusServiceUnavailable})
+	h.answer, err = c.Call(ctx, adminclient.Call{Path: "/hooks/health", Answer: http.StatusServiceUnavailable})
 	if err == nil && json.Unmarshal(h.answer, &h) != nil {
-		err = c.noHooks()
+		err = c.NoHooks()
 	}
 	return h, err
 }

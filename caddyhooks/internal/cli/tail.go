@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/sse"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
@@ -332,7 +333,7 @@ func (s *session) follow(topics []api.Topic, each func(streamEvent) error) error
 		case stopped != nil:
 			return stopped
 		case !stream.wasConnected && err == nil:
-			return s.client.noHooks()
+			return s.client.NoHooks()
 		case !stream.wasConnected:
 			return err
 		case connected:
@@ -364,11 +365,11 @@ type eventStream struct {
 
 // read reads the events of one connection. It reports whether there was one.
 func (s *eventStream) read() (connected bool, err error) {
-	call := apiCall{path: s.path("events"), query: url.Values{"topics": {s.topics}}}
+	call := adminclient.Call{Path: s.path("events"), Query: url.Values{"topics": {s.topics}}}
 	if s.lastID != "" {
-		call.header = http.Header{"Last-Event-Id": {s.lastID}}
+		call.Header = http.Header{"Last-Event-Id": {s.lastID}}
 	}
-	resp, err := s.client.download(s.ctx, call, silence)
+	resp, err := s.client.Download(s.ctx, call, silence)
 	if err != nil {
 		return false, err
 	}
