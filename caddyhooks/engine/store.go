@@ -76,7 +76,8 @@ type Runs interface {
 	AddAll(ctx context.Context, runs []*Run, terms Terms) error
 
 	// Claim hands out runs to be carried out now. A chat has at most one claim, and its runs are handed out in the
-	// order in which they were added. A claim that is not renewed within its lease can be given to another node. wait is how
+	// order in which they were added. A claim that is not renewed within its lease can be given to another node, soon after
+	// the lease is over: a store need not notice at once. wait is how
 	// long until a run that waits is due, negative if there is none; leases of others do not count.
 	//
 	// A run with a Fold is handed out when its window is over, counted from its acceptance, or when Max runs of it stand
@@ -158,7 +159,8 @@ type Backlog struct {
 type Deliveries interface {
 	// Claim hands out pending deliveries that are due, the one that has been due for longest first, for a lease. wait is how
 	// long until there is more, negative if that is not a question of time; leases of others do not count. No more than PerHost to one host are under way at
-	// once over all nodes, and to one chat of a channel only one. TriedAt of a claimed delivery is now.
+	// once over all nodes, and to one chat of a channel only one. TriedAt of a claimed delivery is now; List and
+	// Get may know it no sooner than Settle.
 	Claim(ctx context.Context, batch DeliveryBatch) (due []*Delivery, wait time.Duration, err error)
 
 	// Renew lets claimed deliveries stay with this node for another lease, and returns those that are lost.
@@ -469,7 +471,7 @@ type Record struct {
 	Attempts   int
 	StartedAt  time.Time // of the last attempt
 	FinishedAt time.Time
-	WaitingFor string      // why it is not carried out yet, while it is put back to wait
+	WaitingFor string      // why it is not carried out yet, while it is put back to wait; possibly until it is claimed
 	Outcome    Outcome     // once it has ended
 	Steps      []Step      // once it has ended: as End had them
 	AgainAs    string      // the id of the run that was last started as this one again, "" if none was

@@ -15,7 +15,6 @@ import (
 
 var claimChecks = []check{
 	{"a claim tells whether a caller waits", claimTellsAwaited},
-	{"nothing is claimed twice", nothingClaimedTwice},
 	{"a requeued run is the first of its chat, as if it had not been started", requeuedRun},
 	{"a token is for its own run and its own claim alone", tokensFence},
 }
@@ -50,10 +49,9 @@ func claimTellsAwaited(t *testing.T, s *store) {
 	}
 }
 
-func nothingClaimedTwice(t *testing.T, s *store) { everythingIsClaimedOnce(t, s) }
-
 // everythingIsClaimedOnce has all nodes claim the same runs at once.
-func everythingIsClaimedOnce(t *testing.T, nodes ...*store) {
+func everythingIsClaimedOnce(first, second *store) {
+	t, nodes := first.t, []*store{first, second}
 	const chats = 60
 	for i := range chats {
 		nodes[0].addTo(fmt.Sprint("chat ", i))

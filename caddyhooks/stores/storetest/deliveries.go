@@ -16,7 +16,6 @@ var deliveryChecks = []check{
 	{"deliveries are due when their run ends", dueAtTheEnd},
 	{"deliveries are handed out when they are due, the first one first", handedOutWhenDue},
 	{"a delivery that was handed out is the caller's own", deliveryIsTheCallersOwn},
-	{"each delivery is handed out once to many who ask", handedOutOnceToMany},
 	{"a host has its share, and leaves the rest to others", hostHasItsShare},
 	{"a chat has one at a time", chatHasOneAtATime},
 	{"deliveries are listed, the newest first", deliveriesAreListed},
@@ -281,8 +280,6 @@ func deliveryIsTheCallersOwn(t *testing.T, s *store) {
 		t.Errorf("it is %s now", known.Status)
 	}
 }
-
-func handedOutOnceToMany(_ *testing.T, s *store) { handOutToMany(s, s) }
 
 // handOutToMany has many ask for deliveries at the same time, on two nodes or on one.
 func handOutToMany(s, other *store) {

@@ -8,26 +8,14 @@ import (
 )
 
 // Checks of two nodes that work on the same data.
-var nodeChecks = []check{
+var nodeChecks = append(inPairs(pairChecks), []check{
 	{"every node has a name of its own", nodesHaveNames},
-	{"nothing is claimed twice by two nodes", nothingClaimedTwiceByNodes},
-	{"of runs that two nodes add at once with one key exactly one is stored", oneKeyOverNodes},
 	{"a node that stood still for a lease can do nothing about a run that moved on", frozenNode},
 	{"a caller waits as long as its node is alive", awaitedOverNodes},
 	{"a caller does not wait when its node was closed", notAwaitedWhenClosed},
 	{"a node goes on when another one is closed", goesOnAlone},
-	{"of settings that two nodes save at once exactly one is made from each revision", settingsAtOnceOverNodes},
-	{"each delivery is handed out once to two nodes", handedOutOnceToNodes},
 	{"a node that stood still for a lease can settle nothing that moved on", frozenNodeSettles},
-	{"word comes when another node added or requeued a run", func(t *testing.T, a *store) { hearOfRuns(t, a, a.join()) }},
 	{"word comes when another node ended a run and left the next one", wordOfSuccessors},
-	{"a node that claims all there is at every word misses nothing of another", func(_ *testing.T, a *store) { claimAtWord(a, a.join()) }},
-	{"word comes when another node wants a run to be cancelled", func(t *testing.T, a *store) { hearOfCancel(t, a.join(), a) }},
-	{"word comes when another node has deliveries to claim", func(t *testing.T, a *store) { hearOfDeliveries(t, a, a.join()) }},
-	{"word comes when another node saved settings", func(t *testing.T, a *store) { hearOfSettings(t, a, a.join()) }},
-	{"the end of a run on another node is told", func(t *testing.T, a *store) { hearOfEnds(t, a, a.join()) }},
-	{"the end of a queued run on another node is told", func(t *testing.T, a *store) { hearOfEndsOfQueued(t, a, a.join()) }},
-	{"only the end of a run on another node is told", func(t *testing.T, a *store) { hearOnlyOfEnds(t, a, a.join()) }},
 	{"other nodes are told what is followed", othersLearn},
 	{"a node that joins is told what is followed", joiningNodeLearns},
 	{"who asks again is heard", whoAsksAgainIsHeard},
@@ -41,7 +29,7 @@ var nodeChecks = []check{
 		func(_ *testing.T, a *store) { carryOutAtRandom(a, 2*shortLease, a.join()) }},
 	{"every run ends once and in order over three nodes",
 		func(_ *testing.T, a *store) { carryOutAtRandom(a, 2*shortLease, a.join(), a.join()) }},
-}
+}...)
 
 func nodesHaveNames(t *testing.T, a *store) {
 	names := map[string]bool{a.Node(): true}
@@ -54,10 +42,6 @@ func nodesHaveNames(t *testing.T, a *store) {
 		b.close()
 	}
 }
-
-func nothingClaimedTwiceByNodes(t *testing.T, a *store) { everythingIsClaimedOnce(t, a, a.join()) }
-
-func oneKeyOverNodes(t *testing.T, a *store) { oneOfManyIsStored(t, a, a.join()) }
 
 // A claims a run and stands still. When it goes on, its lease is over and B has the run.
 func frozenNode(t *testing.T, a *store) {
@@ -202,8 +186,6 @@ func goesOnAlone(t *testing.T, a *store) {
 	b.claimThrough(late)
 }
 
-func settingsAtOnceOverNodes(_ *testing.T, a *store) { saveAtOnce(a, a.join()) }
-
 // The node that ended the run claims no more, since it has no room or is about to stop.
 func wordOfSuccessors(t *testing.T, a *store) {
 	b := a.join()
@@ -228,8 +210,6 @@ func wordOfSuccessors(t *testing.T, a *store) {
 	hears(t, b.Watch().Claimable(), "a queued run ended and the next one waits", func() { a.endQueued(runs[0], ended()) })
 	b.claimAll(runs[1])
 }
-
-func handedOutOnceToNodes(_ *testing.T, a *store) { handOutToMany(a, a.join()) }
 
 // A claims deliveries and stands still. When it goes on, its lease is over and B has them.
 func frozenNodeSettles(t *testing.T, a *store) {

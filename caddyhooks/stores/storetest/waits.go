@@ -134,19 +134,7 @@ func resumeNamesRunners(t *testing.T, s *store) {
 func resumeLeavesWord(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	s.end(s.claimFirst(run), waitFor(time.Hour))
-	claimable := s.Watch().Claimable()
-	for range 2 { // word from before
-		select {
-		case <-claimable:
-		default:
-		}
-	}
-	s.resume()
-	select {
-	case <-claimable:
-	case <-time.After(patience):
-		s.t.Error("no word came")
-	}
+	hears(s.t, s.Watch().Claimable(), "waits were ended", func() { s.resume() })
 }
 
 // interrupted is the end of a claim on a run whose turn was cut off, and that pauses unless it may start at once.

@@ -9,16 +9,43 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-var watchChecks = []check{
-	{"word comes when a run was added or requeued", wordOfRuns},
-	{"a node that claims all there is at every word misses nothing", wordIsEnough},
-	{"word comes when a run is to be cancelled", wordOfCancel},
-	{"word comes when there are deliveries to claim", wordOfDeliveries},
-	{"word comes when the settings were saved", wordOfSettings},
-	{"the end of a run is told to all who watch it", endIsSeen},
-	{"the end of a queued run is told", endOfQueuedIsSeen},
-	{"only the end of the run is told", onlyTheEndIsSeen},
-	{"nothing is told after stop", nothingAfterStop},
+var watchChecks = append(alone(pairChecks), check{"nothing is told after stop", nothingAfterStop})
+
+// pairCheck is a property that one node sees of what another one does, or of what it does itself.
+type pairCheck struct {
+	name string
+	run  func(s, watcher *store)
+}
+
+var pairChecks = []pairCheck{
+	{"word comes when a run was added or requeued", hearOfRuns},
+	{"a node that claims all there is at every word misses nothing", claimAtWord},
+	{"word comes when a run is to be cancelled", hearOfCancel},
+	{"word comes when there are deliveries to claim", hearOfDeliveries},
+	{"word comes when the settings were saved", hearOfSettings},
+	{"the end of a run is told to all who watch it", hearOfEnds},
+	{"the end of a queued run is told", hearOfEndsOfQueued},
+	{"only the end of the run is told", hearOnlyOfEnds},
+	{"each delivery is handed out once to many who ask", handOutToMany},
+	{"of settings that are saved at once exactly one is made from each revision, and one change is listed", saveAtOnce},
+	{"nothing is claimed twice", everythingIsClaimedOnce},
+	{"of runs that are added at once with one key exactly one is stored", oneOfManyIsStored},
+}
+
+// alone has one node make the checks.
+func alone(pairs []pairCheck) (checks []check) {
+	for _, pair := range pairs {
+		checks = append(checks, check{pair.name, func(_ *testing.T, s *store) { pair.run(s, s) }})
+	}
+	return checks
+}
+
+// inPairs has two nodes make them.
+func inPairs(pairs []pairCheck) (checks []check) {
+	for _, pair := range pairs {
+		checks = append(checks, check{pair.name, func(_ *testing.T, s *store) { pair.run(s, s.join()) }})
+	}
+	return checks
 }
 
 // hear waits for word.
@@ -59,10 +86,9 @@ func silent(t *testing.T, ended <-chan struct{}, after string) {
 	}
 }
 
-func wordOfRuns(t *testing.T, s *store) { hearOfRuns(t, s, s) }
-
 // hearOfRuns changes runs on one node, and expects word on another one or on the same.
-func hearOfRuns(t *testing.T, s, watcher *store) {
+func hearOfRuns(s, watcher *store) {
+	t := s.t
 	word := watcher.Watch().Claimable()
 	var runs []*engine.Run
 	hears(t, word, "a run was added", func() { runs = s.addTo("a") })
@@ -72,8 +98,6 @@ func hearOfRuns(t *testing.T, s, watcher *store) {
 	hears(t, word, "a run was added to another chat", func() { s.addTo("b") })
 	hears(t, word, "a run was requeued while another one waits", func() { s.requeue(claim) })
 }
-
-func wordIsEnough(_ *testing.T, s *store) { claimAtWord(s, s) }
 
 // claimAtWord adds runs on one node, and claims them on another one or on the same, at every word.
 func claimAtWord(s, claimer *store) {
@@ -102,10 +126,9 @@ func claimAtWord(s, claimer *store) {
 	}
 }
 
-func wordOfCancel(t *testing.T, s *store) { hearOfCancel(t, s, s) }
-
 // hearOfCancel wants runs to be cancelled on one node, and expects word on the node that carries them out.
-func hearOfCancel(t *testing.T, s, holder *store) {
+func hearOfCancel(s, holder *store) {
+	t := s.t
 	runs := holder.addTo("a", "b")
 	claims := holder.claimAll(runs...)
 	for i, claim := range claims {
@@ -117,11 +140,10 @@ func hearOfCancel(t *testing.T, s, holder *store) {
 	}
 }
 
-func wordOfDeliveries(t *testing.T, s *store) { hearOfDeliveries(t, s, s) }
-
 // hearOfDeliveries changes deliveries on one node, and expects word on another one or on the same. A node that settles a
 // delivery knows that there may be more, so it need not hear of it.
-func hearOfDeliveries(t *testing.T, s, watcher *store) {
+func hearOfDeliveries(s, watcher *store) {
+	t := s.t
 	word := watcher.Watch().Due()
 	settled := func(d *engine.Delivery, change string, status engine.DeliveryStatus, throttles ...engine.Throttle) {
 		t.Helper()
@@ -159,10 +181,9 @@ func hearOfDeliveries(t *testing.T, s, watcher *store) {
 	s.takes(busy)
 }
 
-func wordOfSettings(t *testing.T, s *store) { hearOfSettings(t, s, s) }
-
 // hearOfSettings saves settings on one node, and expects word on another one or on the same.
-func hearOfSettings(t *testing.T, s, watcher *store) {
+func hearOfSettings(s, watcher *store) {
+	t := s.t
 	revision := int64(0)
 	for i := range 3 {
 		settings := fmt.Sprint("settings ", i)
@@ -171,10 +192,9 @@ func hearOfSettings(t *testing.T, s, watcher *store) {
 	}
 }
 
-func endIsSeen(t *testing.T, s *store) { hearOfEnds(t, s, s) }
-
 // hearOfEnds ends runs on one node, and expects that another one or the same is told.
-func hearOfEnds(t *testing.T, s, watcher *store) {
+func hearOfEnds(s, watcher *store) {
+	t := s.t
 	runs := s.addTo("a", "a", "b")
 	claims := s.claimAll(runs[0], runs[2])
 	if claims[0].Run.ID != runs[0].ID {
@@ -203,9 +223,8 @@ func hearOfEnds(t *testing.T, s, watcher *store) {
 	hear(t, third, "a run was cancelled")
 }
 
-func endOfQueuedIsSeen(t *testing.T, s *store) { hearOfEndsOfQueued(t, s, s) }
-
-func hearOfEndsOfQueued(t *testing.T, s, watcher *store) {
+func hearOfEndsOfQueued(s, watcher *store) {
+	t := s.t
 	runs := s.addTo("a", "a")
 	for _, run := range []*engine.Run{runs[1], runs[0]} {
 		done, stop := watcher.Watch().Ended(run.ID)
@@ -216,9 +235,8 @@ func hearOfEndsOfQueued(t *testing.T, s, watcher *store) {
 }
 
 // That nothing was told is looked at when the end of another run has been told.
-func onlyTheEndIsSeen(t *testing.T, s *store) { hearOnlyOfEnds(t, s, s) }
-
-func hearOnlyOfEnds(t *testing.T, s, watcher *store) {
+func hearOnlyOfEnds(s, watcher *store) {
+	t := s.t
 	later := func() {
 		t.Helper()
 		run := s.addTo("later")[0]
