@@ -51,8 +51,8 @@ func openTraceExporter() (caddy.Destructor, error) {
 	)}, nil
 }
 
-// flushTimeout is how long the end of the process waits for the last spans to be exported.
-const flushTimeout = 2 * time.Second
+// flushTimeout is how long the end of the process waits for the last spans to be exported. Tests shorten it.
+var flushTimeout = 2 * time.Second
 
 // Destruct exports what is left.
 func (e *traceExporter) Destruct() error {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	manyTurns = 100
+	manyTurns = 48
 	atATime   = 10
 )
 
@@ -178,7 +178,7 @@ func TestSignalsDoNotEndTheWrapper(t *testing.T) {
 }
 
 const (
-	muchOutput  = 100 << 20
+	muchOutput  = 32 << 20
 	fewBytes    = 8 << 20
 	keptOfError = 8 << 10
 )

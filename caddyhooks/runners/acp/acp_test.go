@@ -370,7 +370,9 @@ func TestACPTurnThatIsCutShortTellsTheLastWords(t *testing.T) {
 }
 
 func TestACPEndsAnAgentThatIgnoresACancel(t *testing.T) {
-	t.Parallel()
+	before := cancelPatience
+	cancelPatience = 200 * time.Millisecond // no other test runs meanwhile
+	t.Cleanup(func() { cancelPatience = before })
 	a := newACP(t)
 	var chat, other testChat
 	cancel, result := begun(t, a, &chat, "deaf")

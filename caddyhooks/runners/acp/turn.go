@@ -21,11 +21,13 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/runners/internal/turns"
 )
 
+// cancelPatience is for an agent to end a turn that was cancelled. Tests shorten it.
+var cancelPatience = 5 * time.Second
+
 const (
-	cancelPatience     = 5 * time.Second // for an agent to end a turn that was cancelled
-	maxTurnBytes       = 64 << 20        // of all that an agent says in a turn
-	maxPermissions     = 1000            // requests in a turn, all of which are answered
-	maxPermissionNotes = 100             // of them that are noted
+	maxTurnBytes       = 64 << 20 // of all that an agent says in a turn
+	maxPermissions     = 1000     // requests in a turn, all of which are answered
+	maxPermissionNotes = 100      // of them that are noted
 	maxPermissionTitle = 200
 	maxToolCalls       = 1000 // of which the kind is remembered
 )

@@ -240,7 +240,7 @@ func TestExitCodesOfAProgram(t *testing.T) {
 // The scripts write for ever: only a program that is stopped lets a test end.
 func TestOutputIsBoundedWhileItIsRead(t *testing.T) {
 	t.Parallel()
-	const forever = "while :; do echo '%s'; done"
+	const forever = "exec yes '%s'"
 	long := "exec yes | tr -d '\\n'"
 	for name, test := range map[string]struct {
 		script, want string
@@ -333,7 +333,9 @@ func TestAnswerIsToldWhileTheProgramWorks(t *testing.T) {
 }
 
 func TestCancelledTurnLeavesNoProcess(t *testing.T) {
-	t.Parallel()
+	before := programs.StopGrace
+	programs.StopGrace = 200 * time.Millisecond // no other test runs meanwhile
+	t.Cleanup(func() { programs.StopGrace = before })
 	pids := filepath.Join(t.TempDir(), "pids")
 	c := newCommand(t, `trap '' TERM INT HUP
 (trap '' TERM; exec sleep 3600) & echo $! >>"$1"

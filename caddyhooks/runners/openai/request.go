@@ -388,8 +388,8 @@ func (o *OpenAI) refusal(status int, retryAfter time.Duration, err error) error 
 	return answers.ModelRefusal(status, retryAfter, err)
 }
 
-// afterFinish is how long a server may take for the end of a stream after it gave a finish reason.
-const afterFinish = 5 * time.Second
+// afterFinish is how long a server may take for the end of a stream after it gave a finish reason. Tests shorten it.
+var afterFinish = 5 * time.Second
 
 // mend takes out of the request what the server refused, and reports whether there was such a thing.
 func (r *modelRequest) mend(status int, answer string) bool {

@@ -599,10 +599,11 @@ func TestCommentsKeepATurnAlive(t *testing.T) {
 
 // A server that keeps the connection open after the answer holds up nobody.
 func TestEndOfTheAnswerIsTheEndOfTheTurn(t *testing.T) {
-	t.Parallel()
+	before := afterFinish
+	afterFinish = 200 * time.Millisecond // no other test runs meanwhile
+	t.Cleanup(func() { afterFinish = before })
 	for name, said := range map[string]string{"[DONE]": events(piece("Hello"), stopPiece, "[DONE]"), "no [DONE]": events(piece("Hello"), stopPiece)} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			answer, gone := hang(said)
 			model := newFakeModel(t, answer)
 			reply, err := newOpenAI(t, model.URL, nil).Run(t.Context(), engine.Turn{})

@@ -10,8 +10,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/supervise"
 )
 
-// StopGrace is how long a program has to end by itself once it is asked to.
-const StopGrace = 2 * time.Second
+// StopGrace is how long a program has to end by itself once it is asked to. Tests shorten it.
+var StopGrace = 2 * time.Second
 
 // ExitText is how a program ended, for a sentence.
 func ExitText(exit *supervise.Exit) string {
