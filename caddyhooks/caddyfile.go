@@ -191,7 +191,8 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlac
 			return hook.Places.ErrAt(d, settings.FieldErrorf("name", "%s is one too many: there can be %d", hook.Name, settings.MaxHooks))
 		}
 		if taken[hook.Name] {
-			return hook.Places.ErrAt(d, settings.FieldErrorf("name", "%s is used by another hook", hook.Name))
+			place := hook.Places["name"]
+			return place.Errf("duplicate hook %q", hook.Name)
 		}
 		taken[hook.Name] = true
 		// Whether a secret is there is a matter of the machine that the configuration is loaded on.

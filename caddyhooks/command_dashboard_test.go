@@ -39,9 +39,9 @@ func TestAddressesOfTheAdminEndpoint(t *testing.T) {
 		"localhost":              "",
 		"unix//run/caddy.sock":   "",
 		"https://localhost:2019": "begins with https://, and the admin endpoint speaks plain HTTP: use host:port or unix//path",
-		"localhost:2019/hooks":   "is no admin endpoint: use host:port or unix//path",
-		"http://localhost/hooks": "is no admin endpoint: use host:port or unix//path",
-		"off":                    "is no admin endpoint: use host:port or unix//path",
+		"localhost:2019/hooks":   "is not an admin endpoint: use host:port or unix//path",
+		"http://localhost/hooks": "is not an admin endpoint: use host:port or unix//path",
+		"off":                    "is not an admin endpoint: use host:port or unix//path",
 	} {
 		_, _, err := caddyhooks.LocalPage("--address", address)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {

@@ -350,7 +350,7 @@ func TestExportsAreWholeOrNotThere(t *testing.T) {
 		t.Errorf("%v %s", err, data)
 	}
 	for _, path := range []string{dir, os.DevNull} {
-		if _, _, err := command(t, "export", "--of", "runs", "-o", path, "--force", "--address", look.address); err == nil || !strings.Contains(err.Error(), "is no file") {
+		if _, _, err := command(t, "export", "--of", "runs", "-o", path, "--force", "--address", look.address); err == nil || !strings.Contains(err.Error(), "is not a file") {
 			t.Errorf("to %s: %v", path, err)
 		}
 	}

@@ -43,7 +43,7 @@ type Dashboard struct {
 	// Default: {http.auth.user.id}.
 	User string `json:"user,omitempty"`
 
-	// The users who may look, and change nothing. "*" is everybody.
+	// The users with read-only access. "*" is everybody.
 	ReadOnly []string `json:"read_only,omitempty"`
 
 	// The names of the instances to show. Default: all.

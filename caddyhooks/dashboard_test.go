@@ -291,7 +291,7 @@ func TestReadOnlyOperatorsChangeNothing(t *testing.T) {
 			t.Errorf("%s %s: got %d %s", method, path, resp.Status, resp.Body)
 		} else if !looksOnly {
 			refused++
-			resp.WantAdminError(t, 403, "you may look, and change nothing")
+			resp.WantAdminError(t, 403, "read-only access")
 		}
 	})
 	if refused < 10 {

@@ -152,7 +152,7 @@ func TestLiveHooksCheckTheirLimits(t *testing.T) {
 		s.AdminRequest("PUT", "/hooks/mappings/a", body).WantAdminError(t, 400, words...)
 	}
 	for body, words := range map[string][]string{
-		`{"workers":4}`:                                {"workers is 4", "no limit", "4 workers"},
+		`{"workers":4}`:                                {"workers is 4", "limits nothing", "4 workers"},
 		`{"foldSeconds":5,"foldMax":1}`:                {"foldSeconds", "(foldMax) of 1"},
 		`{"action":"agent","foldSeconds":5}`:           {"foldSeconds", "without chatId"},
 		`{"workers":3,"foldSeconds":5,"rate":"60/1h"}`: {},
@@ -225,7 +225,7 @@ func TestLimitsThatCannotBeReachedAreToldOf(t *testing.T) {
 		workers 1
 	}`))
 	got := s.AdminRequest("GET", "/hooks/settings", "").Body
-	for _, want := range []string{"a turn is to have up to 50 runs, but a chat holds 10 at most (chat_limit)", "workers is 2, which is no limit"} {
+	for _, want := range []string{"a turn is to have up to 50 runs, but a chat holds 10 at most (chat_limit)", "workers is 2 and limits nothing"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("there is no warning %q in %s", want, got)
 		}

@@ -105,7 +105,7 @@ type siteHealthJSON struct {
 	Degraded []string `json:"degraded,omitempty"` // what else is wrong
 }
 
-var errHealthPath = &api.Error{Status: http.StatusNotFound, Message: "Health is told at the path of health, and at /ready and /live below it."}
+var errHealthPath = &api.Error{Status: http.StatusNotFound, Message: "Health is served at the path of health, and at /ready and /live below it."}
 
 var errHealthMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", "GET, HEAD"}, Message: "Health is asked for with GET or HEAD."}
 

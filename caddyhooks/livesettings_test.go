@@ -204,7 +204,7 @@ func TestLogsHoldNothingOfLiveSettings(t *testing.T) {
 	s.Request("POST", "/api/hooks/wake", `{"text":"a"}`, "Authorization", "Bearer "+loudToken)
 	s.Stop()
 	data, err := os.ReadFile(log)
-	if err != nil || !strings.Contains(string(data), "is left out") {
+	if err != nil || !strings.Contains(string(data), "; left out") {
 		t.Fatalf("the log does not speak of what was left out: %v\n%s", err, data)
 	}
 	wantNoSecrets(t, "the log", string(data), "very private words")

@@ -175,7 +175,7 @@ func TestAHookIsTriedOut(t *testing.T) {
 
 			lines := linesOf(t, log, id) // the run may be quicker than the one who started it
 			slices.SortFunc(lines, func(a, b map[string]any) int { return strings.Compare(a["msg"].(string), b["msg"].(string)) })
-			if len(lines) != 2 || lines[0]["msg"] != "a hook is tried out" || lines[0]["by"] != "the admin API, from 127.0.0.1" || lines[0]["hook"] != "full" ||
+			if len(lines) != 2 || lines[0]["msg"] != "hook tried" || lines[0]["by"] != "the admin API, from 127.0.0.1" || lines[0]["hook"] != "full" ||
 				lines[1]["msg"] != "run finished" || lines[1]["test"] != true || lines[1]["client"] != "" {
 				t.Errorf("the log says %v", lines)
 			}

@@ -102,7 +102,7 @@ func TestErrorsOfACaddyfileUseItsWords(t *testing.T) {
 	}
 	check("max_payload", "max_memory 1MB\nhook a {\nmax_payload 2MB\n}")
 	check("hook", "hook .a")
-	check("hook", "hook a\nhook a")
+	check("duplicate hook", "hook a\nhook a")
 	check("default_timeout", "default_timeout 2h")
 	check("memory_preset", "memory_preset all")
 	check("history", "history 9999h")

@@ -461,9 +461,9 @@ func (e *Email) outcome(ctx, attempt context.Context, s *smtpSession, err error)
 	case attempt.Err() != nil:
 		return &engine.UnreachableError{Err: fmt.Errorf("the mail server did not take the message within %s", time.Duration(e.Timeout))}
 	case nonsense || s.answers != nil && s.answers.N <= 0:
-		return errors.New("what the mail server said is not SMTP")
+		return errors.New("the mail server's answer is not SMTP")
 	case s.sent:
-		return errors.New("the connection broke before the mail server confirmed the message, which it may have")
+		return errors.New("the connection broke before the mail server confirmed the message; it may have it")
 	default:
 		return errors.New("the connection to the mail server broke")
 	}

@@ -344,9 +344,9 @@ func TestEmailFailsWithAReason(t *testing.T) {
 		{"message refused", on("DOT", "552 5.3.4 too big"), plain, "", final, "the mail server refused the message (552)", 552, "5.3.4 too big", "DATA"},
 		{"dropped at the start", on("CONNECT", "drop"), plain, "", again, "the connection to the mail server broke", 0, "", "CONNECT"},
 		{"dropped at RCPT", on("RCPT", "drop"), plain, "", again, "the connection to the mail server broke", 250, "OK", "RCPT"},
-		{"dropped after the dot", on("DOT", "drop"), plain, "", again, "the connection broke before the mail server confirmed the message, which it may have", 354, "End data with <CR><LF>.<CR><LF>", "DOT"},
-		{"answers without end", on("EHLO", "flood"), plain, "", again, "what the mail server said is not SMTP", 220, "mail.test test server", "EHLO"},
-		{"no SMTP", on("CONNECT", "HTTP/1.1 400 Bad Request"), plain, "", again, "what the mail server said is not SMTP", 0, "", "CONNECT"},
+		{"dropped after the dot", on("DOT", "drop"), plain, "", again, "the connection broke before the mail server confirmed the message; it may have it", 354, "End data with <CR><LF>.<CR><LF>", "DOT"},
+		{"answers without end", on("EHLO", "flood"), plain, "", again, "the mail server's answer is not SMTP", 220, "mail.test test server", "EHLO"},
+		{"no SMTP", on("CONNECT", "HTTP/1.1 400 Bad Request"), plain, "", again, "the mail server's answer is not SMTP", 0, "", "CONNECT"},
 
 		{"STARTTLS not offered", smtpSpec{}, login, "", final, "the mail server does not offer STARTTLS, and nothing is sent to it in the clear", 250, "", "EHLO"},
 		{"STARTTLS later", smtpSpec{TLS: "starttls", Cert: pki.good.cert, Key: pki.good.key, On: map[string]string{"STARTTLS": "454 4.7.0 later"}}, login, "", again, "the mail server refused the start of TLS for now (454)", 454, "4.7.0 later", "STARTTLS"},

@@ -41,7 +41,7 @@ type Door struct {
 // Operator is somebody who may enter.
 type Operator struct {
 	User      string `json:"user"`
-	ReadOnly  bool   `json:"readOnly"`  // may look, and change nothing
+	ReadOnly  bool   `json:"readOnly"`  // read-only access
 	HideTexts bool   `json:"hideTexts"` // sees no texts of runs in lists
 }
 

@@ -163,7 +163,7 @@ func TestBrokenStoreIsSaidOnceAndHoldsNobody(t *testing.T) {
 			said[line.Message]++
 		}
 		const once = "the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and says what to do if it is damaged"
-		if said[once] != 1 || said["the end of a run is not stored, so it will be started again"] != 2 || len(said) != 2 {
+		if said[once] != 1 || said["run end not stored; the run will restart"] != 2 || len(said) != 2 {
 			t.Errorf("logged: %v", said)
 		}
 	})

@@ -88,7 +88,7 @@ func (c *chatOfTurn) name(session string) {
 		return
 	}
 	if err := checkSession(session); err != nil {
-		c.config.Log.Warn("the session that a runner named is not kept", zap.String("run_id", c.run.ID), zap.String("runner", c.runner), zap.Error(err))
+		c.config.Log.Warn("runner's session not kept", zap.String("run_id", c.run.ID), zap.String("runner", c.runner), zap.Error(err))
 		return
 	}
 	c.mu.Lock()

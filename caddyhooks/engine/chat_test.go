@@ -385,7 +385,7 @@ func TestASessionThatCannotBeKeptIsLoggedAndLeftOut(t *testing.T) {
 			answers(t, e, remembering("chat", name), longest)
 		}
 		answers(t, e, remembering("chat", ""), longest)
-		lines := logs.FilterMessage("the session that a runner named is not kept").All()
+		lines := logs.FilterMessage("runner's session not kept").All()
 		if len(lines) != 5 {
 			t.Errorf("there are %d lines in the log", len(lines))
 		}

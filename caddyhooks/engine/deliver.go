@@ -157,7 +157,7 @@ func (s *deliveries) learn(config *Config, d *Delivery, began time.Time, err err
 	if errors.As(err, &unreachable) {
 		throttles, down, news := s.breakers.failed(host, began, 0)
 		if news {
-			config.Log.Warn("a host cannot be reached, and gets a pause", zap.String("host", host.Host), zap.Duration("pause", throttles[0].Pause))
+			config.Log.Warn("host unreachable; deliveries pause", zap.String("host", host.Host), zap.Duration("pause", throttles[0].Pause))
 		}
 		if down <= overdueAfter {
 			return throttles, false
@@ -233,7 +233,7 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 	}
 	switch err := s.store.insist(config, writeDelivery, d.RunID, settle); {
 	case errors.Is(err, ErrClaimLost):
-		config.Log.Warn("how a delivery went is not recorded, since another node has it", fields...)
+		config.Log.Warn("delivery result dropped; another node has the delivery", fields...)
 	case err != nil:
 		s.store.failed("recording a delivery failed", err, fields...)
 	default:

@@ -177,7 +177,7 @@ func (e *Engine) Stop() {
 	case <-drained:
 	case <-e.base.Done(): // the drain time is over
 		if !inTime(drained) {
-			e.log().Error("a runner, a channel or the store does not return although it was told to; going on without it")
+			e.log().Error("a runner, a channel or the store does not stop; going on without it")
 		}
 	}
 	e.cut(ErrStopping)
@@ -250,7 +250,7 @@ func (e *Engine) Repeated(ctx context.Context, runs []*Run, settings int64) erro
 	}
 }
 
-var errNotRepeated = errors.New("the request repeats no other one")
+var errNotRepeated = errors.New("the request is not a repeat")
 
 // IsStopping reports whether the engine takes on nothing more.
 func (e *Engine) IsStopping() bool { return e.isStopping() }

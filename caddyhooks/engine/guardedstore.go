@@ -201,7 +201,7 @@ func (s *guardedStore) watch(back func()) {
 			// Other causes come and go while a database starts.
 			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && lastCause != cause.Error() {
 				lastCause = cause.Error()
-				s.configs.log().Error("the store answers, and refuses this node until somebody changes something", ErrorField(cause))
+				s.configs.log().Error("the store refuses this node", ErrorField(cause))
 			}
 		case !since.IsZero():
 			s.configs.log().Info("the store is back", zap.Duration("away", time.Since(since)))

@@ -71,8 +71,8 @@ func TestARunWhoseAgentWentDownIsStartedAgain(t *testing.T) {
 				}
 				atRest(t, e)
 				for line, field := range map[string]string{
-					"the agent went down in the middle of a run, which is started again": "taking the turn: the agent exited with status 139",
-					"run restarted": "",
+					"agent crashed; run restarted": "taking the turn: the agent exited with status 139",
+					"run restarted":                "",
 				} {
 					lines := logs.FilterMessage(line).FilterField(zap.String("run_id", run.ID)).All()
 					if len(lines) != 1 || field != "" && lines[0].ContextMap()["error"] != field {

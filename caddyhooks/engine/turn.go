@@ -220,7 +220,7 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 	if outcome.SessionRenewed { // the next attempt finds the new session, and the run will not tell
 		fields = append(fields, zap.Bool("session_renewed", true))
 	}
-	a.config.Log.Warn("the agent went down in the middle of a run, which is started again", fields...)
+	a.config.Log.Warn("agent crashed; run restarted", fields...)
 	if stopping {
 		p.turns.tell(run.ID, stoppedOutcome()) // the next start carries it out
 	}

@@ -139,7 +139,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 		outcome, err = p.carryOutTurn(ctx, a)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), ErrClaimLost) {
-		config.Log.Warn("a turn was cancelled, since its run may be carried out elsewhere", zap.String("run_id", run.ID))
+		config.Log.Warn("turn cancelled; another node may have the run", zap.String("run_id", run.ID))
 		return nil
 	}
 	if errors.Is(err, ErrStopping) && !p.onlyForCallerHere(run) {
@@ -172,11 +172,11 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	end.Unstarted, end.Steps, end.Session = hopeless, steps.soFar(), chat.session()
 	next, storeErr := p.storeEnd(config, fresh, end)
 	if errors.Is(storeErr, ErrClaimLost) {
-		config.Log.Warn("the outcome of a run is thrown away, since it is carried out elsewhere", zap.String("run_id", run.ID))
+		config.Log.Warn("run outcome dropped; another node has the run", zap.String("run_id", run.ID))
 		return nil
 	}
 	if storeErr != nil {
-		config.Log.Error("the end of a run is not stored, so it will be started again",
+		config.Log.Error("run end not stored; the run will restart",
 			zap.String("run_id", run.ID), zap.String("status", string(outcome.Status)), zap.Error(storeErr))
 		return nil
 	}

@@ -188,7 +188,7 @@ func TestDashboardCommandSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"dashboard --address " + nothing, 1, "Error: the admin endpoint " + nothing + " of Caddy cannot be reached (connect: connection refused): is Caddy running?"},
 		{"dashboard --address unix//nowhere/admin.sock", 1, "no such file or directory"},
-		{"dashboard --address " + strings.TrimPrefix(caddy.URL, "http://"), 1, "has no hooks: it is no Caddy, or one without this module"},
+		{"dashboard --address " + strings.TrimPrefix(caddy.URL, "http://"), 1, "has no hooks: it is not a Caddy, or a Caddy without this module"},
 		{"dashboard --address " + bare, 1, "has no hooks: add a line with the word hooks to a site in its Caddyfile"},
 		{"dashboard --address " + admin + " --instance nope", 1, `there is no hooks instance "nope"; there is default and ops`},
 		{"dashboard --address " + admin + " --port " + admin[strings.LastIndex(admin, ":")+1:], 1, "address already in use"},

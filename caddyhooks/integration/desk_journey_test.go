@@ -127,7 +127,7 @@ func addOrdersHook(tab *browsertest.Tab) (secret string) {
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "orders")
 	tab.Choose("Action", "agent, a full turn")
-	tab.Choose("Callers prove themselves by", "a signature (HMAC)")
+	tab.Choose("Authentication", "a signature (HMAC)")
 	tab.Fill("Header", "X-Signature")
 	tab.Click("button", "Generate")
 	tab.WaitText("It is shown once")

@@ -17,13 +17,13 @@ func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
 	d.look(tab, "#/settings/hooks")
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "shop")
-	tab.Choose("Callers prove themselves by", "a signature (HMAC)")
+	tab.Choose("Authentication", "a signature (HMAC)")
 	tab.WaitText("Header must name the header that carries the signature") // while it is written
 	tab.Click("button", "Add the hook")
 	tab.WaitText("Not saved.")
 	tab.Until("the field has the focus", `document.activeElement?.id === 'field-hmacHeader' && document.activeElement.getAttribute('aria-invalid') === 'true'`)
 
-	tab.Choose("Callers prove themselves by", "Shopify")
+	tab.Choose("Authentication", "Shopify")
 	tab.WaitText("Paste the secret that Shopify shows you.")
 	tab.WaitNoText("Generate")
 	tab.Fill("Secret", "0123456789abcdef0123456789abcdef")
@@ -32,7 +32,7 @@ func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
 	tab.Wait("heading", "shop")
 	tab.WaitText("in force")
 	tab.WaitText("which is not replaced: write {id}") // the answer's warning
-	if got := tab.Value("Callers prove themselves by"); got != "shopify" {
+	if got := tab.Value("Authentication"); got != "shopify" {
 		t.Errorf("the sender has become %q", got)
 	}
 	tab.Forgive("400")
@@ -99,7 +99,7 @@ func TestDeskTellsWhyARequestWasRefused(t *testing.T) {
 	}
 	d.look(tab, "#/runs/refused")
 	tab.WaitText("asked for nope, githb")
-	tab.WaitText("The caller was told: ")
+	tab.WaitText("The caller got: ")
 	tab.WantNoComplaint()
 }
 
@@ -134,7 +134,7 @@ func TestDeskSaysThatARunWasRunAgain(t *testing.T) {
 	d.Ended(id)
 	d.look(tab, "#/runs/"+id)
 	tab.Click("button", "Run again")
-	tab.WaitText("A new run is told the same message.")
+	tab.WaitText("A new run gets the same message.")
 	tab.WaitNoText("run again already")
 	tab.Click("button", "Cancel")
 	again, _ := d.AdminRequest("POST", "/hooks/runs/"+id+"/again", "").Field(t, "runId").(string)

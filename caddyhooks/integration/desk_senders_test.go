@@ -39,7 +39,7 @@ func TestDeskSetsUpASender(t *testing.T) {
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "issues")
 	tab.Choose("Action", "agent, a full turn")
-	tab.Choose("Callers prove themselves by", "GitHub")
+	tab.Choose("Authentication", "GitHub")
 	tab.WaitNoText("Prefix")
 	tab.Click("button", "Generate")
 	tab.WaitText("It is shown once")
@@ -99,7 +99,7 @@ func TestDeskSetsUpASender(t *testing.T) {
 	if one, two := answers(first), answers(second); one != http.StatusAccepted || two != http.StatusAccepted {
 		t.Errorf("with both secrets the answers are %d and %d", one, two)
 	}
-	tab.Click("button", "Take out secret 1")
+	tab.Click("button", "Remove secret 1")
 	tab.WaitText("goes when you save")
 	save()
 	tab.WaitNoText("secret 2")
@@ -163,7 +163,7 @@ func TestDeskSavesWhatSendersNeed(t *testing.T) {
 	tab.Fill("Name", "alerts")
 	tab.Choose("Action", "agent, a full turn")
 	tab.Fill("Message", "{labels.alertname}")
-	for _, part := range []string{"Which requests count", "Who may call", "Storms", "Answer to the caller"} {
+	for _, part := range []string{"Which requests count", "Who may call", "Batching and rate limits", "Answer to the caller"} {
 		unfold(tab, part)
 	}
 	tab.Fill("A run for each match of", "$.alerts[*]")
@@ -190,7 +190,7 @@ func TestDeskSavesWhatSendersNeed(t *testing.T) {
 		"foldSeconds":30,"foldMax":50,"rate":"60/1h","workers":2,"respondStatus":204}`)
 
 	// What is taken out of the form is taken out of the hook.
-	unfold(tab, "Storms")
+	unfold(tab, "Batching and rate limits")
 	tab.Fill("Rate", "")
 	tab.Click("button", "Save")
 	tab.WaitText("Saved.")

@@ -146,7 +146,7 @@ function makeSecrets(name, locked) {
 		generate.hidden = Boolean(theirs);
 		put(fresh, theirs && !stay ? muted(`Paste the secret that ${theirs} shows you.`) : made && [muted("Give this to the sender now. It is shown once."), codeLine(made, "Copy the secret")]);
 		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "goes when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), spring(),
-			!locked && button(stays ? "Take out" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Take out" : "Keep"} secret ${i + 1}` }))));
+			!locked && button(stays ? "Remove" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Remove" : "Keep"} secret ${i + 1}` }))));
 	}
 	const one = make(input, box, "Secret", {
 		value: () => `${kept.join()} ${input.value}`,
@@ -188,7 +188,7 @@ export function makeFields(about, locked) {
 
 	add("name", "Name", text({ maxlength: 64 }), "Letters, digits, dots, dashes and underscores. It cannot be changed later.");
 	add("action", "Action", pick("wake", "wake, answered at once", [["agent", "agent, a full turn"]]));
-	add("authMode", "Callers prove themselves by", el("select", { "data-usual": "bearer" }, offer(false), el("optgroup", { label: "Senders" }, offer())));
+	add("authMode", "Authentication", el("select", { "data-usual": "bearer" }, offer(false), el("optgroup", { label: "Senders" }, offer())));
 	add("hmacHeader", "Header", text());
 	add("hmacPrefix", "Prefix", text());
 	all.set("hmacSecret", makeSecrets("hmacSecret", locked));
@@ -209,7 +209,7 @@ export function makeFields(about, locked) {
 	add("each", "A run for each match of", text({ placeholder: "$.alerts[?@.status == 'firing']", class: "mono" }), ["Placeholders then address the match, and ", mono("{@root.…}"), " the whole body. Blank: one run for a request."]);
 	add("body", "Form of the body", pick("", "JSON", [["form", "form (name=value)"], ["auto", "either, by the Content-Type"]]));
 	add("maxPayloadSize", "Largest body", text({ "data-kind": "size" }), "Such as 64 KB. Blank: as in the settings.");
-	add("foldSeconds", "Wait for more, in seconds", seconds(), "What comes for one chat within that time is told in one turn. Blank: each run has its own.");
+	add("foldSeconds", "Wait for more, in seconds", seconds(), "What comes for one chat within that time goes into one turn. Blank: each run has its own.");
 	add("foldMax", "Runs in one turn, at most", number(), "Blank: 100.");
 	add("rate", "Rate", text({ placeholder: "60/1h" }), ["Such as ", mono("60/1h"), ". More is answered 429. Blank: any number."]);
 	add("workers", "Runs at once", number(), `Blank: up to ${about.workers}, all workers.`);
@@ -224,7 +224,7 @@ export function makeFields(about, locked) {
 	add("queueTimeSeconds", "Longest wait in the queue, in seconds", seconds(), `Blank: ${duration(about.queueTimeSeconds)}, which is the most.`);
 	add("idempotencyHeader", "Header with the sender's id of a request", text(), "A second request with the same id starts no run. Blank: that of the sender, or Idempotency-Key or webhook-id.");
 	add("untrusted", "Values from the payload", pick("", "inserted as they are", [["wrap", "marked as outside text"]]));
-	add("historySeconds", "Keep what a run was told, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the most.");
+	add("historySeconds", "Keep a run's input, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the most.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
 	add("syncResponse", "Wait for the run, and send its answer", box());
 	add("responseJsonSchema", "JSON Schema of the answer (Draft 2020-12)", area(8, "json"), "Blank: the answer is text.");

@@ -100,7 +100,7 @@ export async function show(page) {
 	const folds = [
 		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && `${value("body")} bodies`, value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
 		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
-		fold("Storms", ["foldSeconds", "foldMax", "rate", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "workers"].some(value) && "a turn for each run"]),
+		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "workers"].some(value) && "a turn for each run"]),
 		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
 		fold("Model and memory", ["model", "runner", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("runner") && `runner ${value("runner")}`, value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
 		fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
@@ -132,7 +132,7 @@ export async function show(page) {
 		undo.disabled = !dirty;
 		test.disabled = readOnly || !name || dirty;
 		test.title = page.readOnlyWhy || test.disabled ? "Save first: a test uses what is saved." : "";
-		put(state, why || (dirty ? "Not saved yet." : "Holds from the next request on."));
+		put(state, why || (dirty ? "Not saved yet." : "Takes effect on the next request."));
 		later();
 	}
 

@@ -171,7 +171,7 @@ async function show() {
 		broken = true;
 		// After an upgrade the modules of the old page are gone.
 		const stale = error instanceof TypeError && /module/i.test(error.message);
-		room.prepend(stale ? errorNote("This page could not be fetched: the server is away, or it was upgraded. Reload the page.") : errorNote(error));
+		room.prepend(stale ? errorNote("This page could not be fetched: the server is unreachable, or it was upgraded. Reload the page.") : errorNote(error));
 	} finally {
 		room.removeAttribute("aria-busy");
 	}

@@ -15,7 +15,7 @@ export async function askAgain(page, runs, go) {
 	const before = runs.length === 1 ? (await page.api.get(`runs/${runs[0].runId}`).catch(() => null))?.againAs : null;
 	const deliver = checkbox("Send the answer out as well, to callbacks and channels"), chat = el("input", { type: "text", spellcheck: "false", autocomplete: "off" });
 	ask({
-		title: `Run ${count(runs.length, "run")} again?`, text: "A new run is told the same message.",
+		title: `Run ${count(runs.length, "run")} again?`, text: "A new run gets the same message.",
 		body: [before && note("late", `It was run again already, as ${before}.`), deliver, field("Chat", chat, "Blank: the same chat.")], yes: "Run again",
 		act: () => go(run => page.api.post(`runs/${run.runId}/again`, { deliver: deliver.box.checked, chatId: chat.value.trim() || null })),
 	});
@@ -55,7 +55,7 @@ export async function show(page) {
 			copyButton(() => text, "Copy as JSON", { class: "" }), open ? button("Cancel", cancel, { class: "danger", ...page.acting }) : canRunAgain(run.status) && button("Run again", again, { icon: "again", ...run.message == null || run.messageCut ? { disabled: true, title: "Its message is not kept." } : {}, ...page.acting })]);
 		drawWhy();
 		part(message, [run.message, run.messageCut], () => run.message == null
-			? panel("Message", el("div.body.muted", "What the run was told is not kept any more, or never was (history)."))
+			? panel("Message", el("div.body.muted", "The run's input is no longer kept, or never was (history)."))
 			: panel(["Message ", muted(size(bytesOf(run.message)))], el("div.body", run.messageCut && note("late", "Only the beginning was kept, so this run cannot be run again."), longText(run.message, "Message")), copyButton(run.message)));
 		part(answer, [run.reply, run.lastAnswer, raw.get("schema")], () => drawAnswer(raw.get("schema")));
 		part(asked, [run.permissions, run.morePermissions], drawAsked);
@@ -80,7 +80,7 @@ export async function show(page) {
 		const errors = run.validationErrors ?? [];
 		const steps = run.steps?.length && !isOpen(run.status) ? run.steps : guess();
 		part(why, [sentence(), errors, steps, run.sessionRenewed], () => {
-			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p.muted.small", "The caller was told: ", run.errorMessage);
+			const told = run.reason && run.errorMessage && run.errorMessage !== run.reason && el("p.muted.small", "The caller got: ", run.errorMessage);
 			const renewed = run.sessionRenewed && el("p", "The agent had lost the session of this chat and began a new one.");
 			return panel(sentence(), el("div.body.stack", told, renewed, errors.length > 0 && el("ul.error-list", errors.map(e => el("li", e))), steps.length > 0 && waterfall(steps)));
 		});

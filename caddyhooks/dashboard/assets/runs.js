@@ -321,7 +321,7 @@ async function showRefused(page) {
 			redraw(place, refused.length ? table({ caption: "Requests that became no run, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
 				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
-				[r.ignored ? mono(r.condition ?? r.reason) : capital(r.reason), !r.ignored && r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller was told: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
+				[r.ignored ? mono(r.condition ?? r.reason) : capital(r.reason), !r.ignored && r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller got: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused or ignored.", "Wrong tokens, signatures, sizes and names would be listed here, and what the conditions of a hook leave out."));
 		});
 	}

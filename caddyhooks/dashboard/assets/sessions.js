@@ -83,7 +83,7 @@ function conversation(page, into, chat) {
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section.panel", el("header", null,
 		el("a.back", { href: page.link("sessions") }, "All sessions"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
-	trouble, box, el("div.foot", "Shown as the agent was told it. What came from outside is marked.")));
+	trouble, box, el("div.foot", "Shown as the agent got it. Text from outside is marked.")));
 
 	async function load(more = false) {
 		await attempt(trouble, async () => {
@@ -146,7 +146,7 @@ function conversation(page, into, chat) {
 			: [badge(d.status), el("a", { href: page.link("deliveries", { status: d.status }) }, `to ${d.target}`)]);
 		return el("div.run",
 			el("article.turn.in", { "aria-label": `Told by ${run.hook}` }, el("div.who", el("b", run.hook), tag("outside"), run.name && tag(run.name), run.test && tag("test"), time(run.acceptedAt, { always: true })),
-				run.message === undefined ? muted("What it was told is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
+				run.message === undefined ? muted("Its input is not kept.") : bubble(run, "message"), run.messageCut && muted("Cut: it was longer than what is kept."),
 				!ended && el("div.after", badge(run.status), run.startedAt ? el("span", "began ", since(run.startedAt)) : el("span", waits(run)),
 					button("Cancel", () => askCancel(page, 1, async cancel => { await cancel(run); await load(); }), { class: "small danger", ...page.acting }), link)),
 			ended && el("article", { class: `turn reply ${good ? "" : "bad"}`, "aria-label": "Agent" }, el("div.who", el("b", "Agent"), time(run.finishedAt, { always: true })),

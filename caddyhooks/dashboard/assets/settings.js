@@ -58,7 +58,7 @@ export async function show(page) {
 	function dropToken(at = 0) {
 		const only = known.length === 1;
 		ask({
-			title: only ? "Take out the only token?" : `Take out token ${at + 1} of ${known.length}?`, danger: true, yes: "Take it out",
+			title: only ? "Remove the only token?" : `Remove token ${at + 1} of ${known.length}?`, danger: true, yes: "Remove",
 			text: only ? "Without a token webhooks are off: every hook answers 404." : "Callers that still use it are refused from now on.",
 			act: () => patch({ token: only ? null : known.map((_, i) => i === at ? "" : mask) }, () => { known.splice(at, 1); if (at === known.length) put(fresh); }),
 		});
@@ -69,7 +69,7 @@ export async function show(page) {
 			!pinned("token") && el("form.with-button", { submit: (/** @type {Event} */ event) => { event.preventDefault(); if (input.value.trim()) addToken(input.value.trim()); } },
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
 			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(), !pinned("token") &&
-				button("Take out", () => dropToken(i), { class: "small danger", "aria-label": `Take out token ${i + 1}`, ...off("token") })))),
+				button("Remove", () => dropToken(i), { class: "small danger", "aria-label": `Remove token ${i + 1}`, ...off("token") })))),
 			!pinned("token") && muted("A new token works beside the old one until the old one is taken out."));
 	}
 
@@ -100,7 +100,7 @@ export async function show(page) {
 	const undo = button("Undo", () => { draft.clear(); put(trouble); draw(); }), state = muted();
 	function drawBar() {
 		save.disabled = undo.disabled = !draft.size;
-		put(state, page.readOnlyWhy || draft.size ? `${count(draft.size, "change")} not saved yet.` : "Holds from the next request on.");
+		put(state, page.readOnlyWhy || draft.size ? `${count(draft.size, "change")} not saved yet.` : "Takes effect on the next request.");
 	}
 	function toggle() {
 		const node = el("input", {
@@ -147,7 +147,7 @@ export async function show(page) {
 		/** @param {boolean} done @param {string} label @param {...Child} more */
 		const step = (done, label, ...more) => el("li", el("div.stack", el("div", el("b", label), " ", done && badge("completed", "done")), !done && more));
 		put(steps, leading && panel("Get going", el("ol.steps",
-			step(known.length > 0, "Make a token", muted("Callers prove themselves with it."), el("div", button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
+			step(known.length > 0, "Make a token", muted("Callers authenticate with it."), el("div", button("Generate a token", () => addToken(), { class: "primary", ...off("token") }))),
 			step(data.enabled, "Switch webhooks on", el("div", button("Switch on", () => patch({ enabled: true }), { class: known.length ? "primary" : "", ...off("enabled") }))),
 			step(false, "Add a hook, or try it at once", el("div", addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
 	}

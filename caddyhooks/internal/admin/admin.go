@@ -134,7 +134,7 @@ func byMethod(endpoints []endpoint) handlerFunc {
 					return api.Errorf(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, as `caddy hooks backup` does")
 				}
 				if callerFrom(r).ReadOnly && !e.looksOnly {
-					return api.Errorf(http.StatusForbidden, "you may look, and change nothing; read_only of hooks_dashboard says who")
+					return api.Errorf(http.StatusForbidden, "read-only access; read_only of hooks_dashboard names the users")
 				}
 				if err := checkParameters(r.URL.RawQuery, e.Parameters); err != nil {
 					return err
@@ -219,7 +219,7 @@ func writeJSON(w http.ResponseWriter, status int, value any) error {
 
 func listError(err error) error {
 	if errors.Is(err, engine.ErrCursor) {
-		return api.Errorf(http.StatusBadRequest, "cursor must be one that a page before this one had")
+		return api.Errorf(http.StatusBadRequest, "cursor must come from an earlier page")
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func serveBackup(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	err = errors.Join(err, backup.Close())
 	by := zap.String("by", callerFrom(r).String())
 	if err != nil { // the client gets less than it was told, which is all that can be said now
-		in.Log.Warn("a backup broke off", by, zap.Error(err))
+		in.Log.Warn("backup broke off", by, zap.Error(err))
 		return nil
 	}
 	in.Log.Info("backup taken", by, zap.Int64("bytes", backup.Size()), zap.Duration("took", time.Since(began)))

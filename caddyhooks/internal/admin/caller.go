@@ -20,7 +20,7 @@ type Caller struct {
 	Via       string // the door
 	Address   string
 	HideTexts bool     // lists show neither inputs nor answers of runs
-	ReadOnly  bool     // may look, and change nothing
+	ReadOnly  bool     // read-only access
 	Anybody   bool     // by names nobody: everybody who comes by this door has the name
 	Instances []string // that the caller may see; nil if these are all
 }

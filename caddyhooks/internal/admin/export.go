@@ -114,7 +114,7 @@ func serveExport(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		}
 		if err != nil {
 			if r.Context().Err() == nil {
-				in.Log.Error("an export broke off", zap.String("of", what.name), engine.ErrorField(err))
+				in.Log.Error("export broke off", zap.String("of", what.name), engine.ErrorField(err))
 			}
 			// Part of it is sent. Whoever reads it must not take it for the whole.
 			panic(http.ErrAbortHandler)

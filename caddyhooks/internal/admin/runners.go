@@ -92,7 +92,7 @@ func tryRunner(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 			answer.Text += "…"
 		}
 	}
-	in.Log.Info("a runner was tried", fields...)
+	in.Log.Info("runner tried", fields...)
 	return writeJSON(w, http.StatusOK, answer)
 }
 

@@ -92,7 +92,7 @@ func testHook(in *service.Instance, w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return testError(w, err)
 	}
-	in.Log.Info("a hook is tried out", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Stringer("by", callerFrom(r)))
+	in.Log.Info("hook tried", zap.String("run_id", run.ID), zap.String("hook", run.Hook), zap.Stringer("by", callerFrom(r)))
 	return writeJSON(w, http.StatusAccepted, struct {
 		RunID  string `json:"runId"`
 		ChatID string `json:"chatId"`

@@ -54,7 +54,7 @@ func New(address string) (*Client, error) {
 	// What stands before a slash would be taken for a network.
 	isNetwork := parsed.IsUnixNetwork() || strings.HasPrefix(parsed.Network, "tcp")
 	if err != nil || !isNetwork || parsed.PortRangeSize() > 1 || parsed.IsFdNetwork() || address == "off" {
-		return nil, fmt.Errorf("the address %q is no admin endpoint: use host:port or unix//path", address)
+		return nil, fmt.Errorf("the address %q is not an admin endpoint: use host:port or unix//path", address)
 	}
 	c := &Client{Address: address, Operator: operatorName(), Via: api.ViaCommand, MaxAnswer: MaxAnswer, Silence: downloadPatience}
 	network, target := parsed.Network, parsed.JoinHostPort(0)
@@ -213,7 +213,7 @@ func IsRefused(err error, status int) bool {
 }
 
 func (c *Client) NoHooks() error {
-	return fmt.Errorf("the server at %s has no hooks: it is no Caddy, or one without this module, or this is the address of a site and not of the admin endpoint", c.Address)
+	return fmt.Errorf("the server at %s has no hooks: it is not a Caddy, or a Caddy without this module, or this is the address of a site and not of the admin endpoint", c.Address)
 }
 
 // Unreachable says that the admin endpoint does not answer.
@@ -229,7 +229,7 @@ func (c *Client) Unreachable(err error) error {
 // downloadPatience is how long Caddy may send nothing of a long answer.
 const downloadPatience = time.Minute
 
-var ErrSilent = errors.New("the admin endpoint says nothing any more")
+var ErrSilent = errors.New("the admin endpoint stopped responding")
 
 // BrokeOffError says that an answer ended before it was whole.
 type BrokeOffError struct{ err error }

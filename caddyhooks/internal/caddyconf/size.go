@@ -31,7 +31,7 @@ var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([KMGkmg]?)[Ii]?[Bb]
 func ParseSize(text string) (Size, error) {
 	parts := sizeText.FindStringSubmatch(strings.TrimSpace(text))
 	if parts == nil {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
+		return 0, errors.New("a size must be a number of bytes or a text such as 64KB")
 	}
 	unit := parts[2]
 	if unit != "" {
@@ -39,7 +39,7 @@ func ParseSize(text string) (Size, error) {
 	}
 	n, err := humanize.ParseBytes(parts[1] + unit)
 	if err != nil || n > 1<<50 {
-		return 0, errors.New("a size must be a number of bytes or as in 64KB")
+		return 0, errors.New("a size must be a number of bytes or a text such as 64KB")
 	}
 	return Size(n), nil
 }

@@ -138,7 +138,7 @@ func checkReplace(path string, force bool) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no file: name one, or leave -o out to write to stdout", path)
+		return fmt.Errorf("%s is not a file: name one, or leave -o out to write to stdout", path)
 	case !force:
 		return fmt.Errorf("%s is there already: choose another name, or say --force to replace it", path)
 	default:

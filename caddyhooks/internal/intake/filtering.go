@@ -49,7 +49,7 @@ func noteUndecided(h *settings.Hook, log *zap.Logger, condition string) {
 	if last != 0 && now-last < int64(time.Minute) && now >= last || !h.UndecidedAt.CompareAndSwap(last, now) {
 		return
 	}
-	log.Warn("a condition could not be decided and counts as not holding: the body is too large for it", zap.String("hook", h.Name),
+	log.Warn("condition counts as false: the body is too large for it", zap.String("hook", h.Name),
 		zap.String("condition", condition))
 }
 

@@ -75,11 +75,11 @@ func (e *loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 	switch {
 	case err != nil:
 		if e.lost == 0 {
-			log.Warn("spans cannot be exported, and are dropped", zap.Error(err))
+			log.Warn("spans dropped; export failed", zap.Error(err))
 		}
 		e.lost += len(spans)
 	case e.lost > 0:
-		log.Info("spans are exported again", zap.Int("dropped", e.lost))
+		log.Info("span export recovered", zap.Int("dropped", e.lost))
 		e.lost = 0
 	}
 	return nil

@@ -203,7 +203,7 @@ func (in *Instance) startOn(s *Service, reload bool) error {
 		if reload && s.problem(p) == "" {
 			return false
 		}
-		in.Log.Error("a live setting does not go with the configuration and is left out",
+		in.Log.Error("live setting conflicts with the configuration; left out",
 			zap.Stringer("setting", p), zap.Error(err))
 		return true
 	})

@@ -149,11 +149,11 @@ func (s *Service) refreshLocked(ctx context.Context, reads settings.SecretReads)
 // environment variable that is missing say, is left out and shown among the problems. It returns nil if nothing helps.
 func (in *Instance) compileSaved(live settings.Settings) *settings.Active {
 	active, err := in.Compile(in.Active.Load(), live, func(p settings.Part, err error) bool {
-		in.Log.Error("a live setting that was saved elsewhere is refused here and left out", zap.Stringer("setting", p), zap.Error(err))
+		in.Log.Error("live setting from another node refused", zap.Stringer("setting", p), zap.Error(err))
 		return true
 	})
 	if err != nil {
-		in.Log.Error("the live settings that were saved elsewhere are refused here", zap.Error(err))
+		in.Log.Error("live settings from another node refused", zap.Error(err))
 	}
 	return active
 }

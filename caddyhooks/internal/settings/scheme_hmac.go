@@ -129,7 +129,7 @@ func compileHMAC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 func checkHeader(field, name string) (string, error) {
 	canonical := http.CanonicalHeaderKey(name)
 	if canonical == "Host" {
-		return "", FieldErrorf(field, "must not be Host, which is no header to Caddy")
+		return "", FieldErrorf(field, "must not be Host: Caddy does not treat Host as a header")
 	}
 	if err := auth.CheckHeaderName(name); err != nil {
 		return "", FieldErrorf(field, "is refused: %v", err)

@@ -89,7 +89,7 @@ func (m *Mapping) FindWarnings() []string {
 		}
 	}
 	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, which is no keyword and is ignored: did you mean %s?", both("responseJsonSchema"), word.Written, word.Meant))
+		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", both("responseJsonSchema"), word.Written, word.Meant))
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
 		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", both("respondStatus"), both("syncResponse")))
@@ -218,7 +218,7 @@ func (c *Compiler) warningsAboutWorkers(active *Active) (found []Warning) {
 	for i := range active.Settings.Mappings {
 		if m := &active.Settings.Mappings[i]; m.Workers >= c.Rules.Workers {
 			found = append(found, Warning{Part{Mapping: m.Name},
-				fmt.Sprintf("workers is %d, which is no limit: the instance has %d workers for all hooks", m.Workers, c.Rules.Workers)})
+				fmt.Sprintf("workers is %d and limits nothing: the instance has %d workers for all hooks", m.Workers, c.Rules.Workers)})
 		}
 	}
 	return found

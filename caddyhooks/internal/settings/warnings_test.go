@@ -146,9 +146,9 @@ func TestWarnings(t *testing.T) {
 			settings: agent(AgentFields{ResponseJSONSchema: []byte(`{"type":"object","require":["a"],
 				"properties":{"a":{"typ":"string"},"b":{"type":"array","items":{"typ":"string","enums":[]}}}}`)}),
 			want: []string{
-				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "enums", which is no keyword and is ignored: did you mean enum?`,
-				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "require", which is no keyword and is ignored: did you mean required?`,
-				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "typ", which is no keyword and is ignored: did you mean type?`,
+				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "enums", an unknown keyword that is ignored: did you mean enum?`,
+				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "require", an unknown keyword that is ignored: did you mean required?`,
+				`hook a: responseJsonSchema (response_schema in a Caddyfile) has "typ", an unknown keyword that is ignored: did you mean type?`,
 			},
 		},
 

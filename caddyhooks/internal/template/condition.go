@@ -158,7 +158,7 @@ func newSource(kind, name string) (Source, error) {
 	case name == "":
 		return Source{}, fmt.Errorf("%s needs a name", kind)
 	case kind == "header" && !httpguts.ValidHeaderFieldName(name):
-		return Source{}, fmt.Errorf("%s is no name of a header", abridged(name))
+		return Source{}, fmt.Errorf("%s is not a header name", abridged(name))
 	case kind == "header":
 		name = textproto.CanonicalMIMEHeaderKey(name)
 	}

@@ -636,7 +636,7 @@ func (p *parser) integer() (n int, found bool, err error) {
 	}
 	index, err := strconv.ParseInt(word, 10, 64)
 	if err != nil || strconv.FormatInt(index, 10) != word && !p.template || index > maxInteger || index < -maxInteger {
-		return 0, false, fmt.Errorf("%s is no index", abridged(word))
+		return 0, false, fmt.Errorf("%s is not an index", abridged(word))
 	}
 	p.rest = digits
 	return int(min(max(index, -maxIndex), maxIndex)), true, nil

@@ -79,7 +79,7 @@ func TestPipeThatIsNoneLeavesTheBracesWithAWarning(t *testing.T) {
 		"{@header}":                              "header needs a name",
 		"{@header.}":                             "header needs a name",
 		"{@header[0]}":                           "header needs a name",
-		"{@header['a b']}":                       "a b is no name of a header",
+		"{@header['a b']}":                       "a b is not a header name",
 		"{@run | json | truncate 8}":             "cannot be truncated",
 		"{@query}":                               "query needs a name",
 		"{@body.x}":                              "@body has no parts",

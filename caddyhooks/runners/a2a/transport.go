@@ -81,7 +81,7 @@ func (c *agentCall) fail(err error) error {
 func (d *callTransport) RoundTrip(given *http.Request) (*http.Response, error) {
 	call, ok := given.Context().Value(agentCallKey{}).(*agentCall)
 	if !ok {
-		return nil, errors.New("a request that belongs to no turn")
+		return nil, errors.New("a request outside of a turn")
 	}
 	if !slices.Contains(d.runner.origins, origin(given.URL)) {
 		return nil, call.fail(errors.New("the agent's URL is at another place than its card")) // choose sees to that

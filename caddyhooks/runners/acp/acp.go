@@ -222,20 +222,20 @@ func (a *ACP) Place(dir string) {
 	if a.once != nil {
 		a.once.Program.Place(dir)
 		if err := a.CheckProgram(a.once.Address()); err != nil {
-			a.log.Warn("the program of a runner for turns without memory cannot be started",
+			a.log.Warn("runner program for turns without memory cannot start",
 				zap.String("runner", filepath.Base(dir)), zap.String("problem", err.Error()))
 		}
 	}
 	settings, err := json.Marshal([]any{a, a.Variables(), a.command, dir}) // with what placeholders stand for
 	if err != nil {
-		a.log.Error("the settings of a runner cannot be told from others", zap.Error(err))
+		a.log.Error("identifying a runner's settings failed", zap.Error(err))
 		return
 	}
 	sum := sha256.Sum256(settings) // they hold secrets
 	key := string(sum[:])
 	pool, _, err := agentPools.LoadOrNew(key, func() (caddy.Destructor, error) { return newAgentPool(a), nil })
 	if err != nil {
-		a.log.Error("no pool for the processes of a runner", zap.Error(err))
+		a.log.Error("creating a runner's process pool failed", zap.Error(err))
 		return
 	}
 	a.key, a.pool = key, pool.(*agentPool)

@@ -139,7 +139,7 @@ func (c *Command) check() error {
 	case c.Preset != "" && len(c.FailOn) > 0:
 		return fmt.Errorf("fail_on goes without the preset %s, which knows what failure is", c.Preset)
 	case c.Preset == "" && (c.Model != "" || len(c.Tiers) > 0):
-		return errors.New("model and tier need a preset; other programs are told the tier as HOOKS_TIER")
+		return errors.New("model and tier need a preset; other programs get the tier as HOOKS_TIER")
 	case c.MaxOutput < 0:
 		return errors.New("max_output must not be negative")
 	}

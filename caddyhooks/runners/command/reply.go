@@ -92,7 +92,7 @@ func (c ReplyFormat) compile() (r replyReader, err error) {
 			return r, fmt.Errorf("the condition of reply lines: %w", err)
 		}
 		if !r.filter.NeedsBody() {
-			return r, errors.New("the condition of reply lines asks for a header or a query, which a line has not; write as in: $.type == 'text'")
+			return r, errors.New("the condition of reply lines must not ask for a header or a query; write as in: $.type == 'text'")
 		}
 	default:
 		return r, errors.New("reply must be text, json or lines")

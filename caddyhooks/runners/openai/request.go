@@ -466,7 +466,7 @@ func (w *watchedText) read() string {
 		w.problem = false
 	} else if !w.problem {
 		w.problem = true
-		w.log.Warn("a system_file cannot be read; its text of before is used", zap.Error(err))
+		w.log.Warn("system_file unreadable; keeping its last text", zap.Error(err))
 	}
 	return w.text
 }

@@ -488,7 +488,7 @@ func TestABackupIsTheOperatorsAloneAndNothingIsOverwritten(t *testing.T) {
 		if _, err := storefile.Create(filepath.Join(dir, "link.db"), overwrite); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 			t.Errorf("a link: %v", err)
 		}
-		if _, err := storefile.Create(dir, overwrite); err == nil || !strings.Contains(err.Error(), "is no file") {
+		if _, err := storefile.Create(dir, overwrite); err == nil || !strings.Contains(err.Error(), "is not a file") {
 			t.Errorf("a directory: %v", err)
 		}
 	}

@@ -65,7 +65,7 @@ var (
 	aheadKey          = []byte("ids_ahead")   // by how much ids were ahead of the clock at most
 	migrations        []func(*bbolt.Tx) error // the first leads from firstLayout to the layout after it, and so on
 	smallestFile      = int64(4 * 4096)
-	errTruncated      = errors.New("the file is shorter than it should be")
+	errTruncated      = errors.New("the file is too short")
 	errBusy           = errors.New("another process wrote to the file at the same time")
 	errNoStoreFile    = errors.New("the file is not a store of hooks")
 )

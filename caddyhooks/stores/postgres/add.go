@@ -171,7 +171,7 @@ func isAboutValues(err error) bool {
 }
 
 // errClock says that the ids could not be made by the database's clock.
-var errClock = errors.New("the clock of the database does not go evenly")
+var errClock = errors.New("the clock of the database is unsteady")
 
 // clockTolerances are by how many seconds ids may be off. If the link is slow or the clock is set time
 // and again, they may be off by more; then runs were accepted when their ids were made.

@@ -12,7 +12,7 @@ import (
 )
 
 // errNotReplicated says that a commit is on the disk of the server, and possibly not on that of a standby it should have waited for.
-var errNotReplicated = errors.New("somebody has ended the wait of a commit for the synchronous standby")
+var errNotReplicated = errors.New("the wait of a commit for the synchronous standby was cancelled")
 
 // parseDSN reads a DSN whose connections note such commits.
 func parseDSN(text string) (dsn.DSN, error) { return dsn.Parse(text, noteNotReplicated) }

@@ -134,7 +134,7 @@ func ReadConfig(home, name string, as *owner) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s is no file of settings", filepath.Join(home, name))
+		return nil, fmt.Errorf("%s is not a settings file", filepath.Join(home, name))
 	}
 	return io.ReadAll(io.LimitReader(file, most))
 }

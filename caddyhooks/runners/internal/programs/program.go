@@ -111,7 +111,7 @@ func (p *Program) readPassEnv(d *caddyfile.Dispenser) error {
 // checkFolder finds mistakes in a path that do not depend on the machine.
 func checkFolder(path string) error {
 	if slices.Contains(strings.Split(path, "/"), "~") {
-		return errors.New("~ stands for no folder here: write the whole path")
+		return errors.New("~ is not expanded here: write the whole path")
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (p *Program) secrets() (secrets []string) {
 // LogWarnings logs the warnings about a program. Place must have been called.
 func (p *Program) LogWarnings(log *zap.Logger, program string, presets []string) {
 	for _, warning := range p.Warnings(program, presets) {
-		log.Warn("the program of a runner cannot be started as configured",
+		log.Warn("runner program cannot start as configured",
 			zap.String("runner", filepath.Base(p.place)), zap.String("problem", warning))
 	}
 }

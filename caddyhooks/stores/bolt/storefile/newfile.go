@@ -40,7 +40,7 @@ func Create(path string, overwrite bool) (*NewFile, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		return nil, fmt.Errorf("%s is a symbolic link: name the file that you mean", path)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no file", path)
+		return nil, fmt.Errorf("%s is not a file", path)
 	case !overwrite:
 		return nil, &ExistsError{Path: path}
 	}
@@ -60,7 +60,7 @@ func (e *InUseError) Error() string {
 }
 
 // ErrNotRegular is why nothing but a file is read: to read from a pipe or a device might never end.
-var ErrNotRegular = errors.New("it is no file")
+var ErrNotRegular = errors.New("it is not a file")
 
 // LockTimeout is how long a lock is waited for. Tests shorten it.
 var LockTimeout = 2 * time.Second

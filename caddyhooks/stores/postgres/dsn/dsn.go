@@ -41,7 +41,7 @@ func Parse(text string, onNotice pgconn.NoticeHandler) (DSN, error) {
 	case errors.As(err, &file):
 		return DSN{}, fmt.Errorf("the DSN of the store names the file %s, which cannot be read: %w", file.Path, file.Err)
 	case err != nil && strings.HasSuffix(err.Error(), "(sslmode is invalid)"):
-		return DSN{}, errors.New("the sslmode in the DSN of the store is none of disable, allow, prefer, require, verify-ca and verify-full")
+		return DSN{}, errors.New("the sslmode in the DSN of the store is not one of disable, allow, prefer, require, verify-ca and verify-full")
 	case err != nil:
 		return DSN{}, errors.New("the DSN of the store cannot be read: it is a URL such as postgres://user:password@host/database?sslmode=verify-full, " +
 			"or a list such as host=… user=… dbname=…")

@@ -64,7 +64,7 @@ func TestMistakesInDSNsAreToldWithoutTheirText(t *testing.T) {
 		"postgres://hooks:12/geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
 		"postgres://hooks:12?geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
 		"postgres://hooks:12#geheimnis@127.0.0.1/hooks":           "write the characters @ / ? #",
-		"postgresql://hooks:geheimnis@127.0.0.1/hooks?sslmode=on": "is none of disable, allow",
+		"postgresql://hooks:geheimnis@127.0.0.1/hooks?sslmode=on": "is not one of disable, allow",
 		"$GEHEIMNIS": "write {env.HOOKS_DSN}",
 		`"postgres://hooks:geheimnis@127.0.0.1/hooks"`: "begins with a quote",
 		"hooks:geheimnis@127.0.0.1/hooks":              "it is a URL such as",
