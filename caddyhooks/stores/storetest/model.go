@@ -508,12 +508,26 @@ func (w *world) pass(chance *rand.Rand) any {
 	return []any{by, len(lost), cancelled, err, len(lostDeliveries), deliveriesErr}
 }
 
-// resume ends waits.
+// putBack ends a claim so that its run goes back, possibly to wait.
+func (w *world) putBack(chance *rand.Rand) any {
+	end := engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Pause: time.Hour, WaitingFor: oneOf(chance, "", "The agent is away.")}
+	if chance.IntN(3) == 0 {
+		end.Session = engine.Session{Runner: "r", ID: "put back"}
+	}
+	return w.end(chance, end)
+}
+
+// resume ends waits, and sometimes looks whether they stay so.
 func (w *world) resume(chance *rand.Rand) any {
-	if w.ordered && w.waiting() > 1 { // which of several comes first is not said
+	waiting := w.waiting()
+	if w.ordered && waiting > 1 { // which of several comes first is not said
 		return nil
 	}
-	return w.s.Runs().Resume(w.t.Context(), oneOf(chance, nil, []string{"other"})...)
+	err := w.s.Runs().Resume(w.t.Context(), oneOf(chance, nil, []string{"other"})...)
+	if waiting == 0 || w.reopen == nil || w.throttled {
+		return err
+	}
+	return []any{err, w.openAgain(), w.list(engine.Query{Limit: 7}), w.claim(engine.Batch{Lease: modelLease})}
 }
 
 // waiting is how many runs wait for their runner.
@@ -608,13 +622,8 @@ var actions = []action{
 		end.Unstarted = chance.IntN(3) == 0
 		return w.end(chance, end)
 	}},
-	{"put back", func(w *world, chance *rand.Rand) any {
-		end := engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Pause: time.Hour, WaitingFor: oneOf(chance, "", "The agent is away.")}
-		if chance.IntN(3) == 0 {
-			end.Session = engine.Session{Runner: "r", ID: "put back"}
-		}
-		return w.end(chance, end)
-	}},
+	{"put back", (*world).putBack},
+	{"put back", (*world).putBack},
 	{"let time pass", (*world).pass},
 	{"resume", (*world).resume},
 	{"resume", (*world).resume},
