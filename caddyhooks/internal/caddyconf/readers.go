@@ -171,64 +171,51 @@ func Secrets(d *caddyfile.Dispenser) ([]string, error) {
 	return secrets, nil
 }
 
-// Number returns a reader of whole numbers of at least the given one.
-func Number(least int) Reader[int] {
-	return func(d *caddyfile.Dispenser) (int, error) {
+// parsed returns a reader of a text that parse understands. refused says what else it should be.
+func parsed[T any](parse func(text string) (T, bool), refused func(text string) string) Reader[T] {
+	return func(d *caddyfile.Dispenser) (value T, err error) {
 		text, err := Text(d)
 		if err != nil {
-			return 0, err
+			return value, err
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least {
-			return 0, d.Errf("'%s' is not a whole number of at least %d", text, least)
+		value, ok := parse(text)
+		if !ok {
+			return value, d.Errf("'%s' is not %s", text, refused(text))
 		}
-		return n, nil
+		return value, nil
 	}
+}
+
+// Number returns a reader of whole numbers of at least the given one.
+func Number(least int) Reader[int] {
+	return parsed(func(text string) (int, bool) {
+		n, err := strconv.Atoi(text)
+		return n, err == nil && n >= least
+	}, func(string) string { return fmt.Sprintf("a whole number of at least %d", least) })
 }
 
 // Bytes returns a reader of sizes from one byte to the given number of megabytes.
 func Bytes(megabytes Size) Reader[Size] {
-	return func(d *caddyfile.Dispenser) (Size, error) {
-		text, err := Text(d)
-		if err != nil {
-			return 0, err
-		}
+	return parsed(func(text string) (Size, bool) {
 		size, err := ParseSize(text)
-		if err != nil || size < 1 || size > megabytes<<20 {
-			return 0, d.Errf("'%s' is not a size from 1 byte to %dMB, such as 64KB", text, megabytes)
-		}
-		return size, nil
-	}
+		return size, err == nil && size >= 1 && size <= megabytes<<20
+	}, func(string) string { return fmt.Sprintf("a size from 1 byte to %dMB, such as 64KB", megabytes) })
 }
 
 // BytesFrom returns a reader of sizes of at least the given one.
 func BytesFrom(megabytes Size) Reader[Size] {
-	return func(d *caddyfile.Dispenser) (Size, error) {
-		text, err := Text(d)
-		if err != nil {
-			return 0, err
-		}
+	return parsed(func(text string) (Size, bool) {
 		size, err := ParseSize(text)
-		if err != nil || size < megabytes<<20 {
-			return 0, d.Errf("'%s' is not a size of at least %dMB, such as 256MB", text, megabytes)
-		}
-		return size, nil
-	}
+		return size, err == nil && size >= megabytes<<20
+	}, func(string) string { return fmt.Sprintf("a size of at least %dMB, such as 256MB", megabytes) })
 }
 
 // Duration returns a reader of durations of at least the given one.
 func Duration(least time.Duration) Reader[caddy.Duration] {
-	return func(d *caddyfile.Dispenser) (caddy.Duration, error) {
-		text, err := Text(d)
-		if err != nil {
-			return 0, err
-		}
+	return parsed(func(text string) (caddy.Duration, bool) {
 		duration, err := caddy.ParseDuration(text)
-		if err != nil || duration < least {
-			return 0, d.Errf("'%s' is not a duration of at least %s%s", text, least, DurationHint(text))
-		}
-		return caddy.Duration(duration), nil
-	}
+		return caddy.Duration(duration), err == nil && duration >= least
+	}, func(text string) string { return fmt.Sprintf("a duration of at least %s%s", least, DurationHint(text)) })
 }
 
 // DurationHint ends an error about a text that is not the duration wanted: a number lacks its unit.

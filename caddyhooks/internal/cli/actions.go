@@ -126,9 +126,7 @@ func runAgain(s *session, cmd *cobra.Command, args []string) error {
 		}
 	}
 	return s.callRun(cmd, adminclient.Call{Path: "runs/" + url.PathEscape(id) + "/again", Body: text.PlainJSON(how)},
-		func(*api.Run) terminal.Text {
-			return terminal.Good("started")
-		})
+		func(*api.Run) terminal.Text { return terminal.Good("started") })
 }
 
 // callRun posts something about a run, and prints what was done and how to see more of the run.
@@ -568,8 +566,7 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	if r.selected == 0 {
 		return nil
 	}
-	line := []terminal.Text{terminal.Plain(fmt.Sprintf("%s of %s put back", terminal.WithCommas(sum.Retried),
-		terminal.WithCommas(sum.Selected)))}
+	line := terminal.Cells(terminal.WithCommas(sum.Retried) + " of " + terminal.WithCommas(sum.Selected) + " put back")
 	add := func(n int, look func(string) terminal.Text, word, more string) {
 		if n > 0 {
 			line = append(line, look("   "+terminal.WithCommas(n)+" "+word))
@@ -589,8 +586,8 @@ func (r *redelivery) showRetried(cmd *cobra.Command) error {
 	add(sum.Pending, terminal.Warn, "pending", next)
 	add(sum.Dead, terminal.Bad, "given up again", sum.lastError)
 	if sum.Unwatched > 0 {
-		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+nextCommand(cmd, "deliveries",
-			"--status", "pending")))
+		more := nextCommand(cmd, "deliveries", "--status", "pending")
+		line = append(line, terminal.Faint("   and "+terminal.WithCommas(sum.Unwatched)+" more: "+more))
 	}
 	r.screen.Line(line...)
 	return nil

@@ -337,12 +337,11 @@ func (r *restoring) show(screen printer) {
 	showSummary(screen, &r.backup.Summary)
 	warn := func(sentence string) { screen.Line(terminal.Warn("! "), terminal.Plain(sentence)) }
 	if n := r.backup.Summary.Unfinished; n > 0 {
-		warn(fmt.Sprintf("%s that had not ended will be carried out when Caddy starts, also if this was done since the backup.",
-			terminal.Counted(n, "run", "runs")))
+		runs := terminal.Counted(n, "run", "runs")
+		warn(runs + " that had not ended will be carried out when Caddy starts, also if this was done since the backup.")
 	}
 	if n := r.backup.Summary.Pending; n > 0 {
-		warn(fmt.Sprintf("%s will be sent, also if this was done since the backup.", terminal.Counted(n, "pending delivery",
-			"pending deliveries")))
+		warn(terminal.Counted(n, "pending delivery", "pending deliveries") + " will be sent, also if this was done since the backup.")
 	}
 	if r.obstacle != "" {
 		warn("It could not be restored right now: " + r.obstacle)

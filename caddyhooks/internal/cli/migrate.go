@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
@@ -331,7 +331,7 @@ func schemaStores(ctx context.Context, file, adapter, only string) ([]configured
 	if err != nil {
 		return nil, err
 	}
-	raw, err := configuredHandlers(data)
+	raw, err := caddyconf.StoresOf(data)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration %s: %w", file, err)
 	}
@@ -363,44 +363,4 @@ func schemaStores(ctx context.Context, file, adapter, only string) ([]configured
 		return nil, fmt.Errorf("no store of %s is in PostgreSQL: the hooks of %s have another one, whose tables nobody has to make", file, text.List(names))
 	}
 	return found, nil
-}
-
-// configuredHandlers finds the hooks handlers of a configuration, wherever they are, and returns how their stores are configured, by the names of their
-// instances.
-func configuredHandlers(config []byte) (stores map[string]json.RawMessage, err error) {
-	stores = make(map[string]json.RawMessage)
-	var look func(part json.RawMessage) error
-	look = func(part json.RawMessage) error {
-		var list []json.RawMessage
-		var object map[string]json.RawMessage
-		if json.Unmarshal(part, &list) != nil && json.Unmarshal(part, &object) == nil && string(object["handler"]) == `"hooks"` {
-			return addHandler(stores, part)
-		}
-		for _, item := range append(list, slices.Collect(maps.Values(object))...) { // of what it is; a text or a number has none
-			if err := look(item); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return stores, look(config)
-}
-
-func addHandler(stores map[string]json.RawMessage, part json.RawMessage) error {
-	var h struct {
-		Name  string          `json:"name"`
-		Store json.RawMessage `json:"store"`
-	}
-	if err := json.Unmarshal(part, &h); err != nil {
-		return fmt.Errorf("reading a hooks handler: %w", err)
-	}
-	name, store := cmp.Or(h.Name, "default"), h.Store
-	if store == nil {
-		store = json.RawMessage(`{"store":"bolt"}`)
-	}
-	if other, isThere := stores[name]; isThere && !bytes.Equal(other, store) {
-		return fmt.Errorf("hooks instance %q is configured twice, and with different stores", name)
-	}
-	stores[name] = store
-	return nil
 }

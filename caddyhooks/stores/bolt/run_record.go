@@ -25,21 +25,15 @@ const (
 	runKeyBody       protowire.Number = 19
 	endStatus        protowire.Number = 21
 	endFinishedAt    protowire.Number = 31
-	runRunner        protowire.Number = 33
 	endToken         protowire.Number = 34
-	runQueueTime     protowire.Number = 35
-	runAgainOf       protowire.Number = 37
 	runInputApart    protowire.Number = 38 // the run's input has a record of its own; comes before the chat
 	runNewChat       protowire.Number = 45
-	runFoldWindow    protowire.Number = 48
-	runFoldMax       protowire.Number = 49
 	runKeyAnyBody    protowire.Number = 50
 	runReplayBody    protowire.Number = 52
 	runReplayAnyBody protowire.Number = 53
 	runSibling       protowire.Number = 54
 	endFoldedInto    protowire.Number = 55 // of a run whose answer is that of another one; comes instead of its long fields
 	endFollower      protowire.Number = 56 // once for each run whose answer is this one's
-	runFoldAlike     protowire.Number = 57
 )
 
 // Fields that may be long: a run's input, and what came of it. They are not written for every run.
@@ -228,37 +222,23 @@ func siblingOf(data []byte) (sibling engine.Sibling, ok bool) {
 	return engine.Sibling{ID: uuid.UUID(data[:size]).String(), ChatID: string(data[size:])}, true
 }
 
+// entryNumbers are those of the fields that tell a run's place in the queue: its chat, hook, time of acceptance, runner, queue time, earlier run
+// and fold, and whether somebody waits for it.
+var entryNumbers = []protowire.Number{runChat, runHook, runSync, runAcceptedAt, 33, 35, 37, 48, 49, 57}
+
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether its input
 // is apart.
 func entryOf(id uuid.UUID, data []byte, clock *local.Clock) (entry local.Entry, inputApart bool, err error) {
 	var run engine.Run
 	size := 0
 	err = fieldsOf(id[:], data, func(n protowire.Number, f field) bool {
-		switch n {
-		case runInputApart:
+		switch {
+		case n == runInputApart:
 			inputApart = f.flag()
-		case runChat:
-			run.ChatID = f.text()
-		case runRunner:
-			run.Runner = f.text()
-		case runQueueTime:
-			run.QueueTime = f.duration()
-		case runAcceptedAt:
-			run.AcceptedAt = f.time()
-		case runHook:
-			run.Hook = f.text()
-		case runSync:
-			run.Sync = f.flag()
-		case runAgainOf:
-			run.AgainOf = f.text()
-		case runFoldWindow:
-			run.Fold.Window = f.duration()
-		case runFoldMax:
-			run.Fold.Max = f.int()
-		case runFoldAlike:
-			run.Fold.Alike = uint32(f.number)
-		case runMessage:
+		case n == runMessage:
 			size = len(f.bytes)
+		case slices.Contains(entryNumbers, n):
+			_ = f.into(runFieldsByNumber[n](&run), &run) // a plain value, which is read without an error
 		}
 		return true
 	})
