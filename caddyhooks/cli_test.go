@@ -248,7 +248,7 @@ func TestValidatingLeavesTheRunningInstanceAlone(t *testing.T) {
 		t.Errorf("the live mapping is answered %d %s", resp.Status, resp.Body)
 	}
 	close(release)
-	if resp := <-held; resp.Status != 200 || resp.Body != "ok" {
+	if resp := hookstest.ReceiveWithin(t, "the caller is answered", held); resp.Status != 200 || resp.Body != "ok" {
 		t.Errorf("the held caller was answered %d %s", resp.Status, resp.Body)
 	}
 }

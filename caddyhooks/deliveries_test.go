@@ -104,7 +104,7 @@ func TestADeliveryThatFailedForGoodIsKeptAndCanBeSentAgain(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for range 3 {
-		if body := <-rc.bodies; body != "the answer" {
+		if body := hookstest.ReceiveWithin(t, "a callback comes", rc.bodies); body != "the answer" {
 			t.Errorf("received %q", body)
 		}
 	}

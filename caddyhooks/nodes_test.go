@@ -144,7 +144,7 @@ func TestRunOfAnotherNodeIsWaitedForAndCancelled(t *testing.T) {
 		if resp := s.Post("/a/runs/"+cancelled+"/cancel", ""); resp.Status != 200 || resp.Field(t, "status") != "cancelled" {
 			t.Errorf("cancelling gave %d %s", resp.Status, resp.Body)
 		}
-		if id := <-gone; id != cancelled {
+		if id := hookstest.ReceiveWithin(t, "the turn is cancelled", gone); id != cancelled {
 			t.Errorf("the turn of run %s was cancelled", id)
 		}
 
@@ -152,7 +152,7 @@ func TestRunOfAnotherNodeIsWaitedForAndCancelled(t *testing.T) {
 		answer := make(chan hookstest.Response, 1)
 		go func() { answer <- get("/a/runs/" + waited + "?wait=1m") }()
 		close(release)
-		if resp := <-answer; resp.Field(t, "status") != "completed" || resp.Field(t, "reply") != "hold that" {
+		if resp := hookstest.ReceiveWithin(t, "the caller is answered", answer); resp.Field(t, "status") != "completed" || resp.Field(t, "reply") != "hold that" {
 			t.Errorf("got %d %s", resp.Status, resp.Body)
 		}
 	})

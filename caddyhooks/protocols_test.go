@@ -137,8 +137,8 @@ func TestNewerVersionsOfHTTP(t *testing.T) {
 			shown <- resp
 		}()
 		c.post(s.URL+accepted.Header.Get("Location")+"/cancel", "")
-		<-gone
-		if resp := <-shown; resp.Status != 200 || !strings.Contains(resp.Body, `"cancelled"`) {
+		hookstest.ReceiveWithin(t, "the turn is cancelled", gone)
+		if resp := hookstest.ReceiveWithin(t, "the caller is answered", shown); resp.Status != 200 || !strings.Contains(resp.Body, `"cancelled"`) {
 			t.Errorf("a run that somebody waited for was shown as %d %s", resp.Status, resp.Body)
 		}
 
@@ -190,7 +190,7 @@ func TestCallersOfNewerVersionsOfHTTPThatGoAway(t *testing.T) {
 		}()
 		rn.Next()
 		cancel()
-		<-over
+		hookstest.ReceiveWithin(t, "the request is over", over)
 		select {
 		case <-gone:
 		case <-time.After(30 * time.Second):
@@ -208,7 +208,7 @@ func TestCallersOfNewerVersionsOfHTTPThatGoAway(t *testing.T) {
 		_, _ = io.WriteString(half, `{"message":`)
 		hookstest.Eventually(t, "the body is being read", func() bool { return hookstest.GoroutinesIn(s, "ingress.readBody(") > 0 })
 		cancel()
-		<-over
+		hookstest.ReceiveWithin(t, "the request is over", over)
 		half.Close()
 		hookstest.Eventually(t, "nobody reads the body any more", func() bool { return hookstest.GoroutinesIn(s, "ingress.readBody(") == 0 })
 	})

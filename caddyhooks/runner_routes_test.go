@@ -124,8 +124,8 @@ func TestTurnsThroughRoutesSurviveAReload(t *testing.T) {
 	other := hookstest.StartRunner(t, hookstest.ReplyText("other"))
 	s := hookstest.StartSite(t, routedHooks("reverse_proxy "+address(rn)))
 	stream, whole := s.Accept(`{"message":"stream"}`), s.Accept(`{"message":"whole"}`)
-	<-begun
-	<-begun
+	hookstest.ReceiveWithin(t, "a turn begins", begun)
+	hookstest.ReceiveWithin(t, "a turn begins", begun)
 	s.Reload(routedHooks("reverse_proxy " + address(other)))
 	s.Reload(routedHooks("respond changed"))
 	if resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true}`); resp.Body != "changed" {

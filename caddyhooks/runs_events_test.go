@@ -448,7 +448,7 @@ func TestRepairsAreNotFollowed(t *testing.T) {
 	if run := rd.ended(); rd.text != "n is 2" || run.Reply != `{"n":2}` || run.RepairAttempts != 2 || strings.Join(rd.status, " ") != "running" {
 		t.Errorf("followers were told %v %q and %s", rd.status, rd.text, run.Body)
 	}
-	if resp := <-answer; resp.Body != `{"n":2}` {
+	if resp := hookstest.ReceiveWithin(t, "the caller is answered", answer); resp.Body != `{"n":2}` {
 		t.Errorf("the caller got %d %s", resp.Status, resp.Body)
 	}
 }

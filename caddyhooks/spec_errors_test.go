@@ -503,7 +503,7 @@ func leave(t *testing.T, s *hookstest.Server, rn *hookstest.Runner, body string)
 	}()
 	tn := rn.Next()
 	cancel()
-	if err := <-left; err == nil {
+	if err := hookstest.ReceiveWithin(t, "the caller is cut off", left); err == nil {
 		t.Error("the caller got an answer")
 	}
 	return tn

@@ -243,7 +243,7 @@ func TestARepeatedRequestIsStreamedTheFirstRun(t *testing.T) {
 	gone := s.Hold(ctx, streamRequest, hookstest.Key("c")...)
 	cancelled := sp.Next().Text("runId")
 	cancel()
-	<-gone
+	hookstest.ReceiveWithin(t, "the turn is cancelled", gone)
 	s.Ended(cancelled)
 	again := postStreaming(t, s, streamRequest, hookstest.Key("c")...)
 	if turn := sp.Next().Text("runId"); again.resp.Header.Get("X-Service-Run-Id") != turn || turn == cancelled {

@@ -610,7 +610,7 @@ func TestEndOfTheAnswerIsTheEndOfTheTurn(t *testing.T) {
 			if err != nil || reply.Text != "Hello" {
 				t.Errorf("got %q, %v", reply.Text, err)
 			}
-			<-gone
+			wantGone(t, gone)
 		})
 	}
 	answer, gone := hang(events(piece("Hel"), `{"choices":[{"delta":{},"finish_reason":"length"}]}`, "[DONE]"))
@@ -618,7 +618,17 @@ func TestEndOfTheAnswerIsTheEndOfTheTurn(t *testing.T) {
 	if _, err := newOpenAI(t, model.URL, nil).Run(t.Context(), engine.Turn{}); err == nil || !strings.Contains(err.Error(), "finish_reason length") {
 		t.Errorf("got %v", err)
 	}
-	<-gone
+	wantGone(t, gone)
+}
+
+// wantGone waits until the turn has left the server.
+func wantGone(t *testing.T, gone <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-gone:
+	case <-time.After(time.Minute):
+		t.Error("the connection is kept")
+	}
 }
 
 func TestCancelClosesTheConnection(t *testing.T) {
