@@ -10,6 +10,7 @@ import (
 // know that a node is gone before its leases are over.
 var durabilityChecks = []check{
 	{"claimed runs are carried out again, and the attempt counts", claimedRunsAreThere},
+	{"a start that was taken back does not count, and those before it do", takenBackStart},
 	{"deliveries under way are handed out again when their lease is over", deliveriesUnderWayAreThere},
 	{"tokens and names of nodes are not used again", namesAreUsedOnce},
 	{"an end that is repeated later does nothing", endRepeatedLater},
@@ -42,6 +43,15 @@ func claimedRunsAreThere(t *testing.T, s *store) {
 	}
 	s.end(claim, ended())
 	s.claimAll()
+}
+
+func takenBackStart(_ *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	s.abandon(run)
+	s.requeue(s.reclaim(run))
+	s.reopen()
+	s.status(run, engine.Queued, 1)
+	s.starts(run, 2)
 }
 
 func deliveriesUnderWayAreThere(_ *testing.T, s *store) {
