@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/oneline"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Account is what operators are told about the end of a run. Callers, callbacks and channels are not: it may show the inside
@@ -67,14 +68,14 @@ func (a *Account) Size() int {
 }
 
 // excerpt is the beginning of a text in valid UTF-8, lines and all. An ellipsis says that there was more.
-func excerpt(text string, size int) string {
+func excerpt(of string, size int) string {
 	const ellipsis = "…"
-	whole := len(text) <= size
-	text = strings.ToValidUTF8(beginning(text, size), "\ufffd")
-	if whole && len(text) <= size {
-		return text
+	whole := len(of) <= size
+	of = strings.ToValidUTF8(text.Beginning(of, size), "\ufffd")
+	if whole && len(of) <= size {
+		return of
 	}
-	return beginning(text, size-len(ellipsis)) + ellipsis
+	return text.Beginning(of, size-len(ellipsis)) + ellipsis
 }
 
 // Bounds of the permissions that are kept of a run.

@@ -244,7 +244,7 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 			s.minutes.Dead()
 		}
 		s.announceSettled(d)
-		s.events.Deliveries.publish(d.ID)
+		s.events.Deliveries.Publish(d.ID)
 	}
 }
 

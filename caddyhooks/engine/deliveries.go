@@ -65,7 +65,7 @@ func (s *deliveries) RetryDelivery(ctx context.Context, id string) (*Delivery, e
 	to := d.Destination()
 	s.breakers.reset(Destination{Host: to.Host})
 	s.breakers.reset(to)
-	s.events.Deliveries.publish(id)
+	s.events.Deliveries.Publish(id)
 	return d, nil
 }
 
@@ -76,7 +76,7 @@ func (s *deliveries) DropDelivery(ctx context.Context, id string) error {
 	err := s.store.Deliveries().Drop(ctx, id)
 	s.store.noteBroken(err)
 	if err == nil {
-		s.events.Deliveries.publish(id)
+		s.events.Deliveries.Publish(id)
 	}
 	return err
 }

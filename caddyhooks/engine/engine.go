@@ -146,7 +146,7 @@ func (e *Engine) submit(ctx context.Context, runs []*Run, terms Terms) error {
 		for _, run := range runs {
 			e.metrics().RunAccepted(run)
 			e.minutes.RunAccepted(run.Hook, run.AcceptedAt)
-			e.events.Runs.publish(run.ID)
+			e.events.Runs.Publish(run.ID)
 			e.expirer.expect(run)
 		}
 		return nil

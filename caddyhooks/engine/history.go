@@ -2,7 +2,8 @@ package engine
 
 import (
 	"encoding/json"
-	"unicode/utf8"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Input is the message, metadata and schema of a run, as far as they are kept after the end of the run. Headers, raw bodies and secrets are not part
@@ -24,7 +25,7 @@ func (r *Run) Input() Input {
 	if input.Size() <= MaxInput {
 		return input
 	}
-	input = Input{Message: beginning(r.Message, MaxInput), Cut: true}
+	input = Input{Message: text.Beginning(r.Message, MaxInput), Cut: true}
 	if input.Size()+len(r.Metadata) <= MaxInput {
 		input.Metadata = r.Metadata
 	}
@@ -45,18 +46,6 @@ func (t *Input) Complete(record *Record) {
 	if t.Cut {
 		record.Kept = KeptCut
 	}
-}
-
-// beginning is as much of a text as fits, without half a character at its end.
-func beginning(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	end := size
-	for end > size-utf8.UTFMax && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }
 
 // Kept says how much of a run's input is still there after its end.

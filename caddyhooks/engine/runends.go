@@ -42,7 +42,7 @@ func (n *runEnds) putBack(claim *Claim, session Session) {
 // publish tells that the runs of a claim have changed.
 func (n *runEnds) publish(claim *Claim) {
 	for run := range claim.eachRun {
-		n.events.Runs.publish(run.ID)
+		n.events.Runs.Publish(run.ID)
 	}
 }
 
@@ -81,9 +81,9 @@ func (n *runEnds) conclude(run *Run, end End, how ending) {
 	n.traceRun(run, &end.Outcome, &how)
 	n.minutes.RunEnded(run.Hook, string(end.Outcome.Status), how.took)
 	n.announceEnd(run, end.Outcome, how.took)
-	n.events.Runs.publish(run.ID)
+	n.events.Runs.Publish(run.ID)
 	for _, d := range end.Deliveries {
-		n.events.Deliveries.publish(d.ID)
+		n.events.Deliveries.Publish(d.ID)
 	}
 	level := zap.InfoLevel
 	if status := end.Outcome.Status; status != Completed && status != Cancelled {

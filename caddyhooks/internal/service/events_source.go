@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine/news"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
@@ -51,7 +52,7 @@ func (s serviceEvents) listen() (stop func()) { return s.Engine.Events().Listen(
 
 func (s serviceEvents) hear(ctx context.Context) { s.Engine.HearNews(ctx) }
 
-func (s serviceEvents) ring(t api.Topic) *engine.Ring {
+func (s serviceEvents) ring(t api.Topic) *news.Ring {
 	if t == api.TopicRuns {
 		return &s.Engine.Events().Runs
 	}
