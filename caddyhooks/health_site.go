@@ -48,7 +48,7 @@ type Health struct {
 }
 
 // mayBeDisregarded are the reasons for which a request may be accepted all the same.
-var mayBeDisregarded = []string{api.RunnerAway, api.QueueNearlyFull}
+var mayBeDisregarded = []string{api.RunnerUnreachable, api.QueueNearlyFull}
 
 // CaddyModule returns the Caddy module information.
 func (Health) CaddyModule() caddy.ModuleInfo {

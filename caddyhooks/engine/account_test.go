@@ -184,7 +184,7 @@ func TestOperatorsAreToldHowARunEnded(t *testing.T) {
 // remoteStore is a store of several nodes that can be reached.
 type remoteStore struct{ engine.Store }
 
-func (remoteStore) Away() (since time.Time, changed <-chan struct{}, cause error) {
+func (remoteStore) Outage() (since time.Time, changed <-chan struct{}, cause error) {
 	return time.Time{}, nil, nil
 }
 

@@ -33,9 +33,9 @@ func (p *workerPool) claiming(n int) *claiming {
 		return c
 	}
 	config := p.config()
-	for _, name := range p.runners.away.openRunners() {
+	for _, name := range p.runners.unreachable.openRunners() {
 		bound := Bound{Runners: config.namesOf(name)}
-		if p, ok := p.runners.away.probe(name); ok {
+		if p, ok := p.runners.unreachable.probe(name); ok {
 			c.probes = append(c.probes, p)
 			bound.AtMost = 1
 		}
@@ -58,7 +58,7 @@ func (c *claiming) got(claims []*Claim) (fresh []*freshClaim) {
 	for _, p := range c.probes {
 		i := slices.IndexFunc(claims, func(claim *Claim) bool { return c.pool.config().runnerOf(claim.Run) == p.runner })
 		if i < 0 {
-			c.pool.runners.away.unprobe(p)
+			c.pool.runners.unreachable.unprobe(p)
 		} else {
 			fresh[i].probe = &p
 		}
@@ -111,6 +111,6 @@ func (p *workerPool) leave(claim *freshClaim) {
 
 // endProbe lets another run be the probe if this one has told nothing.
 func (p *workerPool) endProbe(last probe) {
-	p.runners.away.unprobe(last)
+	p.runners.unreachable.unprobe(last)
 	signal(p.free)
 }

@@ -7,16 +7,16 @@ import (
 )
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
-// cancelled unless it has deliveries. An *AwayError says that the runner is away, and that nothing was stored. For settings
+// cancelled unless it has deliveries. An *RunnerUnreachableError says that the runner is away, and that nothing was stored. For settings
 // see Submit. The functions stored are called when the run is stored.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
 	if e.isStopping() {
 		return Outcome{}, ErrStopping
 	}
 	run.Owner = e.store.Node()
-	away, rest, refused := e.runners.away.refuses(e.config().runnerOf(run))
+	unreachable, rest, refused := e.runners.unreachable.refuses(e.config().runnerOf(run))
 	if refused {
-		return Outcome{}, &AwayError{RetryAfter: rest}
+		return Outcome{}, &RunnerUnreachableError{RetryAfter: rest}
 	}
 	timer := time.NewTimer(run.Timeout)
 	defer timer.Stop()
@@ -48,10 +48,10 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			return e.outcomeOf(run, answer)
 		case outcome := <-answer:
 			return outcome, nil
-		case <-away:
+		case <-unreachable:
 			// The runner went away. If the run is with it just now, it will say so itself.
 			_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is away: it did not take on the last turns"}))
-			away, waits = nil, true
+			unreachable, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
 			// all the same.
@@ -76,7 +76,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			waits = true
 		case <-absence.tooLong:
 			waits = true
-			e.turns.tell(run.ID, awayOutcome()) // unless it was told already
+			e.turns.tell(run.ID, unreachableOutcome()) // unless it was told already
 		case <-ctx.Done():
 			if run.hasDeliveries() {
 				return Outcome{}, ctx.Err()
@@ -101,7 +101,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 	if e.isStopping() {
 		return stoppedOutcome(), nil
 	}
-	if err := e.store.awayError(); err != nil {
+	if err := e.store.unreachableError(); err != nil {
 		return Outcome{}, err
 	}
 	return timedOut(run), nil
@@ -152,7 +152,7 @@ func (n *node) watchAbsence() *absence {
 // more to wait for.
 func (a *absence) look() {
 	a.stop()
-	since, changed, cause := a.node.store.away()
+	since, changed, cause := a.node.store.outage()
 	a.changed = changed
 	if cause != nil {
 		a.timer = time.NewTimer(max(0, a.node.lease()-time.Since(since)))

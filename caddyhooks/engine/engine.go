@@ -261,10 +261,10 @@ func (e *Engine) IsBroken() bool { return e.store.isBroken() }
 // StoreFailing is why the store could not write what it was last asked to, lately; nil if it could.
 func (e *Engine) StoreFailing() error { return e.store.failing() }
 
-// StoreAway tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
+// StoreUnreachable tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
 // different, and nil if it never is.
-func (e *Engine) StoreAway() (since time.Time, changed <-chan struct{}, cause error) {
-	return e.store.away()
+func (e *Engine) StoreUnreachable() (since time.Time, changed <-chan struct{}, cause error) {
+	return e.store.outage()
 }
 
 // LimitHooks sets how many turns of each hook are carried out at once by this engine. A hook that is not named, or has 0, has no

@@ -56,7 +56,9 @@ func (s *guardedStore) failed(message string, err error, fields ...zap.Field) {
 }
 
 // isKnown reports whether an error was told in the log already, since it is that of every call: the store is broken, or away.
-func (s *guardedStore) isKnown(err error) bool { return errors.Is(err, ErrAway) || s.noteBroken(err) }
+func (s *guardedStore) isKnown(err error) bool {
+	return errors.Is(err, ErrUnreachable) || s.noteBroken(err)
+}
 
 // insist does something again and again until the store, whose disk may be full, can do it, or the store is broken, or the
 // engine is stopped. What is not stored by then is done again after the next start.
@@ -70,9 +72,9 @@ func (s *guardedStore) insist(config *Config, kind writeKind, runID string, do f
 			return err
 		}
 		var changed <-chan struct{}
-		if errors.Is(err, ErrAway) {
+		if errors.Is(err, ErrUnreachable) {
 			pause = min(pause, time.Second)
-			_, changed, _ = s.away()
+			_, changed, _ = s.outage()
 		} else {
 			config.Log.Error("the store failed, trying again",
 				zap.Stringer("while", kind), zap.String("run_id", runID), zap.Duration("pause", pause), zap.Error(err))
@@ -93,19 +95,19 @@ func (s *guardedStore) isRemote() bool {
 	return ok
 }
 
-// away tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
+// outage tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
 // different, and nil if it never is.
-func (s *guardedStore) away() (since time.Time, changed <-chan struct{}, cause error) {
+func (s *guardedStore) outage() (since time.Time, changed <-chan struct{}, cause error) {
 	if remote, ok := s.Store.(Remote); ok {
-		return remote.Away()
+		return remote.Outage()
 	}
 	return time.Time{}, nil, nil
 }
 
-// awayError is ErrAway with its cause if the store is away.
-func (s *guardedStore) awayError() error {
-	if _, _, cause := s.away(); cause != nil {
-		return fmt.Errorf("%w: %w", ErrAway, cause)
+// unreachableError is ErrUnreachable with its cause if the store is away.
+func (s *guardedStore) unreachableError() error {
+	if _, _, cause := s.outage(); cause != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, cause)
 	}
 	return nil
 }
@@ -163,7 +165,7 @@ func (w *storeWrites) note(kind writeKind, err error) {
 	case err == nil && failed.Load() == nil:
 	case err == nil:
 		failed.Store(nil)
-	case errors.Is(err, ErrAway), errors.Is(err, ErrClaimLost), errors.Is(err, context.Canceled), errors.As(err, &broken):
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrClaimLost), errors.Is(err, context.Canceled), errors.As(err, &broken):
 	default:
 		failed.Store(&failedWrite{time.Now(), fmt.Errorf("%s: %w", kind, err)})
 	}
@@ -173,11 +175,11 @@ func (w *storeWrites) note(kind writeKind, err error) {
 // never find out that it can write again.
 const failureCounts = 30 * time.Second
 
-// Remote is a Store on another machine, which may be out of reach. Only such a store returns ErrAway.
+// Remote is a Store on another machine, which may be out of reach. Only such a store returns ErrUnreachable.
 type Remote interface {
-	// Away tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
-	// different. While the store is away each call returns ErrAway at once.
-	Away() (since time.Time, changed <-chan struct{}, cause error)
+	// Outage tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
+	// different. While the store is away each call returns ErrUnreachable at once.
+	Outage() (since time.Time, changed <-chan struct{}, cause error)
 }
 
 // Refusal is why a store is away that will not be back by itself.
@@ -192,7 +194,7 @@ func (s *guardedStore) watch(back func()) {
 	var since time.Time  // of the absence that was told
 	var lastCause string // its cause
 	for {
-		began, changed, cause := s.away()
+		began, changed, cause := s.outage()
 		switch {
 		case cause != nil && since.IsZero():
 			since, lastCause = began, cause.Error()

@@ -387,7 +387,7 @@ type countedSaves struct {
 	saves atomic.Int64
 }
 
-func (*countedSaves) Away() (since time.Time, changed <-chan struct{}, cause error) {
+func (*countedSaves) Outage() (since time.Time, changed <-chan struct{}, cause error) {
 	return time.Time{}, nil, nil
 }
 func (s *countedSaves) Minutes() engine.Minutes { return countedMinutes{s.Store.Minutes(), s} }

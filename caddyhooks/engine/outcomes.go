@@ -42,9 +42,9 @@ func brokenOutcome() Outcome {
 		Message: "The store failed before the run was carried out; try again later."}
 }
 
-// awayOutcome is for a caller whose run, or the end of it, may not be stored. It is not stored itself: what becomes of the run is decided
+// unreachableOutcome is for a caller whose run, or the end of it, may not be stored. It is not stored itself: what becomes of the run is decided
 // when the store is back.
-func awayOutcome() Outcome {
+func unreachableOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
 		Message: "The store cannot be reached, so it is not known what becomes of the run; ask for it later, or send the request again with its Idempotency-Key."}
 }

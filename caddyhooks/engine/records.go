@@ -29,8 +29,8 @@ func (f *records) Find(ctx context.Context, id string, patience time.Duration) (
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for waits := true; waits; {
-		_, changed, away := f.store.away()
-		if away != nil {
+		_, changed, cause := f.store.outage()
+		if cause != nil {
 			break
 		}
 		select {
@@ -77,7 +77,7 @@ func (f *records) explainWait(record *Record) {
 		return
 	}
 	run := record.Run
-	record.WaitingFor = f.runners.away.reasonFor(f.config().runnerOf(run))
+	record.WaitingFor = f.runners.unreachable.reasonFor(f.config().runnerOf(run))
 	if record.WaitingFor == "" && record.Attempts == 0 && run.Fold.IsSet() && time.Since(run.AcceptedAt) < run.Fold.Window {
 		record.WaitingFor = fmt.Sprintf("more runs of its hook and chat, for up to %s (fold)", run.Fold.Window)
 	}

@@ -45,9 +45,9 @@ type Run struct {
 	Replay *Key   // of the signature, if it has a time: a request that repeats it is a repeated one, whatever its Key
 	Owner  string // the node of the caller that waits
 
-	// Hole stands in Message and ChatID for the id of the run, which nobody knows yet. Add puts the id in its place. It is
+	// IDPlaceholder stands in Message and ChatID for the id of the run, which nobody knows yet. Add puts the id in its place. It is
 	// random, so that no text from outside can hold it; "" is none.
-	Hole string
+	IDPlaceholder string
 
 	// Together are all runs of a request that became several, of the first of them, which is included. Add fills it in. A request
 	// that could have become several has one element here before that.
@@ -81,11 +81,11 @@ func (r *Run) alike() uint32 {
 // Sibling is a run of a request that became several.
 type Sibling struct{ ID, ChatID string }
 
-// FillHole puts the id of a run where Hole stands for it.
-func (r *Run) FillHole() {
-	if r.Hole != "" {
-		r.Message, r.ChatID = strings.ReplaceAll(r.Message, r.Hole, r.ID), strings.ReplaceAll(r.ChatID, r.Hole, r.ID)
-		r.Hole = ""
+// FillID puts the id of a run where IDPlaceholder stands for it.
+func (r *Run) FillID() {
+	if r.IDPlaceholder != "" {
+		r.Message, r.ChatID = strings.ReplaceAll(r.Message, r.IDPlaceholder, r.ID), strings.ReplaceAll(r.ChatID, r.IDPlaceholder, r.ID)
+		r.IDPlaceholder = ""
 	}
 }
 

@@ -164,10 +164,10 @@ type AnswerError interface {
 	Answer() string
 }
 
-// AwayError says that a runner has not taken on the last turns, and is not asked at the moment.
-type AwayError struct{ RetryAfter time.Duration }
+// RunnerUnreachableError says that a runner has not taken on the last turns, and is not asked at the moment.
+type RunnerUnreachableError struct{ RetryAfter time.Duration }
 
-func (e *AwayError) Error() string { return "the runner is away" }
+func (e *RunnerUnreachableError) Error() string { return "the runner is away" }
 
 // RunnerGoneError says that the runner which a run was accepted for is not configured any more.
 type RunnerGoneError struct{ Name string }

@@ -46,9 +46,9 @@ var ErrTryUnderWay = errors.New("a try of this runner is under way")
 // runners calls the runners of the configuration in force, and knows how they fare.
 type runners struct {
 	*node
-	away       awayRunners
-	states     runnerStates
-	workerFree chan struct{} // there may be work for a worker
+	unreachable unreachableRunners
+	states      runnerStates
+	workerFree  chan struct{} // there may be work for a worker
 }
 
 // runnerStates are notes on the calls of runners. They outlive reloads, by the name of the runner.
@@ -155,7 +155,7 @@ func (r *runners) RunnerStates() []RunnerState {
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
 		n := notes[name]
 		state := RunnerState{Name: name, InFlight: n.inFlight, LastError: n.lastError, LastErrorAt: n.lastErrorAt, LastOK: n.lastOK}
-		state.State, state.Since, state.Cause = r.away.stateOf(name)
+		state.State, state.Since, state.Cause = r.unreachable.stateOf(name)
 		states = append(states, state)
 	}
 	return states
@@ -178,7 +178,7 @@ func (r *runners) noteCall(ctx context.Context, name string, runner Runner, turn
 	case config.Runners[name] == nil: // it was the last turn of a runner that a reload took away
 		r.states.forget(config)
 	case turned != "":
-		r.away.ended(name, turned)
+		r.unreachable.ended(name, turned)
 	}
 }
 
@@ -232,7 +232,7 @@ func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &unavailable):
-		r.away.doubt(name, unavailable)
+		r.unreachable.doubt(name, unavailable)
 	case ctx.Err() == nil:
 		r.tookOn(name)
 	}
@@ -267,7 +267,7 @@ func (r *runners) call(ctx context.Context, name string, runner Runner, turn Tur
 		}
 		r.noteCall(ctx, name, runner, &turn, err)
 	}()
-	ended, refused := r.away.tryAgain(name)
+	ended, refused := r.unreachable.tryAgain(name)
 	if refused {
 		defer ended()
 	}
@@ -289,15 +289,15 @@ func (r *runners) call(ctx context.Context, name string, runner Runner, turn Tur
 
 // tookOn notes that a runner took on a turn. If it was away, its runs can go on.
 func (r *runners) tookOn(name string) {
-	if away, back := r.away.takenOn(name); back {
-		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", away))
+	if unreachable, back := r.unreachable.takenOn(name); back {
+		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", unreachable))
 		signal(r.workerFree)
 	}
 }
 
 // gone notes that a run was found whose runner is not configured any more. The others need not wait for it either.
 func (r *runners) gone(name string) {
-	if r.away.gone(name) {
+	if r.unreachable.gone(name) {
 		signal(r.workerFree)
 	}
 }
@@ -307,7 +307,7 @@ func (r *runners) refused(config *Config, run *Run, name string, err *Unavailabl
 	if r.config().Runners[name] == nil {
 		return
 	}
-	opened, news := r.away.failed(name, err, start)
+	opened, news := r.unreachable.failed(name, err, start)
 	if news {
 		config.Log.Warn("the runner cannot be reached", zap.String("runner", name), zap.String("run_id", run.ID), zap.Error(err))
 	}
@@ -321,14 +321,14 @@ func (r *runners) refused(config *Config, run *Run, name string, err *Unavailabl
 // changed is called when another config is in force: its runners may be others.
 func (r *runners) changed() {
 	config := r.config()
-	r.away.reset(config)
+	r.unreachable.reset(config)
 	r.states.forget(config)
 }
 
 // expired is the end of a run that no runner took on in time.
 func (r *runners) expired(run *Run) Outcome {
 	reason := fmt.Sprintf("no runner took the run on within its queue time of %v", run.QueueTime)
-	if cause := r.away.causeFor(r.config().runnerOf(run)); cause != "" {
+	if cause := r.unreachable.causeFor(r.config().runnerOf(run)); cause != "" {
 		reason += ": " + cause
 	}
 	return Outcome{Status: Expired,

@@ -646,9 +646,9 @@ var (
 	ErrRunAgain        = errors.New("the run was run again already")
 	ErrCursor          = errors.New("the cursor is not one of this list")
 
-	// ErrAway says that a store on another machine cannot be reached now. Whether a call that changes something was carried out is
+	// ErrUnreachable says that a store on another machine cannot be reached now. Whether a call that changes something was carried out is
 	// not known then.
-	ErrAway = errors.New("the store cannot be reached")
+	ErrUnreachable = errors.New("the store cannot be reached")
 )
 
 // A BackedUpStore can be copied while nodes work with it. Not every store can: some have tools of their own for that.

@@ -140,7 +140,7 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 			case tries == 1 && turn.Repair == 0:
 				p.runners.refused(config, run, name, unavailable, start)
 			default:
-				p.runners.away.doubt(name, unavailable)
+				p.runners.unreachable.doubt(name, unavailable)
 			}
 			again := turn.Repair > 0 || claim.Awaited && unavailable.Busy
 			if unavailable.Failing && tries == failingTries {
@@ -153,7 +153,7 @@ func (p *workerPool) turn(ctx context.Context, a *attempt, turn Turn) (reply Rep
 				return reply, err
 			}
 			wait = max(pause, unavailable.RetryAfter)
-			p.runners.away.waits(name, wait)
+			p.runners.unreachable.waits(name, wait)
 		} else {
 			if ctx.Err() == nil {
 				p.runners.tookOn(name)

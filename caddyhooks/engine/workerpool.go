@@ -75,7 +75,7 @@ func (p *workerPool) startWorkers() (wait time.Duration) {
 			break
 		}
 	}
-	if probe := p.runners.away.wait(); probe >= 0 && (wait < 0 || probe < wait) {
+	if probe := p.runners.unreachable.wait(); probe >= 0 && (wait < 0 || probe < wait) {
 		wait = probe
 	}
 	return wait
@@ -149,7 +149,7 @@ func (p *workerPool) carryOut(config *Config, fresh *freshClaim) (next *freshCla
 	}
 	end, goesBack := waitForRunner(ctx, claim, outcome, err)
 	if goesBack {
-		p.runners.away.waits(config.runnerOf(run), end.Pause)
+		p.runners.unreachable.waits(config.runnerOf(run), end.Pause)
 	} else {
 		end, goesBack = p.startAgain(ctx, a, &outcome, err)
 	}
@@ -242,7 +242,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 		switch {
 		case err == nil, errors.Is(err, ErrClaimLost), end.Requeue:
 		case p.store.isRemote():
-			p.turns.tell(claim.Run.ID, awayOutcome()) // another node may end the run otherwise before this end can be stored
+			p.turns.tell(claim.Run.ID, unreachableOutcome()) // another node may end the run otherwise before this end can be stored
 		default:
 			p.turns.tell(claim.Run.ID, end.Outcome) // a caller who waits need not wait for this
 		}
@@ -253,7 +253,7 @@ func (p *workerPool) storeEnd(config *Config, ended *freshClaim, end End) (next 
 
 // resume lets runs start whose runner is back.
 func (p *workerPool) resume() {
-	runners, any := p.runners.away.takeResumed()
+	runners, any := p.runners.unreachable.takeResumed()
 	if !any {
 		return
 	}
@@ -265,7 +265,7 @@ func (p *workerPool) resume() {
 	})
 	if err != nil && !p.store.noteBroken(err) {
 		p.store.failed("runs whose runner is back could not be resumed, trying again in a second", err)
-		p.runners.away.resumeLater(runners)
+		p.runners.unreachable.resumeLater(runners)
 		time.AfterFunc(time.Second, func() { signal(p.free) })
 	}
 }

@@ -110,7 +110,7 @@ func forInstance(serve handlerFunc) caddy.AdminHandler {
 func answerError(in *service.Instance, r *http.Request, err error) error {
 	var answer caddy.APIError
 	var panicked *engine.PanicError
-	if errors.Is(err, engine.ErrAway) {
+	if errors.Is(err, engine.ErrUnreachable) {
 		return api.Errorf(http.StatusServiceUnavailable, "%v", err)
 	}
 	if err == nil || errors.As(err, &answer) || !errors.As(err, &panicked) && !strings.Contains(err.Error(), "\n") {

@@ -24,13 +24,13 @@ type HealthProblem struct {
 
 // What can be wrong with an instance.
 const (
-	IsStarting      = "starting"
-	IsStopping      = "stopping"
-	StoreAway       = "store_away"
-	StoreBroken     = "store_broken"
-	StoreFailing    = "store_failing" // the last write failed
-	StoreReadOnly   = "store_read_only"
-	StoreDiskFull   = "store_disk_full"
-	QueueNearlyFull = "queue_nearly_full"
-	RunnerAway      = "runner_away"
+	IsStarting        = "starting"
+	IsStopping        = "stopping"
+	StoreUnreachable  = "store_away"
+	StoreBroken       = "store_broken"
+	StoreFailing      = "store_failing" // the last write failed
+	StoreReadOnly     = "store_read_only"
+	StoreDiskFull     = "store_disk_full"
+	QueueNearlyFull   = "queue_nearly_full"
+	RunnerUnreachable = "runner_away"
 )

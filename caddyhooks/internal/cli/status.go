@@ -156,7 +156,7 @@ func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bo
 		}
 		s.screen.Line(parts...)
 	}
-	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerAway })
+	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerUnreachable })
 	if status.NotReady != "" && !saidByItem {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(status.NotReady))
 	}
@@ -347,7 +347,7 @@ func (h *health) whyNotReady(name string) string {
 // lacksRunnersAlone reports whether an instance is not ready because its runners are unreachable, and for no other reason.
 func (h *health) lacksRunnersAlone(name string) bool {
 	reasons := h.find(name).Reasons
-	return len(reasons) > 0 && !slices.ContainsFunc(reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerAway })
+	return len(reasons) > 0 && !slices.ContainsFunc(reasons, func(p api.HealthProblem) bool { return p.Code != api.RunnerUnreachable })
 }
 
 func (h *health) names() (names []string) {

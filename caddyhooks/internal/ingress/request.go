@@ -89,18 +89,18 @@ func (q *hookRequest) serveUpToDate(w http.ResponseWriter, r *http.Request, acti
 	var refused *settings.RefusedCredential
 	var ignored *intake.IgnoredError
 	var challenge *intake.ChallengeError
-	inDoubt := isBySettings(err) && in.IsStoreAway()
+	inDoubt := isBySettings(err) && in.IsStoreUnreachable()
 	switch {
 	case errors.As(err, &refused):
 		answer, throttled := unauthorized(in, r, refused)
 		if inDoubt && !throttled {
-			return engine.ErrAway
+			return engine.ErrUnreachable
 		}
 		q.meters().Refused(reasonOfRefusal(refused, throttled))
 		return answer
 	case inDoubt:
 		// Another node may have changed the settings, and senders give up for good on a 404.
-		return engine.ErrAway
+		return engine.ErrUnreachable
 	case errors.As(err, &ignored):
 		observe.NoteStatus(r, observe.RequestIgnored)
 		q.ignore(w, ignored.Condition)
@@ -123,12 +123,12 @@ type hookRequest struct {
 	incoming   intake.Request
 	custom     *settings.Hook // nil for wake and agent
 	body       *body
-	chat       string       // that the run is for, once it is known
-	taken      service.Room // that the rate of the hook has for runs which are not stored yet
-	stored     bool         // it became a run, for which the caller waits
-	answered   int          // the status of an answer that is no error; 0 is 200
-	sentStatus int          // the status in the error event that ended its stream, 0 if there was none
-	readAt     time.Time    // when the body was read
+	chat       string            // that the run is for, once it is known
+	taken      service.Allowance // that the rate of the hook has for runs which are not stored yet
+	stored     bool              // it became a run, for which the caller waits
+	answered   int               // the status of an answer that is no error; 0 is 200
+	sentStatus int               // the status in the error event that ended its stream, 0 if there was none
+	readAt     time.Time         // when the body was read
 }
 
 // meters are the counters of the hook that the request names.
@@ -262,7 +262,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 		observe.NoteRun(r, observe.RequestStatus(outcome.Status), run)
 		return writeOutcome(w, run, outcome)
 	default:
-		q.taken = service.Room{}
+		q.taken = service.Allowance{}
 		observe.NoteRun(r, observe.RequestAccepted, run)
 		q.writeAccepted(w, r, run)
 		return nil
@@ -273,7 +273,7 @@ func (q *hookRequest) submit(w http.ResponseWriter, r *http.Request, runs []*eng
 func (q *hookRequest) noteStored(r *http.Request, run *engine.Run) {
 	observe.NoteRun(r, observe.RequestAccepted, run)
 	q.noteAccepted(run)
-	q.stored, q.taken = true, service.Room{}
+	q.stored, q.taken = true, service.Allowance{}
 	q.release()
 }
 

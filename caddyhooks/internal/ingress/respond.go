@@ -39,7 +39,7 @@ var (
 		Reason: "the method is not POST"}
 	errNoRun = &api.Error{Status: http.StatusNotFound, Message: "There is no such run, or it ended so long ago that it was forgotten.", Reason: "there is no such run"}
 	// What was sent when the store went away may be kept all the same.
-	errStoreAway = api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
+	errStoreUnreachable = api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
 		"the store cannot be reached")
 	errSlowBody = &api.Error{Status: http.StatusRequestTimeout, AbandonsBody: true, Message: "The body took too long to arrive.", Reason: "the body took too long to arrive"}
 	errCutBody  = &api.Error{Status: http.StatusBadRequest, AbandonsBody: true, Message: "The body broke off before its end.", Reason: "the body broke off before its end"}
@@ -57,7 +57,7 @@ func answerTo(err error, log *zap.Logger) *api.Error {
 	var answer *api.Error
 	var nothing *noWebhookError
 	var field *settings.FieldError
-	var away *engine.AwayError
+	var unreachable *engine.RunnerUnreachableError
 	switch {
 	case errors.As(err, &answer):
 		return answer
@@ -75,10 +75,10 @@ func answerTo(err error, log *zap.Logger) *api.Error {
 		return api.Busy(5*time.Second, "Too many runs are waiting; try again later.", "the queue is full (queue_limit)")
 	case errors.Is(err, engine.ErrStopping):
 		return api.Busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
-	case errors.As(err, &away):
-		return api.Busy(away.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
-	case errors.Is(err, engine.ErrAway):
-		return errStoreAway
+	case errors.As(err, &unreachable):
+		return api.Busy(unreachable.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
+	case errors.Is(err, engine.ErrUnreachable):
+		return errStoreUnreachable
 	case errors.Is(err, engine.ErrNotFound):
 		return errNoRun
 	case errors.Is(err, context.Canceled):

@@ -73,7 +73,7 @@ func runError(in *service.Instance, err error) error {
 		return &api.Error{Status: http.StatusConflict, Message: "The run has ended already: it is " + string(ended.Status) + "."}
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrStopping), errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, engine.ErrAway):
+	case errors.Is(err, engine.ErrUnreachable):
 		return api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment.", "the store cannot be reached")
 	}
 	var broken *engine.StoreBrokenError

@@ -213,11 +213,11 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 	if err != nil {
 		return nil, err
 	}
-	hole := ""
+	idPlaceholder := ""
 	if h.NamesRun {
-		hole = uuid.NewString()
+		idPlaceholder = uuid.NewString()
 	}
-	inputs, err := inputs(h, req, body, hole)
+	inputs, err := inputs(h, req, body, idPlaceholder)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 		}
 		req.Messages.settle(size)
 		runs[i] = newRun(h, active, message, chatID)
-		runs[i].Hole = hole
+		runs[i].IDPlaceholder = idPlaceholder
 	}
 	return runs, nil
 }
@@ -324,8 +324,8 @@ type ChallengeError struct{ Answer *settings.SchemeAnswer }
 func (*ChallengeError) Error() string { return "the sender tries the hook out" }
 
 // inputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
-func inputs(h *settings.Hook, req *Request, body payload, hole string) ([]template.Input, error) {
-	input := template.Input{Body: body.Doc, Source: sources(h, req, hole, time.Now().UTC().Format(time.RFC3339)), Reserve: req.Messages.reserve}
+func inputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
+	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)), Reserve: req.Messages.reserve}
 	if h.EachMatch == nil {
 		return []template.Input{input}, nil
 	}

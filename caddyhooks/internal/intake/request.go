@@ -50,7 +50,7 @@ func (req *Request) url() string { return calledURL(req.request) }
 
 // sources are what a template of the hook may read of a request beside the values of its body. hole stands for the id of the run,
 // which is not known yet; without one the id is missing. Templates ask again and again, so the body is made a text only once.
-func sources(h *settings.Hook, req *Request, hole, now string) func(template.Source) (text string, ok bool) {
+func sources(h *settings.Hook, req *Request, idPlaceholder, now string) func(template.Source) (text string, ok bool) {
 	body := ""
 	return func(s template.Source) (text string, ok bool) {
 		switch s.Kind {
@@ -66,7 +66,7 @@ func sources(h *settings.Hook, req *Request, hole, now string) func(template.Sou
 		case "hook":
 			return h.Name, true
 		case "run":
-			return hole, hole != ""
+			return idPlaceholder, idPlaceholder != ""
 		case "time":
 			return now, now != ""
 		}

@@ -143,13 +143,13 @@ func (s *Samples) wants(hook string, now int64) bool {
 		return true
 	}
 	if of := (*all)[hook]; of != nil {
-		return over(now - of.LastAt.Load())
+		return isIntervalOver(now - of.LastAt.Load())
 	}
-	return len(*all) < sampledHooks || over(now-s.replaced.Load())
+	return len(*all) < sampledHooks || isIntervalOver(now-s.replaced.Load())
 }
 
-// over reports whether the interval is over after so many nanoseconds. They are negative if the clock was set back.
-func over(elapsed int64) bool { return elapsed >= int64(sampleInterval) || elapsed < 0 }
+// isIntervalOver reports whether the interval is over after so many nanoseconds. They are negative if the clock was set back.
+func isIntervalOver(elapsed int64) bool { return elapsed >= int64(sampleInterval) || elapsed < 0 }
 
 // named finds the samples of a hook, or makes room for it.
 func (s *Samples) named(hook string, now time.Time) *hookSamples {

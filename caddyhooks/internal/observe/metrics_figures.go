@@ -44,7 +44,7 @@ func (f *StoreFigures) Ask(e *engine.Engine) (storeState, error) {
 }
 
 func askStore(ctx context.Context, e *engine.Engine) (known storeState, err error) {
-	if _, _, cause := e.StoreAway(); cause != nil {
+	if _, _, cause := e.StoreUnreachable(); cause != nil {
 		return storeState{}, cause
 	}
 	if known.Backlog, err = e.Backlog(ctx); err != nil {

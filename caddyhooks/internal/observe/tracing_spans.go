@@ -129,7 +129,7 @@ func (s *runSpans) RunEnded(run *engine.Run, end engine.TracedEnd) {
 func (s *runSpans) RunAgain(ctx context.Context, earlier *engine.Run) (traceParent string, end func(failure string)) {
 	_, span := s.tracer.Start(ctx, "again "+earlier.Hook, trace.WithSpanKind(trace.SpanKindProducer), linksTo(earlier),
 		trace.WithAttributes(s.instance, spanHook.String(earlier.Hook)))
-	return begun(span)
+	return parentAndEnd(span)
 }
 
 // TurnBegins begins the span of a turn or a repair. It is below the first of its runs, and has links to the others.
@@ -152,9 +152,9 @@ func (s *runSpans) TurnBegins(call engine.TracedCall) (traceParent string, end f
 	if len(call.Runs) > 1 {
 		attributes = append(attributes, spanFolded.Int(len(call.Runs)))
 	}
-	_, span := s.tracer.Start(below(parent), "invoke_agent "+call.Runner, trace.WithSpanKind(trace.SpanKindClient),
+	_, span := s.tracer.Start(contextBelow(parent), "invoke_agent "+call.Runner, trace.WithSpanKind(trace.SpanKindClient),
 		linksTo(call.Runs[first+1:]...), trace.WithAttributes(attributes...))
-	return begun(span)
+	return parentAndEnd(span)
 }
 
 // DeliveryBegins begins the span of an attempt at a delivery.
@@ -180,8 +180,8 @@ func (s *runSpans) DeliveryBegins(run *engine.Run, d *engine.Delivery) (tracePar
 			attributes = append(attributes, semconv.ServerAddress(host), semconv.ServerPort(number))
 		}
 	}
-	_, span := s.tracer.Start(below(parent), name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
-	traceParent, endSpan := begun(span)
+	_, span := s.tracer.Start(contextBelow(parent), name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	traceParent, endSpan := parentAndEnd(span)
 	return traceParent, func(failure string) {
 		if d.LastStatus != 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(d.LastStatus))
@@ -190,8 +190,8 @@ func (s *runSpans) DeliveryBegins(run *engine.Run, d *engine.Delivery) (tracePar
 	}
 }
 
-// begun returns what others are told about a span, and a function that ends it.
-func begun(span trace.Span) (traceParent string, end func(failure string)) {
+// parentAndEnd returns what others are told about a span, and a function that ends it.
+func parentAndEnd(span trace.Span) (traceParent string, end func(failure string)) {
 	return formatTraceParent(span.SpanContext()), func(failure string) {
 		markFailed(span, failure)
 		span.End()
@@ -223,8 +223,8 @@ func spanOf(run *engine.Run) trace.SpanContext {
 	return parent.WithSpanID(spanIDOf(run)).WithRemote(false)
 }
 
-// below is the context of spans below another.
-func below(parent trace.SpanContext) context.Context {
+// contextBelow is the context of spans below another.
+func contextBelow(parent trace.SpanContext) context.Context {
 	return trace.ContextWithSpanContext(context.Background(), parent)
 }
 

@@ -60,11 +60,11 @@ func (s *Service) loadLater() bool {
 	loaded := s.loaded
 	s.Mu.Unlock()
 	for !loaded {
-		_, changed, away := s.Engine.StoreAway()
-		if away == nil {
+		_, changed, cause := s.Engine.StoreUnreachable()
+		if cause == nil {
 			if err := s.loadFirst(context.Background()); err == nil {
 				return true
-			} else if !errors.Is(err, engine.ErrAway) {
+			} else if !errors.Is(err, engine.ErrUnreachable) {
 				s.logHeld(err)
 			}
 		}
@@ -92,10 +92,10 @@ func (s *Service) logHeld(err error) {
 
 // NotReady is why an instance cannot do its work now, nil if it can.
 func (in *Instance) NotReady() error {
-	_, _, cause := in.Service.Engine.StoreAway()
+	_, _, cause := in.Service.Engine.StoreUnreachable()
 	switch {
 	case cause != nil:
-		return fmt.Errorf("%w: %w", engine.ErrAway, cause)
+		return fmt.Errorf("%w: %w", engine.ErrUnreachable, cause)
 	case in.Active.Load() == nil:
 		return errors.New("the live settings are being read")
 	default:
@@ -103,9 +103,9 @@ func (in *Instance) NotReady() error {
 	}
 }
 
-// IsStoreAway reports whether the store cannot be reached.
-func (in *Instance) IsStoreAway() bool {
-	_, _, cause := in.Service.Engine.StoreAway()
+// IsStoreUnreachable reports whether the store cannot be reached.
+func (in *Instance) IsStoreUnreachable() bool {
+	_, _, cause := in.Service.Engine.StoreUnreachable()
 	return cause != nil
 }
 
@@ -113,7 +113,7 @@ func (in *Instance) IsStoreAway() bool {
 func (in *Instance) WhyNotStarted() error {
 	select {
 	case <-in.held:
-		return engine.ErrAway
+		return engine.ErrUnreachable
 	default:
 		return ErrStarting
 	}

@@ -19,27 +19,27 @@ import (
 // counts under the next.
 //
 // Of each such hook it remembers when its last runs were accepted, as many as the rate allows: 8 bytes each, and no more than
-// settings.MaxRateRuns. So a window slides exactly, and the time after which there is room again is known.
+// settings.MaxRateRuns. So a window slides exactly, and the time until the next allowance is known.
 type rates struct {
 	mu     sync.Mutex
 	began  time.Time
 	byHook map[string]*rateWindow
 }
 
-// Room is place for runs that was taken from the rate of a hook. The zero value is that of a hook without a rate.
-type Room struct {
+// Allowance is place for runs that was taken from the rate of a hook. The zero value is that of a hook without a rate.
+type Allowance struct {
 	rates *rates
 	hook  string
 	at    int64
 	runs  int
 }
 
-// Admit takes room for the runs of a request from the rate of its hook, for all of them or for none. custom may be nil. If there
-// is no room the error is the answer to the request, unless it repeats an earlier one: then it is a *engine.DuplicateError, for a
+// Admit takes an allowance for the runs of a request from the rate of its hook, for all of them or for none. custom may be nil. If there
+// is none the error is the answer to the request, unless it repeats an earlier one: then it is a *engine.DuplicateError, for a
 // repeated request makes no run.
-func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (Room, error) {
+func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engine.Run, revision int64) (Allowance, error) {
 	if custom == nil || custom.RunRate.Runs == 0 {
-		return Room{}, nil
+		return Allowance{}, nil
 	}
 	taken, wait := s.rates.take(custom.Name, custom.RunRate, len(runs), time.Now())
 	if wait == 0 {
@@ -47,33 +47,33 @@ func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engi
 	}
 	if runs[0].Key != nil || runs[0].Replay != nil {
 		if err := s.Engine.Repeated(ctx, runs, revision); err != nil {
-			return Room{}, err
+			return Allowance{}, err
 		}
 	}
-	if wait == never {
-		return Room{}, &api.Error{Status: http.StatusRequestEntityTooLarge,
+	if wait == noAllowance {
+		return Allowance{}, &api.Error{Status: http.StatusRequestEntityTooLarge,
 			Message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.RunRate.Runs, text.ShortDuration(custom.RunRate.Per)),
 			Reason:  "the body makes more runs than the hook ever accepts at once (rate)"}
 	}
-	return Room{}, &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait,
+	return Allowance{}, &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait,
 		Message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", text.Count(custom.RunRate.Runs, "run", "runs"), text.ShortDuration(custom.RunRate.Per), api.RetryAfterSeconds(wait)),
 		Reason:  "the hook has accepted as many runs as it may (rate)"}
 }
 
-// GiveBack gives back the room for runs that were not stored.
-func (r Room) GiveBack() {
+// GiveBack gives back the allowance of runs that were not stored.
+func (r Allowance) GiveBack() {
 	if r.rates != nil {
 		r.rates.giveBack(r)
 	}
 }
 
-// never is the wait for room that there will not be.
-const never = time.Duration(math.MaxInt64)
+// noAllowance is the wait for an allowance that will not come.
+const noAllowance = time.Duration(math.MaxInt64)
 
-// take takes room for n runs of a hook. If there is none it returns the time after which there is, unless others take it.
-func (r *rates) take(hook string, limit settings.HookRate, n int, now time.Time) (taken Room, wait time.Duration) {
+// take takes an allowance for n runs of a hook. If there is none it returns the time after which there is, unless others take it.
+func (r *rates) take(hook string, limit settings.HookRate, n int, now time.Time) (taken Allowance, wait time.Duration) {
 	if n > limit.Runs {
-		return Room{}, never
+		return Allowance{}, noAllowance
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,13 +87,13 @@ func (r *rates) take(hook string, limit settings.HookRate, n int, now time.Time)
 	}
 	at := max(int64(now.Sub(r.began)), w.newest()) // by a clock that nobody sets; requests may get here in another order
 	if wait := w.wait(limit, n, at); wait > 0 {
-		return Room{}, wait
+		return Allowance{}, wait
 	}
 	w.add(limit, n, at)
-	return Room{r, hook, at, n}, 0
+	return Allowance{r, hook, at, n}, 0
 }
 
-func (r *rates) giveBack(taken Room) {
+func (r *rates) giveBack(taken Allowance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.byHook[taken.hook]; w != nil {
@@ -131,7 +131,7 @@ func (w *rateWindow) newest() int64 {
 	return *w.at(w.count - 1)
 }
 
-// wait is how long until there is room for n runs, 0 if there is.
+// wait is how long until n runs are allowed, 0 if there is.
 func (w *rateWindow) wait(limit settings.HookRate, n int, now int64) time.Duration {
 	// With n runs more, the one that is as many places before the end as the rate allows must have left the window.
 	blocking := w.count - (limit.Runs - n) - 1

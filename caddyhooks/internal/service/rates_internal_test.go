@@ -73,7 +73,7 @@ func TestRateTakesAllRunsOfARequestOrNone(t *testing.T) {
 	if _, wait := r.take("a", limit, 3, now.Add(20*time.Second)); wait != 0 {
 		t.Errorf("what was refused took room: the wait is %v", wait)
 	}
-	if _, wait := r.take("a", limit, 11, now.Add(time.Hour)); wait != never {
+	if _, wait := r.take("a", limit, 11, now.Add(time.Hour)); wait != noAllowance {
 		t.Errorf("there is never room for 11; the wait is %v", wait)
 	}
 	if _, wait := r.take("b", limit, 10, now.Add(20*time.Second)); wait != 0 {

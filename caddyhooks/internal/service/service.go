@@ -73,7 +73,7 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 	}
 	s.Events = newEventHub(serviceEvents{s})
 	s.Announcer = newAnnouncer(name)
-	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrAway) {
+	if err := s.loadFirst(context.Background()); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		s.Announcer.shut()
 		store.Close()
 		return nil, err
@@ -103,7 +103,7 @@ func (s *Service) follow(changed <-chan struct{}) {
 			return
 		case <-changed:
 		}
-		if err := s.refresh(context.Background()); err != nil && !errors.Is(err, engine.ErrAway) { // which the engine has logged
+		if err := s.refresh(context.Background()); err != nil && !errors.Is(err, engine.ErrUnreachable) { // which the engine has logged
 			if in := s.newestInstance(); in != nil {
 				in.Log.Error("reading the live settings failed", zap.Error(err))
 			}
@@ -364,7 +364,7 @@ func (in *Instance) UpToDate(ctx context.Context, active *settings.Active) *sett
 		return active
 	}
 	if err := in.Service.refresh(ctx); err != nil {
-		if !errors.Is(err, engine.ErrAway) {
+		if !errors.Is(err, engine.ErrUnreachable) {
 			in.Log.Error("reading the live settings failed", zap.Error(err))
 		}
 		return active

@@ -74,7 +74,7 @@ func newAddition(n int) *addition {
 type encodedRun struct{ data, input []byte }
 
 // isWhole reports whether a run can be written down before it has its id. Most can, and the committer has enough to do.
-func isWhole(run *engine.Run) bool { return run.Hole == "" && run.Together == nil }
+func isWhole(run *engine.Run) bool { return run.IDPlaceholder == "" && run.Together == nil }
 
 // add stores runs, all or none.
 func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
@@ -97,7 +97,7 @@ func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
 			return err
 		}
 		run.ID = ids[i].String()
-		run.FillHole()
+		run.FillID()
 	}
 	if err := s.queue.Admit(a.runs, terms.Limits); err != nil {
 		return err

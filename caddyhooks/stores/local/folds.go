@@ -8,12 +8,12 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// The first run of a lane may have to wait for others to be folded with. A lane knows how many runs from its beginning on can
-// be folded together, and where they end, up to as many as a turn may have: whenever the lane is offered it goes on from there.
+// The first run of a chat queue may have to wait for others to be folded with. A chat queue knows how many runs from its beginning on can
+// be folded together, and where they end, up to as many as a turn may have: whenever the chat queue is offered it goes on from there.
 // So each run is counted once, and not again unless it is put back.
 
-// gathers reports whether the first run of a lane waits for others. If so, its window is among those that are looked after.
-func (l *Lanes) gathers(ln *lane) bool {
+// gathers reports whether the first run of a chat queue waits for others. If so, its window is among those that are looked after.
+func (l *ChatQueues) gathers(ln *chatQueue) bool {
 	first := l.place.at(ln.first)
 	k := &l.kinds[first.kind]
 	if !k.folds() || first.over || k.fold.Window <= 0 {
@@ -30,8 +30,8 @@ func (l *Lanes) gathers(ln *lane) bool {
 	return true
 }
 
-// isFull reports whether no more runs can be folded with the first one of a lane.
-func (l *Lanes) isFull(ln *lane, first *place, k *kind) bool {
+// isFull reports whether no more runs can be folded with the first one of a chat queue.
+func (l *ChatQueues) isFull(ln *chatQueue, first *place, k *kind) bool {
 	if ln.foldEnd == 0 {
 		ln.foldEnd, ln.together, ln.foldSize = ln.first, 1, first.size
 	}
@@ -56,7 +56,7 @@ func (l *Lanes) isFull(ln *lane, first *place, k *kind) bool {
 
 // canFold reports whether a run can be carried out in the turn of another one. Runs that were started before are not folded
 // with new ones: a turn that the process does not survive stays what it is, and others need not suffer for it.
-func (l *Lanes) canFold(first, other *place) bool {
+func (l *ChatQueues) canFold(first, other *place) bool {
 	if first.starts != other.starts || first.alike != other.alike {
 		return false
 	}
@@ -67,11 +67,11 @@ func (l *Lanes) canFold(first, other *place) bool {
 	return b.folds() && a.hook == b.hook && a.runner == b.runner
 }
 
-// forgetFold has the runs at the beginning of a lane counted anew.
-func (ln *lane) forgetFold() { ln.foldEnd, ln.together, ln.foldSize = 0, 0, 0 }
+// forgetFold has the runs at the beginning of a chat queue counted anew.
+func (ln *chatQueue) forgetFold() { ln.foldEnd, ln.together, ln.foldSize = 0, 0, 0 }
 
-// leaveFold notes that a run is about to be taken out of its lane.
-func (l *Lanes) leaveFold(ln *lane, pi uint32, p *place) {
+// leaveFold notes that a run is about to be taken out of its chat queue.
+func (l *ChatQueues) leaveFold(ln *chatQueue, pi uint32, p *place) {
 	switch {
 	case ln.foldEnd == 0:
 	case ln.foldEnd == pi && ln.first == pi:
@@ -86,11 +86,11 @@ func (l *Lanes) leaveFold(ln *lane, pi uint32, p *place) {
 	}
 }
 
-// takeFold holds the runs that are folded with one that was first in its lane, and was just taken.
-func (l *Lanes) takeFold(pi uint32) (folded []uuid.UUID) {
+// takeFold holds the runs that are folded with one that was first in its chat queue, and was just taken.
+func (l *ChatQueues) takeFold(pi uint32) (folded []uuid.UUID) {
 	first := l.place.at(pi)
 	k := &l.kinds[first.kind]
-	ln := l.lane.at(first.lane)
+	ln := l.chatQueue.at(first.chatQueue)
 	size := int(first.size)
 	for k.folds() && len(folded)+1 < k.fold.Max && ln.first != 0 && l.canFold(first, l.place.at(ln.first)) {
 		next := ln.first
@@ -104,7 +104,7 @@ func (l *Lanes) takeFold(pi uint32) (folded []uuid.UUID) {
 }
 
 // openWindows lets runs be popped whose window is over.
-func (l *Lanes) openWindows(now int64) {
+func (l *ChatQueues) openWindows(now int64) {
 	for {
 		at, ok := l.first(byWindow)
 		if !ok || at > now {
@@ -114,12 +114,12 @@ func (l *Lanes) openWindows(now int64) {
 		l.leave(byWindow, pi)
 		p := l.place.at(pi)
 		p.over = true
-		l.offer(p.lane)
+		l.offer(p.chatQueue)
 	}
 }
 
 // setStarts notes how often a run was started.
-func (l *Lanes) setStarts(id uuid.UUID, starts int) {
+func (l *ChatQueues) setStarts(id uuid.UUID, starts int) {
 	pi := l.places[id]
 	if pi == 0 {
 		return
@@ -128,8 +128,8 @@ func (l *Lanes) setStarts(id uuid.UUID, starts int) {
 	if n := uint16(min(starts, 1<<16-1)); n != p.starts {
 		p.starts = n
 		if p.queued && l.kinds[p.kind].folds() {
-			l.lane.at(p.lane).forgetFold()
-			l.offer(p.lane)
+			l.chatQueue.at(p.chatQueue).forgetFold()
+			l.offer(p.chatQueue)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func compareFolds(t *testing.T, rnd *rand.Rand, steps int) {
 	folds := 0
 	for step := range steps {
 		if step%503 == 0 {
-			q.lanes.compact()
+			q.chatQueues.compact()
 		}
 		switch rnd.IntN(9) {
 		case 0, 1, 2:
@@ -228,7 +228,7 @@ func compareFolds(t *testing.T, rnd *rand.Rand, steps int) {
 	for _, r := range p.runs {
 		q.Remove(r.id)
 	}
-	if n := len(q.lanes.heaps[byWindow]) + runsOfKinds(q) + len(q.lanes.active) + len(q.claimed) + len(q.starts); n > 0 || q.Size().Queued > 0 {
+	if n := len(q.chatQueues.heaps[byWindow]) + runsOfKinds(q) + len(q.chatQueues.active) + len(q.claimed) + len(q.starts); n > 0 || q.Size().Queued > 0 {
 		t.Errorf("an empty queue still knows %d things", n)
 	}
 }
@@ -275,7 +275,7 @@ func checkFolds(t *testing.T, q *Queue, p *plainFolds, chats []string, now time.
 
 // runsOfKinds counts the runs that kinds have.
 func runsOfKinds(q *Queue) (runs int) {
-	for _, k := range q.lanes.kinds {
+	for _, k := range q.chatQueues.kinds {
 		runs += k.places
 	}
 	return runs

@@ -6,13 +6,13 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// kind is what tells runs apart when they are handed out. Lanes that are ready are listed by the kind of their first run, since
-// neither a runner that is away nor a hook that has all its workers may be in the way of others. Few kinds have ready lanes.
+// kind is what tells runs apart when they are handed out. Chat queues that are ready are listed by the kind of their first run, since
+// neither a runner that is away nor a hook that has all its workers may be in the way of others. Few kinds have ready chat queues.
 type kind struct {
 	kindOf
 	places int // how many runs it has
 	ready  readyList
-	active int // where it is among those that have ready lanes, counted from 1
+	active int // where it is among those that have ready chat queues, counted from 1
 }
 
 // kindOf names a kind.
@@ -39,7 +39,7 @@ func (k *kindOf) opensUntil(accepted int64) int64 {
 }
 
 // kindNumber is the number of a kind for one more run.
-func (l *Lanes) kindNumber(of kindOf) uint32 {
+func (l *ChatQueues) kindNumber(of kindOf) uint32 {
 	n, known := l.kindNumbers[of]
 	if !known {
 		if last := len(l.unusedKinds) - 1; last >= 0 {
@@ -60,7 +60,7 @@ func (l *Lanes) kindNumber(of kindOf) uint32 {
 const keptKinds = 64
 
 // releaseKind notes that a kind has one run less. Hooks come and go, so one without runs is forgotten if there are many.
-func (l *Lanes) releaseKind(n uint32) {
+func (l *ChatQueues) releaseKind(n uint32) {
 	k := &l.kinds[n]
 	if k.places--; k.places == 0 && len(l.kindNumbers) > keptKinds {
 		delete(l.kindNumbers, k.kindOf)
@@ -69,8 +69,8 @@ func (l *Lanes) releaseKind(n uint32) {
 	}
 }
 
-// activate notes that a kind has ready lanes, or none any more.
-func (l *Lanes) activate(n uint32) {
+// activate notes that a kind has ready chat queues, or none any more.
+func (l *ChatQueues) activate(n uint32) {
 	k := &l.kinds[n]
 	switch {
 	case k.ready.first != 0 && k.active == 0:

@@ -16,15 +16,15 @@ import (
 //
 // Its times are those of Clock.Steady, but for those that are said to be the time of day.
 type Queue struct {
-	nodes    *Nodes
-	lanes    Lanes
-	claimed  map[uuid.UUID]*holding
-	expired  map[uuid.UUID]*holding // of queued runs that nobody has claimed since their lease was over
-	starts   map[uuid.UUID]int      // of queued runs that have been started before, how often
-	requeued map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
-	waits    map[uuid.UUID]*wait    // of runs that their runner did not take on, or that were interrupted
-	waiting  timeQueue[*wait]       // those that are not due yet
-	expiry   time.Time              // no lease is over before
+	nodes      *Nodes
+	chatQueues ChatQueues
+	claimed    map[uuid.UUID]*holding
+	expired    map[uuid.UUID]*holding // of queued runs that nobody has claimed since their lease was over
+	starts     map[uuid.UUID]int      // of queued runs that have been started before, how often
+	requeued   map[uuid.UUID]string   // of queued runs that were put back by End, the token it had
+	waits      map[uuid.UUID]*wait    // of runs that their runner did not take on, or that were interrupted
+	waiting    timeQueue[*wait]       // those that are not due yet
+	expiry     time.Time              // no lease is over before
 }
 
 // holding is a claimed run, with those that are folded into the claim.
@@ -70,7 +70,7 @@ func (c *Claimed) Claim(run *engine.Run, awaited bool) *engine.Claim {
 		Waited: c.Waited, Waits: c.Waits, Awaited: awaited}
 }
 
-// EntryOf is the entry of a run in the lanes, which was accepted at a steady time.
+// EntryOf is the entry of a run in the chat queues, which was accepted at a steady time.
 func EntryOf(id uuid.UUID, run *engine.Run, accepted time.Time) Entry {
 	e := Entry{ID: id, Chat: run.ChatID, Runner: run.Runner, Hook: run.Hook, Size: len(run.Message), Accepted: accepted.UnixNano()}
 	if !run.Sync && run.AgainOf == "" {
@@ -106,21 +106,21 @@ type QueueSize struct{ Queued, Claimed, StartedBefore, Requeued, Waits int }
 
 // Size is what the queue holds. All of it is 0 when all runs have ended.
 func (q *Queue) Size() QueueSize {
-	return QueueSize{q.lanes.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits)}
+	return QueueSize{q.chatQueues.Queued(), len(q.claimed), len(q.starts), len(q.requeued), len(q.waits)}
 }
 
 // Backlog is how many runs wait and are carried out, and for how long the oldest of the queued ones has waited.
 func (q *Queue) Backlog(now time.Time) engine.Backlog {
 	q.expire(now)
-	backlog := engine.Backlog{Queued: q.lanes.Queued(), Running: len(q.claimed)}
-	if accepted, any := q.lanes.Oldest(); any {
+	backlog := engine.Backlog{Queued: q.chatQueues.Queued(), Running: len(q.claimed)}
+	if accepted, any := q.chatQueues.Oldest(); any {
 		backlog.Oldest = max(now.Sub(time.Unix(0, accepted)), 0)
 	}
 	return backlog
 }
 
 // QueuedIn is how many runs of a chat wait.
-func (q *Queue) QueuedIn(chat string) int { return q.lanes.QueuedIn(chat) }
+func (q *Queue) QueuedIn(chat string) int { return q.chatQueues.QueuedIn(chat) }
 
 // ClaimedIDs are the runs that are claimed, in any order.
 func (q *Queue) ClaimedIDs() []uuid.UUID {
@@ -133,12 +133,12 @@ func (q *Queue) ClaimedIDs() []uuid.UUID {
 
 // OfHooks are the first unfinished runs of some hooks in a range, in its order, up to most. It looks at no runs of other hooks.
 func (q *Queue) OfHooks(hooks []string, within *IDRange, most int) []uuid.UUID {
-	return q.lanes.ofHooks(hooks, within, most)
+	return q.chatQueues.ofHooks(hooks, within, most)
 }
 
 // InChat are the unfinished runs of a chat, in any order. In rare cases there are some of another chat among them.
 func (q *Queue) InChat(chat string) []uuid.UUID {
-	ids := q.lanes.in(chat)
+	ids := q.chatQueues.in(chat)
 	if h := q.claimedIn(chat); h != nil {
 		ids = slices.AppendSeq(ids, h.Runs)
 	}
@@ -147,7 +147,7 @@ func (q *Queue) InChat(chat string) []uuid.UUID {
 
 // NewestIn is the newest unfinished run of a chat, and how many it has.
 func (q *Queue) NewestIn(chat string) (newest uuid.UUID, runs int) {
-	newest, runs = q.lanes.lastIn(chat)
+	newest, runs = q.chatQueues.lastIn(chat)
 	if h := q.claimedIn(chat); h != nil {
 		for id := range h.Runs {
 			runs++
@@ -160,9 +160,9 @@ func (q *Queue) NewestIn(chat string) (newest uuid.UUID, runs int) {
 }
 
 func (q *Queue) claimedIn(chat string) *holding {
-	if q.lanes.isHeld(chat) {
+	if q.chatQueues.isHeld(chat) {
 		for id, h := range q.claimed {
-			if q.lanes.isIn(id, chat) {
+			if q.chatQueues.isIn(id, chat) {
 				return h
 			}
 		}
@@ -173,32 +173,32 @@ func (q *Queue) claimedIn(chat string) *holding {
 // Ready reports whether there is a run to claim, now that leases and waits may be over.
 func (q *Queue) Ready(now time.Time) bool {
 	q.expire(now)
-	return q.lanes.Ready()
+	return q.chatQueues.Ready()
 }
 
 // ReadyFor reports whether a batch could have a run.
 func (q *Queue) ReadyFor(batch engine.Batch, now time.Time) bool {
 	q.expire(now)
-	return batch.Max > 0 && q.lanes.next(newRoom(batch.Bounds)) != nil
+	return batch.Max > 0 && q.chatQueues.next(newBatchLimits(batch.Bounds)) != nil
 }
 
 // Admit reports whether there is room for more runs, all of them.
 func (q *Queue) Admit(runs []*engine.Run, limits engine.Limits) error {
-	if limits.Queue > 0 && q.lanes.Queued()+len(runs) > limits.Queue {
+	if limits.Queue > 0 && q.chatQueues.Queued()+len(runs) > limits.Queue {
 		return engine.ErrQueueFull
 	}
 	if limits.Chat == 0 {
 		return nil
 	}
 	if len(runs) == 1 {
-		if q.lanes.QueuedIn(runs[0].ChatID) >= limits.Chat {
+		if q.chatQueues.QueuedIn(runs[0].ChatID) >= limits.Chat {
 			return engine.ErrChatFull
 		}
 		return nil
 	}
 	more := make(map[string]int)
 	for _, run := range runs {
-		if more[run.ChatID]++; q.lanes.QueuedIn(run.ChatID)+more[run.ChatID] > limits.Chat {
+		if more[run.ChatID]++; q.chatQueues.QueuedIn(run.ChatID)+more[run.ChatID] > limits.Chat {
 			return engine.ErrChatFull
 		}
 	}
@@ -207,17 +207,17 @@ func (q *Queue) Admit(runs []*engine.Run, limits engine.Limits) error {
 
 // Push queues a run as the last of its chat, and tells the nodes if it can be claimed.
 func (q *Queue) Push(e Entry) (undo func()) {
-	if q.lanes.Push(e) {
+	if q.chatQueues.Push(e) {
 		q.nodes.TellClaimable()
 	}
 	q.tellSooner()
-	return func() { q.lanes.Done(e.ID) }
+	return func() { q.chatQueues.Done(e.ID) }
 }
 
 // tellSooner tells the nodes if a window was opened that is over before those that they know of.
 func (q *Queue) tellSooner() {
-	if q.lanes.sooner {
-		q.lanes.sooner = false
+	if q.chatQueues.sooner {
+		q.chatQueues.sooner = false
 		q.nodes.TellClaimable()
 	}
 }
@@ -227,24 +227,24 @@ func (q *Queue) SetStarts(id uuid.UUID, starts int) {
 	if starts > 0 {
 		q.starts[id] = starts
 	}
-	q.lanes.setStarts(id, starts)
+	q.chatQueues.setStarts(id, starts)
 	q.setDeadline(id)
 }
 
 // Claim hands out runs to a node. They are started at a time of day.
 func (q *Queue) Claim(node *Node, batch engine.Batch, now, startedAt time.Time) (claims []Claimed, undo func()) {
 	q.expire(now)
-	room := newRoom(batch.Bounds)
+	batchLimits := newBatchLimits(batch.Bounds)
 	for len(claims) < batch.Max {
-		popped, ok := q.lanes.Pop(room)
+		popped, ok := q.chatQueues.Pop(batchLimits)
 		if !ok {
 			break
 		}
-		room.take(popped.Runner, popped.Hook)
+		batchLimits.take(popped.Runner, popped.Hook)
 		id := popped.ID
 		h := &holding{
 			Claimed: Claimed{ID: id, Folded: popped.Folded, Token: node.NewToken(), Attempt: q.starts[id] + 1, StartedAt: startedAt,
-				Waited: now.Sub(q.lanes.accepted(id)), Waits: q.waits[id].count()},
+				Waited: now.Sub(q.chatQueues.accepted(id)), Waits: q.waits[id].count()},
 			node: node, expires: now.Add(batch.Lease),
 		}
 		q.hold(h)
@@ -302,7 +302,7 @@ func (q *Queue) expire(now time.Time) {
 // takeBack lets a claim hold again whose lease was over, if nobody has claimed the run since.
 func (q *Queue) takeBack(id uuid.UUID, token string) *holding {
 	h := q.expired[id]
-	if h == nil || h.Token != token || !q.lanes.Hold(id, h.Folded...) {
+	if h == nil || h.Token != token || !q.chatQueues.Hold(id, h.Folded...) {
 		return nil
 	}
 	q.hold(h)
@@ -311,9 +311,9 @@ func (q *Queue) takeBack(id uuid.UUID, token string) *holding {
 
 // putBack puts runs back that were claimed together, in their order.
 func (q *Queue) putBack(h *holding, starts int) {
-	q.lanes.setStarts(h.ID, starts) // before they are in the queue, where those that were started as often are folded
+	q.chatQueues.setStarts(h.ID, starts) // before they are in the queue, where those that were started as often are folded
 	for _, id := range h.Folded {
-		q.lanes.setStarts(id, starts)
+		q.chatQueues.setStarts(id, starts)
 	}
 	for i := len(h.Folded); i >= 0; i-- {
 		id := h.ID
@@ -321,7 +321,7 @@ func (q *Queue) putBack(h *holding, starts int) {
 			id = h.Folded[i-1]
 		}
 		delete(q.claimed, id)
-		q.lanes.Return(id, false)
+		q.chatQueues.Return(id, false)
 		q.SetStarts(id, starts)
 	}
 	q.tellSooner()
@@ -336,7 +336,7 @@ func (q *Queue) Holds(claim *engine.Claim) (uuid.UUID, bool) {
 		return id, false
 	}
 	if claim.Token == "" {
-		_, queued := q.lanes.Has(id)
+		_, queued := q.chatQueues.Has(id)
 		return id, queued
 	}
 	h := q.claimed[id]
@@ -406,7 +406,7 @@ func (q *Queue) Requeue(id uuid.UUID, end engine.End, now time.Time) (undo func(
 				q.waits[id] = before
 			}
 		}
-		if q.lanes.Hold(id, h.Folded...) {
+		if q.chatQueues.Hold(id, h.Folded...) {
 			q.hold(h)
 		}
 	}
@@ -424,7 +424,7 @@ func (q *Queue) Unclaim(claims []Claimed) {
 // Remove takes a run out for good, claimed or queued.
 func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 	h, expired, starts, requeued, waits := q.claimed[id], q.expired[id], q.starts[id], q.requeued[id], q.waits[id]
-	removed := q.lanes.Done(id)
+	removed := q.chatQueues.Done(id)
 	q.dropWait(id)
 	q.tellSooner()
 	delete(q.claimed, id)
@@ -445,7 +445,7 @@ func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 		if requeued != "" {
 			q.requeued[id] = requeued
 		}
-		q.lanes.Undo(removed)
+		q.chatQueues.Undo(removed)
 		if waits != nil {
 			q.waits[id] = waits
 			if removed.waiting {
@@ -457,7 +457,7 @@ func (q *Queue) Remove(id uuid.UUID) (undo func()) {
 
 // Has reports whether a run is unfinished.
 func (q *Queue) Has(id uuid.UUID) bool {
-	here, _ := q.lanes.Has(id)
+	here, _ := q.chatQueues.Has(id)
 	return here
 }
 
@@ -466,7 +466,7 @@ func (q *Queue) Describe(id uuid.UUID, record *engine.Record) {
 	record.Status, record.Attempts, record.StartedAt, record.WaitingFor = engine.Queued, q.starts[id], time.Time{}, ""
 	if h := q.claimed[id]; h != nil {
 		record.Status, record.Attempts, record.StartedAt = engine.Running, h.Attempt, h.StartedAt
-	} else if q.lanes.Waits(id) {
+	} else if q.chatQueues.Waits(id) {
 		record.WaitingFor = q.waits[id].For
 	}
 }

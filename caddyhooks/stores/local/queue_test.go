@@ -103,7 +103,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 	runners := []string{"", "one", "two"}
 	for step := range steps {
 		if step%503 == 0 {
-			q.lanes.compact()
+			q.chatQueues.compact()
 		}
 		switch rnd.IntN(10) {
 		case 0, 1:
@@ -268,7 +268,7 @@ func compareQueue(t *testing.T, rnd *rand.Rand, steps int) {
 	for _, r := range p.runs {
 		q.Remove(r.id)
 	}
-	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.lanes.heaps[byDeadline]) + len(q.lanes.heaps[byAge]); n > 0 || q.Size().Queued > 0 {
+	if n := len(q.claimed) + len(q.expired) + len(q.starts) + len(q.requeued) + len(q.waits) + len(q.waiting.entries) + len(q.chatQueues.heaps[byDeadline]) + len(q.chatQueues.heaps[byAge]); n > 0 || q.Size().Queued > 0 {
 		t.Errorf("an empty queue still knows %d things", n)
 	}
 }

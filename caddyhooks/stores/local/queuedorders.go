@@ -19,7 +19,7 @@ type timedPlace struct {
 }
 
 // expect lets the deadline of a queued run count, if it has one.
-func (l *Lanes) expect(id uuid.UUID) {
+func (l *ChatQueues) expect(id uuid.UUID) {
 	pi := l.places[id]
 	if deadline := l.place.at(pi).deadline; deadline != 0 {
 		l.enter(byDeadline, pi, deadline)
@@ -27,16 +27,16 @@ func (l *Lanes) expect(id uuid.UUID) {
 }
 
 // forgetDeadline lets the deadline of a run count no more.
-func (l *Lanes) forgetDeadline(pi uint32) { l.leave(byDeadline, pi) }
+func (l *ChatQueues) forgetDeadline(pi uint32) { l.leave(byDeadline, pi) }
 
 // firstDeadline is the earliest deadline that counts.
-func (l *Lanes) firstDeadline() (at int64, ok bool) { return l.first(byDeadline) }
+func (l *ChatQueues) firstDeadline() (at int64, ok bool) { return l.first(byDeadline) }
 
 // Oldest is when the oldest of the queued runs was accepted.
-func (l *Lanes) Oldest() (at int64, ok bool) { return l.first(byAge) }
+func (l *ChatQueues) Oldest() (at int64, ok bool) { return l.first(byAge) }
 
 // overdue returns up to max runs whose deadline is over. They stay where they are.
-func (l *Lanes) overdue(now int64, max int) (ids []uuid.UUID) {
+func (l *ChatQueues) overdue(now int64, max int) (ids []uuid.UUID) {
 	deadlines := l.heaps[byDeadline]
 	// Below a deadline of the heap that is not over there is none that is.
 	for look := []int{0}; len(look) > 0 && len(ids) < max; {
@@ -51,7 +51,7 @@ func (l *Lanes) overdue(now int64, max int) (ids []uuid.UUID) {
 }
 
 // enter puts a run into a heap, unless it is there.
-func (l *Lanes) enter(by queuedBy, pi uint32, at int64) {
+func (l *ChatQueues) enter(by queuedBy, pi uint32, at int64) {
 	if l.place.at(pi).in[by] != 0 {
 		return
 	}
@@ -60,7 +60,7 @@ func (l *Lanes) enter(by queuedBy, pi uint32, at int64) {
 }
 
 // leave takes a run out of a heap, if it is there.
-func (l *Lanes) leave(by queuedBy, pi uint32) {
+func (l *ChatQueues) leave(by queuedBy, pi uint32) {
 	p := l.place.at(pi)
 	if p.in[by] == 0 {
 		return
@@ -76,14 +76,14 @@ func (l *Lanes) leave(by queuedBy, pi uint32) {
 	}
 }
 
-func (l *Lanes) first(by queuedBy) (at int64, ok bool) {
+func (l *ChatQueues) first(by queuedBy) (at int64, ok bool) {
 	if len(l.heaps[by]) == 0 {
 		return 0, false
 	}
 	return l.heaps[by][0].at, true
 }
 
-func (l *Lanes) siftUp(by queuedBy, i int) {
+func (l *ChatQueues) siftUp(by queuedBy, i int) {
 	heap := l.heaps[by]
 	moved := heap[i]
 	for i > 0 {
@@ -97,7 +97,7 @@ func (l *Lanes) siftUp(by queuedBy, i int) {
 	l.setHeap(by, i, moved)
 }
 
-func (l *Lanes) siftDown(by queuedBy, i int) (to int) {
+func (l *ChatQueues) siftDown(by queuedBy, i int) (to int) {
 	heap := l.heaps[by]
 	moved := heap[i]
 	for {
@@ -118,7 +118,7 @@ func (l *Lanes) siftDown(by queuedBy, i int) (to int) {
 	return i
 }
 
-func (l *Lanes) setHeap(by queuedBy, i int, t timedPlace) {
+func (l *ChatQueues) setHeap(by queuedBy, i int, t timedPlace) {
 	l.heaps[by][i] = t
 	l.place.at(t.place).in[by] = uint32(i + 1)
 }

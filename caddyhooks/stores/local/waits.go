@@ -38,7 +38,7 @@ func (q *Queue) SetWait(id uuid.UUID, to Wait) {
 	w := &wait{Wait: to, id: id}
 	q.waits[id] = w
 	q.waiting.set(w, to.Due)
-	q.lanes.Wait(id)
+	q.chatQueues.Wait(id)
 	q.setDeadline(id)
 }
 
@@ -54,7 +54,7 @@ func (q *Queue) dropWait(id uuid.UUID) {
 	if w := q.waits[id]; w != nil {
 		q.waiting.remove(w)
 		delete(q.waits, id)
-		q.lanes.Wake(id)
+		q.chatQueues.Wake(id)
 		q.setDeadline(id)
 	}
 }
@@ -62,34 +62,34 @@ func (q *Queue) dropWait(id uuid.UUID) {
 // setDeadline lets the deadline of a queued run count, unless the run was started and does not wait for its runner: then it
 // was taken on.
 func (q *Queue) setDeadline(id uuid.UUID) {
-	pi := q.lanes.places[id]
+	pi := q.chatQueues.places[id]
 	if pi == 0 {
 		return
 	}
-	if q.lanes.place.at(pi).queued && (q.starts[id] == 0 || q.waits[id].count() > 0) {
-		q.lanes.expect(id)
+	if q.chatQueues.place.at(pi).queued && (q.starts[id] == 0 || q.waits[id].count() > 0) {
+		q.chatQueues.expect(id)
 	} else {
-		q.lanes.forgetDeadline(pi)
+		q.chatQueues.forgetDeadline(pi)
 	}
 }
 
 // wakeDue lets runs be claimed that have waited long enough.
 func (q *Queue) wakeDue(now time.Time) {
-	q.lanes.openWindows(now.UnixNano())
+	q.chatQueues.openWindows(now.UnixNano())
 	for {
 		w, due, ok := q.waiting.first()
 		if !ok || now.Before(due) {
 			return
 		}
 		q.waiting.remove(w)
-		q.lanes.Wake(w.id)
+		q.chatQueues.Wake(w.id)
 	}
 }
 
 // UntilDue is how long until another wait is over, negative if nothing waits.
 func (q *Queue) UntilDue(now time.Time) time.Duration {
 	_, due, ok := q.waiting.first()
-	if at, any := q.lanes.first(byWindow); any && (!ok || at < due.UnixNano()) {
+	if at, any := q.chatQueues.first(byWindow); any && (!ok || at < due.UnixNano()) {
 		due, ok = time.Unix(0, at), true
 	}
 	if !ok {
@@ -103,8 +103,8 @@ func (q *Queue) UntilDue(now time.Time) time.Duration {
 func (q *Queue) Resume(runners []string) (resumed []uuid.UUID, undo func()) {
 	before := make(map[*wait]bool) // and whether it was not over yet
 	for id, w := range q.waits {
-		if w.Times > 0 && q.claimed[id] == nil && (len(runners) == 0 || slices.Contains(runners, q.lanes.RunnerOf(id))) {
-			before[w] = q.lanes.Waits(id)
+		if w.Times > 0 && q.claimed[id] == nil && (len(runners) == 0 || slices.Contains(runners, q.chatQueues.RunnerOf(id))) {
+			before[w] = q.chatQueues.Waits(id)
 			resumed = append(resumed, id)
 		}
 	}
@@ -132,8 +132,8 @@ func (q *Queue) Resume(runners []string) (resumed []uuid.UUID, undo func()) {
 // there will be none.
 func (q *Queue) Overdue(now time.Time, most int) (ids []uuid.UUID, wait time.Duration) {
 	q.expire(now)
-	ids = q.lanes.overdue(now.UnixNano(), most)
-	if at, ok := q.lanes.firstDeadline(); ok {
+	ids = q.chatQueues.overdue(now.UnixNano(), most)
+	if at, ok := q.chatQueues.firstDeadline(); ok {
 		return ids, max(time.Unix(0, at).Sub(now), 0)
 	}
 	return ids, -1

@@ -205,7 +205,7 @@ func (s runs) AddAll(_ context.Context, added []*engine.Run, terms engine.Terms)
 		}
 		before, ids = append(before, *run), append(ids, id)
 		run.ID, run.AcceptedAt = id.String(), now
-		run.FillHole()
+		run.FillID()
 		size += newRun(run).size()
 	}
 	if err := s.queue.Admit(added, terms.Limits); err != nil {

@@ -75,7 +75,7 @@ func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
 	for i, run := range runs {
 		a.asked[i] = *run
 		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
-		if len(runs) == 1 && run.Hole == "" && run.Together == nil {
+		if len(runs) == 1 && run.IDPlaceholder == "" && run.Together == nil {
 			var err error
 			if a.encoded[i], err = encodeRun(run); err != nil {
 				return nil, err
@@ -94,12 +94,12 @@ func (a *addition) prepare(ids *local.IDs, at time.Time) error {
 			return err
 		}
 		run.ID = id.String()
-		run.FillHole()
+		run.FillID()
 		a.runs[i] = &run
 	}
 	local.JoinSiblings(a.runs)
 	for i, run := range a.runs {
-		if a.encoded[i] == "" || run.Together != nil || a.asked[i].Hole != "" {
+		if a.encoded[i] == "" || run.Together != nil || a.asked[i].IDPlaceholder != "" {
 			var err error
 			if a.encoded[i], err = encodeRun(run); err != nil {
 				return err
@@ -131,7 +131,7 @@ func takeTogether(batch []*addition) (together, rest []*addition) {
 	for _, a := range batch {
 		more := 0
 		for i := range a.asked {
-			if _, isThere := chats[a.asked[i].ChatID]; !isThere || a.asked[i].Hole != "" {
+			if _, isThere := chats[a.asked[i].ChatID]; !isThere || a.asked[i].IDPlaceholder != "" {
 				more++
 			}
 		}
@@ -189,7 +189,7 @@ func (a *adding) call(ctx context.Context, together []*addition) error {
 		answer := newAnswer(together)
 		asked := time.Now()
 		arguments := a.arguments(together, made, off)
-		if err := a.on(laneAdd).query(ctx, answer.read, addStatement, arguments...); err != nil {
+		if err := a.on(addCalls).query(ctx, answer.read, addStatement, arguments...); err != nil {
 			return err
 		}
 		a.commits.note(len(together), asked)

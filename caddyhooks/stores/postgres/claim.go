@@ -198,7 +198,7 @@ func (c *claiming) undoLost(ctx context.Context) error {
 
 func (c *claiming) undo(ctx context.Context, calls []int64, tokens []string) error {
 	undone := 0
-	err := c.on(laneClaim).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) },
+	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) },
 		"SELECT @.undo_claims_1($1, $2, $3)", c.node, listed(calls), listed(tokens))
 	if undone > 0 {
 		c.watch.tellClaimable()

@@ -12,25 +12,25 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/postgres/dsn"
 )
 
-// lane is a kind of calls. Each has a number of connections of its own, so that no kind keeps another one waiting.
-type lane int
+// callKind is a kind of calls. Each has a number of connections of its own, so that no kind keeps another one waiting.
+type callKind int
 
 const (
-	laneAdd        lane = iota // accepting runs
-	laneClaim                  // claiming, renewing and ending runs
-	laneDeliveries             // claiming, renewing and settling deliveries
-	laneWatch                  // what nodes hear of each other
-	laneRead                   // all the rest
-	lanes
+	addCalls      callKind = iota // accepting runs
+	claimCalls                    // claiming, renewing and ending runs
+	deliveryCalls                 // claiming, renewing and settling deliveries
+	watchCalls                    // what nodes hear of each other
+	readCalls                     // all the rest
+	callKinds
 )
 
-// places are how many calls of a lane are under way at once. Batches of a kind come one at a time.
-var places = [lanes]int{laneAdd: 1, laneClaim: 2, laneDeliveries: 2, laneWatch: 2, laneRead: 3}
+// placesOf are how many calls of a kind are under way at once. Batches of a kind come one at a time.
+var placesOf = [callKinds]int{addCalls: 1, claimCalls: 2, deliveryCalls: 2, watchCalls: 2, readCalls: 3}
 
 // connections are those of a node. They are opened when they are needed, and few: PostgreSQL has a process for each.
 type connections struct {
-	dsn   dsn.DSN
-	lanes [lanes]chan struct{} // a value for each call that is under way
+	dsn       dsn.DSN
+	callKinds [callKinds]chan struct{} // a value for each call that is under way
 
 	mu         sync.Mutex
 	idle       []*connection // the one that was used last at the end
@@ -48,14 +48,14 @@ type connections struct {
 
 type connection struct {
 	*pgx.Conn
-	lane       lane
+	callKind   callKind
 	generation int
 	idleSince  time.Time
 }
 
 var (
-	errWentAway = errors.New("the database went away")
-	errClosed   = errors.New("the store is closed")
+	errDatabaseGone = errors.New("the database went away")
+	errClosed       = errors.New("the store is closed")
 )
 
 // idleFor is for how long a connection is idle before it is tried out: the server, or something between, may have ended it since.
@@ -66,33 +66,33 @@ const fullFor = 5 * time.Second
 
 func (c *connections) init(n dsn.DSN) {
 	c.dsn, c.released, c.closed, c.idleFor = n, make(chan struct{}), make(chan struct{}), idleFor
-	for l := range c.lanes {
-		c.lanes[l] = make(chan struct{}, places[l])
+	for l := range c.callKinds {
+		c.callKinds[l] = make(chan struct{}, placesOf[l])
 	}
 }
 
-// borrow lends a connection, which must be given back. It waits for a place on the lane until ctx is done or the database is away.
-func (c *connections) borrow(ctx context.Context, l lane, away <-chan struct{}) (*connection, error) {
+// borrow lends a connection, which must be given back. It waits for a place for its kind until ctx is done or the database is away.
+func (c *connections) borrow(ctx context.Context, l callKind, outage <-chan struct{}) (*connection, error) {
 	select {
-	case c.lanes[l] <- struct{}{}:
-	case <-away:
-		return nil, errWentAway
+	case c.callKinds[l] <- struct{}{}:
+	case <-outage:
+		return nil, errDatabaseGone
 	case <-c.closed:
 		return nil, errClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	conn, err := c.take(ctx, away)
+	conn, err := c.take(ctx, outage)
 	if err != nil {
-		<-c.lanes[l]
+		<-c.callKinds[l]
 		return nil, err
 	}
-	conn.lane = l
+	conn.callKind = l
 	return conn, nil
 }
 
 // take returns a connection that is idle, or a new one. If the server has no room for a new one it waits for one of this node.
-func (c *connections) take(ctx context.Context, away <-chan struct{}) (*connection, error) {
+func (c *connections) take(ctx context.Context, outage <-chan struct{}) (*connection, error) {
 	for {
 		c.mu.Lock()
 		if c.isClosed {
@@ -130,8 +130,8 @@ func (c *connections) take(ctx context.Context, away <-chan struct{}) (*connecti
 		}
 		select {
 		case <-released:
-		case <-away:
-			return nil, errWentAway
+		case <-outage:
+			return nil, errDatabaseGone
 		case <-c.closed:
 			return nil, errClosed
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (c *connections) drop(conn *connection) {
 // giveBack ends the use of a connection.
 func (c *connections) giveBack(conn *connection) {
 	defer c.lent.Done()
-	<-c.lanes[conn.lane]
+	<-c.callKinds[conn.callKind]
 	c.keep(conn)
 }
 

@@ -22,7 +22,7 @@ func TestAConnectionThatEndedWhileItWasIdleIsNotLent(t *testing.T) {
 	c.idleFor = 0
 	defer c.close()
 	for range 3 {
-		conn, err := c.borrow(t.Context(), laneRead, nil)
+		conn, err := c.borrow(t.Context(), readCalls, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

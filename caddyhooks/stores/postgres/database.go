@@ -28,7 +28,7 @@ type database struct {
 	listens    bool        // for word of other nodes
 
 	connections connections
-	away        away
+	outage      outage
 	clock       sharedClock
 }
 
@@ -40,7 +40,7 @@ func newDatabase(n dsn.DSN, schema string) *database {
 	_, _ = rand.Read(name[:]) // never fails
 	d := &database{dsn: n, schema: schema, node: base64.RawURLEncoding.EncodeToString(name[:]), release: thisRelease, listens: true}
 	d.connections.init(n)
-	d.away.init()
+	d.outage.init()
 	return d
 }
 
@@ -58,7 +58,7 @@ func connect(ctx context.Context, text, schema string) (*database, error) {
 	return d, nil
 }
 
-// open opens the schema. With engine.ErrAway the database cannot be reached, and is tried again until it is closed. Any other error is
+// open opens the schema. With engine.ErrUnreachable the database cannot be reached, and is tried again until it is closed. Any other error is
 // for good.
 func (d *database) open(ctx context.Context) error {
 	err := d.probe(ctx)
@@ -69,14 +69,14 @@ func (d *database) open(ctx context.Context) error {
 	case errors.As(err, &refused):
 		return err
 	default:
-		d.goAway(err)
-		return d.away.error()
+		d.startOutage(err)
+		return d.outage.error()
 	}
 }
 
 // close ends all connections, and waits for what goes on in the background.
 func (d *database) close() {
-	d.away.close()
+	d.outage.close()
 	d.connections.close()
 }
 
@@ -90,26 +90,26 @@ func (d *database) sql(statement string) string {
 
 // query asks a question outside of batches, and gives each row to each.
 func (d *database) query(ctx context.Context, each func(pgx.Rows) error, statement string, arguments ...any) error {
-	return d.on(laneRead).query(ctx, each, statement, arguments...)
+	return d.on(readCalls).query(ctx, each, statement, arguments...)
 }
 
 // exec is query without an answer.
 func (d *database) exec(ctx context.Context, statement string, arguments ...any) error {
-	return d.on(laneRead).exec(ctx, statement, arguments...)
+	return d.on(readCalls).exec(ctx, statement, arguments...)
 }
 
-// on chooses the lane of calls: one that is full does not keep the calls of others waiting.
-func (d *database) on(l lane) calls { return calls{d, l} }
+// on chooses the kind of calls: one that is full does not keep the calls of others waiting.
+func (d *database) on(l callKind) calls { return calls{d, l} }
 
-// calls are calls of the database on a lane.
+// calls are calls of the database of one kind.
 type calls struct {
 	*database
-	lane lane
+	callKind callKind
 }
 
 // query asks a question, and gives each row to each.
 //
-// engine.ErrAway says that the database cannot be reached. With errAnswerUnknown besides, the call may have been carried out.
+// engine.ErrUnreachable says that the database cannot be reached. With errAnswerUnknown besides, the call may have been carried out.
 // A call that stood in the way of another one is repeated.
 func (c calls) query(ctx context.Context, each func(pgx.Rows) error, statement string, arguments ...any) error {
 	statement = c.sql(statement)
@@ -149,18 +149,18 @@ type ownError struct{ error }
 
 // callOnce lends a connection to a call, and judges by its error whether the database is still there.
 func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.Conn) error) error {
-	if err := c.away.error(); err != nil {
+	if err := c.outage.error(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(caller, callTime)
 	defer cancel()
 	ctx, cut := context.WithCancelCause(ctx)
-	defer c.away.cutShort(cut)()
+	defer c.outage.cutShort(cut)()
 	began := time.Now()
-	conn, err := c.connections.borrow(ctx, c.lane, c.away.begun())
+	conn, err := c.connections.borrow(ctx, c.callKind, c.outage.begun())
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errWentAway) {
-			err = errWentAway
+		if errors.Is(context.Cause(ctx), errDatabaseGone) {
+			err = errDatabaseGone
 		}
 		return c.notLent(caller, err, time.Since(began))
 	}
@@ -168,8 +168,8 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 	inDoubt := err == nil && isNotReplicated(conn.Conn)
 	c.connections.giveBack(conn)
 	if inDoubt {
-		c.goAway(errNotReplicated)
-		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
+		c.startOutage(errNotReplicated)
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.outage.errorNow())
 	}
 	var own *ownError
 	switch {
@@ -177,8 +177,8 @@ func (c calls) callOnce(caller context.Context, call func(context.Context, *pgx.
 		return nil
 	case errors.As(err, &own):
 		return own.error
-	case errors.Is(context.Cause(ctx), errWentAway):
-		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
+	case errors.Is(context.Cause(ctx), errDatabaseGone):
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.outage.errorNow())
 	default:
 		return c.judge(caller, err, conn.IsClosed(), time.Since(began))
 	}
@@ -191,14 +191,14 @@ func (c calls) notLent(caller context.Context, err error, took time.Duration) er
 	case caller.Err() != nil && took < patientEnough:
 		return caller.Err()
 	case errors.As(err, &failed):
-		c.goAway(err)
-	case errors.Is(err, errWentAway):
+		c.startOutage(err)
+	case errors.Is(err, errDatabaseGone):
 	case errors.Is(err, errClosed):
 		return err
 	default:
-		c.goAway(fmt.Errorf("no connection was free for %v", callTime))
+		c.startOutage(fmt.Errorf("no connection was free for %v", callTime))
 	}
-	return c.away.errorNow()
+	return c.outage.errorNow()
 }
 
 // patientEnough is how long a caller must have waited, whose own time is up, for the database to be in doubt.
@@ -211,12 +211,12 @@ func (c calls) judge(caller context.Context, err error, lost bool, took time.Dur
 	switch {
 	case isAnswer && answer.Code == codeReadOnly:
 		// It is a standby now, or a failover is under way: the others of the DSN's hosts are to be tried.
-		c.goAway(errors.New("the server is read-only: " + answer.Message))
-		return c.away.errorNow()
+		c.startOutage(errors.New("the server is read-only: " + answer.Message))
+		return c.outage.errorNow()
 	case isAnswer && answer.Code == codeNoFunction && answer.Where == "":
 		// Not within a function: it is the one that was called. A newer release has removed it while this node was not seen, and refuses it.
-		c.goAway(errors.New("the schema is not as this program knows it: " + answer.Message))
-		return c.away.errorNow()
+		c.startOutage(errors.New("the schema is not as this program knows it: " + answer.Message))
+		return c.outage.errorNow()
 	case isAnswer && !lost:
 		switch answer.Code {
 		case codeNoRight, codeNoSchema, codeNoTable, codeNoFunction:
@@ -226,8 +226,8 @@ func (c calls) judge(caller context.Context, err error, lost bool, took time.Dur
 	case caller.Err() != nil && took < patientEnough:
 		return fmt.Errorf("%w: %w", errAnswerUnknown, caller.Err())
 	default:
-		c.goAway(c.dsn.Plain(err))
-		return fmt.Errorf("%w: %w", errAnswerUnknown, c.away.errorNow())
+		c.startOutage(c.dsn.Plain(err))
+		return fmt.Errorf("%w: %w", errAnswerUnknown, c.outage.errorNow())
 	}
 }
 

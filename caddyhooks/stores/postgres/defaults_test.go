@@ -90,7 +90,7 @@ func TestStricterIsolationBehindPgbouncerIsRefused(t *testing.T) {
 	t.Parallel()
 	name := nameTestDatabase(t, "", "default_transaction_isolation = 'repeatable read'")
 	_, err := newModule(t, pgtest.NewPgbouncer(t, pgtest.Shared(t), 3).DSN(name)).OpenStore(t.Context(), "test")
-	if err == nil || errors.Is(err, engine.ErrAway) || !strings.Contains(err.Error(), "SET default_transaction_isolation = 'read committed'") {
+	if err == nil || errors.Is(err, engine.ErrUnreachable) || !strings.Contains(err.Error(), "SET default_transaction_isolation = 'read committed'") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestADatabaseThatDoesNotHaveAllCharactersIsRefused(t *testing.T) {
 	for _, encoding := range []string{"SQL_ASCII", "LATIN1"} {
 		dsn := newTestDatabase(t, fmt.Sprintf("ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0", encoding))
 		_, err := newModule(t, dsn).OpenStore(t.Context(), "test")
-		if err == nil || errors.Is(err, engine.ErrAway) || !strings.Contains(err.Error(), encoding) || !strings.Contains(err.Error(), "UTF8") {
+		if err == nil || errors.Is(err, engine.ErrUnreachable) || !strings.Contains(err.Error(), encoding) || !strings.Contains(err.Error(), "UTF8") {
 			t.Errorf("with the encoding %s: %v", encoding, err)
 		}
 	}

@@ -111,7 +111,7 @@ func (d *deliveries) Renew(ctx context.Context, held []*engine.Delivery, lease t
 	if len(asked) == 0 {
 		return lost, nil
 	}
-	err = d.on(laneDeliveries).query(ctx, func(rows pgx.Rows) error {
+	err = d.on(deliveryCalls).query(ctx, func(rows pgx.Rows) error {
 		var places []int32
 		if err := rows.Scan(&places); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (d *deliveries) claimOverdue(ctx context.Context, batch engine.DeliveryBatc
 	if batch.Max <= 0 {
 		return nil, nil
 	}
-	err = d.on(laneDeliveries).query(ctx, func(rows pgx.Rows) error {
+	err = d.on(deliveryCalls).query(ctx, func(rows pgx.Rows) error {
 		delivery, err := scanDelivery(rows)
 		due = append(due, delivery)
 		return err
@@ -120,7 +120,7 @@ func (d *deliveries) deliverOnce(ctx context.Context, settles []*deliveryCall, c
 		more bool // due than were handed out
 	)
 	asked := time.Now()
-	err := d.on(laneDeliveries).query(ctx, func(rows pgx.Rows) error {
+	err := d.on(deliveryCalls).query(ctx, func(rows pgx.Rows) error {
 		var (
 			row     deliveryRow
 			rowWait *float64

@@ -234,7 +234,7 @@ func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, ca
 	after, lapsed := c.behind.from()
 	arguments = append(arguments, after, lapsed, listed(asks.most), listed(asks.leases), listed(asks.boundAsk), listed(asks.boundMost),
 		listed(asks.nameBound), listed(asks.names), listed(asks.nameIsHook))
-	err := c.on(laneClaim).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
+	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
 	return answer, err
 }
 

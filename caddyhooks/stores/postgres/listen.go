@@ -163,7 +163,7 @@ func (w *watch) keepTelling(ctx context.Context) {
 
 func (w *watch) tell(ctx context.Context, next word) error {
 	next.node = w.node
-	return w.on(laneWatch).exec(ctx, "SELECT pg_notify($1, $2)", w.channel(), next.String())
+	return w.on(watchCalls).exec(ctx, "SELECT pg_notify($1, $2)", w.channel(), next.String())
 }
 
 // channel is where the nodes of a schema talk. It is called like the schema, as PostgreSQL cuts that name.

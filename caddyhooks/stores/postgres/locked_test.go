@@ -32,11 +32,11 @@ func TestLockedTableIsBlamedOnWhoeverHasIt(t *testing.T) {
 	want := fmt.Sprintf("a table of the schema %s is locked by an-admin (process %d, user %s)", schema, admin.PgConn().PID(), other)
 	waitFor(t, "the running node knows who has the table", func() bool {
 		_, _ = addTo(t.Context(), running, "waits")
-		_, _, cause := running.Away()
+		_, _, cause := running.Outage()
 		return cause != nil && strings.HasSuffix(cause.Error(), want)
 	})
 	starting := mustOpenRelease(t, thisRelease, schema, false)
-	if _, _, cause := starting.Away(); cause == nil || !strings.HasSuffix(cause.Error(), want) {
+	if _, _, cause := starting.Outage(); cause == nil || !strings.HasSuffix(cause.Error(), want) {
 		t.Errorf("the node that starts is away because of %v", cause)
 	}
 	if _, err := admin.Exec(t.Context(), "COMMIT"); err != nil {

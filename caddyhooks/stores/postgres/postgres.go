@@ -172,7 +172,7 @@ func (p *Postgres) ClaimLease() time.Duration { return time.Duration(p.Lease) }
 func (p *Postgres) Warnings() []string { return p.dsn.Warnings(p.DSN) }
 
 // OpenStore opens the schema. If the database cannot be reached now it is tried again and again: until then every call of the
-// store returns engine.ErrAway. A database that refuses for good is an error.
+// store returns engine.ErrUnreachable. A database that refuses for good is an error.
 func (p *Postgres) OpenStore(ctx context.Context, instance string) (engine.Store, error) {
 	if err := p.CheckInstance(instance); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (p *Postgres) OpenStore(ctx context.Context, instance string) (engine.Store
 	d := newDatabase(p.dsn, p.schema(instance))
 	d.checksOnly = p.Migrate != nil && !*p.Migrate
 	d.listens = p.Listen == nil || *p.Listen
-	if err := d.open(ctx); err != nil && !errors.Is(err, engine.ErrAway) {
+	if err := d.open(ctx); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		d.close()
 		return nil, fmt.Errorf("opening the store %s: %w", p.Place(instance), err)
 	}

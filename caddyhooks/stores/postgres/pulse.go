@@ -98,7 +98,7 @@ func (w *watch) keepPulse(ctx context.Context) {
 		}
 		if err == nil && time.Since(swept) > sweepEvery {
 			swept = time.Now()
-			_ = w.on(laneWatch).exec(ctx, "SELECT @.sweep_nodes_1()") // another node will do it
+			_ = w.on(watchCalls).exec(ctx, "SELECT @.sweep_nodes_1()") // another node will do it
 		}
 		p.beating.Lock()
 		gap := pulseGap + time.Duration(p.followed)*followTime
@@ -111,7 +111,7 @@ func (w *watch) keepPulse(ctx context.Context) {
 
 // note logs that pulses fail, once, unless the database is away: others tell that.
 func (p *pulse) note(ctx context.Context, err error) {
-	failed := err != nil && !errors.Is(err, engine.ErrAway) && ctx.Err() == nil
+	failed := err != nil && !errors.Is(err, engine.ErrUnreachable) && ctx.Err() == nil
 	if failed && !p.failed {
 		caddy.Log().Named("hooks.stores.postgres").Error("asking the database what other nodes did failed; trying again", zap.Error(err))
 	}
@@ -144,7 +144,7 @@ func (w *watch) beat(ctx context.Context, asked request) error {
 	}
 	watched := w.watched(asked.full, asked.runs)
 	sent := time.Now()
-	err := w.on(laneWatch).query(ctx, func(rows pgx.Rows) error {
+	err := w.on(watchCalls).query(ctx, func(rows pgx.Rows) error {
 		return rows.Scan(&at, &isNew, &revision, &claimable, &due, &cancelled, &ended, &others, &follows, &numbers,
 			&frames, &frameRuns, &turns, &ats, &saids, &texts, &overs)
 	}, "SELECT * FROM @.pulse_1($1, $2, $3, $4, $5, $6)", w.node, w.release.version(), asked.full, watched, p.others, mostFrames)

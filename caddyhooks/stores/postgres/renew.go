@@ -40,7 +40,7 @@ func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 		known = append(known, claim)
 		ids, tokens, folded = append(ids, claim.Run.ID), append(tokens, dbText(claim.Token)), append(folded, int32(len(claim.Folded)))
 	}
-	err = r.on(laneClaim).query(ctx, func(row pgx.Rows) error {
+	err = r.on(claimCalls).query(ctx, func(row pgx.Rows) error {
 		var number int
 		var run, by *string
 		if err := row.Scan(&number, &run, &by); err != nil {
@@ -118,7 +118,7 @@ func (r *runs) Overdue(ctx context.Context, most int) (overdue []*engine.Run, wa
 // leave puts back what this node has claimed. Without it, or if it fails, that is over with its lease.
 func (r *runs) leave() {
 	var runs int
-	err := r.on(laneClaim).query(context.Background(), func(row pgx.Rows) error { return row.Scan(&runs) }, "SELECT @.leave_runs_1($1)", r.node)
+	err := r.on(claimCalls).query(context.Background(), func(row pgx.Rows) error { return row.Scan(&runs) }, "SELECT @.leave_runs_1($1)", r.node)
 	if err == nil && runs > 0 {
 		r.watch.tellOthers("r")
 	}

@@ -86,7 +86,7 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 	}()
 	began := time.Now()
 	first, err := r.add(one, "meanwhile")
-	if !errors.Is(err, engine.ErrAway) {
+	if !errors.Is(err, engine.ErrUnreachable) {
 		t.Fatalf("without the standby a run is added: %v", err)
 	}
 	t.Logf("the first answer came after %v: %v", time.Since(began), err)
@@ -98,21 +98,21 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = late.Close() })
 	for name, s := range map[string]*store{"the node": one, "another node": other, "a new node": late} {
-		if _, err := r.add(s, "meanwhile"); !errors.Is(err, engine.ErrAway) {
+		if _, err := r.add(s, "meanwhile"); !errors.Is(err, engine.ErrUnreachable) {
 			t.Errorf("the request is repeated on %s: %v", name, err)
 		}
-		if _, _, cause := s.Away(); cause == nil {
+		if _, _, cause := s.Outage(); cause == nil {
 			t.Errorf("%s does not say that the database is away", name)
 		}
 	}
-	if _, _, cause := late.Away(); cause == nil || !strings.Contains(cause.Error(), "synchronous standby") {
+	if _, _, cause := late.Outage(); cause == nil || !strings.Contains(cause.Error(), "synchronous standby") {
 		t.Errorf("it is away because of %v", cause)
 	}
-	if claims, _, err := one.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute}); !errors.Is(err, engine.ErrAway) {
+	if claims, _, err := one.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute}); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("claimed %d, %v", len(claims), err)
 	}
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "bye", HasText: true}}
-	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrAway) {
+	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("a run has ended: %v", err)
 	}
 
@@ -155,7 +155,7 @@ func TestACommitThatWasNotReplicatedIsNotAcknowledged(t *testing.T) {
 	const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%add_runs%'"
 	waitFor(t, "a commit waits for the standby", func() bool { return pgtest.Ask[bool](t, r.primary, "postgres", "SELECT EXISTS (SELECT "+waiting+")") })
 	r.primary.Exec(t, "postgres", "SELECT pg_cancel_backend(pid) "+waiting)
-	if err := <-added; !errors.Is(err, engine.ErrAway) || !errors.Is(err, errAnswerUnknown) {
+	if err := <-added; !errors.Is(err, engine.ErrUnreachable) || !errors.Is(err, errAnswerUnknown) {
 		t.Fatalf("without the standby a run is added: %v", err)
 	}
 	waitFor(t, "the run is committed on the primary", func() bool { return r.isCommitted("meanwhile") })
@@ -186,7 +186,7 @@ func TestAnEndThatWasNotReplicatedIsToldToNobody(t *testing.T) {
 	defer stop()
 	r.standby.Stop("immediate")
 	end := engine.End{Outcome: engine.Outcome{Status: engine.Completed, Text: "bye", HasText: true}}
-	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrAway) {
+	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("a run has ended: %v", err)
 	}
 	waitFor(t, "the other node says that it is away", func() bool {
@@ -195,7 +195,7 @@ func TestAnEndThatWasNotReplicatedIsToldToNobody(t *testing.T) {
 			t.Fatal("the end is told")
 		default:
 		}
-		_, _, cause := other.Away()
+		_, _, cause := other.Outage()
 		return cause != nil
 	})
 }

@@ -42,9 +42,9 @@ func makeStore(d *database) *store {
 	s := &store{database: d}
 	s.runs, s.deliveries, s.sessions = newRuns(s), newDeliveries(s), newSessions(s)
 	s.settings, s.minutes, s.watch, s.streams = newSettings(s), newMinutes(s), newWatch(s), newStreams(s)
-	d.away.mu.Lock()
-	d.away.back = s.watch.tellAll
-	d.away.mu.Unlock()
+	d.outage.mu.Lock()
+	d.outage.back = s.watch.tellAll
+	d.outage.mu.Unlock()
 	return s
 }
 

@@ -134,7 +134,7 @@ func (s *streams) storeChanges(ctx context.Context, ids []*string) error {
 		followed = slices.AppendSeq([]string{}, maps.Keys(s.feeds))
 	}
 	s.mu.Unlock()
-	return s.on(laneWatch).exec(ctx, "SELECT @.follow_1($1, $2, $3, $4)", s.node, followed, gone, all)
+	return s.on(watchCalls).exec(ctx, "SELECT @.follow_1($1, $2, $3, $4)", s.node, followed, gone, all)
 }
 
 // mustStore has the next full pulse store all that this node follows.
@@ -232,7 +232,7 @@ func (s *streams) sendFrames(ctx context.Context, sent []*sentFrame) error {
 		runs, turns, ats, saids = append(runs, one.run), append(turns, f.Turn), append(ats, int64(f.At)), append(saids, int64(f.Said))
 		texts, overs = append(texts, []byte(f.Text)), append(overs, f.Over)
 	}
-	err := s.on(laneWatch).query(ctx, func(rows pgx.Rows) error {
+	err := s.on(watchCalls).query(ctx, func(rows pgx.Rows) error {
 		var index int
 		var reader *string
 		if err := rows.Scan(&index, &reader); err != nil {

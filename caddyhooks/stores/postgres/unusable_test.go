@@ -34,7 +34,7 @@ func TestStoreIsAwayWhileItsSchemaCannotBeUsed(t *testing.T) {
 			server.Exec(t, "postgres", fmt.Sprintf(test.breaks, p.Schema, role))
 			for deadline := time.Now().Add(time.Minute); ; {
 				_, err = addTo(t.Context(), s, "chat")
-				if _, _, cause := s.Away(); cause != nil && strings.Contains(cause.Error(), test.reason) && errors.Is(err, engine.ErrAway) {
+				if _, _, cause := s.Outage(); cause != nil && strings.Contains(cause.Error(), test.reason) && errors.Is(err, engine.ErrUnreachable) {
 					break
 				}
 				if err == nil || time.Now().After(deadline) {
@@ -55,7 +55,7 @@ func TestDSNWithASettingThatTheServerDoesNotKnowIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"nonsense=1", "work_mem=much"} {
 		_, err := newModule(t, pgtest.Shared(t).DSN("postgres")+" "+setting).OpenStore(t.Context(), "test")
-		if err == nil || errors.Is(err, engine.ErrAway) {
+		if err == nil || errors.Is(err, engine.ErrUnreachable) {
 			t.Errorf("with %s: %v", setting, err)
 		}
 	}

@@ -61,7 +61,7 @@ func openRelease(t *testing.T, r *release, schema string, checksOnly bool) (*sto
 	}
 	d := newDatabase(n, schema)
 	d.release, d.checksOnly = r, checksOnly
-	if err := d.open(t.Context()); err != nil && !errors.Is(err, engine.ErrAway) {
+	if err := d.open(t.Context()); err != nil && !errors.Is(err, engine.ErrUnreachable) {
 		d.close()
 		return nil, err
 	}
@@ -279,7 +279,7 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	})
 	t.Cleanup(func() { stop.Store(true); group.Wait() })
 	newer := mustOpenRelease(t, next, schema, false)
-	if _, _, cause := newer.Away(); cause == nil || !strings.Contains(cause.Error(), "as soon as its tables are free; a-backup (process ") {
+	if _, _, cause := newer.Outage(); cause == nil || !strings.Contains(cause.Error(), "as soon as its tables are free; a-backup (process ") {
 		t.Fatalf("the newer node is away because of %v", cause)
 	}
 	before := added.Load()
@@ -308,7 +308,7 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := mustOpenRelease(t, last, schema, false)
-	if _, _, cause := newest.Away(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 4 work with it, and version 6 goes with nodes of version 5 or newer: stop the older ones first") {
+	if _, _, cause := newest.Outage(); cause == nil || !strings.Contains(cause.Error(), "nodes of version 4 work with it, and version 6 goes with nodes of version 5 or newer: stop the older ones first") {
 		t.Errorf("beside an older node: %v", cause)
 	}
 	wantMeta(t, old, 4, 4)
@@ -332,11 +332,11 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		mustReturn(t, s)
 	}
 	// One that was not seen meanwhile finds out by its next call.
-	if _, err := addTo(t.Context(), silent, "chat"); !errors.Is(err, engine.ErrAway) {
+	if _, err := addTo(t.Context(), silent, "chat"); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("the silent node: %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
-		_, changed, cause := silent.Away()
+		_, changed, cause := silent.Outage()
 		if cause != nil && strings.Contains(cause.Error(), refusal) {
 			break
 		}

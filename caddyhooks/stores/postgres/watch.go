@@ -135,7 +135,7 @@ func (w *watch) findUnfinished(ctx context.Context, calls []*watcher) error {
 		ids[i] = call.id
 	}
 	unfinished := make(map[string]bool, len(calls))
-	err := w.on(laneWatch).query(ctx, func(rows pgx.Rows) error {
+	err := w.on(watchCalls).query(ctx, func(rows pgx.Rows) error {
 		var id string
 		err := rows.Scan(&id)
 		unfinished[id] = true
@@ -265,7 +265,7 @@ const leaveTime = 2 * time.Second
 func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	if err := w.on(laneWatch).exec(ctx, "SELECT @.leave_1($1)", w.node); err == nil && !w.isLone.Load() {
+	if err := w.on(watchCalls).exec(ctx, "SELECT @.leave_1($1)", w.node); err == nil && !w.isLone.Load() {
 		_ = w.tell(ctx, word{kinds: "n"})
 	}
 }

@@ -350,7 +350,7 @@ func (w *world) newRun(chance *rand.Rand) *engine.Run {
 		run.Message += strings.Repeat("long ", oneOf(chance, 2000, 2000, engine.MaxInput/4))
 	}
 	if chance.IntN(6) == 0 {
-		run.ChatID, run.NewChat, run.Hole = "of <the id>", true, "<the id>"
+		run.ChatID, run.NewChat, run.IDPlaceholder = "of <the id>", true, "<the id>"
 	}
 	if chance.IntN(4) == 0 {
 		run.Fold = engine.Fold{Window: oneOf(chance, time.Minute, time.Hour), Max: 2 + chance.IntN(3), Alike: chance.Uint32N(2)}

@@ -22,7 +22,7 @@ func fullRun(t *testing.T, chat string) *engine.Run {
 	run := &engine.Run{
 		ID:     "not the store's",
 		ChatID: chat, Hook: "github", Action: engine.Agent, Name: "a label",
-		Message: "line one\nline two of run <the id>", Hole: "<the id>", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
+		Message: "line one\nline two of run <the id>", IDPlaceholder: "<the id>", Metadata: []byte(`{ "b": 1.10,  "a": [null, "\u0000"], "a": 12345678901234567890 }`),
 		Tier: "smart", ValidationTier: "deep", MemoryPreset: "general_chat", Schema: []byte("{\"type\":\t\"object\"}"),
 		Sync: true, CallbackURL: "https://example.com/callback?a=b", Channel: "log", To: "somebody",
 		Timeout: 90*time.Second + 7*time.Millisecond, QueueTime: 3*time.Hour + 1, History: 5*time.Hour + 1, AcceptedAt: time.Now().Add(-1000 * time.Hour),

@@ -11,11 +11,11 @@ import (
 func TestARunnerThatComesAndGoesIsToldOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var away awayRunners
+		var unreachable unreachableRunners
 		fails := func(busy, want bool) {
 			t.Helper()
-			if _, news := away.failed("a", &UnavailableError{Err: errors.New("refused"), Busy: busy}, time.Now()); news != want {
-				t.Errorf("after %v, busy %v: it is news: %v", time.Since(away.known["a"].loggedAt), busy, news)
+			if _, news := unreachable.failed("a", &UnavailableError{Err: errors.New("refused"), Busy: busy}, time.Now()); news != want {
+				t.Errorf("after %v, busy %v: it is news: %v", time.Since(unreachable.known["a"].loggedAt), busy, news)
 			}
 		}
 		fails(true, false)
@@ -23,10 +23,10 @@ func TestARunnerThatComesAndGoesIsToldOnceAMinute(t *testing.T) {
 		fails(false, false)
 		time.Sleep(2 * logEvery)
 		fails(false, false) // it is still the same
-		away.takenOn("a")
+		unreachable.takenOn("a")
 		fails(false, true)
 		for range 10 {
-			away.takenOn("a")
+			unreachable.takenOn("a")
 			fails(false, false)
 		}
 		time.Sleep(logEvery)

@@ -11,39 +11,39 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// Lanes puts queued runs in order: a lane a chat, in which runs wait for the one before them to end, and the lanes whose
+// ChatQueues puts queued runs in order: a chat queue a chat, in which runs wait for the one before them to end, and the chat queues whose
 // first run may start, longest-ready first, so that a busy chat cannot starve the others. Stores that index their queue in
 // memory share it. It takes about 200 bytes a run, in memory that the garbage collector need not look into. All operations
 // but Undo take the logarithm of the number of queued runs at most. It is not safe for concurrent use.
 //
-// A lane goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
-type Lanes struct {
-	seed   maphash.Seed
-	lanes  map[uint64]uint32     // by hash of the chat
-	places map[uuid.UUID]uint32  // by run
-	hooks  map[string]*sortedIDs // the runs that are here, queued or popped, by their hook
-	lane   slab[lane]
-	place  slab[place]
-	queued int
+// A chat queue goes by the hash of its chat's id. Two chats whose hashes collide take turns as if they were one.
+type ChatQueues struct {
+	seed       maphash.Seed
+	chatQueues map[uint64]uint32     // by hash of the chat
+	places     map[uuid.UUID]uint32  // by run
+	hooks      map[string]*sortedIDs // the runs that are here, queued or popped, by their hook
+	chatQueue  slab[chatQueue]
+	place      slab[place]
+	queued     int
 
 	kinds       []kind // by number
 	kindNumbers map[kindOf]uint32
 	unusedKinds []uint32
-	active      []uint32 // kinds that have ready lanes, in any order
-	offers      uint64   // how often a lane became ready
+	active      []uint32 // kinds that have ready chat queues, in any order
+	offers      uint64   // how often a chat queue became ready
 	sooner      bool     // a window was opened that is over before all others
 
 	heaps [queuedOrders][]timedPlace // of queued runs
 }
 
-// readyList is a list of lanes.
+// readyList is a list of chat queues.
 type readyList struct{ first, last uint32 }
 
 // In both, 0 is no index.
-type lane struct {
+type chatQueue struct {
 	chat        uint64
 	first, last uint32 // places
-	prev, next  uint32 // in the list of ready lanes
+	prev, next  uint32 // in the list of ready chat queues
 	queued      uint32
 	held        uint32 // how many runs were popped, and are not over
 	foldEnd     uint32 // the last of the first runs that can be folded together, as far as they are counted …
@@ -58,7 +58,7 @@ type place struct {
 	id         uuid.UUID
 	accepted   int64 // of an Entry
 	deadline   int64 // likewise
-	lane       uint32
+	chatQueue  uint32
 	prev, next uint32
 	in         [queuedOrders]uint32 // where it is in the heaps, counted from 1
 	kind       uint32
@@ -70,7 +70,7 @@ type place struct {
 	over       bool   // its window is
 }
 
-// Entry is a run for a lane.
+// Entry is a run for a chat queue.
 type Entry struct {
 	ID     uuid.UUID
 	Chat   string
@@ -85,34 +85,34 @@ type Entry struct {
 	Deadline int64
 }
 
-// Queued is how many runs wait in all lanes together.
-func (l *Lanes) Queued() int { return l.queued }
+// Queued is how many runs wait in all chat queues together.
+func (l *ChatQueues) Queued() int { return l.queued }
 
-// QueuedIn is how many runs wait in the lane of chat.
-func (l *Lanes) QueuedIn(chat string) int {
-	if i := l.laneFor(chat); i != 0 {
-		return int(l.lane.at(i).queued)
+// QueuedIn is how many runs wait in the chat queue of chat.
+func (l *ChatQueues) QueuedIn(chat string) int {
+	if i := l.queueFor(chat); i != 0 {
+		return int(l.chatQueue.at(i).queued)
 	}
 	return 0
 }
 
-// in are the runs that wait in the lane of chat.
-func (l *Lanes) in(chat string) (ids []uuid.UUID) {
-	if li := l.laneFor(chat); li != 0 {
-		for pi := l.lane.at(li).first; pi != 0; pi = l.place.at(pi).next {
+// in are the runs that wait in the chat queue of chat.
+func (l *ChatQueues) in(chat string) (ids []uuid.UUID) {
+	if li := l.queueFor(chat); li != 0 {
+		for pi := l.chatQueue.at(li).first; pi != 0; pi = l.place.at(pi).next {
 			ids = append(ids, l.place.at(pi).id)
 		}
 	}
 	return ids
 }
 
-// lastIn is the last run that waits in the lane of chat, and how many wait there.
-func (l *Lanes) lastIn(chat string) (id uuid.UUID, queued int) {
-	li := l.laneFor(chat)
+// lastIn is the last run that waits in the chat queue of chat, and how many wait there.
+func (l *ChatQueues) lastIn(chat string) (id uuid.UUID, queued int) {
+	li := l.queueFor(chat)
 	if li == 0 {
 		return id, 0
 	}
-	ln := l.lane.at(li)
+	ln := l.chatQueue.at(li)
 	if ln.last != 0 {
 		id = l.place.at(ln.last).id
 	}
@@ -120,34 +120,34 @@ func (l *Lanes) lastIn(chat string) (id uuid.UUID, queued int) {
 }
 
 // isHeld reports whether a run of chat has been popped, and is not over.
-func (l *Lanes) isHeld(chat string) bool {
-	li := l.laneFor(chat)
-	return li != 0 && l.lane.at(li).held > 0
+func (l *ChatQueues) isHeld(chat string) bool {
+	li := l.queueFor(chat)
+	return li != 0 && l.chatQueue.at(li).held > 0
 }
 
 // isIn reports whether a run is of chat.
-func (l *Lanes) isIn(id uuid.UUID, chat string) bool {
+func (l *ChatQueues) isIn(id uuid.UUID, chat string) bool {
 	pi := l.places[id]
-	return pi != 0 && l.place.at(pi).lane == l.laneFor(chat)
+	return pi != 0 && l.place.at(pi).chatQueue == l.queueFor(chat)
 }
 
-// laneFor is the lane of chat, 0 if there is none.
-func (l *Lanes) laneFor(chat string) uint32 {
-	if l.lanes == nil {
+// queueFor is the chat queue of chat, 0 if there is none.
+func (l *ChatQueues) queueFor(chat string) uint32 {
+	if l.chatQueues == nil {
 		return 0
 	}
-	return l.lanes[l.hash(chat)]
+	return l.chatQueues[l.hash(chat)]
 }
 
 // Ready reports whether there is a run that can be popped.
-func (l *Lanes) Ready() bool { return len(l.active) > 0 }
+func (l *ChatQueues) Ready() bool { return len(l.active) > 0 }
 
-// next is the kind whose list has the lane that has been ready longest, of those that there is room for.
-func (l *Lanes) next(room *room) (next *kind) {
+// next is the kind whose list has the chat queue that has been ready longest, of those that there is room for.
+func (l *ChatQueues) next(batchLimits *batchLimits) (next *kind) {
 	var longest uint64
 	for _, n := range l.active {
 		k := &l.kinds[n]
-		if since := l.lane.at(k.ready.first).since; (next == nil || since < longest) && room.has(&k.kindOf) {
+		if since := l.chatQueue.at(k.ready.first).since; (next == nil || since < longest) && batchLimits.has(&k.kindOf) {
 			next, longest = k, since
 		}
 	}
@@ -155,7 +155,7 @@ func (l *Lanes) next(room *room) (next *kind) {
 }
 
 // Has reports whether a run is here, and whether it waits or has been popped.
-func (l *Lanes) Has(id uuid.UUID) (here, queued bool) {
+func (l *ChatQueues) Has(id uuid.UUID) (here, queued bool) {
 	i := l.places[id]
 	if i == 0 {
 		return false, false
@@ -163,27 +163,27 @@ func (l *Lanes) Has(id uuid.UUID) (here, queued bool) {
 	return true, l.place.at(i).queued
 }
 
-// Push appends a run to its chat's lane and reports whether it can be popped at once.
-func (l *Lanes) Push(e Entry) (ready bool) {
-	if l.lanes == nil {
+// Push appends a run to its chat's chat queue and reports whether it can be popped at once.
+func (l *ChatQueues) Push(e Entry) (ready bool) {
+	if l.chatQueues == nil {
 		l.init()
 	}
-	li := l.laneOf(l.hash(e.Chat))
-	l.insert(place{id: e.ID, lane: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)), alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
+	li := l.queueOf(l.hash(e.Chat))
+	l.insert(place{id: e.ID, chatQueue: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)), alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
 	l.enlist(e.Hook, e.ID)
 	l.expect(e.ID)
 	return l.offer(li)
 }
 
 // enlist notes a run of a hook.
-func (l *Lanes) enlist(hook string, id uuid.UUID) {
+func (l *ChatQueues) enlist(hook string, id uuid.UUID) {
 	if l.hooks[hook] == nil {
 		l.hooks[hook] = new(sortedIDs)
 	}
 	l.hooks[hook].add(id)
 }
 
-func (l *Lanes) delist(hook string, id uuid.UUID) {
+func (l *ChatQueues) delist(hook string, id uuid.UUID) {
 	if ids := l.hooks[hook]; ids != nil {
 		if ids.remove(id); len(ids.chunks) == 0 {
 			delete(l.hooks, hook)
@@ -192,7 +192,7 @@ func (l *Lanes) delist(hook string, id uuid.UUID) {
 }
 
 // ofHooks are the first runs of some hooks in a range, in its order, up to most.
-func (l *Lanes) ofHooks(hooks []string, within *IDRange, most int) (ids []uuid.UUID) {
+func (l *ChatQueues) ofHooks(hooks []string, within *IDRange, most int) (ids []uuid.UUID) {
 	for i, hook := range hooks {
 		if l.hooks[hook] == nil || slices.Contains(hooks[:i], hook) {
 			continue
@@ -212,11 +212,11 @@ func (l *Lanes) ofHooks(hooks []string, within *IDRange, most int) (ids []uuid.U
 	return ids[:min(len(ids), most)]
 }
 
-func (l *Lanes) init() {
+func (l *ChatQueues) init() {
 	if l.seed == (maphash.Seed{}) {
 		l.seed = maphash.MakeSeed()
 	}
-	l.lanes = make(map[uint64]uint32)
+	l.chatQueues = make(map[uint64]uint32)
 	l.places = make(map[uuid.UUID]uint32)
 	l.hooks = make(map[string]*sortedIDs)
 	if l.kindNumbers == nil {
@@ -224,27 +224,27 @@ func (l *Lanes) init() {
 	}
 }
 
-func (l *Lanes) hash(chat string) uint64 { return maphash.String(l.seed, chat) }
+func (l *ChatQueues) hash(chat string) uint64 { return maphash.String(l.seed, chat) }
 
-func (l *Lanes) laneOf(chat uint64) uint32 {
-	li := l.lanes[chat]
+func (l *ChatQueues) queueOf(chat uint64) uint32 {
+	li := l.chatQueues[chat]
 	if li == 0 {
-		li = l.lane.add(lane{chat: chat})
-		l.lanes[chat] = li
+		li = l.chatQueue.add(chatQueue{chat: chat})
+		l.chatQueues[chat] = li
 	}
 	return li
 }
 
 // insert puts a run before another one, or at the end if that is 0.
-func (l *Lanes) insert(p place, before uint32) {
+func (l *ChatQueues) insert(p place, before uint32) {
 	pi := l.place.add(p)
 	l.places[p.id] = pi
 	l.link(pi, before)
 }
 
-func (l *Lanes) link(pi, before uint32) {
+func (l *ChatQueues) link(pi, before uint32) {
 	p := l.place.at(pi)
-	ln := l.lane.at(p.lane)
+	ln := l.chatQueue.at(p.chatQueue)
 	p.queued, p.next, p.prev = true, before, ln.last
 	if before != 0 {
 		p.prev = l.place.at(before).prev
@@ -263,9 +263,9 @@ func (l *Lanes) link(pi, before uint32) {
 	l.enter(byAge, pi, p.accepted)
 }
 
-func (l *Lanes) unlink(pi uint32) {
+func (l *ChatQueues) unlink(pi uint32) {
 	p := l.place.at(pi)
-	ln := l.lane.at(p.lane)
+	ln := l.chatQueue.at(p.chatQueue)
 	l.leaveFold(ln, pi, p)
 	if p.prev == 0 {
 		ln.first = p.next
@@ -291,25 +291,25 @@ type Popped struct {
 	Runner, Hook string
 }
 
-// Pop takes the first run of the lane that has been ready longest, with those that are folded with it, and holds the lane until
+// Pop takes the first run of the chat queue that has been ready longest, with those that are folded with it, and holds the chat queue until
 // Done or Return was called for all of them. Runs that there is no room for stay where they are.
-func (l *Lanes) Pop(room *room) (popped Popped, ok bool) {
-	k := l.next(room)
+func (l *ChatQueues) Pop(batchLimits *batchLimits) (popped Popped, ok bool) {
+	k := l.next(batchLimits)
 	if k == nil {
 		return popped, false
 	}
-	pi := l.lane.at(k.ready.first).first
+	pi := l.chatQueue.at(k.ready.first).first
 	l.hold(pi)
 	return Popped{l.place.at(pi).id, l.takeFold(pi), k.runner, k.hook}, true
 }
 
-// Hold is Pop for certain runs. It reports false unless they are the first ones of a lane that is not held, in this order.
-func (l *Lanes) Hold(id uuid.UUID, folded ...uuid.UUID) bool {
+// Hold is Pop for certain runs. It reports false unless they are the first ones of a chat queue that is not held, in this order.
+func (l *ChatQueues) Hold(id uuid.UUID, folded ...uuid.UUID) bool {
 	first := l.places[id]
 	if first == 0 {
 		return false
 	}
-	if ln := l.lane.at(l.place.at(first).lane); ln.held > 0 || ln.first != first {
+	if ln := l.chatQueue.at(l.place.at(first).chatQueue); ln.held > 0 || ln.first != first {
 		return false
 	}
 	pi := first
@@ -325,12 +325,12 @@ func (l *Lanes) Hold(id uuid.UUID, folded ...uuid.UUID) bool {
 	return true
 }
 
-func (l *Lanes) hold(pi uint32) {
-	li := l.place.at(pi).lane
+func (l *ChatQueues) hold(pi uint32) {
+	li := l.place.at(pi).chatQueue
 	l.unlink(pi)
 	l.place.at(pi).waiting = false
 	l.forgetDeadline(pi)
-	l.lane.at(li).held++
+	l.chatQueue.at(li).held++
 	l.withdraw(li)
 }
 
@@ -343,11 +343,11 @@ type Removed struct {
 }
 
 // Done takes out a run that is here, popped or still queued.
-func (l *Lanes) Done(id uuid.UUID) Removed {
+func (l *ChatQueues) Done(id uuid.UUID) Removed {
 	pi := l.places[id]
 	p := l.place.at(pi)
-	li := p.lane
-	ln := l.lane.at(li)
+	li := p.chatQueue
+	ln := l.chatQueue.at(li)
 	removed := Removed{place: *p, kind: l.kinds[p.kind].kindOf, chat: ln.chat, expected: p.in[byDeadline] != 0}
 	l.forgetDeadline(pi)
 	if p.queued {
@@ -361,8 +361,8 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 	l.releaseKind(p.kind)
 	l.place.free(pi)
 	if ln.first == 0 && ln.held == 0 {
-		delete(l.lanes, ln.chat)
-		l.lane.free(li)
+		delete(l.chatQueues, ln.chat)
+		l.chatQueue.free(li)
 	}
 	if l.place.used > 64*slabPiece && len(l.places) < int(l.place.used/8) {
 		l.compact()
@@ -372,37 +372,37 @@ func (l *Lanes) Done(id uuid.UUID) Removed {
 
 // compact gives back the memory of a queue that was much longer once. Otherwise a busy server, whose queue is never quite
 // empty, would keep it for ever: neither maps nor slabs become smaller.
-func (l *Lanes) compact() {
+func (l *ChatQueues) compact() {
 	before := *l
-	*l = Lanes{seed: l.seed, queued: l.queued, offers: l.offers, sooner: l.sooner}
+	*l = ChatQueues{seed: l.seed, queued: l.queued, offers: l.offers, sooner: l.sooner}
 	if len(before.places) == 0 {
 		return
 	}
 	l.hooks = before.hooks
 	l.kinds, l.kindNumbers, l.unusedKinds, l.active = before.kinds, before.kindNumbers, before.unusedKinds, before.active
-	l.lanes = make(map[uint64]uint32, len(before.lanes))
+	l.chatQueues = make(map[uint64]uint32, len(before.chatQueues))
 	l.places = make(map[uuid.UUID]uint32, len(before.places))
-	lanes, places := map[uint32]uint32{0: 0}, map[uint32]uint32{0: 0} // the new index by the old one
-	for chat, old := range before.lanes {
-		lanes[old] = l.lane.add(*before.lane.at(old))
-		l.lanes[chat] = lanes[old]
+	chatQueues, places := map[uint32]uint32{0: 0}, map[uint32]uint32{0: 0} // the new index by the old one
+	for chat, old := range before.chatQueues {
+		chatQueues[old] = l.chatQueue.add(*before.chatQueue.at(old))
+		l.chatQueues[chat] = chatQueues[old]
 	}
 	for id, old := range before.places {
 		places[old] = l.place.add(*before.place.at(old))
 		l.places[id] = places[old]
 	}
-	for _, li := range l.lanes {
-		ln := l.lane.at(li)
-		ln.first, ln.last, ln.prev, ln.next = places[ln.first], places[ln.last], lanes[ln.prev], lanes[ln.next]
+	for _, li := range l.chatQueues {
+		ln := l.chatQueue.at(li)
+		ln.first, ln.last, ln.prev, ln.next = places[ln.first], places[ln.last], chatQueues[ln.prev], chatQueues[ln.next]
 		ln.foldEnd = places[ln.foldEnd]
 	}
 	for _, pi := range l.places {
 		p := l.place.at(pi)
-		p.lane, p.prev, p.next = lanes[p.lane], places[p.prev], places[p.next]
+		p.chatQueue, p.prev, p.next = chatQueues[p.chatQueue], places[p.prev], places[p.next]
 	}
 	for n := range l.kinds {
 		k := &l.kinds[n]
-		k.ready = readyList{lanes[k.ready.first], lanes[k.ready.last]}
+		k.ready = readyList{chatQueues[k.ready.first], chatQueues[k.ready.last]}
 	}
 	for by, heap := range before.heaps {
 		for _, t := range heap {
@@ -413,21 +413,21 @@ func (l *Lanes) compact() {
 
 // Undo takes back a Done, and must do so before anything else that happened to the chat in between, other than by Push,
 // is left in place.
-func (l *Lanes) Undo(removed Removed) {
-	if l.lanes == nil {
+func (l *ChatQueues) Undo(removed Removed) {
+	if l.chatQueues == nil {
 		l.init()
 	}
-	li := l.laneOf(removed.chat)
-	p := place{id: removed.id, lane: li, kind: l.kindNumber(removed.kind), accepted: removed.accepted, deadline: removed.deadline,
+	li := l.queueOf(removed.chat)
+	p := place{id: removed.id, chatQueue: li, kind: l.kindNumber(removed.kind), accepted: removed.accepted, deadline: removed.deadline,
 		size: removed.size, starts: removed.starts, waiting: removed.waiting, over: removed.over}
 	l.enlist(removed.kind.hook, removed.id)
 	if !removed.queued {
 		l.places[removed.id] = l.place.add(p)
-		l.lane.at(li).held++
+		l.chatQueue.at(li).held++
 		l.withdraw(li)
 		return
 	}
-	before := l.lane.at(li).first
+	before := l.chatQueue.at(li).first
 	for before != 0 && bytes.Compare(l.place.at(before).id[:], removed.id[:]) < 0 {
 		before = l.place.at(before).next
 	}
@@ -438,51 +438,53 @@ func (l *Lanes) Undo(removed Removed) {
 	l.offer(li)
 }
 
-// Return puts a popped run back to the head of its lane. A run that waits is not popped before Wake. Of runs that were folded the
+// Return puts a popped run back to the head of its chat queue. A run that waits is not popped before Wake. Of runs that were folded the
 // last is put back first.
-func (l *Lanes) Return(id uuid.UUID, waits bool) {
+func (l *ChatQueues) Return(id uuid.UUID, waits bool) {
 	pi := l.places[id]
 	p := l.place.at(pi)
-	ln := l.lane.at(p.lane)
+	ln := l.chatQueue.at(p.chatQueue)
 	l.link(pi, ln.first)
 	p.waiting = waits
 	ln.held--
-	l.offer(p.lane)
+	l.offer(p.chatQueue)
 }
 
 // Wait keeps a queued run from being popped before Wake.
-func (l *Lanes) Wait(id uuid.UUID) {
+func (l *ChatQueues) Wait(id uuid.UUID) {
 	p := l.place.at(l.places[id])
 	p.waiting = true
-	l.offer(p.lane)
+	l.offer(p.chatQueue)
 }
 
 // Wake ends the wait of a run, if it is here.
-func (l *Lanes) Wake(id uuid.UUID) {
+func (l *ChatQueues) Wake(id uuid.UUID) {
 	if pi := l.places[id]; pi != 0 {
 		p := l.place.at(pi)
 		p.waiting = false
-		l.offer(p.lane)
+		l.offer(p.chatQueue)
 	}
 }
 
 // Waits reports whether a run is not to be popped yet, though nothing is before it.
-func (l *Lanes) Waits(id uuid.UUID) bool {
+func (l *ChatQueues) Waits(id uuid.UUID) bool {
 	pi := l.places[id]
 	return pi != 0 && l.place.at(pi).waiting
 }
 
 // accepted is when a run was accepted that is here.
-func (l *Lanes) accepted(id uuid.UUID) time.Time {
+func (l *ChatQueues) accepted(id uuid.UUID) time.Time {
 	return time.Unix(0, l.place.at(l.places[id]).accepted)
 }
 
 // RunnerOf is the runner of a run that is here.
-func (l *Lanes) RunnerOf(id uuid.UUID) string { return l.kinds[l.place.at(l.places[id]).kind].runner }
+func (l *ChatQueues) RunnerOf(id uuid.UUID) string {
+	return l.kinds[l.place.at(l.places[id]).kind].runner
+}
 
-// offer puts a lane in the right list of ready ones, or in none, and reports whether it became ready.
-func (l *Lanes) offer(li uint32) bool {
-	ln := l.lane.at(li)
+// offer puts a chat queue in the right list of ready ones, or in none, and reports whether it became ready.
+func (l *ChatQueues) offer(li uint32) bool {
+	ln := l.chatQueue.at(li)
 	if ln.held > 0 || ln.first == 0 || l.place.at(ln.first).waiting || l.gathers(ln) {
 		l.withdraw(li)
 		return false
@@ -500,15 +502,15 @@ func (l *Lanes) offer(li uint32) bool {
 	if ln.prev == 0 {
 		list.first = li
 	} else {
-		l.lane.at(ln.prev).next = li
+		l.chatQueue.at(ln.prev).next = li
 	}
 	list.last = li
 	l.activate(n)
 	return true
 }
 
-func (l *Lanes) withdraw(li uint32) {
-	ln := l.lane.at(li)
+func (l *ChatQueues) withdraw(li uint32) {
+	ln := l.chatQueue.at(li)
 	if !ln.ready {
 		return
 	}
@@ -516,12 +518,12 @@ func (l *Lanes) withdraw(li uint32) {
 	if ln.prev == 0 {
 		list.first = ln.next
 	} else {
-		l.lane.at(ln.prev).next = ln.next
+		l.chatQueue.at(ln.prev).next = ln.next
 	}
 	if ln.next == 0 {
 		list.last = ln.prev
 	} else {
-		l.lane.at(ln.next).prev = ln.prev
+		l.chatQueue.at(ln.next).prev = ln.prev
 	}
 	ln.ready, ln.prev, ln.next = false, 0, 0
 	l.activate(ln.kind)

@@ -22,8 +22,8 @@ const lastCalls = 50 * time.Millisecond
 // probeEvery is how often a database that is away is tried. It is to be used within a second of its return, and to open a connection takes a while.
 const probeEvery = 250 * time.Millisecond
 
-// away is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
-type away struct {
+// outage is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
+type outage struct {
 	mu      sync.Mutex
 	since   time.Time
 	cause   error           // nil if the database is there
@@ -41,32 +41,32 @@ type away struct {
 	prober sync.WaitGroup
 }
 
-func (a *away) init() {
+func (a *outage) init() {
 	a.began, a.changed = make(chan struct{}), make(chan struct{})
 	a.here, a.leave = context.WithCancel(context.Background()) //nolint:gosec // by set, when it goes away
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 }
 
-// error is engine.ErrAway with its cause, nil if the database is there.
-func (a *away) error() error {
+// error is engine.ErrUnreachable with its cause, nil if the database is there.
+func (a *outage) error() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cause == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", engine.ErrAway, a.cause)
+	return fmt.Errorf("%w: %w", engine.ErrUnreachable, a.cause)
 }
 
 // errorNow is error for whoever knows that the database was away just now.
-func (a *away) errorNow() error {
+func (a *outage) errorNow() error {
 	if err := a.error(); err != nil {
 		return err
 	}
-	return engine.ErrAway
+	return engine.ErrUnreachable
 }
 
 // begun is closed while the database is away.
-func (a *away) begun() <-chan struct{} {
+func (a *outage) begun() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.began
@@ -74,15 +74,15 @@ func (a *away) begun() <-chan struct{} {
 
 // cutShort has a call end when the database went away: callers would otherwise wait for all of its time, and so would those whose calls are of the
 // next batch. done is to be called when the call is over.
-func (a *away) cutShort(cancel context.CancelCauseFunc) (done func()) {
+func (a *outage) cutShort(cancel context.CancelCauseFunc) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	stop := context.AfterFunc(a.here, func() { cancel(errWentAway) })
+	stop := context.AfterFunc(a.here, func() { cancel(errDatabaseGone) })
 	return func() { stop() }
 }
 
 // set notes why the database is away, nil if it is back, and reports whether that is news.
-func (a *away) set(cause error) (news bool) {
+func (a *outage) set(cause error) (news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was := a.cause
@@ -107,7 +107,7 @@ func (a *away) set(cause error) (news bool) {
 	return news
 }
 
-func (a *away) close() {
+func (a *outage) close() {
 	a.cancel()
 	a.mu.Lock()
 	if a.leaving != nil {
@@ -117,51 +117,51 @@ func (a *away) close() {
 	a.prober.Wait()
 }
 
-// Away tells since when the database cannot be reached, and why; the error is nil if it can be. changed is closed when that is
+// Outage tells since when the database cannot be reached, and why; the error is nil if it can be. changed is closed when that is
 // different.
-func (s *store) Away() (since time.Time, changed <-chan struct{}, cause error) {
-	a := &s.database.away
+func (s *store) Outage() (since time.Time, changed <-chan struct{}, cause error) {
+	a := &s.database.outage
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.since, a.changed, a.cause
 }
 
-// goAway notes that the database cannot be reached, ends all connections, and tries until it is back.
-func (d *database) goAway(cause error) {
-	if d.away.ctx.Err() != nil || !d.away.set(cause) {
+// startOutage notes that the database cannot be reached, ends all connections, and tries until it is back.
+func (d *database) startOutage(cause error) {
+	if d.outage.ctx.Err() != nil || !d.outage.set(cause) {
 		return
 	}
 	d.connections.renew()
-	d.away.prober.Go(d.returnLater)
+	d.outage.prober.Go(d.returnLater)
 }
 
 // returnLater tries to reach the database, at once and then again and again.
 func (d *database) returnLater() {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
-	for d.away.ctx.Err() == nil {
-		err := d.probe(d.away.ctx)
+	for d.outage.ctx.Err() == nil {
+		err := d.probe(d.outage.ctx)
 		if err == nil {
-			d.away.set(nil)
-			d.away.mu.Lock()
-			back := d.away.back
-			d.away.mu.Unlock()
+			d.outage.set(nil)
+			d.outage.mu.Lock()
+			back := d.outage.back
+			d.outage.mu.Unlock()
 			if back != nil {
 				back()
 			}
 			return
 		}
-		d.away.set(err)
+		d.outage.set(err)
 		select {
 		case <-ticker.C:
-		case <-d.away.ctx.Done():
+		case <-d.outage.ctx.Done():
 		}
 	}
 }
 
 // doubt looks whether the schema can still be used, after a call that says it cannot. If so, whoever called has its error, and that is all.
 func (d *database) doubt() {
-	a := &d.away
+	a := &d.outage
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cause != nil || a.ctx.Err() != nil || time.Since(a.doubted) < probeEvery {
@@ -171,7 +171,7 @@ func (d *database) doubt() {
 	a.prober.Go(func() {
 		conn, err := d.dialChecked(a.ctx)
 		if err != nil {
-			d.goAway(err)
+			d.startOutage(err)
 			return
 		}
 		end(&connection{Conn: conn})
@@ -223,7 +223,7 @@ func refusedFor(err error) error {
 
 // dialListener opens a connection for whoever listens on it, and closes it.
 func (d *database) dialListener(ctx context.Context) (*pgx.Conn, error) {
-	if err := d.away.error(); err != nil {
+	if err := d.outage.error(); err != nil {
 		return nil, err
 	}
 	return d.connections.listen(ctx)

@@ -55,13 +55,13 @@ func (m *chatsInOrder) ofHook(hook string) (ids []uuid.UUID) {
 	return ids
 }
 
-// TestLanesDoWhatAPlainModelDoes drives both with the same random operations.
-func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
+// TestChatQueuesDoWhatAPlainModelDoes drives both with the same random operations.
+func TestChatQueuesDoWhatAPlainModelDoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine computes for long")
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var lanes Lanes
+	var chatQueues ChatQueues
 	var ids IDs
 	model := &chatsInOrder{chats: map[string][]uuid.UUID{}, held: map[string]uuid.UUID{}}
 	now := time.Now()
@@ -81,7 +81,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 	for step := range 60_000 {
 		chat := fmt.Sprint("chat ", random.IntN(20))
 		if step%997 == 0 {
-			lanes.compact()
+			chatQueues.compact()
 		}
 		pushes := 3
 		if step/10_000%2 == 1 {
@@ -94,7 +94,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			accepted[id] = int64(step)
-			lanes.Push(Entry{ID: id, Chat: chat, Hook: model.hookOf(chat), Accepted: accepted[id]})
+			chatQueues.Push(Entry{ID: id, Chat: chat, Hook: model.hookOf(chat), Accepted: accepted[id]})
 			model.chats[chat] = append(model.chats[chat], id)
 			model.offer(chat)
 		case op == pushes && random.IntN(3) == 0: // the first of a chat is taken, or another one, which cannot be
@@ -104,7 +104,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			}
 			i := random.IntN(min(2, len(runs)))
 			_, held := model.held[chat]
-			if ok := lanes.Hold(runs[i]); ok != (i == 0 && !held) {
+			if ok := chatQueues.Hold(runs[i]); ok != (i == 0 && !held) {
 				t.Fatalf("step %d: held run %d of a chat: %t", step, i, ok)
 			} else if ok {
 				model.unready(chat)
@@ -112,7 +112,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				model.chats[chat] = runs[1:]
 			}
 		case op < pushes+2:
-			popped, ok := lanes.Pop(nil)
+			popped, ok := chatQueues.Pop(nil)
 			id := popped.ID
 			if ok != (len(model.ready) > 0) {
 				t.Fatalf("step %d: popped %v, the model has %d ready", step, ok, len(model.ready))
@@ -128,9 +128,9 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			}
 		case op == pushes+2: // a popped one is over, or, one time in four, it is not after all
 			if chat, id, ok := someHeld(); ok {
-				gone := lanes.Done(id)
+				gone := chatQueues.Done(id)
 				if random.IntN(4) == 0 {
-					lanes.Undo(gone)
+					chatQueues.Undo(gone)
 					model.unready(chat)
 					break
 				}
@@ -139,7 +139,7 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 			}
 		case op == pushes+3:
 			if chat, id, ok := someHeld(); ok {
-				lanes.Return(id, false)
+				chatQueues.Return(id, false)
 				delete(model.held, chat)
 				model.chats[chat] = slices.Insert(model.chats[chat], 0, id)
 				model.offer(chat)
@@ -147,25 +147,25 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 		default: // a queued one is withdrawn, or not after all
 			if runs := model.chats[chat]; len(runs) > 0 {
 				i := random.IntN(len(runs))
-				gone := lanes.Done(runs[i])
+				gone := chatQueues.Done(runs[i])
 				if len(runs) == 1 {
 					model.unready(chat)
 				}
 				if random.IntN(4) == 0 {
-					lanes.Undo(gone)
+					chatQueues.Undo(gone)
 					model.offer(chat)
 					break
 				}
 				model.chats[chat] = slices.Delete(slices.Clone(runs), i, i+1)
 			}
 		}
-		if lanes.Queued() != model.queued() || lanes.QueuedIn(chat) != len(model.chats[chat]) {
+		if chatQueues.Queued() != model.queued() || chatQueues.QueuedIn(chat) != len(model.chats[chat]) {
 			t.Fatalf("step %d: %d queued, %d in %s; the model has %d and %d", step,
-				lanes.Queued(), lanes.QueuedIn(chat), chat, model.queued(), len(model.chats[chat]))
+				chatQueues.Queued(), chatQueues.QueuedIn(chat), chat, model.queued(), len(model.chats[chat]))
 		}
 		if step%100 == 0 {
 			hook := model.hookOf(chat)
-			if got, want := lanes.ofHooks([]string{hook, "none", hook}, &IDRange{Last: greatestID}, 1<<20), model.ofHook(hook); !slices.Equal(got, want) {
+			if got, want := chatQueues.ofHooks([]string{hook, "none", hook}, &IDRange{Last: greatestID}, 1<<20), model.ofHook(hook); !slices.Equal(got, want) {
 				t.Fatalf("step %d: %s has %d runs, the model has %d", step, hook, len(got), len(want))
 			}
 		}
@@ -175,36 +175,36 @@ func TestLanesDoWhatAPlainModelDoes(t *testing.T) {
 				oldest, any = accepted[runs[0]], true
 			}
 		}
-		if at, ok := lanes.Oldest(); ok != any || at != oldest {
+		if at, ok := chatQueues.Oldest(); ok != any || at != oldest {
 			t.Fatalf("step %d: the oldest is of %d, %t; the model has %d, %t", step, at, ok, oldest, any)
 		}
 	}
 }
 
 func TestABusyChatDoesNotStarveTheOthers(t *testing.T) {
-	var lanes Lanes
+	var chatQueues ChatQueues
 	var ids IDs
 	push := func(chat string) uuid.UUID {
 		id, err := ids.Next(time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes.Push(Entry{ID: id, Chat: chat})
+		chatQueues.Push(Entry{ID: id, Chat: chat})
 		return id
 	}
 	for range 10 {
 		push("busy")
 	}
 	quiet := push("quiet")
-	first, _ := lanes.Pop(nil)
-	lanes.Done(first.ID)
-	if second, ok := lanes.Pop(nil); !ok || second.ID != quiet {
+	first, _ := chatQueues.Pop(nil)
+	chatQueues.Done(first.ID)
+	if second, ok := chatQueues.Pop(nil); !ok || second.ID != quiet {
 		t.Error("the quiet chat is not next")
 	}
 }
 
-func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
-	var lanes Lanes
+func TestChatQueuesGiveBackTheMemoryOfALongQueue(t *testing.T) {
+	var chatQueues ChatQueues
 	var ids IDs
 	var all []uuid.UUID
 	for i := range 70 * slabPiece {
@@ -212,23 +212,23 @@ func TestLanesGiveBackTheMemoryOfALongQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes.Push(Entry{ID: id, Chat: fmt.Sprint(i), Deadline: int64(i)})
+		chatQueues.Push(Entry{ID: id, Chat: fmt.Sprint(i), Deadline: int64(i)})
 		all = append(all, id)
 	}
 	for _, id := range all {
-		lanes.Done(id)
+		chatQueues.Done(id)
 	}
-	if lanes.place.used > 16*slabPiece || cap(lanes.heaps[byDeadline]) > 32*slabPiece || cap(lanes.heaps[byAge]) > 32*slabPiece || lanes.Queued() != 0 {
+	if chatQueues.place.used > 16*slabPiece || cap(chatQueues.heaps[byDeadline]) > 32*slabPiece || cap(chatQueues.heaps[byAge]) > 32*slabPiece || chatQueues.Queued() != 0 {
 		t.Error("the empty lanes still hold their memory")
 	}
-	if lanes.Push(Entry{ID: all[0], Chat: "chat"}); lanes.Queued() != 1 {
+	if chatQueues.Push(Entry{ID: all[0], Chat: "chat"}); chatQueues.Queued() != 1 {
 		t.Error("and cannot be used again")
 	}
 }
 
 // A busy server always has some run in its queue.
-func TestLanesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
-	var lanes Lanes
+func TestChatQueuesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
+	var chatQueues ChatQueues
 	var ids IDs
 	var all []uuid.UUID
 	for i := range 70 * slabPiece {
@@ -236,26 +236,26 @@ func TestLanesGiveBackMemoryThoughSomeRunsStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes.Push(Entry{ID: id, Chat: fmt.Sprint("chat ", i%(60*slabPiece)), Deadline: int64(i + 1)})
+		chatQueues.Push(Entry{ID: id, Chat: fmt.Sprint("chat ", i%(60*slabPiece)), Deadline: int64(i + 1)})
 		all = append(all, id)
 	}
-	popped, _ := lanes.Pop(nil)
+	popped, _ := chatQueues.Pop(nil)
 	if popped.ID != all[0] {
 		t.Fatal("the first run is not the first one")
 	}
 	for _, id := range all[3 : len(all)-3] {
-		lanes.Done(id)
+		chatQueues.Done(id)
 	}
-	if lanes.place.used > 16*slabPiece {
-		t.Errorf("%d places are kept for %d runs", lanes.place.used, len(lanes.places))
+	if chatQueues.place.used > 16*slabPiece {
+		t.Errorf("%d places are kept for %d runs", chatQueues.place.used, len(chatQueues.places))
 	}
 	for _, id := range append(all[1:3], all[len(all)-3:]...) {
-		if next, ok := lanes.Pop(nil); !ok || next.ID != id {
+		if next, ok := chatQueues.Pop(nil); !ok || next.ID != id {
 			t.Errorf("the next run is %v, want %v", next, id)
 		}
-		lanes.Done(id)
+		chatQueues.Done(id)
 	}
-	lanes.Done(popped.ID)
+	chatQueues.Done(popped.ID)
 }
 
 func TestIDsAreInOrderEvenIfTheClockIsNot(t *testing.T) {

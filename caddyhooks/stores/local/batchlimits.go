@@ -6,23 +6,23 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// room is what a batch has room for. It is nil if there is room for all.
-type room struct {
+// batchLimits counts how many runs of each bound a batch still takes. It is nil if there are no bounds.
+type batchLimits struct {
 	bounds []engine.Bound
 	taken  []int // by bound
 
-	// Of which there is no room for more, by name, if there are many bounds.
+	// The runners and hooks that are full, by name, if there are many bounds.
 	runners, hooks map[string]struct{}
 }
 
 // fewBounds is up to how many bounds are looked through for every kind.
 const fewBounds = 8
 
-func newRoom(bounds []engine.Bound) *room {
+func newBatchLimits(bounds []engine.Bound) *batchLimits {
 	if len(bounds) == 0 {
 		return nil
 	}
-	r := &room{bounds: bounds, taken: make([]int, len(bounds))}
+	r := &batchLimits{bounds: bounds, taken: make([]int, len(bounds))}
 	if len(bounds) > fewBounds {
 		r.runners, r.hooks = make(map[string]struct{}), make(map[string]struct{})
 		for i := range bounds {
@@ -33,7 +33,7 @@ func newRoom(bounds []engine.Bound) *room {
 }
 
 // take counts a run.
-func (r *room) take(runner, hook string) {
+func (r *batchLimits) take(runner, hook string) {
 	if r == nil {
 		return
 	}
@@ -51,7 +51,7 @@ func isFor(bound *engine.Bound, runner, hook string) bool {
 }
 
 // note leaves no room for those of a bound that is reached.
-func (r *room) note(i int) {
+func (r *batchLimits) note(i int) {
 	if r.runners == nil || r.taken[i] < r.bounds[i].AtMost {
 		return
 	}
@@ -64,7 +64,7 @@ func (r *room) note(i int) {
 }
 
 // has reports whether there is room for a run of a kind.
-func (r *room) has(k *kindOf) bool {
+func (r *batchLimits) has(k *kindOf) bool {
 	if r == nil {
 		return true
 	}

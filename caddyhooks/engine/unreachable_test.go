@@ -391,8 +391,8 @@ func TestCallersAreToldAtOnceThatTheRunnerIsAway(t *testing.T) {
 		}
 		// Now nobody asks it any more.
 		runner.forget()
-		var away *engine.AwayError
-		if _, err := e.Do(t.Context(), syncRun("b", ""), 0); !errors.As(err, &away) || away.RetryAfter <= 0 || away.RetryAfter > time.Second {
+		var unreachable *engine.RunnerUnreachableError
+		if _, err := e.Do(t.Context(), syncRun("b", ""), 0); !errors.As(err, &unreachable) || unreachable.RetryAfter <= 0 || unreachable.RetryAfter > time.Second {
 			t.Errorf("got %v", err)
 		}
 		if refused, _, _ := runner.counts(); refused != 0 {

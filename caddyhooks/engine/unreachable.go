@@ -42,18 +42,18 @@ func pauseBefore(failures int, retryAfter time.Duration, rnd func() float64) tim
 	return max(pause, min(retryAfter, longestRetryAfter))
 }
 
-// awayRunners know which runners do not take on turns: they are busy, or cannot be reached. Runs of such a runner are not
+// unreachableRunners know which runners do not take on turns: they are busy, or cannot be reached. Runs of such a runner are not
 // claimed. Now and then one is, as a probe. When the runner takes a turn on, all of its runs can be claimed again.
-type awayRunners struct {
+type unreachableRunners struct {
 	mu     sync.Mutex
-	known  map[string]*awayRunner // by the name of the runner
-	probes uint64                 // how many were made
-	resume []string               // runners that are back: runs that wait for them need not any more
-	anew   bool                   // all runners may be others now
+	known  map[string]*unreachableRunner // by the name of the runner
+	probes uint64                        // how many were made
+	resume []string                      // runners that are back: runs that wait for them need not any more
+	anew   bool                          // all runners may be others now
 }
 
-// awayRunner is how a runner took on the last turns.
-type awayRunner struct {
+// unreachableRunner is how a runner took on the last turns.
+type unreachableRunner struct {
 	failures int
 	since    time.Time     // of the first refusal
 	open     bool          // its runs are left alone …
@@ -76,13 +76,13 @@ type awayRunner struct {
 }
 
 // get returns what is known about a runner. It is called under the lock.
-func (a *awayRunners) get(name string) *awayRunner {
+func (a *unreachableRunners) get(name string) *unreachableRunner {
 	r := a.known[name]
 	if r == nil {
 		if a.known == nil {
-			a.known = make(map[string]*awayRunner)
+			a.known = make(map[string]*unreachableRunner)
 		}
-		r = &awayRunner{reopened: make(chan struct{})}
+		r = &unreachableRunner{reopened: make(chan struct{})}
 		a.known[name] = r
 	}
 	return r
@@ -90,7 +90,7 @@ func (a *awayRunners) get(name string) *awayRunner {
 
 // failed notes a turn that a runner did not take on. began is when the turn was tried. It reports whether the runner's runs
 // are left alone from now on, and were not before, and whether it is news that the runner cannot be reached.
-func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time) (opened, news bool) {
+func (a *unreachableRunners) failed(name string, err *UnavailableError, began time.Time) (opened, news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -118,16 +118,16 @@ func (a *awayRunners) failed(name string, err *UnavailableError, began time.Time
 
 // takenOn notes that a runner took on a turn. It reports whether the runner's runs were left alone before, and for how long
 // it was away.
-func (a *awayRunners) takenOn(name string) (away time.Duration, back bool) {
+func (a *unreachableRunners) takenOn(name string) (unreachable time.Duration, back bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.get(name)
-	away, back = time.Since(r.since), r.open
-	*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned, loggedAt: r.loggedAt}
+	unreachable, back = time.Since(r.since), r.open
+	*r = unreachableRunner{reopened: r.reopened, retrying: r.retrying, turned: r.turned, loggedAt: r.loggedAt}
 	if back {
 		a.resume = append(a.resume, name)
 	}
-	return away, back
+	return unreachable, back
 }
 
 // probe is a run that is to find out whether a runner is back.
@@ -138,7 +138,7 @@ type probe struct {
 
 // probe lets a runner be probed whose pause is over, and reports false if it is not, or if a probe is under way. A runner
 // that is not away needs no probe.
-func (a *awayRunners) probe(name string) (p probe, ok bool) {
+func (a *unreachableRunners) probe(name string) (p probe, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
@@ -151,7 +151,7 @@ func (a *awayRunners) probe(name string) (p probe, ok bool) {
 }
 
 // unprobe takes back a probe that told nothing.
-func (a *awayRunners) unprobe(p probe) {
+func (a *unreachableRunners) unprobe(p probe) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.known[p.runner]; r != nil && r.probing == p.number {
@@ -160,7 +160,7 @@ func (a *awayRunners) unprobe(p probe) {
 }
 
 // openRunners are the runners whose runs are left alone.
-func (a *awayRunners) openRunners() (names []string) {
+func (a *unreachableRunners) openRunners() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, r := range a.known {
@@ -173,7 +173,7 @@ func (a *awayRunners) openRunners() (names []string) {
 }
 
 // wait is how long until a runner can be probed, negative if none is to be.
-func (a *awayRunners) wait() time.Duration {
+func (a *unreachableRunners) wait() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wait := time.Duration(-1)
@@ -188,7 +188,7 @@ func (a *awayRunners) wait() time.Duration {
 
 // refuses reports whether a caller need not wait for a runner, and how long it is left alone. If the runner can be waited
 // for, reopened is closed when that changes.
-func (a *awayRunners) refuses(name string) (reopened <-chan struct{}, rest time.Duration, refused bool) {
+func (a *unreachableRunners) refuses(name string) (reopened <-chan struct{}, rest time.Duration, refused bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.get(name)
@@ -199,7 +199,7 @@ func (a *awayRunners) refuses(name string) (reopened <-chan struct{}, rest time.
 }
 
 // refuse notes that a turn was not taken on.
-func (r *awayRunner) refuse(err *UnavailableError, now time.Time) {
+func (r *unreachableRunner) refuse(err *UnavailableError, now time.Time) {
 	if !r.refused {
 		r.refused, r.since = true, now
 	}
@@ -208,14 +208,14 @@ func (r *awayRunner) refuse(err *UnavailableError, now time.Time) {
 }
 
 // countUntil has a refusal tell the state of the runner until refusalCounts after the next turn is due.
-func (r *awayRunner) countUntil(due time.Time) {
+func (r *unreachableRunner) countUntil(due time.Time) {
 	if until := due.Add(refusalCounts); until.After(r.until) {
 		r.until = until
 	}
 }
 
 // waits notes that a turn which the runner did not take on is tried again after a pause.
-func (a *awayRunners) waits(name string, pause time.Duration) {
+func (a *unreachableRunners) waits(name string, pause time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.known[name]; r != nil && r.refused {
@@ -225,7 +225,7 @@ func (a *awayRunners) waits(name string, pause time.Duration) {
 
 // tryAgain notes that a turn begins, and reports whether the runner did not take on the last one. If so, over must be called when the
 // turn has ended.
-func (a *awayRunners) tryAgain(name string) (over func(), refused bool) {
+func (a *unreachableRunners) tryAgain(name string) (over func(), refused bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
@@ -242,14 +242,14 @@ func (a *awayRunners) tryAgain(name string) (over func(), refused bool) {
 }
 
 // ended notes what became of a turn that a runner took on: RunnerOK or RunnerFailing.
-func (a *awayRunners) ended(name, turned string) {
+func (a *unreachableRunners) ended(name, turned string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.get(name).turned = turned
 }
 
 // reasonFor is why runs of a runner are left alone, "" if they are not.
-func (a *awayRunners) reasonFor(name string) string {
+func (a *unreachableRunners) reasonFor(name string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.known[name]; r != nil && r.open {
@@ -259,7 +259,7 @@ func (a *awayRunners) reasonFor(name string) string {
 }
 
 // causeFor is why the last turn of a runner was not taken on, "" if it was.
-func (a *awayRunners) causeFor(name string) string {
+func (a *unreachableRunners) causeFor(name string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.known[name]; r != nil && r.refused {
@@ -269,7 +269,7 @@ func (a *awayRunners) causeFor(name string) string {
 }
 
 // stateOf says how a runner fares. If it takes on no turns, it says since when, and why.
-func (a *awayRunners) stateOf(name string) (state string, since time.Time, cause string) {
+func (a *unreachableRunners) stateOf(name string) (state string, since time.Time, cause string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
@@ -288,14 +288,14 @@ func (a *awayRunners) stateOf(name string) (state string, since time.Time, cause
 }
 
 // doubt notes that a runner did not take on a try, or a repair. That is no reason to leave its runs alone.
-func (a *awayRunners) doubt(name string, err *UnavailableError) {
+func (a *unreachableRunners) doubt(name string, err *UnavailableError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.get(name).refuse(err, time.Now())
 }
 
 // gone notes that a run was found whose runner is not configured any more. Such runs wait for nothing.
-func (a *awayRunners) gone(name string) (waited bool) {
+func (a *unreachableRunners) gone(name string) (waited bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.known[name]
@@ -303,7 +303,7 @@ func (a *awayRunners) gone(name string) (waited bool) {
 		return false
 	}
 	waited = r.open
-	*r = awayRunner{reopened: r.reopened, retrying: r.retrying}
+	*r = unreachableRunner{reopened: r.reopened, retrying: r.retrying}
 	if waited {
 		a.resume = append(a.resume, name)
 	}
@@ -312,7 +312,7 @@ func (a *awayRunners) gone(name string) (waited bool) {
 
 // reset forgets which runners are away, since there are other runners now. What became of the last turn is kept of those of a name that
 // is still configured, unless they did not take on another one since.
-func (a *awayRunners) reset(config *Config) {
+func (a *unreachableRunners) reset(config *Config) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, r := range a.known {
@@ -320,13 +320,13 @@ func (a *awayRunners) reset(config *Config) {
 		if r.refused || config.Runners[name] == nil {
 			turned = ""
 		}
-		*r = awayRunner{reopened: r.reopened, retrying: r.retrying, turned: turned}
+		*r = unreachableRunner{reopened: r.reopened, retrying: r.retrying, turned: turned}
 	}
 	a.anew = true
 }
 
 // takeResumed returns the runners that came back since the last call, none if all may be others now.
-func (a *awayRunners) takeResumed() (names []string, any bool) {
+func (a *unreachableRunners) takeResumed() (names []string, any bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	names, any = a.resume, a.anew || len(a.resume) > 0
@@ -338,7 +338,7 @@ func (a *awayRunners) takeResumed() (names []string, any bool) {
 }
 
 // resumeLater puts back what takeResumed returned.
-func (a *awayRunners) resumeLater(names []string) {
+func (a *unreachableRunners) resumeLater(names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.resume = append(a.resume, names...)

@@ -52,12 +52,12 @@ func mustReturn(t *testing.T, s engine.Store) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		_, changed, _ := s.(engine.Remote).Away()
+		_, changed, _ := s.(engine.Remote).Outage()
 		_, err := addTo(t.Context(), s, "returns")
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, engine.ErrAway) {
+		if !errors.Is(err, engine.ErrUnreachable) {
 			t.Fatalf("while the store was away: %v", err)
 		}
 		if time.Now().After(deadline) {
@@ -75,7 +75,7 @@ func mustLeave(t *testing.T, s engine.Store) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		_, err := addTo(t.Context(), s, "leaves")
-		if errors.Is(err, engine.ErrAway) {
+		if errors.Is(err, engine.ErrUnreachable) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -103,7 +103,7 @@ func TestStoreComesBackWithTheServerAndHasWhatItAcknowledged(t *testing.T) {
 					mu.Lock()
 					acked = append(acked, id)
 					mu.Unlock()
-				case !errors.Is(err, engine.ErrAway):
+				case !errors.Is(err, engine.ErrUnreachable):
 					t.Errorf("adding a run: %v", err)
 					return
 				}
@@ -135,20 +135,20 @@ func TestStoreOpensWithoutItsServer(t *testing.T) {
 	server := pgtest.New(t, pgtest.Config{})
 	server.Stop("fast")
 	s := openModule(t, newModule(t, server.DSN("postgres")))
-	if _, err := addTo(t.Context(), s, "chat"); !errors.Is(err, engine.ErrAway) {
+	if _, err := addTo(t.Context(), s, "chat"); !errors.Is(err, engine.ErrUnreachable) {
 		t.Fatalf("without a server a run is added: %v", err)
 	}
-	if _, _, err := s.Settings().Load(t.Context()); !errors.Is(err, engine.ErrAway) {
+	if _, _, err := s.Settings().Load(t.Context()); !errors.Is(err, engine.ErrUnreachable) {
 		t.Fatalf("without a server settings are read: %v", err)
 	}
-	if since, _, cause := s.Away(); cause == nil || since.IsZero() {
+	if since, _, cause := s.Outage(); cause == nil || since.IsZero() {
 		t.Fatalf("it is away since %v, because of %v", since, cause)
 	}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, s)
-	if _, _, cause := s.Away(); cause != nil {
+	if _, _, cause := s.Outage(); cause != nil {
 		t.Errorf("it is back, and away: %v", cause)
 	}
 }
@@ -163,7 +163,7 @@ func TestStoreIsAwayBehindALinkThatFellSilent(t *testing.T) {
 	l.setSilent(true)
 	began := time.Now()
 	_, err := addTo(t.Context(), s, "chat")
-	if !errors.Is(err, engine.ErrAway) {
+	if !errors.Is(err, engine.ErrUnreachable) {
 		t.Fatalf("nothing answers: %v", err)
 	}
 	t.Logf("the first answer came after %v", time.Since(began))
@@ -171,7 +171,7 @@ func TestStoreIsAwayBehindALinkThatFellSilent(t *testing.T) {
 		t.Error("the error shows the password")
 	}
 	for range 1000 { // none of which may wait
-		if _, err := addTo(t.Context(), s, "chat"); !errors.Is(err, engine.ErrAway) {
+		if _, err := addTo(t.Context(), s, "chat"); !errors.Is(err, engine.ErrUnreachable) {
 			t.Fatalf("nothing answers: %v", err)
 		}
 	}
@@ -197,12 +197,12 @@ func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
 			ends <- err
 		}()
 	}
-	waitFor(t, "a call is under way", func() bool { return len(s.connections.lanes[laneAdd]) > 0 })
-	s.goAway(errors.New("told by a test"))
+	waitFor(t, "a call is under way", func() bool { return len(s.connections.callKinds[addCalls]) > 0 })
+	s.startOutage(errors.New("told by a test"))
 	for range adds {
 		select {
 		case err := <-ends:
-			if !errors.Is(err, engine.ErrAway) || !strings.Contains(err.Error(), "told by a test") {
+			if !errors.Is(err, engine.ErrUnreachable) || !strings.Contains(err.Error(), "told by a test") {
 				t.Errorf("got %v", err)
 			}
 		case <-callsEnd:
@@ -225,10 +225,10 @@ func TestADatabaseThatDoesNotShowItsTablesIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := errors.New("told by a test")
-	s.goAway(want)
+	s.startOutage(want)
 	tooLate := time.After(4 * callTime)
 	for {
-		_, changed, cause := s.Away()
+		_, changed, cause := s.Outage()
 		if !errors.Is(cause, want) {
 			break
 		}
@@ -321,7 +321,7 @@ func TestALaneThatIsStuckHoldsNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for range 10 {
-		group.Go(func() { _ = s.on(laneRead).exec(ctx, "SELECT * FROM @.test_stuck FOR UPDATE") })
+		group.Go(func() { _ = s.on(readCalls).exec(ctx, "SELECT * FROM @.test_stuck FOR UPDATE") })
 	}
 	for range 20 {
 		if _, err := addTo(t.Context(), s, "chat"); err != nil {
