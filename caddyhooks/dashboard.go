@@ -82,7 +82,7 @@ func (d *Dashboard) Provision(ctx caddy.Context) error {
 		return err
 	}
 	d.noteUserHeader()
-	d.page = dashboard.Handler(dashboard.Door{
+	d.page = dashboard.Handler(dashboard.Access{
 		Name:  "hooks_dashboard",
 		Enter: d.enter,
 		Instances: func(r *http.Request) ([]string, error) {

@@ -142,7 +142,7 @@ func TestIgnoredRequestsAreListedWithTheirConditionBesideTheRefused(t *testing.T
 	if ignored := overview.sum(t, "requests.ignored"); ignored != 27 {
 		t.Errorf("%v ignored requests are counted", ignored)
 	}
-	for _, need := range overview.Needs {
+	for _, need := range overview.Attention {
 		if need.Kind == "refused_burst" {
 			t.Errorf("somebody should look at %+v", need)
 		}

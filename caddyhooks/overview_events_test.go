@@ -270,7 +270,7 @@ type overviewView struct {
 	StepSeconds int
 	Now         time.Time
 	Figures     map[string]*float64
-	Needs       []needView
+	Attention   []needView
 	Series      []struct {
 		Name, Unit string
 		Points     [][2]*float64
@@ -297,12 +297,12 @@ func (o overviewView) figure(name string) float64 {
 // need finds a need by its kind.
 func (o overviewView) need(t testing.TB, kind string) needView {
 	t.Helper()
-	for _, need := range o.Needs {
+	for _, need := range o.Attention {
 		if need.Kind == kind {
 			return need
 		}
 	}
-	t.Fatalf("there is no need %s: %+v", kind, o.Needs)
+	t.Fatalf("there is no need %s: %+v", kind, o.Attention)
 	return needView{}
 }
 
@@ -342,7 +342,7 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 		}
 	`))
 	empty := overviewOf(t, s, "")
-	if empty.Range != "1h" || empty.StepSeconds != 60 || empty.figure("accepted") != 0 || empty.figure("medianSeconds") != -1 || len(empty.Needs) != 0 {
+	if empty.Range != "1h" || empty.StepSeconds != 60 || empty.figure("accepted") != 0 || empty.figure("medianSeconds") != -1 || len(empty.Attention) != 0 {
 		t.Errorf("at first there is %+v", empty)
 	}
 	ended := func(id, status string) {
@@ -430,17 +430,17 @@ func TestTheOverviewTellsWhatHappened(t *testing.T) {
 		dead.Link != "#/deliveries?host="+strings.ReplaceAll(host, ":", "%3A")+"&status=dead" {
 		t.Errorf("got %+v", dead)
 	}
-	if !slices.ContainsFunc(o.Needs, func(n needView) bool {
+	if !slices.ContainsFunc(o.Attention, func(n needView) bool {
 		return n.Kind == "failing_hook" && n.Text == "12 of 12 runs of failing did not complete" && strings.Contains(n.Detail, "500")
 	}) {
-		t.Errorf("the failing hook is not among %+v", o.Needs)
+		t.Errorf("the failing hook is not among %+v", o.Attention)
 	}
 	refused := o.need(t, "refused_burst")
 	if !strings.Contains(refused.Text, "requests to agent were refused within an hour") || refused.Severity != "late" {
 		t.Errorf("got %+v", refused)
 	}
-	if o.Needs[0].Severity != "bad" || o.Needs[len(o.Needs)-1].Severity != "late" {
-		t.Errorf("the worst is not the first: %+v", o.Needs)
+	if o.Attention[0].Severity != "bad" || o.Attention[len(o.Attention)-1].Severity != "late" {
+		t.Errorf("the worst is not the first: %+v", o.Attention)
 	}
 	for query, points := range map[string]int{"?range=6h": 72, "?range=24h": 72, "?range=7d": 84} {
 		if o := overviewOf(t, s, query); len(o.Series[0].Points) != points || o.figure("accepted") != 26 {
@@ -472,8 +472,8 @@ func TestTheOverviewTellsWhatIsNotInForce(t *testing.T) {
 	if warning := o.need(t, "warning"); !strings.Contains(warning.Detail, "can be guessed") || warning.Text != "token is probably a mistake" {
 		t.Errorf("got %+v", warning)
 	}
-	if slices.ContainsFunc(o.Needs, func(n needView) bool { return n.Kind == "off" }) {
-		t.Errorf("webhooks are on: %+v", o.Needs)
+	if slices.ContainsFunc(o.Attention, func(n needView) bool { return n.Kind == "off" }) {
+		t.Errorf("webhooks are on: %+v", o.Attention)
 	}
 	if resp := s.AdminRequest("PUT", "/hooks/mappings/old-alerts", `{"action":"agent","messageTemplate":"x","deliver":true,"channel":"ops","to":"1"}`); resp.Status/100 != 2 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)

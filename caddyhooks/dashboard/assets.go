@@ -140,10 +140,10 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request) error {
 // withSlash is the address, relative to the one that the browser asked for, that has a slash at its end. It is "" if there is
 // one already. Without it, assets/ would be looked for beside the page and not below it.
 func (h *handler) withSlash(r *http.Request) string {
-	if h.door.PublicPath == nil {
+	if h.access.PublicPath == nil {
 		return ""
 	}
-	public := h.door.PublicPath(r)
+	public := h.access.PublicPath(r)
 	if public == "" || strings.HasSuffix(public, "/") {
 		return ""
 	}

@@ -2,14 +2,14 @@ package dashboard
 
 import "net/http"
 
-// deskHeader is sent by the page with every API request. No form, image, frame or EventSource can send it, and a fetch from
+// dashboardHeader is sent by the page with every API request. No form, image, frame or EventSource can send it, and a fetch from
 // another site would have to ask before, which is never granted.
-const deskHeader = "X-Hooks-Desk"
+const dashboardHeader = "X-Hooks-Desk"
 
 // checkSameSite refuses API requests that another site made a browser send. Requests that only read are refused, too.
 func checkSameSite(r *http.Request) error {
-	if r.Header.Get(deskHeader) != "1" {
-		return refuse(http.StatusForbidden, "This API is for the page. Requests to it need the header %s: 1; scripts can use Caddy's admin endpoint.", deskHeader)
+	if r.Header.Get(dashboardHeader) != "1" {
+		return refuse(http.StatusForbidden, "This API is for the page. Requests to it need the header %s: 1; scripts can use Caddy's admin endpoint.", dashboardHeader)
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" {

@@ -1,5 +1,5 @@
 // Package dashboard serves the operator's page: one constant page, its assets, and below api/ the API that the page is drawn
-// from. It does not know Caddy. A [Door] tells who may enter and has the API behind it: the directive hooks_dashboard is one,
+// from. It does not know Caddy. An [Access] says who may enter and has the API behind it: the directive hooks_dashboard is one,
 // and `caddy hooks dashboard` is another.
 //
 // All addresses in the page are relative, so it works below any path and behind any number of proxies. The page has no text
@@ -17,9 +17,9 @@ import (
 	"strings"
 )
 
-// Door is a way to the page.
-type Door struct {
-	// Name is what the page calls the door.
+// Access is a way to reach the page: who may enter, and the API behind it.
+type Access struct {
+	// Name is what the page calls this access.
 	Name string
 
 	// Enter tells who asks. It is called for every request, and nothing is served if it returns an error. The operator is told
@@ -65,13 +65,13 @@ func refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// Handler serves the page to those who may enter by the door. It takes all requests that it gets as ones for the page: a path
+// Handler serves the page to those who may enter. It takes all requests that it gets as ones for the page: a path
 // in front of the page must have been taken off.
-func Handler(door Door) http.Handler {
-	return &handler{door}
+func Handler(access Access) http.Handler {
+	return &handler{access}
 }
 
-type handler struct{ door Door }
+type handler struct{ access Access }
 
 // policy forbids the browser everything that the page does not need, and scripts made of text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; " +
@@ -90,7 +90,7 @@ func setHeaders(h http.Header) {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	rest, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
-	operator, err := h.door.Enter(r)
+	operator, err := h.access.Enter(r)
 	if err == nil {
 		r = r.WithContext(context.WithValue(r.Context(), operatorKey{}, operator))
 		if isAPI {
@@ -133,7 +133,7 @@ func (h *handler) serveAPI(w http.ResponseWriter, r *http.Request, rest string) 
 	if rest == "/me" {
 		return h.serveMe(w, r)
 	}
-	h.door.API.ServeHTTP(w, withoutPrefix(r, "/api"))
+	h.access.API.ServeHTTP(w, withoutPrefix(r, "/api"))
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (h *handler) serveMe(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", http.MethodGet)
 		return refuse(http.StatusMethodNotAllowed, "Method not allowed; use GET.")
 	}
-	instances, err := h.door.Instances(r)
+	instances, err := h.access.Instances(r)
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,8 @@ func (h *handler) serveMe(w http.ResponseWriter, r *http.Request) error {
 	writeJSON(w, http.StatusOK, struct {
 		Operator
 		Instances []string `json:"instances"`
-		Door      string   `json:"door"`
-	}{OperatorFrom(r.Context()), instances, h.door.Name})
+		Access    string   `json:"door"`
+	}{OperatorFrom(r.Context()), instances, h.access.Name})
 	return nil
 }
 

@@ -16,9 +16,9 @@ import (
 	"testing/fstest"
 )
 
-// desk is a page that everybody may enter, with an API that says what it was asked.
-func desk(change func(*Door)) http.Handler {
-	door := Door{
+// page is a page that everybody may enter, with an API that says what it was asked.
+func page(change func(*Access)) http.Handler {
+	access := Access{
 		Name:      "test",
 		Enter:     func(*http.Request) (Operator, error) { return Operator{User: "ops"}, nil },
 		Instances: func(*http.Request) ([]string, error) { return []string{"default"}, nil },
@@ -32,9 +32,9 @@ func desk(change func(*Door)) http.Handler {
 		}),
 	}
 	if change != nil {
-		change(&door)
+		change(&access)
 	}
-	return Handler(door)
+	return Handler(access)
 }
 
 // ask sends a request with pairs of header names and values. Host is the host.
@@ -67,10 +67,10 @@ func wantError(t *testing.T, w *httptest.ResponseRecorder, status int, words str
 
 func TestEveryAnswerHasTheHeaders(t *testing.T) {
 	t.Parallel()
-	closed := desk(func(d *Door) {
+	closed := page(func(d *Access) {
 		d.Enter = func(*http.Request) (Operator, error) { return Operator{}, &Refusal{403, "closed"} }
 	})
-	open := desk(nil)
+	open := page(nil)
 	for _, test := range []struct {
 		h              http.Handler
 		method, target string
@@ -124,7 +124,7 @@ func TestEveryAnswerHasTheHeaders(t *testing.T) {
 func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	asked := false
-	h := desk(func(d *Door) {
+	h := page(func(d *Access) {
 		d.API = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true })
 	})
 	for name, headers := range map[string][]string{
@@ -163,7 +163,7 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 
 func TestAPIGetsItsRequests(t *testing.T) {
 	t.Parallel()
-	h := desk(nil)
+	h := page(nil)
 	for _, test := range []struct{ method, target, body, want string }{
 		{"GET", "/api/settings", "", `["GET","/settings","","","ops"]`},
 		{"PUT", "/api/instances/a/mappings/b%20c?x=1", "{}", `["PUT","/instances/a/mappings/b c","x=1","{}","ops"]`},
@@ -182,25 +182,25 @@ func TestAPIGetsItsRequests(t *testing.T) {
 
 func TestMe(t *testing.T) {
 	t.Parallel()
-	w := ask(desk(func(d *Door) {
+	w := ask(page(func(d *Access) {
 		d.Enter = func(*http.Request) (Operator, error) { return Operator{"<ops>", true, true}, nil }
 		d.Instances = func(*http.Request) ([]string, error) { return nil, nil }
 	}), "GET", "/api/me", "", own...)
 	if got := strings.TrimSpace(w.Body.String()); got != `{"user":"<ops>","readOnly":true,"hideTexts":true,"instances":[],"door":"test"}` {
 		t.Errorf("got %s", got)
 	}
-	wantError(t, ask(desk(nil), "POST", "/api/me", "", own...), 405, "GET")
-	wantError(t, ask(desk(func(d *Door) {
+	wantError(t, ask(page(nil), "POST", "/api/me", "", own...), 405, "GET")
+	wantError(t, ask(page(func(d *Access) {
 		d.Instances = func(*http.Request) ([]string, error) { return nil, &Refusal{502, "away"} }
 	}), "GET", "/api/me", "", own...), 502, "away")
-	wantError(t, ask(desk(func(d *Door) {
+	wantError(t, ask(page(func(d *Access) {
 		d.Instances = func(*http.Request) ([]string, error) { return nil, errors.New("broken") }
 	}), "GET", "/api/me", "", own...), 500, "broken")
 }
 
 func TestLargeBodiesAreRefused(t *testing.T) {
 	t.Parallel()
-	h := desk(nil)
+	h := page(nil)
 	wantError(t, ask(h, "POST", "/api/preview", strings.Repeat("a", MaxBody+1), own...), 413, "larger than")
 	if w := ask(h, "POST", "/api/preview", strings.Repeat("a", MaxBody), own...); w.Code != 200 {
 		t.Errorf("a body of the largest size: got %d", w.Code)
@@ -214,7 +214,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 
 func TestPageRefersToItsAssets(t *testing.T) {
 	t.Parallel()
-	h := desk(nil)
+	h := page(nil)
 	for _, target := range []string{"/", "/?x=1"} {
 		page := ask(h, "GET", target, "")
 		if page.Header().Get("Content-Type") != "text/html; charset=utf-8" || strings.Contains(page.Body.String(), "{hash}") {
@@ -240,7 +240,7 @@ func TestPageRefersToItsAssets(t *testing.T) {
 
 func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 	t.Parallel()
-	h := desk(nil)
+	h := page(nil)
 	served := 0
 	err := fs.WalkDir(files, "assets", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -374,7 +374,7 @@ func TestHashIsThatOfAllAssets(t *testing.T) {
 func TestPathWithoutASlashIsRedirected(t *testing.T) {
 	t.Parallel()
 	for public, want := range map[string]string{"/desk": "./desk/", "/a/b": "./b/", "/a/x:y": "./x:y/", "//evil.example": "./evil.example/", "/desk/": "", "/": "", "": ""} {
-		w := ask(desk(func(d *Door) { d.PublicPath = func(*http.Request) string { return public } }), "GET", "/", "")
+		w := ask(page(func(d *Access) { d.PublicPath = func(*http.Request) string { return public } }), "GET", "/", "")
 		if got := w.Header().Get("Location"); got != want || (w.Code == http.StatusSeeOther) != (want != "") {
 			t.Errorf("%s: got %d %q", public, w.Code, got)
 		}

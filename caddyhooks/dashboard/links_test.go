@@ -11,7 +11,7 @@ import (
 
 // linked is a page behind links.
 func linked(links *Links) http.Handler {
-	return links.Handler(desk(func(d *Door) {
+	return links.Handler(page(func(d *Access) {
 		d.Enter = func(r *http.Request) (Operator, error) { return Operator{User: "me"}, links.Enter(r) }
 	}))
 }

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxNeeds bounds the needs of one kind.
-	maxNeeds = 20
+	// maxAttentionItems bounds the needs of one kind.
+	maxAttentionItems = 20
 	// deadLookedAt bounds the deliveries that are looked at, the newest first, to tell where they went to.
 	deadLookedAt = 1000
 	// reasonsLookedAt bounds the runs of a failing hook that are looked at.
@@ -51,22 +51,22 @@ type needsQuestion struct {
 	hideTexts bool
 }
 
-// needs lists what an operator should look at, the worst first.
-func needs(ctx context.Context, in *service.Instance, q needsQuestion) ([]api.AttentionItem, error) {
-	needs := []api.AttentionItem{}
-	dead, err := deadNeeds(ctx, in, q)
+// attentionItems lists what an operator should look at, the worst first.
+func attentionItems(ctx context.Context, in *service.Instance, q needsQuestion) ([]api.AttentionItem, error) {
+	attentionItems := []api.AttentionItem{}
+	dead, err := deadItems(ctx, in, q)
 	if err != nil {
 		return nil, err
 	}
-	failing, err := failingNeeds(ctx, in, q)
+	failing, err := failingItems(ctx, in, q)
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeNeeds(q), awayNeeds(in, q), dead, failing, notInForce(q.active), offNeeds(q.active), queueNeeds(in, q), refusedNeeds(in, q), warningNeeds(q.active)} {
-		needs = append(needs, kind[:min(len(kind), maxNeeds)]...)
+	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(in, q), warningItems(q.active)} {
+		attentionItems = append(attentionItems, kind[:min(len(kind), maxAttentionItems)]...)
 	}
-	slices.SortStableFunc(needs, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
-	return needs, nil
+	slices.SortStableFunc(attentionItems, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
+	return attentionItems, nil
 }
 
 // deadTarget is where deliveries went to that were given up: the host of a callback, or a channel.
@@ -84,8 +84,8 @@ func (t deadTarget) link() string {
 	return "#/deliveries?" + query.Encode()
 }
 
-// deadNeeds tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
-func deadNeeds(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
+// deadItems tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
+func deadItems(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
 	if q.dead == 0 {
 		return nil, nil
 	}
@@ -138,11 +138,11 @@ func (t tally) commonest() (text string) {
 	return text
 }
 
-// failingNeeds tells which hooks fail too often, and why.
-func failingNeeds(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
+// failingItems tells which hooks fail too often, and why.
+func failingItems(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
 		hook := q.sum.Hooks[name]
-		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxNeeds {
+		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxAttentionItems {
 			continue
 		}
 		failing := api.AttentionItem{Kind: "failing_hook", Severity: api.SeverityBad,
@@ -191,7 +191,7 @@ func settingsLink(part string) string {
 	return "#/settings"
 }
 
-func offNeeds(active *settings.Active) []api.AttentionItem {
+func offItems(active *settings.Active) []api.AttentionItem {
 	if active.On {
 		return nil
 	}
@@ -199,8 +199,8 @@ func offNeeds(active *settings.Active) []api.AttentionItem {
 		Detail: "every request is answered 404"}}
 }
 
-// storeNeeds tells that the store can be read, and not written to.
-func storeNeeds(q needsQuestion) []api.AttentionItem {
+// storeItems tells that the store can be read, and not written to.
+func storeItems(q needsQuestion) []api.AttentionItem {
 	if q.failing == nil {
 		return nil
 	}
@@ -208,8 +208,8 @@ func storeNeeds(q needsQuestion) []api.AttentionItem {
 		Detail: oneline.Of(q.failing.Error(), maxDetail)}}
 }
 
-// awayNeeds tells which agents take on no runs.
-func awayNeeds(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
+// unreachableItems tells which agents take on no runs.
+func unreachableItems(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
 	for _, runner := range q.down {
 		agent, state, severity := "the agent", "out of reach", api.SeverityBad
 		if len(in.EngineConfig.Runners) > 1 {
@@ -224,8 +224,8 @@ func awayNeeds(in *service.Instance, q needsQuestion) (found []api.AttentionItem
 	return found
 }
 
-// queueNeeds tells that runs wait for long.
-func queueNeeds(in *service.Instance, q needsQuestion) []api.AttentionItem {
+// queueItems tells that runs wait for long.
+func queueItems(in *service.Instance, q needsQuestion) []api.AttentionItem {
 	if q.backlog.Oldest <= longQueued {
 		return nil
 	}
@@ -234,8 +234,8 @@ func queueNeeds(in *service.Instance, q needsQuestion) []api.AttentionItem {
 		Detail: fmt.Sprintf("%s queued, %d running, %s", text.Count(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, text.Count(in.EngineConfig.Workers, "worker", "workers"))}}
 }
 
-// refusedNeeds tells which requests were refused again and again.
-func refusedNeeds(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
+// refusedItems tells which requests were refused again and again.
+func refusedItems(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
 	for _, kind := range in.Refused.List(func(kind service.RefusedKind) bool { return !kind.Ignored }, service.MaxRefusedKinds) {
 		count := kind.Lately.At(q.now)
 		if count < burstOfRefused {
@@ -249,8 +249,8 @@ func refusedNeeds(in *service.Instance, q needsQuestion) (found []api.AttentionI
 	return found
 }
 
-// warningNeeds tells which settings are probably mistakes. That there is no token is told when webhooks are off.
-func warningNeeds(active *settings.Active) (found []api.AttentionItem) {
+// warningItems tells which settings are probably mistakes. That there is no token is told when webhooks are off.
+func warningItems(active *settings.Active) (found []api.AttentionItem) {
 	for _, w := range active.Warnings {
 		if name := w.Part.String(); name != "enabled" || active.On {
 			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name), Text: name + " is probably a mistake", Detail: oneline.Of(w.Text, maxDetail)})

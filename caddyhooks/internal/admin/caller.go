@@ -14,14 +14,14 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 )
 
-// Caller is who calls the admin API, and by which door: the admin endpoint, or a dashboard.
+// Caller is who calls the admin API, and through what: the admin endpoint, or a dashboard.
 type Caller struct {
 	By        string // the operator
-	Via       string // the door
+	Via       string // "admin API", or the name of a dashboard
 	Address   string
 	HideTexts bool     // lists show neither inputs nor answers of runs
 	ReadOnly  bool     // read-only access
-	Anybody   bool     // by names nobody: everybody who comes by this door has the name
+	Anybody   bool     // by names nobody: everybody who comes this way has the name
 	Instances []string // that the caller may see; nil if these are all
 }
 

@@ -30,7 +30,7 @@ func NewLocalPage(client *Client, instance string) *LocalPage {
 func (p *LocalPage) NewLink() string { return p.links.New() }
 
 func (p *LocalPage) Handler() http.Handler {
-	return p.links.Handler(dashboard.Handler(dashboard.Door{
+	return p.links.Handler(dashboard.Handler(dashboard.Access{
 		Name: api.ViaLocalDashboard,
 		Enter: func(r *http.Request) (dashboard.Operator, error) {
 			return dashboard.Operator{User: p.client.Operator}, p.links.Enter(r)

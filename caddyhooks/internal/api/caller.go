@@ -7,7 +7,7 @@ const OperatorHeader = "Hooks-Operator"
 // MaxOperator bounds the name of an operator, which is kept and logged.
 const MaxOperator = 128
 
-// ViaHeader says by which door the operator came. Only `caddy hooks` sends it. It is no proof either.
+// ViaHeader says how the operator came. Only `caddy hooks` sends it. It proves nothing either.
 const ViaHeader = "Hooks-Door"
 
 // InstanceHeader names the only instance that the operator wants to see. Only `caddy hooks dashboard` sends it.

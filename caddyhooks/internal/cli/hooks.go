@@ -75,7 +75,7 @@ func runList(s *session, cmd *cobra.Command, _ []string) error {
 			clock.When(h.LastAt)))
 	}
 	s.screen.Table([]string{"HOOK", "ACTION", "AUTH", "RUNS " + during, "FAILED", "LAST"}, rows)
-	for _, item := range shown.Needs {
+	for _, item := range shown.Attention {
 		if item.Kind == "not_in_force" {
 			s.screen.Note("! %s: %s", item.Text, item.Detail)
 		}

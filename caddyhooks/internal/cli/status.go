@@ -67,10 +67,10 @@ type instanceStatus struct {
 
 // overview is an overview without its plots.
 type overview struct {
-	Range   string              `json:"range"`
-	Figures api.Figures         `json:"figures"`
-	Needs   []api.AttentionItem `json:"needs"`
-	Hooks   []struct {
+	Range     string              `json:"range"`
+	Figures   api.Figures         `json:"figures"`
+	Attention []api.AttentionItem `json:"needs"`
+	Hooks     []struct {
 		api.HookFigures
 		Points json.RawMessage `json:"points,omitempty"` // which only pages draw
 	} `json:"hooks"`
@@ -156,11 +156,11 @@ func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bo
 		}
 		s.screen.Line(parts...)
 	}
-	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Needs, func(n api.AttentionItem) bool { return n.Kind == api.RunnerUnreachable })
+	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Attention, func(n api.AttentionItem) bool { return n.Kind == api.RunnerUnreachable })
 	if status.NotReady != "" && !saidByItem {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(status.NotReady))
 	}
-	for _, item := range shown.Needs {
+	for _, item := range shown.Attention {
 		s.showAttention(cmd, item, named)
 	}
 	return nil
