@@ -304,7 +304,7 @@ func TestReadOnlyOperatorsChangeNothing(t *testing.T) {
 		t.Errorf("another operator: got %d %s", resp.Status, resp.Body)
 	}
 	s.Reload(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nread_only *\n}")
-	pageOf(t, s).as("ops").api("PUT", "mappings/more", `{}`).WantAdminError(t, 403, "look")
+	pageOf(t, s).as("ops").api("PUT", "mappings/more", `{}`).WantAdminError(t, 403, "read-only access")
 }
 
 // No other site can make a browser of somebody who is logged in read or change anything, by any endpoint.

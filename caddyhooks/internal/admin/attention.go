@@ -37,8 +37,8 @@ const (
 	maxDetail = 256
 )
 
-// needsQuestion is what is known already when it is asked what needs an operator.
-type needsQuestion struct {
+// attentionQuestion is what is known already when it is asked what needs an operator.
+type attentionQuestion struct {
 	active    *settings.Active
 	failing   error                // why the store cannot be written to, nil if it can
 	down      []engine.RunnerState // runners that take on no turns
@@ -52,8 +52,8 @@ type needsQuestion struct {
 }
 
 // attentionItems lists what an operator should look at, the worst first.
-func attentionItems(ctx context.Context, in *service.Instance, q needsQuestion) ([]api.AttentionItem, error) {
-	attentionItems := []api.AttentionItem{}
+func attentionItems(ctx context.Context, in *service.Instance, q attentionQuestion) ([]api.AttentionItem, error) {
+	items := []api.AttentionItem{}
 	dead, err := deadItems(ctx, in, q)
 	if err != nil {
 		return nil, err
@@ -63,10 +63,10 @@ func attentionItems(ctx context.Context, in *service.Instance, q needsQuestion) 
 		return nil, err
 	}
 	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(in, q), warningItems(q.active)} {
-		attentionItems = append(attentionItems, kind[:min(len(kind), maxAttentionItems)]...)
+		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
-	slices.SortStableFunc(attentionItems, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
-	return attentionItems, nil
+	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
+	return items, nil
 }
 
 // deadTarget is where deliveries went to that were given up: the host of a callback, or a channel.
@@ -85,7 +85,7 @@ func (t deadTarget) link() string {
 }
 
 // deadItems tells where deliveries went to that were given up. There can be a million of them, so it looks at the newest.
-func deadItems(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
+func deadItems(ctx context.Context, in *service.Instance, q attentionQuestion) (found []api.AttentionItem, err error) {
 	if q.dead == 0 {
 		return nil, nil
 	}
@@ -139,7 +139,7 @@ func (t tally) commonest() (text string) {
 }
 
 // failingItems tells which hooks fail too often, and why.
-func failingItems(ctx context.Context, in *service.Instance, q needsQuestion) (found []api.AttentionItem, err error) {
+func failingItems(ctx context.Context, in *service.Instance, q attentionQuestion) (found []api.AttentionItem, err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.sum.Hooks)) {
 		hook := q.sum.Hooks[name]
 		if name == "" || hook.Ended < fewestRuns || hook.Failed*failingOf <= hook.Ended || len(found) == maxAttentionItems {
@@ -200,7 +200,7 @@ func offItems(active *settings.Active) []api.AttentionItem {
 }
 
 // storeItems tells that the store can be read, and not written to.
-func storeItems(q needsQuestion) []api.AttentionItem {
+func storeItems(q attentionQuestion) []api.AttentionItem {
 	if q.failing == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func storeItems(q needsQuestion) []api.AttentionItem {
 }
 
 // unreachableItems tells which agents take on no runs.
-func unreachableItems(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
+func unreachableItems(in *service.Instance, q attentionQuestion) (found []api.AttentionItem) {
 	for _, runner := range q.down {
 		agent, state, severity := "the agent", "out of reach", api.SeverityBad
 		if len(in.EngineConfig.Runners) > 1 {
@@ -225,7 +225,7 @@ func unreachableItems(in *service.Instance, q needsQuestion) (found []api.Attent
 }
 
 // queueItems tells that runs wait for long.
-func queueItems(in *service.Instance, q needsQuestion) []api.AttentionItem {
+func queueItems(in *service.Instance, q attentionQuestion) []api.AttentionItem {
 	if q.backlog.Oldest <= longQueued {
 		return nil
 	}
@@ -235,7 +235,7 @@ func queueItems(in *service.Instance, q needsQuestion) []api.AttentionItem {
 }
 
 // refusedItems tells which requests were refused again and again.
-func refusedItems(in *service.Instance, q needsQuestion) (found []api.AttentionItem) {
+func refusedItems(in *service.Instance, q attentionQuestion) (found []api.AttentionItem) {
 	for _, kind := range in.Refused.List(func(kind service.RefusedKind) bool { return !kind.Ignored }, service.MaxRefusedKinds) {
 		count := kind.Lately.At(q.now)
 		if count < burstOfRefused {

@@ -15,14 +15,14 @@ import (
 func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
 	t.Parallel()
 	in := &service.Instance{EngineConfig: engine.Config{Workers: 1}}
-	if attentionItems := queueItems(in, needsQuestion{backlog: engine.Backlog{Queued: 100, Oldest: longQueued}}); attentionItems != nil {
-		t.Errorf("a queue that moves needs %+v", attentionItems)
+	if items := queueItems(in, attentionQuestion{backlog: engine.Backlog{Queued: 100, Oldest: longQueued}}); items != nil {
+		t.Errorf("a queue that moves needs %+v", items)
 	}
-	attentionItems := queueItems(in, needsQuestion{backlog: engine.Backlog{Queued: 2, Running: 1, Oldest: 90*time.Second + 400*time.Millisecond}})
+	items := queueItems(in, attentionQuestion{backlog: engine.Backlog{Queued: 2, Running: 1, Oldest: 90*time.Second + 400*time.Millisecond}})
 	want := api.AttentionItem{Kind: "oldest_queued", Severity: api.SeverityLate, Link: "#/runs?status=queued", Text: "the oldest queued run has waited for 1m30s",
 		Detail: "2 runs are queued, 1 running, 1 worker"}
-	if len(attentionItems) != 1 || attentionItems[0] != want {
-		t.Errorf("got %+v", attentionItems)
+	if len(items) != 1 || items[0] != want {
+		t.Errorf("got %+v", items)
 	}
 }
 
@@ -30,22 +30,22 @@ func TestAnAgentThatIsAwayNeedsAnOperator(t *testing.T) {
 	t.Parallel()
 	in := &service.Instance{EngineConfig: engine.Config{Runners: map[string]engine.Runner{"default": nil}}}
 	now := time.Now()
-	q := needsQuestion{now: now, backlog: engine.Backlog{Queued: 1},
+	q := attentionQuestion{now: now, backlog: engine.Backlog{Queued: 1},
 		down: []engine.RunnerState{{Name: "default", State: engine.RunnerUnreachable, Since: now.Add(-3 * time.Second), Cause: "reaching the runner: refused\nat once"}}}
 	want := api.AttentionItem{Kind: "runner_away", Severity: api.SeverityBad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
 		Detail: `reaching the runner: refused\nat once`}
-	if attentionItems := unreachableItems(in, q); len(attentionItems) != 1 || attentionItems[0] != want {
-		t.Errorf("got %+v", attentionItems)
+	if items := unreachableItems(in, q); len(items) != 1 || items[0] != want {
+		t.Errorf("got %+v", items)
 	}
 	in.EngineConfig.Runners["fast"] = nil
 	q.down[0].Name, q.down[0].State = "fast", engine.RunnerBusy
 	want.Severity, want.Text = api.SeverityLate, "the agent fast has been busy for 3s, and 1 run is queued"
-	if attentionItems := unreachableItems(in, q); len(attentionItems) != 1 || attentionItems[0] != want {
-		t.Errorf("got %+v", attentionItems)
+	if items := unreachableItems(in, q); len(items) != 1 || items[0] != want {
+		t.Errorf("got %+v", items)
 	}
 	q.down = nil
-	if attentionItems := unreachableItems(in, q); attentionItems != nil {
-		t.Errorf("of runners that take on turns there is %+v", attentionItems)
+	if items := unreachableItems(in, q); items != nil {
+		t.Errorf("of runners that take on turns there is %+v", items)
 	}
 }
 
@@ -55,11 +55,11 @@ func TestFailingHooksAreNamedWithoutTextsThatAreHidden(t *testing.T) {
 	sum := &engine.Minute{Hooks: map[string]engine.HookMinute{
 		"failing": {Accepted: 40, Ended: 10, Failed: 1}, "fine": {Accepted: 10, Ended: 20, Failed: 1}, "rare": {Accepted: 40, Ended: 9, Failed: 9}, "": {Ended: 100, Failed: 100},
 	}}
-	attentionItems, err := failingItems(context.Background(), in, needsQuestion{sum: sum, rangeName: "7d", hideTexts: true})
+	items, err := failingItems(context.Background(), in, attentionQuestion{sum: sum, rangeName: "7d", hideTexts: true})
 	want := api.AttentionItem{Kind: "failing_hook", Severity: api.SeverityBad, Text: "1 of 10 runs of failing did not complete",
 		Link: "#/runs?hook=failing&since=168h&status=failed%2Ctimed_out%2Cexpired"}
-	if err != nil || len(attentionItems) != 1 || attentionItems[0] != want {
-		t.Errorf("got %+v, %v", attentionItems, err)
+	if err != nil || len(items) != 1 || items[0] != want {
+		t.Errorf("got %+v, %v", items, err)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestNeedsOfAKindAreFew(t *testing.T) {
 		active.Problems[fmt.Sprintf("hook h%03d", i)] = "its channel is gone"
 	}
 	in := &service.Instance{Refused: new(service.Refusals)}
-	attentionItems, err := attentionItems(context.Background(), in, needsQuestion{active: active, sum: new(engine.Minute)})
-	if err != nil || len(attentionItems) != maxAttentionItems || attentionItems[0].Link != "#/settings/hooks/h000" || attentionItems[0].Detail != "its channel is gone" {
-		t.Errorf("there are %d needs, %v", len(attentionItems), err)
+	items, err := attentionItems(context.Background(), in, attentionQuestion{active: active, sum: new(engine.Minute)})
+	if err != nil || len(items) != maxAttentionItems || items[0].Link != "#/settings/hooks/h000" || items[0].Detail != "its channel is gone" {
+		t.Errorf("there are %d needs, %v", len(items), err)
 	}
 }
