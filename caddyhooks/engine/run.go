@@ -89,7 +89,7 @@ func (r *Run) FillID() {
 	}
 }
 
-// Kept is the part of a run that is kept with its end, and that lists show. For the rest see Told.
+// Kept is the part of a run that is kept with its end, and that lists show. For the rest see Input.
 func (r *Run) Kept() *Run {
 	kept := *r
 	kept.Message, kept.Metadata, kept.Schema = "", nil, nil

@@ -435,7 +435,7 @@ func (c *contents) readRuns(tx *bbolt.Tx, from []byte) (next []byte, err error) 
 				return false // the message is the first, if there is one
 			})
 			if err != nil {
-				return nil, fmt.Errorf("what run %s is told: %w", entry.ID, errDamaged)
+				return nil, fmt.Errorf("the input of run %s: %w", entry.ID, errDamaged)
 			}
 		}
 		c.queue.Push(entry)

@@ -93,7 +93,7 @@ func readInput(tx *bbolt.Tx, id uuid.UUID, record *engine.Record) error {
 	}
 	input, err := decodeInput(id, data)
 	if err != nil {
-		return fmt.Errorf("reading what run %s was told: %w", id, err)
+		return fmt.Errorf("reading the input of run %s: %w", id, err)
 	}
 	input.Complete(record)
 	return nil

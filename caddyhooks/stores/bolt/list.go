@@ -271,7 +271,7 @@ func complete(tx *bbolt.Tx, id uuid.UUID, record *engine.Record, data []byte, qu
 		} else if hasInputApart(data) {
 			var input engine.Input
 			if input, err = decodeInput(id, tx.Bucket(inputBucket).Get(id[:])); err != nil {
-				err = fmt.Errorf("reading what run %s is told: %w", id, err)
+				err = fmt.Errorf("reading the input of run %s: %w", id, err)
 			}
 			record.Run.Message, record.Run.Metadata, record.Run.Schema = input.Message, input.Metadata, input.Schema
 		}

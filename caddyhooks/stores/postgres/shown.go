@@ -51,7 +51,7 @@ func (s *shownRun) record() (*engine.Record, error) {
 	if s.input != nil {
 		input, err := decodeInput(s.input)
 		if err != nil {
-			return nil, fmt.Errorf("reading what run %s was told: %w", s.id, err)
+			return nil, fmt.Errorf("reading the input of run %s: %w", s.id, err)
 		}
 		input.Complete(record)
 	}
