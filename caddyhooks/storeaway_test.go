@@ -130,7 +130,7 @@ func TestTheLogTellsThatTheDatabaseRefusesUs(t *testing.T) {
 	if err := database.Start(); err != nil {
 		t.Fatal(err)
 	}
-	const line = "refuses this node until somebody changes something"
+	const line = "the store refuses this node"
 	hookstest.Eventually(t, "the log tells that it refuses us", func() bool { return strings.Contains(log(), line) })
 	if text := log(); strings.Contains(text, secretOfDatabase) || !strings.Contains(text, "28P01") {
 		t.Errorf("logged: %s", text)

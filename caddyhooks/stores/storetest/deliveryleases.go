@@ -67,9 +67,9 @@ func (s *store) renewDeliveries(lease time.Duration, held ...*engine.Delivery) (
 }
 
 // staysWith expects that deliveries are renewed.
-func (s *store) staysWith(lease time.Duration, held ...*engine.Delivery) {
+func (s *store) staysWith(held ...*engine.Delivery) {
 	s.t.Helper()
-	if lost := s.renewDeliveries(lease, held...); len(lost) > 0 {
+	if lost := s.renewDeliveries(longLease, held...); len(lost) > 0 {
 		s.t.Errorf("renewing %d deliveries: %d are lost, want none", len(held), len(lost))
 	}
 }
@@ -109,7 +109,7 @@ func onlyLastDeliveryTokenHolds(_ *testing.T, s *store) {
 		forged.Token = token
 		s.isLostDelivery(&forged)
 	}
-	s.staysWith(longLease, second)
+	s.staysWith(second)
 	s.takes(nil)
 	s.settle(second, engine.Delivered, 0, "")
 }
@@ -155,7 +155,7 @@ func repeatedSettle(t *testing.T, s *store) {
 	waiting := *got[2]
 	again := s.handsOut(10, []*engine.Delivery{&waiting}, notATime)
 	nothingMore(got[2])
-	s.staysWith(longLease, again...)
+	s.staysWith(again...)
 	s.settle(again[0], engine.Delivered, 0, "")
 	s.repeats(again[0], 0)
 

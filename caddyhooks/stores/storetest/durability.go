@@ -67,7 +67,7 @@ func deliveriesUnderWayAreThere(_ *testing.T, s *store) {
 	for _, d := range old {
 		s.isLostDelivery(d)
 	}
-	s.staysWith(longLease, got...)
+	s.staysWith(got...)
 	for _, d := range got {
 		s.settle(d, engine.Delivered, 0, "")
 	}

@@ -290,7 +290,7 @@ func foldEnds(t *testing.T, s *store) {
 		same(t, fmt.Sprint("record ", i), s.get(runs[i].ID), want)
 		s.unfinished(runs[i].ID, false)
 	}
-	s.sessionIs("a runner", "a", "a session")
+	s.sessionIs("a", "a session")
 	s.handsOut(10, end.Deliveries, notATime)
 
 	// Each of them has its own keys.

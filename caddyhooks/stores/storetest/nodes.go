@@ -221,7 +221,7 @@ func frozenNodeSettles(t *testing.T, a *store) {
 		a.isLostDelivery(d)
 	}
 	a.takes(nil)
-	b.staysWith(longLease, got...)
+	b.staysWith(got...)
 	b.settle(got[0], engine.Delivered, 0, "")
 	b.settle(got[1], engine.Dead, 0, "gone")
 	b.settle(got[2], engine.Pending, time.Hour, "busy")

@@ -13,12 +13,12 @@ var sessionChecks = []check{
 	{"a session that is named again and again stays", sessionInUse},
 }
 
-// sessionIs expects a runner to have a session in a chat, "" for none.
-func (s *store) sessionIs(runner, chat, want string) {
+// sessionIs expects the runner to have a session in a chat, "" for none.
+func (s *store) sessionIs(chat, want string) {
 	s.t.Helper()
-	got, err := s.Sessions().Get(s.t.Context(), runner, chat)
+	got, err := s.Sessions().Get(s.t.Context(), "a runner", chat)
 	if err != nil || got != want {
-		s.t.Errorf("the session of runner %q in chat %q is %q, %v, want %q", runner, chat, got, err, want)
+		s.t.Errorf("the session of the runner in chat %q is %q, %v, want %q", chat, got, err, want)
 	}
 }
 
@@ -29,9 +29,9 @@ func naming(end engine.End, runner, id string) engine.End {
 }
 
 // name has a run of a chat name a session.
-func (s *store) name(runner, chat, id string) {
+func (s *store) name(chat, id string) {
 	s.t.Helper()
-	s.carryOut(newRun(chat), naming(ended(), runner, id))
+	s.carryOut(newRun(chat), naming(ended(), "a runner", id))
 }
 
 func sessionOfRequeue(_ *testing.T, s *store) {
@@ -39,71 +39,71 @@ func sessionOfRequeue(_ *testing.T, s *store) {
 	claim := s.claimFirst(run)
 	requeue := naming(engine.End{Requeue: true}, "a runner", "one")
 	s.end(claim, requeue)
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 	s.status(run, engine.Queued, 0)
 	s.end(claim, naming(requeue, "a runner", "late")) // it was done before
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 	again := s.claimFirst(run)
 	s.endsNothing(claim, naming(requeue, "a runner", "late"))
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "a runner", "two"))
-	s.sessionIs("a runner", "a", "two")
+	s.sessionIs("a", "two")
 }
 
 func oldSessions(_ *testing.T, s *store) {
 	limits := engine.Limits{Retention: time.Hour}
-	s.name("a runner", "a", "one")
+	s.name("a", "one")
 	s.advance(30 * time.Minute)
-	s.name("a runner", "b", "two")
+	s.name("b", "two")
 	s.advance(29 * time.Minute)
-	s.sessionIs("a runner", "a", "one") // to ask for it is no use that counts
+	s.sessionIs("a", "one") // to ask for it is no use that counts
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 	s.advance(2 * time.Minute)
 	s.prune(engine.Limits{KeyAge: time.Nanosecond, History: engine.NoHistory})
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "")
-	s.sessionIs("a runner", "b", "two")
+	s.sessionIs("a", "")
+	s.sessionIs("b", "two")
 	s.advance(30 * time.Minute)
 	s.prune(limits)
-	s.sessionIs("a runner", "b", "")
-	s.name("a runner", "a", "three")
+	s.sessionIs("b", "")
+	s.name("a", "three")
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "three")
+	s.sessionIs("a", "three")
 }
 
 func sessionInUse(_ *testing.T, s *store) {
 	limits := engine.Limits{Retention: time.Hour}
 	for range 5 {
-		s.name("a runner", "a", "one")
+		s.name("a", "one")
 		s.advance(40 * time.Minute)
 		s.prune(limits)
-		s.sessionIs("a runner", "a", "one")
+		s.sessionIs("a", "one")
 	}
 	s.advance(30 * time.Minute)
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "")
-	s.name("a runner", "a", "one")
+	s.sessionIs("a", "")
+	s.name("a", "one")
 	s.advance(50 * time.Minute)
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "one")
+	s.sessionIs("a", "one")
 }
 
 // The clock is right again, and so is the time for which the session stays once it was named again.
 func sessionWithClockSetBack(_ *testing.T, s *store) {
 	limits := engine.Limits{Retention: time.Hour}
 	s.setClock(1000 * time.Hour)
-	s.name("a runner", "a", "one")
-	s.name("a runner", "b", "two")
+	s.name("a", "one")
+	s.name("b", "two")
 	s.setClock(-1000 * time.Hour)
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "one")
-	s.name("a runner", "a", "three")
+	s.sessionIs("a", "one")
+	s.name("a", "three")
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "three")
-	s.sessionIs("a runner", "b", "two")
+	s.sessionIs("a", "three")
+	s.sessionIs("b", "two")
 	s.advance(61 * time.Minute)
 	s.prune(limits)
-	s.sessionIs("a runner", "a", "")
+	s.sessionIs("a", "")
 }

@@ -58,12 +58,12 @@ func (s *store) claimedAfter(waited time.Duration, run *engine.Run) *engine.Clai
 
 func setClockAndQueueTimes(_ *testing.T, s *store) {
 	for _, set := range someSets {
-		run := s.addWithQueueTime("a", time.Hour)
+		run := s.addWithQueueTime(time.Hour)
 		s.setClock(set)
 		s.overdue(time.Hour)
 		s.advance(time.Minute)
 		s.end(s.claimedAfter(time.Minute, run), ended())
-		run = s.addWithQueueTime("a", time.Hour)
+		run = s.addWithQueueTime(time.Hour)
 		s.setClock(-set)
 		s.advance(time.Hour + slack)
 		s.overdue(0, run)
@@ -194,7 +194,7 @@ func setClockAndOrder(_ *testing.T, s *store) {
 }
 
 func setClockBetweenQueueTimes(_ *testing.T, s *store) {
-	run := s.addWithQueueTime("a", time.Hour)
+	run := s.addWithQueueTime(time.Hour)
 	s.advance(30 * time.Minute)
 	s.setClock(-year)
 	s.reopen()

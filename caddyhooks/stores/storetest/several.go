@@ -14,6 +14,7 @@ var severalChecks = []check{
 	{"a repeated request is told about all its runs", severalRepeated},
 	{"the key of several runs stays, whatever becomes of the first", severalKeepTheirKey},
 	{"a repeated signature is a repeated request", repeatedSignature},
+	{"a signature is known again when its run is forgotten", signatureOutlivesItsRun},
 	{"a refused request is stored only if it never is", refusedUnlessRepeated},
 }
 
@@ -126,10 +127,8 @@ func repeatedSignature(t *testing.T, s *store) {
 	same(t, "the run", s.get(first.ID).Run, first)
 }
 
-func signatureOutlivesItsRun(_ *testing.T, s *store) { s.signatureOutlivesItsRun(func() {}) }
-
-// signatureOutlivesItsRun has a run forgotten seconds after its end, and its signature repeated nearly a day later.
-func (s *store) signatureOutlivesItsRun(meanwhile func()) {
+// A run is forgotten seconds after its end, and its signature repeated nearly a day later.
+func signatureOutlivesItsRun(_ *testing.T, s *store) {
 	limits := engine.Limits{Retention: 5 * time.Second, Keys: 10, KeyAge: 24 * time.Hour}
 	first := signed(newKey(), newKey())
 	s.carryOut(first, ended())
@@ -137,7 +136,6 @@ func (s *store) signatureOutlivesItsRun(meanwhile func()) {
 		s.advance(later)
 		s.prune(limits)
 		s.gone(first.ID)
-		meanwhile()
 		s.repeated(limits, first, signed(newKey(), first.Replay), true)
 		s.repeated(limits, first, signed(nil, first.Replay), true)
 	}

@@ -94,7 +94,7 @@ func overdueInSpiteOfThrottle(t *testing.T, s *store) {
 	got = append(got, claim(2*time.Minute+30*time.Second, 10, busy[2:3])...)
 	claim(2*time.Minute+30*time.Second, 10, nil)
 	s.takes(other) // more are under way than the throttle allows
-	s.staysWith(longLease, got...)
+	s.staysWith(got...)
 	for _, d := range got {
 		s.settle(d, engine.Dead, 0, "too late")
 	}

@@ -235,9 +235,9 @@ func nextKeepsToBounds(_ *testing.T, s *store) {
 }
 
 // addWithQueueTime adds a run to a chat.
-func (s *store) addWithQueueTime(chat string, queueTime time.Duration) *engine.Run {
+func (s *store) addWithQueueTime(queueTime time.Duration) *engine.Run {
 	s.t.Helper()
-	run := newRun(chat)
+	run := newRun("a")
 	run.QueueTime = queueTime
 	s.add(run)
 	return run
@@ -245,7 +245,7 @@ func (s *store) addWithQueueTime(chat string, queueTime time.Duration) *engine.R
 
 func overdueInTime(_ *testing.T, s *store) {
 	s.overdue(-1)
-	long, short := s.addWithQueueTime("a", 3*time.Hour), s.addWithQueueTime("a", time.Hour)
+	long, short := s.addWithQueueTime(3*time.Hour), s.addWithQueueTime(time.Hour)
 	s.overdue(time.Hour)
 	s.advance(time.Hour - time.Minute)
 	s.overdue(time.Minute)
@@ -262,7 +262,7 @@ func overdueInTime(_ *testing.T, s *store) {
 
 func overdueIsBounded(t *testing.T, s *store) {
 	for range 20 {
-		s.addWithQueueTime("a", time.Hour)
+		s.addWithQueueTime(time.Hour)
 	}
 	s.advance(time.Hour + slack)
 	for _, most := range []int{0, 1, 7} {
@@ -273,7 +273,7 @@ func overdueIsBounded(t *testing.T, s *store) {
 }
 
 func startedIsNotOverdue(_ *testing.T, s *store) {
-	run := s.addWithQueueTime("a", 10*shortLease)
+	run := s.addWithQueueTime(10 * shortLease)
 	s.abandon(run)
 	claim := s.reclaimFor(shortLease, run)
 	s.requeue(claim) // it was started once, and is queued

@@ -418,7 +418,20 @@ func (tab *Tab) Fill(label, text string) {
 		if text == "" {
 			return tab.try(chromedp.KeyEvent(kb.Delete))
 		}
-		return tab.try(input.InsertText(text))
+		if err := tab.try(input.InsertText(text)); err != nil {
+			return err
+		}
+		// The page may have set the field after all of it was selected: then the text stands beside what the page has set.
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			return err
+		}
+		var beside bool
+		look := fmt.Sprintf(`((value, text) => value !== text && value.includes(text))(document.activeElement?.value ?? '', %s)`, quoted)
+		if err := tab.try(chromedp.Evaluate(look, &beside)); err != nil || !beside {
+			return err
+		}
+		return errors.New("the page has filled it meanwhile")
 	})
 }
 
