@@ -23,30 +23,30 @@ func (s *store) sessionIs(chat, want string) {
 }
 
 // naming is an end that names a session.
-func naming(end engine.End, runner, id string) engine.End {
-	end.Session = engine.Session{Runner: runner, ID: id}
+func naming(end engine.End, id string) engine.End {
+	end.Session = engine.Session{Runner: "a runner", ID: id}
 	return end
 }
 
 // name has a run of a chat name a session.
 func (s *store) name(chat, id string) {
 	s.t.Helper()
-	s.carryOut(newRun(chat), naming(ended(), "a runner", id))
+	s.carryOut(newRun(chat), naming(ended(), id))
 }
 
 func sessionOfRequeue(_ *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	claim := s.claimFirst(run)
-	requeue := naming(engine.End{Requeue: true}, "a runner", "one")
+	requeue := naming(engine.End{Requeue: true}, "one")
 	s.end(claim, requeue)
 	s.sessionIs("a", "one")
 	s.status(run, engine.Queued, 0)
-	s.end(claim, naming(requeue, "a runner", "late")) // it was done before
+	s.end(claim, naming(requeue, "late")) // it was done before
 	s.sessionIs("a", "one")
 	again := s.claimFirst(run)
-	s.endsNothing(claim, naming(requeue, "a runner", "late"))
+	s.endsNothing(claim, naming(requeue, "late"))
 	s.sessionIs("a", "one")
-	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "a runner", "two"))
+	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "two"))
 	s.sessionIs("a", "two")
 }
 
