@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,8 @@ import (
 )
 
 var sessionChecks = []check{
+	{"each runner has a session of its own in each chat", sessionsApart},
+	{"a session comes back as it was named", sessionAsItWas},
 	{"a session is stored with a requeue", sessionOfRequeue},
 	{"a session is forgotten when it was not named for as long as runs are kept", oldSessions},
 	{"a session that is named again and again stays", sessionInUse},
@@ -32,6 +36,33 @@ func naming(end engine.End, id string) engine.End {
 func (s *store) name(chat, id string) {
 	s.t.Helper()
 	s.carryOut(newRun(chat), naming(ended(), id))
+}
+
+// Many of the pairs would be the same if one were just put after the other, also with a character between them.
+func sessionsApart(t *testing.T, s *store) {
+	long := strings.Repeat("long", 100)
+	pairs := [][2]string{{"ab", "c"}, {"a", "bc"}, {"", "abc"}, {"a", "b/c"}, {"a/b", "c"}, {"a", "b c"}, {"a b", "c"}, {"a", "b\x1fc"}, {"a\x1fb", "c"},
+		{"a", "B C"}, {"2", "1ab"}, {"21", "ab"}, {"ä", "ü"}, {"a", long}, {"a", long + "er"}}
+	for i, pair := range pairs {
+		end := ended()
+		end.Session = engine.Session{Runner: pair[0], ID: fmt.Sprint("session ", i)}
+		s.carryOut(newRun(pair[1]), end)
+	}
+	for i, pair := range pairs {
+		for runner, want := range map[string]string{pair[0]: fmt.Sprint("session ", i), pair[0] + "x": ""} {
+			if got, err := s.Sessions().Get(t.Context(), runner, pair[1]); err != nil || got != want {
+				t.Errorf("the session of runner %q in chat %q is %q, %v, want %q", runner, pair[1], got, err, want)
+			}
+		}
+	}
+}
+
+func sessionAsItWas(_ *testing.T, s *store) {
+	for i, id := range []string{" ", "ü ", "a\"b'c\\", strings.Repeat("x", engine.MaxSession), strings.Repeat("é", engine.MaxSession/2)} {
+		chat := fmt.Sprint("chat ", i)
+		s.name(chat, id)
+		s.sessionIs(chat, id)
+	}
 }
 
 func sessionOfRequeue(_ *testing.T, s *store) {
