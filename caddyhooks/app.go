@@ -188,8 +188,8 @@ func openTraces(in *service.Instance, sites *caddyhttp.App) error {
 	return nil
 }
 
-// appEnds is how far the end of a configuration has come. Caddy stops its apps one after the other, in any order, and the web server serves on
-// for shutdown_delay. So the instances stop when both this app and the web server have, and accept requests until then.
+// appEnds is how far the end of a configuration has come. Caddy stops its apps one after the other, in any order, and the web server serves
+// on for shutdown_delay. So the instances stop when both this app and the web server have, and accept requests until then.
 type appEnds struct {
 	allStarted  bool // so Caddy will stop the web server, too
 	served      bool // a server of the web server has a hooks handler

@@ -92,7 +92,8 @@ func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err er
 	if d.NextArg() {
 		h.Name = d.Val()
 		if !settings.HookName.MatchString(h.Name) {
-			return nil, d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name, ifEmpty(h.Name))
+			return nil, d.Errf("the instance name '%s' is refused: use up to 64 letters, digits, dots, dashes and underscores%s", h.Name,
+				ifEmpty(h.Name))
 		}
 	}
 	if d.NextArg() {

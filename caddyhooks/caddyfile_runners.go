@@ -35,7 +35,8 @@ func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
 	name := settings.UnnamedRunner
 	// The first word is a name if the second one is a kind of runner, unless it is one itself.
 	ahead := *d
-	if words := ahead.RemainingArgs(); len(words) > 1 && !slices.Contains(settings.RunnerModules(), words[0]) && slices.Contains(settings.RunnerModules(), words[1]) {
+	if words := ahead.RemainingArgs(); len(words) > 1 && !slices.Contains(settings.RunnerModules(), words[0]) &&
+		slices.Contains(settings.RunnerModules(), words[1]) {
 		d.NextArg()
 		name = d.Val()
 	}

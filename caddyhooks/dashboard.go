@@ -154,9 +154,11 @@ func (d *Dashboard) userOf(r *http.Request) string {
 func shownUser(user string) string { return oneline.Of(user, api.MaxOperator) }
 
 func (d *Dashboard) errNobody() error {
-	sentence := "Nobody is logged in here, so the dashboard is closed. Put basic_auth or another login before hooks_dashboard on this site, or let everybody in who reaches it by the line: user operator"
+	sentence := "Nobody is logged in here, so the dashboard is closed. Put basic_auth or another login before hooks_dashboard on this " +
+		"site, or let everybody in who reaches it by the line: user operator"
 	if d.User != defaultUser {
-		sentence = "Nobody is logged in here, so the dashboard is closed: the placeholder in the line user " + d.User + " of hooks_dashboard has no value for this request."
+		sentence = "Nobody is logged in here, so the dashboard is closed: the placeholder in the line user " + d.User + " of hooks_dashboard " +
+			"has no value for this request."
 		if header := requestHeader.FindStringSubmatch(d.User); header != nil {
 			sentence += " With forward_auth, add the line: copy_headers " + header[1]
 		}

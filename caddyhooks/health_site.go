@@ -105,9 +105,11 @@ type siteHealthJSON struct {
 	Degraded []string `json:"degraded,omitempty"` // what else is wrong
 }
 
-var errHealthPath = &api.Error{Status: http.StatusNotFound, Message: "Health is served at the path of health, and at /ready and /live below it."}
+var errHealthPath = &api.Error{Status: http.StatusNotFound, Message: "Health is served at the path of health, and at /ready and /live " +
+	"below it."}
 
-var errHealthMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", "GET, HEAD"}, Message: "Health is asked for with GET or HEAD."}
+var errHealthMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", "GET, HEAD"},
+	Message: "Health is asked for with GET or HEAD."}
 
 // ServeHTTP answers at the path.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -190,7 +192,8 @@ func unmarshalHealth(d *caddyfile.Dispenser) (*Health, error) {
 // checkPaths refuses a path of health that a hook may have, or that has the hooks below it.
 func (h *Health) checkPaths(hooks string) error {
 	if isAtOrBelow(h.Path, hooks) || isAtOrBelow(hooks, h.Path) {
-		return fmt.Errorf("the path '%s' of health is refused: it must not be that of the hooks, %s, nor above or below it; use /healthz, say", h.Path, hooks)
+		return fmt.Errorf("the path '%s' of health is refused: it must not be that of the hooks, %s, nor above or below it; use /healthz, say",
+			h.Path, hooks)
 	}
 	return nil
 }
@@ -220,7 +223,8 @@ func checkHealthPaths(routes caddyhttp.RouteList) error {
 			switch handler := handler.(type) {
 			case *Health:
 				if other, ok := names[handler.Path]; ok && other != handler.Name {
-					return fmt.Errorf("the health of the hooks instances %q and %q has the same path, %s, on one site: give each its own", other, handler.Name, handler.Path)
+					return fmt.Errorf("the health of the hooks instances %q and %q has the same path, %s, on one site: give each its own", other,
+						handler.Name, handler.Path)
 				}
 				names[handler.Path] = handler.Name
 			case *caddyhttp.Subroute:

@@ -117,7 +117,8 @@ var (
 	// alwaysAnswer are the directives whose handlers call no other one, by the names of these. reverse_proxy may: forward_auth does.
 	alwaysAnswer = map[string]string{"static_response": "respond or redir", "error": "error"}
 	// passOn are the names of handlers that leave the path alone, and answer no request themselves, or only some.
-	passOn = []string{"headers", "vars", "map", "encode", "templates", "tracing", "log_append", "request_body", "authentication", "hooks", "hooks_health"}
+	passOn = []string{"headers", "vars", "map", "encode", "templates", "tracing", "log_append", "request_body", "authentication", "hooks",
+		"hooks_health"}
 )
 
 // check goes a way back from the hooks.
@@ -128,17 +129,20 @@ func (s *reachSearch) check(way []reachStep) {
 		case step.unknown:
 			return
 		case step.strip != "" && isAtOrBelow(s.path, step.strip):
-			s.found = append(s.found, fmt.Sprintf("handle_path or uri strip_prefix takes %s off the path, so the hooks are at %s%s alone: use handle, which leaves the path as it is",
+			s.found = append(s.found, fmt.Sprintf("handle_path or uri strip_prefix takes %s off the path, so the hooks are at %s%s alone: use "+
+				"handle, which leaves the path as it is",
 				step.strip, step.strip, s.path))
 			return
 		case step.strip != "":
 			paths = append(paths, step.strip+paths[0])
 		case step.answered != "" && everyOf(paths, func(path string) bool { return letAllThrough(step.matchers, path) }):
-			s.found = append(s.found, fmt.Sprintf("%s comes before the hooks and answers requests to %s: put hooks above it, or outside of the route block",
+			s.found = append(s.found, fmt.Sprintf("%s comes before the hooks and answers requests to %s: put hooks above it, or outside of the "+
+				"route block",
 				step.answered, s.instance.Path))
 			return
 		case step.answered == "" && everyOf(paths, func(path string) bool { return letNoneThrough(step.matchers, path) }):
-			s.found = append(s.found, fmt.Sprintf("the hooks are at %s, and stand in a block for other paths: put hooks outside of it, or write path with the path of the block",
+			s.found = append(s.found, fmt.Sprintf("the hooks are at %s, and stand in a block for other paths: put hooks outside of it, or write "+
+				"path with the path of the block",
 				s.instance.Path))
 			return
 		}
@@ -193,7 +197,8 @@ func (s *reachSearch) checkOtherPaths(routes caddyhttp.RouteList) {
 		}
 		if has, others := s.answersIn(caddyhttp.RouteList{route}, 0); has && !others {
 			if _, others = s.answersIn(site, 0); !others {
-				s.found = append(s.found, "other paths of the site, /hooks/wake for example, are answered with an empty 200, which senders take for delivered: write respond 404 below the hooks block")
+				s.found = append(s.found, "other paths of the site, /hooks/wake for example, are answered with an empty 200, which senders take for "+
+					"delivered: write respond 404 below the hooks block")
 			}
 		}
 	}
@@ -239,5 +244,6 @@ func (h *Handler) checkMatcher(matcher caddy.ModuleMap) error {
 	if meant == path { // without /*, it lets through this path alone
 		return fmt.Errorf("the matcher of hooks lets no webhook through: they are below %s; leave it out, or write %s/*", path, path)
 	}
-	return fmt.Errorf("the matcher of hooks lets no webhook through: they are below %s; leave it out, and write 'path %s' in the block to have them there", path, meant)
+	return fmt.Errorf("the matcher of hooks lets no webhook through: they are below %s; leave it out, and write 'path %s' in the block to "+
+		"have them there", path, meant)
 }

@@ -9,7 +9,8 @@ const dashboardHeader = "X-Hooks-Desk"
 // checkSameSite refuses API requests that another site made a browser send. Requests that only read are refused, too.
 func checkSameSite(r *http.Request) error {
 	if r.Header.Get(dashboardHeader) != "1" {
-		return refuse(http.StatusForbidden, "This API is for the page. Requests to it need the header %s: 1; scripts can use Caddy's admin endpoint.", dashboardHeader)
+		return refuse(http.StatusForbidden, "This API is for the page. Requests to it need the header %s: 1; scripts can use Caddy's admin "+
+			"endpoint.", dashboardHeader)
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" {
@@ -27,5 +28,6 @@ func checkSameSite(r *http.Request) error {
 
 var (
 	crossOrigin  http.CrossOriginProtection
-	errOtherSite = refuse(http.StatusForbidden, "The request comes from another site. If there is a proxy in front of the page, let it pass on the headers Host and Origin as they are.")
+	errOtherSite = refuse(http.StatusForbidden, "The request comes from another site. If there is a proxy in front of the page, let it "+
+		"pass on the headers Host and Origin as they are.")
 )

@@ -97,7 +97,8 @@ func (l *Links) knows(r *http.Request) bool {
 	defer l.mu.Unlock()
 	for _, cookie := range r.CookiesNamed(cookieName) {
 		key := browserKey{path, cookie.Value}
-		if len(path) <= maxSecret && len(cookie.Value) <= maxSecret && slices.ContainsFunc(l.keys, func(known secretHash) bool { return known.is(key.String()) }) {
+		if len(path) <= maxSecret && len(cookie.Value) <= maxSecret &&
+			slices.ContainsFunc(l.keys, func(known secretHash) bool { return known.is(key.String()) }) {
 			return true
 		}
 	}
@@ -110,7 +111,8 @@ type pathOfKey struct{}
 // Enter refuses requests for other hosts than this machine, and those without a key of ours. The request must come from Handler.
 func (l *Links) Enter(r *http.Request) error {
 	if !IsLoopback(r) {
-		return refuse(http.StatusForbidden, "The dashboard is at localhost and 127.0.0.1 only. From another machine, forward its port: ssh -L 8765:127.0.0.1:8765 host, with --port 8765.")
+		return refuse(http.StatusForbidden, "The dashboard is at localhost and 127.0.0.1 only. From another machine, forward its port: ssh -L "+
+			"8765:127.0.0.1:8765 host, with --port 8765.")
 	}
 	if !l.knows(r) {
 		return refuse(http.StatusUnauthorized, "This browser is not let in yet; %s", l.Renew)
@@ -149,7 +151,8 @@ func (l *Links) admit(w http.ResponseWriter, r *http.Request, code string) *Refu
 	}
 	page := "./" + key.path + "/"
 	//nolint:gosec // not Secure: there is no TLS on this machine
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: key.cookie, Path: "/" + key.path + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: key.cookie, Path: "/" + key.path + "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	// The code leaves the address bar. If a page of another site had the link, a browser would not send the cookie along with a
 	// plain redirect; it does when this page is the one that leads on.
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {

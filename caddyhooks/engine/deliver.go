@@ -225,7 +225,8 @@ func (s *deliveries) settle(config *Config, d *Delivery, cause error, pause time
 		if d.Channel != "" && askedToWait(cause) > 0 {
 			log = config.Log.Debug // which happens all the time
 		}
-		log("delivery failed, will be tried again", append(fields, ErrorField(cause), zap.Time("due", time.Now().Add(untilNext(d.Destination(), pause, throttles))))...)
+		log("delivery failed, will be tried again", append(fields, ErrorField(cause),
+			zap.Time("due", time.Now().Add(untilNext(d.Destination(), pause, throttles))))...)
 	}
 	settle := func(ctx context.Context) error {
 		signal(s.more) // its place is free for another one, while it is being stored

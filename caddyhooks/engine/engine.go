@@ -7,7 +7,8 @@
 // the number of workers.
 //
 // An accepted run is carried out at least once. After a restart, queued runs are carried out and interrupted runs start
-// again; so do runs whose agent went down. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting caller, who is gone.
+// again; so do runs whose agent went down. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting
+// caller, who is gone.
 //
 // Several engines may share the data of a store, each as a node of its own. Any node accepts runs, carries them out and sends
 // deliveries. The node that holds a caller answers it. A node claims runs and deliveries for a lease, and renews its leases.
@@ -61,7 +62,8 @@ func New(store Store) *Engine {
 	e.deliveries = newDeliveries(n, e.leases, e.minutes, e.events)
 	e.ends = &runEnds{node: n, turns: e.turns, streams: e.streams, pruner: e.pruner, minutes: e.minutes, events: e.events}
 	e.expirer = newExpirer(n, e.ends, e.runners)
-	e.pool = &workerPool{node: n, schemas: e.schemas, turns: e.turns, leases: e.leases, runners: e.runners, ends: e.ends, streams: e.streams, free: workerFree}
+	e.pool = &workerPool{node: n, schemas: e.schemas, turns: e.turns, leases: e.leases, runners: e.runners, ends: e.ends, streams: e.streams,
+		free: workerFree}
 	e.leases.renewed = e.lookForWork
 	if commits, ok := store.(Commits); ok {
 		commits.OnCommit(func(changes int, took time.Duration) { e.metrics().StoreCommitted(changes, took) })

@@ -42,7 +42,8 @@ func (s *guardedStore) noteBroken(err error) bool {
 	}
 	s.brokenOnce.Do(func() {
 		close(s.broken)
-		s.configs.log().Error("the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and says what to do if it is damaged",
+		s.configs.log().Error("the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and "+
+			"says what to do if it is damaged",
 			zap.String("reason", broken.Reason), zap.ByteString("stack", broken.Stack))
 	})
 	return true
@@ -149,7 +150,8 @@ const (
 	writeKinds
 )
 
-var writeKindNames = [writeKinds]string{"storing a run", "claiming runs", "storing the end of a run", "putting a run back", "recording a delivery"}
+var writeKindNames = [writeKinds]string{"storing a run", "claiming runs", "storing the end of a run", "putting a run back",
+	"recording a delivery"}
 
 func (k writeKind) String() string { return writeKindNames[k] }
 
@@ -198,7 +200,8 @@ func (s *guardedStore) watch(back func()) {
 		switch {
 		case cause != nil && since.IsZero():
 			since, lastCause = began, cause.Error()
-			s.configs.log().Error("the store cannot be reached: nothing is accepted or started until it is back. It is tried again all the time", ErrorField(cause))
+			s.configs.log().Error("the store cannot be reached: nothing is accepted or started until it is back. It is tried again all the time",
+				ErrorField(cause))
 		case cause != nil:
 			// Other causes come and go while a database starts.
 			if refusal := (Refusal)(nil); errors.As(cause, &refusal) && lastCause != cause.Error() {

@@ -6,8 +6,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// Input is the message, metadata and schema of a run, as far as they are kept after the end of the run. Headers, raw bodies and secrets are not part
-// of it.
+// Input is the message, metadata and schema of a run, as far as they are kept after the end of the run. Headers, raw bodies and secrets are
+// not part of it.
 type Input struct {
 	Message  string
 	Metadata json.RawMessage

@@ -21,8 +21,10 @@ func cancelledOutcome(message, by string) Outcome {
 // waitedOut is the end of a run whose caller waited as long as it could, while the run was never started.
 func waitedOut(run *Run) Outcome {
 	return Outcome{Status: TimedOut,
-		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.", int(run.Timeout.Seconds())),
-		Account: Account{Reason: fmt.Sprintf("the run waited its whole time of %v for a free worker, or for earlier runs of its chat", run.Timeout)}}
+		Message: fmt.Sprintf("The run waited its whole time of %d seconds for a free worker, or for earlier runs of its chat.",
+			int(run.Timeout.Seconds())),
+		Account: Account{Reason: fmt.Sprintf("the run waited its whole time of %v for a free worker, or for earlier runs of its chat",
+			run.Timeout)}}
 }
 
 func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {
@@ -32,7 +34,8 @@ func unavailableOutcome(retryAfter time.Duration, account Account) Outcome {
 
 func stoppedOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
-		Message: "The service is shutting down; try again in a moment.", Account: Account{Reason: "the service shut down before the run was over"}}
+		Message: "The service is shutting down; try again in a moment.",
+		Account: Account{Reason: "the service shut down before the run was over"}}
 }
 
 // brokenOutcome is for a caller whose run cannot be carried out. It is not stored: the run is carried out when the store
@@ -42,11 +45,12 @@ func brokenOutcome() Outcome {
 		Message: "The store failed before the run was carried out; try again later."}
 }
 
-// unreachableOutcome is for a caller whose run, or the end of it, may not be stored. It is not stored itself: what becomes of the run is decided
-// when the store is back.
+// unreachableOutcome is for a caller whose run, or the end of it, may not be stored. It is not stored itself: what becomes of the run is
+// decided when the store is back.
 func unreachableOutcome() Outcome {
 	return Outcome{Status: Failed, Failure: ShuttingDown, RetryAfter: 5 * time.Second,
-		Message: "The store cannot be reached, so it is not known what becomes of the run; ask for it later, or send the request again with its Idempotency-Key."}
+		Message: "The store cannot be reached, so it is not known what becomes of the run; ask for it later, or send the request again with " +
+			"its Idempotency-Key."}
 }
 
 // interruptedOutcome is the end of a run whose agent went down in the middle of it.
@@ -77,8 +81,10 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimedOut) && errors.As(err, &unavailable) && !before.HasText:
-		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.", int(run.Timeout.Seconds())),
-			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err), LastAnswer: reason.LastAnswer}}
+		outcome = Outcome{Status: TimedOut, Message: fmt.Sprintf("The agent did not take the run on within %d seconds.",
+			int(run.Timeout.Seconds())),
+			Account: Account{Reason: fmt.Sprintf("the runner did not take the run on within the %v that the run had: %v", run.Timeout, err),
+				LastAnswer: reason.LastAnswer}}
 	case errors.Is(cause, errTimedOut):
 		outcome = timedOut(run)
 		if errors.As(err, &unavailable) { // of a repair
@@ -94,7 +100,8 @@ func failed(ctx context.Context, run *Run, outcome Outcome, err error) (Outcome,
 	case errors.As(err, &unavailable):
 		outcome = unavailableOutcome(unavailable.RetryAfter, reason)
 	case errors.As(err, &gone):
-		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.", Account: reason}
+		outcome = Outcome{Status: Failed, Failure: RunnerFailed, Message: "The agent that the run was accepted for is not configured any more.",
+			Account: reason}
 	case errors.As(err, &interrupted):
 		outcome = interruptedOutcome(reason)
 	default:

@@ -15,7 +15,8 @@ type records struct {
 	runners *runners
 }
 
-// Find returns what is known about a run, with all of its steps until now if it is carried out by this engine. If it has not ended yet Find waits for that, as long as patience lasts.
+// Find returns what is known about a run, with all of its steps until now if it is carried out by this engine. If it has not ended yet Find
+// waits for that, as long as patience lasts.
 func (f *records) Find(ctx context.Context, id string, patience time.Duration) (*Record, error) {
 	if patience <= 0 {
 		return f.get(ctx, id)

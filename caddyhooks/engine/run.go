@@ -170,7 +170,8 @@ func (s Status) Ended() bool { return s != Queued && s != Running }
 // ForgetsKey reports whether the key of a run that ended like this can be used again: there is no answer that a repeated
 // request could be given.
 func (o *Outcome) ForgetsKey() bool {
-	return o.Status == Cancelled || o.Status == Expired || o.Failure == RunnerUnavailable || o.Failure == ShuttingDown || o.Failure == Interrupted
+	return o.Status == Cancelled || o.Status == Expired || o.Failure == RunnerUnavailable || o.Failure == ShuttingDown ||
+		o.Failure == Interrupted
 }
 
 // hasDeliveries reports whether someone other than a waiting caller is told how the run ended.

@@ -94,11 +94,11 @@ type Runs interface {
 	Renew(ctx context.Context, claims []*Claim, lease time.Duration) (lost []*Claim, cancelled []Cancellation, err error)
 
 	// End ends a run or, if end.Requeue is set, puts it back to the head of its chat as if it had not been started, possibly
-	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim
-	// without a token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not
-	// queued, and then nothing was done. An End that is repeated with the same token, since its answer was lost, does nothing
-	// and returns nil. claim.Run is the whole run, as Claim or Get gave it out; its input is kept for as long as its
-	// History says. The next batch may hold the run that was requeued.
+	// to wait there. With end.Interrupted its start counts, it is not overdue, and Resume does not end its wait. It stores the run's
+	// deliveries and its session, and claims the next batch, all in one step. The claim tells which run, and by what right: a claim without a
+	// token is for a run that is queued. ErrClaimLost says that the claim does not hold, or that the run is not queued, and then nothing was
+	// done. An End that is repeated with the same token, since its answer was lost, does nothing and returns nil. claim.Run is the whole run,
+	// as Claim or Get gave it out; its input is kept for as long as its History says. The next batch may hold the run that was requeued.
 	//
 	// The runs that are folded into a claim end with it, in the same step and with the same outcome, or go back with it in
 	// their order, to be folded again. Only the first is a past turn of the chat.
@@ -158,9 +158,9 @@ type Backlog struct {
 // Deliveries keeps the deliveries of ended runs until those are pruned.
 type Deliveries interface {
 	// Claim hands out pending deliveries that are due, the one that has been due for longest first, for a lease. wait is how
-	// long until there is more, negative if that is not a question of time; leases of others do not count. No more than PerHost to one host are under way at
-	// once over all nodes, and to one chat of a channel only one. TriedAt of a claimed delivery is now; List and
-	// Get may know it no sooner than Settle.
+	// long until there is more, negative if that is not a question of time; leases of others do not count. No more than PerHost to one host
+	// are under way at once over all nodes, and to one chat of a channel only one. TriedAt of a claimed delivery is now; List and Get may know
+	// it no sooner than Settle.
 	Claim(ctx context.Context, batch DeliveryBatch) (due []*Delivery, wait time.Duration, err error)
 
 	// Renew lets claimed deliveries stay with this node for another lease, and returns those that are lost.

@@ -216,7 +216,8 @@ func (p *workerPool) startAgain(ctx context.Context, a *attempt, outcome *Outcom
 	if end.Pause > 0 {
 		end.WaitingFor = "The agent went down in the middle of the run. The run starts again in a moment."
 	}
-	fields := []zap.Field{zap.String("run_id", run.ID), zap.String("runner", a.config.runnerOf(run)), zap.Int("attempt", claim.Attempt), zap.Duration("pause", end.Pause), zap.Error(err)}
+	fields := []zap.Field{zap.String("run_id", run.ID), zap.String("runner", a.config.runnerOf(run)), zap.Int("attempt", claim.Attempt),
+		zap.Duration("pause", end.Pause), zap.Error(err)}
 	if outcome.SessionRenewed { // the next attempt finds the new session, and the run will not tell
 		fields = append(fields, zap.Bool("session_renewed", true))
 	}

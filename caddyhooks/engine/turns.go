@@ -31,7 +31,8 @@ type turnUnderWay struct {
 
 // begin makes a turn known, and reports whether it is the only one of its runs. There are two of a run if this engine lost its
 // claim on it and then got it again.
-func (t *turns) begin(ctx context.Context, claim *Claim, steps *stepNotes, cancel context.CancelCauseFunc) (turn *turnUnderWay, alone bool) {
+func (t *turns) begin(ctx context.Context, claim *Claim, steps *stepNotes, cancel context.CancelCauseFunc) (turn *turnUnderWay,
+	alone bool) {
 	turn = &turnUnderWay{claim: claim, steps: steps, cancel: cancel, cancelled: ctx.Done(), over: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()

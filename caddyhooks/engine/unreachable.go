@@ -356,7 +356,8 @@ func waitForRunner(ctx context.Context, claim *Claim, outcome Outcome, err error
 	if unavailable.Failing && claim.Waits+1 >= failingTries {
 		return End{}, false
 	}
-	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)}, true
+	return End{Requeue: true, WaitingFor: waitingFor(unavailable), Pause: pauseBefore(claim.Waits+1, unavailable.RetryAfter, rand.Float64)},
+		true
 }
 
 // waitingFor says why a run waits for its runner.

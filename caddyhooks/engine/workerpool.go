@@ -209,8 +209,8 @@ func (p *workerPool) hopelessOutcome(config *Config, claim *Claim) (outcome Outc
 	return Outcome{}, false
 }
 
-// callerGoneOutcome is the end of a run whose caller, by all that the store knows, waits no more. A store of several nodes only knows that the caller's
-// node has not renewed its lease; if the clock of the store was set, the caller is still there, and hears this.
+// callerGoneOutcome is the end of a run whose caller, by all that the store knows, waits no more. A store of several nodes only knows that
+// the caller's node has not renewed its lease; if the clock of the store was set, the caller is still there, and hears this.
 func (p *workerPool) callerGoneOutcome() Outcome {
 	if !p.store.isRemote() {
 		return Outcome{Status: Failed, Failure: Interrupted, Message: "The service was restarted before the run ended.",

@@ -128,7 +128,8 @@ func (c *counts) now() Minute {
 		m.Durations[i] = c.durations[i].Load()
 	}
 	c.eachHook(func(name string, hook *hookCounts) {
-		sum := HookMinute{Accepted: hook.accepted.Load(), Ended: hook.ended.Load(), Failed: hook.failed.Load(), Longest: time.Duration(hook.longest.Load())}
+		sum := HookMinute{Accepted: hook.accepted.Load(), Ended: hook.ended.Load(), Failed: hook.failed.Load(),
+			Longest: time.Duration(hook.longest.Load())}
 		if last := hook.last.Load(); last > 0 {
 			sum.Last = time.Unix(last, 0)
 		}

@@ -22,7 +22,8 @@ func init() {
 // showSchemes lists all schemes.
 func showSchemes() []api.Scheme {
 	return api.ShowAll(settings.Schemes, func(s *settings.Scheme) api.Scheme {
-		return api.Scheme{Name: s.Name, Title: cmp.Or(s.Title, s.Name), Fields: append([]string{}, s.Fields...), Theirs: s.SecretTheirs, Signs: s.Signs(), ToleranceSeconds: int(s.Tolerance / time.Second),
+		return api.Scheme{Name: s.Name, Title: cmp.Or(s.Title, s.Name), Fields: append([]string{}, s.Fields...), Theirs: s.SecretTheirs,
+			Signs: s.Signs(), ToleranceSeconds: int(s.Tolerance / time.Second),
 			SuccessStatus: settings.Authentication{Scheme: s}.SuccessStatus(nil, 0)}
 	})
 }
@@ -38,8 +39,9 @@ func showSettings() []api.Setting {
 func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) error {
 	active := in.Active.Load()
 	about := api.About{
-		Instance: in.Name, Path: in.Path, URLs: in.Urls, On: active.On, OffBecause: active.OffBecause, Runners: []api.Guest{}, Channels: []api.Guest{},
-		Runner: kindOf(in.EngineConfig.Runners[in.EngineConfig.DefaultRunner]), Store: kindOf(in.Opener),
+		Instance: in.Name, Path: in.Path, URLs: in.Urls, On: active.On, OffBecause: active.OffBecause, Runners: []api.Guest{},
+		Channels: []api.Guest{},
+		Runner:   kindOf(in.EngineConfig.Runners[in.EngineConfig.DefaultRunner]), Store: kindOf(in.Opener),
 		Tiers: settings.Tiers, MemoryPresets: settings.MemoryPresets,
 		MaxTimeoutSeconds: in.Rules.MaxSeconds(), QueueTimeSeconds: in.Rules.MaxQueueSeconds(), RetentionSeconds: in.Rules.RetentionSeconds(),
 		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Settings: showSettings(), Now: text.JSONTime(time.Now()),

@@ -89,13 +89,16 @@ func forInstance(serve handlerFunc) caddy.AdminHandler {
 		in := service.Running.Find(name)
 		switch {
 		case in == nil && service.Waiting.Find(name) != nil && who.maySee(name):
-			return api.Errorf(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name, service.Waiting.Find(name).NotReady())
+			return api.Errorf(http.StatusServiceUnavailable, "the hooks instance %q waits for its store: %v", name,
+				service.Waiting.Find(name).NotReady())
 		case len(service.Running.Names()) == 0:
-			return api.Errorf(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in the Caddyfile", text.Abridge(name))
+			return api.Errorf(http.StatusNotFound, "there is no hooks instance %q, nor any other; add a line with the word hooks to a site in "+
+				"the Caddyfile", text.Abridge(name))
 		case in == nil:
 			return api.Errorf(http.StatusNotFound, "there is no hooks instance %q", text.Abridge(name))
 		case !who.maySee(name):
-			return api.Errorf(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name, text.List(who.Instances))
+			return api.Errorf(http.StatusNotFound, "the hooks instance %q is not shown here; hooks_dashboard shows %s", name,
+				text.List(who.Instances))
 		}
 		if strings.Count(r.URL.Path, "/") != strings.Count(r.URL.EscapedPath(), "/") {
 			return noEndpoint(in, w, r) // no name or id has a slash in it
@@ -131,7 +134,8 @@ func byMethod(endpoints []endpoint) handlerFunc {
 		for _, e := range endpoints {
 			if e.Method == r.Method {
 				if e.secret && callerFrom(r).usesDashboard() {
-					return api.Errorf(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, as `caddy hooks backup` does")
+					return api.Errorf(http.StatusNotFound, "a dashboard does not pass this on, since there are secrets in it; ask the admin endpoint, "+
+						"as `caddy hooks backup` does")
 				}
 				if callerFrom(r).ReadOnly && !e.looksOnly {
 					return api.Errorf(http.StatusForbidden, "read-only access; read_only of hooks_dashboard names the users")

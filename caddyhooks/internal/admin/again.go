@@ -98,7 +98,8 @@ func parseAgainQuery(params url.Values) (query engine.Query, dry bool, err error
 		query.Hooks = []string{params.Get("hook")}
 	}
 	if !slices.Contains([]engine.Status{engine.Failed, engine.TimedOut, engine.Expired}, status) {
-		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you like")
+		return query, false, api.Errorf(http.StatusBadRequest, "say which: status=failed, status=timed_out or status=expired, and hook if you "+
+			"like")
 	}
 	dry, err = parseDry(params)
 	return query, dry, err

@@ -62,7 +62,8 @@ func attentionItems(ctx context.Context, in *service.Instance, q attentionQuesti
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), dead, failing, notInForce(q.active), offItems(q.active), queueItems(in, q), refusedItems(in, q), warningItems(q.active)} {
+	for _, kind := range [][]api.AttentionItem{storeItems(q), unreachableItems(in, q), dead, failing, notInForce(q.active), offItems(q.active),
+		queueItems(in, q), refusedItems(in, q), warningItems(q.active)} {
 		items = append(items, kind[:min(len(kind), maxAttentionItems)]...)
 	}
 	slices.SortStableFunc(items, func(a, b api.AttentionItem) int { return cmp.Compare(a.Severity, b.Severity) })
@@ -89,7 +90,8 @@ func deadItems(ctx context.Context, in *service.Instance, q attentionQuestion) (
 	if q.dead == 0 {
 		return nil, nil
 	}
-	dead, _, err := in.Service.Engine.ListDeliveries(ctx, engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Limit: deadLookedAt})
+	dead, _, err := in.Service.Engine.ListDeliveries(ctx,
+		engine.DeliveryQuery{Statuses: []engine.DeliveryStatus{engine.Dead}, Limit: deadLookedAt})
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +115,9 @@ func deadItems(ctx context.Context, in *service.Instance, q attentionQuestion) (
 		if q.dead > len(dead) {
 			value = "more than " + value
 		}
-		found = append(found, api.AttentionItem{Kind: "dead_deliveries", Severity: api.SeverityBad, Link: target.link(), Detail: oneline.Of(reasons[target].commonest(), maxDetail),
-			Text: fmt.Sprintf("%s to %s %s given up", value, target, text.WasOrWere(counts[target]))})
+		found = append(found, api.AttentionItem{Kind: "dead_deliveries", Severity: api.SeverityBad, Link: target.link(),
+			Detail: oneline.Of(reasons[target].commonest(), maxDetail),
+			Text:   fmt.Sprintf("%s to %s %s given up", value, target, text.WasOrWere(counts[target]))})
 	}
 	return found, nil
 }
@@ -204,7 +207,8 @@ func storeItems(q attentionQuestion) []api.AttentionItem {
 	if q.failing == nil {
 		return nil
 	}
-	return []api.AttentionItem{{Kind: service.StoreProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running", Text: "the store cannot be written to",
+	return []api.AttentionItem{{Kind: service.StoreProblem(q.failing), Severity: api.SeverityBad, Link: "#/runs?status=running",
+		Text:   "the store cannot be written to",
 		Detail: oneline.Of(q.failing.Error(), maxDetail)}}
 }
 
@@ -218,8 +222,10 @@ func unreachableItems(in *service.Instance, q attentionQuestion) (found []api.At
 		if runner.State == engine.RunnerBusy {
 			state, severity = "busy", api.SeverityLate
 		}
-		found = append(found, api.AttentionItem{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued", Detail: oneline.Of(runner.Cause, maxDetail),
-			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second), text.Count(q.backlog.Queued, "run is", "runs are"))})
+		found = append(found, api.AttentionItem{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued",
+			Detail: oneline.Of(runner.Cause, maxDetail),
+			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second),
+				text.Count(q.backlog.Queued, "run is", "runs are"))})
 	}
 	return found
 }
@@ -230,8 +236,9 @@ func queueItems(in *service.Instance, q attentionQuestion) []api.AttentionItem {
 		return nil
 	}
 	return []api.AttentionItem{{Kind: "oldest_queued", Severity: api.SeverityLate, Link: "#/runs?status=queued",
-		Text:   fmt.Sprintf("the oldest queued run has waited for %v", q.backlog.Oldest.Round(time.Second)),
-		Detail: fmt.Sprintf("%s queued, %d running, %s", text.Count(q.backlog.Queued, "run is", "runs are"), q.backlog.Running, text.Count(in.EngineConfig.Workers, "worker", "workers"))}}
+		Text: fmt.Sprintf("the oldest queued run has waited for %v", q.backlog.Oldest.Round(time.Second)),
+		Detail: fmt.Sprintf("%s queued, %d running, %s", text.Count(q.backlog.Queued, "run is", "runs are"), q.backlog.Running,
+			text.Count(in.EngineConfig.Workers, "worker", "workers"))}}
 }
 
 // refusedItems tells which requests were refused again and again.
@@ -242,7 +249,8 @@ func refusedItems(in *service.Instance, q attentionQuestion) (found []api.Attent
 			continue
 		}
 		to := cmp.Or(kind.Last.Hook, "names that no hook has")
-		found = append(found, api.AttentionItem{Kind: "refused_burst", Severity: api.SeverityLate, Link: "#/runs/refused?" + url.Values{"hook": {kind.Last.Hook}}.Encode(),
+		found = append(found, api.AttentionItem{Kind: "refused_burst", Severity: api.SeverityLate, Link: "#/runs/refused?" +
+			url.Values{"hook": {kind.Last.Hook}}.Encode(),
 			Text:   fmt.Sprintf("%d requests to %s were refused within an hour", count, to),
 			Detail: oneline.Of(fmt.Sprintf("%d %s: %s", kind.Last.Status, http.StatusText(kind.Last.Status), kind.Last.Reason), maxDetail)})
 	}
@@ -253,7 +261,8 @@ func refusedItems(in *service.Instance, q attentionQuestion) (found []api.Attent
 func warningItems(active *settings.Active) (found []api.AttentionItem) {
 	for _, w := range active.Warnings {
 		if name := w.Part.String(); name != "enabled" || active.On {
-			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name), Text: name + " is probably a mistake", Detail: oneline.Of(w.Text, maxDetail)})
+			found = append(found, api.AttentionItem{Kind: "warning", Severity: api.SeverityLate, Link: settingsLink(name), Text: name +
+				" is probably a mistake", Detail: oneline.Of(w.Text, maxDetail)})
 		}
 	}
 	return found

@@ -34,7 +34,8 @@ type storeWithAdvice interface {
 func serveBackup(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(api.OperatorHeader) == "" {
 		// An agent or a server that can be talked into a GET must not bring out all secrets with it: it sends no such header.
-		return api.Errorf(http.StatusForbidden, "a backup has all secrets in it, so say who takes it, in the header %s; `caddy hooks backup` does so", api.OperatorHeader)
+		return api.Errorf(http.StatusForbidden, "a backup has all secrets in it, so say who takes it, in the header %s; `caddy hooks backup` "+
+			"does so", api.OperatorHeader)
 	}
 	store, ok := in.Service.Store.(engine.BackedUpStore)
 	if !ok {

@@ -40,7 +40,8 @@ func callerFrom(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(Caller); ok {
 		return c
 	}
-	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI, Address: addressOf(r)}
+	c := Caller{By: cmp.Or(oneline.First(r.Header.Get(api.OperatorHeader), api.MaxOperator), nobodyNamed), Via: api.ViaAdminAPI,
+		Address: addressOf(r)}
 	c.Anybody = c.By == nobodyNamed
 	if via := r.Header.Get(api.ViaHeader); via == api.ViaLocalDashboard || via == api.ViaCommand {
 		c.Via = via

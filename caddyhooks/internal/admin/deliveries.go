@@ -74,7 +74,8 @@ func retryDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Reques
 }
 
 // changeDeliveries changes all deliveries that a query selects, and answers with their number. With dry=1 it changes nothing.
-func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request, name string, change func(context.Context, engine.DeliveryQuery) (int, error)) error {
+func changeDeliveries(in *service.Instance, w http.ResponseWriter, r *http.Request, name string,
+	change func(context.Context, engine.DeliveryQuery) (int, error)) error {
 	params := r.URL.Query()
 	query, err := parseDeliveryQuery(params)
 	if err != nil {
@@ -144,7 +145,8 @@ func retryDelivery(in *service.Instance, w http.ResponseWriter, r *http.Request)
 }
 
 // answerDelivery answers with the delivery that get returns for the id in the path.
-func answerDelivery(in *service.Instance, w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string) (*engine.Delivery, error),
+func answerDelivery(in *service.Instance, w http.ResponseWriter, r *http.Request,
+	get func(ctx context.Context, id string) (*engine.Delivery, error),
 	show func(*engine.Delivery) api.DeliveryDetails) error {
 	d, err := get(r.Context(), r.PathValue("id"))
 	if err != nil {

@@ -45,8 +45,10 @@ func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, no
 	shown := &api.Overview{
 		Range: r.Name, StepSeconds: int(r.Step.Seconds()), Now: text.JSONTime(now),
 		Figures: api.Figures{
-			Accepted: sum.Accepted, Running: backlog.Running, Workers: in.EngineConfig.Workers, Queued: backlog.Queued, OldestSeconds: text.RoundedSeconds(backlog.Oldest),
-			Ended: sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired, Cancelled: sum.Cancelled,
+			Accepted: sum.Accepted, Running: backlog.Running, Workers: in.EngineConfig.Workers, Queued: backlog.Queued,
+			OldestSeconds: text.RoundedSeconds(backlog.Oldest),
+			Ended:         sum.Ended(), Completed: sum.Completed, Failed: sum.Failed, TimedOut: sum.TimedOut, Expired: sum.Expired,
+			Cancelled:     sum.Cancelled,
 			MedianSeconds: quantileSeconds(sum.Quantile(0.5)), P95Seconds: quantileSeconds(sum.Quantile(0.95)),
 			Delivered: sum.Delivered, Pending: pending, Dead: dead,
 		},
@@ -124,7 +126,8 @@ func hooksIn(active *settings.Active, sum *engine.Minute) []api.HookFigures {
 			continue
 		}
 		shown = append(shown, api.HookFigures{
-			Name: name, Action: actionOf(active, name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed, LastAt: text.JSONTime(counts.Last),
+			Name: name, Action: actionOf(active, name), Accepted: counts.Accepted, Ended: counts.Ended, Failed: counts.Failed,
+			LastAt:        text.JSONTime(counts.Last),
 			MedianSeconds: quantileSeconds(counts.Quantile(0.5)), P95Seconds: quantileSeconds(counts.Quantile(0.95)),
 		})
 	}

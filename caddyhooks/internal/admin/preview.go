@@ -28,7 +28,8 @@ func init() {
 func servePreview(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	if wait := in.Service.Previews.Wait(callerFrom(r).account(), time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", api.RetryAfterSeconds(wait))
-		return api.Errorf(http.StatusTooManyRequests, "there are at most %d previews a second for each user; try again in a moment", intake.PreviewsASecond)
+		return api.Errorf(http.StatusTooManyRequests, "there are at most %d previews a second for each user; try again in a moment",
+			intake.PreviewsASecond)
 	}
 	body, err := readBody(r)
 	if err != nil {
@@ -91,7 +92,8 @@ func listSamples(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 		kept = in.Service.Samples.Of(name)
 	}
 	shown := api.ShowAll(kept, func(s intake.Sample) api.Sample {
-		return api.Sample{At: text.JSONTime(s.At), Bytes: len(s.Payload), ContentType: s.ContentType, Headers: s.Header, Query: s.Query.Encode(), Payload: string(s.Payload)}
+		return api.Sample{At: text.JSONTime(s.At), Bytes: len(s.Payload), ContentType: s.ContentType, Headers: s.Header, Query: s.Query.Encode(),
+			Payload: string(s.Payload)}
 	})
 	return writeJSON(w, http.StatusOK, struct {
 		Samples []api.Sample `json:"samples"`

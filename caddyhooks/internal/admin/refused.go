@@ -14,8 +14,10 @@ func init() {
 
 func newRefusedJSON(r service.RefusedRequests) api.Refused {
 	shown := api.Refused{
-		Hook: r.Last.Hook, Status: r.Last.Status, Ignored: r.Last.Ignored, Reason: r.Last.Reason, Message: r.Last.Message, Error: r.Last.Cause, Chat: r.Last.Chat,
-		Count: r.Count, FirstAt: text.JSONTime(r.FirstAt), LastAt: text.JSONTime(r.LastAt), Client: r.Last.Client, Size: r.Last.Size, Asked: r.Asked,
+		Hook: r.Last.Hook, Status: r.Last.Status, Ignored: r.Last.Ignored, Reason: r.Last.Reason, Message: r.Last.Message, Error: r.Last.Cause,
+		Chat:  r.Last.Chat,
+		Count: r.Count, FirstAt: text.JSONTime(r.FirstAt), LastAt: text.JSONTime(r.LastAt), Client: r.Last.Client, Size: r.Last.Size,
+		Asked: r.Asked,
 		Clients: api.ShowAll(r.Clients, func(c service.RefusedClient) api.RefusedClient {
 			return api.RefusedClient{Client: c.Address, Count: c.Count, LastAt: text.JSONTime(c.LastAt)}
 		}),

@@ -82,7 +82,8 @@ func tryRunner(in *service.Instance, w http.ResponseWriter, r *http.Request) err
 		return api.Conflictf("runner %s is being tried by somebody else; try again when that is over", name)
 	}
 	answer := api.RunnerTry{OK: err == nil, Seconds: text.JSONSeconds(took)}
-	fields := []zap.Field{zap.String("runner", name), zap.Bool("ok", err == nil), zap.Duration("took", took), zap.Stringer("by", callerFrom(r))}
+	fields := []zap.Field{zap.String("runner", name), zap.Bool("ok", err == nil), zap.Duration("took", took),
+		zap.Stringer("by", callerFrom(r))}
 	switch {
 	case err != nil:
 		answer.Error = err.Error()

@@ -33,7 +33,8 @@ func listSessions(in *service.Instance, w http.ResponseWriter, r *http.Request) 
 		defer free()
 	}
 	hideTexts := callerFrom(r).HideTexts
-	chats, next, err := in.Service.Engine.Chats(r.Context(), engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Input: !hideTexts})
+	chats, next, err := in.Service.Engine.Chats(r.Context(),
+		engine.ChatQuery{Text: q, Limit: limit, Cursor: params.Get("cursor"), Input: !hideTexts})
 	if err != nil {
 		return listError(err)
 	}
@@ -42,7 +43,8 @@ func listSessions(in *service.Instance, w http.ResponseWriter, r *http.Request) 
 		Cursor   string     `json:"cursor,omitempty"`
 	}{api.ShowAll(chats, func(chat *engine.ChatSummary) api.Chat {
 		last := api.NewRunSummary(chat.Last, hideTexts)
-		return api.Chat{ChatID: chat.ChatID, Runs: chat.Runs, LastRunID: last.RunID, LastAt: last.AcceptedAt, Status: last.Status, Hook: last.Hook, Preview: last.Preview}
+		return api.Chat{ChatID: chat.ChatID, Runs: chat.Runs, LastRunID: last.RunID, LastAt: last.AcceptedAt, Status: last.Status,
+			Hook: last.Hook, Preview: last.Preview}
 	}), next})
 }
 

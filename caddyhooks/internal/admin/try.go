@@ -64,7 +64,8 @@ func signPayload(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	var headers []auth.Header
 	var address string
 	if ok {
-		headers, address = signer.Sign(&auth.Request{Header: req.Header, Query: req.Query, Body: req.Body, URL: func() string { return called }, Now: time.Now()})
+		headers, address = signer.Sign(&auth.Request{Header: req.Header, Query: req.Query, Body: req.Body, URL: func() string { return called },
+			Now: time.Now()})
 	}
 	if len(headers) > 0 {
 		last := headers[len(headers)-1]

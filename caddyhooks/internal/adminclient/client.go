@@ -44,7 +44,8 @@ func New(address string) (*Client, error) {
 		address = strings.TrimSuffix(rest, "/")
 	}
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return nil, fmt.Errorf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address, scheme)
+		return nil, fmt.Errorf("the address %q begins with %s://, and the admin endpoint speaks plain HTTP: use host:port or unix//path", address,
+			scheme)
 	}
 	if strings.HasPrefix(address, "/") {
 		return nil, fmt.Errorf("the address %q is a path: a socket is written unix/%s", address, address)
@@ -213,7 +214,8 @@ func IsRefused(err error, status int) bool {
 }
 
 func (c *Client) NoHooks() error {
-	return fmt.Errorf("the server at %s has no hooks: it is not a Caddy, or a Caddy without this module, or this is the address of a site and not of the admin endpoint", c.Address)
+	return fmt.Errorf("the server at %s has no hooks: it is not a Caddy, or a Caddy without this module, or this is the address of a site "+
+		"and not of the admin endpoint", c.Address)
 }
 
 // Unreachable says that the admin endpoint does not answer.
@@ -222,7 +224,8 @@ func (c *Client) Unreachable(err error) error {
 	if errors.As(err, &op) {
 		err = op.Err
 	}
-	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, name it by --address; "+
+	return fmt.Errorf("the admin endpoint %s of Caddy cannot be reached (%w): is Caddy running? If its admin endpoint has another address, "+
+		"name it by --address; "+
 		"if it is off in the Caddyfile, use hooks_dashboard on a site instead", c.Address, err)
 }
 

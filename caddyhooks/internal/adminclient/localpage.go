@@ -89,7 +89,8 @@ func (p *LocalPage) api() http.Handler {
 		if p.instance == "" || p.shows(r.URL.Path) {
 			proxy.ServeHTTP(w, r)
 		} else {
-			dashboard.WriteError(w, http.StatusNotFound, fmt.Sprintf("this instance is not shown here: the dashboard was started with --instance %s", p.instance))
+			dashboard.WriteError(w, http.StatusNotFound, fmt.Sprintf("this instance is not shown here: the dashboard was started with --instance %s",
+				p.instance))
 		}
 	})
 }

@@ -1,7 +1,7 @@
 package api
 
-// OperatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it, and so may scripts. It is no proof, and needs none:
-// whoever reaches the admin endpoint may do everything.
+// OperatorHeader names the operator of a call to the admin endpoint. `caddy hooks` sends it, and so may scripts. It is no proof, and needs
+// none: whoever reaches the admin endpoint may do everything.
 const OperatorHeader = "Hooks-Operator"
 
 // MaxOperator bounds the name of an operator, which is kept and logged.

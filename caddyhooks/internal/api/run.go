@@ -155,16 +155,17 @@ func collapsed(text string) string {
 // RunDetails is a run as operators see it, with its input, where it came from and why it ended as it did.
 type RunDetails struct {
 	RunSummary
-	KeyHeader        string            `json:"keyHeader,omitempty"`
-	LastAnswer       string            `json:"lastAnswer,omitempty"`
-	ValidationErrors []string          `json:"validationErrors,omitempty"`
-	Permissions      []Permission      `json:"permissions,omitempty"`
-	MorePermissions  int               `json:"morePermissions,omitempty"` // that the agent asked for, and that are not kept
-	Message          *string           `json:"message,omitempty"`
-	MessageCut       bool              `json:"messageCut,omitempty"`
-	Metadata         json.RawMessage   `json:"metadata,omitempty"`
-	Schema           json.RawMessage   `json:"schema,omitempty"`
-	KeptUntil        *time.Time        `json:"keptUntil,omitempty"` // then message, metadata and schema are forgotten, or earlier if there is much
+	KeyHeader        string          `json:"keyHeader,omitempty"`
+	LastAnswer       string          `json:"lastAnswer,omitempty"`
+	ValidationErrors []string        `json:"validationErrors,omitempty"`
+	Permissions      []Permission    `json:"permissions,omitempty"`
+	MorePermissions  int             `json:"morePermissions,omitempty"` // that the agent asked for, and that are not kept
+	Message          *string         `json:"message,omitempty"`
+	MessageCut       bool            `json:"messageCut,omitempty"`
+	Metadata         json.RawMessage `json:"metadata,omitempty"`
+	Schema           json.RawMessage `json:"schema,omitempty"`
+	// KeptUntil is when message, metadata and schema are forgotten. They go earlier if there is much.
+	KeptUntil        *time.Time        `json:"keptUntil,omitempty"`
 	AgainAs          string            `json:"againAs,omitempty"`
 	ValidationTier   string            `json:"validationTier,omitempty"`
 	MemoryPreset     string            `json:"memoryPreset,omitempty"`

@@ -270,7 +270,8 @@ func cancelVerb() *cobra.Command {
 		Use:   "cancel RUN-ID",
 		Short: "Cancels a run that is queued or running",
 		Long: `
-Cancels a run. The beginning of its id is enough. One that is queued ends at once. The runner of one that is running is told to stop, and the run ends when it has.
+Cancels a run. The beginning of its id is enough. One that is queued ends at once. The runner of one that is running is told to stop, and
+the run ends when it has.
 
   caddy hooks runs --status queued,running
   caddy hooks cancel 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31`,

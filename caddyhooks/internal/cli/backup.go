@@ -291,7 +291,8 @@ func newRestoring(cmd *cobra.Command, file string) (*restoring, error) {
 		return nil, err
 	}
 	if checked.Summary.Damaged > 0 {
-		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with cp: Caddy leaves out what it cannot read, or refuses the file",
+		return nil, fmt.Errorf("%s of %s cannot be read, so it is not restored. If there is no better backup, copy the file into place with "+
+			"cp: Caddy leaves out what it cannot read, or refuses the file",
 			terminal.Counted(checked.Summary.Damaged, "record", "records"), file)
 	}
 	instance := flagText(cmd, "instance")
@@ -359,8 +360,8 @@ Writes the file of a bolt store anew, without the space that forgotten runs have
 worth it after a file has become much larger than it will be again. Stop Caddy first. Run it as the user that runs Caddy, or name the file
 of the store.
 
-The new file is written beside the old one, so there must be room for both. It is checked to have the same records, and then takes the place of
-the old one. If something goes wrong before that, the old one stays as it is.`,
+The new file is written beside the old one, so there must be room for both. It is checked to have the same records, and then takes the place
+of the old one. If something goes wrong before that, the old one stays as it is.`,
 		Args: takesOneAtMost,
 		RunE: runCompact,
 	}

@@ -48,7 +48,8 @@ var verbs = []func() *cobra.Command{
 
 // HooksCommand makes the command `caddy hooks` of what its verbs have in common.
 func HooksCommand(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default: $CADDY_ADMIN, or else localhost:2019)")
+	cmd.PersistentFlags().String("address", "", "the admin endpoint of Caddy: host:port, or unix//path (default: $CADDY_ADMIN, or else "+
+		"localhost:2019)")
 	cmd.PersistentFlags().String("instance", "", "the hooks instance (default: the one named default, or the only one)")
 	cmd.PersistentFlags().Bool("json", false, "print JSON, for other programs")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeInstances)

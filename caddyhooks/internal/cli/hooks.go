@@ -142,10 +142,11 @@ meanwhile: leave it in.
 		Use:   "put NAME -f FILE",
 		Short: "Adds a hook, or changes it",
 		Long: `
-Saves a hook that is described in a file, as JSON. It is in force at once. If the file has the etag of caddy hooks hook get, nothing is saved when
-somebody else changed the hook meanwhile.
+Saves a hook that is described in a file, as JSON. It is in force at once. If the file has the etag of caddy hooks hook get, nothing is
+saved when somebody else changed the hook meanwhile.
 
-  echo '{"action": "agent", "authMode": "github", "authSecret": "{file./run/secrets/github}", "messageTemplate": "{issue.title}"}' > issues.json
+  echo '{"action": "agent", "authMode": "github", "authSecret": "{file./run/secrets/github}",
+    "messageTemplate": "{issue.title}"}' > issues.json
   caddy hooks hook put github-issues -f issues.json --create`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if flagText(cmd, "file") == "" {

@@ -29,8 +29,8 @@ func migrateVerb() *cobra.Command {
 		Short: "Moves runs and live settings from a bolt file to PostgreSQL",
 		Long: `
 Copies all that a bolt file has to a PostgreSQL database: queued and ended runs, deliveries, idempotency keys, sessions, history, live
-settings and what was counted. Stop Caddy first. The schema must be empty. Everything is copied in one transaction, and counted before it is in
-effect. The file stays as it is, so you can go back as long as no Caddy has worked with the database.
+settings and what was counted. Stop Caddy first. The schema must be empty. Everything is copied in one transaction, and counted before it is
+in effect. The file stays as it is, so you can go back as long as no Caddy has worked with the database.
 
 A DSN on the command line can be read by other users of this machine. Write '{env.HOOKS_DSN}' in quotes, and set the variable.
 
@@ -79,7 +79,8 @@ func runMigrate(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	m := &migration{screen: newScreen(cmd), file: file, has: checked.Summary, result: migratedJSON{From: file, To: to.Place(instance), Summary: checked.Summary}}
+	m := &migration{screen: newScreen(cmd), file: file, has: checked.Summary,
+		result: migratedJSON{From: file, To: to.Place(instance), Summary: checked.Summary}}
 	if !flagIsOn(cmd, "dry-run") {
 		if err := interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			return m.move(ctx, to, instance, flagText(cmd, "runner"))
@@ -172,12 +173,12 @@ func migrateStoreVerb() *cobra.Command {
 Makes the schema of a PostgreSQL store, or brings it up to date, as a node does when it starts. It is for those whose nodes have a role that
 may create nothing, and "migrate off" in the Caddyfile. Nodes may work on meanwhile.
 
-With --config it does so for all instances of a configuration that have a PostgreSQL store, or for that of --instance. The DSN is that of the
-configuration. If its role may not create tables, name an environment variable with the DSN of one that may, by --dsn-env: the
+With --config it does so for all instances of a configuration that have a PostgreSQL store, or for that of --instance. The DSN is that of
+the configuration. If its role may not create tables, name an environment variable with the DSN of one that may, by --dsn-env: the
 role of the configuration gets the rights that nodes need.
 
-With --print nothing is done: the SQL is printed, for psql, with what the role of the nodes may do. A schema that is there is brought up to date
-from the version that --from names.
+With --print nothing is done: the SQL is printed, for psql, with what the role of the nodes may do. A schema that is there is brought up to
+date from the version that --from names.
 
 A DSN on the command line can be read by other users of this machine. Write '{env.HOOKS_DSN}' in quotes, and set the variable.
 
@@ -191,7 +192,8 @@ A DSN on the command line can be read by other users of this machine. Write '{en
 	cmd.Flags().Bool("print", false, "print the SQL, and do nothing")
 	cmd.Flags().String("config", "", "the configuration of the nodes")
 	cmd.Flags().String("adapter", "", "with --config: the adapter, if it is no Caddyfile and no JSON")
-	cmd.Flags().String("dsn-env", "", "with --config: the environment variable with the DSN of a role that may create tables (default: the DSN of the configuration)")
+	cmd.Flags().String("dsn-env", "", "with --config: the environment variable with the DSN of a role that may create tables (default: the "+
+		"DSN of the configuration)")
 	cmd.Flags().String("schema", "", "without --config: the schema (default: hooks_ and the instance)")
 	cmd.Flags().String("role", "", "with --print: the role of the nodes (default: that of the configuration, or hooks)")
 	cmd.Flags().Int("from", 0, "with --print: the version that the schema has, 0 if it is not there")
@@ -223,7 +225,8 @@ func (m *storeMigration) check() error {
 	case m.prints && len(m.dsn) > 0 || m.prints && m.dsnEnv != "":
 		return usagef("with --print there is no DSN: give the output to psql")
 	case !m.prints && m.role != "":
-		return usagef("--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the configuration may use them")
+		return usagef("--role goes with --print; otherwise the role of the DSN has the tables, and with --config and --dsn-env that of the " +
+			"configuration may use them")
 	case !m.prints && m.from != 0:
 		return usagef("--from goes with --print; otherwise the version is looked up")
 	case m.dsnEnv != "" && !variableName.MatchString(m.dsnEnv):
@@ -324,8 +327,8 @@ type schemaStore interface {
 	MigrateStoreAs(ctx context.Context, instance, dsn string) (from, to int, err error)
 }
 
-// schemaStores reads a configuration as `caddy validate` does, and returns its stores that have tables, or that of one instance. Nothing but the stores is
-// provisioned: secrets of other parts need not be there.
+// schemaStores reads a configuration as `caddy validate` does, and returns its stores that have tables, or that of one instance. Nothing
+// but the stores is provisioned: secrets of other parts need not be there.
 func schemaStores(ctx context.Context, file, adapter, only string) ([]configuredStore, error) {
 	data, _, _, err := caddycmd.LoadConfig(file, adapter)
 	if err != nil {
@@ -360,7 +363,8 @@ func schemaStores(ctx context.Context, file, adapter, only string) ([]configured
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no store of %s is in PostgreSQL: the hooks of %s have another one, whose tables nobody has to make", file, text.List(names))
+		return nil, fmt.Errorf("no store of %s is in PostgreSQL: the hooks of %s have another one, whose tables nobody has to make", file,
+			text.List(names))
 	}
 	return found, nil
 }

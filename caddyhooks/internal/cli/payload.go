@@ -111,7 +111,8 @@ func addHeaderFlag(cmd *cobra.Command) {
 }
 
 // headersOfSecrets carry a secret as it is. A signature in a header is none.
-var headersOfSecrets = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Gitlab-Token", "X-Telegram-Bot-Api-Secret-Token"}
+var headersOfSecrets = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Gitlab-Token",
+	"X-Telegram-Bot-Api-Secret-Token"}
 
 // readHeaders reads what --header says. Errors do not quote values.
 func readHeaders(cmd *cobra.Command) (http.Header, error) {
@@ -164,7 +165,8 @@ func (s secretInput) check(cmd *cobra.Command) error {
 
 // refused says how the secret is given instead.
 func (s secretInput) refused() error {
-	return usagef("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file, s.variable)
+	return usagef("%s: put the %s in a file and name that by --%s, or set %s, or wait until you are asked", othersCanRead, s.noun, s.file,
+		s.variable)
 }
 
 // maxSecretFile bounds a file with a secret.

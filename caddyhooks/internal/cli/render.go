@@ -26,7 +26,8 @@ func renderVerb() *cobra.Command {
 		Use:   "render {HOOK | --template TEXT | --template-file FILE} --payload FILE",
 		Short: "Shows the message that a template or a hook makes of a payload",
 		Long: `
-Shows the message that the agent would get, and sends nothing. Placeholders without a value are counted beside the message, on standard error.
+Shows the message that the agent would get, and sends nothing. Placeholders without a value are counted beside the message, on standard
+error.
 
 A template is rendered here, and needs no running Caddy. For a hook the running Caddy is asked; then the message has the marks of untrusted
 data, and you are told if the hook would ignore the payload. With a hook and a template, the template stands in for that of the hook.
@@ -128,7 +129,8 @@ func previewTemplate(text string, asked api.PreviewRequest) *api.Preview {
 }
 
 // askPreview asks a running Caddy what a hook makes of a request.
-func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview, error) {
+func askPreview(ctx context.Context, cmd *cobra.Command, hook, template string, replaced bool, asked api.PreviewRequest) (*api.Preview,
+	error) {
 	if isBuiltIn(hook) {
 		return nil, fmt.Errorf("%s has no template: its message is the one in the payload", hook)
 	}

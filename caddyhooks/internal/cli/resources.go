@@ -185,8 +185,8 @@ func deliveriesVerb() *cobra.Command {
 		Use:   "deliveries [--status STATUS,…] [--host HOST] [--channel CHANNEL] [--limit N]",
 		Short: "Lists what is sent out: callbacks and messages to channels",
 		Long: `
-Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is dead
-was given up. Hosts and channels that are left alone for a while are told on stderr.`,
+Lists what is sent out, that of the newest run first: callbacks and messages to channels. One that is pending is tried again; one that is
+dead was given up. Hosts and channels that are left alone for a while are told on stderr.`,
 		Example: `  caddy hooks deliveries --status dead
   caddy hooks deliveries --status pending,dead --host callbacks.example.com`,
 	})
@@ -265,8 +265,8 @@ func changesVerb() *cobra.Command {
 		Use:   "changes [--limit N]",
 		Short: "Lists who changed the live settings, and how",
 		Long: `
-Lists the changes of the live settings and saved hooks, the newest first: when, by whom, from where, and the values before and after. Secrets
-are told as set, replaced or removed. Changes of the Caddyfile are not among them.`,
+Lists the changes of the live settings and saved hooks, the newest first: when, by whom, from where, and the values before and after.
+Secrets are told as set, replaced or removed. Changes of the Caddyfile are not among them.`,
 		Example: `  caddy hooks changes
   caddy hooks changes --limit 1 --json`,
 	})
@@ -344,8 +344,9 @@ func runnersVerb() *cobra.Command {
 		Use:   "runners",
 		Short: "Shows the agents: what they are, and how they fare",
 		Long: `
-Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how many
-turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs wait.`,
+Shows the runners of the Caddyfile, which carry out runs: their kind, the model tiers that they are for, how they fare on this node, how
+many turns they carry out now, and when they last answered and failed. A runner that is unreachable or busy takes on no turns, and its runs
+wait.`,
 		Example: `  caddy hooks runners
   caddy hooks runners --json | jq -r '.[] | select(.state != "ok").name'`,
 		RunE: withSession(runRunners),

@@ -147,7 +147,8 @@ func newSending(ctx context.Context, cmd *cobra.Command, hook string) (*sending,
 	intake.WithContentType(s.header, s.payload)
 	if base == "" {
 		if len(s.about.URLs) == 0 {
-			return nil, usagef("the running configuration does not tell where the site is called: name that by --url, as in https://example.com/api/hooks")
+			return nil, usagef("the running configuration does not tell where the site is called: name that by --url, as in " +
+				"https://example.com/api/hooks")
 		}
 		base = s.about.URLs[0]
 		if i := slices.IndexFunc(s.about.URLs, func(u string) bool { return strings.HasPrefix(u, "https://") }); i >= 0 {
@@ -179,7 +180,8 @@ func (s *sending) checkPrivacy() error {
 	if err != nil || called.Scheme == "https" || isThisMachine(called.Hostname()) {
 		return err
 	}
-	return usagef("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by --url, or say --insecure if only you can read it there", s.url)
+	return usagef("the token or secret would go to %s as it is, over plain HTTP, and others could read it on its way: name an https URL by "+
+		"--url, or say --insecure if only you can read it there", s.url)
 }
 
 // isThisMachine reports whether a host is the machine itself for certain.
@@ -200,7 +202,8 @@ func checkBase(base string) error {
 	switch {
 	case err == nil && parsed.User != nil:
 		return &usageError{"--url must not have a user and a password: " + othersCanRead}
-	case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.RawQuery != "" || parsed.Fragment != "":
+	case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.RawQuery != "" ||
+		parsed.Fragment != "":
 		return usagef("--url must be where the hooks are, as in https://example.com/api/hooks")
 	}
 	return nil
@@ -323,15 +326,18 @@ func (s *sending) unreached(err error) error {
 	}
 	hint := ""
 	if errors.As(err, new(x509.UnknownAuthorityError)) {
-		hint = "; if that is Caddy's own, set SSL_CERT_FILE to its root certificate, which is pki/authorities/local/root.crt in Caddy's data directory"
+		hint = "; if that is Caddy's own, set SSL_CERT_FILE to its root certificate, which is pki/authorities/local/root.crt in Caddy's data " +
+			"directory"
 	}
 	return fmt.Errorf("%s does not answer: %w%s", s.url, err, hint)
 }
 
 func newSentJSON(resp *http.Response, body []byte, url string, took time.Duration) *sentJSON {
 	sent := &sentJSON{
-		Status: resp.StatusCode, Milliseconds: float64(took.Microseconds()) / 1000, URL: url, Replayed: resp.Header.Get("Idempotent-Replayed") == "true",
-		RunID: resp.Header.Get("X-Service-Run-Id"), ChatID: resp.Header.Get("X-Service-Chat-Id"), location: resp.Header.Get("Location"), text: string(body),
+		Status: resp.StatusCode, Milliseconds: float64(took.Microseconds()) / 1000, URL: url,
+		Replayed: resp.Header.Get("Idempotent-Replayed") == "true",
+		RunID:    resp.Header.Get("X-Service-Run-Id"), ChatID: resp.Header.Get("X-Service-Chat-Id"), location: resp.Header.Get("Location"),
+		text: string(body),
 	}
 	if json.Valid(body) {
 		sent.Answer = bytes.TrimSpace(body)
@@ -409,7 +415,8 @@ func (s *sending) refusal(sent *sentJSON) error {
 	sentence := oneline.Of(cmp.Or(sent.outcome.ErrorMessage, strings.TrimSpace(sent.text), http.StatusText(sent.Status)), maxSentence)
 	switch {
 	case sent.Status < http.StatusMultipleChoices:
-		return fmt.Errorf("%s answers %d, but not as hooks do: say by --url where they are, as in https://example.com/api/hooks", s.url, sent.Status)
+		return fmt.Errorf("%s answers %d, but not as hooks do: say by --url where they are, as in https://example.com/api/hooks", s.url,
+			sent.Status)
 	case sent.location != "" && sent.Status < http.StatusBadRequest:
 		return fmt.Errorf("%s answers %d and points to %s: use that by --url", s.url, sent.Status, oneline.Of(sent.location, maxSentence))
 	case sent.RunID != "":
@@ -480,7 +487,8 @@ func (s *sending) printSum(sum *sentSum) {
 		}
 		line = append(line, terminal.Plain("   "+terminal.WithCommas(sum.Statuses[status])+" × "), look(fmt.Sprint(status)))
 	}
-	line = append(line, terminal.Plain(fmt.Sprintf("   median %s   95 %% %s   longest %s", milliseconds(sum.Median), milliseconds(sum.P95), milliseconds(sum.Longest))),
+	line = append(line, terminal.Plain(fmt.Sprintf("   median %s   95 %% %s   longest %s", milliseconds(sum.Median), milliseconds(sum.P95),
+		milliseconds(sum.Longest))),
 		terminal.Faint("        "+nextCommand(s.cmd, "runs", "--hook", s.hook)))
 	s.screen.Line(line...)
 	if sum.Replayed > 0 {
@@ -506,8 +514,8 @@ func tryVerb() *cobra.Command {
 		Use:   "try HOOK {--payload FILE | --example} [--wait]",
 		Short: "Starts a run of a hook that sends nothing out",
 		Long: `
-Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a channel. The payload needs no
-signature, and webhooks may be off.
+Starts a real run of a custom hook, in the chat test: and the name of the hook. Nothing is sent out: no callback, and no message to a
+channel. The payload needs no signature, and webhooks may be off.
 
   caddy hooks try github-issues --payload issue.json --header 'X-GitHub-Event: issues' --wait
   caddy hooks try github-issues --example --wait`,
@@ -523,7 +531,8 @@ signature, and webhooks may be off.
 
 func runTry(s *session, cmd *cobra.Command, args []string) error {
 	if isBuiltIn(args[0]) {
-		return fmt.Errorf("%s has no template to try: send it with %s", args[0], nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
+		return fmt.Errorf("%s has no template to try: send it with %s", args[0],
+			nextCommand(cmd, "send", args[0], "--payload", flagText(cmd, "payload")))
 	}
 	header, payload, err := readRequest(cmd)
 	if err != nil {

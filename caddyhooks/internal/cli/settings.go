@@ -27,8 +27,8 @@ func setVerb() *cobra.Command {
 		Use:   "set SETTING {VALUE | --default}",
 		Short: "Changes a live setting",
 		Long: `
-Changes a setting while Caddy runs. A value is written as in a Caddyfile, and enabled is on or off. A setting that the Caddyfile sets can only be
-changed there. Hooks are changed by caddy hooks hook put, and a token is best made by caddy hooks token generate.
+Changes a setting while Caddy runs. A value is written as in a Caddyfile, and enabled is on or off. A setting that the Caddyfile sets can
+only be changed there. Hooks are changed by caddy hooks hook put, and a token is best made by caddy hooks token generate.
 
 The settings are ` + text.List(settingWords()) + `; their names in JSON, such as maxPayloadSize, are known, too.
 
@@ -266,7 +266,8 @@ func tokenVerb() *cobra.Command {
 		Long: `
 Makes a new random token, puts it in force, and prints it, and nothing else, on standard output. It is never shown again.
 
-With --keep-old the tokens that were there before work on, until they are taken out. Without, they are refused at once, and you are asked first.
+With --keep-old the tokens that were there before work on, until they are taken out. Without, they are refused at once, and you are asked
+first.
 
   caddy hooks token generate --keep-old > token
   caddy hooks token retire          # when all callers have the new one`,
@@ -379,7 +380,8 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	case n == 0:
 		return errors.New("there is no token")
 	case n == 1:
-		return fmt.Errorf("there is only one token, and without it webhooks are off: make another one first, with: %s", nextCommand(cmd, "token", "generate", "--keep-old"))
+		return fmt.Errorf("there is only one token, and without it webhooks are off: make another one first, with: %s",
+			nextCommand(cmd, "token", "generate", "--keep-old"))
 	case number < 1 || number > n:
 		return usagef("--number must be from 1, the oldest, to %d, the newest", n)
 	}

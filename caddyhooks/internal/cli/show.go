@@ -52,7 +52,8 @@ func runShow(s *session, _ *cobra.Command, args []string) error {
 	case api.IsRunID(name, time.Now()):
 		return s.showRun(name)
 	default:
-		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and caddy hooks deliveries show what there is", text.Abridge(name))
+		return fmt.Errorf("there is no hook %q, and an id of a run or a delivery looks otherwise: caddy hooks list, caddy hooks runs and "+
+			"caddy hooks deliveries show what there is", text.Abridge(name))
 	}
 }
 

@@ -139,7 +139,8 @@ func signHere(cmd *cobra.Command, m settings.Mapping, payload []byte) (*api.Sign
 		if _, _, err := c.Headers("", nil, payload, time.Now()); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", c.Scheme.Titled(), c.OwnHeader()[0].Name)
+		return nil, fmt.Errorf("requests of %s are not signed: they carry the secret as it is, in the header %s", c.Scheme.Titled(),
+			c.OwnHeader()[0].Name)
 	}
 	headers, called, err := c.Headers(flagText(cmd, "url"), nil, payload, time.Now())
 	if err != nil {
@@ -181,7 +182,8 @@ func (s *session) sign(hook string, payload []byte, parameters url.Values) (*api
 		return nil, err
 	}
 	if len(signed.Headers) == 0 {
-		return nil, errors.New("this payload cannot be signed by Caddy: the hook takes a secret as it is, or the URL is signed, too, and not known there; use --secret-file, and --url for the URL")
+		return nil, errors.New("this payload cannot be signed by Caddy: the hook takes a secret as it is, or the URL is signed, too, and not " +
+			"known there; use --secret-file, and --url for the URL")
 	}
 	return signed, nil
 }

@@ -23,8 +23,8 @@ func statusVerb() *cobra.Command {
 		Use:   "status [--range 1h|6h|24h|7d]",
 		Short: "Shows how the hooks fare, and what needs you",
 		Long: `
-Shows whether webhooks are on, the queue, how many runs were accepted and failed, how long they took, and what was sent out. Lines that begin
-with ! are about what needs you, with a command that shows more. Without --instance all instances are shown.
+Shows whether webhooks are on, the queue, how many runs were accepted and failed, how long they took, and what was sent out. Lines that
+begin with ! are about what needs you, with a command that shows more. Without --instance all instances are shown.
 
 With --json it prints what the API says about each instance, without the points of plots.`,
 		Example: `  caddy hooks status
@@ -156,7 +156,8 @@ func (s *session) showStatus(cmd *cobra.Command, status instanceStatus, named bo
 		}
 		s.screen.Line(parts...)
 	}
-	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Attention, func(n api.AttentionItem) bool { return n.Kind == api.RunnerUnreachable })
+	saidByItem := status.runnersAlone && slices.ContainsFunc(shown.Attention,
+		func(n api.AttentionItem) bool { return n.Kind == api.RunnerUnreachable })
 	if status.NotReady != "" && !saidByItem {
 		s.screen.Line(terminal.Bad("! "), terminal.Plain(status.NotReady))
 	}
@@ -247,7 +248,8 @@ func (s *session) showAttention(cmd *cobra.Command, n api.AttentionItem, named b
 	s.screen.Line(line...)
 }
 
-// attentionCommand are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for some.
+// attentionCommand are the arguments of `caddy hooks` that show more, as the link does in the dashboard, or that help. There are none for
+// some.
 func attentionCommand(n *api.AttentionItem) []string {
 	path, rawQuery, _ := strings.Cut(n.Link, "?")
 	query, err := url.ParseQuery(rawQuery)
@@ -290,8 +292,8 @@ func healthVerb() *cobra.Command {
 		Use:   "health [--live]",
 		Short: "Says whether the instances are ready, for scripts and health checks",
 		Long: `
-Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1 otherwise,
-also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
+Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1
+otherwise, also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
 
 With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
 		Example: `  caddy hooks health

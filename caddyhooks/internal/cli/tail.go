@@ -156,7 +156,8 @@ func (t *tail) delivery(raw json.RawMessage) error {
 	}
 	at := cmp.Or(d.LastAttemptAt, d.CreatedAt)
 	t.saw(at)
-	if !t.wanted.ofHook(d.Hook) || !t.wanted.news.isNews(d.ID, fmt.Sprint(d.Status, d.Attempts)) || d.Status == engine.Pending && d.Attempts == 0 {
+	if !t.wanted.ofHook(d.Hook) || !t.wanted.news.isNews(d.ID, fmt.Sprint(d.Status, d.Attempts)) || d.Status == engine.Pending &&
+		d.Attempts == 0 {
 		return nil
 	}
 	if t.json {
@@ -190,7 +191,8 @@ func (t *tail) settings(data []byte) error {
 		return err
 	}
 	now := time.Now()
-	t.print(&now, "", terminal.Warn("settings"), "", "", terminal.Plain(fmt.Sprintf("changed by %s; caddy hooks changes shows how", change.By)))
+	t.print(&now, "", terminal.Warn("settings"), "", "",
+		terminal.Plain(fmt.Sprintf("changed by %s; caddy hooks changes shows how", change.By)))
 	return nil
 }
 

@@ -19,7 +19,8 @@ const maxKeyLength = 256
 // idempotencyKey returns the idempotency key of a request and the name of the header that held it, nil if it has none. Keys of
 // different endpoints and of callers with different credentials are different. If the hook names no header, the id counts that its
 // sender gives a delivery; doc is the body, where that may be.
-func idempotencyKey(header http.Header, caller settings.Authentication, run *engine.Run, custom *settings.Hook, body []byte, doc any) (idempotency *engine.Key, name string, err error) {
+func idempotencyKey(header http.Header, caller settings.Authentication, run *engine.Run, custom *settings.Hook, body []byte,
+	doc any) (idempotency *engine.Key, name string, err error) {
 	var values []string
 	if custom != nil && custom.IdempotencyHeader != "" {
 		name = http.CanonicalHeaderKey(custom.IdempotencyHeader)
@@ -95,7 +96,8 @@ func (q *hookRequest) replay(w http.ResponseWriter, r *http.Request, duplicate *
 	}
 	record, err := q.in.Service.Engine.Find(r.Context(), first.ID, 0)
 	if errors.Is(err, engine.ErrNotFound) {
-		return &api.Error{Status: http.StatusConflict, Message: "The first request with this idempotency key was carried out, and its answer is no longer kept."}
+		return &api.Error{Status: http.StatusConflict, Message: "The first request with this idempotency key was carried out, and its answer " +
+			"is no longer kept."}
 	}
 	if err != nil {
 		return err

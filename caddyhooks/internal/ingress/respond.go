@@ -35,14 +35,19 @@ var (
 )
 
 var (
-	errMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", http.MethodPost}, Message: "Webhooks are sent with POST.",
-		Reason: "the method is not POST"}
-	errNoRun = &api.Error{Status: http.StatusNotFound, Message: "There is no such run, or it ended so long ago that it was forgotten.", Reason: "there is no such run"}
+	errMethod = &api.Error{Status: http.StatusMethodNotAllowed, Header: [2]string{"Allow", http.MethodPost},
+		Message: "Webhooks are sent with POST.",
+		Reason:  "the method is not POST"}
+	errNoRun = &api.Error{Status: http.StatusNotFound, Message: "There is no such run, or it ended so long ago that it was forgotten.",
+		Reason: "there is no such run"}
 	// What was sent when the store went away may be kept all the same.
-	errStoreUnreachable = api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been kept: with an Idempotency-Key it is carried out once.",
+	errStoreUnreachable = api.Busy(5*time.Second, "The store cannot be reached right now; try again in a moment. The run may have been "+
+		"kept: with an Idempotency-Key it is carried out once.",
 		"the store cannot be reached")
-	errSlowBody = &api.Error{Status: http.StatusRequestTimeout, AbandonsBody: true, Message: "The body took too long to arrive.", Reason: "the body took too long to arrive"}
-	errCutBody  = &api.Error{Status: http.StatusBadRequest, AbandonsBody: true, Message: "The body broke off before its end.", Reason: "the body broke off before its end"}
+	errSlowBody = &api.Error{Status: http.StatusRequestTimeout, AbandonsBody: true, Message: "The body took too long to arrive.",
+		Reason: "the body took too long to arrive"}
+	errCutBody = &api.Error{Status: http.StatusBadRequest, AbandonsBody: true, Message: "The body broke off before its end.",
+		Reason: "the body broke off before its end"}
 
 	errBodiesFull = &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, AbandonsBody: true,
 		Message: intake.MemoryFull, Reason: intake.MemoryFullReason}

@@ -80,7 +80,8 @@ func runError(in *service.Instance, err error) error {
 	if !errors.As(err, &broken) { // which the engine has logged
 		in.Log.Error("the store failed", engine.ErrorField(err))
 	}
-	return &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Message: "The store cannot be asked about the run right now."}
+	return &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Message: "The store cannot be asked about the " +
+		"run right now."}
 }
 
 // maxWait bounds for how long a request is held that asks about a run.

@@ -110,7 +110,8 @@ func lastEventID(values []string) int64 {
 	return int64(id)
 }
 
-var errTooManyStreams = api.Busy(5*time.Second, "Too many event streams are open; try again later.", "too many event streams of runs are open")
+var errTooManyStreams = api.Busy(5*time.Second, "Too many event streams are open; try again later.", "too many event streams of runs "+
+	"are open")
 
 // runStream writes the events of a run to a client.
 type runStream struct {

@@ -16,8 +16,9 @@ import (
 )
 
 var errEventsWithSchema = &api.Error{Status: http.StatusNotAcceptable,
-	Message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Leave out text/event-stream in Accept, or the schema.",
-	Reason:  "an answer with a schema cannot be streamed"}
+	Message: "An answer with responseJsonSchema cannot be streamed: it is checked, and may be repaired, before it is sent. Leave out " +
+		"text/event-stream in Accept, or the schema.",
+	Reason: "an answer with a schema cannot be streamed"}
 
 // submitStreaming gives a run to the engine, and answers a waiting caller with server-sent events: all that the run says, and
 // then its result, or an error where a plain answer would have another status. The stream begins when the run is stored; until

@@ -45,7 +45,8 @@ var senderExamples = map[string]senderExample{
 		anySender.payload,
 	},
 	"gitlab": {
-		map[string]string{"User-Agent": "GitLab/18.0.0", "X-Gitlab-Event": "Issue Hook", "X-Gitlab-Event-UUID": "{id}", "Idempotency-Key": "{id}"},
+		map[string]string{"User-Agent": "GitLab/18.0.0", "X-Gitlab-Event": "Issue Hook", "X-Gitlab-Event-UUID": "{id}",
+			"Idempotency-Key": "{id}"},
 		`{
   "object_kind": "issue",
   "event_type": "issue",

@@ -72,7 +72,8 @@ func malformed(body []byte, err, ofForm error) error {
 }
 
 var (
-	errFormBody    = errors.New("it looks like a form, as in name=value; choose application/json as the content type in the settings of the sender")
+	errFormBody = errors.New("it looks like a form, as in name=value; choose application/json as the content type in the settings of " +
+		"the sender")
 	errFormForHook = fmt.Errorf("%w, or let the hook take forms, with 'body form'", errFormBody)
 
 	beginsAsForm = regexp.MustCompile(`^\s*[\w.%+*-][\w.%+*\[\]-]{0,99}=[^=\s]`)
@@ -325,7 +326,8 @@ func (*ChallengeError) Error() string { return "the sender tries the hook out" }
 
 // inputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
 func inputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
-	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)), Reserve: req.Messages.reserve}
+	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)),
+		Reserve: req.Messages.reserve}
 	if h.EachMatch == nil {
 		return []template.Input{input}, nil
 	}

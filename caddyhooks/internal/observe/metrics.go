@@ -148,7 +148,8 @@ func (m *Meters) Keep(wanted MeteredNames, only bool) {
 }
 
 // keptMeters is a map with the wanted names, of the meters there are and of new ones.
-func keptMeters[M interface{ remove() }](known map[string]M, wanted map[string]struct{}, only bool, create func(name string) M) *map[string]M {
+func keptMeters[M interface{ remove() }](known map[string]M, wanted map[string]struct{}, only bool,
+	create func(name string) M) *map[string]M {
 	kept := make(map[string]M, len(wanted))
 	for name, meter := range known {
 		if _, ok := wanted[name]; ok || !only {
@@ -196,9 +197,10 @@ type runMeters struct {
 // The values of labels.
 var (
 	endStatuses    = [...]engine.Status{engine.Completed, engine.Failed, engine.TimedOut, engine.Cancelled, engine.Expired}
-	failureReasons = [...]engine.Failure{engine.RunnerFailed, engine.RunnerUnavailable, engine.SchemaUnmet, engine.Interrupted, engine.ShuttingDown}
-	authReasons    = [...]string{"token", "signature", "throttled"}
-	sendOutcomes   = [...]engine.DeliveryStatus{engine.Delivered, engine.Pending, engine.Dead}
+	failureReasons = [...]engine.Failure{engine.RunnerFailed, engine.RunnerUnavailable, engine.SchemaUnmet, engine.Interrupted,
+		engine.ShuttingDown}
+	authReasons  = [...]string{"token", "signature", "throttled"}
+	sendOutcomes = [...]engine.DeliveryStatus{engine.Delivered, engine.Pending, engine.Dead}
 )
 
 // AuthReason is the place in authReasons.
@@ -266,7 +268,8 @@ func (h *HookMeters) makeRunsLocked() *runMeters {
 		return known
 	}
 	f, of := h.meters.familiesFor(h.gone), h.meters.instance
-	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name), duration: &durations{histogram: f.runDuration.WithLabelValues(of, h.name)}}
+	made := &runMeters{repairs: f.repairs.WithLabelValues(of, h.name),
+		duration: &durations{histogram: f.runDuration.WithLabelValues(of, h.name)}}
 	for i, status := range endStatuses {
 		made.ended[i] = f.runs.WithLabelValues(of, h.name, string(status))
 	}

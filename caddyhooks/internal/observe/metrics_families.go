@@ -27,26 +27,31 @@ var (
 
 func NewFamilies() *families {
 	return &families{
-		requests: counters("requests_total", `Requests by the status of their answer. The hook "" is that of paths at which there is none.`, "hook", "code"),
-		authFailures: counters("auth_failures_total", "Requests whose token or signature was refused. Throttled ones came from an address with too many of them.",
+		requests: counters("requests_total", `Requests by the status of their answer. The hook "" is that of paths at which there is none.`,
+			"hook", "code"),
+		authFailures: counters("auth_failures_total", "Requests whose token or signature was refused. Throttled ones came from an address "+
+			"with too many of them.",
 			"hook", "reason"),
-		replays: counters("replays_total", "Requests that were answered like an earlier one, since they have the same idempotency key or signature.", "hook"),
+		replays: counters("replays_total", "Requests that were answered like an earlier one, since they have the same idempotency key or "+
+			"signature.", "hook"),
 		ignored: counters("ignored_total", "Requests that a condition of their hook left out.", "hook"),
 
 		runs:        counters("runs_total", "Runs that ended, by their status.", "hook", "status"),
 		runFailures: counters("run_failures_total", "Runs with the status failed, by the reason.", "hook", "reason"),
 		repairs:     counters("repairs_total", "Calls of a runner to repair an answer that did not match its schema.", "hook"),
 
-		attempts:        counters("delivery_attempts_total", "Attempts to send a callback, or an answer to a channel, by what came of them.", "kind", "channel", "outcome"),
+		attempts: counters("delivery_attempts_total", "Attempts to send a callback, or an answer to a channel, by what came of them.",
+			"kind", "channel", "outcome"),
 		settingsChanges: counters("settings_changes_total", "Changes of the live settings that came into force on this node."),
 
 		acceptDuration: histograms("accept_duration_seconds", "The time from when a request was read until its runs were stored.", momentBuckets),
 		runDuration:    histograms("run_duration_seconds", "The time that runs took which were started.", turnBuckets, "hook"),
 		runWait:        histograms("run_wait_seconds", "The time from the acceptance of runs until a runner took them on.", waitBuckets),
 
-		deliveryDuration: histograms("delivery_duration_seconds", "The time that attempts at deliveries took.", deliveryBuckets, "kind", "channel"),
-		commitDuration:   histograms("store_commit_duration_seconds", "The time that transactions of the store took.", momentBuckets),
-		commitChanges:    histograms("store_commit_changes", "How many changes shared a transaction of the store.", changesBuckets),
+		deliveryDuration: histograms("delivery_duration_seconds", "The time that attempts at deliveries took.", deliveryBuckets, "kind",
+			"channel"),
+		commitDuration: histograms("store_commit_duration_seconds", "The time that transactions of the store took.", momentBuckets),
+		commitChanges:  histograms("store_commit_changes", "How many changes shared a transaction of the store.", changesBuckets),
 	}
 }
 
@@ -60,7 +65,8 @@ func counters(name, help string, labels ...string) *prometheus.CounterVec {
 }
 
 func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricsPrefix + name, Help: help, Buckets: buckets}, append([]string{instanceLabel}, labels...))
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricsPrefix + name, Help: help, Buckets: buckets},
+		append([]string{instanceLabel}, labels...))
 }
 
 // All lists the families.
@@ -85,7 +91,8 @@ var (
 	EventStreams     = gauge("event_streams", "Open event streams, of the admin API and of runs.")
 	RunnerUp         = gauge("runner_up", "1, or 0 for a runner whose state is unreachable or busy: its runs wait.", "runner")
 	StoreUp          = gauge("store_up", "1, or 0 if the store cannot be reached or written to, is broken, or does not answer in time.")
-	BuildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1. The label tells the version of the module.", []string{"version"}, nil)
+	BuildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1. The label tells the version of the module.",
+		[]string{"version"}, nil)
 )
 
 // Gauges lists them.

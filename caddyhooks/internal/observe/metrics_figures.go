@@ -63,7 +63,8 @@ func askStore(ctx context.Context, e *engine.Engine) (known storeState, err erro
 type undelivered map[string]engine.Undelivered
 
 // By tells callbacks, channels that are configured, each of which has a count, and all others apart.
-func (u undelivered) By(configured map[string]engine.Channel) (callbacks engine.Undelivered, channels map[string]engine.Undelivered, gone engine.Undelivered) {
+func (u undelivered) By(configured map[string]engine.Channel) (callbacks engine.Undelivered, channels map[string]engine.Undelivered,
+	gone engine.Undelivered) {
 	channels = make(map[string]engine.Undelivered, len(configured))
 	for name := range configured {
 		channels[name] = u[name]

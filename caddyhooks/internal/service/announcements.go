@@ -154,7 +154,8 @@ func (a *Announcer) announce(name string, data func() map[string]any) {
 	default:
 		if a.dropped.Add(1) == 1 {
 			if e := a.newest(); e != nil {
-				e.ctx.Logger().Error("events are dropped: their handlers are too slow", zap.String("instance", a.instance), zap.Int("waiting", maxAnnouncements))
+				e.ctx.Logger().Error("events are dropped: their handlers are too slow", zap.String("instance", a.instance),
+					zap.Int("waiting", maxAnnouncements))
 			}
 		}
 	}
@@ -197,7 +198,8 @@ func (a *Announcer) emit(next announcement) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			e.ctx.Logger().Error("a handler of an event panicked", zap.String("event", next.name), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			e.ctx.Logger().Error("a handler of an event panicked", zap.String("event", next.name), zap.Any("panic", p),
+				zap.ByteString("stack", debug.Stack()))
 		}
 	}()
 	e.app.Emit(e.ctx, next.name, next.data)
@@ -212,7 +214,8 @@ func (a *Announcer) shut() {
 	case <-a.done:
 	case <-timer.C:
 		if e := a.newest(); e != nil {
-			e.ctx.Logger().Warn("handlers of events do not return; going on without them", zap.String("instance", a.instance), zap.Int("dropped", len(a.queue)))
+			e.ctx.Logger().Warn("handlers of events do not return; going on without them", zap.String("instance", a.instance),
+				zap.Int("dropped", len(a.queue)))
 		}
 	}
 }
@@ -250,7 +253,8 @@ func plainHost(host string) string {
 	return host
 }
 
-// plainName is a name in which characters that mean something to a shell or a program are underscores: whoever asks for a change chooses it.
+// plainName is a name in which characters that mean something to a shell or a program are underscores: whoever asks for a change chooses
+// it.
 func plainName(name string) string {
 	plain := strings.Map(func(c rune) rune {
 		if unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune(" .@+-_", c) {
@@ -271,7 +275,8 @@ func (a *Announcer) settingsChanged(change *api.SettingsChange) {
 		for _, part := range change.Changes {
 			names = append(names, part.What)
 		}
-		return map[string]any{"instance": a.instance, "by": plainName(change.By), "via": change.Via, "settings": strings.Join(names, ","), "more": change.More}
+		return map[string]any{"instance": a.instance, "by": plainName(change.By), "via": change.Via, "settings": strings.Join(names, ","),
+			"more": change.More}
 	})
 }
 

@@ -148,9 +148,11 @@ func (h *eventHub) Open(account string, about []api.Topic, v view) (*EventStream
 }
 
 var (
-	errManyStreams = api.Errorf(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them", maxStreams)
+	errManyStreams = api.Errorf(http.StatusServiceUnavailable, "there are %d event streams of this instance already; close one of them",
+		maxStreams)
 	errStreamShare = api.Errorf(http.StatusTooManyRequests,
-		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that follows events", maxStreamShare)
+		"you have %d event streams of this instance open, and others need some, too; close a tab of the dashboard, or another program that "+
+			"follows events", maxStreamShare)
 )
 
 // Close ends a stream.

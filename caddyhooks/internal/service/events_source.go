@@ -20,7 +20,8 @@ func (s *Service) ExplainWaits(ctx context.Context, shown []api.DeliveryDetails,
 	}
 	for i, wait := range waits {
 		// An attempt that was just stored may be under way for the outbox still: its own schedule is told already.
-		if ownSchedule := wait == (engine.DeliveryWait{}) && deliveries[i].Due.After(time.Now()); shown[i].Status == engine.Pending && !ownSchedule {
+		if ownSchedule := wait == (engine.DeliveryWait{}) && deliveries[i].Due.After(time.Now()); shown[i].Status == engine.Pending &&
+			!ownSchedule {
 			shown[i].NextAttemptAt, shown[i].WaitsFor = text.JSONTime(wait.Until), waitsFor(wait.For, deliveries[i])
 		}
 	}

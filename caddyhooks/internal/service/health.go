@@ -95,7 +95,8 @@ func (in *Instance) Health() health {
 		if runner.State == engine.RunnerBusy {
 			why = "is busy"
 		}
-		problem := api.HealthProblem{Code: api.RunnerUnreachable, Detail: fmt.Sprintf("the runner %q %s since %s: %s", runner.Name, why, runner.Since.UTC().Format(time.RFC3339), runner.Cause)}
+		problem := api.HealthProblem{Code: api.RunnerUnreachable,
+			Detail: fmt.Sprintf("the runner %q %s since %s: %s", runner.Name, why, runner.Since.UTC().Format(time.RFC3339), runner.Cause)}
 		if len(runners) == len(in.EngineConfig.Runners) {
 			h.Reasons = append(h.Reasons, problem)
 		} else {

@@ -285,8 +285,8 @@ func (in *Instance) CloseTraces() {
 
 func (in *Instance) StoreKey() string { return in.Opener.StoreKey(in.Name) }
 
-// ServerStopping is called when the web server begins to shut down. It waits for requests, so event streams end now. If the process ends, the engine answers waiting callers
-// now: the server waits for them.
+// ServerStopping is called when the web server begins to shut down. It waits for requests, so event streams end now. If the process ends,
+// the engine answers waiting callers now: the server waits for them.
 func (in *Instance) ServerStopping() {
 	in.endStreams()
 	if caddy.Exiting() && in.Service != nil {

@@ -52,12 +52,14 @@ func (s *Service) Admit(ctx context.Context, custom *settings.Hook, runs []*engi
 	}
 	if wait == noAllowance {
 		return Allowance{}, &api.Error{Status: http.StatusRequestEntityTooLarge,
-			Message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.RunRate.Runs, text.ShortDuration(custom.RunRate.Per)),
-			Reason:  "the body makes more runs than the hook ever accepts at once (rate)"}
+			Message: fmt.Sprintf("The body makes %d runs, and this hook accepts no more than %d in %s.", len(runs), custom.RunRate.Runs,
+				text.ShortDuration(custom.RunRate.Per)),
+			Reason: "the body makes more runs than the hook ever accepts at once (rate)"}
 	}
 	return Allowance{}, &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait,
-		Message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.", text.Count(custom.RunRate.Runs, "run", "runs"), text.ShortDuration(custom.RunRate.Per), api.RetryAfterSeconds(wait)),
-		Reason:  "the hook has accepted as many runs as it may (rate)"}
+		Message: fmt.Sprintf("This hook accepts %s in %s, and this request would be more. Try again in %s s.",
+			text.Count(custom.RunRate.Runs, "run", "runs"), text.ShortDuration(custom.RunRate.Per), api.RetryAfterSeconds(wait)),
+		Reason: "the hook has accepted as many runs as it may (rate)"}
 }
 
 // GiveBack gives back the allowance of runs that were not stored.

@@ -11,8 +11,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Refusals remembers the requests that became no run, by their kind: those that were refused, and those that were ignored. The first of a kind is logged at once, and then how many
-// more there were, each minute. It outlives reloads. A nil value has nothing to list or to report.
+// Refusals remembers the requests that became no run, by their kind: those that were refused, and those that were ignored. The first of a
+// kind is logged at once, and then how many more there were, each minute. It outlives reloads. A nil value has nothing to list or to
+// report.
 type Refusals struct {
 	mu     sync.Mutex // one is enough: it is held for a fraction of a microsecond, and never while a line is written
 	Kinds  map[RefusedKind]*list.Element

@@ -68,7 +68,8 @@ func openService(opener engine.StoreOpener, name string) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		Engine: engine.New(store), Settings: store.Settings(), Store: store, Throttle: sync.OnceValue(auth.NewThrottle), stop: make(chan struct{}),
+		Engine: engine.New(store), Settings: store.Settings(), Store: store, Throttle: sync.OnceValue(auth.NewThrottle),
+		stop:     make(chan struct{}),
 		Searches: make(Slots, maxSearches), Exports: make(Slots, maxExports),
 	}
 	s.Events = newEventHub(serviceEvents{s})
@@ -286,7 +287,8 @@ func (s *Service) Change(from api.Origin, edit func(in *Instance, live *settings
 	return active, err
 }
 
-func (s *Service) changeLocked(from api.Origin, edit func(in *Instance, live *settings.Settings) error, reads settings.SecretReads) (*settings.Active, error) {
+func (s *Service) changeLocked(from api.Origin, edit func(in *Instance, live *settings.Settings) error,
+	reads settings.SecretReads) (*settings.Active, error) {
 	ctx, stop := context.WithTimeout(context.Background(), StorePatience)
 	defer stop()
 	active, err := s.tryChange(ctx, from, edit, reads)

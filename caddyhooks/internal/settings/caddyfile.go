@@ -140,7 +140,8 @@ func (h *HookBlock) unmarshalDeliver(d *caddyfile.Dispenser) error {
 		return err
 	}
 	if len(args) == 1 {
-		return d.Err(`deliver takes the name of a channel and a chat on it; a # begins a comment, so write "#general" in quotes` + caddyconf.Unset)
+		return d.Err(`deliver takes the name of a channel and a chat on it; a # begins a comment, so write "#general" in quotes` +
+			caddyconf.Unset)
 	}
 	if len(args) != 2 {
 		return d.Err("deliver takes the name of a channel and a chat on it" + caddyconf.Unset)

@@ -39,7 +39,8 @@ func (c *Compiler) warningsAboutChats(active *Active) (found []Warning) {
 			continue
 		}
 		found = append(found, Warning{Part{Mapping: m.Name}, fmt.Sprintf(
-			"its answers are not delivered, because allow_to of channel %s does not have its chat: add the chat there, or write the hook into the Caddyfile", m.Channel)})
+			"its answers are not delivered, because allow_to of channel %s does not have its chat: add the chat there, or write the hook into "+
+				"the Caddyfile", m.Channel)})
 	}
 	return found
 }

@@ -44,7 +44,8 @@ func (s *Scheme) NeedsSecret() bool {
 }
 
 // Headers are those with which a request to a URL is accepted. A scheme may add to the URL.
-func (c *Credential) Headers(url string, header http.Header, payload []byte, now time.Time) (headers []auth.Header, called string, err error) {
+func (c *Credential) Headers(url string, header http.Header, payload []byte, now time.Time) (headers []auth.Header, called string,
+	err error) {
 	req := &auth.Request{Header: header, URL: func() string { return url }, Body: payload, Now: now}
 	if signer, ok := c.verifier.(auth.Signer); ok {
 		if headers, called = signer.Sign(req); len(headers) > 0 {

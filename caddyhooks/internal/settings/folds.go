@@ -132,7 +132,8 @@ func (c *Compiler) warningsAboutFoldMax(active *Active) (found []Warning) {
 		m := &active.Settings.Mappings[i]
 		if most := NewFold(m.FoldSeconds, m.FoldMax).Max; limit > 0 && most > limit {
 			found = append(found, Warning{Part{Mapping: m.Name},
-				fmt.Sprintf("a turn is to have up to %d runs, but a chat holds %d at most (chat_limit): further requests are refused until the window is over", most, limit)})
+				fmt.Sprintf("a turn is to have up to %d runs, but a chat holds %d at most (chat_limit): further requests are refused until the "+
+					"window is over", most, limit)})
 		}
 	}
 	return found

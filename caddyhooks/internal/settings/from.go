@@ -24,7 +24,8 @@ func parseRange(value string) (netip.Prefix, error) {
 	if !strings.Contains(value, "/") {
 		addr, err := netip.ParseAddr(value)
 		if err != nil || addr.Zone() != "" {
-			return netip.Prefix{}, FieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", text.Abridge(value))
+			return netip.Prefix{}, FieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q",
+				text.Abridge(value))
 		}
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -37,7 +38,8 @@ func parseRange(value string) (netip.Prefix, error) {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	if err != nil {
-		return netip.Prefix{}, FieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q", text.Abridge(value))
+		return netip.Prefix{}, FieldErrorf("from", "must hold addresses and ranges of them, such as 192.0.2.0/24, and not %q",
+			text.Abridge(value))
 	}
 	return prefix.Masked(), nil
 }

@@ -28,8 +28,8 @@ func ShowMapping(m Mapping, pinned bool) ShownMapping {
 	return ShownMapping{Mapping: m, Pinned: pinned}
 }
 
-// AdmitMapping puts the secret in force in the place of a mask, and likewise the query of the callback. A change of a pinned mapping is an error. pinned and live are
-// the mappings of the same name, nil if there are none.
+// AdmitMapping puts the secret in force in the place of a mask, and likewise the query of the callback. A change of a pinned mapping is an
+// error. pinned and live are the mappings of the same name, nil if there are none.
 func AdmitMapping(m, pinned, live *Mapping) error {
 	inForce := live
 	if pinned != nil {

@@ -11,18 +11,22 @@ import (
 
 // schemaKeywords are those of JSON Schema, Draft 2020-12, and what they have in them.
 var schemaKeywords = map[string]schemaContent{
-	"properties": schemasByName, "patternProperties": schemasByName, "$defs": schemasByName, "definitions": schemasByName, "dependentSchemas": schemasByName,
-	"prefixItems": schemaList, "allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList,
+	"properties": schemasByName, "patternProperties": schemasByName, "$defs": schemasByName, "definitions": schemasByName,
+	"dependentSchemas": schemasByName,
+	"prefixItems":      schemaList, "allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList,
 	"items": oneSchema, "additionalProperties": oneSchema, "propertyNames": oneSchema, "contains": oneSchema, "contentSchema": oneSchema,
 	"not": oneSchema, "if": oneSchema, "then": oneSchema, "else": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema,
 
-	"type": noSchema, "enum": noSchema, "const": noSchema, "format": noSchema, "pattern": noSchema, "required": noSchema, "dependentRequired": noSchema,
-	"minimum": noSchema, "maximum": noSchema, "exclusiveMinimum": noSchema, "exclusiveMaximum": noSchema, "multipleOf": noSchema,
+	"type": noSchema, "enum": noSchema, "const": noSchema, "format": noSchema, "pattern": noSchema, "required": noSchema,
+	"dependentRequired": noSchema,
+	"minimum":           noSchema, "maximum": noSchema, "exclusiveMinimum": noSchema, "exclusiveMaximum": noSchema, "multipleOf": noSchema,
 	"minLength": noSchema, "maxLength": noSchema, "minItems": noSchema, "maxItems": noSchema, "uniqueItems": noSchema,
 	"minContains": noSchema, "maxContains": noSchema, "minProperties": noSchema, "maxProperties": noSchema,
-	"title": noSchema, "description": noSchema, "default": noSchema, "examples": noSchema, "deprecated": noSchema, "readOnly": noSchema, "writeOnly": noSchema,
+	"title": noSchema, "description": noSchema, "default": noSchema, "examples": noSchema, "deprecated": noSchema, "readOnly": noSchema,
+	"writeOnly":       noSchema,
 	"contentEncoding": noSchema, "contentMediaType": noSchema, "dependencies": noSchema,
-	"$schema": noSchema, "$id": noSchema, "$ref": noSchema, "$anchor": noSchema, "$dynamicRef": noSchema, "$dynamicAnchor": noSchema, "$vocabulary": noSchema, "$comment": noSchema,
+	"$schema": noSchema, "$id": noSchema, "$ref": noSchema, "$anchor": noSchema, "$dynamicRef": noSchema, "$dynamicAnchor": noSchema,
+	"$vocabulary": noSchema, "$comment": noSchema,
 
 	"example": noSchema, "nullable": noSchema, // of OpenAPI
 }

@@ -82,7 +82,8 @@ func (c *RunnerChoice) Check() error {
 func readRunnerName(d *caddyfile.Dispenser) (string, error) {
 	ahead := *d
 	if len(ahead.RemainingArgs()) > 1 {
-		return "", d.Err("runner in a hook takes the name of a runner, as in: runner big; the runner itself is set beside the hook, as in: runner big http …")
+		return "", d.Err("runner in a hook takes the name of a runner, as in: runner big; the runner itself is set beside the hook, as in: " +
+			"runner big http …")
 	}
 	return caddyconf.Word(d)
 }

@@ -83,7 +83,8 @@ func readTimestamp(m *Mapping, places SettingPlaces) caddyconf.Directive {
 }
 
 // likePrefix matches what is a prefix of signatures rather than a secret. Secrets in base64 end with = too.
-var likePrefix = regexp.MustCompile(`(?i)^(v[0-9]{1,2}|[st]|sig|sign|hmac|signature|(hmac[_-]?)?(sha[_-]?[0-9]{1,3}([_-][0-9]{3})?|md5|blake[0-9a-z]{1,3}))[=:]$`)
+var likePrefix = regexp.MustCompile(`(?i)^(v[0-9]{1,2}|[st]|sig|sign|hmac|signature|` +
+	`(hmac[_-]?)?(sha[_-]?[0-9]{1,3}([_-][0-9]{3})?|md5|blake[0-9a-z]{1,3}))[=:]$`)
 
 func compileHMAC(m *Mapping, secrets HookSecrets) (auth.Verifier, error) {
 	keys, err := secrets.list("hmacSecret", m.HMACSecret)

@@ -9,7 +9,8 @@ func init() {
 		Name: "none", Title: "nothing but their address",
 		Compile: func(m *Mapping, _ HookSecrets) (auth.Verifier, error) {
 			if len(m.From) == 0 {
-				return nil, FieldErrorf("authMode", "must not be none without from: name the address ranges that callers come from, or take another, such as bearer, hmac or token")
+				return nil, FieldErrorf("authMode", "must not be none without from: name the address ranges that callers come from, or take "+
+					"another, such as bearer, hmac or token")
 			}
 			return anyone{}, nil
 		},

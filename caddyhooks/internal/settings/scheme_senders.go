@@ -94,7 +94,8 @@ var Senders = []Sender{
 		Name: "slack", Title: "Slack", Headers: []string{"X-Slack-Signature"}, secretTheirs: true, tolerance: usualTolerance,
 		verifier: signedAs(auth.Signature{
 			Header: "X-Slack-Signature", Prefix: "v0=", Encoding: auth.Hex,
-			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body}, Time: auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
+			Signed: []auth.Part{auth.Literal("v0:"), auth.Time, auth.Literal(":"), auth.Body},
+			Time:   auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
 		}),
 		idPath:   []string{"event_id"},
 		missing:  "The header X-Slack-Signature or X-Slack-Request-Timestamp is missing.",

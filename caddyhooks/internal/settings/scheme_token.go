@@ -26,7 +26,8 @@ func init() {
 	})
 }
 
-const whenToUseTokens = "a sender without a scheme of its own, such as Alertmanager or a cron job, sends a token for which 'auth token <secret>' stands"
+const whenToUseTokens = "a sender without a scheme of its own, such as Alertmanager or a cron job, sends a token for which 'auth token " +
+	"<secret>' stands"
 
 const howToSendOwnTokens = "Send the token of this hook as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."
 

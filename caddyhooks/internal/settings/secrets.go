@@ -64,7 +64,8 @@ func unmaskTokens(sent, inForce Secrets) (Secrets, error) {
 func Unmask(what string, sent, inForce Secrets) (secrets Secrets, err error) {
 	masked := slices.Contains(sent, text.Mask)
 	if masked && len(sent) < len(inForce) {
-		return nil, fmt.Errorf("is ambiguous: there are %d %ss now, so send a mask for each that shall stay, and an empty string for each that shall go", len(inForce), what)
+		return nil, fmt.Errorf("is ambiguous: there are %d %ss now, so send a mask for each that shall stay, and an empty string for each "+
+			"that shall go", len(inForce), what)
 	}
 	for i, secret := range sent {
 		switch {

@@ -31,7 +31,8 @@ func warningsAbout(s *Settings, tokens []string) []Warning {
 	}
 	if slices.ContainsFunc(tokens, func(token string) bool { return utf8.RuneCountInString(token) < minToken }) {
 		found = append(found, Warning{Part{setting: findSetting("token")},
-			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32", minToken)})
+			fmt.Sprintf("a token of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32",
+				minToken)})
 	}
 	if slices.ContainsFunc(s.Token, likeShellVariable.MatchString) {
 		found = append(found, Warning{Part{setting: findSetting("token")}, "a token " + takenAsWritten})
@@ -89,10 +90,12 @@ func (m *Mapping) FindWarnings() []string {
 		}
 	}
 	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", both("responseJsonSchema"), word.Written, word.Meant))
+		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", both("responseJsonSchema"),
+			word.Written, word.Meant))
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
-		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", both("respondStatus"), both("syncResponse")))
+		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", both("respondStatus"),
+			both("syncResponse")))
 	}
 	found = append(found, m.warningsAboutIntake()...)
 	found = append(found, m.warningsAboutAuth()...)

@@ -32,7 +32,8 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		found = append(found, m.warningsAboutHMAC()...)
 	case "token":
 		if slices.ContainsFunc(m.AuthSecret, isShortToken) {
-			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl rand -hex 32",
+			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl "+
+				"rand -hex 32",
 				both("authSecret"), minToken))
 		}
 	case "stripe":
@@ -43,7 +44,8 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		if ranges, err := ParseFrom(m.From); err == nil {
 			for _, r := range ranges {
 				if r.Bits() == 0 {
-					found = append(found, fmt.Sprintf("everybody may call this hook: %s is none, and from has %s, which is all addresses", both("authMode"), r))
+					found = append(found, fmt.Sprintf("everybody may call this hook: %s is none, and from has %s, which is all addresses",
+						both("authMode"), r))
 				}
 			}
 		}
@@ -76,14 +78,16 @@ func (m *Mapping) warningsAboutHMAC() (found []string) {
 		if algorithm == string(auth.SHA256) {
 			advice = "such as X-Hub-Signature-256 with the prefix sha256="
 		}
-		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-%s, so use the header of those, %s",
+		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-%s, so use the header of "+
+			"those, %s",
 			both("hmacPrefix"), m.HMACPrefix, strings.ToUpper(algorithm), advice))
 	}
 	if algorithm == string(auth.SHA1) {
 		found = append(found, both("algorithm")+" is sha1, which is weak: use sha256 if the sender can")
 	}
 	if m.TimestampHeader != "" && !m.signsHeader(m.TimestampHeader) {
-		found = append(found, fmt.Sprintf("the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, put it in %s, as in {@header.%s}.{@body}",
+		found = append(found, fmt.Sprintf("the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, "+
+			"put it in %s, as in {@header.%s}.{@body}",
 			both("signed"), http.CanonicalHeaderKey(m.TimestampHeader)))
 	}
 	return found
@@ -136,7 +140,8 @@ func (m *Mapping) whyIgnored(ignored []string) string {
 	case cmp.Or(m.AuthMode, BearerScheme.Name) != BearerScheme.Name:
 		return fmt.Sprintf(`%s ignored with "authMode": %q: leave %s out`, isOrAre(ignored), m.AuthMode, itOrThem(ignored))
 	case !slices.ContainsFunc(ignored, func(name string) bool { return !isForHMAC(name) }):
-		return fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`, isOrAre(ignored), itOrThem(ignored))
+		return fmt.Sprintf(`%s ignored without "authMode": "hmac", so callers send the token: set authMode, or leave %s out`, isOrAre(ignored),
+			itOrThem(ignored))
 	default:
 		return fmt.Sprintf(`%s ignored without an authMode that reads %s, so callers send the token: set authMode, or leave %s out`,
 			isOrAre(ignored), itOrThem(ignored), itOrThem(ignored))

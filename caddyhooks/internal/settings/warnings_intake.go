@@ -41,7 +41,8 @@ func (m *Mapping) warningsAboutIntake() (found []string) {
 		found = append(found, fmt.Sprintf("each %s: %s", text.Abridge(m.Each), mistake))
 	}
 	if each.Single() {
-		found = append(found, fmt.Sprintf("each %s leads to one place, so a request is one run: write %[1]s[*] for a run of each item", text.Abridge(m.Each)))
+		found = append(found, fmt.Sprintf("each %s leads to one place, so a request is one run: write %[1]s[*] for a run of each item",
+			text.Abridge(m.Each)))
 	}
 	return found
 }

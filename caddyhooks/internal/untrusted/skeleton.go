@@ -9,7 +9,8 @@ import (
 
 // skeleton returns text as a forgiving reader sees it: lower-case ASCII letters, digits and punctuation. White space,
 // invisible characters, combining marks, hyphens and underscores are gone; full-width, styled and look-alike letters
-// and brackets read as the ASCII that they resemble, and l and 1 as i. All other letters read as otherLetter, all other characters as otherSign.
+// and brackets read as the ASCII that they resemble, and l and 1 as i. All other letters read as otherLetter, all other characters as
+// otherSign.
 func skeleton(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {

@@ -185,7 +185,8 @@ const geminiInput = 42
 
 // geminiStatuses are statuses of its model that Gemini CLI ends with, modulo 256.
 var geminiStatuses = []int{
-	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+	http.StatusGatewayTimeout,
 }
 
 func (r *geminiReader) end(exit programExit) presetEnd {

@@ -150,8 +150,10 @@ func open(path string, clock *local.Clock) (*Database, error) {
 		return nil, err
 	}
 	d := &Database{
-		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox, ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
-		revision: c.revision, keyCount: c.keyCount, inputBytes: c.input, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns, segmentSize: segmentSize, giveWayAfter: giveWayAfter,
+		db: db, file: c.file, clock: clock, nodes: c.nodes, ids: c.ids, queue: c.queue, outbox: c.outbox,
+		ending: make(map[uuid.UUID]engine.Record), awaited: make(map[uuid.UUID]*engine.Run),
+		revision: c.revision, keyCount: c.keyCount, inputBytes: c.input, idsAhead: c.ahead, dead: c.dead, newRuns: c.newRuns,
+		segmentSize: segmentSize, giveWayAfter: giveWayAfter,
 	}
 	d.broken.done = make(chan struct{})
 	d.idleReaders, d.closing = make(chan reading), make(chan struct{})

@@ -188,7 +188,8 @@ func (l *chatList) leaveOutMoved(tx *bbolt.Tx) error {
 }
 
 // currentChats looks again at runs that have ended since, as a list of runs does.
-func (s runs) currentChats(ctx context.Context, page []*engine.ChatSummary, query *engine.ChatQuery) (current []*engine.ChatSummary, err error) {
+func (s runs) currentChats(ctx context.Context, page []*engine.ChatSummary, query *engine.ChatQuery) (current []*engine.ChatSummary,
+	err error) {
 	for _, chat := range page {
 		last, err := s.current(ctx, []*engine.Record{chat.Last}, &engine.Query{Input: query.Input}, nil)
 		if err != nil {

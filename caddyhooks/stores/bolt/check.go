@@ -101,7 +101,8 @@ func checkNotSparse(info fs.FileInfo, size int64) error {
 		least = 100 // a file system that compresses needs more than one byte for so many
 	)
 	if there := storefile.Allocated(info); there > 0 && size > large && there < size/least {
-		return fmt.Errorf("only %d KB of the %d GB that it claims to have are on the disk: it is a sparse file, which no backup and no store is", there>>10, size>>30)
+		return fmt.Errorf("only %d KB of the %d GB that it claims to have are on the disk: it is a sparse file, which no backup and no store is",
+			there>>10, size>>30)
 	}
 	return nil
 }
@@ -133,8 +134,8 @@ func (c *Checked) checkContents(tx *bbolt.Tx, file io.ReaderAt) (err error) {
 	return nil
 }
 
-// checkConsistency has the database check its pages, after checkPages has found them safe to look at. A page that is neither in use nor free is no more
-// than lost space, and compact gives it back.
+// checkConsistency has the database check its pages, after checkPages has found them safe to look at. A page that is neither in use nor
+// free is no more than lost space, and compact gives it back.
 func checkConsistency(tx *bbolt.Tx) (first error) {
 	for err := range tx.Check() { // to its end: it reads as long as there is something to report
 		if first == nil && !strings.HasSuffix(err.Error(), "unreachable unfreed") {

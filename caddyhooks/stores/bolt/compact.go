@@ -26,8 +26,9 @@ type Compacted struct {
 // compactStep is how many bytes of records are written in one transaction.
 const compactStep = 16 << 20
 
-// Compact writes a file anew without its free pages. No process may have it open. The new file takes the place of the old one when it is complete and
-// has been checked to have the same records; until then the old one stays as it is. note is told now and then how long the new one is.
+// Compact writes a file anew without its free pages. No process may have it open. The new file takes the place of the old one when it is
+// complete and has been checked to have the same records; until then the old one stays as it is. note is told now and then how long the new
+// one is.
 func Compact(path string, note func(bytes int64)) (done *Compacted, err error) {
 	err = guarded(func() (err error) {
 		done, err = compact(path, note)
@@ -79,7 +80,8 @@ func compact(path string, note func(bytes int64)) (*Compacted, error) {
 	}
 	copied.Summary.FreeBytes, checked.Summary.FreeBytes = 0, 0
 	if !reflect.DeepEqual(copied.Summary, checked.Summary) {
-		return nil, fmt.Errorf("the copy has other records than the file (%+v, not %+v), and nothing was changed", copied.Summary, checked.Summary)
+		return nil, fmt.Errorf("the copy has other records than the file (%+v, not %+v), and nothing was changed", copied.Summary,
+			checked.Summary)
 	}
 	after, err := temp.Stat()
 	if err != nil {
@@ -105,7 +107,8 @@ func copyRecords(file *storefile.NewFile, from *bbolt.DB, txID int, note func(by
 	if err != nil {
 		return err
 	}
-	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: storefile.LockTimeout, PageSize: from.Info().PageSize, FreelistType: bbolt.FreelistMapType, NoSync: true,
+	to, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{Timeout: storefile.LockTimeout, PageSize: from.Info().PageSize,
+		FreelistType: bbolt.FreelistMapType, NoSync: true,
 		OpenFile: file.OpenAgain})
 	if err != nil {
 		return err

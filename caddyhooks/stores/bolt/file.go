@@ -47,7 +47,8 @@ var (
 	chatsBucket     = []byte("chats")    // of named chats, the newest run that has ended and how many have
 	minutesBucket   = []byte("minutes")  // what was counted in each minute, by that minute and who counted
 	allBuckets      = [][]byte{
-		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket, deadBucket,
+		metaBucket, runsBucket, startsBucket, waitsBucket, endedBucket, inputBucket, inputAgesBucket, againBucket, outboxBucket, settledBucket,
+		deadBucket,
 		keysBucket, keyRunsBucket, changesBucket, notableBucket, byHookBucket, byChatBucket, newRunsBucket, chatsBucket, chatsByTimeBucket,
 		minutesBucket, turnsBucket, sessionsBucket, sessionAgesBucket,
 	}
@@ -192,12 +193,15 @@ func openForWriting(path string, options *bbolt.Options) (*bbolt.DB, error) {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return errors.New("the file is locked by another process. Another Caddy is probably running with the same data directory: stop it first, or give this one a file of its own with 'store bolt <path>'")
+		return errors.New("the file is locked by another process. Another Caddy is probably running with the same data directory: stop it " +
+			"first, or give this one a file of its own with 'store bolt <path>'")
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch),
 		errors.Is(err, errTruncated), errors.Is(err, errDamaged), errors.Is(err, errNoStoreFile):
-		return fmt.Errorf("%w. The file is damaged or not one of hooks; nothing in it was changed. Put a copy from a backup in its place, or move it away to begin with an empty one", err)
+		return fmt.Errorf("%w. The file is damaged or not one of hooks; nothing in it was changed. Put a copy from a backup in its place, or "+
+			"move it away to begin with an empty one", err)
 	case errors.Is(err, syscall.EIO):
-		return fmt.Errorf("%w. The disk cannot be read; nothing in the file was changed. See to the disk, and put a copy of the file from a backup in its place if it stays unreadable", err)
+		return fmt.Errorf("%w. The disk cannot be read; nothing in the file was changed. See to the disk, and put a copy of the file from a "+
+			"backup in its place if it stays unreadable", err)
 	default:
 		return err
 	}

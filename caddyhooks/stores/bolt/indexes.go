@@ -29,8 +29,8 @@ import (
 // Each named chat has a record with its newest run and the number of its runs, of those that are in a segment. The newest
 // runs of all chats have a bucket of their own, in which the last active chat is the last one.
 //
-// What is written of a run is deleted in the transaction in which it is forgotten. A list looks at the runs themselves nevertheless: digests may be the same by chance, and damage could lead
-// anywhere.
+// What is written of a run is deleted in the transaction in which it is forgotten. A list looks at the runs themselves nevertheless:
+// digests may be the same by chance, and damage could lead anywhere.
 
 // digestSize is the size of a digest in the key of an index.
 const digestSize = 8
@@ -173,7 +173,8 @@ func mayBeIn(data []byte, query *engine.Query) bool {
 		case runHook:
 			is = len(query.Hooks) == 0 || slices.ContainsFunc(query.Hooks, func(hook string) bool { return hook == string(f.bytes) })
 		case endStatus:
-			is = len(query.Statuses) == 0 || slices.ContainsFunc(query.Statuses, func(status engine.Status) bool { return string(status) == string(f.bytes) })
+			is = len(query.Statuses) == 0 || slices.ContainsFunc(query.Statuses,
+				func(status engine.Status) bool { return string(status) == string(f.bytes) })
 		}
 		return is && n != endStatus // the others come before it
 	})

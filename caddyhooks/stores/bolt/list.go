@@ -218,7 +218,8 @@ func (p *listPlan) chatWalk(tx *bbolt.Tx) walk {
 	if !ok {
 		return named
 	}
-	return newAnyOf(&p.order, named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending}, p.effort))
+	return newAnyOf(&p.order, named, freshWalk(tx, p.query.ChatID, local.IDRange{First: first, Last: last, Descending: p.order.Descending},
+		p.effort))
 }
 
 // freshWalk looks for the run for which a chat was made.
@@ -240,7 +241,8 @@ func textOf(data []byte, of protowire.Number) (text string) {
 }
 
 // current looks again at listed runs that have ended since. What is said about them must not be older than what was said before.
-func (s runs) current(ctx context.Context, page []*engine.Record, query *engine.Query, words engine.Words) (current []*engine.Record, err error) {
+func (s runs) current(ctx context.Context, page []*engine.Record, query *engine.Query, words engine.Words) (current []*engine.Record,
+	err error) {
 	for _, record := range page {
 		if record.Status == "" {
 			if record, err = s.Get(ctx, record.Run.ID); errors.Is(err, engine.ErrNotFound) {

@@ -11,7 +11,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/storefile"
 )
 
-// CheckPlace reports whether there is a file at the path of a store. It is an error if a process has it open, or if a file cannot be put there.
+// CheckPlace reports whether there is a file at the path of a store. It is an error if a process has it open, or if a file cannot be put
+// there.
 func CheckPlace(path string) (exists bool, err error) {
 	place, err := storefile.LockPlace(path)
 	if err != nil {
@@ -21,7 +22,8 @@ func CheckPlace(path string) (exists bool, err error) {
 	return place.Exists(), nil
 }
 
-// PlaceBackup checks a backup that was written, and gives it its name. A file that came into being there meanwhile stays, without overwrite.
+// PlaceBackup checks a backup that was written, and gives it its name. A file that came into being there meanwhile stays, without
+// overwrite.
 func PlaceBackup(file *storefile.NewFile, overwrite bool) (*Checked, error) {
 	if err := file.Finish(); err != nil {
 		return nil, err
@@ -37,8 +39,8 @@ func PlaceBackup(file *storefile.NewFile, overwrite bool) (*Checked, error) {
 	return checked, file.TakeName(overwrite)
 }
 
-// Restore puts a backup that was checked in the place of a store's file. A file that is there is refused without overwrite, and with it, is kept
-// under another name: kept, which is "" if there was none. It fails if a process has the file open.
+// Restore puts a backup that was checked in the place of a store's file. A file that is there is refused without overwrite, and with it, is
+// kept under another name: kept, which is "" if there was none. It fails if a process has the file open.
 func (c *Checked) Restore(path string, overwrite bool) (kept string, err error) {
 	defer func() {
 		err = storefile.PlaceError(path, err)

@@ -222,8 +222,8 @@ func siblingOf(data []byte) (sibling engine.Sibling, ok bool) {
 	return engine.Sibling{ID: uuid.UUID(data[:size]).String(), ChatID: string(data[size:])}, true
 }
 
-// entryNumbers are those of the fields that tell a run's place in the queue: its chat, hook, time of acceptance, runner, queue time, earlier run
-// and fold, and whether somebody waits for it.
+// entryNumbers are those of the fields that tell a run's place in the queue: its chat, hook, time of acceptance, runner, queue time,
+// earlier run and fold, and whether somebody waits for it.
 var entryNumbers = []protowire.Number{runChat, runHook, runSync, runAcceptedAt, 33, 35, 37, 48, 49, 57}
 
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether its input

@@ -203,7 +203,8 @@ func (s runs) claimsOf(ch *change) ([]*engine.Claim, error) {
 	return claims, nil
 }
 
-func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation,
+	err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := s.clock.Steady().Add(lease)

@@ -169,7 +169,8 @@ func (l *ChatQueues) Push(e Entry) (ready bool) {
 		l.init()
 	}
 	li := l.queueOf(l.hash(e.Chat))
-	l.insert(place{id: e.ID, chatQueue: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)), alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
+	l.insert(place{id: e.ID, chatQueue: li, kind: l.kindNumber(newKindOf(e.Runner, e.Hook, e.Fold)), size: uint32(min(e.Size, 1<<30)),
+		alike: e.Fold.Alike, accepted: e.Accepted, deadline: e.Deadline}, 0)
 	l.enlist(e.Hook, e.ID)
 	l.expect(e.ID)
 	return l.offer(li)

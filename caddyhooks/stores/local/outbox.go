@@ -128,7 +128,8 @@ func (c *chat) number() uint64    { return c.nth }
 
 // NewOutbox makes an empty outbox.
 func NewOutbox() *Outbox {
-	return &Outbox{pending: make(map[DeliveryKey]*pending), claimed: make(map[DeliveryKey]*pending), hosts: make(map[string]*host), counts: make(map[string]int)}
+	return &Outbox{pending: make(map[DeliveryKey]*pending), claimed: make(map[DeliveryKey]*pending), hosts: make(map[string]*host),
+		counts: make(map[string]int)}
 }
 
 // OutboxSize is what an Outbox holds.

@@ -59,7 +59,8 @@ func (d *Data) narrowest(query *engine.Query) []idList {
 	if len(query.Hooks) > 0 {
 		offer(pick(d.indexes.hooks, query.Hooks))
 	}
-	if len(query.Statuses) > 0 && !slices.ContainsFunc(query.Statuses, func(s engine.Status) bool { return !s.Ended() || s == engine.Completed }) {
+	if len(query.Statuses) > 0 && !slices.ContainsFunc(query.Statuses,
+		func(s engine.Status) bool { return !s.Ended() || s == engine.Completed }) {
 		offer(pick(d.indexes.notable, query.Statuses))
 	}
 	if query.ChatID != "" {

@@ -48,7 +48,8 @@ func (Memory) StoreKey(instance string) string { return "memory:" + instance }
 
 // BackupAdvice says why there is no backup.
 func (Memory) BackupAdvice(string) string {
-	return "the store of this instance is in memory, and is gone when Caddy ends: there is nothing to back up. Write store bolt in the Caddyfile to keep runs in a file"
+	return "the store of this instance is in memory, and is gone when Caddy ends: there is nothing to back up. Write store bolt in the " +
+		"Caddyfile to keep runs in a file"
 }
 
 // OpenStore makes an empty store.
@@ -258,7 +259,8 @@ func (d *Data) addKeys(run *engine.Run, limits engine.Limits) {
 		if key == nil {
 			continue
 		}
-		first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: key, Together: run.Together}
+		first := &engine.Run{ID: run.ID, ChatID: run.ChatID, Action: run.Action, Sync: run.Sync, AcceptedAt: run.AcceptedAt, Key: key,
+			Together: run.Together}
 		d.keys[key.ID] = first
 		d.keyOrder = append(d.keyOrder, first)
 	}
@@ -326,7 +328,8 @@ func (s runs) claim(batch engine.Batch) (claims []*engine.Claim) {
 	return claims
 }
 
-func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
+func (s runs) Renew(_ context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation,
+	err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := s.clock.Steady().Add(lease)

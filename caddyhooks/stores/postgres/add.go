@@ -71,7 +71,8 @@ type addition struct {
 }
 
 func newAddition(runs []*engine.Run, terms engine.Terms) (*addition, error) {
-	a := &addition{asked: make([]engine.Run, len(runs)), runs: make([]*engine.Run, len(runs)), encoded: make([]string, len(runs)), terms: terms}
+	a := &addition{asked: make([]engine.Run, len(runs)), runs: make([]*engine.Run, len(runs)), encoded: make([]string, len(runs)),
+		terms: terms}
 	for i, run := range runs {
 		a.asked[i] = *run
 		a.size += len(run.Message) + len(run.Metadata) + len(run.Schema)
@@ -135,7 +136,8 @@ func takeTogether(batch []*addition) (together, rest []*addition) {
 				more++
 			}
 		}
-		if len(together) > 0 && (!a.goesWith(together[0]) || runs+len(a.asked) > mostRuns || size+a.size > mostBytes || len(chats)+more > mostChats) {
+		if len(together) > 0 && (!a.goesWith(together[0]) || runs+len(a.asked) > mostRuns || size+a.size > mostBytes || len(chats)+
+			more > mostChats) {
 			rest = append(rest, a)
 			continue
 		}

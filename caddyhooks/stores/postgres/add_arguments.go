@@ -59,7 +59,8 @@ func (a *adding) arguments(together []*addition, made time.Time, off float64) []
 		args.firsts, args.numbers, args.replays, args.keys, args.refuse, args.again, args.once,
 		args.keyIDs, args.keyBodies, args.keyAny, args.keyRuns, args.keyFirsts,
 		args.kindRunners, args.kindHooks,
-		args.order, args.ids, args.chats, args.at, args.states, args.kinds, args.hooks, args.runners, args.queueTimes, args.windows, args.foldMaxes, args.alikes,
+		args.order, args.ids, args.chats, args.at, args.states, args.kinds, args.hooks, args.runners, args.queueTimes, args.windows,
+		args.foldMaxes, args.alikes,
 		args.sizes, args.named, args.owners, args.encoded,
 	}
 }

@@ -264,7 +264,8 @@ func (c *claiming) give(ctx context.Context, together []*turnover, asks *asks, a
 // behind is what claims need not look at again: turns that were claimed and leases that were over long since, by all one knows. While a
 // transaction is held open elsewhere they stay in the indexes, and to pass over them takes longer and longer.
 //
-// A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this lags, and once in a while all are looked at.
+// A run that becomes ready has the next turn, but may be seen late, when its transaction is over. So this lags, and once in a while all are
+// looked at.
 type behind struct {
 	full    time.Time // the last look at all
 	noted   time.Time // when earlier was known

@@ -186,7 +186,8 @@ func (c *connections) giveBack(conn *connection) {
 // keep makes a connection idle, or ends it.
 func (c *connections) keep(conn *connection) {
 	c.mu.Lock()
-	keeps := !c.isClosed && conn.generation == c.generation && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' && !isNotReplicated(conn.Conn)
+	keeps := !c.isClosed && conn.generation == c.generation && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' &&
+		!isNotReplicated(conn.Conn)
 	if keeps {
 		conn.idleSince = time.Now()
 		c.idle = append(c.idle, conn)

@@ -58,8 +58,8 @@ func connect(ctx context.Context, text, schema string) (*database, error) {
 	return d, nil
 }
 
-// open opens the schema. With engine.ErrUnreachable the database cannot be reached, and is tried again until it is closed. Any other error is
-// for good.
+// open opens the schema. With engine.ErrUnreachable the database cannot be reached, and is tried again until it is closed. Any other error
+// is for good.
 func (d *database) open(ctx context.Context) error {
 	err := d.probe(ctx)
 	var refused *refusedError

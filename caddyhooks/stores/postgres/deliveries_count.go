@@ -73,7 +73,8 @@ func (d *deliveries) countPending(ctx context.Context, all int, counts map[strin
 // countReadyCallbacks counts callbacks that wait, up to a bound. Those that are under way are few.
 func (d *deliveries) countReadyCallbacks(ctx context.Context) (n int, err error) {
 	err = d.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&n) },
-		"SELECT count(*) FROM (SELECT chat FROM @.delivery WHERE ready_at IS NOT NULL ORDER BY host, ready_at, seq LIMIT $1) d WHERE d.chat IS NULL", engine.MaxCounted)
+		"SELECT count(*) FROM (SELECT chat FROM @.delivery WHERE ready_at IS NOT NULL ORDER BY host, ready_at, seq LIMIT $1) d WHERE d.chat "+
+			"IS NULL", engine.MaxCounted)
 	return n, err
 }
 

@@ -53,7 +53,8 @@ func (d *deliveries) List(ctx context.Context, query engine.DeliveryQuery) (page
 		delivery, err := row.delivery()
 		page = append(page, delivery)
 		return err
-	}, "SELECT "+deliveryColumns+" FROM @.list_deliveries_1($1, $2, $3, $4, $5, $6, $7)", statuses, channel, host, run, index, query.Limit, looksAt)
+	}, "SELECT "+deliveryColumns+" FROM @.list_deliveries_1($1, $2, $3, $4, $5, $6, $7)", statuses, channel, host, run, index, query.Limit,
+		looksAt)
 	if err != nil {
 		return nil, "", err
 	}

@@ -67,7 +67,8 @@ func decodeDeliveries(data []byte, run string) (all []*engine.Delivery, err erro
 		return nil, err
 	}
 	for _, r := range rows {
-		d := &engine.Delivery{ID: engine.DeliveryID(run, r.Index), RunID: run, Index: r.Index, Status: engine.DeliveryStatus(r.Status), Token: r.Token,
+		d := &engine.Delivery{ID: engine.DeliveryID(run, r.Index), RunID: run, Index: r.Index, Status: engine.DeliveryStatus(r.Status),
+			Token:     r.Token,
 			CreatedAt: time.UnixMicro(r.CreatedAt), Due: time.UnixMicro(r.Due)}
 		if err := decodeDelivery(r.Record, d); err != nil {
 			return nil, err

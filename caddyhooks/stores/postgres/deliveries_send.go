@@ -69,7 +69,8 @@ func (d *deliveries) Settle(ctx context.Context, delivery *engine.Delivery, paus
 	if err != nil {
 		return err
 	}
-	call := &deliveryCall{settle: &settlement{run: run, index: int32(delivery.Index), token: dbText(delivery.Token), status: string(delivery.Status),
+	call := &deliveryCall{settle: &settlement{run: run, index: int32(delivery.Index), token: dbText(delivery.Token),
+		status: string(delivery.Status),
 		record: record, pause: pause.Seconds(), throttles: slices.Clone(throttles)}}
 	if err := d.calls.do(ctx, call); err != nil {
 		return err
@@ -176,7 +177,8 @@ type settlements struct {
 
 // newSettlements makes the arguments of a call that settles nothing: a nil slice would be no array.
 func newSettlements() *settlements {
-	return &settlements{runs: []string{}, tokens: []string{}, statuses: []string{}, records: []string{}, indexes: []int32{}, pauses: []float64{},
+	return &settlements{runs: []string{}, tokens: []string{}, statuses: []string{}, records: []string{}, indexes: []int32{},
+		pauses:      []float64{},
 		throttlesOf: []int32{}, atOnce: []int32{}, throttleHosts: []string{}, throttleChats: []*string{}, throttlePauses: []float64{}}
 }
 

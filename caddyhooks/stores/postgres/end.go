@@ -162,7 +162,8 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 	a.past = append(a.past, i == 0 && run.IsRecalled(end.Outcome.Status))
 	// A request that became several runs has an answer, whatever became of the first.
 	a.forget = append(a.forget, end.Outcome.ForgetsKey() && len(run.Together) < 2 && (run.Key != nil || run.Replay != nil))
-	a.history, a.input, a.inputBytes = append(a.history, seconds(run.History)), append(a.input, r.input), append(a.inputBytes, int32(r.inputBytes)) //nolint:gosec // at most MaxInput
+	a.history, a.input, a.inputBytes = append(a.history, seconds(run.History)), append(a.input, r.input),
+		append(a.inputBytes, int32(r.inputBytes)) //nolint:gosec // at most MaxInput
 	for i, d := range r.deliveries {
 		to := d.Destination()
 		a.deliveryEnds, a.deliveryRuns = append(a.deliveryEnds, number), append(a.deliveryRuns, run.ID)
@@ -175,8 +176,10 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 func (a *endArguments) list() []any {
 	return []any{ // those of all ends are never nil
 		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
-		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.input), listed(a.inputBytes),
-		listed(a.deliveryEnds), listed(a.deliveryRuns), listed(a.deliveryIndexes), listed(a.deliveryIDs), listed(a.deliveryHosts), listed(a.deliveryChats), listed(a.records), listed(a.bodies),
+		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.input),
+		listed(a.inputBytes),
+		listed(a.deliveryEnds), listed(a.deliveryRuns), listed(a.deliveryIndexes), listed(a.deliveryIDs), listed(a.deliveryHosts),
+		listed(a.deliveryChats), listed(a.records), listed(a.bodies),
 		listed(a.sessionEnds), listed(a.sessionRunners), listed(a.sessionChats), listed(a.sessionIDs), a.endAsks, a.endAskMost,
 	}
 }
@@ -226,7 +229,8 @@ func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, ca
 			ends.add(t.end, asks.ofCall[t], &t.next)
 		}
 	}
-	answer := &turnoverAnswer{ends: make([]string, len(ends.ids)), claims: make(map[string]*engine.Claim), byAsk: make(map[int32][]*engine.Claim), wait: -1}
+	answer := &turnoverAnswer{ends: make([]string, len(ends.ids)), claims: make(map[string]*engine.Claim),
+		byAsk: make(map[int32][]*engine.Claim), wait: -1}
 	statement, arguments := claimStatement, []any{c.node, c.call}
 	if len(ends.ids) > 0 {
 		statement, arguments = endStatement, append([]any{c.node, c.call, careful}, ends.list()...)
@@ -250,7 +254,8 @@ func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
 		turn                          *int64
 		data                          []byte
 	)
-	if err := row.Scan(&kind, &number, &id, &token, &attempt, &at, &secs, &waits, &alive, &turn, &accepted, &chat, &hook, &runner, &data); err != nil {
+	if err := row.Scan(&kind, &number, &id, &token, &attempt, &at, &secs, &waits, &alive, &turn, &accepted, &chat, &hook, &runner,
+		&data); err != nil {
 		return err
 	}
 	answer.at = *at
@@ -278,7 +283,8 @@ func (c *claiming) read(row pgx.Rows, answer *turnoverAnswer) error {
 			leader.Folded = append(leader.Folded, run)
 			break
 		}
-		claim := &engine.Claim{Run: run, Token: *token, Attempt: int(attempt), StartedAt: at.UTC(), Waited: time.Duration(*secs * float64(time.Second)), Waits: int(waits),
+		claim := &engine.Claim{Run: run, Token: *token, Attempt: int(attempt), StartedAt: at.UTC(),
+			Waited: time.Duration(*secs * float64(time.Second)), Waits: int(waits),
 			Awaited: run.Sync && run.Owner != "" && (alive || run.Owner == c.node)}
 		answer.claims[*token] = claim
 		answer.byAsk[number] = append(answer.byAsk[number], claim)

@@ -125,7 +125,8 @@ func fromJSON(member, field any) {
 		})
 	case *[]engine.Step:
 		*to = each(*member.(*[]stepJSON), func(s *stepJSON) engine.Step {
-			return engine.Step{Phase: engine.Phase(s.Phase), StartedAt: s.StartedAt, Took: s.Took, Tier: goText(s.Tier), Bytes: s.Bytes, Errors: goTexts(s.Errors)}
+			return engine.Step{Phase: engine.Phase(s.Phase), StartedAt: s.StartedAt, Took: s.Took, Tier: goText(s.Tier), Bytes: s.Bytes,
+				Errors: goTexts(s.Errors)}
 		})
 	default:
 		copyPlain(member, field)

@@ -51,7 +51,8 @@ func (p *Postgres) Import(ctx context.Context, instance string, from engine.Stor
 		return Imported{}, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	i := importing{from: from, how: how, keys: make(map[[32]byte]keyRow), kinds: make(map[[2]string]int32), sessions: make(map[[2]string]struct{})}
+	i := importing{from: from, how: how, keys: make(map[[32]byte]keyRow), kinds: make(map[[2]string]int32),
+		sessions: make(map[[2]string]struct{})}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		i.tx = tx
 		return i.all(ctx, d.schema)
@@ -227,7 +228,8 @@ func (i *importing) addQueued(ctx context.Context, rows *importedRows, id uuid.U
 	chat := dbText(run.ChatID)
 	i.chats = append(i.chats, chat)
 	i.count.Queued++
-	rows.queue = append(rows.queue, []any{[16]byte(id), i.seq, chat, false, kind, dbText(run.Hook), dbText(run.Runner), run.AcceptedAt, expires,
+	rows.queue = append(rows.queue, []any{[16]byte(id), i.seq, chat, false, kind, dbText(run.Hook), dbText(run.Runner), run.AcceptedAt,
+		expires,
 		int32(record.Attempts), window, int32(foldMax), alike, int32(len(run.Message)), !run.NewChat, owner, encoded})
 	return nil
 }

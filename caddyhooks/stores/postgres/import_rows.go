@@ -82,7 +82,8 @@ func (i *importing) addDelivery(rows *importedRows, run uuid.UUID, d *engine.Del
 	case engine.Dead:
 		i.dead++
 	}
-	rows.delivery = append(rows.delivery, []any{[16]byte(run), int32(d.Index), i.nextDelivery(), host, chat, string(d.Status), d.CreatedAt, due, ready, tried,
+	rows.delivery = append(rows.delivery, []any{[16]byte(run), int32(d.Index), i.nextDelivery(), host, chat, string(d.Status), d.CreatedAt,
+		due, ready, tried,
 		record, body})
 	return nil
 }

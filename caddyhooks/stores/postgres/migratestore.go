@@ -24,7 +24,8 @@ func MigrationSQL(schema, role string, from int) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- The schema %s of a hooks store, from version %d to %d. Give it to psql, as a role that may create a schema:\n"+
 		"--   caddy hooks migrate-store --print … | psql -v ON_ERROR_STOP=1 <dsn>\n"+
-		"-- It gives up when a table is not free, so that nodes need not wait. That may be a backup: then run it again.\n\nBEGIN;\n", schema, from, thisRelease.version())
+		"-- It gives up when a table is not free, so that nodes need not wait. That may be a backup: then run it again.\n\nBEGIN;\n", schema,
+		from, thisRelease.version())
 	fmt.Fprintf(&b, "SELECT pg_advisory_xact_lock(%d);\n", lockNumber(schema))
 	if from < thisRelease.version() {
 		script, err := thisRelease.script(schema, from)
@@ -56,8 +57,8 @@ func (p *Postgres) MigrateStore(ctx context.Context, instance string) (from, to 
 	return p.migrateStore(ctx, instance, p.dsn, "")
 }
 
-// MigrateStoreAs is MigrateStore by another DSN, whose role may do more. The role of the store's own DSN, which the nodes have, gets the rights
-// that they need, also if the schema is up to date.
+// MigrateStoreAs is MigrateStore by another DSN, whose role may do more. The role of the store's own DSN, which the nodes have, gets the
+// rights that they need, also if the schema is up to date.
 func (p *Postgres) MigrateStoreAs(ctx context.Context, instance, text string) (from, to int, err error) {
 	as, err := parseDSN(text)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// lockTime is how long a migration waits for a table. As long as it waits, all calls of nodes wait behind it. It is less than the second after which
-// PostgreSQL looks for a deadlock, so that it is the migration that gives way, and no call of a node.
+// lockTime is how long a migration waits for a table. As long as it waits, all calls of nodes wait behind it. It is less than the second
+// after which PostgreSQL looks for a deadlock, so that it is the migration that gives way, and no call of a node.
 const lockTime = 500 * time.Millisecond
 
 // After an attempt that had to give way there is a pause, each time twice as long, so that nodes are seldom held up while a backup goes on.
@@ -127,10 +127,12 @@ END $do$;
 	}
 	return fmt.Sprintf(`DO $do$ BEGIN
 	IF (SELECT version FROM meta) <> %[1]d THEN
-		RAISE EXCEPTION 'the schema %% has version %%, and this is for version %[1]d: name the right one by --from', current_schema(), (SELECT version FROM meta);
+		RAISE EXCEPTION 'the schema %% has version %%, and this is for version %[1]d: name the right one by --from',
+			current_schema(), (SELECT version FROM meta);
 	END IF;
 	IF EXISTS (SELECT FROM node WHERE version < %[2]d AND seen_at > clock_timestamp() - interval '10 seconds') THEN
-		RAISE EXCEPTION 'nodes of version %% work with it, and version %[3]d goes with nodes of version %[2]d or newer: stop the older ones first',
+		RAISE EXCEPTION 'nodes of version %% work with it, and version %[3]d goes with nodes of version %[2]d or newer: '
+			'stop the older ones first',
 			(SELECT min(version) FROM node WHERE seen_at > clock_timestamp() - interval '10 seconds') USING ERRCODE = '%[4]s';
 	END IF;
 END $do$;

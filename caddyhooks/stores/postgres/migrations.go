@@ -20,17 +20,20 @@ var sqlFiles embed.FS
 
 // migrations are the files of each step, in their order. A step that was released is never changed.
 //
-// Nodes of the release before work on while a migration goes on, and after it. So a migration only adds: tables, columns with a default, and
-// functions whose names end with the number of its step. What only older releases need goes with the release that raises oldestCompatible.
+// Nodes of the release before work on while a migration goes on, and after it. So a migration only adds: tables, columns with a default,
+// and functions whose names end with the number of its step. What only older releases need goes with the release that raises
+// oldestCompatible.
 //
 // Nodes wait for the tables that a migration has touched until it is over, and a call has callTime. So it must take moments. An index on a
-// large table takes longer, and would have to be made CONCURRENTLY, before the transaction. Tables are touched in the order in which functions
-// that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them time and again.
+// large table takes longer, and would have to be made CONCURRENTLY, before the transaction. Tables are touched in the order in which
+// functions that accept and end runs do it, queue before done and delivery, and counter last; otherwise the migration gives way to them
+// time and again.
 var migrations = [][]string{
 	{"1_tables", "1_away", "1_pulse", "1_deliveries", "1_lists", "1_claim", "1_end", "1_renew", "1_add", "1_prune", "1_chats"},
 }
 
-// firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are refused.
+// firstVersion is the version that the first of the migrations leads to: that of the first release. Schemas of the versions before it are
+// refused.
 const firstVersion = 4
 
 // oldestCompatible is the oldest version of the program that may work beside this one. A schema does not go to a version that raises it
@@ -66,7 +69,8 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" && encoding != "" {
-		return &refusedError{fmt.Sprintf("the database has the encoding %s, which does not have all characters, and this store needs UTF8", encoding)}
+		return &refusedError{fmt.Sprintf("the database has the encoding %s, which does not have all characters, and this store needs UTF8",
+			encoding)}
 	}
 	soon, stop := context.WithTimeout(ctx, callTime) // or a link that falls silent now is not noticed for long
 	version, err := d.version(soon, conn)
@@ -85,7 +89,8 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	}
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) && answer.Code == codeNoRight {
-		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message, d.howToMigrate(version))}
+		return &refusedError{fmt.Sprintf("the role of the DSN may not use the schema %s, or not make it: %s; %s", d.schema, answer.Message,
+			d.howToMigrate(version))}
 	}
 	return err
 }
@@ -110,7 +115,8 @@ func (d *database) version(ctx context.Context, conn pgxQuerier) (version int, e
 	isThere := false
 	name := pgx.Identifier{d.schema, "meta"}.Sanitize()
 	// Not by to_regclass, whose answer may be older than the lock: a connection remembers what was not there.
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')", d.schema).Scan(&isThere); err != nil || !isThere {
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'meta')",
+		d.schema).Scan(&isThere); err != nil || !isThere {
 		return 0, err
 	}
 	oldest := 0
@@ -123,7 +129,8 @@ func (d *database) version(ctx context.Context, conn pgxQuerier) (version int, e
 			d.schema, version, firstVersion, pgx.Identifier{d.schema}.Sanitize())}
 	}
 	if oldest > d.release.version() {
-		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which works with programs of version %d or newer, and this one has version %d: install a newer release on this node",
+		return 0, &refusedError{fmt.Sprintf("the schema %s has version %d, which works with programs of version %d or newer, and this one has "+
+			"version %d: install a newer release on this node",
 			d.schema, version, oldest, d.release.version())}
 	}
 	return version, nil
@@ -139,12 +146,14 @@ func (d *database) behind(version int) error {
 	if version == 0 {
 		state = fmt.Sprintf("the schema %s is not there, or the role of the DSN may not use it", d.schema)
 	}
-	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, d.release.version(), d.howToMigrate(version))}
+	return &refusedError{fmt.Sprintf("%s, this program needs version %d, and migrate is off: %s", state, d.release.version(),
+		d.howToMigrate(version))}
 }
 
 // howToMigrate tells how somebody brings the schema up to date who may. It has a version, 0 if it is not there as far as one can tell.
 func (d *database) howToMigrate(version int) string {
-	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s --role %s --from %d` and give its output to psql, as a role that may create tables",
+	return fmt.Sprintf("run `caddy hooks migrate-store --print --schema %s --role %s --from %d` and give its output to psql, as a role "+
+		"that may create tables",
 		d.schema, d.dsn.Config.User, version)
 }
 

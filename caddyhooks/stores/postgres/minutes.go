@@ -56,7 +56,8 @@ func encodeMinute(m *engine.Minute) (string, error) {
 		j.Hooks = make(map[string]hookMinuteJSON, len(m.Hooks))
 	}
 	for name, hook := range m.Hooks {
-		h := hookMinuteJSON{Accepted: hook.Accepted, Ended: hook.Ended, Failed: hook.Failed, Durations: newCounts(hook.Durations[:]), Longest: hook.Longest}
+		h := hookMinuteJSON{Accepted: hook.Accepted, Ended: hook.Ended, Failed: hook.Failed, Durations: newCounts(hook.Durations[:]),
+			Longest: hook.Longest}
 		if !hook.Last.IsZero() {
 			h.Last = &hook.Last
 		}
@@ -72,7 +73,8 @@ func decodeMinute(data []byte, m *engine.Minute) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
-	m.Accepted, m.Completed, m.Failed, m.TimedOut, m.Cancelled, m.Expired = j.Accepted, j.Completed, j.Failed, j.TimedOut, j.Cancelled, j.Expired
+	m.Accepted, m.Completed, m.Failed, m.TimedOut, m.Cancelled, m.Expired = j.Accepted, j.Completed, j.Failed, j.TimedOut, j.Cancelled,
+		j.Expired
 	m.Answered2xx, m.Answered4xx, m.Answered5xx, m.Ignored, m.Challenges = j.Answered2xx, j.Answered4xx, j.Answered5xx, j.Ignored, j.Challenges
 	m.Delivered, m.Dead, m.Queued, m.Oldest, m.Longest = j.Delivered, j.Dead, j.Queued, j.Oldest, j.Longest
 	fillCounts(m.Durations[:], j.Durations)

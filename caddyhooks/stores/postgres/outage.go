@@ -19,7 +19,8 @@ var errAnswerUnknown = errors.New("the database did not answer")
 // lastCalls is how long calls may take that are under way when the database goes away. It may be there for them.
 const lastCalls = 50 * time.Millisecond
 
-// probeEvery is how often a database that is away is tried. It is to be used within a second of its return, and to open a connection takes a while.
+// probeEvery is how often a database that is away is tried. It is to be used within a second of its return, and to open a connection takes
+// a while.
 const probeEvery = 250 * time.Millisecond
 
 // outage is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
@@ -72,8 +73,8 @@ func (a *outage) begun() <-chan struct{} {
 	return a.began
 }
 
-// cutShort has a call end when the database went away: callers would otherwise wait for all of its time, and so would those whose calls are of the
-// next batch. done is to be called when the call is over.
+// cutShort has a call end when the database went away: callers would otherwise wait for all of its time, and so would those whose calls are
+// of the next batch. done is to be called when the call is over.
 func (a *outage) cutShort(cancel context.CancelCauseFunc) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

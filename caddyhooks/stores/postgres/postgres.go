@@ -64,7 +64,8 @@ func (Postgres) CaddyModule() caddy.ModuleInfo {
 func (p *Postgres) UnmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 	d.Next()
 	if p.DSN, err = caddyconf.Secret(d); err != nil {
-		return d.Err("store postgres takes one DSN, such as {env.HOOKS_DSN}; one with spaces stands in \"double quotes\" or backquotes" + caddyconf.Unset)
+		return d.Err("store postgres takes one DSN, such as {env.HOOKS_DSN}; one with spaces stands in \"double quotes\" or backquotes" +
+			caddyconf.Unset)
 	}
 	return caddyconf.ReadBlock(d, "the postgres store",
 		caddyconf.Set("schema", &p.Schema, caddyconf.CheckedText(checkSchema)),
@@ -162,7 +163,8 @@ func (p *Postgres) Place(instance string) string {
 
 // BackupAdvice says how the database is backed up.
 func (p *Postgres) BackupAdvice(instance string) string {
-	return fmt.Sprintf("the store of this instance is in PostgreSQL, which has a tool of its own: pg_dump --schema=%s. Keep what it writes as secret as the database", p.schema(instance))
+	return fmt.Sprintf("the store of this instance is in PostgreSQL, which has a tool of its own: pg_dump --schema=%s. Keep what it writes "+
+		"as secret as the database", p.schema(instance))
 }
 
 // ClaimLease is how long a node keeps what it has claimed, 0 for the default.

@@ -179,7 +179,8 @@ func (w *watch) beat(ctx context.Context, asked request) error {
 	}
 	p.joined = true
 	for i := range frames {
-		w.streams.receive(frameRuns[i], engine.Frame{Turn: turns[i], At: int(ats[i]), Said: int(saids[i]), Text: string(texts[i]), Over: overs[i]})
+		w.streams.receive(frameRuns[i], engine.Frame{Turn: turns[i], At: int(ats[i]), Said: int(saids[i]), Text: string(texts[i]),
+			Over: overs[i]})
 	}
 	if frames == pulseFrames {
 		p.ask(request{})

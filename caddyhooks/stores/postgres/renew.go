@@ -13,7 +13,8 @@ import (
 // mostRenewals is how many claims are renewed in one step.
 const mostRenewals = 512
 
-func (r *runs) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
+func (r *runs) Renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim,
+	cancelled []engine.Cancellation, err error) {
 	for {
 		some := claims[:min(len(claims), mostRenewals)]
 		claims = claims[len(some):]
@@ -28,7 +29,8 @@ func (r *runs) Renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 	}
 }
 
-func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim, cancelled []engine.Cancellation, err error) {
+func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Duration) (lost []*engine.Claim,
+	cancelled []engine.Cancellation, err error) {
 	var ids, tokens []string
 	var folded []int32
 	var known []*engine.Claim
@@ -52,7 +54,8 @@ func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 			cancelled = append(cancelled, engine.Cancellation{Claim: claim, RunID: *run, By: goText(*by)})
 		}
 		return nil
-	}, "SELECT o_number, o_run, o_by FROM @.renew_runs_1($1, $2, $3, $4, $5, $6)", r.node, r.release.version(), listed(ids), listed(tokens), listed(folded), lease.Seconds())
+	}, "SELECT o_number, o_run, o_by FROM @.renew_runs_1($1, $2, $3, $4, $5, $6)", r.node, r.release.version(), listed(ids), listed(tokens),
+		listed(folded), lease.Seconds())
 	return lost, cancelled, err
 }
 
@@ -61,7 +64,8 @@ func (r *runs) Cancel(ctx context.Context, id, by string) error {
 		return engine.ErrNotFound
 	}
 	var holder *string
-	if err := r.query(ctx, func(row pgx.Rows) error { return row.Scan(&holder) }, "SELECT @.cancel_run_1($1, $2)", id, dbText(by)); err != nil {
+	if err := r.query(ctx, func(row pgx.Rows) error { return row.Scan(&holder) }, "SELECT @.cancel_run_1($1, $2)", id,
+		dbText(by)); err != nil {
 		return err
 	}
 	switch {
@@ -118,7 +122,8 @@ func (r *runs) Overdue(ctx context.Context, most int) (overdue []*engine.Run, wa
 // leave puts back what this node has claimed. Without it, or if it fails, that is over with its lease.
 func (r *runs) leave() {
 	var runs int
-	err := r.on(claimCalls).query(context.Background(), func(row pgx.Rows) error { return row.Scan(&runs) }, "SELECT @.leave_runs_1($1)", r.node)
+	err := r.on(claimCalls).query(context.Background(), func(row pgx.Rows) error { return row.Scan(&runs) }, "SELECT @.leave_runs_1($1)",
+		r.node)
 	if err == nil && runs > 0 {
 		r.watch.tellOthers("r")
 	}

@@ -78,7 +78,8 @@ func (s *settings) Changes(ctx context.Context, limit int, cursor string) (page 
 		err := rows.Scan(&change.Revision, &change.At, &change.Description, &last)
 		page = append(page, change)
 		return err
-	}, "SELECT * FROM @.settings_changes_1($1, $2, $3)", int64(min(before, math.MaxInt64)), max(0, min(limit, engine.KeptChanges)), local.ChangesPage)
+	}, "SELECT * FROM @.settings_changes_1($1, $2, $3)", int64(min(before, math.MaxInt64)), max(0, min(limit, engine.KeptChanges)),
+		local.ChangesPage)
 	if err != nil {
 		return nil, "", err
 	}

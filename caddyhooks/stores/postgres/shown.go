@@ -20,12 +20,14 @@ type shownRun struct {
 	run, ending, input, delivered []byte
 }
 
-const shownColumns = "place, id, chat, hook, runner, accepted_at, status, attempts, started_at, finished_at, waiting_for, again_as, folded_into, folded, " +
+const shownColumns = "place, id, chat, hook, runner, accepted_at, status, attempts, started_at, finished_at, waiting_for, again_as, " +
+	"folded_into, folded, " +
 	"run, ending, told, deliveries"
 
 // columns are where to put what the columns of shownColumns have.
 func (s *shownRun) columns() []any {
-	return []any{&s.place, &s.id, &s.chat, &s.hook, &s.runner, &s.acceptedAt, &s.status, &s.attempts, &s.startedAt, &s.finishedAt, &s.waitingFor, &s.againAs,
+	return []any{&s.place, &s.id, &s.chat, &s.hook, &s.runner, &s.acceptedAt, &s.status, &s.attempts, &s.startedAt, &s.finishedAt,
+		&s.waitingFor, &s.againAs,
 		&s.foldedInto, &s.folded, &s.run, &s.ending, &s.input, &s.delivered}
 }
 

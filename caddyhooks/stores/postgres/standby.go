@@ -40,7 +40,8 @@ func (d *database) commitSomething(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil && isNotReplicated(conn):
 		return errNotReplicated
 	case err != nil && timed.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is away", d.dsn.Place())
+		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is away",
+			d.dsn.Place())
 	case err != nil:
 		return d.dsn.Plain(err)
 	default:

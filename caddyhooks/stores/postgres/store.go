@@ -60,7 +60,8 @@ func (s *store) Streams() engine.Streams       { return s.streams }
 // Size is that of the tables of the schema with all that belongs to them.
 func (s *store) Size(ctx context.Context) (bytes int64, err error) {
 	err = s.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&bytes) },
-		"SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'", s.schema)
+		"SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE "+
+			"n.nspname = $1 AND c.relkind = 'r'", s.schema)
 	return bytes, err
 }
 

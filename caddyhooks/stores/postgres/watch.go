@@ -51,8 +51,9 @@ const (
 func newWatch(s *store) *watch {
 	w := &watch{
 		store:     s,
-		claimable: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), due: make(chan struct{}, 1), settingsChanged: make(chan struct{}, 1),
-		watchers: make(map[string][]*watcher),
+		claimable: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), due: make(chan struct{}, 1),
+		settingsChanged: make(chan struct{}, 1),
+		watchers:        make(map[string][]*watcher),
 	}
 	w.begins = newBatcher(1000, w.findUnfinished)
 	w.pulse.init()

@@ -87,7 +87,8 @@ func main() {
 	agent := &notes{said: make(map[string][]string)}
 	mux := http.NewServeMux()
 	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(card))
-	mux.Handle("/a2a", withToken(cmp.Or(os.Getenv("AGENT_TOKEN"), "token-for-trying-it-out"), a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(agent))))
+	mux.Handle("/a2a", withToken(cmp.Or(os.Getenv("AGENT_TOKEN"), "token-for-trying-it-out"),
+		a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(agent))))
 	const patience = 10 * time.Second
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: patience}
 	log.Fatal(server.ListenAndServe())

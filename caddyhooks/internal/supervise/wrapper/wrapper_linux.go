@@ -213,7 +213,8 @@ func (w *wrapper) listen() {
 	}
 }
 
-// sweep kills all below this process until nothing is left. If that takes long, it reports what is left to Caddy, and how the program ended.
+// sweep kills all below this process until nothing is left. If that takes long, it reports what is left to Caddy, and how the program
+// ended.
 func (w *wrapper) sweep(exit string) {
 	deadline := time.Now().Add(SweepPatience)
 	var reported bool

@@ -16,7 +16,8 @@ func CheckArguments(d *caddyfile.Dispenser, kind, takes, missing string) error {
 	case len(words) < 2:
 		return nil
 	case words[0] == kind:
-		return d.Errf("%s stands twice: a kind of runner cannot be the name of one; leave one out, or choose a name, as in: runner big %[1]s …", kind)
+		return d.Errf("%s stands twice: a kind of runner cannot be the name of one; leave one out, or choose a name, as in: runner big %[1]s …",
+			kind)
 	}
 	return d.Errf("runner %s takes %s, and the rest in its block; a name stands before the kind, as in: runner big %[1]s …", kind, takes)
 }

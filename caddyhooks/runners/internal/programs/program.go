@@ -76,7 +76,8 @@ func (p *Program) readEnv(d *caddyfile.Dispenser) error {
 	words := d.RemainingArgs()
 	const nameAndValue = 2
 	if len(words) != nameAndValue { // no word is quoted: it may be a secret
-		return d.Err("env takes a name and a value, each a word of its own, as in: env ANTHROPIC_API_KEY {env.ANTHROPIC_API_KEY}" + caddyconf.Unset)
+		return d.Err("env takes a name and a value, each a word of its own, as in: env ANTHROPIC_API_KEY {env.ANTHROPIC_API_KEY}" +
+			caddyconf.Unset)
 	}
 	if err := checkVariable("env", words[0]); err != nil {
 		return d.WrapErr(err)

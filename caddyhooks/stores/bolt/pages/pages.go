@@ -1,4 +1,5 @@
-// Package pages looks at the pages of a bbolt file before the database does. It knows the format of pages, and imports nothing of this project.
+// Package pages looks at the pages of a bbolt file before the database does. It knows the format of pages, and imports nothing of this
+// project.
 package pages
 
 import (

@@ -16,7 +16,8 @@ func unlock(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.
 // lock takes the lock that a database takes, whatever is in the file.
 func lock(file *os.File) (err error) {
 	for deadline := time.Now().Add(LockTimeout); ; time.Sleep(lockRetry) {
-		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) ||
+			time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/bolt/pages"
 )
 
-// Manifest stands at the end of a backup, behind the pages of the file, where the database does not look. It says what the backup is, and how to
-// know that nothing of it is missing or was altered.
+// Manifest stands at the end of a backup, behind the pages of the file, where the database does not look. It says what the backup is, and
+// how to know that nothing of it is missing or was altered.
 type Manifest struct {
 	Format      int       `json:"format"`
 	Instance    string    `json:"instance"`

@@ -1,5 +1,5 @@
-// Package storefile is about files of stores and of backups: how a new one takes its place when it is complete, and how a backup says what it is. It
-// knows nothing of what is in a store, and imports no part of the project but pages.
+// Package storefile is about files of stores and of backups: how a new one takes its place when it is complete, and how a backup says what
+// it is. It knows nothing of what is in a store, and imports no part of the project but pages.
 package storefile
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// NewFile is a file that takes its place when it is complete. Until then it has a name of its own in the same directory, and is removed if it never gets
-// that far. Only its owner may read it.
+// NewFile is a file that takes its place when it is complete. Until then it has a name of its own in the same directory, and is removed if
+// it never gets that far. Only its owner may read it.
 type NewFile struct {
 	*os.File
 	path string // its place
@@ -94,8 +94,8 @@ func (f *NewFile) Discard() {
 	_ = os.Remove(f.Name())
 }
 
-// ErrSwapped says that somebody put another file under the name of one that is not complete. Whoever may write to the directory can do so, and must not
-// get at other files through a process that may do more, such as one of root.
+// ErrSwapped says that somebody put another file under the name of one that is not complete. Whoever may write to the directory can do so,
+// and must not get at other files through a process that may do more, such as one of root.
 var ErrSwapped = errors.New("another file took the place of the one that was being written, and nothing was changed")
 
 // checkName returns an error if the name is not that of this file any more.
@@ -171,7 +171,8 @@ type Place struct {
 	Release func()      // unlocks it
 }
 
-// LockPlace locks the file at a path, if there is one. Caddy looks again once it gets the lock of a file: if another one took its place, it lets go.
+// LockPlace locks the file at a path, if there is one. Caddy looks again once it gets the lock of a file: if another one took its place, it
+// lets go.
 func LockPlace(path string) (*Place, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +208,8 @@ func (p *Place) Exists() bool { return p.Info != nil }
 // keptFormat ends the name of a file that another one took the place of.
 const keptFormat = ".before-20060102T150405.000Z"
 
-// Replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is set.
+// Replace puts a complete file in this place, with the owner of the old one or of the directory. The old one keeps another name, if keep is
+// set.
 func (p *Place) Replace(file *NewFile, keep bool) (kept string, err error) {
 	dir := filepath.Dir(p.Path)
 	like := p.Info

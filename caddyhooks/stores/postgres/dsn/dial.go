@@ -12,8 +12,8 @@ import (
 // dialAgain is after how long another try to reach a server is begun beside those that nobody has answered.
 const dialAgain = 250 * time.Millisecond
 
-// dialOften dials a server again and again until a try is answered. The kernel asks again after 1 and 3 seconds if a packet was lost: so long
-// a server that is back would be waited for.
+// dialOften dials a server again and again until a try is answered. The kernel asks again after 1 and 3 seconds if a packet was lost: so
+// long a server that is back would be waited for.
 func dialOften(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		type answer struct {

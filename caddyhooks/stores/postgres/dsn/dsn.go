@@ -1,4 +1,5 @@
-// Package dsn reads the DSN of a PostgreSQL store, and opens connections by it. None of its errors has a secret in it. It imports caddyconf alone.
+// Package dsn reads the DSN of a PostgreSQL store, and opens connections by it. None of its errors has a secret in it. It imports caddyconf
+// alone.
 package dsn
 
 import (
@@ -29,8 +30,8 @@ type DSN struct {
 // hostTime is how long it may take to reach one of the hosts of a DSN, so that there is time left for another one.
 const hostTime = 3 * time.Second
 
-// Parse reads a URL, or a list of settings. Its errors have nothing of the text in them but the path of a file that cannot be read. onNotice gets
-// what servers remark.
+// Parse reads a URL, or a list of settings. Its errors have nothing of the text in them but the path of a file that cannot be read.
+// onNotice gets what servers remark.
 func Parse(text string, onNotice pgconn.NoticeHandler) (DSN, error) {
 	if err := check(text); err != nil {
 		return DSN{}, err
@@ -43,7 +44,8 @@ func Parse(text string, onNotice pgconn.NoticeHandler) (DSN, error) {
 	case err != nil && strings.HasSuffix(err.Error(), "(sslmode is invalid)"):
 		return DSN{}, errors.New("the sslmode in the DSN of the store is not one of disable, allow, prefer, require, verify-ca and verify-full")
 	case err != nil:
-		return DSN{}, errors.New("the DSN of the store cannot be read: it is a URL such as postgres://user:password@host/database?sslmode=verify-full, " +
+		return DSN{}, errors.New("the DSN of the store cannot be read: it is a URL such as " +
+			"postgres://user:password@host/database?sslmode=verify-full, " +
 			"or a list such as host=… user=… dbname=…")
 	}
 	config := pool.ConnConfig
@@ -133,8 +135,8 @@ func Close(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// readCommitted is the isolation of transactions that see what was committed while they waited for a lock. With any other one, a run that is
-// added while the one before it ends would never be claimed.
+// readCommitted is the isolation of transactions that see what was committed while they waited for a lock. With any other one, a run that
+// is added while the one before it ends would never be claimed.
 const readCommitted = "read committed"
 
 // dialAs opens a connection, and tells how its transactions are isolated.
@@ -216,14 +218,16 @@ func (n DSN) hosts(yield func(host string, port uint16) bool) {
 // Warnings are about a DSN, configured as it is written in the configuration.
 func (n DSN) Warnings(configured string) (found []string) {
 	if !caddyconf.HasPlaceholder(configured) && n.Config.Password != "" && strings.Contains(configured, n.Config.Password) {
-		found = append(found, "the DSN is part of what Caddy shows at /config/, with its password: write {env.HOOKS_DSN} and set that environment variable")
+		found = append(found, "the DSN is part of what Caddy shows at /config/, with its password: write {env.HOOKS_DSN} and set that "+
+			"environment variable")
 	}
 	all := []*pgconn.FallbackConfig{{Host: n.Config.Host, TLSConfig: n.Config.TLSConfig}}
 	for _, way := range append(all, n.Config.Fallbacks...) {
 		// Of sslmode verify-ca pgx makes a check of its own.
 		isChecked := way.TLSConfig != nil && (!way.TLSConfig.InsecureSkipVerify || way.TLSConfig.VerifyPeerCertificate != nil)
 		if !isChecked && !isThisMachine(way.Host) {
-			return append(found, "the connection to "+way.Host+" does not check that it is the right server, which others may then read and change: add sslmode=verify-full to the DSN")
+			return append(found, "the connection to "+way.Host+" does not check that it is the right server, which others may then read and "+
+				"change: add sslmode=verify-full to the DSN")
 		}
 	}
 	return found
@@ -231,5 +235,6 @@ func (n DSN) Warnings(configured string) (found []string) {
 
 func isThisMachine(host string) bool {
 	address, err := netip.ParseAddr(host)
-	return host == "" || host == "localhost" || strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || err == nil && address.IsLoopback()
+	return host == "" || host == "localhost" || strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || err == nil &&
+		address.IsLoopback()
 }
