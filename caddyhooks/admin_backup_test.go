@@ -99,7 +99,7 @@ func TestABackupIsNotForDashboards(t *testing.T) {
 	s := hookstest.StartSite(t, basicAuth+"hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}\nhooks_dashboard {\nread_only alice\n}")
 	s.PatchSettings(`{"token":["` + secret + `"]}`)
 	local, _ := localPage(t, s)
-	for name, page := range map[string]deskPage{"dashboard": pageOf(t, s).as("ops"), "read-only": pageOf(t, s).as("alice"), "local": local} {
+	for name, page := range map[string]dashboardPage{"dashboard": pageOf(t, s).as("ops"), "read-only": pageOf(t, s).as("alice"), "local": local} {
 		for _, path := range []string{"backup", "instances/default/backup", "instances/ops/backup"} {
 			resp := page.api("GET", path, "")
 			if strings.Contains(resp.Body, secret) {

@@ -12,7 +12,7 @@ import (
 )
 
 // localPage is the page of `caddy hooks dashboard`, for a browser that a link let in.
-func localPage(t *testing.T, s *hookstest.Server, flags ...string) (inside, outside deskPage) {
+func localPage(t *testing.T, s *hookstest.Server, flags ...string) (inside, outside dashboardPage) {
 	t.Helper()
 	page, newLink, err := caddyhooks.LocalPage(append(flags, "--address", s.Admin)...)
 	if err != nil {
@@ -20,7 +20,7 @@ func localPage(t *testing.T, s *hookstest.Server, flags ...string) (inside, outs
 	}
 	server := httptest.NewServer(page)
 	t.Cleanup(server.Close)
-	outside = deskPage{t: t, url: server.URL + "/"}
+	outside = dashboardPage{t: t, url: server.URL + "/"}
 	admitted := outside.get("?" + newLink())
 	cookie, _, _ := strings.Cut(admitted.Header.Get("Set-Cookie"), ";")
 	if cookie == "" {
@@ -110,11 +110,11 @@ func TestLocalDashboardRefusesOtherSites(t *testing.T) {
 	page, _ := localPage(t, s)
 	for name, headers := range map[string][]string{
 		"no header":             nil,
-		"another site":          {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "cross-site"},
-		"another port":          {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-site"},
-		"a foreign origin":      {"X-Hooks-Desk", "1", "Origin", "https://evil.example"},
-		"origin of the admin":   {"X-Hooks-Desk", "1", "Origin", s.Admin},
-		"a rebound name":        {"X-Hooks-Desk", "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
+		"another site":          {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "cross-site"},
+		"another port":          {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-site"},
+		"a foreign origin":      {"X-Hooks-Dashboard", "1", "Origin", "https://evil.example"},
+		"origin of the admin":   {"X-Hooks-Dashboard", "1", "Origin", s.Admin},
+		"a rebound name":        {"X-Hooks-Dashboard", "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
 		"a form":                {"Content-Type", "application/x-www-form-urlencoded", "Origin", "https://evil.example"},
 		"a form without origin": {"Content-Type", "text/plain"},
 	} {
@@ -160,7 +160,7 @@ func TestLocalDashboardPassesStreamsOn(t *testing.T) {
 	more := make(chan string)
 	defer caddyhooks.AddStream("/stream-of-a-test", more)()
 	page, _ := localPage(t, hookstest.StartSite(t, "hooks {\nrunner echo\n}"))
-	stream := page.with("X-Hooks-Desk", "1").open("GET", "api/stream-of-a-test", "")
+	stream := page.with("X-Hooks-Dashboard", "1").open("GET", "api/stream-of-a-test", "")
 	defer stream.Body.Close()
 	lines := bufio.NewScanner(stream.Body)
 	for _, want := range []string{"data: first", "", "data: second", ""} {

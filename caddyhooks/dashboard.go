@@ -110,7 +110,7 @@ func checkDashboardHosts(hosts []string) error {
 	for _, host := range hosts {
 		name := dashboard.HostName(host)
 		if name == "" || host != name && host != "["+name+"]" || strings.ContainsAny(host, "*{}") {
-			return fmt.Errorf("the host '%s' is refused: hosts takes names or addresses without a port, such as desk.example.com", host)
+			return fmt.Errorf("the host '%s' is refused: hosts takes names or addresses without a port, such as dashboard.example.com", host)
 		}
 	}
 	return nil

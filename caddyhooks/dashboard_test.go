@@ -25,39 +25,39 @@ const basicAuth = `basic_auth {
 	}
 	`
 
-// deskPage is the page at an address, as a browser with these headers sees it.
-type deskPage struct {
+// dashboardPage is the page at an address, as a browser with these headers sees it.
+type dashboardPage struct {
 	t       *testing.T
 	url     string // with a slash at its end
 	headers []string
 }
 
 // as returns the page for a user of basicAuth.
-func (p deskPage) as(user string) deskPage {
+func (p dashboardPage) as(user string) dashboardPage {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.SetBasicAuth(user, "open-sesame")
 	return p.with("Authorization", r.Header.Get("Authorization"))
 }
 
-func (p deskPage) with(headers ...string) deskPage {
+func (p dashboardPage) with(headers ...string) dashboardPage {
 	p.headers = append(slices.Clone(p.headers), headers...)
 	return p
 }
 
 // get sends a request of the browser itself.
-func (p deskPage) get(path string) hookstest.Response {
+func (p dashboardPage) get(path string) hookstest.Response {
 	p.t.Helper()
 	return p.send("GET", path, "")
 }
 
 // api sends a request of the page's script.
-func (p deskPage) api(method, path, body string) hookstest.Response {
+func (p dashboardPage) api(method, path, body string) hookstest.Response {
 	p.t.Helper()
-	return p.with("X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin").send(method, "api/"+path, body)
+	return p.with("X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin").send(method, "api/"+path, body)
 }
 
 // send sends a request and follows no redirect. A header Host sets the host.
-func (p deskPage) send(method, path, body string) hookstest.Response {
+func (p dashboardPage) send(method, path, body string) hookstest.Response {
 	p.t.Helper()
 	resp := p.open(method, path, body)
 	defer resp.Body.Close()
@@ -68,7 +68,7 @@ func (p deskPage) send(method, path, body string) hookstest.Response {
 	return hookstest.Response{Status: resp.StatusCode, Header: resp.Header, Body: string(text)}
 }
 
-func (p deskPage) open(method, path, body string) *http.Response {
+func (p dashboardPage) open(method, path, body string) *http.Response {
 	p.t.Helper()
 	req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
 	if err != nil {
@@ -89,7 +89,7 @@ func (p deskPage) open(method, path, body string) *http.Response {
 }
 
 // asset is the path of the page's script.
-func (p deskPage) asset() string {
+func (p dashboardPage) asset() string {
 	p.t.Helper()
 	page := p.get("")
 	found := regexp.MustCompile(`assets/[0-9a-f]+/main\.js`).FindString(page.Body)
@@ -100,10 +100,10 @@ func (p deskPage) asset() string {
 }
 
 // wantClosed checks that page, assets, API and stream are refused, whatever is sent along.
-func (p deskPage) wantClosed(asset string, status int, words string) {
+func (p dashboardPage) wantClosed(asset string, status int, words string) {
 	p.t.Helper()
 	for _, path := range []string{"", asset, "nothing", "api/me", "api/settings", "api/runs", "api/events?topics=runs", "api/instances"} {
-		for _, headers := range [][]string{nil, {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin"}} {
+		for _, headers := range [][]string{nil, {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin"}} {
 			resp := p.with(headers...).get(path)
 			if resp.Status != status || !strings.Contains(resp.Body, words) {
 				p.t.Errorf("%q: got %d %s", path, resp.Status, resp.Body)
@@ -117,7 +117,7 @@ func (p deskPage) wantClosed(asset string, status int, words string) {
 	}
 }
 
-func (p deskPage) wantOpen() {
+func (p dashboardPage) wantOpen() {
 	p.t.Helper()
 	if resp := p.get(p.asset()); resp.Status != 200 || resp.Header.Get("Content-Type") != "text/javascript; charset=utf-8" {
 		p.t.Errorf("the script: got %d %v", resp.Status, resp.Header)
@@ -127,7 +127,7 @@ func (p deskPage) wantOpen() {
 	}
 }
 
-func pageOf(t *testing.T, s *hookstest.Server) deskPage { return deskPage{t: t, url: s.URL + "/"} }
+func pageOf(t *testing.T, s *hookstest.Server) dashboardPage { return dashboardPage{t: t, url: s.URL + "/"} }
 
 // assetPath is the path of an asset, whoever may see it.
 func assetPath(t *testing.T) string {
@@ -231,22 +231,22 @@ func TestDashboardWithoutALoginChecksTheHost(t *testing.T) {
 	t.Setenv("HOOKS_TEST_OPERATOR", "operator")
 	s := anyHost(t)
 	for _, user := range []string{"operator", "{env.HOOKS_TEST_OPERATOR}"} {
-		s.Load("hooks {\nrunner echo\n}\nhooks_dashboard {\nuser " + user + "\nhosts desk.lan\n}")
+		s.Load("hooks {\nrunner echo\n}\nhooks_dashboard {\nuser " + user + "\nhosts dashboard.lan\n}")
 		s.Settle()
 		page := pageOf(t, s)
-		for _, host := range []string{"localhost", "127.0.0.1:1234", "[::1]:80", "desk.lan", "Desk.LAN:8080"} {
+		for _, host := range []string{"localhost", "127.0.0.1:1234", "[::1]:80", "dashboard.lan", "Dashboard.LAN:8080"} {
 			page.with("Host", host, "Origin", "http://"+host).wantOpen()
 		}
-		for host, words := range map[string]string{"evil.example": "hosts desk.lan evil.example", "evil.example:" + s.Port: "hosts desk.lan evil.example", "10.0.0.1": "hosts desk.lan 10.0.0.1",
-			"localhost.evil.example": "needs the line", "[::2]": "hosts desk.lan [::2]", "127.0.0.2": "needs the line", "a*b": "names no host", "localhost:80:80": "names no host"} {
+		for host, words := range map[string]string{"evil.example": "hosts dashboard.lan evil.example", "evil.example:" + s.Port: "hosts dashboard.lan evil.example", "10.0.0.1": "hosts dashboard.lan 10.0.0.1",
+			"localhost.evil.example": "needs the line", "[::2]": "hosts dashboard.lan [::2]", "127.0.0.2": "needs the line", "a*b": "names no host", "localhost:80:80": "names no host"} {
 			page.with("Host", host, "Origin", "http://"+host).wantClosed(asset, 403, words)
 		}
 	}
-	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nhosts desk.lan\n}")
+	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard {\nhosts dashboard.lan\n}")
 	s.Settle()
 	ops := pageOf(t, s).as("ops")
-	ops.with("Host", "desk.lan").wantOpen()
-	ops.with("Host", "localhost").wantClosed(asset, 403, "hosts desk.lan localhost")
+	ops.with("Host", "dashboard.lan").wantOpen()
+	ops.with("Host", "localhost").wantClosed(asset, 403, "hosts dashboard.lan localhost")
 	s.Load(basicAuth + "hooks {\nrunner echo\n}\nhooks_dashboard")
 	s.Settle()
 	ops.with("Host", "any.example").wantOpen()
@@ -316,11 +316,11 @@ func TestDashboardRefusesOtherSites(t *testing.T) {
 	ops := pageOf(t, s).as("ops")
 	attacks := map[string][]string{
 		"no header":          nil,
-		"another site":       {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "cross-site"},
-		"a sibling site":     {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-site"},
-		"a foreign origin":   {"X-Hooks-Desk", "1", "Origin", "https://evil.example"},
-		"the origin null":    {"X-Hooks-Desk", "1", "Origin", "null"},
-		"a rebound name":     {"X-Hooks-Desk", "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
+		"another site":       {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "cross-site"},
+		"a sibling site":     {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-site"},
+		"a foreign origin":   {"X-Hooks-Dashboard", "1", "Origin", "https://evil.example"},
+		"the origin null":    {"X-Hooks-Dashboard", "1", "Origin", "null"},
+		"a rebound name":     {"X-Hooks-Dashboard", "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
 		"a form":             {"Content-Type", "application/x-www-form-urlencoded", "Origin", "https://evil.example"},
 		"a form with files":  {"Content-Type", "multipart/form-data; boundary=x", "Origin", "https://evil.example"},
 		"a form of text":     {"Content-Type", "text/plain", "Origin", "https://evil.example"},
@@ -379,7 +379,7 @@ func TestDashboardOnAnotherSite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page := deskPage{t: t, url: other + "/"}
+	page := dashboardPage{t: t, url: other + "/"}
 	load("hooks")
 	page.wantOpen()
 	load("respond ok")
@@ -391,7 +391,7 @@ func TestDashboardOnAnotherSite(t *testing.T) {
 
 func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 	// Each has a stream of its own: one that was closed a moment ago may still be there, and take what is meant for the next.
-	places := []string{"/desk/", "/short/", "/proxied/", "/proxied/inner/"}
+	places := []string{"/dashboard/", "/short/", "/proxied/", "/proxied/inner/"}
 	streams := make([]chan string, len(places))
 	for i := range places {
 		streams[i] = make(chan string)
@@ -402,7 +402,7 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 	err := hookstest.LoadCaddyfile(s.Caddyfile(s.Site + ` {
 		encode
 		hooks
-		handle_path /desk/* {
+		handle_path /dashboard/* {
 			hooks_dashboard {
 				user operator
 			}
@@ -430,9 +430,9 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, below := range places {
-		page := deskPage{t: t, url: s.URL + below}
+		page := dashboardPage{t: t, url: s.URL + below}
 		page.wantOpen()
-		stream := page.with("X-Hooks-Desk", "1", "Accept-Encoding", "identity").open("GET", fmt.Sprint("api/stream-of-a-test-", i), "")
+		stream := page.with("X-Hooks-Dashboard", "1", "Accept-Encoding", "identity").open("GET", fmt.Sprint("api/stream-of-a-test-", i), "")
 		defer stream.Body.Close()
 		lines := bufio.NewScanner(stream.Body)
 		next := func() string {
@@ -452,7 +452,7 @@ func TestDashboardBelowAPathAndBehindAProxy(t *testing.T) {
 		}
 		stream.Body.Close()
 	}
-	short := deskPage{t: t, url: s.URL + "/short"}.get("")
+	short := dashboardPage{t: t, url: s.URL + "/short"}.get("")
 	if short.Status != http.StatusSeeOther || short.Header.Get("Location") != "./short/" {
 		t.Errorf("without a slash: got %d %v", short.Status, short.Header)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// A desk shows what other nodes do, if the store knows it.
+// A dashboard shows what other nodes do, if the store knows it.
 func TestEventsTellOfRunsOfOtherNodes(t *testing.T) {
 	store := onPostgres(t)
 	s, _, _, _ := twoNodes(t, store, pinnedOn)

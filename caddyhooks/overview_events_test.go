@@ -189,11 +189,11 @@ func TestEventsRefuseWhatTheyCannotServe(t *testing.T) {
 func TestEveryUserHasAShareOfTheStreams(t *testing.T) {
 	s := hookstest.NewServer(t)
 	s.Globals = behindProxy
-	s.Load("hooks {\nrunner echo\nstore memory\n}\nhandle_path /desk/* {\n" + basicAuth + "hooks_dashboard {\nread_only alice\n}\n}\n" +
+	s.Load("hooks {\nrunner echo\nstore memory\n}\nhandle_path /dashboard/* {\n" + basicAuth + "hooks_dashboard {\nread_only alice\n}\n}\n" +
 		"handle_path /open/* {\nhooks_dashboard {\nuser operator\nhosts localhost\n}\n}")
-	refuses := func(page deskPage) {
+	refuses := func(page dashboardPage) {
 		t.Helper()
-		resp := page.with("X-Hooks-Desk", "1").open("GET", "api/events", "")
+		resp := page.with("X-Hooks-Dashboard", "1").open("GET", "api/events", "")
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
 			t.Fatalf("one more stream is answered %d %v", resp.StatusCode, resp.Header)
@@ -202,24 +202,24 @@ func TestEveryUserHasAShareOfTheStreams(t *testing.T) {
 			t.Errorf("one more stream is answered %s", said)
 		}
 	}
-	take := func(page deskPage) {
+	take := func(page dashboardPage) {
 		t.Helper()
 		for range 16 {
-			openEventsAt(t, page.url+"api/events", "", page.with("X-Hooks-Desk", "1").headers...).next("hello")
+			openEventsAt(t, page.url+"api/events", "", page.with("X-Hooks-Dashboard", "1").headers...).next("hello")
 		}
 		refuses(page)
 		if overview := page.api("GET", "overview", ""); overview.Status != 200 {
 			t.Errorf("and the overview is answered %d %s", overview.Status, overview.Body)
 		}
 	}
-	desk := deskPage{t: t, url: s.URL + "/desk/"}
-	take(desk.as("alice"))
-	take(desk.as("ops"))
+	dashboard := dashboardPage{t: t, url: s.URL + "/dashboard/"}
+	take(dashboard.as("alice"))
+	take(dashboard.as("ops"))
 	// Where everybody has the same name, addresses tell them apart, and a customer of a provider has a /64.
-	open := deskPage{t: t, url: s.URL + "/open/"}
+	open := dashboardPage{t: t, url: s.URL + "/open/"}
 	take(open.with("X-Forwarded-For", "2001:db8:0:1::1"))
 	refuses(open.with("X-Forwarded-For", "2001:db8:0:1::2"))
-	openEventsAt(t, open.url+"api/events", "", "X-Hooks-Desk", "1", "X-Forwarded-For", "2001:db8:0:2::1").next("hello")
+	openEventsAt(t, open.url+"api/events", "", "X-Hooks-Dashboard", "1", "X-Forwarded-For", "2001:db8:0:2::1").next("hello")
 	openEvents(t, s, "", "").next("hello")
 }
 

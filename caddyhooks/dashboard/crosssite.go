@@ -4,7 +4,7 @@ import "net/http"
 
 // dashboardHeader is sent by the page with every API request. No form, image, frame or EventSource can send it, and a fetch from
 // another site would have to ask before, which is never granted.
-const dashboardHeader = "X-Hooks-Desk"
+const dashboardHeader = "X-Hooks-Dashboard"
 
 // checkSameSite refuses API requests that another site made a browser send. Requests that only read are refused, too.
 func checkSameSite(r *http.Request) error {

@@ -39,7 +39,7 @@ func page(change func(*Access)) http.Handler {
 
 // ask sends a request with pairs of header names and values. Host is the host.
 func ask(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, "http://desk.example"+target, strings.NewReader(body))
+	r := httptest.NewRequest(method, "http://dashboard.example"+target, strings.NewReader(body))
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]
@@ -52,7 +52,7 @@ func ask(h http.Handler, method, target, body string, headers ...string) *httpte
 	return w
 }
 
-var own = []string{"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin"}
+var own = []string{"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin"}
 
 func wantError(t *testing.T, w *httptest.ResponseRecorder, status int, words string) {
 	t.Helper()
@@ -129,13 +129,13 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 	})
 	for name, headers := range map[string][]string{
 		"nothing":                 nil,
-		"another value":           {"X-Hooks-Desk", "2"},
-		"another site":            {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "cross-site"},
-		"a sibling":               {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-site"},
-		"no page":                 {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "none"},
-		"two answers":             {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Site", "cross-site"},
-		"a foreign origin":        {"X-Hooks-Desk", "1", "Origin", "https://evil.example"},
-		"an origin of null":       {"X-Hooks-Desk", "1", "Origin", "null"},
+		"another value":           {"X-Hooks-Dashboard", "2"},
+		"another site":            {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "cross-site"},
+		"a sibling":               {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-site"},
+		"no page":                 {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "none"},
+		"two answers":             {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Site", "cross-site"},
+		"a foreign origin":        {"X-Hooks-Dashboard", "1", "Origin", "https://evil.example"},
+		"an origin of null":       {"X-Hooks-Dashboard", "1", "Origin", "null"},
 		"its own site, no header": {"Sec-Fetch-Site", "same-origin"},
 		"a form":                  {"Content-Type", "application/x-www-form-urlencoded", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"},
 	} {
@@ -149,10 +149,10 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 		}
 	}
 	for name, headers := range map[string][]string{
-		"the page":                        {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin"},
-		"an old browser":                  {"X-Hooks-Desk", "1"},
-		"an old browser that posts":       {"X-Hooks-Desk", "1", "Origin", "https://desk.example"},
-		"behind a proxy with other names": {"X-Hooks-Desk", "1", "Sec-Fetch-Site", "same-origin", "Origin", "https://outside.example"},
+		"the page":                        {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin"},
+		"an old browser":                  {"X-Hooks-Dashboard", "1"},
+		"an old browser that posts":       {"X-Hooks-Dashboard", "1", "Origin", "https://dashboard.example"},
+		"behind a proxy with other names": {"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin", "Origin", "https://outside.example"},
 	} {
 		if ask(h, "POST", "/api/settings", "", headers...); !asked {
 			t.Errorf("%s is refused", name)
@@ -206,7 +206,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 		t.Errorf("a body of the largest size: got %d", w.Code)
 	}
 	r := httptest.NewRequest("POST", "/api/preview", io.MultiReader(strings.NewReader(strings.Repeat("a", MaxBody+2)))) // of unknown length
-	r.Header.Set("X-Hooks-Desk", "1")
+	r.Header.Set("X-Hooks-Dashboard", "1")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	wantError(t, w, 413, "too large")
@@ -373,7 +373,7 @@ func TestHashIsThatOfAllAssets(t *testing.T) {
 
 func TestPathWithoutASlashIsRedirected(t *testing.T) {
 	t.Parallel()
-	for public, want := range map[string]string{"/desk": "./desk/", "/a/b": "./b/", "/a/x:y": "./x:y/", "//evil.example": "./evil.example/", "/desk/": "", "/": "", "": ""} {
+	for public, want := range map[string]string{"/dashboard": "./dashboard/", "/a/b": "./b/", "/a/x:y": "./x:y/", "//evil.example": "./evil.example/", "/dashboard/": "", "/": "", "": ""} {
 		w := ask(page(func(d *Access) { d.PublicPath = func(*http.Request) string { return public } }), "GET", "/", "")
 		if got := w.Header().Get("Location"); got != want || (w.Code == http.StatusSeeOther) != (want != "") {
 			t.Errorf("%s: got %d %q", public, w.Code, got)
@@ -384,7 +384,7 @@ func TestPathWithoutASlashIsRedirected(t *testing.T) {
 func TestHostNames(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
-		"localhost": "localhost", "localhost:80": "localhost", "127.0.0.1:1": "127.0.0.1", "[::1]": "::1", "[::1]:80": "::1", "Desk.LAN:8080": "Desk.LAN",
+		"localhost": "localhost", "localhost:80": "localhost", "127.0.0.1:1": "127.0.0.1", "[::1]": "::1", "[::1]:80": "::1", "Dashboard.LAN:8080": "Dashboard.LAN",
 		"": "", ":80": "", "localhost:": "", "localhost:x": "", "::1": "", "::1:80": "", "[localhost]": "", "[localhost]:80": "", "[::1": "", "[::1]x": "", "localhost:80:80": "",
 		"user@localhost": "", "localhost/": "", "localhost#": "", "a b": "", "[::1%25lo]": "",
 	} {

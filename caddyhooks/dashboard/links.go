@@ -47,7 +47,7 @@ const (
 	maxKeys = 32
 
 	codeParameter = "code"
-	cookieName    = "hooks_desk"
+	cookieName    = "hooks_dashboard"
 )
 
 // New returns the query of a new link. The code of the link before does not work any more.

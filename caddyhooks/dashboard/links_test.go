@@ -50,7 +50,7 @@ func TestLinkWorksOnceAndForAMinute(t *testing.T) {
 	if page := ask(h, "GET", path, "", "Host", here, "Cookie", cookie); page.Code != 200 {
 		t.Errorf("the page: got %d %s", page.Code, page.Body)
 	}
-	if api := ask(h, "GET", path+"api/settings", "", "Host", "localhost:8765", "Cookie", cookie, "X-Hooks-Desk", "1"); api.Code != 200 {
+	if api := ask(h, "GET", path+"api/settings", "", "Host", "localhost:8765", "Cookie", cookie, "X-Hooks-Dashboard", "1"); api.Code != 200 {
 		t.Errorf("the API: got %d %s", api.Code, api.Body)
 	}
 
@@ -99,17 +99,17 @@ func TestNobodyGetsInWithoutALink(t *testing.T) {
 	}
 	path, cookie := keyOf(t, ask(h, "GET", link, "", "Host", here))
 	otherPath, otherCookie := keyOf(t, ask(h, "GET", "/?"+links.New(), "", "Host", here))
-	value := strings.TrimPrefix(cookie, "hooks_desk=")
+	value := strings.TrimPrefix(cookie, "hooks_dashboard=")
 	targets := []string{"", "assets/" + site.hash + "/main.js", "api/me", "api/settings", "api/events"}
 	for _, target := range targets {
 		refused := func(target, cookies string) {
 			t.Helper()
-			if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookies, "X-Hooks-Desk", "1"); w.Code != 401 || !strings.Contains(w.Body.String(), "get another.") {
+			if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookies, "X-Hooks-Dashboard", "1"); w.Code != 401 || !strings.Contains(w.Body.String(), "get another.") {
 				t.Errorf("%s with the cookie %q: got %d %s", target, cookies, w.Code, w.Body)
 			}
 		}
-		for _, cookies := range []string{"", "hooks_desk=", "hooks_desk=x", "other=" + value, cookie + "x", "hooks_desk=" + strings.Repeat("a", 4000),
-			"hooks_desk=" + strings.ToLower(value), otherCookie} {
+		for _, cookies := range []string{"", "hooks_dashboard=", "hooks_dashboard=x", "other=" + value, cookie + "x", "hooks_dashboard=" + strings.Repeat("a", 4000),
+			"hooks_dashboard=" + strings.ToLower(value), otherCookie} {
 			refused(path+target, cookies)
 		}
 		// Whoever has a cookie has no path, and whoever has a path has no cookie.
@@ -117,10 +117,10 @@ func TestNobodyGetsInWithoutALink(t *testing.T) {
 			refused(elsewhere+target, cookie)
 		}
 		target = path + target
-		if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookie, "X-Hooks-Desk", "1"); w.Code == 401 {
+		if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookie, "X-Hooks-Dashboard", "1"); w.Code == 401 {
 			t.Errorf("%s with the key: got %d %s", target, w.Code, w.Body)
 		}
-		if w := ask(h, "GET", target, "", "Host", "evil.example:8765", "Cookie", cookie, "X-Hooks-Desk", "1", "Origin", "http://evil.example:8765"); w.Code != 403 {
+		if w := ask(h, "GET", target, "", "Host", "evil.example:8765", "Cookie", cookie, "X-Hooks-Dashboard", "1", "Origin", "http://evil.example:8765"); w.Code != 403 {
 			t.Errorf("%s at another host: got %d", target, w.Code)
 		}
 	}
@@ -157,9 +157,9 @@ func TestTheOldestBrowserMakesRoom(t *testing.T) {
 
 // Whatever is sent as host, cookie and code, nobody gets in, and a code that waits still works.
 func FuzzLinks(f *testing.F) {
-	f.Add(here, "hooks_desk=x", "code=x")
-	f.Add("localhost", "hooks_desk=", "code=")
-	f.Add("[::1]:80", `hooks_desk="x"; a=b`, "code=a&code=b")
+	f.Add(here, "hooks_dashboard=x", "code=x")
+	f.Add("localhost", "hooks_dashboard=", "code=")
+	f.Add("[::1]:80", `hooks_dashboard="x"; a=b`, "code=a&code=b")
 	f.Fuzz(func(t *testing.T, host, cookie, query string) {
 		links := new(Links)
 		code := links.New()
@@ -168,7 +168,7 @@ func FuzzLinks(f *testing.F) {
 			r := httptest.NewRequest("GET", target, nil)
 			r.Host, r.URL.RawQuery = host, query
 			r.Header.Set("Cookie", cookie)
-			r.Header.Set("X-Hooks-Desk", "1")
+			r.Header.Set("X-Hooks-Dashboard", "1")
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if w.Code != 401 && w.Code != 403 || w.Header().Get("Set-Cookie") != "" {

@@ -30,8 +30,8 @@ type enteredDashboard struct {
 	url, cookie string
 }
 
-// startDashboard runs the command and waits for nothing.
-func startDashboard(t *testing.T, b *hookstest.Binary, args ...string) *dashboardProcess {
+// startDashboardProgram runs the command and waits for nothing.
+func startDashboardProgram(t *testing.T, b *hookstest.Binary, args ...string) *dashboardProcess {
 	t.Helper()
 	p := &dashboardProcess{t: t, links: make(chan string, 10)}
 	p.cmd = b.Command([]string{"DISPLAY=", "WAYLAND_DISPLAY="}, append([]string{"hooks", "dashboard"}, args...)...)
@@ -97,7 +97,7 @@ func (p *dashboardProcess) get(url string) *http.Response {
 
 func (p enteredDashboard) api(method, path, body string) hookstest.Response {
 	p.t.Helper()
-	resp, err := hookstest.TryRequest(method, p.url+"api/"+path, body, "Cookie", p.cookie, "X-Hooks-Desk", "1")
+	resp, err := hookstest.TryRequest(method, p.url+"api/"+path, body, "Cookie", p.cookie, "X-Hooks-Dashboard", "1")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestDashboardCommandStaysThroughRestarts(t *testing.T) {
 	b := hookstest.NewBinary(t)
 	caddy := b.Serve(t, "", "hooks {\n runner echo\n}")
 	port := hookstest.FreePort(t)
-	p := startDashboard(t, b, "--address", strings.TrimPrefix(caddy.Admin, "http://"), "--port", port)
+	p := startDashboardProgram(t, b, "--address", strings.TrimPrefix(caddy.Admin, "http://"), "--port", port)
 	first := p.enter()
 	if !strings.HasPrefix(first.url, "http://127.0.0.1:"+port+"/") {
 		t.Errorf("the page is at %s", first.url)
@@ -161,7 +161,7 @@ func TestDashboardCommandOverASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Start(t)
-	p := startDashboard(t, b, "--address", address)
+	p := startDashboardProgram(t, b, "--address", address)
 	page := p.enter()
 	if resp := page.api("PATCH", "settings", `{"enabled":true,"token":"a"}`); resp.Status != 200 {
 		t.Errorf("got %d %s", resp.Status, resp.Body)

@@ -37,7 +37,7 @@ function parse(text = "") {
 async function ask(url, init) {
 	let answer;
 	try {
-		answer = await fetch(url, { ...init, cache: "no-store", headers: { "X-Hooks-Desk": "1", ...init.headers } });
+		answer = await fetch(url, { ...init, cache: "no-store", headers: { "X-Hooks-Dashboard": "1", ...init.headers } });
 	} catch (error) {
 		if (init.signal?.aborted) throw error;
 		throw new ApiError("The server cannot be reached.", 0);

@@ -94,7 +94,7 @@ export async function show(page) {
 		const fold = button(icon("log", "Attempts and details"), () => unfold(d.id, fold), { class: "plain", "aria-expanded": "false", title: "Attempts and details" });
 		return tr(columns, [box, badge(d.status), el("span", { title: d.target }, d.target), el("a.name", { "data-open": true, href: page.link(`runs/${d.runId}`) }, d.hook || "run"),
 			[d.lastError || (d.lastStatus ? `Answered ${d.lastStatus}` : !d.attempts && "Not tried yet"), d.waitsFor && el("div.small", `Waits for ${d.waitsFor}`)], d.attempts,
-			d.status !== "pending" ? time(d.lastAttemptAt ?? d.createdAt) : d.nextAttemptAt ? [el("span.desk-only", "next "), since(d.nextAttemptAt, true)] : !d.waitsFor && "due now",
+			d.status !== "pending" ? time(d.lastAttemptAt ?? d.createdAt) : d.nextAttemptAt ? [el("span.desktop-only", "next "), since(d.nextAttemptAt, true)] : !d.waitsFor && "due now",
 			el("span.tools", open && [
 				button(d.status === "dead" ? "Send again" : "Send now", () => { put(trouble); attempt(trouble, () => sendAgain([d.id]), "Not sent again"); }, { class: "small", ...page.acting }),
 				button(icon("bin", "Drop"), () => askDrop([d.id]), { class: "plain", title: "Drop", ...page.acting })], fold)], { "data-row": true });

@@ -18,8 +18,8 @@ const main = find("#main"), said = find("#said"), state = find(".state"), instan
 /** What the person chose, kept in the browser where that is allowed. @param {string} name @param {string} [value] to keep */
 function pref(name, value) {
 	try {
-		if (value !== undefined) localStorage.setItem(`hooks-desk-${name}`, value);
-		return localStorage.getItem(`hooks-desk-${name}`) ?? "";
+		if (value !== undefined) localStorage.setItem(`hooks-dashboard-${name}`, value);
+		return localStorage.getItem(`hooks-dashboard-${name}`) ?? "";
 	} catch {
 		return value ?? "";
 	}

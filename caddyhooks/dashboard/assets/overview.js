@@ -98,7 +98,7 @@ export async function show(page) {
 		else put(plots, (drawn = all.map(plotPanel)).map(plot => plot.node));
 	}
 
-	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desk-only"], ["Last run", "right muted nowrap desk-only"]];
+	const columns = [["Hook"], ["Accepted", "right"], ["Failed", "right"], ["Share", "right wide-only"], ["Median", "right wide-only"], ["95 %", "right wide-only"], ["", "desktop-only"], ["Last run", "right muted nowrap desktop-only"]];
 	function drawHooks() {
 		columns[6][0] = ranges[range][1];
 		const ended = (/** @type {Overview["hooks"][0]} */ hook) => hook.ended ?? Math.max(hook.accepted, hook.failed);

@@ -99,7 +99,7 @@ export async function show(page) {
 		const from = Date.parse(steps[0].startedAt), ends = steps.map(step => (Date.parse(step.startedAt) - from) / 1000 + step.seconds);
 		const whole = Math.max(...ends, .001);
 		let repairs = 0, before = "";
-		const columns = [["Step"], [el("span.ends", el("span", "0 s"), el("span", duration(whole))), "fall desk-only"], ["Took", "right nowrap"], ["Result", "muted"]];
+		const columns = [["Step"], [el("span.ends", el("span", "0 s"), el("span", duration(whole))), "fall desktop-only"], ["Took", "right nowrap"], ["Result", "muted"]];
 		return table({ caption: "Steps of the run", class: "tight", columns, rows: steps.map(step => {
 			const errors = step.errors ?? [], same = errors.length > 0 && before === errors.join("\n");
 			before = errors.join("\n");

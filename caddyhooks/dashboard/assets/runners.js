@@ -5,7 +5,7 @@ import { duration } from "./words.js";
 
 /** Colours and words for states. @type {Record<string, string[]>} */
 const states = { ok: ["ok", "takes runs"], failing: ["failed", "its last turn failed"], unreachable: ["failed", "cannot be reached"], busy: ["late", "busy, its runs wait"], unknown: ["cancelled", "not known"] };
-const columns = [["Name"], ["Kind", "desk-only"], ["State"], ["In flight", "right desk-only"], ["Last error", "desk-only"], [unseen("Actions"), "right"]];
+const columns = [["Name"], ["Kind", "desktop-only"], ["State"], ["In flight", "right desktop-only"], ["Last error", "desktop-only"], [unseen("Actions"), "right"]];
 
 /** A panel with the runners. @param {Page} page */
 export function runnersPanel(page) {

@@ -139,7 +139,7 @@ async function showRuns(page) {
 		const busy = Boolean(fetching);
 		const back = searchedTo && get("q") ? `searched back to ${clock(searchedTo)}` : "";
 		redraw(foot, el("span", busy && !list.length ? (back ? capital(back) : "Looking…") : `${count(list.length, "run")}, newest first${back && ` · ${back}`}${!cursor && !busy && get("q") ? " · searched everything" : ""}`), spring(),
-			el("span.desk-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
+			el("span.desktop-only", el("kbd", "j"), " ", el("kbd", "k"), " move ", el("kbd", "Enter"), " open ", !page.readOnly && [el("kbd", "x"), " select "], el("kbd", "/"), " search"),
 			busy ? button("Stop", () => { stop = true; fetching?.abort(); }, { class: "small" }) : cursor && button(get("q") ? "Search on" : "Older", more, { class: "small" }));
 		const filtered = Object.values(filters()).some(Boolean), failed = failing();
 		foot.hidden = failed && !list.length;
@@ -287,7 +287,7 @@ const tookCell = run => run.startedAt ? duration(run.status === "running" ? Math
 /** Without seconds where there is little room. */
 function timeCell(iso = "") {
 	const node = time(iso), text = node?.textContent ?? "";
-	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span.desk-only", text.slice(5)));
+	if (node && /^\d\d:\d\d:\d\d$/.test(text)) put(node, text.slice(0, 5), el("span.desktop-only", text.slice(5)));
 	return node;
 }
 
@@ -319,7 +319,7 @@ async function showRefused(page) {
 		await attempt(trouble, async () => {
 			const { refused } = await page.api.get("refused", { hook: page.params.get("hook") ?? "" }, page.signal);
 			redraw(place, refused.length ? table({ caption: "Requests that became no run, the last first", class: "cards refused-cards", columns, rows: refused.map(r => tr(columns, [
-				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desk-only.small", " · first ", since(r.firstAt))], r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
+				[since(r.lastAt), Date.parse(r.lastAt) - Date.parse(r.firstAt) > 60e3 && el("span.desktop-only.small", " · first ", since(r.firstAt))], r.ignored ? badge("ignored") : badge(r.status >= 500 ? "bad" : "late", String(r.status)), r.count > 1 ? `× ${number(r.count)}` : "1",
 				!r.hook ? muted(r.asked?.length ? ["asked for ", mono(r.asked.join(", "))] : "no such hook") : /^(wake|agent)$/.test(r.hook) ? el("b.name", r.hook) : el("a.name", { href: page.link(`settings/hooks/${encodeURIComponent(r.hook)}`) }, r.hook),
 				[r.ignored ? mono(r.condition ?? r.reason) : capital(r.reason), !r.ignored && r.message && r.message !== capital(r.reason) && el("div.muted.small", "The caller got: ", r.message), r.error && el("div.muted.small", r.error), r.chat && el("div.muted.small", "chat ", mono(r.chat))], from(r), r.size ? size(r.size) : "–",
 			])) }) : empty("No request was refused or ignored.", "Wrong tokens, signatures, sizes and names would be listed here, and what the conditions of a hook leave out."));

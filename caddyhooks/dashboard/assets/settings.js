@@ -152,12 +152,12 @@ export async function show(page) {
 			step(false, "Add a hook, or try it at once", el("div", addHook(isOn() ? "primary" : "")), codeLine(curl(about, "wake", '{"text":"Hello"}'), "Copy the first command")))));
 	}
 	function drawHooks() {
-		const columns = [["Name"], ["Action"], ["Proof", "desk-only"], ["Chat", "mono clip2 desk-only"], ["Last hour", "right desk-only"], [unseen("Actions"), "right"]];
+		const columns = [["Name"], ["Action"], ["Proof", "desktop-only"], ["Chat", "mono clip2 desktop-only"], ["Last hour", "right desktop-only"], [unseen("Actions"), "right"]];
 		const remove = (name = "") => button(icon("bin", `Delete ${name}`), () => askDelete(page, name, "*", load), { class: "plain", title: "Delete", ...page.acting });
 		const all = list(data.mappings), lines = all.map(one => tr(columns, [
 			[el("a.name", { "data-open": true, href: page.link(`settings/hooks/${encodeURIComponent(one.name)}`) }, one.name), says(`hook ${one.name}`)],
 			tag(one.action ?? "wake"), list(about.schemes).find(scheme => scheme.name === (one.authMode ?? "bearer"))?.title ?? one.authMode, one.chatId, lastHour.has(one.name) && number(lastHour.get(one.name)),
-			el("span.tools", one.pinned && el("span.lock", { title: pinnedWhy }, icon("lock"), el("span.desk-only", "Caddyfile")),
+			el("span.tools", one.pinned && el("span.lock", { title: pinnedWhy }, icon("lock"), el("span.desktop-only", "Caddyfile")),
 				!readOnly && el("a.button.plain", { href: page.link("settings/hooks", { copy: one.name }), title: "Copy" }, icon("copy", `Copy ${one.name}`)), !one.pinned && remove(one.name))], { "data-row": true }));
 		for (const text of list(data.problems)) {
 			const name = /^hook (\S+) is left out: /.exec(text)?.[1];

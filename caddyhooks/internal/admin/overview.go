@@ -14,15 +14,15 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// begin is when the first step begins. The last one is under way.
-func begin(r api.OverviewRange, now time.Time) time.Time {
+// firstStep is when the first step begins. The last one is under way.
+func firstStep(r api.OverviewRange, now time.Time) time.Time {
 	return now.Truncate(r.Step).Add(-time.Duration(r.Steps-1) * r.Step)
 }
 
 // overview looks at a range of time. With hideTexts nothing that runs were told or answered is quoted.
 func overview(ctx context.Context, in *service.Instance, r api.OverviewRange, now time.Time, hideTexts bool) (*api.Overview, error) {
 	e := in.Service.Engine
-	begin := begin(r, now)
+	begin := firstStep(r, now)
 	minutes, err := e.MinutesSince(ctx, begin)
 	if err != nil {
 		return nil, err

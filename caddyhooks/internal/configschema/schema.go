@@ -201,7 +201,7 @@ func (s *schemas) field(field reflect.StructField) Schema {
 }
 
 // Values that are written in several ways.
-var written = map[reflect.Type]Schema{
+var schemasOfTexts = map[reflect.Type]Schema{
 	reflect.TypeFor[caddy.Duration]():  {"type": []string{"string", "integer"}},
 	reflect.TypeFor[caddyconf.Size]():  {"type": []string{"string", "integer"}},
 	reflect.TypeFor[json.RawMessage](): {},
@@ -209,7 +209,7 @@ var written = map[reflect.Type]Schema{
 
 // value is the schema of a Go type. A nil pointer can be written as null, and so can be what is empty.
 func (s *schemas) value(kind reflect.Type) Schema {
-	if known, ok := written[kind]; ok {
+	if known, ok := schemasOfTexts[kind]; ok {
 		return cloneOf(known)
 	}
 	if isOneOrMore(kind) {

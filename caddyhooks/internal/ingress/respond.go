@@ -189,7 +189,7 @@ func appendList[T any](body []byte, items []T, add func([]byte, T) []byte) []byt
 
 // writeGiven writes the answer that the mapping gives, if it gives one and the caller does not wait for a reply.
 func (q *hookRequest) writeGiven(w http.ResponseWriter) bool {
-	if q.custom == nil || q.custom.Answer == nil || waits(q.custom) {
+	if q.custom == nil || q.custom.Answer == nil || callerWaits(q.custom) {
 		return false
 	}
 	given := q.custom.Answer
@@ -198,8 +198,8 @@ func (q *hookRequest) writeGiven(w http.ResponseWriter) bool {
 	return true
 }
 
-// waits reports whether callers of the hook wait for a reply.
-func waits(h *settings.Hook) bool { return h.Action == engine.Agent && h.SyncResponse }
+// callerWaits reports whether callers of the hook wait for a reply.
+func callerWaits(h *settings.Hook) bool { return h.Action == engine.Agent && h.SyncResponse }
 
 var ignoredBody = []byte(`{"status":"ignored"}`)
 
@@ -207,7 +207,7 @@ var ignoredBody = []byte(`{"status":"ignored"}`)
 func (q *hookRequest) ignore(w http.ResponseWriter, condition string) {
 	in := q.in
 	status := q.successStatus(http.StatusOK)
-	given := q.custom.Answer != nil && !waits(q.custom)
+	given := q.custom.Answer != nil && !callerWaits(q.custom)
 	if given {
 		status = q.custom.Answer.Status
 	}

@@ -174,7 +174,7 @@ func intakeAgent(active *settings.Active, req *Request) (*engine.Run, error) {
 		return nil, err
 	}
 	req.noteMisspelt(agent.ResponseJSONSchema)
-	run := run(&agent, active)
+	run := agentRun(&agent, active)
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID
 	if run.ChatID == "" {
@@ -183,8 +183,8 @@ func intakeAgent(active *settings.Active, req *Request) (*engine.Run, error) {
 	return run, nil
 }
 
-// run makes a run of the fields. The caller adds hook, chat and message.
-func run(f *settings.AgentFields, active *settings.Active) *engine.Run {
+// agentRun makes a run of the fields. The caller adds hook, chat and message.
+func agentRun(f *settings.AgentFields, active *settings.Active) *engine.Run {
 	run := &engine.Run{
 		Action:         engine.Agent,
 		Metadata:       f.Metadata,
@@ -210,7 +210,7 @@ func queueTime(f *settings.AgentFields) time.Duration {
 
 // IntakeCustom renders the messages of a custom hook from any JSON, or from a form.
 func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*engine.Run, error) {
-	body, err := filter(h, req)
+	body, err := parseUnlessIgnored(h, req)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func IntakeCustom(active *settings.Active, h *settings.Hook, req *Request) ([]*e
 	if h.NamesRun {
 		idPlaceholder = uuid.NewString()
 	}
-	inputs, err := inputs(h, req, body, idPlaceholder)
+	inputs, err := templateInputs(h, req, body, idPlaceholder)
 	if err != nil {
 		return nil, err
 	}
@@ -287,9 +287,9 @@ func NeverFit(limits *engine.Limits, runs []*engine.Run) bool {
 	return limits.Queue > 0 && len(runs) > limits.Queue || limits.Chat > 0 && most > limits.Chat
 }
 
-// filter parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out whether
-// the hook is there. A body that is malformed is an error in any case: its sender should know.
-func filter(h *settings.Hook, req *Request) (payload, error) {
+// parseUnlessIgnored parses the body of a request, unless a condition of the hook leaves the request out, or the sender only tries out
+// whether the hook is there. A body that is malformed is an error in any case: its sender should know.
+func parseUnlessIgnored(h *settings.Hook, req *Request) (payload, error) {
 	f := Filtering(h, req)
 	selected := h.Selected
 	condition := f.ignoredBy(h.Filters[:h.OfBody])
@@ -324,8 +324,8 @@ type ChallengeError struct{ Answer *settings.SchemeAnswer }
 
 func (*ChallengeError) Error() string { return "the sender tries the hook out" }
 
-// inputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
-func inputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
+// templateInputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
+func templateInputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
 	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)),
 		Reserve: req.Messages.reserve}
 	if h.EachMatch == nil {
@@ -380,7 +380,7 @@ func newRun(h *settings.Hook, active *settings.Active, message, chatID string) *
 			MemoryPreset: active.MemoryPreset, Timeout: active.DefaultTimeout, QueueTime: queueTime(&h.Mapping.AgentFields),
 		}
 	}
-	run := run(&h.AgentFields, active)
+	run := agentRun(&h.AgentFields, active)
 	run.Hook, run.Message, run.ChatID = h.Name, message, chatID
 	if chatID == "" {
 		newChat(run)

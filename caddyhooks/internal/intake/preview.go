@@ -63,7 +63,7 @@ const runOfPreview = "<run id>"
 // Show puts what becomes of a request into the preview. See intakeCustom.
 func Show(p *api.Preview, h *settings.Hook, req *Request, body payload) {
 	p.Ignored = ignores(h, req, body.Doc)
-	inputs, err := inputs(h, req, body, runOfPreview)
+	inputs, err := templateInputs(h, req, body, runOfPreview)
 	var ignored *IgnoredError
 	if errors.As(err, &ignored) {
 		p.Ignored = cmp.Or(p.Ignored, ignored.Condition)
@@ -130,7 +130,7 @@ func Outcomes(h *settings.Hook, of []Sample) []api.SampleOutcome {
 
 // countRuns is how many runs a request becomes that no condition leaves out.
 func countRuns(h *settings.Hook, req *Request, body payload) (int, error) {
-	inputs, err := inputs(h, req, body, runOfPreview)
+	inputs, err := templateInputs(h, req, body, runOfPreview)
 	if err != nil {
 		return 0, err
 	}

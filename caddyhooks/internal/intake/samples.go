@@ -108,16 +108,18 @@ func sampleOf(h *settings.Hook, at time.Time, header http.Header, query func() u
 			}
 		}
 	}
-	keep(header, made.Header, func(name string) bool { return !h.HidesHeader(name) && (reads(h, "header", name) || tellsKind(name)) })
+	keep(header, made.Header, func(name string) bool {
+		return !h.HidesHeader(name) && (readsParameter(h, "header", name) || tellsKind(name))
+	})
 	if query != nil {
-		keep(query(), made.Query, func(name string) bool { return reads(h, "query", name) || tellsKind(name) })
+		keep(query(), made.Query, func(name string) bool { return readsParameter(h, "query", name) || tellsKind(name) })
 	}
 	made.bytes = len(made.Payload) + maxSampleFields - room
 	return made
 }
 
-// reads reports whether a template or a condition of the hook reads a header or a query parameter.
-func reads(h *settings.Hook, kind, name string) bool {
+// readsParameter reports whether a template or a condition of the hook reads a header or a query parameter.
+func readsParameter(h *settings.Hook, kind, name string) bool {
 	is := func(s template.Source) bool { return s.Kind == kind && strings.EqualFold(s.Name, name) }
 	return slices.ContainsFunc(h.Template.Sources(), is) || slices.ContainsFunc(h.ChatTemplate.Sources(), is) ||
 		slices.ContainsFunc(h.Filters, func(f settings.Filter) bool { return is(f.Source()) })

@@ -62,8 +62,8 @@ func describeChange(from api.Origin, before, after *settings.Settings) *api.Sett
 	return change
 }
 
-// in returns the value in a mapping, nil if it is not set.
-func in(f settings.MappingField, m *settings.Mapping) any {
+// valueIn returns the value in a mapping, nil if it is not set.
+func valueIn(f settings.MappingField, m *settings.Mapping) any {
 	if m == nil {
 		return nil
 	}
@@ -77,9 +77,9 @@ func in(f settings.MappingField, m *settings.Mapping) any {
 	return value.Interface()
 }
 
-// change returns the values in two mappings, of which one may be nil.
-func change(f settings.MappingField, before, after *settings.Mapping) (was, is any) {
-	was, is = in(f, before), in(f, after)
+// fieldChange returns the values in two mappings, of which one may be nil.
+func fieldChange(f settings.MappingField, before, after *settings.Mapping) (was, is any) {
+	was, is = valueIn(f, before), valueIn(f, after)
 	if !f.Secret {
 		return was, is
 	}
@@ -97,11 +97,11 @@ func change(f settings.MappingField, before, after *settings.Mapping) (was, is a
 func changedFields(before, after *settings.Mapping) (was, is any) {
 	had, has := make(map[string]any), make(map[string]any)
 	for _, field := range settings.DescribedFields {
-		x, y := change(field, before, after)
+		x, y := fieldChange(field, before, after)
 		switch {
-		case before == nil && in(field, after) != nil:
+		case before == nil && valueIn(field, after) != nil:
 			has[field.Name] = y
-		case after == nil && in(field, before) != nil:
+		case after == nil && valueIn(field, before) != nil:
 			had[field.Name] = x
 		case before != nil && after != nil && !field.Same(before, after):
 			had[field.Name], has[field.Name] = x, y

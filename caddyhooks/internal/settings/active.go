@@ -207,10 +207,10 @@ func (c *Compiler) compileHooks(active *Active, secrets HookSecrets, leaveOut fu
 // a Caddyfile is not known here.
 func WithBothNames(err error, pinned bool) error {
 	var field *FieldError
-	if !pinned || !errors.As(err, &field) || both(field.Field) == field.Field {
+	if !pinned || !errors.As(err, &field) || bothNames(field.Field) == field.Field {
 		return err
 	}
-	return &FieldError{both(field.Field), field.Problem}
+	return &FieldError{bothNames(field.Field), field.Problem}
 }
 
 // resolve is caddyconf.ResolveSecret, but reads each secret once. So a file that is removed later does not make changes of

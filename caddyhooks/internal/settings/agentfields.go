@@ -79,7 +79,7 @@ func (f *AgentFields) checkInHook(r *Rules) error {
 	}
 	if f.ResponseJSONSchema != nil {
 		if !f.SyncResponse {
-			return FieldErrorf("responseJsonSchema", "needs %s to be true", both("syncResponse"))
+			return FieldErrorf("responseJsonSchema", "needs %s to be true", bothNames("syncResponse"))
 		}
 		if err := r.CheckSchema(f.ResponseJSONSchema); err != nil {
 			return FieldErrorf("responseJsonSchema", "is refused: %v", err)

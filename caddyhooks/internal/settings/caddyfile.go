@@ -188,7 +188,7 @@ func (p SettingPlaces) ErrAt(d *caddyfile.Dispenser, err error) error {
 		if place, ok := p[field.Field]; ok {
 			return place.Errf("%s %s", place.Val(), field.Problem)
 		}
-		return d.Err(both(field.Field) + " " + field.Problem)
+		return d.Err(bothNames(field.Field) + " " + field.Problem)
 	}
 	return d.WrapErr(err)
 }

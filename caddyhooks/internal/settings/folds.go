@@ -104,10 +104,10 @@ func (h *Hook) checkFold(r *Rules) error {
 	case h.FoldMax < 0 || h.FoldMax > maxFoldRuns:
 		return FieldErrorf("foldMax", "must have a number of runs from 1 to %d", maxFoldRuns)
 	case h.Action == engine.Agent && h.SyncResponse:
-		return FieldErrorf("foldSeconds", "does not go with %s: a caller that waits is answered by a turn of its own", both("syncResponse"))
+		return FieldErrorf("foldSeconds", "does not go with %s: a caller that waits is answered by a turn of its own", bothNames("syncResponse"))
 	}
 	queueSeconds := cmp.Or(h.QueueTimeSeconds, r.MaxQueueSeconds())
-	if err := checkFoldSeconds(h.FoldSeconds, queueSeconds, both("queueTimeSeconds")); err != nil {
+	if err := checkFoldSeconds(h.FoldSeconds, queueSeconds, bothNames("queueTimeSeconds")); err != nil {
 		return FieldErrorf("foldSeconds", "%v", err)
 	}
 	return nil
@@ -118,9 +118,9 @@ func (m *Mapping) warningsAboutFold() (found []string) {
 	switch {
 	case m.FoldSeconds == 0:
 	case m.FoldMax == 1:
-		found = append(found, both("foldSeconds")+" has no effect with a number of runs (foldMax) of 1: nothing is folded")
+		found = append(found, bothNames("foldSeconds")+" has no effect with a number of runs (foldMax) of 1: nothing is folded")
 	case m.Action == engine.Agent && m.ChatID == "":
-		found = append(found, both("foldSeconds")+" has no effect without "+both("chatId")+": every run has a chat of its own")
+		found = append(found, bothNames("foldSeconds")+" has no effect without "+bothNames("chatId")+": every run has a chat of its own")
 	}
 	return found
 }

@@ -249,7 +249,7 @@ func (h *Hook) checkIntake(r *Rules) (err error) {
 		return err
 	}
 	if h.Each != "" && h.SyncResponse {
-		return FieldErrorf("each", "must not be used with %s: a caller cannot wait for several runs", both("syncResponse"))
+		return FieldErrorf("each", "must not be used with %s: a caller cannot wait for several runs", bothNames("syncResponse"))
 	}
 	if h.MaxPayloadSize != nil {
 		if err := checkPayloadSize(*h.MaxPayloadSize, r); err != nil {

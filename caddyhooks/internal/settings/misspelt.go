@@ -43,9 +43,9 @@ const (
 
 var schemaKeywordNames = slices.Sorted(maps.Keys(schemaKeywords))
 
-// misspelt are words that are no keywords of JSON Schema, which ignores them, and the keywords that were probably meant, where these are
-// too short or too far to be found by nearest.
-var misspelt = map[string]string{
+// misspeltKeywords are words that are no keywords of JSON Schema, which ignores them, and the keywords that were probably meant, where
+// these are too short or too far to be found by nearest.
+var misspeltKeywords = map[string]string{
 	"typ": "type", "types": "type", "Type": "type", "property": "properties", "item": "items", "enums": "enum", "Enum": "enum",
 	"additionalProperty": "additionalProperties", "min": "minimum", "max": "maximum",
 }
@@ -101,7 +101,7 @@ func (s *misspeltSearch) lookAt(doc any) {
 
 func (s *misspeltSearch) compare(word string) {
 	const shortest = 5 // a shorter word is near to others by chance
-	meant := misspelt[word]
+	meant := misspeltKeywords[word]
 	if meant == "" && s.left > 0 && len(word) >= shortest && !strings.HasPrefix(word, "x-") {
 		s.left--
 		meant = text.Nearest(word, schemaKeywordNames)

@@ -8,8 +8,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
-// both is the name of a setting, or of a field of a mapping, in JSON and in a Caddyfile.
-func both(jsonName string) string {
+// bothNames is the name of a setting, or of a field of a mapping, in JSON and in a Caddyfile.
+func bothNames(jsonName string) string {
 	if directive := CaddyfileNames()[jsonName]; directive != "" && directive != jsonName {
 		return jsonName + " (" + directive + " in a Caddyfile)"
 	}

@@ -72,30 +72,30 @@ func (m *Mapping) FindWarnings() []string {
 	}
 	for _, field := range []struct{ name, text string }{{"messageTemplate", m.MessageTemplate}, {"chatId", m.ChatID}} {
 		if braces, meant := template.DoubleBraces(field.text); braces != "" {
-			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", both(field.name), braces,
+			found = append(found, fmt.Sprintf("%s has %s, which is not replaced: write %s", bothNames(field.name), braces,
 				cmp.Or(meant, "a path in one pair of braces, such as {issue.title}")))
 		}
 		if open := template.UnclosedBrace(field.text); open != "" {
-			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", both(field.name), open, open))
+			found = append(found, fmt.Sprintf("%s has a brace without its end: %s is not replaced; write %s}", bothNames(field.name), open, open))
 		}
 		if parsed, err := template.Parse(field.text); err == nil {
 			for _, warning := range append(parsed.Warnings(), m.warningsAboutSources(parsed)...) {
-				found = append(found, both(field.name)+": "+warning)
+				found = append(found, bothNames(field.name)+": "+warning)
 			}
 		}
 	}
 	for _, field := range []struct{ name, text string }{{"to", m.To}, {"respondBody", m.RespondBody}} {
 		if hint := notReplaced(field.text); hint != "" {
-			found = append(found, both(field.name)+" has "+hint)
+			found = append(found, bothNames(field.name)+" has "+hint)
 		}
 	}
 	for _, word := range MisspeltKeywords(m.ResponseJSONSchema) {
-		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", both("responseJsonSchema"),
+		found = append(found, fmt.Sprintf("%s has %q, an unknown keyword that is ignored: did you mean %s?", bothNames("responseJsonSchema"),
 			word.Written, word.Meant))
 	}
 	if m.RespondStatus != 0 && m.Action == engine.Agent && m.SyncResponse {
-		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", both("respondStatus"),
-			both("syncResponse")))
+		found = append(found, fmt.Sprintf("%s is ignored with %s: callers get the reply of the agent", bothNames("respondStatus"),
+			bothNames("syncResponse")))
 	}
 	found = append(found, m.warningsAboutIntake()...)
 	found = append(found, m.warningsAboutAuth()...)
@@ -120,7 +120,7 @@ func (m *Mapping) ignoredByWake() (names []string) {
 		return nil
 	}
 	add := func(field string) {
-		if name := both(field); !slices.Contains(names, name) {
+		if name := bothNames(field); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

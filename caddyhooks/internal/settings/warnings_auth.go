@@ -20,11 +20,11 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		found = append(found, m.whyIgnored(ignored))
 	}
 	if slices.ContainsFunc(m.AuthSecret, likeShellVariable.MatchString) && m.readsField("authSecret") {
-		found = append(found, both("authSecret")+" "+takenAsWritten)
+		found = append(found, bothNames("authSecret")+" "+takenAsWritten)
 	}
 	for _, field := range SecretFields {
 		if m.readsField(field.Name) && slices.ContainsFunc(*field.In(m), hasOuterSpace) {
-			found = append(found, both(field.Name)+" begins or ends with white space: is that part of the secret?")
+			found = append(found, bothNames(field.Name)+" begins or ends with white space: is that part of the secret?")
 		}
 	}
 	switch m.AuthMode {
@@ -34,18 +34,18 @@ func (m *Mapping) warningsAboutAuth() (found []string) {
 		if slices.ContainsFunc(m.AuthSecret, isShortToken) {
 			found = append(found, fmt.Sprintf("%s of fewer than %d characters can be guessed: use a long random one, for example from: openssl "+
 				"rand -hex 32",
-				both("authSecret"), minToken))
+				bothNames("authSecret"), minToken))
 		}
 	case "stripe":
 		if slices.ContainsFunc(m.AuthSecret, likeStripeKey.MatchString) {
-			found = append(found, both("authSecret")+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
+			found = append(found, bothNames("authSecret")+" reads like an API key: use the signing secret of the endpoint, which begins with whsec_")
 		}
 	case "none":
 		if ranges, err := ParseFrom(m.From); err == nil {
 			for _, r := range ranges {
 				if r.Bits() == 0 {
 					found = append(found, fmt.Sprintf("everybody may call this hook: %s is none, and from has %s, which is all addresses",
-						both("authMode"), r))
+						bothNames("authMode"), r))
 				}
 			}
 		}
@@ -65,7 +65,7 @@ func isShortToken(secret string) bool {
 
 // warningsAboutHMAC looks for mistakes in the fields of auth hmac.
 func (m *Mapping) warningsAboutHMAC() (found []string) {
-	secret := both("hmacSecret")
+	secret := bothNames("hmacSecret")
 	switch {
 	case slices.ContainsFunc(m.HMACSecret, likeShellVariable.MatchString):
 		found = append(found, secret+" "+takenAsWritten)
@@ -80,15 +80,15 @@ func (m *Mapping) warningsAboutHMAC() (found []string) {
 		}
 		found = append(found, fmt.Sprintf("%s is %s, which is that of another algorithm: signatures here are HMAC-%s, so use the header of "+
 			"those, %s",
-			both("hmacPrefix"), m.HMACPrefix, strings.ToUpper(algorithm), advice))
+			bothNames("hmacPrefix"), m.HMACPrefix, strings.ToUpper(algorithm), advice))
 	}
 	if algorithm == string(auth.SHA1) {
-		found = append(found, both("algorithm")+" is sha1, which is weak: use sha256 if the sender can")
+		found = append(found, bothNames("algorithm")+" is sha1, which is weak: use sha256 if the sender can")
 	}
 	if m.TimestampHeader != "" && !m.signsHeader(m.TimestampHeader) {
 		found = append(found, fmt.Sprintf("the timestamp is not signed, so whoever repeats a request can change it: if the sender signs it, "+
 			"put it in %s, as in {@header.%s}.{@body}",
-			both("signed"), http.CanonicalHeaderKey(m.TimestampHeader)))
+			bothNames("signed"), http.CanonicalHeaderKey(m.TimestampHeader)))
 	}
 	return found
 }

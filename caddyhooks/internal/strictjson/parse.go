@@ -21,7 +21,7 @@ const MaxDepth = 128
 
 // Parse reads one JSON value. White space around it is allowed, anything else is not.
 func Parse(data []byte) (any, error) {
-	return ParseSelected(data, everything)
+	return ParseSelected(data, wholeDocument)
 }
 
 // ParseSelected is Parse for callers that need parts of the document only. It checks the whole document, but leaves the

@@ -99,14 +99,14 @@ func TestParseObjectRefusesOtherDocuments(t *testing.T) {
 	for i := range 40 {
 		many += fmt.Sprintf(`,"k%d":0`, i+1)
 	}
-	if obj, err := ParseObject([]byte(many+"}"), everything); err != nil || len(obj.Members) != 41 {
+	if obj, err := ParseObject([]byte(many+"}"), wholeDocument); err != nil || len(obj.Members) != 41 {
 		t.Errorf("41 members: got %d, %v", len(obj.Members), err)
 	}
 	for _, in := range []string{
 		``, `[]`, `null`, `"x"`, `1`, `{"a":1,"a":2}`, `{} 1`, `[`,
 		many + `,"k3":1}`, many + `,"k30":1}`, many + `,"k40":1}`,
 	} {
-		for _, selected := range []*Selection{nil, Members("a", "k3"), everything} {
+		for _, selected := range []*Selection{nil, Members("a", "k3"), wholeDocument} {
 			if _, err := ParseObject([]byte(in), selected); err == nil {
 				t.Errorf("ParseObject(%q) gave no error", in)
 			}
@@ -216,7 +216,7 @@ func FuzzParse(f *testing.F) {
 		if _, skipErr := ParseSelected(data, nil); !reflect.DeepEqual(skipErr, err) {
 			t.Fatalf("built: %v, skipped: %v", err, skipErr)
 		}
-		obj, objErr := ParseObject(data, everything)
+		obj, objErr := ParseObject(data, wholeDocument)
 		if _, skipErr := ParseObject(data, nil); !reflect.DeepEqual(skipErr, objErr) {
 			t.Fatalf("all members: %v, none: %v", objErr, skipErr)
 		}
@@ -325,7 +325,7 @@ func FuzzDuplicateKeys(f *testing.F) {
 			}
 		}
 		doc = append(doc, bytes.Repeat([]byte{'}'}, len(keys))...)
-		for name, selected := range map[string]*Selection{"skipped": nil, "built": everything, "in part": {members: map[string]*Selection{"\u0007": everything}}} {
+		for name, selected := range map[string]*Selection{"skipped": nil, "built": wholeDocument, "in part": {members: map[string]*Selection{"\u0007": wholeDocument}}} {
 			if _, err := ParseSelected(doc, selected); (err != nil) != duplicate {
 				t.Errorf("%s, %.2000s: %v, want duplicate = %v", name, doc, err, duplicate)
 			}

@@ -12,7 +12,7 @@ type Selection struct {
 	last    int // items before its end
 }
 
-var everything = &Selection{all: true}
+var wholeDocument = &Selection{all: true}
 
 // Members selects members of an object, but no parts of objects and arrays in them.
 func Members(names ...string) *Selection {

@@ -131,7 +131,7 @@ var lookAlikes = func() map[rune]string {
 			}
 		}
 	}
-	for _, table := range []map[string]string{resembling, others} {
+	for _, table := range []map[string]string{commonLookalikes, rareLookalikes} {
 		for ascii, characters := range table {
 			for _, r := range characters {
 				like[r] = ascii
@@ -154,8 +154,8 @@ var scripts = []struct {
 
 const cherokee = "drtooifo.yaje.p.f..wd.gm...h.yo.gnhz.qiw.v.eu.ab..r.wsta.vs..llcj.p..hkd...ou...b..gb."
 
-// resembling has the look-alikes of common scripts, and signs.
-var resembling = map[string]string{
+// commonLookalikes has the look-alikes of common scripts, and signs.
+var commonLookalikes = map[string]string{
 	// The word mark of some tokenizers, the empty braille cell, Hangul fillers and dashes.
 	"": "\u2581\u2800\u115F\u1160\u3164‐‒–—―−",
 
@@ -200,10 +200,10 @@ var resembling = map[string]string{
 	"z": "Ζᴢ",
 }
 
-// others has letters of further scripts, those that Unicode's list of confusable characters names: Coptic, Canadian
+// rareLookalikes has letters of further scripts, those that Unicode's list of confusable characters names: Coptic, Canadian
 // syllabics, Lycian, Carian, Deseret, Warang Citi and more. Signs and combining marks in that list are not here: between the
 // letters of a marker they are skipped.
-var others = map[string]string{
+var rareLookalikes = map[string]string{
 	"a": "ᗅ𖽀𐊠",
 	"b": "ƄᑲᖯꞴⲂᗷ𐊂𐊡",
 	"c": "ⲥငၚ𐐽𑣩𑣲Ⲥ𐊢𐐕𐔜",

@@ -337,7 +337,7 @@ func (a *ACP) startAgent(place agentFolders, kind processKind, sessions int) (*a
 	go func() {
 		<-process.Done()
 		programs.ProcessWarnings.Ended(a.log, process, zap.String("program", agent.name))
-		within(agent.client.Done(), lastWordsPatience) // what it has written is still read
+		waitUpTo(agent.client.Done(), lastWordsPatience) // what it has written is still read
 		agent.client.Close(acpclient.ErrClosed)
 	}()
 	return agent, nil
@@ -346,8 +346,8 @@ func (a *ACP) startAgent(place agentFolders, kind processKind, sessions int) (*a
 // lastWordsPatience is how long the end of what an agent wrote is waited for.
 const lastWordsPatience = time.Second
 
-// within waits for a channel to be closed, but not for long.
-func within(done <-chan struct{}, patience time.Duration) {
+// waitUpTo waits for a channel to be closed, but not for long.
+func waitUpTo(done <-chan struct{}, patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -375,7 +375,7 @@ const clientVersion = "1"
 
 // endedEarly says that the program has ended before it answered.
 func (agent *agentProcess) endedEarly() error {
-	within(agent.process.Done(), lastWordsPatience)
+	waitUpTo(agent.process.Done(), lastWordsPatience)
 	select {
 	case <-agent.process.Done():
 		exit := agent.process.Exit()
@@ -392,7 +392,7 @@ func (agent *agentProcess) problem(doing string, err error) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	if agent.gone() {
-		within(agent.process.Done(), lastWordsPatience)
+		waitUpTo(agent.process.Done(), lastWordsPatience)
 	}
 	if line := oneline.Of(answers.LastPart(agent.process.Stderr()), answers.MaxLine); line != "" {
 		return fmt.Errorf("%s: %w; it wrote: %s", doing, err, line)

@@ -260,8 +260,8 @@ func (s runs) current(ctx context.Context, page []*engine.Record, query *engine.
 	return current, nil
 }
 
-// everything is a query for records as a whole.
-var everything = &engine.Query{Input: true, Replies: true, Deliveries: true}
+// wholeRecords is a query for records as a whole.
+var wholeRecords = &engine.Query{Input: true, Replies: true, Deliveries: true}
 
 // complete adds to a record what a query wants and what is not in the data of the run itself, and returns how many bytes it
 // read for that.

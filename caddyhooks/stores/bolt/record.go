@@ -220,7 +220,7 @@ func (f field) into(at any, run *engine.Run) (err error) {
 	case *hookMinutes:
 		*at = append(*at, f.bytes)
 	case **engine.Key:
-		copy(made(at).ID[:], f.bytes)
+		copy(keyOf(at).ID[:], f.bytes)
 	case *[]engine.Sibling:
 		if sibling, ok := siblingOf(f.bytes); ok {
 			*at = append(*at, sibling)

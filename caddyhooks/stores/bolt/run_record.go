@@ -180,13 +180,13 @@ func (f field) intoRecord(n protowire.Number, record *engine.Record) error {
 	run := record.Run
 	switch n {
 	case runKeyBody:
-		copy(made(&run.Key).Body[:], f.bytes)
+		copy(keyOf(&run.Key).Body[:], f.bytes)
 	case runKeyAnyBody:
-		made(&run.Key).AnyBody = f.flag()
+		keyOf(&run.Key).AnyBody = f.flag()
 	case runReplayBody:
-		copy(made(&run.Replay).Body[:], f.bytes)
+		copy(keyOf(&run.Replay).Body[:], f.bytes)
 	case runReplayAnyBody:
-		made(&run.Replay).AnyBody = f.flag()
+		keyOf(&run.Replay).AnyBody = f.flag()
 	case endFoldedInto:
 		if len(f.bytes) == len(uuid.UUID{}) {
 			record.FoldedInto = uuid.UUID(f.bytes).String()
@@ -205,8 +205,8 @@ func (f field) intoRecord(n protowire.Number, record *engine.Record) error {
 	return nil
 }
 
-// made is the key, which is made if there is none.
-func made(key **engine.Key) *engine.Key {
+// keyOf is the key, which is made if there is none.
+func keyOf(key **engine.Key) *engine.Key {
 	if *key == nil {
 		*key = new(engine.Key)
 	}

@@ -93,7 +93,7 @@ func (s runs) add(t *transaction, a *addition, terms engine.Terms) error {
 	}
 	ids := a.ids
 	for i, run := range a.runs {
-		if ids[i], err = s.ids.Next(later(t.now, run.AcceptedAt)); err != nil {
+		if ids[i], err = s.ids.Next(laterTime(t.now, run.AcceptedAt)); err != nil {
 			return err
 		}
 		run.ID = ids[i].String()
@@ -131,9 +131,9 @@ func (s runs) addOne(t *transaction, id uuid.UUID, run *engine.Run, encoded enco
 	}
 }
 
-// later is the later of two times. The id of a run is not older than its time of acceptance, also if somebody sets the clock
+// laterTime is the later of two times. The id of a run is not older than its time of acceptance, also if somebody sets the clock
 // back in between: queries rely on it.
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
@@ -489,7 +489,7 @@ func (s runs) Get(ctx context.Context, runID string) (*engine.Record, error) {
 		if !ended {
 			record.Status, record.Attempts, record.StartedAt, record.WaitingFor = place.Status, place.Attempts, place.StartedAt, place.WaitingFor
 		}
-		_, err = complete(tx, id, record, data, everything)
+		_, err = complete(tx, id, record, data, wholeRecords)
 		return err
 	})
 	if err != nil {

@@ -24,10 +24,10 @@ func (c *Clock) Now() time.Time {
 
 // Steady is a time that goes on evenly, however the clock of the machine is set. It means something in this process alone.
 func (c *Clock) Steady() time.Time {
-	return began.Round(0).Add(time.Since(began) + time.Duration(c.ahead.Load()))
+	return clockStart.Round(0).Add(time.Since(clockStart) + time.Duration(c.ahead.Load()))
 }
 
-var began = time.Now()
+var clockStart = time.Now()
 
 // Past is the steady time of something that happened at a time of day. If that is still to come, then the clock has been
 // set back since, and it counts as having happened now.

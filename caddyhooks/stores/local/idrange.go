@@ -38,9 +38,9 @@ func RangeOf(query *engine.Query, ahead time.Duration) (r IDRange, ok bool, err 
 	}
 	if query.Cursor != "" {
 		if cursor, _ := ParseID(query.Cursor); r.Descending {
-			r.endAt(step(cursor, -1))
+			r.endAt(nextID(cursor, -1))
 		} else {
-			r.startAt(step(cursor, 1))
+			r.startAt(nextID(cursor, 1))
 		}
 	}
 	if query.UpTo != "" && query.OldestFirst {
@@ -74,9 +74,9 @@ func (r *IDRange) endAt(id uuid.UUID) {
 // EndBefore has the list end before an id.
 func (r *IDRange) EndBefore(id uuid.UUID) {
 	if r.Descending {
-		r.startAt(step(id, 1))
+		r.startAt(nextID(id, 1))
 	} else {
-		r.endAt(step(id, -1))
+		r.endAt(nextID(id, -1))
 	}
 }
 
@@ -104,9 +104,9 @@ func (r *IDRange) IsBefore(a, b []byte) bool {
 // CursorAt is the cursor of a list that goes on with an id.
 func (r *IDRange) CursorAt(id uuid.UUID) string {
 	if r.Descending {
-		return step(id, 1).String()
+		return nextID(id, 1).String()
 	}
-	return step(id, -1).String()
+	return nextID(id, -1).String()
 }
 
 var greatestID = uuid.UUID(bytes.Repeat([]byte{0xff}, 16))
@@ -149,8 +149,8 @@ func withPrefix(prefix string) (first, last uuid.UUID, ok bool) {
 	return first, last, ok
 }
 
-// step is the id that is one greater or smaller, or the same one at the end.
-func step(id uuid.UUID, by int64) uuid.UUID {
+// nextID is the id that is one greater or smaller, or the same one at the end.
+func nextID(id uuid.UUID, by int64) uuid.UUID {
 	high, low := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 	if by > 0 && high&low == math.MaxUint64 || by < 0 && high|low == 0 {
 		return id

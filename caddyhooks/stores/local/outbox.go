@@ -214,7 +214,7 @@ func (o *Outbox) reorder(c *chat) {
 		h.byDue.remove(chatByDue{c})
 	}
 	if any && (c.name == "" || c.underWay == 0) {
-		h.ready.set(c, later(due, c.until))
+		h.ready.set(c, laterTime(due, c.until))
 	} else {
 		h.ready.remove(c)
 	}
@@ -228,7 +228,7 @@ func (o *Outbox) reorder(c *chat) {
 func (o *Outbox) reorderHost(h *host) {
 	_, at, any := h.ready.first()
 	if any && h.underWay < h.mostAtOnce() {
-		o.ready.set(h, later(at, h.until))
+		o.ready.set(h, laterTime(at, h.until))
 	} else {
 		o.ready.remove(h)
 	}
@@ -245,7 +245,7 @@ func (h *host) mostAtOnce() int {
 	return h.atOnce
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
@@ -436,7 +436,7 @@ func (o *Outbox) PutBack(taken []Taken, until time.Time) {
 	for _, t := range taken {
 		if p := o.claimed[t.Key]; p != nil && p.token == t.Token {
 			o.leave(p)
-			o.wait(p, later(p.due, until))
+			o.wait(p, laterTime(p.due, until))
 		}
 	}
 }
@@ -556,7 +556,7 @@ func (o *Outbox) Waits(of []*engine.Delivery, clock *Clock) []engine.DeliveryWai
 // wait is why the delivery is not handed out now, and until when at least, as far as that is a question of time.
 func (p *pending) wait(now time.Time) (until time.Time, obstacle engine.Obstacle) {
 	c, h := p.chat, p.chat.host
-	until = later(p.due, c.until)
+	until = laterTime(p.due, c.until)
 	first, _, _ := c.waiting.first()
 	switch {
 	case c.name != "" && !p.due.After(now) && (c.underWay > 0 || first != p):

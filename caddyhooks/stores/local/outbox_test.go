@@ -57,9 +57,9 @@ func (p *plainOutbox) first() (first DeliveryKey, at time.Time) {
 	order := func(d *plainDelivery) []time.Time {
 		inChat := d.due
 		if d.to.Chat != "" {
-			inChat = later(d.due, p.until[d.to])
+			inChat = laterTime(d.due, p.until[d.to])
 		}
-		return []time.Time{later(inChat, p.until[engine.Destination{Host: d.to.Host}]), inChat, d.due}
+		return []time.Time{laterTime(inChat, p.until[engine.Destination{Host: d.to.Host}]), inChat, d.due}
 	}
 	underWay := p.underWay()
 	for key, d := range p.pending {

@@ -56,10 +56,10 @@ type turnover struct {
 type turnoverState int
 
 const (
-	waits turnoverState = iota
-	underWay
-	answered
-	left // nobody waits for it any more
+	turnoverWaits turnoverState = iota
+	turnoverUnderWay
+	turnoverAnswered
+	turnoverAbandoned // nobody waits for it any more
 )
 
 // do has a call carried out. With an error, nobody may look at the answer.
@@ -71,15 +71,15 @@ func (c *claiming) do(ctx context.Context, t *turnover) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.state == answered && t.err != nil:
+	case t.state == turnoverAnswered && t.err != nil:
 		return t.err
-	case t.state == answered && err != nil && ctx.Err() != nil: // it was answered at the same moment
+	case t.state == turnoverAnswered && err != nil && ctx.Err() != nil: // it was answered at the same moment
 		return nil
-	case t.state == underWay && ctx.Err() != nil:
+	case t.state == turnoverUnderWay && ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", errAnswerUnknown, ctx.Err())
 	}
 	if err != nil {
-		t.state = left
+		t.state = turnoverAbandoned
 		t.claims = nil
 	}
 	return err
@@ -89,10 +89,10 @@ func (c *claiming) do(ctx context.Context, t *turnover) error {
 func (t *turnover) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == left {
+	if t.state == turnoverAbandoned {
 		return false
 	}
-	t.state = underWay
+	t.state = turnoverUnderWay
 	return true
 }
 
@@ -100,10 +100,10 @@ func (t *turnover) begin() bool {
 func (t *turnover) answer(claims []*engine.Claim, wait time.Duration, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == left {
+	if t.state == turnoverAbandoned {
 		return false
 	}
-	t.claims, t.wait, t.err, t.state = claims, wait, err, answered
+	t.claims, t.wait, t.err, t.state = claims, wait, err, turnoverAnswered
 	return true
 }
 
@@ -199,7 +199,7 @@ func (c *claiming) undoLost(ctx context.Context) error {
 func (c *claiming) undo(ctx context.Context, calls []int64, tokens []string) error {
 	undone := 0
 	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return row.Scan(&undone) },
-		"SELECT @.undo_claims_1($1, $2, $3)", c.node, listed(calls), listed(tokens))
+		"SELECT @.undo_claims_1($1, $2, $3)", c.node, notNull(calls), notNull(tokens))
 	if undone > 0 {
 		c.watch.tellClaimable()
 		c.watch.tellOthers("r")

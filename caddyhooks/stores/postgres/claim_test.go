@@ -334,13 +334,13 @@ func TestClaimsOfCallersThatAreGoneAreUndone(t *testing.T) {
 	if err := s.Runs().Add(t.Context(), newAdded("a", ""), engine.Terms{}); err != nil {
 		t.Fatal(err)
 	}
-	gone := &turnover{next: engine.Batch{Max: 1, Lease: time.Hour}, state: underWay}
+	gone := &turnover{next: engine.Batch{Max: 1, Lease: time.Hour}, state: turnoverUnderWay}
 	asked := newAsks([]*turnover{gone})
 	answer, err := s.runs.claiming.ask(t.Context(), []*turnover{gone}, asked, false)
 	if err != nil || len(answer.claims) != 1 {
 		t.Fatalf("claimed %d runs: %v", len(answer.claims), err)
 	}
-	gone.state = left
+	gone.state = turnoverAbandoned
 	s.runs.claiming.give(t.Context(), []*turnover{gone}, asked, answer)
 	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Hour})
 	if err != nil || len(claims) != 1 || claims[0].Attempt != 1 {

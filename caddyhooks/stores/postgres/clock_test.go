@@ -8,7 +8,7 @@ import (
 func TestClockIsLearnedFromAnswers(t *testing.T) {
 	t.Parallel()
 	var c sharedClock
-	start := began.Round(0)
+	start := clockStart.Round(0)
 	at := func(steady time.Duration, want time.Time) {
 		t.Helper()
 		if got := c.at(steady); !got.Equal(want) {

@@ -173,7 +173,7 @@ func (c *connections) drop(conn *connection) {
 	c.open--
 	c.release()
 	c.mu.Unlock()
-	end(conn)
+	closeConnection(conn)
 }
 
 // giveBack ends the use of a connection.
@@ -197,7 +197,7 @@ func (c *connections) keep(conn *connection) {
 	c.release()
 	c.mu.Unlock()
 	if !keeps {
-		end(conn)
+		closeConnection(conn)
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *connections) renew() {
 	}
 	c.mu.Unlock()
 	for _, conn := range idle {
-		end(conn)
+		closeConnection(conn)
 	}
 }
 
@@ -244,7 +244,7 @@ func (c *connections) listen(ctx context.Context) (*pgx.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isClosed {
-		end(&connection{Conn: conn})
+		closeConnection(&connection{Conn: conn})
 		return nil, errClosed
 	}
 	c.listener = conn
@@ -265,9 +265,9 @@ func (c *connections) close() {
 	c.idle = nil
 	c.mu.Unlock()
 	for _, conn := range idle {
-		end(conn)
+		closeConnection(conn)
 	}
 }
 
-// end closes a connection, and tells the server if that takes no time.
-func end(conn *connection) { dsn.Close(conn.Conn) }
+// closeConnection closes a connection, and tells the server if that takes no time.
+func closeConnection(conn *connection) { dsn.Close(conn.Conn) }

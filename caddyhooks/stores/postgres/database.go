@@ -117,7 +117,7 @@ func (c calls) query(ctx context.Context, each func(pgx.Rows) error, statement s
 	for n := 0; ; n++ {
 		rows := 0
 		err := c.callOnce(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return ask(ctx, conn, func(row pgx.Rows) error { rows++; return each(row) }, statement, arguments...)
+			return queryRows(ctx, conn, func(row pgx.Rows) error { rows++; return each(row) }, statement, arguments...)
 		})
 		if rows > 0 || n == repeats || !isConflict(err) {
 			return err
@@ -130,7 +130,7 @@ func (c calls) exec(ctx context.Context, statement string, arguments ...any) err
 	return c.query(ctx, func(pgx.Rows) error { return nil }, statement, arguments...)
 }
 
-func ask(ctx context.Context, conn *pgx.Conn, each func(pgx.Rows) error, statement string, arguments ...any) error {
+func queryRows(ctx context.Context, conn *pgx.Conn, each func(pgx.Rows) error, statement string, arguments ...any) error {
 	rows, err := conn.Query(ctx, statement, arguments...)
 	if err != nil {
 		return err

@@ -176,16 +176,16 @@ func (a *endArguments) addRun(number int32, i int, r *endedRun, end *engine.End)
 func (a *endArguments) list() []any {
 	return []any{ // those of all ends are never nil
 		a.ids, a.tokens, a.folded, a.requeue, a.unstarted, a.pauses, a.reasons, a.statuses, a.endings,
-		listed(a.runIDs), listed(a.runEnds), listed(a.kept), listed(a.past), listed(a.forget), listed(a.history), listed(a.input),
-		listed(a.inputBytes),
-		listed(a.deliveryEnds), listed(a.deliveryRuns), listed(a.deliveryIndexes), listed(a.deliveryIDs), listed(a.deliveryHosts),
-		listed(a.deliveryChats), listed(a.records), listed(a.bodies),
-		listed(a.sessionEnds), listed(a.sessionRunners), listed(a.sessionChats), listed(a.sessionIDs), a.endAsks, a.endAskMost,
+		notNull(a.runIDs), notNull(a.runEnds), notNull(a.kept), notNull(a.past), notNull(a.forget), notNull(a.history), notNull(a.input),
+		notNull(a.inputBytes),
+		notNull(a.deliveryEnds), notNull(a.deliveryRuns), notNull(a.deliveryIndexes), notNull(a.deliveryIDs), notNull(a.deliveryHosts),
+		notNull(a.deliveryChats), notNull(a.records), notNull(a.bodies),
+		notNull(a.sessionEnds), notNull(a.sessionRunners), notNull(a.sessionChats), notNull(a.sessionIDs), a.endAsks, a.endAskMost,
 	}
 }
 
-// listed is a list that the database does not take for NULL.
-func listed[T any](list []T) []T {
+// notNull is a list that the database does not take for NULL.
+func notNull[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
@@ -236,8 +236,8 @@ func (c *claiming) ask(ctx context.Context, together []*turnover, asks *asks, ca
 		statement, arguments = endStatement, append([]any{c.node, c.call, careful}, ends.list()...)
 	}
 	after, lapsed := c.behind.from()
-	arguments = append(arguments, after, lapsed, listed(asks.most), listed(asks.leases), listed(asks.boundAsk), listed(asks.boundMost),
-		listed(asks.nameBound), listed(asks.names), listed(asks.nameIsHook))
+	arguments = append(arguments, after, lapsed, notNull(asks.most), notNull(asks.leases), notNull(asks.boundAsk), notNull(asks.boundMost),
+		notNull(asks.nameBound), notNull(asks.names), notNull(asks.nameIsHook))
 	err := c.on(claimCalls).query(ctx, func(row pgx.Rows) error { return c.read(row, answer) }, statement, arguments...)
 	return answer, err
 }

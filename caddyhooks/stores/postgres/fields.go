@@ -90,13 +90,13 @@ func toJSON(field, member any) {
 	case **engine.Key:
 		*member.(**keyJSON) = newKeyJSON(*from)
 	case *[]engine.Sibling:
-		*member.(*[]siblingJSON) = each(*from, func(s *engine.Sibling) siblingJSON { return siblingJSON{s.ID, dbText(s.ChatID)} })
+		*member.(*[]siblingJSON) = convertAll(*from, func(s *engine.Sibling) siblingJSON { return siblingJSON{s.ID, dbText(s.ChatID)} })
 	case *[]engine.Permission:
-		*member.(*[]permissionJSON) = each(*from, func(p *engine.Permission) permissionJSON {
+		*member.(*[]permissionJSON) = convertAll(*from, func(p *engine.Permission) permissionJSON {
 			return permissionJSON{dbText(p.Kind), dbText(p.Title), dbText(p.Answer)}
 		})
 	case *[]engine.Step:
-		*member.(*[]stepJSON) = each(*from, func(s *engine.Step) stepJSON {
+		*member.(*[]stepJSON) = convertAll(*from, func(s *engine.Step) stepJSON {
 			return stepJSON{string(s.Phase), s.StartedAt, s.Took, dbText(s.Tier), s.Bytes, dbTexts(s.Errors)}
 		})
 	default:
@@ -118,13 +118,16 @@ func fromJSON(member, field any) {
 	case **engine.Key:
 		*to = (*member.(**keyJSON)).key()
 	case *[]engine.Sibling:
-		*to = each(*member.(*[]siblingJSON), func(s *siblingJSON) engine.Sibling { return engine.Sibling{ID: s.ID, ChatID: goText(s.Chat)} })
+		*to = convertAll(*member.(*[]siblingJSON), func(s *siblingJSON) engine.Sibling {
+			return engine.Sibling{ID: s.ID,
+				ChatID: goText(s.Chat)}
+		})
 	case *[]engine.Permission:
-		*to = each(*member.(*[]permissionJSON), func(p *permissionJSON) engine.Permission {
+		*to = convertAll(*member.(*[]permissionJSON), func(p *permissionJSON) engine.Permission {
 			return engine.Permission{Kind: goText(p.Kind), Title: goText(p.Title), Answer: goText(p.Answer)}
 		})
 	case *[]engine.Step:
-		*to = each(*member.(*[]stepJSON), func(s *stepJSON) engine.Step {
+		*to = convertAll(*member.(*[]stepJSON), func(s *stepJSON) engine.Step {
 			return engine.Step{Phase: engine.Phase(s.Phase), StartedAt: s.StartedAt, Took: s.Took, Tier: goText(s.Tier), Bytes: s.Bytes,
 				Errors: goTexts(s.Errors)}
 		})
@@ -149,8 +152,8 @@ func copyPlain(from, to any) {
 	}
 }
 
-// each is nil if there is nothing.
-func each[From, To any](all []From, convert func(*From) To) (converted []To) {
+// convertAll is nil if there is nothing.
+func convertAll[From, To any](all []From, convert func(*From) To) (converted []To) {
 	for i := range all {
 		converted = append(converted, convert(&all[i]))
 	}

@@ -155,7 +155,7 @@ func (w *watch) keepTelling(ctx context.Context) {
 		t.next = word{}
 		t.mu.Unlock()
 		_ = w.tell(ctx, next) // a pulse does not need it
-		if !pause(ctx, wordGap) {
+		if !sleepUnlessDone(ctx, wordGap) {
 			return
 		}
 	}
@@ -190,7 +190,7 @@ const (
 func (w *watch) keepListening(ctx context.Context) {
 	for {
 		w.listenOnce(ctx)
-		if !pause(ctx, listenAgain) {
+		if !sleepUnlessDone(ctx, listenAgain) {
 			return
 		}
 	}

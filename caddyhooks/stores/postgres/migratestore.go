@@ -79,7 +79,7 @@ func (p *Postgres) migrateStore(ctx context.Context, instance string, as dsn.DSN
 	if err != nil {
 		return 0, 0, err
 	}
-	defer end(&connection{Conn: conn})
+	defer closeConnection(&connection{Conn: conn})
 	if from, err = d.version(ctx, conn); err == nil {
 		err = d.prepareInTime(ctx, conn)
 	}
@@ -102,7 +102,7 @@ func (d *database) prepareInTime(ctx context.Context, conn *pgx.Conn) error {
 		if !errors.As(err, &later) || conn.IsClosed() {
 			return err
 		}
-		if !pause(ctx, max(firstPause, time.Until(d.migration.until))) {
+		if !sleepUnlessDone(ctx, max(firstPause, time.Until(d.migration.until))) {
 			return err
 		}
 	}

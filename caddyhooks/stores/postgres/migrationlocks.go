@@ -64,7 +64,7 @@ func (d *database) migrateWhenFree(ctx context.Context, conn *pgx.Conn) error {
 // holders names some of those who have had tables of the schema for a while. which is a condition on their lock l.
 func (d *database) holders(ctx context.Context, conn *pgx.Conn, which string) string {
 	var found []string
-	err := ask(ctx, conn, func(row pgx.Rows) error {
+	err := queryRows(ctx, conn, func(row pgx.Rows) error {
 		var pid int
 		var name, user string
 		if err := row.Scan(&pid, &name, &user); err != nil {

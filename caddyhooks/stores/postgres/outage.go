@@ -175,7 +175,7 @@ func (d *database) doubt() {
 			d.startOutage(err)
 			return
 		}
-		end(&connection{Conn: conn})
+		closeConnection(&connection{Conn: conn})
 	})
 }
 
@@ -198,7 +198,7 @@ func (d *database) dialChecked(ctx context.Context) (*pgx.Conn, error) {
 	}
 	for _, check := range []func(context.Context, *pgx.Conn) error{d.checkLocks, d.prepare, d.commitSomething} {
 		if err := check(ctx, conn); err != nil {
-			end(&connection{Conn: conn})
+			closeConnection(&connection{Conn: conn})
 			return nil, err
 		}
 	}

@@ -103,7 +103,7 @@ func (w *watch) keepPulse(ctx context.Context) {
 		p.beating.Lock()
 		gap := pulseGap + time.Duration(p.followed)*followTime
 		p.beating.Unlock()
-		if !pause(ctx, gap) {
+		if !sleepUnlessDone(ctx, gap) {
 			return
 		}
 	}

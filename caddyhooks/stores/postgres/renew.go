@@ -54,8 +54,8 @@ func (r *runs) renew(ctx context.Context, claims []*engine.Claim, lease time.Dur
 			cancelled = append(cancelled, engine.Cancellation{Claim: claim, RunID: *run, By: goText(*by)})
 		}
 		return nil
-	}, "SELECT o_number, o_run, o_by FROM @.renew_runs_1($1, $2, $3, $4, $5, $6)", r.node, r.release.version(), listed(ids), listed(tokens),
-		listed(folded), lease.Seconds())
+	}, "SELECT o_number, o_run, o_by FROM @.renew_runs_1($1, $2, $3, $4, $5, $6)", r.node, r.release.version(), notNull(ids), notNull(tokens),
+		notNull(folded), lease.Seconds())
 	return lost, cancelled, err
 }
 

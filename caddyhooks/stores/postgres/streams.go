@@ -213,7 +213,7 @@ func (s *streams) Send(ctx context.Context, id string, frame engine.Frame) error
 		if !sent.isBusy {
 			return nil
 		}
-		if !pause(ctx, busyPause) {
+		if !sleepUnlessDone(ctx, busyPause) {
 			return ctx.Err()
 		}
 	}

@@ -244,8 +244,8 @@ func signal(word chan<- struct{}) {
 	}
 }
 
-// pause waits, and reports whether ctx is still not done.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepUnlessDone waits, and reports whether ctx is still not done.
+func sleepUnlessDone(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

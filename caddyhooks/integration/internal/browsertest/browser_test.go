@@ -156,11 +156,11 @@ func TestHiddenTabKnowsThatItIs(t *testing.T) {
 }
 
 func TestPictureIsKeptWhereItIsAskedFor(t *testing.T) {
-	t.Setenv("DESK_PICTURES", t.TempDir())
+	t.Setenv("PAGE_PICTURES", t.TempDir())
 	tab := NewTab(t)
 	tab.Open(serve(t, "", ""))
 	tab.Picture("a page, light")
-	if data, err := os.ReadFile(filepath.Join(os.Getenv("DESK_PICTURES"), "a-page,-light.png")); err != nil || !strings.HasPrefix(string(data), "\x89PNG") {
+	if data, err := os.ReadFile(filepath.Join(os.Getenv("PAGE_PICTURES"), "a-page,-light.png")); err != nil || !strings.HasPrefix(string(data), "\x89PNG") {
 		t.Errorf("the picture is %.10q, %v", data, err)
 	}
 }

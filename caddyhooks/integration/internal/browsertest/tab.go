@@ -482,7 +482,7 @@ func (tab *Tab) Press(keys ...string) {
 	}
 }
 
-// Picture keeps a picture of the whole page in the directory that DESK_PICTURES names, if it is set.
+// Picture keeps a picture of the whole page in the directory that PAGE_PICTURES names, if it is set.
 func (tab *Tab) Picture(name string) {
 	tab.t.Helper()
 	if err := tab.picture(name); err != nil {
@@ -491,7 +491,7 @@ func (tab *Tab) Picture(name string) {
 }
 
 func (tab *Tab) picture(name string) error {
-	dir := os.Getenv("DESK_PICTURES")
+	dir := os.Getenv("PAGE_PICTURES")
 	if dir == "" {
 		return nil
 	}

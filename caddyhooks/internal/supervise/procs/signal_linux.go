@@ -17,10 +17,10 @@ func Signal(s Stat, signal syscall.Signal) bool {
 	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(s.PID), 0, 0)
 	if errno != 0 {
 		// An old kernel, or a filter of system calls: the number is checked just before it is used.
-		return errno != syscall.ESRCH && same(s) && syscall.Kill(s.PID, signal) == nil
+		return errno != syscall.ESRCH && isSameProcess(s) && syscall.Kill(s.PID, signal) == nil
 	}
 	defer func() { _ = syscall.Close(int(fd)) }()
-	if !same(s) { // since the descriptor was opened, it stands for one process only
+	if !isSameProcess(s) { // since the descriptor was opened, it stands for one process only
 		return false
 	}
 	_, _, errno = syscall.RawSyscall6(sysPidfdSendSignal, fd, uintptr(signal), 0, 0, 0, 0)
@@ -30,7 +30,7 @@ func Signal(s Stat, signal syscall.Signal) bool {
 	return errno == 0
 }
 
-func same(s Stat) bool {
+func isSameProcess(s Stat) bool {
 	now, ok := Read(s.PID)
 	return ok && now.Start == s.Start
 }

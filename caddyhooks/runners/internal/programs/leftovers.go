@@ -26,12 +26,12 @@ func MakeTurnFolder(around, beginning string) (path string, release func(), err 
 	return path, release, nil
 }
 
-// searched are the folders in which leftovers were looked for since Caddy was started, each with a *sync.Once.
-var searched sync.Map
+// searchedFolders are the folders in which leftovers were looked for since Caddy was started, each with a *sync.Once.
+var searchedFolders sync.Map
 
 // removeLeftovers removes the folders of turns that nobody removed, since Caddy was killed. It is done before the first turn.
 func removeLeftovers(around string) {
-	once, _ := searched.LoadOrStore(around, new(sync.Once))
+	once, _ := searchedFolders.LoadOrStore(around, new(sync.Once))
 	once.(*sync.Once).Do(func() {
 		found, _ := os.ReadDir(around) // without it there is nothing to remove
 		for _, entry := range found {

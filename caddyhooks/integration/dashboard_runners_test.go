@@ -10,7 +10,7 @@ import (
 )
 
 // An operator sends a hook to another runner, and sees which runners work.
-func TestRunnersOnTheDesk(t *testing.T) {
+func TestRunnersOnTheDashboard(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	const markup = `<img src=x onerror="document.title='hurt'">`
@@ -20,7 +20,7 @@ func TestRunnersOnTheDesk(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "OK "+markup)
 	})
-	d := startDesk(t, hookstest.Hooks(rn, "runner small echo\nrunner dead http http://127.0.0.1:1/\nrunner_for coding small"), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, "runner small echo\nrunner dead http http://127.0.0.1:1/\nrunner_for coding small"), openHouse)
 	d.PutMapping("orders", `{"action":"agent","messageTemplate":"Order {id}"}`)
 
 	unfold := func() {

@@ -12,7 +12,7 @@ func TestSecondOperatorIsToldOfTheFirst(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.PutMapping("alerts", `{"action":"agent","messageTemplate":"Alert"}`)
 	open := func(tab *browsertest.Tab) {
 		t.Helper()
@@ -52,7 +52,7 @@ func TestReadOnlyOperatorMayOnlyLook(t *testing.T) {
 	tab := browsertest.NewTab(t)
 	receiver := receiverOf(t, "gone")
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, hookstest.WithCallbacks), "hooks_dashboard {\n user operator\n read_only operator\n}")
+	d := startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks), "hooks_dashboard {\n user operator\n read_only operator\n}")
 	d.PutMapping("alerts", `{"action":"agent","messageTemplate":"Alert"}`)
 	id := d.CallBack("Tell them.", receiver.URL+"/gone")
 	hookstest.Eventually(t, "a delivery is given up", func() bool { return len(d.Deliveries("status=dead")) == 1 })

@@ -13,8 +13,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// desk is a Caddy that has a dashboard on a site of its own.
-type desk struct {
+// dashboard is a Caddy that has a dashboard on a site of its own.
+type dashboard struct {
 	*hookstest.Server
 	Page string // the address of the dashboard
 
@@ -24,30 +24,30 @@ type desk struct {
 // openHouse is a dashboard for everybody who reaches it.
 const openHouse = "hooks_dashboard {\n user operator\n}"
 
-// startDesk starts a Caddy with hooks, and a dashboard on a site with the given directives.
-func startDesk(t *testing.T, hooks, dashboard string) *desk {
+// startDashboard starts a Caddy with hooks, and a dashboard on a site with the given directives.
+func startDashboard(t *testing.T, hooks, directives string) *dashboard {
 	t.Helper()
 	port := hookstest.FreePort(t)
-	d := &desk{Page: "http://127.0.0.1:" + port + "/", hooks: hooks}
-	d.addSite("http://:"+port, dashboard)
+	d := &dashboard{Page: "http://127.0.0.1:" + port + "/", hooks: hooks}
+	d.addSite("http://:"+port, directives)
 	d.Server = hookstest.StartProcess(t, d.directives())
 	return d
 }
 
 // addSite adds a site to those that are served from the next load on.
-func (d *desk) addSite(address, directives string) {
+func (d *dashboard) addSite(address, directives string) {
 	d.sites += "}\n" + address + " {\n" + directives + "\n"
 }
 
 // directives are those of the first site, with the other sites after it.
-func (d *desk) directives() string { return d.hooks + "\n" + d.sites }
+func (d *dashboard) directives() string { return d.hooks + "\n" + d.sites }
 
 // look opens a page of the dashboard.
-func (d *desk) look(tab *browsertest.Tab, fragment string) { tab.Open(d.Page + fragment) }
+func (d *dashboard) look(tab *browsertest.Tab, fragment string) { tab.Open(d.Page + fragment) }
 
-// busyDesk is a desk with something of everything in it.
-type busyDesk struct {
-	*desk
+// busyDashboard is a dashboard with something of everything in it.
+type busyDashboard struct {
+	*dashboard
 	runner    *hookstest.Runner
 	receiver  *httptest.Server
 	completed string // runs
@@ -75,12 +75,12 @@ func receiverOf(t *testing.T, answer string) *httptest.Server {
 // chatOfManyRuns is the chat that the session page is tried with.
 const chatOfManyRuns = "repo:acme/api"
 
-// startBusyDesk starts a desk where runs of all kinds are and were.
-func startBusyDesk(t *testing.T) *busyDesk {
+// startBusyDashboard starts a dashboard where runs of all kinds are and were.
+func startBusyDashboard(t *testing.T) *busyDashboard {
 	t.Helper()
 	rn, _, release := hookstest.HeldRunner(t)
-	d := &busyDesk{runner: rn, receiver: receiverOf(t, "no such address"), release: func() { close(release) }}
-	d.desk = startDesk(t, hookstest.Hooks(rn, hookstest.WithCallbacks+`
+	d := &busyDashboard{runner: rn, receiver: receiverOf(t, "no such address"), release: func() { close(release) }}
+	d.dashboard = startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks+`
 		hook github-issues {
 			action agent
 			template "Issue {issue.number}: {issue.title}"
@@ -118,15 +118,15 @@ func startBusyDesk(t *testing.T) *busyDesk {
 	return d
 }
 
-// deskPage is a page of the dashboard.
-type deskPage struct {
+// dashboardPage is a page of the dashboard.
+type dashboardPage struct {
 	name, fragment string
 	says           string // as soon as it is there
 }
 
 // pages are all pages of the dashboard.
-func (d *busyDesk) pages() []deskPage {
-	return []deskPage{
+func (d *busyDashboard) pages() []dashboardPage {
+	return []dashboardPage{
 		{"overview", "#/overview", "github-issues"},
 		{"runs", "#/runs", "Login loops after password reset"},
 		{"refused", "#/runs/refused", "401"},
@@ -143,7 +143,7 @@ func (d *busyDesk) pages() []deskPage {
 }
 
 // turnTo shows a page, and waits until it has what it is to show.
-func (d *busyDesk) turnTo(tab *browsertest.Tab, p deskPage) {
+func (d *busyDashboard) turnTo(tab *browsertest.Tab, p dashboardPage) {
 	d.T.Helper()
 	d.look(tab, p.fragment)
 	tab.Until("the page is drawn", `!!document.querySelector('main h1') && !document.querySelector('[aria-busy]')`)

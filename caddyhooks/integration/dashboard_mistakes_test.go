@@ -9,11 +9,11 @@ import (
 )
 
 // Whoever writes a hook is told what is wrong with it at the field, in the words of the page.
-func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
+func TestDashboardTellsMistakesInAHookAtItsFields(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.look(tab, "#/settings/hooks")
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "shop")
@@ -40,11 +40,11 @@ func TestDeskTellsMistakesInAHookAtItsFields(t *testing.T) {
 }
 
 // An error is gone as soon as what it tells of is.
-func TestDeskForgetsAnErrorThatIsOver(t *testing.T) {
+func TestDashboardForgetsAnErrorThatIsOver(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.PutMapping("alerts", `{"action":"agent","messageTemplate":"Alert"}`)
 	d.Ended(d.Accept(`{"message":"before"}`))
 	hooks := d.hooks
@@ -63,12 +63,12 @@ func TestDeskForgetsAnErrorThatIsOver(t *testing.T) {
 }
 
 // Many deliveries are sent again at once, and the page says how many.
-func TestDeskSaysHowManyDeliveriesWereSentAgain(t *testing.T) {
+func TestDashboardSaysHowManyDeliveriesWereSentAgain(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	receiver := receiverOf(t, "gone")
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, hookstest.WithCallbacks), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks), openHouse)
 	for range 2 {
 		d.CallBack("Tell them.", receiver.URL+"/gone")
 	}
@@ -87,11 +87,11 @@ func TestDeskSaysHowManyDeliveriesWereSentAgain(t *testing.T) {
 }
 
 // Operators are told why a request was refused, and for which name, and not only what its caller was told.
-func TestDeskTellsWhyARequestWasRefused(t *testing.T) {
+func TestDashboardTellsWhyARequestWasRefused(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	for _, path := range []string{"/api/hooks/githb", "/api/hooks/nope"} {
 		if resp := d.Request("POST", path, `{}`, "Content-Type", "application/json"); resp.Status != http.StatusNotFound {
 			t.Fatalf("%s is answered %d", path, resp.Status)
@@ -104,11 +104,11 @@ func TestDeskTellsWhyARequestWasRefused(t *testing.T) {
 }
 
 // A search for chats leaves no other chat beside what it found.
-func TestDeskShowsTheChatThatWasSearchedFor(t *testing.T) {
+func TestDashboardShowsTheChatThatWasSearchedFor(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	for _, chat := range []string{"first", "second"} {
 		d.Ended(d.Accept(`{"message":"in ` + chat + `","chatId":"` + chat + `"}`))
 	}
@@ -123,13 +123,13 @@ func TestDeskShowsTheChatThatWasSearchedFor(t *testing.T) {
 }
 
 // Whoever runs a run again hears first that somebody did so before.
-func TestDeskSaysThatARunWasRunAgain(t *testing.T) {
+func TestDashboardSaysThatARunWasRunAgain(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, func(w http.ResponseWriter, _ *http.Request, _ hookstest.Turn) {
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	id := d.Accept(`{"message":"hello","chatId":"greetings"}`)
 	d.Ended(id)
 	d.look(tab, "#/runs/"+id)

@@ -15,7 +15,7 @@ func TestOpenPageStaysLive(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.look(tab, "#/runs")
 	tab.Wait("heading", "Runs")
 	// Nothing but the stream tells the page of a run. A page that was loaded anew would have forgotten this.
@@ -47,7 +47,7 @@ func TestHiddenPageLetsGoOfItsStream(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.look(tab, "#/runs")
 	streams := func(want int) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestPageWithoutAStreamLooksAnew(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for range 16 {
@@ -77,7 +77,7 @@ func TestPageWithoutAStreamLooksAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("X-Hooks-Desk", "1")
+		r.Header.Set("X-Hooks-Dashboard", "1")
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("got %v, %v", resp, err)
@@ -104,10 +104,10 @@ func TestPageWorksBelowPathsAndBehindProxies(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), "handle_path /desk/* {\n"+openHouse+"\n}")
+	d := startDashboard(t, hookstest.Hooks(rn, ""), "handle_path /dashboard/* {\n"+openHouse+"\n}")
 	address := strings.TrimSuffix(strings.TrimPrefix(d.Page, "http://"), "/")
-	front := hookstest.StartProcess(t, "hooks\n handle_path /ops/* {\n rewrite * /desk{uri}\n reverse_proxy "+address+"\n}")
-	for _, page := range []string{d.Page + "desk/", front.URL + "/ops/"} {
+	front := hookstest.StartProcess(t, "hooks\n handle_path /ops/* {\n rewrite * /dashboard{uri}\n reverse_proxy "+address+"\n}")
+	for _, page := range []string{d.Page + "dashboard/", front.URL + "/ops/"} {
 		tab.Open(page)
 		tab.Wait("heading", "Overview")
 		tab.Click("link", "Runs.*")

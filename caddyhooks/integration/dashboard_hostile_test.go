@@ -38,7 +38,7 @@ func TestTextsFromOutsideStayTexts(t *testing.T) {
 	receiver := receiverOf(t, planted("receiver"))
 	path := filepath.Join(t.TempDir(), "hooks.db")
 	asked := runThatAsked(t, path)
-	d := startDesk(t, hookstest.Hooks(rn, "store bolt "+path+"\n"+hookstest.WithCallbacks+"hook custom {\n action agent\n template \"{a}\"\n }"), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, "store bolt "+path+"\n"+hookstest.WithCallbacks+"hook custom {\n action agent\n template \"{a}\"\n }"), openHouse)
 	d.PutMapping("alerts", hookstest.AsJSON(t, map[string]any{"action": "agent", "messageTemplate": planted("template"), "chatId": planted("mapping chat")}))
 
 	chat := planted("chat")
@@ -133,7 +133,7 @@ func runThatAsked(t *testing.T, path string) (id string) {
 func TestOddAddressesAreNoPages(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
+	d := startDashboard(t, "hooks {\n runner echo\n}", openHouse)
 	for _, name := range []string{"constructor", "__proto__", "toString", "none"} {
 		d.look(tab, "#/"+name)
 		tab.WaitText("There is no such page.")

@@ -20,7 +20,7 @@ var aSecret = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 const orderPayload = `{"order": {"id": 12345678901234567890, "note": "Ring twice", "shop": "berlin"}}`
 
 // From an instance that has nothing to one where everything has happened once.
-func TestDeskLeadsFromNothingToARetriedDelivery(t *testing.T) {
+func TestDashboardLeadsFromNothingToARetriedDelivery(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	release := make(chan struct{})
@@ -42,7 +42,7 @@ func TestDeskLeadsFromNothingToARetriedDelivery(t *testing.T) {
 		}
 	}))
 	t.Cleanup(receiver.Close)
-	d := startDesk(t, "hooks {\n runner http "+rn.URL+"\n"+hookstest.WithCallbacks+"}", openHouse)
+	d := startDashboard(t, "hooks {\n runner http "+rn.URL+"\n"+hookstest.WithCallbacks+"}", openHouse)
 
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
@@ -144,11 +144,11 @@ func addOrdersHook(tab *browsertest.Tab) (secret string) {
 }
 
 // With nothing but a runner, the door on this machine is enough.
-func TestDeskOnThisMachineNeedsARunnerAlone(t *testing.T) {
+func TestDashboardOnThisMachineNeedsARunnerAlone(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	s := hookstest.StartProcess(t, "hooks {\n runner echo\n}")
-	p := startDashboard(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
+	p := startDashboardProgram(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
 	link := hookstest.ReceiveWithin(t, "the command prints a link", p.links)
 
 	tab.Open(link)
@@ -169,7 +169,7 @@ func TestDeskOnThisMachineNeedsARunnerAlone(t *testing.T) {
 	stranger := tab.Stranger()
 	stranger.Open(link)
 	stranger.Until("somebody else is refused", `!document.querySelector('main h1')`)
-	if got := browsertest.Eval[int](stranger, `fetch('/api/settings', {headers: {'X-Hooks-Desk': '1'}}).then(r => r.status, () => 403)`); got != http.StatusForbidden && got != http.StatusUnauthorized {
+	if got := browsertest.Eval[int](stranger, `fetch('/api/settings', {headers: {'X-Hooks-Dashboard': '1'}}).then(r => r.status, () => 403)`); got != http.StatusForbidden && got != http.StatusUnauthorized {
 		t.Errorf("somebody else is answered %d", got)
 	}
 }

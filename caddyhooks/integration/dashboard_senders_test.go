@@ -21,7 +21,7 @@ func unfold(tab *browsertest.Tab, title string) {
 }
 
 // fromGitHub sends a request as GitHub does.
-func fromGitHub(d *desk, secret, payload string) hookstest.Response {
+func fromGitHub(d *dashboard, secret, payload string) hookstest.Response {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(payload))
 	return d.Request("POST", "/api/hooks/issues", payload, "Content-Type", "application/json", "X-GitHub-Event", "issues",
@@ -30,11 +30,11 @@ func fromGitHub(d *desk, secret, payload string) hookstest.Response {
 
 // A sender is chosen by its name; a condition tells while it is written what it would have ignored; a secret is replaced without
 // a request being refused.
-func TestDeskSetsUpASender(t *testing.T) {
+func TestDashboardSetsUpASender(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.look(tab, "#/settings/hooks")
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "issues")
@@ -115,11 +115,11 @@ func TestDeskSetsUpASender(t *testing.T) {
 }
 
 // The test of the page and its command send what GitHub sends, with what the conditions of the hook ask for.
-func TestDeskSendsWhatTheSenderSends(t *testing.T) {
+func TestDashboardSendsWhatTheSenderSends(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, "hook issues {\naction agent\nauth github geheimnis\nonly header X-GitHub-Event issue_comment issues\nonly query team\ntemplate \"Issue {issue.number} as {@header.X-GitHub-Event}\"\n}"), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, "hook issues {\naction agent\nauth github geheimnis\nonly header X-GitHub-Event issue_comment issues\nonly query team\ntemplate \"Issue {issue.number} as {@header.X-GitHub-Event}\"\n}"), openHouse)
 	d.look(tab, "#/settings/hooks/issues")
 	tab.WaitText("Issue 1207 as issues")
 	tab.Until("the payload is shown", `[...document.querySelectorAll('textarea')].some(e => e.value.includes('"Login loops'))`)
@@ -153,11 +153,11 @@ func TestDeskSendsWhatTheSenderSends(t *testing.T) {
 }
 
 // A part of the form that is folded says what it holds, and all of it is saved.
-func TestDeskSavesWhatSendersNeed(t *testing.T) {
+func TestDashboardSavesWhatSendersNeed(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.look(tab, "#/settings/hooks")
 	tab.Wait("heading", "New hook")
 	tab.Fill("Name", "alerts")
@@ -201,11 +201,11 @@ func TestDeskSavesWhatSendersNeed(t *testing.T) {
 }
 
 // A run that was told together with another one leads to it.
-func TestDeskLeadsFromAFoldedRunToItsTurn(t *testing.T) {
+func TestDashboardLeadsFromAFoldedRunToItsTurn(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	rn := hookstest.StartRunner(t, nil)
-	d := startDesk(t, hookstest.Hooks(rn, ""), openHouse)
+	d := startDashboard(t, hookstest.Hooks(rn, ""), openHouse)
 	d.PutMapping("storm", `{"action":"agent","messageTemplate":"Event {n}","chatId":"storm","foldSeconds":60,"foldMax":2}`)
 	var ids []string
 	for _, payload := range []string{`{"n":1}`, `{"n":2}`} {

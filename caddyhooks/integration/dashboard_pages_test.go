@@ -8,14 +8,14 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/integration/internal/browsertest"
 )
 
-// Every page is looked at in daylight, at night and on a telephone, by people who see, hear or type. With DESK_PICTURES=dir,
+// Every page is looked at in daylight, at night and on a telephone, by people who see, hear or type. With PAGE_PICTURES=dir,
 // pictures of all of them are kept there, and among them overview.png, run.png and hook.png for the README:
 //
-//	DESK_PICTURES=/tmp/pictures go test -run TestEveryPageIsForEverybody
+//	PAGE_PICTURES=/tmp/pictures go test -run TestEveryPageIsForEverybody
 func TestEveryPageIsForEverybody(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startBusyDesk(t)
+	d := startBusyDashboard(t)
 	for _, look := range []browsertest.Look{browsertest.Light, browsertest.Dark, browsertest.Narrow} {
 		t.Run(look.Name, func(t *testing.T) {
 			tab := tab.For(t)
@@ -44,7 +44,7 @@ var readmePictures = map[string]string{"overview-light": "overview", "failed-run
 func TestTextCanBeReadInEveryColour(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
+	d := startDashboard(t, "hooks {\n runner echo\n}", openHouse)
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
 	// A colour that is new has to be put in one of these.
@@ -77,7 +77,7 @@ func TestTextCanBeReadInEveryColour(t *testing.T) {
 func TestPagesAreReachedByKeys(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startBusyDesk(t)
+	d := startBusyDashboard(t)
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
 	for _, step := range []struct{ key, heading string }{

@@ -42,8 +42,8 @@ globalThis.attack = {
 	encodedForm: (base, path) => post(base + path, 'application/x-www-form-urlencoded'),
 	noCors: (base, path) => read(base + path, {method: 'POST', mode: 'no-cors', body: '{}'}),
 	simple: (base, path) => read(base + path, {method: 'POST', body: '{}'}),
-	withHeader: (base, path) => read(base + path, {method: 'POST', body: '{}', headers: {'X-Hooks-Desk': '1', 'Content-Type': 'application/json'}}),
-	patch: base => read(base + 'api/settings', {method: 'PATCH', body: '{"enabled":false}', headers: {'X-Hooks-Desk': '1'}}),
+	withHeader: (base, path) => read(base + path, {method: 'POST', body: '{}', headers: {'X-Hooks-Dashboard': '1', 'Content-Type': 'application/json'}}),
+	patch: base => read(base + 'api/settings', {method: 'PATCH', body: '{"enabled":false}', headers: {'X-Hooks-Dashboard': '1'}}),
 	get: (base, _, reading) => read(base + reading),
 	getNoCors: (base, _, reading) => read(base + reading, {mode: 'no-cors'}),
 	beacon: async (base, path) => { navigator.sendBeacon(base + path, '{}'); return '' },
@@ -96,7 +96,7 @@ func TestAttacksHarmASiteWithoutProtection(t *testing.T) {
 	victim := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 		w.Header().Set("Access-Control-Allow-Credentials", "true")
-		w.Header().Set("Access-Control-Allow-Headers", "X-Hooks-Desk, Content-Type")
+		w.Header().Set("Access-Control-Allow-Headers", "X-Hooks-Dashboard, Content-Type")
 		w.Header().Set("Access-Control-Allow-Methods", "PATCH")
 		switch {
 		case r.Method == http.MethodPost || r.Method == http.MethodPatch:
@@ -128,8 +128,8 @@ func TestAttacksHarmASiteWithoutProtection(t *testing.T) {
 	hookstest.Eventually(t, "posts come", func() bool { return posts.Load() >= 7 }) // of two forms, four kinds of fetch and a beacon
 }
 
-// A page of another site can neither change nor read anything, although the browser knows the password of the desk.
-func TestOtherSitesCannotUseTheDesk(t *testing.T) {
+// A page of another site can neither change nor read anything, although the browser knows the password of the dashboard.
+func TestOtherSitesCannotUseTheDashboard(t *testing.T) {
 	t.Parallel()
 	const password, hash = "correct-horse", "$2a$04$/rlVD3uCO.WfdCKGmOGkv.gibGHgYtPCzudLyFTMRZHJDJJSUsmi2"
 	for name, dashboard := range map[string]string{
@@ -141,7 +141,7 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 			tab := browsertest.NewTab(t)
 			receiver := receiverOf(t, "gone")
 			rn := hookstest.StartRunner(t, nil)
-			d := startDesk(t, hookstest.Hooks(rn, hookstest.WithCallbacks), dashboard)
+			d := startDashboard(t, hookstest.Hooks(rn, hookstest.WithCallbacks), dashboard)
 			d.CallBack("tell", receiver.URL+"/gone")
 			hookstest.Eventually(t, "a delivery is given up", func() bool { return len(d.Deliveries("status=dead")) == 1 })
 			before := d.AdminRequest("GET", "/hooks/settings", "").Body
@@ -164,10 +164,10 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 				if len(read) != 0 {
 					t.Errorf("from %s one reads %v", attacker, read)
 				}
-				// A form that leads the whole tab to the desk.
+				// A form that leads the whole tab to the dashboard.
 				browsertest.Eval[any](tab, fmt.Sprintf(`void (() => { const form = Object.assign(document.createElement('form'), {method: 'post', action: %q}); document.body.append(form); form.submit() })()`,
 					d.Page+"api/deliveries/retry?status=dead"))
-				tab.Until("the desk answers the form", fmt.Sprintf(`location.href.startsWith(%q)`, d.Page))
+				tab.Until("the dashboard answers the form", fmt.Sprintf(`location.href.startsWith(%q)`, d.Page))
 			}
 			if after := d.AdminRequest("GET", "/hooks/settings", "").Body; after != before {
 				t.Errorf("the settings were %s and are %s", before, after)
@@ -180,7 +180,7 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 			// The page itself may.
 			d.look(tab, "#/deliveries")
 			tab.Wait("heading", "Deliveries")
-			status := browsertest.Eval[int](tab, `fetch('api/deliveries/retry?status=dead', {method: 'POST', headers: {'X-Hooks-Desk': '1'}}).then(r => r.status)`)
+			status := browsertest.Eval[int](tab, `fetch('api/deliveries/retry?status=dead', {method: 'POST', headers: {'X-Hooks-Dashboard': '1'}}).then(r => r.status)`)
 			if status != http.StatusOK {
 				t.Errorf("the page is answered %d", status)
 			}
@@ -189,15 +189,15 @@ func TestOtherSitesCannotUseTheDesk(t *testing.T) {
 	}
 }
 
-// A name of another site that is made to lead to this machine is not taken for the desk, although such a page and its
+// A name of another site that is made to lead to this machine is not taken for the dashboard, although such a page and its
 // requests have the same origin.
-func TestReboundNameIsNotTheDesk(t *testing.T) {
+func TestReboundNameIsNotTheDashboard(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
-	d := startDesk(t, "hooks {\n runner echo\n}", openHouse)
+	d := startDashboard(t, "hooks {\n runner echo\n}", openHouse)
 	tab.Open(strings.Replace(d.Page, "127.0.0.1", "rebound.test", 1))
 	tab.WaitText("hosts rebound.test")
-	for _, request := range []string{`fetch('/api/settings', {headers: {'X-Hooks-Desk': '1'}})`, `fetch('/api/settings', {method: 'PATCH', body: '{"enabled":true}', headers: {'X-Hooks-Desk': '1'}})`} {
+	for _, request := range []string{`fetch('/api/settings', {headers: {'X-Hooks-Dashboard': '1'}})`, `fetch('/api/settings', {method: 'PATCH', body: '{"enabled":true}', headers: {'X-Hooks-Dashboard': '1'}})`} {
 		// The page that says so has a policy, too; what counts is that nothing is answered.
 		if got := browsertest.Eval[int](tab, request+`.then(r => r.status, () => 403)`); got != http.StatusForbidden {
 			t.Errorf("%s is answered %d", request, got)
@@ -211,12 +211,12 @@ func TestReboundNameIsNotTheDesk(t *testing.T) {
 	}
 }
 
-// A browser sends the cookies of a host to all of its ports. Other servers on this machine get none that opens the desk.
-func TestOtherPortsGetNoKeyToTheDesk(t *testing.T) {
+// A browser sends the cookies of a host to all of its ports. Other servers on this machine get none that opens the dashboard.
+func TestOtherPortsGetNoKeyToTheDashboard(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)
 	s := hookstest.StartProcess(t, "hooks {\nrunner echo\n}")
-	p := startDashboard(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
+	p := startDashboardProgram(t, hookstest.NewBinary(t), "--address", strings.TrimPrefix(s.Admin, "http://"))
 	link := hookstest.ReceiveWithin(t, "the command prints a link", p.links)
 	base, _, _ := strings.Cut(link, "?")
 
@@ -235,10 +235,10 @@ func TestOtherPortsGetNoKeyToTheDesk(t *testing.T) {
 	tab.Open(link)
 	tab.Wait("heading", "Overview")
 	page := browsertest.Eval[string](tab, `location.href`)
-	// From the desk to the other server, and from there back, by all paths that one can think of.
+	// From the dashboard to the other server, and from there back, by all paths that one can think of.
 	for _, from := range []string{page, other.URL} {
 		tab.Open(from)
-		for _, path := range []string{"/", "/api/settings", "/" + strings.TrimPrefix(link, base), "/hooks_desk/"} {
+		for _, path := range []string{"/", "/api/settings", "/" + strings.TrimPrefix(link, base), "/hooks_dashboard/"} {
 			browsertest.Eval[any](tab, fmt.Sprintf(`fetch(%q, {mode: 'no-cors', credentials: 'include'}).catch(() => {}).then(() => null)`, other.URL+path))
 			tab.Open(other.URL + path)
 		}
@@ -257,10 +257,10 @@ func TestOtherPortsGetNoKeyToTheDesk(t *testing.T) {
 			}
 		}
 		if strings.HasPrefix(r.Referer(), base) && r.Referer() != base {
-			t.Errorf("%s is told the address of the desk: %s", r.URL, r.Referer())
+			t.Errorf("%s is told the address of the dashboard: %s", r.URL, r.Referer())
 		}
 		for _, target := range []string{base, base + "api/settings"} {
-			if got, err := hookstest.TryRequest("GET", target, "", "Cookie", r.Header.Get("Cookie"), "X-Hooks-Desk", "1"); err != nil || got.Status != http.StatusUnauthorized {
+			if got, err := hookstest.TryRequest("GET", target, "", "Cookie", r.Header.Get("Cookie"), "X-Hooks-Dashboard", "1"); err != nil || got.Status != http.StatusUnauthorized {
 				t.Errorf("with what the other server got, %s is answered %d, %v", target, got.Status, err)
 			}
 		}
