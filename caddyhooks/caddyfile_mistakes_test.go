@@ -79,7 +79,7 @@ var caddyfileBlocks = []struct {
 		list: ports 443
 		duration 1ms: timeout 10s`},
 	{"health", []string{"hooks", "health /healthz"}, `
-		list: despite runner_away`},
+		list: despite runner_unreachable`},
 	{"hooks_dashboard", []string{"hooks_dashboard"}, `
 		word: user operator
 		list: read_only ann

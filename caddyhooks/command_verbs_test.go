@@ -237,11 +237,11 @@ func TestBeginningsOfIDs(t *testing.T) {
 	}
 }
 
-func TestARunnerThatIsAwayIsToldOnce(t *testing.T) {
+func TestARunnerThatIsUnreachableIsToldOnce(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks {\nenabled\ntoken "+hookstest.Token+"\nrunner http http://127.0.0.1:"+hookstest.FreePort(t)+"\n}")
 	look := &lookedAt{Server: s, address: strings.TrimPrefix(s.Admin, "http://")}
 	s.Accept(`{"message":"hello"}`)
-	hookstest.Eventually(t, "the runner is found to be away", func() bool {
+	hookstest.Eventually(t, "the runner is found to be unreachable", func() bool {
 		_, _, err := command(t, "health", "--address", look.address)
 		return err != nil
 	})

@@ -27,10 +27,10 @@ func init() {
 // Health tells load balancers and Kubernetes whether an instance of hooks is live and ready on this node. It answers GET and HEAD at
 // its path and at <path>/ready with 200 if the instance is ready, and at <path>/live with 200 if it is live; otherwise with 503. A slash
 // at the end makes no difference. Other paths below are answered 404, so that a misspelt check fails. Other requests go to the next
-// handler. Anybody may ask: the answer names reasons such as store_away, and no details.
+// handler. Anybody may ask: the answer names reasons such as store_unreachable, and no details.
 //
-// An instance is not ready while it starts or stops, while its store is away, cannot be written to or is broken, while more than 90 % of
-// queue_limit are queued, and while all of its runners are away. It is not live if its store is broken, which a restart mends.
+// An instance is not ready while it starts or stops, while its store is unreachable, cannot be written to or is broken, while more than 90
+// % of queue_limit are queued, and while all of its runners are unreachable. It is not live if its store is broken, which a restart mends.
 //
 // In a Caddyfile it is the line "health <path>" of hooks.
 type Health struct {
@@ -40,8 +40,8 @@ type Health struct {
 	// The path to answer at. Default: /healthz.
 	Path string `json:"path,omitempty"`
 
-	// Reasons that do not count: runner_away, queue_nearly_full. Runs are accepted and wait while all runners are away, so a service
-	// whose callers do not wait for replies may want to get requests all the same.
+	// Reasons that do not count: runner_unreachable, queue_nearly_full. Runs are accepted and wait while all runners are unreachable, so a
+	// service whose callers do not wait for replies may want to get requests all the same.
 	Despite []string `json:"despite,omitempty"`
 
 	app *App

@@ -87,7 +87,7 @@ func TestHealthIsToldOnTheSite(t *testing.T) {
 	}
 }
 
-func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
+func TestNotReadyWhileAllRunnersAreUnreachable(t *testing.T) {
 	var up atomic.Bool
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !up.Load() {
@@ -109,14 +109,14 @@ func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
 		token `+hookstest.Token+`
 		runner http `+agent.URL+`
 		health /accepts-health {
-			despite runner_away
+			despite runner_unreachable
 		}
 	}
 	hooks other {
 		path /other
 		enabled
 		token `+hookstest.Token+`
-		runner away http `+agent.URL+`
+		runner unreachable http `+agent.URL+`
 		runner good http `+good.URL+`
 		runner_for smart good
 		health /other-health
@@ -133,7 +133,7 @@ func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
 		}
 	}
 	// From time to time the runner is tried again, and for a moment nobody knows.
-	const away, degraded = `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_away"]}`, `{"live":true,"ready":true,"webhooks":"on","degraded":["runner_away"]}`
+	const away, degraded = `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_unreachable"]}`, `{"live":true,"ready":true,"webhooks":"on","degraded":["runner_unreachable"]}`
 	for path, want := range map[string]string{
 		"/healthz": "503 " + away, "/healthz/ready": "503 " + away, "/healthz/live": "200 " + away, "/accepts-health": "200 " + degraded, "/other-health": "200 " + degraded,
 	} {
@@ -144,7 +144,7 @@ func TestNotReadyWhileAllRunnersAreAway(t *testing.T) {
 	}
 	hookstest.Eventually(t, "the admin endpoint names the runners", func() bool {
 		admin := s.AdminRequest("GET", "/hooks/health", "")
-		return admin.Status == 503 && strings.Contains(admin.Body, `the runner \"default\"`) && strings.Contains(admin.Body, `the runner \"away\"`) && strings.Contains(admin.Body, `"code":"runner_away"`)
+		return admin.Status == 503 && strings.Contains(admin.Body, `the runner \"default\"`) && strings.Contains(admin.Body, `the runner \"away\"`) && strings.Contains(admin.Body, `"code":"runner_unreachable"`)
 	})
 	if live := s.AdminRequest("GET", "/hooks/health/live", ""); live.Status != 200 {
 		t.Errorf("live: got %d %s", live.Status, live.Body)

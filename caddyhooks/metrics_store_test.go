@@ -39,7 +39,7 @@ func TestMetricsWithPostgres(t *testing.T) {
 		}},
 	} {
 		o.begin()
-		hookstest.Eventually(t, "the store is away: "+outage, func() bool { return scrape(t, s)[key("store_up")] == 0 })
+		hookstest.Eventually(t, "the store is unreachable: "+outage, func() bool { return scrape(t, s)[key("store_up")] == 0 })
 		m := scrape(t, s)
 		for _, name := range m.families() {
 			if slices.Contains(figuresOfStore, name) {
@@ -63,7 +63,7 @@ func TestMetricsBeforeTheStoreIsReached(t *testing.T) {
 	database.Stop("fast")
 	s, _ := newLoggedServer(t)
 	s.Load("hooks {\nenabled\nrunner echo\ntoken " + hookstest.Token + "\nstore postgres {env.HOOKS_TEST_DSN}\nhook deploy\n}")
-	wantAway(t, s.Post("/api/hooks/deploy", `{}`))
+	wantUnreachable(t, s.Post("/api/hooks/deploy", `{}`))
 	m := scrape(t, s)
 	// Which hooks there are is not known yet.
 	if up, ok := m[key("store_up")]; !ok || up != 0 || m[key("requests_total", "hook", "", "code", "503")] != 1 || m[key("runner_up", "runner", "default")] != 1 {

@@ -270,16 +270,16 @@ func TestRequestsThatCannotBeTakenNowAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsAwayRefusesCallersThatWait(t *testing.T) {
+func TestAnAgentThatIsUnreachableRefusesCallersThatWait(t *testing.T) {
 	s, log := refusedSite(t, loudHooks("http http://127.0.0.1:1/", ""))
-	hookstest.Eventually(t, "the agent is known to be away", func() bool {
+	hookstest.Eventually(t, "the agent is known to be unreachable", func() bool {
 		loudPost(s, "agent", `{"message":"a","syncResponse":true}`).WantError(t, 503)
 		return len(listRefused(t, s, "?hook=agent")) == 1
 	})
-	wantRefused(t, s, log, "agent", 503, "the agent is away")
+	wantRefused(t, s, log, "agent", 503, "the agent is unreachable")
 	ids, _ := s.Listed("?status=failed")
 	if len(ids) == 0 {
-		t.Error("no request became a run before the agent was known to be away")
+		t.Error("no request became a run before the agent was known to be unreachable")
 	}
 }
 

@@ -509,7 +509,7 @@ func TestAReloadLosesNothing(t *testing.T) {
 			s.Load(hookstest.Hooks(sp.Runner, fmt.Sprintf("workers %d", i)))
 		}
 	}
-	sp.finish(t) // some may still be away
+	sp.finish(t) // some may still be unreachable
 	for range readers {
 		got := hookstest.ReceiveWithin(t, "a reader is done", all)
 		if got.text != want.String() || got.run.Reply != want.String() || got.run.Status != "completed" {

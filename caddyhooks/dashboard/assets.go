@@ -120,7 +120,8 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request) error {
 	found, ok := site.assets[name]
 	isPage := r.URL.Path == "" || r.URL.Path == "/"
 	if !isPage && (!isAsset || !ok) {
-		return refuse(http.StatusNotFound, "There is nothing here. The page is at /, and below the path dashboard with: handle_path /dashboard/* { "+
+		return refuse(http.StatusNotFound, "There is nothing here. The page is at /, and below the path dashboard with: handle_path "+
+			"/dashboard/* { "+
 			"hooks_dashboard }")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -25,7 +25,7 @@ type claiming struct {
 	rooms       map[string]int // that are held for runs of hooks with a limit
 }
 
-// claiming prepares a claim of up to n runs, without those of runners that are away and of hooks that have as many under way as they
+// claiming prepares a claim of up to n runs, without those of runners that are unreachable and of hooks that have as many under way as they
 // may. The answer must be told to got.
 func (p *workerPool) claiming(n int) *claiming {
 	c := &claiming{pool: p, askedAt: time.Now(), cancelWords: p.leases.cancelWords.Load(), batch: Batch{Max: n, Lease: p.lease()}}

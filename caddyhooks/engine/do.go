@@ -7,8 +7,8 @@ import (
 )
 
 // Do submits the run and waits for its end, on whatever node it is carried out. When ctx is done first, the run is
-// cancelled unless it has deliveries. An *RunnerUnreachableError says that the runner is away, and that nothing was stored. For settings
-// see Submit. The functions stored are called when the run is stored.
+// cancelled unless it has deliveries. An *RunnerUnreachableError says that the runner is unreachable, and that nothing was stored. For
+// settings see Submit. The functions stored are called when the run is stored.
 func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...func()) (Outcome, error) {
 	if e.isStopping() {
 		return Outcome{}, ErrStopping
@@ -50,7 +50,7 @@ func (e *Engine) Do(ctx context.Context, run *Run, settings int64, stored ...fun
 			return outcome, nil
 		case <-unreachable:
 			// The runner went away. If the run is with it just now, it will say so itself.
-			_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is away: it did not take on the last turns"}))
+			_ = e.ends.withdraw(run, unavailableOutcome(0, Account{Reason: "the runner is unreachable: it did not take on the last turns"}))
 			unreachable, waits = nil, true
 		case <-timer.C:
 			// A run that is being carried out has a deadline of its own. A store that fails is in the log; the run's time is up
@@ -133,12 +133,12 @@ func (e *Engine) outcomeOf(run *Run, answer <-chan Outcome) (Outcome, error) {
 	return record.Outcome, nil
 }
 
-// absence tells a caller who waits that the store has been away for too long.
+// absence tells a caller who waits that the store has been unreachable for too long.
 type absence struct {
 	node    *node
 	changed <-chan struct{}
 	tooLong <-chan time.Time
-	timer   *time.Timer // nil if the store was never away
+	timer   *time.Timer // nil if the store was never unreachable
 }
 
 // watchAbsence returns what must be stopped.
@@ -148,8 +148,8 @@ func (n *node) watchAbsence() *absence {
 	return a
 }
 
-// look is called when changed was closed. Turns of this node are given up when the store was away for a lease, and then there is nothing
-// more to wait for.
+// look is called when changed was closed. Turns of this node are given up when the store was unreachable for a lease, and then there is
+// nothing more to wait for.
 func (a *absence) look() {
 	a.stop()
 	since, changed, cause := a.node.store.outage()

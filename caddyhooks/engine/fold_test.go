@@ -362,13 +362,13 @@ func TestToCancelOneRunOfATurnCancelsAll(t *testing.T) {
 	})
 }
 
-func TestFoldWaitsForARunnerThatIsAway(t *testing.T) {
+func TestFoldWaitsForARunnerThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &absent{then: echo}
 		e := start(t, config(runner))
 		runs := foldRuns(t, e, "a", "b")
 		time.Sleep(10 * time.Second)
-		wantAll(t, "while it is away", statuses(t, e, runs), "queued", "queued")
+		wantAll(t, "while it is unreachable", statuses(t, e, runs), "queued", "queued")
 		runs = append(runs, foldRuns(t, e, "c")...)
 		runner.comeBack()
 		time.Sleep(time.Minute)
@@ -455,7 +455,7 @@ func TestRunOfAFoldExpiresAlone(t *testing.T) {
 			runs = append(runs, run)
 		}
 		time.Sleep(5 * time.Minute)
-		wantAll(t, "while it is away", statuses(t, e, runs), "expired", "queued", "expired", "queued")
+		wantAll(t, "while it is unreachable", statuses(t, e, runs), "expired", "queued", "expired", "queued")
 		runner.comeBack()
 		time.Sleep(time.Minute)
 		wantAll(t, "when it is back", statuses(t, e, runs), "expired", "completed of 2", "expired", "completed by 1")

@@ -56,7 +56,7 @@ func (s *guardedStore) failed(message string, err error, fields ...zap.Field) {
 	}
 }
 
-// isKnown reports whether an error was told in the log already, since it is that of every call: the store is broken, or away.
+// isKnown reports whether an error was told in the log already, since it is that of every call: the store is broken, or unreachable.
 func (s *guardedStore) isKnown(err error) bool {
 	return errors.Is(err, ErrUnreachable) || s.noteBroken(err)
 }
@@ -105,7 +105,7 @@ func (s *guardedStore) outage() (since time.Time, changed <-chan struct{}, cause
 	return time.Time{}, nil, nil
 }
 
-// unreachableError is ErrUnreachable with its cause if the store is away.
+// unreachableError is ErrUnreachable with its cause if the store is unreachable.
 func (s *guardedStore) unreachableError() error {
 	if _, _, cause := s.outage(); cause != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, cause)
@@ -160,7 +160,7 @@ type failedWrite struct {
 	err error
 }
 
-// note notes how a write went. A store that is away, or broken, is known by other signs.
+// note notes how a write went. A store that is unreachable, or broken, is known by other signs.
 func (w *storeWrites) note(kind writeKind, err error) {
 	var broken *StoreBrokenError
 	switch failed := &w.failed[kind]; {
@@ -180,11 +180,11 @@ const failureCounts = 30 * time.Second
 // Remote is a Store on another machine, which may be out of reach. Only such a store returns ErrUnreachable.
 type Remote interface {
 	// Outage tells since when the store cannot be reached, and why; cause is nil if it can be. changed is closed when that is
-	// different. While the store is away each call returns ErrUnreachable at once.
+	// different. While the store is unreachable each call returns ErrUnreachable at once.
 	Outage() (since time.Time, changed <-chan struct{}, cause error)
 }
 
-// Refusal is why a store is away that will not be back by itself.
+// Refusal is why a store is unreachable that will not be back by itself.
 type Refusal interface {
 	error
 	IsRefusal()
@@ -209,7 +209,7 @@ func (s *guardedStore) watch(back func()) {
 				s.configs.log().Error("the store refuses this node", ErrorField(cause))
 			}
 		case !since.IsZero():
-			s.configs.log().Info("the store is back", zap.Duration("away", time.Since(since)))
+			s.configs.log().Info("the store is back", zap.Duration("unreachable", time.Since(since)))
 			since = time.Time{}
 			back()
 		}

@@ -7,7 +7,7 @@ type Metrics interface {
 	// RunAccepted is called for each run that this engine has stored.
 	RunAccepted(run *Run)
 
-	// RunTakenOn is called for each run that a runner takes on for the first time: it did not say that it is busy or away. waited is
+	// RunTakenOn is called for each run that a runner takes on for the first time: it did not say that it is busy or unreachable. waited is
 	// how long that was after the run was accepted. It is called when the runner has answered.
 	RunTakenOn(run *Run, waited time.Duration)
 

@@ -72,7 +72,7 @@ func (f *records) unfinished(ctx context.Context, id string) bool {
 	return err == nil && unfinished
 }
 
-// explainWait tells of a queued run that its runner is away, whether the run was tried or not, or that it waits for others.
+// explainWait tells of a queued run that its runner is unreachable, whether the run was tried or not, or that it waits for others.
 func (f *records) explainWait(record *Record) {
 	if record.Status != Queued || record.WaitingFor != "" {
 		return

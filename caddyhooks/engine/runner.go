@@ -167,7 +167,7 @@ type AnswerError interface {
 // RunnerUnreachableError says that a runner has not taken on the last turns, and is not asked at the moment.
 type RunnerUnreachableError struct{ RetryAfter time.Duration }
 
-func (e *RunnerUnreachableError) Error() string { return "the runner is away" }
+func (e *RunnerUnreachableError) Error() string { return "the runner is unreachable" }
 
 // RunnerGoneError says that the runner which a run was accepted for is not configured any more.
 type RunnerGoneError struct{ Name string }

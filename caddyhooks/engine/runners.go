@@ -204,7 +204,7 @@ func callError(ctx context.Context, runner Runner, turn *Turn, err error) string
 const tryMessage = "Answer with OK."
 
 // Try has a runner carry out one turn, so that an operator can see whether it works. It makes no run and stores nothing. ctx has
-// the time for it. The reply is without the secrets of the runner. If the runner was away and takes the turn on, its runs go on.
+// the time for it. The reply is without the secrets of the runner. If the runner was unreachable and takes the turn on, its runs go on.
 // A *RunnerGoneError says that there is no such runner.
 func (r *runners) Try(ctx context.Context, name string) (Reply, error) {
 	config := r.config()
@@ -258,7 +258,7 @@ func (e *tryError) Error() string { return e.text }
 func (e *tryError) Unwrap() error { return e.err }
 
 // call calls the runner once. A panic of the runner is an error. A turn that stays with the runner for a while after it was
-// sent has been taken on, which is good to know while the runner counts as away.
+// sent has been taken on, which is good to know while the runner counts as unreachable.
 func (r *runners) call(ctx context.Context, name string, runner Runner, turn Turn) (reply Reply, err error) {
 	r.states.begin(name)
 	defer func() {
@@ -287,10 +287,10 @@ func (r *runners) call(ctx context.Context, name string, runner Runner, turn Tur
 	return runner.Run(ctx, turn)
 }
 
-// tookOn notes that a runner took on a turn. If it was away, its runs can go on.
+// tookOn notes that a runner took on a turn. If it was unreachable, its runs can go on.
 func (r *runners) tookOn(name string) {
 	if unreachable, back := r.unreachable.takenOn(name); back {
-		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("away", unreachable))
+		r.log().Info("the runner is back; its runs go on", zap.String("runner", name), zap.Duration("unreachable", unreachable))
 		signal(r.workerFree)
 	}
 }

@@ -454,7 +454,7 @@ func TestStreamsAreForgotten(t *testing.T) {
 	})
 }
 
-// Followers that are away when a run ends are told the rest when they come back, if that is soon.
+// Followers that are unreachable when a run ends are told the rest when they come back, if that is soon.
 func TestWhatWasSaidIsKeptForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := make(speaker)

@@ -117,7 +117,7 @@ func (a *unreachableRunners) failed(name string, err *UnavailableError, began ti
 }
 
 // takenOn notes that a runner took on a turn. It reports whether the runner's runs were left alone before, and for how long
-// it was away.
+// it was unreachable.
 func (a *unreachableRunners) takenOn(name string) (unreachable time.Duration, back bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +137,7 @@ type probe struct {
 }
 
 // probe lets a runner be probed whose pause is over, and reports false if it is not, or if a probe is under way. A runner
-// that is not away needs no probe.
+// that is not unreachable needs no probe.
 func (a *unreachableRunners) probe(name string) (p probe, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -310,8 +310,8 @@ func (a *unreachableRunners) gone(name string) (waited bool) {
 	return waited
 }
 
-// reset forgets which runners are away, since there are other runners now. What became of the last turn is kept of those of a name that
-// is still configured, unless they did not take on another one since.
+// reset forgets which runners are unreachable, since there are other runners now. What became of the last turn is kept of those of a name
+// that is still configured, unless they did not take on another one since.
 func (a *unreachableRunners) reset(config *Config) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/memory"
 )
 
-// absent is a runner that is away until it comes back, and then does as another one. It counts.
+// absent is a runner that is unreachable until it comes back, and then does as another one. It counts.
 type absent struct {
 	mu         sync.Mutex
 	back       bool
@@ -91,7 +91,7 @@ func (a *absent) forget() {
 	a.most, a.refused = 0, nil
 }
 
-func TestNothingIsWastedWhileTheRunnerIsAway(t *testing.T) {
+func TestNothingIsWastedWhileTheRunnerIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &absent{then: echo}
 		c := config(runner)
@@ -117,7 +117,7 @@ func TestNothingIsWastedWhileTheRunnerIsAway(t *testing.T) {
 		for _, run := range runs {
 			record := found(t, e, run)
 			if record.Status != engine.Queued || record.Attempts != 0 || record.WaitingFor == "" || strings.Contains(record.WaitingFor, "10.1.2.3") {
-				t.Fatalf("while the runner is away a run is %+v", record)
+				t.Fatalf("while the runner is unreachable a run is %+v", record)
 			}
 		}
 
@@ -345,7 +345,7 @@ func TestAProbeThatIsTakenOnLetsTheOthersGo(t *testing.T) {
 	})
 }
 
-func TestARunnerThatIsAwayIsNotInTheWayOfOthers(t *testing.T) {
+func TestARunnerThatIsUnreachableIsNotInTheWayOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &absent{then: echo}
 		c := config(runner)
@@ -376,7 +376,7 @@ func TestARunnerThatIsAwayIsNotInTheWayOfOthers(t *testing.T) {
 	})
 }
 
-func TestCallersAreToldAtOnceThatTheRunnerIsAway(t *testing.T) {
+func TestCallersAreToldAtOnceThatTheRunnerIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &absent{then: echo}
 		c := config(runner)
@@ -415,7 +415,7 @@ func TestCallersAreToldAtOnceThatTheRunnerIsAway(t *testing.T) {
 }
 
 // A caller who waits for a worker when the runner goes away need not wait for nothing.
-func TestCallersInTheQueueAreToldThatTheRunnerIsAway(t *testing.T) {
+func TestCallersInTheQueueAreToldThatTheRunnerIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := &absent{then: echo}
 		c := config(runner)
@@ -628,7 +628,7 @@ func TestARunnerWithLittleRoom(t *testing.T) {
 	})
 }
 
-// Two nodes find the runner away. When one of them finds it back, all runs go on.
+// Two nodes find the runner unreachable. When one of them finds it back, all runs go on.
 func TestARunnerThatIsBackIsBackForAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := memory.New()

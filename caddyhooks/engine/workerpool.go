@@ -51,7 +51,7 @@ func (p *workerPool) dispatch() {
 	}
 }
 
-// startWorkers returns how long until a run that waits is due, or a runner that was away can be tried again; negative if
+// startWorkers returns how long until a run that waits is due, or a runner that was unreachable can be tried again; negative if
 // that is not a question of time.
 func (p *workerPool) startWorkers() (wait time.Duration) {
 	for !p.isStopping() {

@@ -36,8 +36,8 @@ func TestOpenPageStaysLive(t *testing.T) {
 	d.Stop()
 	d.Load(d.directives())
 	d.Settle()
-	live("after it was away")
-	// What a browser says of a server that is away.
+	live("after it was unreachable")
+	// What a browser says of a server that is unreachable.
 	tab.Forgive("ERR_|Failed to load resource|request: ")
 	tab.WantNoComplaint()
 }

@@ -50,10 +50,10 @@ func TestFailoverToASynchronousStandbyLosesNothing(t *testing.T) {
 	c.waitForMore(100)
 	c.settle(cs)
 	c.wantNoFaults()
-	t.Logf("%+v, away for %v", countHistory(&c.history), c.history.Troubles[0].Until-c.history.Troubles[0].From)
+	t.Logf("%+v, unreachable for %v", countHistory(&c.history), c.history.Troubles[0].Until-c.history.Troubles[0].From)
 }
 
-// While the synchronous standby is away nothing is acknowledged, and nodes say so. What they were told to do meanwhile is on one server alone, and may be
+// While the synchronous standby is unreachable nothing is acknowledged, and nodes say so. What they were told to do meanwhile is on one server alone, and may be
 // lost with it.
 func TestWithoutTheSynchronousStandbyNothingIsAcknowledged(t *testing.T) {
 	if !inNodesNetwork(t) {
@@ -84,7 +84,7 @@ func TestWithoutTheSynchronousStandbyNothingIsAcknowledged(t *testing.T) {
 	c.settle(cs)
 	c.wantNoFaults()
 	counts := countHistory(&c.history)
-	t.Logf("%+v, away for %v", counts, c.history.Troubles[1].Until-c.history.Troubles[0].From)
+	t.Logf("%+v, unreachable for %v", counts, c.history.Troubles[1].Until-c.history.Troubles[0].From)
 	if counts.refused == 0 {
 		t.Error("nothing was refused")
 	}

@@ -70,7 +70,7 @@ func (c *outageCaller) run(t *testing.T, runs int, pause time.Duration) {
 	}
 }
 
-// ask sends a request whose caller waits, and who must be told that the agent is away.
+// ask sends a request whose caller waits, and who must be told that the agent is unreachable.
 func (c *outageCaller) ask(t *testing.T) {
 	resp, err := hookstest.TryRequest("POST", c.url+"/api/hooks/agent", `{"message":"sync","syncResponse":true,"timeoutSeconds":600}`,
 		"Authorization", "Bearer "+hookstest.Token)
@@ -153,7 +153,7 @@ type outageRun struct {
 	RunID, Status, Hook, ChatID, WaitingFor, ErrorMessage string
 }
 
-// sync reports whether the run was one whose caller waited. Those are told that the agent is away, and end.
+// sync reports whether the run was one whose caller waited. Those are told that the agent is unreachable, and end.
 func (r outageRun) sync() bool {
 	return strings.Contains(r.ErrorMessage, "not available right now") || strings.Contains(r.ErrorMessage, "service was restarted") ||
 		strings.Contains(r.ErrorMessage, "caller went away") || strings.Contains(r.ErrorMessage, "was cancelled")

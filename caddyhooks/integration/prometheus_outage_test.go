@@ -56,9 +56,9 @@ func TestPrometheusSeesALoadedCaddyAndItsOutages(t *testing.T) {
 	}{
 		{"wrong tokens, an agent that fails, receivers that fail, a full disk",
 			[]string{"HooksRequestsUnauthenticated", "HooksRunsFail", "HooksDeliveriesDead", "HooksDeliveriesPending", "HooksDiskAlmostFull"}, w.breakAround},
-		{"an agent that is away", []string{"HooksRunnerAway", "HooksQueueFilling", "HooksQueueAlmostFull", "HooksOldestRunWaits"}, w.breakRunner},
+		{"an agent that is unreachable", []string{"HooksRunnerUnreachable", "HooksQueueFilling", "HooksQueueAlmostFull", "HooksOldestRunWaits"}, w.breakRunner},
 		{"a slow database", []string{"HooksStoreSlow"}, w.slowDownDatabase},
-		{"a database that is away", []string{"HooksStoreAway", "HooksRequestsRefused"}, w.breakDatabase},
+		{"a database that is unreachable", []string{"HooksStoreUnreachable", "HooksRequestsRefused"}, w.breakDatabase},
 		{"Caddy is down", []string{"HooksTargetDown"}, w.killCaddy},
 		{"a setting that does not go with the Caddyfile", []string{"HooksSettingsNotInForce"}, w.breakSetting},
 	} {

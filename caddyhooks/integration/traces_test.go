@@ -302,7 +302,7 @@ func TestTracesHoldNoTextFromOutside(t *testing.T) {
 }
 
 // Without a receiver of traces all goes on, and the log says so once.
-func TestAReceiverOfTracesThatIsAwayDoesNoHarm(t *testing.T) {
+func TestAReceiverOfTracesThatIsUnreachableDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	rn := hookstest.StartRunner(t, nil)
 	d := hookstest.NewBinary(t).Deploy(t, "", traced(rn, ""))

@@ -222,7 +222,7 @@ func unreachableItems(in *service.Instance, q attentionQuestion) (found []api.At
 		if runner.State == engine.RunnerBusy {
 			state, severity = "busy", api.SeverityLate
 		}
-		found = append(found, api.AttentionItem{Kind: "runner_away", Severity: severity, Link: "#/runs?status=queued",
+		found = append(found, api.AttentionItem{Kind: "runner_unreachable", Severity: severity, Link: "#/runs?status=queued",
 			Detail: oneline.Of(runner.Cause, maxDetail),
 			Text: fmt.Sprintf("%s has been %s for %v, and %s queued", agent, state, q.now.Sub(runner.Since).Round(time.Second),
 				text.Count(q.backlog.Queued, "run is", "runs are"))})

@@ -26,13 +26,13 @@ func TestAQueueThatStandsStillNeedsAnOperator(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsAwayNeedsAnOperator(t *testing.T) {
+func TestAnAgentThatIsUnreachableNeedsAnOperator(t *testing.T) {
 	t.Parallel()
 	in := &service.Instance{EngineConfig: engine.Config{Runners: map[string]engine.Runner{"default": nil}}}
 	now := time.Now()
 	q := attentionQuestion{now: now, backlog: engine.Backlog{Queued: 1},
 		down: []engine.RunnerState{{Name: "default", State: engine.RunnerUnreachable, Since: now.Add(-3 * time.Second), Cause: "reaching the runner: refused\nat once"}}}
-	want := api.AttentionItem{Kind: "runner_away", Severity: api.SeverityBad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
+	want := api.AttentionItem{Kind: "runner_unreachable", Severity: api.SeverityBad, Link: "#/runs?status=queued", Text: "the agent has been out of reach for 3s, and 1 run is queued",
 		Detail: `reaching the runner: refused\nat once`}
 	if items := unreachableItems(in, q); len(items) != 1 || items[0] != want {
 		t.Errorf("got %+v", items)

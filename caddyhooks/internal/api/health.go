@@ -26,11 +26,11 @@ type HealthProblem struct {
 const (
 	IsStarting        = "starting"
 	IsStopping        = "stopping"
-	StoreUnreachable  = "store_away"
+	StoreUnreachable  = "store_unreachable"
 	StoreBroken       = "store_broken"
 	StoreFailing      = "store_failing" // the last write failed
 	StoreReadOnly     = "store_read_only"
 	StoreDiskFull     = "store_disk_full"
 	QueueNearlyFull   = "queue_nearly_full"
-	RunnerUnreachable = "runner_away"
+	RunnerUnreachable = "runner_unreachable"
 )

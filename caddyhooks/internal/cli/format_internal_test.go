@@ -94,7 +94,7 @@ const (
 		{"kind":"dead_deliveries","text":"3 deliveries to callbacks.acme.dev were given up","detail":"410 Gone","link":"#/deliveries?host=callbacks.acme.dev&status=dead","severity":"bad"},
 		{"kind":"failing_hook","text":"12 of 40 runs of stripe did not complete","link":"#/runs?hook=stripe&since=1h&status=failed%2Ctimed_out%2Cexpired","severity":"bad"},
 		{"kind":"not_in_force","text":"hook old-alerts is saved and not in force","detail":"channel names no channel that is configured here","link":"#/settings/hooks/old-alerts","severity":"bad"},
-		{"kind":"runner_away","text":"the agent has been out of reach for 40s, and 23 runs are queued","link":"#/runs?status=queued","severity":"bad"},
+		{"kind":"runner_unreachable","text":"the agent has been out of reach for 40s, and 23 runs are queued","link":"#/runs?status=queued","severity":"bad"},
 		{"kind":"refused_burst","text":"40 requests to stripe were refused within an hour","link":"#/runs/refused?hook=stripe","severity":"late"},
 		{"kind":"warning","text":"hook stripe is probably a mistake","link":"#/settings/hooks/stripe","severity":"late"},
 		{"kind":"dead_deliveries","text":"1 delivery to x;$(reboot) was given up","link":"#/deliveries?host=x%3B%24%28reboot%29%27&status=dead","severity":"bad"}]}`

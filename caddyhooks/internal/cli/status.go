@@ -258,7 +258,7 @@ func attentionCommand(n *api.AttentionItem) []string {
 	}
 	var command []string
 	switch {
-	case n.Kind == "runner_away":
+	case n.Kind == "runner_unreachable":
 		return []string{"runners"}
 	case n.Kind == "off" && strings.Contains(n.Text, "no token is set"):
 		return []string{"token", "generate"}
@@ -295,7 +295,7 @@ func healthVerb() *cobra.Command {
 Says whether the instances are ready for webhooks, and why not. It exits with 0 if all of them are, or the one of --instance, and with 1
 otherwise, also if Caddy does not run. An instance whose webhooks are off is ready, too, since it is off by intent: the line says so.
 
-With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is away.`,
+With --live it exits with 1 only if a restart of Caddy would help, and not if a store or an agent is unreachable.`,
 		Example: `  caddy hooks health
   caddy hooks health --live || systemctl restart caddy`,
 		RunE: runHealth,

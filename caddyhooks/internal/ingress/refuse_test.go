@@ -215,7 +215,7 @@ func TestErrorsOfTheServiceAreRefusalsWithTheirReason(t *testing.T) {
 		{engine.ErrStopping, 503, "Caddy is shutting down"},
 		{&engine.StoreBrokenError{}, 503, "the store is broken"},
 		{errors.New("storing a run: no space left inside"), 503, "the store failed"},
-		{&engine.RunnerUnreachableError{RetryAfter: time.Second}, 503, "the agent is away"},
+		{&engine.RunnerUnreachableError{RetryAfter: time.Second}, 503, "the agent is unreachable"},
 		{fmt.Errorf("asking: %w", engine.ErrNotFound), 404, "there is no such run"},
 		{errCutBody, 400, "the body broke off before its end"},
 	} {

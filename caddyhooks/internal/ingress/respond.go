@@ -81,7 +81,7 @@ func answerTo(err error, log *zap.Logger) *api.Error {
 	case errors.Is(err, engine.ErrStopping):
 		return api.Busy(5*time.Second, "The service is shutting down; try again in a moment.", "Caddy is shutting down")
 	case errors.As(err, &unreachable):
-		return api.Busy(unreachable.RetryAfter, "The agent is not available right now; try again later.", "the agent is away")
+		return api.Busy(unreachable.RetryAfter, "The agent is not available right now; try again later.", "the agent is unreachable")
 	case errors.Is(err, engine.ErrUnreachable):
 		return errStoreUnreachable
 	case errors.Is(err, engine.ErrNotFound):

@@ -17,10 +17,10 @@ import (
 
 // health says whether an instance is live and ready, on this node.
 //
-// One that is not live is helped by a restart of Caddy, and by nothing else. That is so if the store is broken. A database that is away
-// comes back by itself, and a restart would only interrupt runs.
+// One that is not live is helped by a restart of Caddy, and by nothing else. That is so if the store is broken. A database that is
+// unreachable comes back by itself, and a restart would only interrupt runs.
 //
-// One that is not ready should get no requests. A node with some runners away can do the work of others, and is ready.
+// One that is not ready should get no requests. A node with some runners unreachable can do the work of others, and is ready.
 type health struct {
 	Live     bool
 	Webhooks string              // "on" or "off", which an operator chose; "" if that is not known yet

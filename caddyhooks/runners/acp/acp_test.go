@@ -240,7 +240,7 @@ func TestACPFailuresAreNoAnswers(t *testing.T) {
 		"stop max_tokens":        "max_tokens",
 		"stop max_turn_requests": "max_turn_requests",
 		"stop cancelled":         "cancelled",
-		"fail badly":             "badly: the model is away",
+		"fail badly":             "badly: the model is unreachable",
 		"silent":                 "without an answer",
 		"flood 100000":           "larger than",
 		"think":                  "bytes in a turn",
@@ -643,7 +643,7 @@ func TestACPErrorsHideTheEnvironment(t *testing.T) {
 	const key = "sk-very-secret-key"
 	a := newACP(t, func(a *ACP) { a.Env["KEY"] = key })
 	_, err := new(testChat).ask(t.Context(), a, "fail with "+key)
-	if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "model is away") {
+	if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "model is unreachable") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -653,7 +653,7 @@ func TestACPErrorsHideArgumentsFromTheEnvironment(t *testing.T) {
 	t.Setenv("ACP_TEST_KEY", key)
 	a := newACP(t, func(a *ACP) { a.Args = append(a.Args, "{env.ACP_TEST_KEY}") })
 	_, err := new(testChat).ask(t.Context(), a, "fail with "+key)
-	if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "model is away") {
+	if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "model is unreachable") {
 		t.Errorf("got %v", err)
 	}
 	if got := a.pool.redactor.Redact("a " + key); got != "a REDACTED" {

@@ -265,7 +265,7 @@ func (a *testAgent) Prompt(_ context.Context, params acp.PromptRequest) (acp.Pro
 		return acp.PromptResponse{StopReason: acp.StopReason(rest)}, nil
 	case "fail":
 		a.say(ctx, id, "the text of the error")
-		return acp.PromptResponse{}, &acp.RequestError{Code: -32603, Message: rest, Data: map[string]any{"details": "the model is away"}}
+		return acp.PromptResponse{}, &acp.RequestError{Code: -32603, Message: rest, Data: map[string]any{"details": "the model is unreachable"}}
 	case "silent":
 		_ = a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: id, Update: acp.UpdateAgentThoughtText("I think")})
 		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil

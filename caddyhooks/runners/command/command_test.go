@@ -71,7 +71,7 @@ func wantUnavailable(t *testing.T, c *Command, turn engine.Turn, busy bool, want
 	_, err := c.Run(t.Context(), turn)
 	var unavailable *engine.UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.Busy != busy || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want it to be away (busy: %t) with %q", err, busy, want)
+		t.Errorf("got %v, want it to be unreachable (busy: %t) with %q", err, busy, want)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestCancelledBeforeItBeginsATurnStartsNothing(t *testing.T) {
 	}
 }
 
-func TestProgramThatCannotBeStartedIsAway(t *testing.T) {
+func TestProgramThatCannotBeStartedIsUnreachable(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // kind is what tells runs apart when they are handed out. Chat queues that are ready are listed by the kind of their first run, since
-// neither a runner that is away nor a hook that has all its workers may be in the way of others. Few kinds have ready chat queues.
+// neither a runner that is unreachable nor a hook that has all its workers may be in the way of others. Few kinds have ready chat queues.
 type kind struct {
 	kindOf
 	places int // how many runs it has

@@ -368,7 +368,7 @@ func (c *outboxComparison) compareCounts(did string) {
 	}
 }
 
-// A receiver may have been away while a million deliveries to it came together.
+// A receiver may have been unreachable while a million deliveries to it came together.
 func TestOutboxGivesBackMemoryThoughSomeDeliveriesStay(t *testing.T) {
 	o := NewOutbox()
 	var ids IDs

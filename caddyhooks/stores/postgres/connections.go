@@ -71,7 +71,7 @@ func (c *connections) init(n dsn.DSN) {
 	}
 }
 
-// borrow lends a connection, which must be given back. It waits for a place for its kind until ctx is done or the database is away.
+// borrow lends a connection, which must be given back. It waits for a place for its kind until ctx is done or the database is unreachable.
 func (c *connections) borrow(ctx context.Context, l callKind, outage <-chan struct{}) (*connection, error) {
 	select {
 	case c.callKinds[l] <- struct{}{}:

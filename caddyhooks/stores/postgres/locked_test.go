@@ -37,7 +37,7 @@ func TestLockedTableIsBlamedOnWhoeverHasIt(t *testing.T) {
 	})
 	starting := mustOpenRelease(t, thisRelease, schema, false)
 	if _, _, cause := starting.Outage(); cause == nil || !strings.HasSuffix(cause.Error(), want) {
-		t.Errorf("the node that starts is away because of %v", cause)
+		t.Errorf("the node that starts is unreachable because of %v", cause)
 	}
 	if _, err := admin.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)

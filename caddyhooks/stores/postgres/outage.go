@@ -19,8 +19,8 @@ var errAnswerUnknown = errors.New("the database did not answer")
 // lastCalls is how long calls may take that are under way when the database goes away. It may be there for them.
 const lastCalls = 50 * time.Millisecond
 
-// probeEvery is how often a database that is away is tried. It is to be used within a second of its return, and to open a connection takes
-// a while.
+// probeEvery is how often a database that is unreachable is tried. It is to be used within a second of its return, and to open a connection
+// takes a while.
 const probeEvery = 250 * time.Millisecond
 
 // outage is whether the database cannot be reached. Then every call fails at once, and one connection tries until it is back.
@@ -28,12 +28,12 @@ type outage struct {
 	mu      sync.Mutex
 	since   time.Time
 	cause   error           // nil if the database is there
-	began   chan struct{}   // closed while it is away
+	began   chan struct{}   // closed while it is unreachable
 	changed chan struct{}   // closed when it goes away, comes back, or the cause is another one
 	back    func()          // is called when it is back
 	here    context.Context // of calls, done soon after it went away
 	leave   context.CancelFunc
-	leaving *time.Timer // nil if it was never away
+	leaving *time.Timer // nil if it was never unreachable
 
 	doubted time.Time // when it was last looked whether the schema can be used
 
@@ -58,7 +58,7 @@ func (a *outage) error() error {
 	return fmt.Errorf("%w: %w", engine.ErrUnreachable, a.cause)
 }
 
-// errorNow is error for whoever knows that the database was away just now.
+// errorNow is error for whoever knows that the database was unreachable just now.
 func (a *outage) errorNow() error {
 	if err := a.error(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (a *outage) errorNow() error {
 	return engine.ErrUnreachable
 }
 
-// begun is closed while the database is away.
+// begun is closed while the database is unreachable.
 func (a *outage) begun() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,7 @@ func (a *outage) cutShort(cancel context.CancelCauseFunc) (done func()) {
 	return func() { stop() }
 }
 
-// set notes why the database is away, nil if it is back, and reports whether that is news.
+// set notes why the database is unreachable, nil if it is back, and reports whether that is news.
 func (a *outage) set(cause error) (news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,7 +58,7 @@ func mustReturn(t *testing.T, s engine.Store) {
 			return
 		}
 		if !errors.Is(err, engine.ErrUnreachable) {
-			t.Fatalf("while the store was away: %v", err)
+			t.Fatalf("while the store was unreachable: %v", err)
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the store does not come back: %v", err)
@@ -79,7 +79,7 @@ func mustLeave(t *testing.T, s engine.Store) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the store is not away: %v", err)
+			t.Fatalf("the store is not unreachable: %v", err)
 		}
 	}
 }
@@ -142,18 +142,18 @@ func TestStoreOpensWithoutItsServer(t *testing.T) {
 		t.Fatalf("without a server settings are read: %v", err)
 	}
 	if since, _, cause := s.Outage(); cause == nil || since.IsZero() {
-		t.Fatalf("it is away since %v, because of %v", since, cause)
+		t.Fatalf("it is unreachable since %v, because of %v", since, cause)
 	}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	mustReturn(t, s)
 	if _, _, cause := s.Outage(); cause != nil {
-		t.Errorf("it is back, and away: %v", cause)
+		t.Errorf("it is back, and unreachable: %v", cause)
 	}
 }
 
-func TestStoreIsAwayBehindALinkThatFellSilent(t *testing.T) {
+func TestStoreIsUnreachableBehindALinkThatFellSilent(t *testing.T) {
 	server := pgtest.New(t, pgtest.Config{Listen: "127.0.0.1"})
 	server.Exec(t, "postgres", "CREATE ROLE hooks LOGIN PASSWORD 'a-secret' SUPERUSER")
 	l := newLink(t, net.JoinHostPort(server.Host, server.Port))
@@ -179,8 +179,8 @@ func TestStoreIsAwayBehindALinkThatFellSilent(t *testing.T) {
 	mustReturn(t, s)
 }
 
-// A node can learn from one call that the database is away while others have just begun, which would take all of their time.
-func TestCallsUnderWayEndWhenTheDatabaseIsAway(t *testing.T) {
+// A node can learn from one call that the database is unreachable while others have just begun, which would take all of their time.
+func TestCallsUnderWayEndWhenTheDatabaseIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t, pgtest.Config{Listen: "127.0.0.1"})
 	l := newLink(t, net.JoinHostPort(server.Host, server.Port))
@@ -244,7 +244,7 @@ func TestADatabaseThatDoesNotShowItsTablesIsTriedAgain(t *testing.T) {
 	mustReturn(t, s)
 }
 
-func TestStoreIsAwayWhileItsServerIsReadOnly(t *testing.T) {
+func TestStoreIsUnreachableWhileItsServerIsReadOnly(t *testing.T) {
 	server := pgtest.New(t, pgtest.Config{})
 	s := openModule(t, newModule(t, server.DSN("postgres")))
 	mustReturn(t, s)

@@ -109,7 +109,7 @@ func (w *watch) keepPulse(ctx context.Context) {
 	}
 }
 
-// note logs that pulses fail, once, unless the database is away: others tell that.
+// note logs that pulses fail, once, unless the database is unreachable: others tell that.
 func (p *pulse) note(ctx context.Context, err error) {
 	failed := err != nil && !errors.Is(err, engine.ErrUnreachable) && ctx.Err() == nil
 	if failed && !p.failed {

@@ -40,7 +40,7 @@ func (d *database) commitSomething(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil && isNotReplicated(conn):
 		return errNotReplicated
 	case err != nil && timed.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is away",
+		return fmt.Errorf("%s: the server answers, but nothing can be committed: it may wait for a synchronous standby that is unreachable",
 			d.dsn.Place())
 	case err != nil:
 		return d.dsn.Plain(err)

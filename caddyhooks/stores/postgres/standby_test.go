@@ -102,11 +102,11 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 			t.Errorf("the request is repeated on %s: %v", name, err)
 		}
 		if _, _, cause := s.Outage(); cause == nil {
-			t.Errorf("%s does not say that the database is away", name)
+			t.Errorf("%s does not say that the database is unreachable", name)
 		}
 	}
 	if _, _, cause := late.Outage(); cause == nil || !strings.Contains(cause.Error(), "synchronous standby") {
-		t.Errorf("it is away because of %v", cause)
+		t.Errorf("it is unreachable because of %v", cause)
 	}
 	if claims, _, err := one.Runs().Claim(t.Context(), engine.Batch{Max: 1, Lease: time.Minute}); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("claimed %d, %v", len(claims), err)
@@ -189,7 +189,7 @@ func TestAnEndThatWasNotReplicatedIsToldToNobody(t *testing.T) {
 	if _, err := one.Runs().End(t.Context(), claims[0], end, engine.Batch{}); !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("a run has ended: %v", err)
 	}
-	waitFor(t, "the other node says that it is away", func() bool {
+	waitFor(t, "the other node says that it is unreachable", func() bool {
 		select {
 		case <-ended:
 			t.Fatal("the end is told")

@@ -13,7 +13,7 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
-func TestStoreIsAwayWhileItsSchemaCannotBeUsed(t *testing.T) {
+func TestStoreIsUnreachableWhileItsSchemaCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)
 	role := pgtest.NewName("away_role_")
@@ -38,7 +38,7 @@ func TestStoreIsAwayWhileItsSchemaCannotBeUsed(t *testing.T) {
 					break
 				}
 				if err == nil || time.Now().After(deadline) {
-					t.Fatalf("the store is not away: %v", err)
+					t.Fatalf("the store is not unreachable: %v", err)
 				}
 				time.Sleep(time.Millisecond)
 			}

@@ -52,7 +52,7 @@ func laterReleases(t *testing.T) (next, last *release) {
 	return next, &release{removes, files, next.version(), renamed}
 }
 
-// openRelease opens a schema as a node of a release. It may be away.
+// openRelease opens a schema as a node of a release. It may be unreachable.
 func openRelease(t *testing.T, r *release, schema string, checksOnly bool) (*store, error) {
 	t.Helper()
 	n, err := parseDSN(pgtest.Shared(t).DSN("postgres"))
@@ -280,7 +280,7 @@ func TestMigrationGivesWayToABackup(t *testing.T) {
 	t.Cleanup(func() { stop.Store(true); group.Wait() })
 	newer := mustOpenRelease(t, next, schema, false)
 	if _, _, cause := newer.Outage(); cause == nil || !strings.Contains(cause.Error(), "as soon as its tables are free; a-backup (process ") {
-		t.Fatalf("the newer node is away because of %v", cause)
+		t.Fatalf("the newer node is unreachable because of %v", cause)
 	}
 	before := added.Load()
 	waitFor(t, "the older node goes on", func() bool { return added.Load() >= before+20 || t.Failed() })
@@ -343,7 +343,7 @@ func TestReleaseThatIsTooOldIsRefused(t *testing.T) {
 		select {
 		case <-changed:
 		case <-time.After(time.Until(deadline)):
-			t.Fatalf("the silent node is away because of %v", cause)
+			t.Fatalf("the silent node is unreachable because of %v", cause)
 		}
 	}
 }

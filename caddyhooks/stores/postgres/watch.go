@@ -65,7 +65,7 @@ func newWatch(s *store) *watch {
 func (w *watch) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
-	_ = w.beat(ctx, request{full: true}) // or later: the database may be away
+	_ = w.beat(ctx, request{full: true}) // or later: the database may be unreachable
 	w.background.Go(func() { w.keepPulse(ctx) })
 	w.background.Go(func() { w.keepTelling(ctx) })
 	if w.listens {
@@ -228,7 +228,7 @@ func (w *watch) watched(all bool, some []string) []string {
 	return ids
 }
 
-// tellAll leaves every word there is, and looks again: much may have changed while the database was away.
+// tellAll leaves every word there is, and looks again: much may have changed while the database was unreachable.
 func (w *watch) tellAll() {
 	for _, word := range []chan struct{}{w.claimable, w.cancelled, w.due, w.settingsChanged} {
 		signal(word)

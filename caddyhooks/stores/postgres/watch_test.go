@@ -182,7 +182,7 @@ func TestNodesHearOfEachOtherBehindPgbouncer(t *testing.T) {
 }
 
 // A crash empties the table of frames. What nodes follow stays.
-func TestNodesHearOfEachOtherAfterTheDatabaseWasAway(t *testing.T) {
+func TestNodesHearOfEachOtherAfterTheDatabaseWasUnreachable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t, pgtest.Config{})
 	p := newModule(t, server.DSN("postgres"))

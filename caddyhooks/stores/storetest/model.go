@@ -510,7 +510,7 @@ func (w *world) pass(chance *rand.Rand) any {
 
 // putBack ends a claim so that its run goes back, possibly to wait.
 func (w *world) putBack(chance *rand.Rand) any {
-	end := engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Pause: time.Hour, WaitingFor: oneOf(chance, "", "The agent is away.")}
+	end := engine.End{Requeue: true, Interrupted: chance.IntN(3) == 0, Pause: time.Hour, WaitingFor: oneOf(chance, "", "The agent is unreachable.")}
 	if chance.IntN(3) == 0 {
 		end.Session = engine.Session{Runner: "r", ID: "put back"}
 	}

@@ -77,7 +77,7 @@ func sessionOfRequeue(_ *testing.T, s *store) {
 	again := s.claimFirst(run)
 	s.endsNothing(claim, naming(requeue, "late"))
 	s.sessionIs("a", "one")
-	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Minute}, "two"))
+	s.end(again, naming(engine.End{Requeue: true, WaitingFor: "The agent is unreachable.", Pause: time.Minute}, "two"))
 	s.sessionIs("a", "two")
 }
 

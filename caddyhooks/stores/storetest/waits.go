@@ -24,7 +24,7 @@ var waitChecks = []check{
 
 // waitFor is the end of a claim on a run that is to wait.
 func waitFor(pause time.Duration) engine.End {
-	return engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: pause}
+	return engine.End{Requeue: true, WaitingFor: "The agent is unreachable.", Pause: pause}
 }
 
 // addFor adds a run for a runner to a chat of its own.
@@ -101,7 +101,7 @@ func waitIsShown(t *testing.T, s *store) {
 	}
 	wantReason("")
 	s.end(claim, waitFor(time.Hour))
-	wantReason("The agent is away.")
+	wantReason("The agent is unreachable.")
 	s.advance(time.Hour + slack)
 	claim = s.claimFirst(runs[0])
 	wantReason("")

@@ -50,7 +50,7 @@ func TestRightHistoryPasses(t *testing.T) {
 		"a turn is begun late by a node that was frozen before": func(h *History) {
 			h.Turns = append(h.Turns, Turn{Run: "A", Chat: "c", Node: "n1", Text: "a", Reply: "t9", Began: 15 * s, Ended: 16 * s})
 		},
-		"the database was away for all": func(h *History) { h.Troubles[0].Node = "" },
+		"the database was unreachable for all": func(h *History) { h.Troubles[0].Node = "" },
 	} {
 		h := right()
 		change(h)

@@ -13,14 +13,14 @@ import (
 // noRunner is a runner that cannot be reached: nothing listens on the first port of all.
 const noRunner = "runner http http://127.0.0.1:1/a-secret-path\n"
 
-func awayHooks(more string) string {
+func outageHooks(more string) string {
 	return "hooks {\n\tenabled\n\ttoken " + hookstest.Token + "\n" + noRunner + more + "\n}"
 }
 
-func TestARunWhoseAgentIsAwayWaits(t *testing.T) {
+func TestARunWhoseAgentIsUnreachableWaits(t *testing.T) {
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
 	callbacks := hookstest.StartReceiver(t)
-	s := hookstest.StartSite(t, awayHooks(hookstest.WithCallbacks+"hook custom {\n action wake\n }"))
+	s := hookstest.StartSite(t, outageHooks(hookstest.WithCallbacks+"hook custom {\n action wake\n }"))
 	id := s.Accept(`{"message":"hello","timeoutSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`)
 	s.Post("/api/hooks/custom", `{}`).WantJSON(t, `{"status":"accepted","chatId":"webhook:default"}`)
 	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
@@ -44,7 +44,7 @@ func TestARunWhoseAgentIsAwayWaits(t *testing.T) {
 func TestARunnerThatCannotBeReachedIsLoggedAtOnce(t *testing.T) {
 	s := hookstest.NewServer(t)
 	readLog := logFile(t, s)
-	s.Load(awayHooks(""))
+	s.Load(outageHooks(""))
 	id := s.Accept(`{"message":"hello"}`)
 	hookstest.Eventually(t, "the run waits", func() bool { return strings.Contains(s.Run(id).Body, "waitingFor") })
 	log := readLog()
@@ -65,7 +65,7 @@ func TestARunnerThatCannotBeReachedIsLoggedAtOnce(t *testing.T) {
 
 func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 	callbacks := hookstest.StartReceiver(t)
-	s := hookstest.StartSite(t, awayHooks("queue_time 10m\n"+hookstest.WithCallbacks+"hook quick {\n action wake\n queue_time 1s\n }"))
+	s := hookstest.StartSite(t, outageHooks("queue_time 10m\n"+hookstest.WithCallbacks+"hook quick {\n action wake\n queue_time 1s\n }"))
 	id := s.Accept(`{"message":"hello","queueTimeSeconds":1,"callbackUrl":"` + callbacks.URL + `"}`)
 	s.Post("/api/hooks/quick", `{}`)
 	long := s.Accept(`{"message":"hello"}`)
@@ -92,7 +92,7 @@ func TestARunThatNobodyTakesOnExpires(t *testing.T) {
 }
 
 func TestQueueTimesAreAtMostThoseAround(t *testing.T) {
-	s := hookstest.StartSite(t, awayHooks("queue_time 10m"))
+	s := hookstest.StartSite(t, outageHooks("queue_time 10m"))
 	for body, want := range map[string]string{
 		`{"message":"x","queueTimeSeconds":601}`:        "queueTimeSeconds must be from 1 to 600",
 		`{"message":"x","queueTimeSeconds":0}`:          "queueTimeSeconds must be at least 1",
@@ -108,8 +108,8 @@ func TestQueueTimesAreAtMostThoseAround(t *testing.T) {
 	s.AdminRequest("PUT", "/hooks/mappings/long", `{"queueTimeSeconds":601}`).WantAdminError(t, 400, "queueTimeSeconds must be from 1 to 600")
 }
 
-func TestCallersOfAnAgentThatIsAwayAreToldAtOnce(t *testing.T) {
-	s := hookstest.StartSite(t, awayHooks("workers 1"))
+func TestCallersOfAnAgentThatIsUnreachableAreToldAtOnce(t *testing.T) {
+	s := hookstest.StartSite(t, outageHooks("workers 1"))
 	for i := range 12 { // of which the first ones try, and the others are not even accepted
 		resp := s.Post("/api/hooks/agent", `{"message":"hello","syncResponse":true,"timeoutSeconds":600}`)
 		resp.WantError(t, 503, "The agent is not available right now")
@@ -152,8 +152,8 @@ func TestACallerIsToldThatItsRunWasNeverStarted(t *testing.T) {
 	hookstest.ReceiveWithin(t, "the caller is answered", waiting).WantError(t, 504, "waited its whole time of 1 seconds for a free worker")
 }
 
-func TestOperatorsAreToldAtOnceThatTheAgentIsAway(t *testing.T) {
-	s := hookstest.StartSite(t, awayHooks("store memory\nworkers 8"))
+func TestOperatorsAreToldAtOnceThatTheAgentIsUnreachable(t *testing.T) {
+	s := hookstest.StartSite(t, outageHooks("store memory\nworkers 8"))
 	stream := openEvents(t, s, "?topics=runs", "")
 	stream.next("hello")
 	for range 6 { // of chats of their own, so that all are tried
@@ -162,7 +162,7 @@ func TestOperatorsAreToldAtOnceThatTheAgentIsAway(t *testing.T) {
 	var overview string
 	hookstest.Eventually(t, "the overview tells", func() bool {
 		overview = s.AdminRequest("GET", "/hooks/overview", "").Body
-		return strings.Contains(overview, `"kind":"runner_away"`)
+		return strings.Contains(overview, `"kind":"runner_unreachable"`)
 	})
 	if !strings.Contains(overview, `"text":"the agent has been out of reach for`) || !strings.Contains(overview, `"detail":"reaching the runner: `) || strings.Contains(overview, "a-secret-path") {
 		t.Errorf("got %s", overview)
@@ -181,7 +181,7 @@ func TestOperatorsAreToldAtOnceThatTheAgentIsAway(t *testing.T) {
 // Whoever asks about a runner that cannot be reached gets the same answer everywhere, from the first refusal on, although its only run is
 // tried less and less often.
 func TestHealthMetricsAndPageAgreeAboutARunner(t *testing.T) {
-	s := hookstest.StartSite(t, awayHooks("store memory\nhealth /healthz"))
+	s := hookstest.StartSite(t, outageHooks("store memory\nhealth /healthz"))
 	wantHealth(t, s, "/healthz", 200, `{"live":true,"ready":true,"webhooks":"on"}`)
 	s.Accept(`{"message":"hello"}`)
 	var refused time.Time
@@ -193,12 +193,12 @@ func TestHealthMetricsAndPageAgreeAboutARunner(t *testing.T) {
 		return !refused.IsZero()
 	})
 	for refusals := 1; refusals < 2; {
-		wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_away"]}`)
+		wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_unreachable"]}`)
 		if up := scrape(t, s)[key("runner_up", "runner", "default")]; up != 0 {
 			t.Errorf("after %d refusals runner_up is %v", refusals, up)
 		}
 		overview := s.AdminRequest("GET", "/hooks/overview", "").Body
-		if !strings.Contains(overview, `"kind":"runner_away"`) || !strings.Contains(overview, "and 1 run") && !strings.Contains(overview, "and 0 runs") {
+		if !strings.Contains(overview, `"kind":"runner_unreachable"`) || !strings.Contains(overview, "and 1 run") && !strings.Contains(overview, "and 0 runs") {
 			t.Errorf("after %d refusals the overview is %s", refusals, overview)
 		}
 		runner := runnersOf(t, s)["default"]

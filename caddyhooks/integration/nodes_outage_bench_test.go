@@ -17,26 +17,26 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/pgtest"
 )
 
-var awayRounds = flag.Int("away.rounds", 10, "how often BenchmarkStoreAway takes the database away, in each way")
+var outageRounds = flag.Int("outage.rounds", 10, "how often BenchmarkStoreUnreachable takes the database away, in each way")
 
-// BenchmarkStoreAway takes the PostgreSQL of a Caddy away, again and again, while 64 callers send requests: it is stopped as in a crash, all its processes
+// BenchmarkStoreUnreachable takes the PostgreSQL of a Caddy away, again and again, while 64 callers send requests: it is stopped as in a crash, all its processes
 // are frozen, it is unplugged, or something on the way drops all packets. It reports
 //
 //	first-ms             the longest wait for a 503 of a request that was sent before anybody had got one
 //	p50-ms p99-ms max-ms how long a 503 took that was asked for later
 //	back-p50-ms back-ms  from the return of the database until a request is accepted, the median and the longest of all rounds
 //	bare-p99-ms bare-max-ms the same for 8 other callers, whom Caddy answers itself: that much is due to the machine
-//	wrong                answers that are no 503 with Retry-After while it is away, and requests without an answer
+//	wrong                answers that are no 503 with Retry-After while it is unreachable, and requests without an answer
 //
 // Callers, Caddy and PostgreSQL share the machine's cores. To a server that was unplugged on the same network, the kernel first has to ask for its
 // hardware address once more, which it does every second. Run it with -benchtime 1x.
-func BenchmarkStoreAway(b *testing.B) {
-	if !inNodesNetwork(b, "-away.rounds", fmt.Sprint(*awayRounds)) {
+func BenchmarkStoreUnreachable(b *testing.B) {
+	if !inNodesNetwork(b, "-outage.rounds", fmt.Sprint(*outageRounds)) {
 		return
 	}
 	database := pgtest.New(b, pgtest.Config{Listen: back + "1"})
 	node := newMachine(b, 1)
-	caddy := startAwayNode(b, node, database)
+	caddy := startOutageNode(b, node, database)
 	for _, absence := range []struct {
 		name       string
 		begin, end func(b *testing.B)
@@ -54,9 +54,9 @@ func BenchmarkStoreAway(b *testing.B) {
 		}, func(*testing.B) { node.set("back", "up") }},
 	} {
 		b.Run(absence.name, func(b *testing.B) {
-			m := &awayMeasure{callers: startAwayCallers(caddy.URL)}
+			m := &outageMeasure{callers: startOutageCallers(caddy.URL)}
 			defer m.callers.finish()
-			for round := range *awayRounds {
+			for round := range *outageRounds {
 				m.round(b, round, func() { absence.begin(b) }, func() { absence.end(b) })
 			}
 			m.report(b)
@@ -64,8 +64,8 @@ func BenchmarkStoreAway(b *testing.B) {
 	}
 }
 
-// startAwayNode starts a Caddy on a machine.
-func startAwayNode(b *testing.B, node *machine, database *pgtest.Server) *hookstest.Process {
+// startOutageNode starts a Caddy on a machine.
+func startOutageNode(b *testing.B, node *machine, database *pgtest.Server) *hookstest.Process {
 	b.Helper()
 	d := &hookstest.Deployment{
 		Binary: hookstest.NewBinary(b),
@@ -82,18 +82,18 @@ func startAwayNode(b *testing.B, node *machine, database *pgtest.Server) *hookst
 	return d.Start(b)
 }
 
-// awayCallers send requests, and put down how they are answered.
-type awayCallers struct {
+// outageCallers send requests, and put down how they are answered.
+type outageCallers struct {
 	url     string
 	began   time.Time
 	stop    chan struct{}
 	all     sync.WaitGroup
 	mu      sync.Mutex
-	answers []awayAnswer
+	answers []outageAnswer
 }
 
-// awayAnswer is one answer, and when it came. The status of a request without one is 0.
-type awayAnswer struct {
+// outageAnswer is one answer, and when it came. The status of a request without one is 0.
+type outageAnswer struct {
 	sent, answered time.Duration
 	status         int
 	retryAfter     bool
@@ -103,9 +103,9 @@ type awayAnswer struct {
 // barePath is answered by Caddy, without hooks.
 const barePath = "/bare"
 
-func startAwayCallers(url string) *awayCallers {
+func startOutageCallers(url string) *outageCallers {
 	const callers, others = 64, 8
-	c := &awayCallers{url: url, began: time.Now(), stop: make(chan struct{})}
+	c := &outageCallers{url: url, began: time.Now(), stop: make(chan struct{})}
 	for i := range callers + others {
 		path := "/api/hooks/agent"
 		if i >= callers {
@@ -116,12 +116,12 @@ func startAwayCallers(url string) *awayCallers {
 	return c
 }
 
-func (c *awayCallers) finish() {
+func (c *outageCallers) finish() {
 	close(c.stop)
 	c.all.Wait()
 }
 
-func (c *awayCallers) call(path string) {
+func (c *outageCallers) call(path string) {
 	const patience, pause = 30 * time.Second, 50 * time.Millisecond
 	client := &http.Client{Timeout: patience, Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
@@ -140,7 +140,7 @@ func (c *awayCallers) call(path string) {
 	}
 }
 
-func (c *awayCallers) ask(client *http.Client, path string) (a awayAnswer) {
+func (c *outageCallers) ask(client *http.Client, path string) (a outageAnswer) {
 	a.isBare = path == barePath
 	request, err := http.NewRequest("POST", c.url+path, strings.NewReader(`{"message":"look at the disk of web-3"}`))
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *awayCallers) ask(client *http.Client, path string) (a awayAnswer) {
 }
 
 // first is the first answer with a status that came after a time.
-func (c *awayCallers) first(status int, after time.Duration) (first awayAnswer, found bool) {
+func (c *outageCallers) first(status int, after time.Duration) (first outageAnswer, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.answers { // in the order in which they came, or nearly so
@@ -167,11 +167,11 @@ func (c *awayCallers) first(status int, after time.Duration) (first awayAnswer, 
 			return a, true
 		}
 	}
-	return awayAnswer{}, false
+	return outageAnswer{}, false
 }
 
 // waitFor waits for the first such answer.
-func (c *awayCallers) waitFor(b *testing.B, status int, after time.Duration) (first awayAnswer) {
+func (c *outageCallers) waitFor(b *testing.B, status int, after time.Duration) (first outageAnswer) {
 	b.Helper()
 	hookstest.Within(b, time.Minute, fmt.Sprint("an answer is ", status), func() (found bool) {
 		first, found = c.first(status, after)
@@ -180,9 +180,9 @@ func (c *awayCallers) waitFor(b *testing.B, status int, after time.Duration) (fi
 	return first
 }
 
-// awayMeasure is what callers saw, over all rounds.
-type awayMeasure struct {
-	callers *awayCallers
+// outageMeasure is what callers saw, over all rounds.
+type outageMeasure struct {
+	callers *outageCallers
 	first   []time.Duration
 	later   []time.Duration
 	bare    []time.Duration
@@ -191,7 +191,7 @@ type awayMeasure struct {
 }
 
 // round takes the database away once.
-func (m *awayMeasure) round(b *testing.B, n int, begin, end func()) {
+func (m *outageMeasure) round(b *testing.B, n int, begin, end func()) {
 	b.Helper()
 	c := m.callers
 	c.waitFor(b, http.StatusAccepted, time.Since(c.began)+time.Second)
@@ -231,7 +231,7 @@ func (m *awayMeasure) round(b *testing.B, n int, begin, end func()) {
 	c.answers = nil
 }
 
-func (m *awayMeasure) report(b *testing.B) {
+func (m *outageMeasure) report(b *testing.B) {
 	of := func(all []time.Duration, share float64) float64 {
 		if len(all) == 0 {
 			b.Fatal("nothing was measured")

@@ -23,7 +23,7 @@ func newDatabase(t *testing.T) *pgtest.Server {
 	return server
 }
 
-func wantAway(t *testing.T, resp hookstest.Response) {
+func wantUnreachable(t *testing.T, resp hookstest.Response) {
 	t.Helper()
 	resp.WantError(t, 503, "The store cannot be reached")
 	if after := resp.Header.Get("Retry-After"); after != "5" {
@@ -38,17 +38,17 @@ func TestHooksStartWithoutTheirDatabase(t *testing.T) {
 	rn := hookstest.StartRunner(t, hookstest.ReplyText("hello"))
 	const store = "store postgres {env.HOOKS_TEST_DSN} {\nlease 5s\n}"
 	s.Load(hookstest.Hooks(rn, store+"\nhealth /healthz"))
-	wantAway(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
-	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"reasons":["store_away"]}`)
-	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"reasons":["store_away"]}`)
-	wantAway(t, s.Request("GET", "/api/hooks/runs/00000000-0000-7000-8000-000000000000", ""))
+	wantUnreachable(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
+	wantHealth(t, s, "/healthz", 503, `{"live":true,"ready":false,"reasons":["store_unreachable"]}`)
+	wantHealth(t, s, "/healthz/live", 200, `{"live":true,"ready":false,"reasons":["store_unreachable"]}`)
+	wantUnreachable(t, s.Request("GET", "/api/hooks/runs/00000000-0000-7000-8000-000000000000", ""))
 	health := s.AdminRequest("GET", "/hooks/health", "")
 	if health.Status != 503 || health.Field(t, "ready") != false || !strings.Contains(health.Body, "the store cannot be reached: ") {
 		t.Errorf("health: %d %s", health.Status, health.Body)
 	}
 	s.AdminRequest("GET", "/hooks/settings", "").WantAdminError(t, 503, "waits for its store")
 	s.Reload(hookstest.Hooks(rn, store+"\nworkers 3"))
-	wantAway(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
+	wantUnreachable(t, s.Post("/api/hooks/agent", `{"message":"early"}`))
 	if err := database.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestHooksStartWithoutTheirDatabase(t *testing.T) {
 	}
 }
 
-func TestWhileTheDatabaseIsAway(t *testing.T) {
+func TestWhileTheDatabaseIsUnreachable(t *testing.T) {
 	database := newDatabase(t)
 	s, log := newLoggedServer(t)
 	rn, _, release := hookstest.HeldRunner(t)
@@ -83,20 +83,20 @@ func TestWhileTheDatabaseIsAway(t *testing.T) {
 	turn := rn.Next()
 
 	database.Stop("immediate")
-	hookstest.Eventually(t, "the store is known to be away", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
-	wantAway(t, s.Post("/api/hooks/agent", `{"message":"lost"}`))
-	wantAway(t, s.Post("/api/hooks/agent", `{"message":"lost","syncResponse":true}`))
+	hookstest.Eventually(t, "the store is known to be unreachable", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
+	wantUnreachable(t, s.Post("/api/hooks/agent", `{"message":"lost"}`))
+	wantUnreachable(t, s.Post("/api/hooks/agent", `{"message":"lost","syncResponse":true}`))
 	// Another node may know better.
-	wantAway(t, s.Request("POST", "/api/hooks/agent", `{"message":"lost"}`, "Authorization", "Bearer a-token-that-is-not-known-here"))
-	wantAway(t, s.Post("/api/hooks/no-such-hook", `{}`))
-	wantAway(t, s.LookUp(kept, ""))
-	wantAway(t, s.LookUp(kept, "?wait=20"))
+	wantUnreachable(t, s.Request("POST", "/api/hooks/agent", `{"message":"lost"}`, "Authorization", "Bearer a-token-that-is-not-known-here"))
+	wantUnreachable(t, s.Post("/api/hooks/no-such-hook", `{}`))
+	wantUnreachable(t, s.LookUp(kept, ""))
+	wantUnreachable(t, s.LookUp(kept, "?wait=20"))
 	s.AdminRequest("GET", "/hooks/runs", "").WantAdminError(t, 503, "the store cannot be reached")
 	if health := s.AdminRequest("GET", "/hooks/health", ""); health.Status != 503 {
 		t.Errorf("health: %d %s", health.Status, health.Body)
 	}
 	close(release) // and the end of the turn cannot be stored
-	wantAway(t, hookstest.ReceiveWithin(t, "the answer to the caller", caller))
+	wantUnreachable(t, hookstest.ReceiveWithin(t, "the answer to the caller", caller))
 
 	if err := database.Start(); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestWhileTheDatabaseIsAway(t *testing.T) {
 		t.Error("the log has the password")
 	}
 	if away, back := strings.Count(text, "the store cannot be reached: nothing is accepted"), strings.Count(text, `"the store is back"`); away != 1 || back != 1 {
-		t.Errorf("it is logged %d times that the store is away, and %d times that it is back", away, back)
+		t.Errorf("it is logged %d times that the store is unreachable, and %d times that it is back", away, back)
 	}
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, `"level":"error"`) && !strings.Contains(line, "nothing is accepted") && !strings.Contains(line, `"logger":"admin.api"`) {
@@ -126,7 +126,7 @@ func TestTheLogTellsThatTheDatabaseRefusesUs(t *testing.T) {
 	s.Load(hookstest.Hooks(hookstest.StartRunner(t, hookstest.ReplyText("hello")), "store postgres {env.HOOKS_TEST_DSN}"))
 	database.Exec(t, "postgres", "ALTER ROLE hooks PASSWORD 'another'")
 	database.Stop("immediate")
-	hookstest.Eventually(t, "the store is known to be away", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
+	hookstest.Eventually(t, "the store is known to be unreachable", func() bool { return s.Post("/api/hooks/agent", `{"message":"lost"}`).Status == 503 })
 	if err := database.Start(); err != nil {
 		t.Fatal(err)
 	}
