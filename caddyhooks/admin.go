@@ -30,8 +30,8 @@ func init() {
 //	POST              /hooks/runs/<id>/cancel
 //	POST              /hooks/runs/<id>/again
 //	POST              /hooks/runs/again
-//	GET               /hooks/sessions
-//	GET               /hooks/session
+//	GET               /hooks/chats
+//	GET               /hooks/chat
 //	GET, DELETE       /hooks/deliveries
 //	POST              /hooks/deliveries/retry
 //	GET, DELETE       /hooks/deliveries/<id>

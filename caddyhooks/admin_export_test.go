@@ -32,7 +32,7 @@ func TestListsAreExportedAsLinesOfJSONOrCSV(t *testing.T) {
 	}
 	hookstest.Eventually(t, "all have ended", func() bool { ids, _ := s.Listed("?status=queued,running&limit=1"); return len(ids) == 0 })
 
-	for of, want := range map[string]int{"runs": many + 1, "runs&chatId=c/1": many, "runs&q=and+more&status=completed": many, "session&chatId=c/1": many, "deliveries": 1, "deliveries&status=pending": 0} {
+	for of, want := range map[string]int{"runs": many + 1, "runs&chatId=c/1": many, "runs&q=and+more&status=completed": many, "chat&chatId=c/1": many, "deliveries": 1, "deliveries&status=pending": 0} {
 		lines := adminWith(s, "GET", "/hooks/export?of="+of, "")
 		name, _, _ := strings.Cut(of, "&")
 		if lines.Status != 200 || lines.Header.Get("Content-Type") != "application/x-ndjson" ||
@@ -64,7 +64,7 @@ func TestListsAreExportedAsLinesOfJSONOrCSV(t *testing.T) {
 			}
 		}
 		switch of {
-		case "session&chatId=c/1":
+		case "chat&chatId=c/1":
 			if rows[0]["message"] != fmt.Sprintf("message, \"%d\"\nand more", many-1) || rows[0]["reply"] != rows[0]["message"] {
 				t.Errorf("the first row is %v", rows[0])
 			}
@@ -79,8 +79,8 @@ func TestListsAreExportedAsLinesOfJSONOrCSV(t *testing.T) {
 		}
 	}
 	for query, word := range map[string]string{
-		"": "of must be one of runs, session and deliveries", "?of=all": "of must be", "?of=session": "chatId", "?of=runs&host=x": "no parameter", "?of=deliveries&hook=x": "no parameter",
-		"?of=session&chatId=c&status=failed": "no parameter", "?of=runs&limit=5": "no parameter", "?of=runs&status=done": "status", "?of=deliveries&status=done": "status",
+		"": "of must be one of runs, chat and deliveries", "?of=all": "of must be", "?of=chat": "chatId", "?of=runs&host=x": "no parameter", "?of=deliveries&hook=x": "no parameter",
+		"?of=chat&chatId=c&status=failed": "no parameter", "?of=runs&limit=5": "no parameter", "?of=runs&status=done": "status", "?of=deliveries&status=done": "status",
 		"?of=runs&hook=": "hook must not be empty", "?of=runs&since=x": "since",
 	} {
 		s.AdminRequest("GET", "/hooks/export"+query, "").WantAdminError(t, 400, word)

@@ -129,7 +129,7 @@ func TestASearchTellsHowFarItGot(t *testing.T) {
 func TestFewSearchesAreMadeAtOnce(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks {\nstore memory\n}")
 	free := caddyhooks.HoldSearches("default")
-	for _, path := range []string{"/hooks/runs?q=a", "/hooks/sessions?q=a", "/hooks/export?of=runs&q=a"} {
+	for _, path := range []string{"/hooks/runs?q=a", "/hooks/chats?q=a", "/hooks/export?of=runs&q=a"} {
 		resp := s.AdminRequest("GET", path, "")
 		resp.WantAdminError(t, 503, "2 searches are under way already; try again")
 		if resp.Header.Get("Retry-After") != "1" {
@@ -234,7 +234,7 @@ func TestHiddenTextsAreInNoList(t *testing.T) {
 	for _, hide := range []bool{false, true} {
 		api := httptest.NewServer(caddyhooks.AdminAPI(hide))
 		defer api.Close()
-		for _, path := range []string{"/runs", "/sessions", "/session?chatId=c", "/export?of=runs", "/export?of=session&chatId=c", "/samples?hook=any"} {
+		for _, path := range []string{"/runs", "/chats", "/chat?chatId=c", "/export?of=runs", "/export?of=chat&chatId=c", "/samples?hook=any"} {
 			for _, accept := range []string{"*/*", "text/csv"} {
 				resp, err := hookstest.TryRequest("GET", api.URL+"/hooks"+path, "", "Accept", accept)
 				if err != nil || resp.Status != 200 {
@@ -260,7 +260,7 @@ func TestReasonsAreHiddenWithTheTexts(t *testing.T) {
 	for _, hide := range []bool{false, true} {
 		api := httptest.NewServer(caddyhooks.AdminAPI(hide))
 		defer api.Close()
-		for path, shown := range map[string]bool{"/runs": !hide, "/session?chatId=c": !hide, "/export?of=runs": !hide, "/export?of=session&chatId=c": !hide, "/runs/" + id: true} {
+		for path, shown := range map[string]bool{"/runs": !hide, "/chat?chatId=c": !hide, "/export?of=runs": !hide, "/export?of=chat&chatId=c": !hide, "/runs/" + id: true} {
 			resp, err := hookstest.TryRequest("GET", api.URL+"/hooks"+path, "")
 			if err != nil || resp.Status != 200 || strings.Contains(resp.Body, "private") != shown {
 				t.Errorf("hidden: %t, and %s shows %d %s, %v", hide, path, resp.Status, resp.Body, err)

@@ -77,7 +77,7 @@ func TestNoAnswerOfTheAdminAPIHoldsASecret(t *testing.T) {
 	}
 	// Values of parameters, by their name.
 	values := map[string][]string{
-		"hook": {"live", "pinned", "agent"}, "chatId": {"c"}, "q": {"fail", "ok", called}, "status": {"failed", "dead"}, "of": {"runs", "deliveries", "session&chatId=c"},
+		"hook": {"live", "pinned", "agent"}, "chatId": {"c"}, "q": {"fail", "ok", called}, "status": {"failed", "dead"}, "of": {"runs", "deliveries", "chat&chatId=c"},
 		"range": {"1h"}, "topics": {"runs,deliveries,overview,settings"}, "limit": {"5"}, "since": {"1h"}, "channel": {"team"},
 	}
 	for _, e := range caddyhooks.AdminEndpoints() {

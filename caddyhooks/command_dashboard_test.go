@@ -61,7 +61,7 @@ func TestLocalDashboardSetsAnInstanceUp(t *testing.T) {
 	outside.wantClosed(page.asset(), 401, "not let in yet")
 	page.with("Host", "evil.example").wantClosed(page.asset(), 403, "ssh -L")
 	page.api("GET", "me", "").WantJSON(t, hookstest.AsJSON(t, map[string]any{"user": me.Username, "readOnly": false, "hideTexts": false,
-		"instances": []string{"default"}, "door": "caddy hooks dashboard"}))
+		"instances": []string{"default"}, "access": "caddy hooks dashboard"}))
 	if resp := page.api("PATCH", "settings", `{"enabled":true,"token":"`+hookstest.Token+`"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}

@@ -185,7 +185,7 @@ func TestSchemaRefusesWhatCaddyRefuses(t *testing.T) {
 		`{"handler":"hooks","runners":{"a":{"runner":"echo","delay":"1s"}},"store":{"store":"memory"}}`:    true,
 		`{"handler":"hooks","settings":{"token":["a","b"]}}`:                                               true,
 		`{"handler":"hooks","settings":{"token":"a"}}`:                                                     true,
-		`{"handler":"hooks_health","despite":["runner_unreachable"]}`:                                             true,
+		`{"handler":"hooks_health","despite":["runner_unreachable"]}`:                                      true,
 		`{"handler":"hooks_dashboard","hide_texts":true}`:                                                  true,
 
 		`{"handler":"other"}`:                                            false,

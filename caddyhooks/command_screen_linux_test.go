@@ -35,7 +35,7 @@ func TestExportsDoNotControlATerminal(t *testing.T) {
 	s := hookstest.StartSite(t, hookstest.Hooks(rn, ""))
 	s.Ended(s.Accept(hookstest.AsJSON(t, map[string]any{"message": "\x1b]0;title\x07 \x1b[31m \u009b \u202e Grüße", "chatId": "odd"})))
 	for _, format := range []string{"csv", "jsonl"} {
-		seen, err := onScreen(t, "export", "--of", "session", "--chat", "odd", "--format", format, "--address", strings.TrimPrefix(s.Admin, "http://"))
+		seen, err := onScreen(t, "export", "--of", "chat", "--chat", "odd", "--format", format, "--address", strings.TrimPrefix(s.Admin, "http://"))
 		if err != nil || !strings.Contains(seen, "Grüße") {
 			t.Errorf("%s: %v %q", format, err, seen)
 		}

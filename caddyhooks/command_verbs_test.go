@@ -15,9 +15,9 @@ import (
 func (look *lookedAt) lookingVerbs() [][]string {
 	return [][]string{
 		{"status"}, {"list"}, {"show", "issues"}, {"show", "wake"}, {"show", look.completed}, {"show", look.failed[:18]}, {"show", look.dead}, {"show", look.dead[:30]},
-		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"session"}, {"session", "greetings"},
+		{"runs"}, {"runs", "--limit", "0"}, {"runs", "--search", "hello"}, {"runs", "--chat", "greetings", "--since", "1h"}, {"chat"}, {"chat", "greetings"},
 		{"deliveries"}, {"deliveries", "--host", look.receiver}, {"changes"}, {"refused"}, {"runners"}, {"health"},
-		{"export", "--of", "runs"}, {"export", "--of", "session", "--chat", "greetings"}, {"export", "--of", "deliveries", "--status", "dead"},
+		{"export", "--of", "runs"}, {"export", "--of", "chat", "--chat", "greetings"}, {"export", "--of", "deliveries", "--status", "dead"},
 	}
 }
 
@@ -177,10 +177,10 @@ func TestWrongUsageOfVerbsThatLook(t *testing.T) {
 		{"status --instance nope", `there is no hooks instance "nope"; there is default`, false},
 		{"health --instance nope", `there is no hooks instance "nope"; there is default`, false},
 		{"runs --instance nope", `there is no hooks instance "nope"; there is default`, false},
-		{"export", "--of must be one of runs, session and deliveries", true},
+		{"export", "--of must be one of runs, chat and deliveries", true},
 		{"export --of runs --format xml", "--format must be jsonl, or csv", true},
 		{"export --of runs --host a", "--host does not go with --of runs", true},
-		{"export --of session", "say which session by --chat", true},
+		{"export --of chat", "say which chat by --chat", true},
 		{"export --of runs --status dead", "status must be one of queued", true},
 	} {
 		out, errs, err := command(t, append([]string{"--address", look.address}, strings.Fields(c.args)...)...)
@@ -257,7 +257,7 @@ func TestSeveralInstances(t *testing.T) {
 	look.golden(t, "status-instances", "status")
 	look.golden(t, "status-instance", "status", "--instance", "ops")
 	look.golden(t, "list-none", "list", "--instance", "ops")
-	look.golden(t, "session-nobody", "session", "--instance", "ops")
+	look.golden(t, "chat-nobody", "chat", "--instance", "ops")
 	look.golden(t, "runs-nothing", "runs", "--instance", "ops")
 	look.golden(t, "changes-none", "changes", "--instance", "ops")
 	look.golden(t, "health-instances", "health")
@@ -305,7 +305,7 @@ func TestHostileTextsInATerminal(t *testing.T) {
 	tail.want(1, "completed")
 	tail.end()
 	printed := tail.out.All() + tail.errs.All()
-	for _, args := range [][]string{{"runs"}, {"session"}, {"session", s.Run(id).ChatID}, {"session", "\x1b[2J"}, {"show", id}, {"show", "\x1b[2J"}, {"list"}, {"status"}, {"export", "--of", "runs", "--hook", "\x1b[2J"},
+	for _, args := range [][]string{{"runs"}, {"chat"}, {"chat", s.Run(id).ChatID}, {"chat", "\x1b[2J"}, {"show", id}, {"show", "\x1b[2J"}, {"list"}, {"status"}, {"export", "--of", "runs", "--hook", "\x1b[2J"},
 		{"runs", "--hook", "\x1b[2J"}, {"runs", "--status", "\x1b[2J"}, {"status", "--instance", "\x1b[2J"}} {
 		out, errs, err := command(t, append(args, "--address", look.address)...)
 		printed += out + errs
@@ -371,11 +371,11 @@ func TestWordsAreCompletedFromTheRunningCaddy(t *testing.T) {
 		{[]string{"show", ""}, []string{"wake", "agent", "issues\tagent", "ring\twake", look.completed + "\tcompleted agent Say hello", look.dead + "\tdead http://" + look.receiver + "/…"}},
 		{[]string{"show", "iss"}, []string{"issues\tagent"}},
 		{[]string{"show", look.failed}, []string{look.failed + "\tfailed agent fail"}},
-		{[]string{"session", "gr"}, []string{"greetings\tfail"}},
+		{[]string{"chat", "gr"}, []string{"greetings\tfail"}},
 		{[]string{"runs", "--status", "failed,ti"}, []string{"failed,timed_out"}},
 		{[]string{"runs", "--hook", "ri"}, []string{"ring\twake"}},
 		{[]string{"deliveries", "--status", "d"}, []string{"delivered", "dead"}},
-		{[]string{"export", "--of", "s"}, []string{"session"}},
+		{[]string{"export", "--of", "c"}, []string{"chat"}},
 		{[]string{"status", "--instance", ""}, []string{"default"}},
 		{[]string{"status", "--range", ""}, []string{"1h", "6h", "24h", "7d"}},
 		{[]string{"st"}, []string{"status\tShows how the hooks fare, and what needs you"}},

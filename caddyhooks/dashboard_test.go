@@ -127,7 +127,9 @@ func (p dashboardPage) wantOpen() {
 	}
 }
 
-func pageOf(t *testing.T, s *hookstest.Server) dashboardPage { return dashboardPage{t: t, url: s.URL + "/"} }
+func pageOf(t *testing.T, s *hookstest.Server) dashboardPage {
+	return dashboardPage{t: t, url: s.URL + "/"}
+}
 
 // assetPath is the path of an asset, whoever may see it.
 func assetPath(t *testing.T) string {
@@ -143,7 +145,7 @@ func TestDashboardBehindBasicAuth(t *testing.T) {
 	anonymous.wantClosed(asset, 401, "")
 	ops := anonymous.as("ops")
 	ops.wantOpen()
-	ops.api("GET", "me", "").WantJSON(t, `{"user":"ops","readOnly":false,"hideTexts":false,"instances":["default"],"door":"hooks_dashboard"}`)
+	ops.api("GET", "me", "").WantJSON(t, `{"user":"ops","readOnly":false,"hideTexts":false,"instances":["default"],"access":"hooks_dashboard"}`)
 	if resp := ops.api("PATCH", "settings", `{"enabled":true,"token":"`+hookstest.Token+`"}`); resp.Status != 200 {
 		t.Fatalf("got %d %s", resp.Status, resp.Body)
 	}
@@ -357,7 +359,7 @@ func wantNoCORS(t *testing.T, resp hookstest.Response) {
 func TestDashboardShowsItsInstancesOnly(t *testing.T) {
 	s := hookstest.StartSite(t, "hooks {\nrunner echo\n}\nhooks ops {\npath /ops\n}\nhooks other {\npath /other\n}\nhooks_dashboard {\nuser operator\ninstance ops missing\nhide_texts\n}")
 	page := pageOf(t, s)
-	page.api("GET", "me", "").WantJSON(t, `{"user":"operator","readOnly":false,"hideTexts":true,"instances":["ops"],"door":"hooks_dashboard"}`)
+	page.api("GET", "me", "").WantJSON(t, `{"user":"operator","readOnly":false,"hideTexts":true,"instances":["ops"],"access":"hooks_dashboard"}`)
 	page.api("GET", "instances", "").WantJSON(t, `["ops"]`)
 	if resp := page.api("GET", "instances/ops/settings", ""); resp.Status != 200 {
 		t.Errorf("got %d %s", resp.Status, resp.Body)
@@ -517,7 +519,7 @@ func TestDashboardShowsNoSecret(t *testing.T) {
 		}
 		return delivery != ""
 	})
-	queries := map[string][]string{"GET /export": {"?of=runs", "?of=deliveries", "?of=session&chatId=x"}, "GET /session": {"?chatId=x"}, "GET /samples": {"?hook=some"}}
+	queries := map[string][]string{"GET /export": {"?of=runs", "?of=deliveries", "?of=chat&chatId=x"}, "GET /chat": {"?chatId=x"}, "GET /samples": {"?hook=some"}}
 	read := 0
 	for _, e := range caddyhooks.AdminEndpoints() {
 		method, path, _ := strings.Cut(e.Pattern, " ")

@@ -166,7 +166,7 @@ func (h *handler) serveMe(w http.ResponseWriter, r *http.Request) error {
 	writeJSON(w, http.StatusOK, struct {
 		Operator
 		Instances []string `json:"instances"`
-		Access    string   `json:"door"`
+		Access    string   `json:"access"`
 	}{OperatorFrom(r.Context()), instances, h.access.Name})
 	return nil
 }

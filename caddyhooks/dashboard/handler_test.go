@@ -57,7 +57,8 @@ var own = []string{"X-Hooks-Dashboard", "1", "Sec-Fetch-Site", "same-origin"}
 func wantError(t *testing.T, w *httptest.ResponseRecorder, status int, words string) {
 	t.Helper()
 	var shown map[string]string
-	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil || w.Code != status || len(shown) != 1 || !strings.Contains(shown["error"], words) {
+	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil || w.Code != status || len(shown) != 1 ||
+		!strings.Contains(shown["error"], words) {
 		t.Errorf("got %d %s, want %d with %q", w.Code, w.Body, status, words)
 	}
 	if got := w.Header().Get("Content-Type"); got != "application/json" {
@@ -101,7 +102,8 @@ func TestEveryAnswerHasTheHeaders(t *testing.T) {
 			cache = "private, max-age=31536000, immutable"
 		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; " +
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action " +
+				"'none'; " +
 				"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 			"X-Content-Type-Options":       "nosniff",
 			"Referrer-Policy":              "same-origin",
@@ -137,7 +139,8 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 		"a foreign origin":        {"X-Hooks-Dashboard", "1", "Origin", "https://evil.example"},
 		"an origin of null":       {"X-Hooks-Dashboard", "1", "Origin", "null"},
 		"its own site, no header": {"Sec-Fetch-Site", "same-origin"},
-		"a form":                  {"Content-Type", "application/x-www-form-urlencoded", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"},
+		"a form": {"Content-Type", "application/x-www-form-urlencoded", "Origin", "https://evil.example", "Sec-Fetch-Site",
+			"cross-site"},
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			for _, target := range []string{"/api/settings", "/api/me", "/api/events"} {
@@ -172,7 +175,8 @@ func TestAPIGetsItsRequests(t *testing.T) {
 			t.Errorf("%s: got %d %s", test.target, w.Code, w.Body)
 		}
 	}
-	for _, target := range []string{"/api/../settings", "/api//settings", "/api/runs/../settings", "/api/runs/%2e%2e/settings", "/api/mappings/a%2Fb", "/api/settings/", "/api/./settings"} {
+	for _, target := range []string{"/api/../settings", "/api//settings", "/api/runs/../settings", "/api/runs/%2e%2e/settings",
+		"/api/mappings/a%2Fb", "/api/settings/", "/api/./settings"} {
 		wantError(t, ask(h, "GET", target, "", own...), 404, "no such endpoint")
 	}
 	if w := ask(h, "GET", "/api", "", own...); w.Code != 404 {
@@ -186,7 +190,7 @@ func TestMe(t *testing.T) {
 		d.Enter = func(*http.Request) (Operator, error) { return Operator{"<ops>", true, true}, nil }
 		d.Instances = func(*http.Request) ([]string, error) { return nil, nil }
 	}), "GET", "/api/me", "", own...)
-	if got := strings.TrimSpace(w.Body.String()); got != `{"user":"<ops>","readOnly":true,"hideTexts":true,"instances":[],"door":"test"}` {
+	if got := strings.TrimSpace(w.Body.String()); got != `{"user":"<ops>","readOnly":true,"hideTexts":true,"instances":[],"access":"test"}` {
 		t.Errorf("got %s", got)
 	}
 	wantError(t, ask(page(nil), "POST", "/api/me", "", own...), 405, "GET")
@@ -283,7 +287,8 @@ func TestAssetsAreServedWithTheirTypes(t *testing.T) {
 	if err != nil || served < 3 {
 		t.Errorf("served %d assets, %v", served, err)
 	}
-	for _, target := range []string{"/assets/", "/assets/main.js", "/assets/0123456789abcdef0123/main.js", "/assets/" + site.hash + "/", "/assets/" + site.hash + "/../page.html", "/page.html", "/favicon.ico"} {
+	for _, target := range []string{"/assets/", "/assets/main.js", "/assets/0123456789abcdef0123/main.js", "/assets/" + site.hash + "/",
+		"/assets/" + site.hash + "/../page.html", "/page.html", "/favicon.ico"} {
 		if w := ask(h, "GET", target, ""); w.Code != 404 {
 			t.Errorf("%s: got %d", target, w.Code)
 		}
@@ -329,7 +334,8 @@ func TestCommentsAreNotServed(t *testing.T) {
 
 func TestAcceptedEncodings(t *testing.T) {
 	t.Parallel()
-	for header, want := range map[string]bool{"": false, "gzip": true, "GZIP": true, "br, gzip": true, "gzip;q=0": false, "gzip; q=0.000": false, "gzip;q=0.001": true, "br": false, "x-gzip": false} {
+	for header, want := range map[string]bool{"": false, "gzip": true, "GZIP": true, "br, gzip": true, "gzip;q=0": false,
+		"gzip; q=0.000": false, "gzip;q=0.001": true, "br": false, "x-gzip": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept-Encoding", header)
 		if got := acceptsGzip(r); got != want {
@@ -354,7 +360,8 @@ func TestHashIsThatOfAllAssets(t *testing.T) {
 	if first.assets["b/c.css"].contentType == "" {
 		t.Error("an asset in a folder is missing")
 	}
-	if same := load(fstest.MapFS{"assets/a.js": file("1"), "assets/b/c.css": file("2"), "assets/jsconfig.json": file("{}")}); same.hash != first.hash || len(same.assets) != 2 {
+	if same := load(fstest.MapFS{"assets/a.js": file("1"), "assets/b/c.css": file("2"),
+		"assets/jsconfig.json": file("{}")}); same.hash != first.hash || len(same.assets) != 2 {
 		t.Error("a file that is no asset counts")
 	}
 	for _, other := range []fstest.MapFS{
@@ -373,7 +380,8 @@ func TestHashIsThatOfAllAssets(t *testing.T) {
 
 func TestPathWithoutASlashIsRedirected(t *testing.T) {
 	t.Parallel()
-	for public, want := range map[string]string{"/dashboard": "./dashboard/", "/a/b": "./b/", "/a/x:y": "./x:y/", "//evil.example": "./evil.example/", "/dashboard/": "", "/": "", "": ""} {
+	for public, want := range map[string]string{"/dashboard": "./dashboard/", "/a/b": "./b/", "/a/x:y": "./x:y/",
+		"//evil.example": "./evil.example/", "/dashboard/": "", "/": "", "": ""} {
 		w := ask(page(func(d *Access) { d.PublicPath = func(*http.Request) string { return public } }), "GET", "/", "")
 		if got := w.Header().Get("Location"); got != want || (w.Code == http.StatusSeeOther) != (want != "") {
 			t.Errorf("%s: got %d %q", public, w.Code, got)
@@ -384,15 +392,18 @@ func TestPathWithoutASlashIsRedirected(t *testing.T) {
 func TestHostNames(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
-		"localhost": "localhost", "localhost:80": "localhost", "127.0.0.1:1": "127.0.0.1", "[::1]": "::1", "[::1]:80": "::1", "Dashboard.LAN:8080": "Dashboard.LAN",
-		"": "", ":80": "", "localhost:": "", "localhost:x": "", "::1": "", "::1:80": "", "[localhost]": "", "[localhost]:80": "", "[::1": "", "[::1]x": "", "localhost:80:80": "",
+		"localhost": "localhost", "localhost:80": "localhost", "127.0.0.1:1": "127.0.0.1", "[::1]": "::1", "[::1]:80": "::1",
+		"Dashboard.LAN:8080": "Dashboard.LAN",
+		"":                   "", ":80": "", "localhost:": "", "localhost:x": "", "::1": "", "::1:80": "", "[localhost]": "",
+		"[localhost]:80": "", "[::1": "", "[::1]x": "", "localhost:80:80": "",
 		"user@localhost": "", "localhost/": "", "localhost#": "", "a b": "", "[::1%25lo]": "",
 	} {
 		if got := HostName(header); got != want {
 			t.Errorf("%q: got %q, want %q", header, got, want)
 		}
 	}
-	for host, want := range map[string]bool{"localhost": true, "LOCALHOST:9": true, "127.0.0.1:80": true, "[::1]:80": true, "127.0.0.2": false, "localhost.": false,
+	for host, want := range map[string]bool{"localhost": true, "LOCALHOST:9": true, "127.0.0.1:80": true, "[::1]:80": true, "127.0.0.2": false,
+		"localhost.":             false,
 		"localhost.evil.example": false, "evil.example": false, "": false, "127.0.0.1.evil.example:80": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host

@@ -60,7 +60,8 @@ func TestLinkWorksOnceAndForAMinute(t *testing.T) {
 		t.Errorf("after a minute: got %d", w.Code)
 	}
 	guessed := "/?" + links.New()
-	if w := ask(h, "GET", guessed, "", "Host", here, "Sec-Purpose", "prefetch;prerender"); w.Code != 503 || w.Header().Get("Set-Cookie") != "" {
+	if w := ask(h, "GET", guessed, "", "Host", here, "Sec-Purpose", "prefetch;prerender"); w.Code != 503 ||
+		w.Header().Get("Set-Cookie") != "" {
 		t.Errorf("ahead of time: got %d", w.Code)
 	}
 	if w := ask(h, "GET", guessed, "", "Host", here); w.Code != http.StatusSeeOther {
@@ -104,23 +105,27 @@ func TestNobodyGetsInWithoutALink(t *testing.T) {
 	for _, target := range targets {
 		refused := func(target, cookies string) {
 			t.Helper()
-			if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookies, "X-Hooks-Dashboard", "1"); w.Code != 401 || !strings.Contains(w.Body.String(), "get another.") {
+			if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookies, "X-Hooks-Dashboard", "1"); w.Code != 401 ||
+				!strings.Contains(w.Body.String(), "get another.") {
 				t.Errorf("%s with the cookie %q: got %d %s", target, cookies, w.Code, w.Body)
 			}
 		}
-		for _, cookies := range []string{"", "hooks_dashboard=", "hooks_dashboard=x", "other=" + value, cookie + "x", "hooks_dashboard=" + strings.Repeat("a", 4000),
+		for _, cookies := range []string{"", "hooks_dashboard=", "hooks_dashboard=x", "other=" + value, cookie + "x", "hooks_dashboard=" +
+			strings.Repeat("a", 4000),
 			"hooks_dashboard=" + strings.ToLower(value), otherCookie} {
 			refused(path+target, cookies)
 		}
 		// Whoever has a cookie has no path, and whoever has a path has no cookie.
-		for _, elsewhere := range []string{"/", otherPath, strings.ToLower(path), path[:len(path)-2] + "/", "/x" + path, "/" + strings.Repeat("A", 4000) + "/"} {
+		for _, elsewhere := range []string{"/", otherPath, strings.ToLower(path), path[:len(path)-2] + "/", "/x" + path, "/" +
+			strings.Repeat("A", 4000) + "/"} {
 			refused(elsewhere+target, cookie)
 		}
 		target = path + target
 		if w := ask(h, "GET", target, "", "Host", here, "Cookie", cookie, "X-Hooks-Dashboard", "1"); w.Code == 401 {
 			t.Errorf("%s with the key: got %d %s", target, w.Code, w.Body)
 		}
-		if w := ask(h, "GET", target, "", "Host", "evil.example:8765", "Cookie", cookie, "X-Hooks-Dashboard", "1", "Origin", "http://evil.example:8765"); w.Code != 403 {
+		if w := ask(h, "GET", target, "", "Host", "evil.example:8765", "Cookie", cookie, "X-Hooks-Dashboard", "1", "Origin",
+			"http://evil.example:8765"); w.Code != 403 {
 			t.Errorf("%s at another host: got %d", target, w.Code)
 		}
 	}

@@ -240,7 +240,7 @@ func TestOperatorsAreToldOfRunsThatWereNeverStarted(t *testing.T) {
 	}{
 		"the service shut down before the run was over":                                            {then: (*engine.Engine).BeginStop},
 		"the run waited its whole time of 1m0s for a free worker, or for earlier runs of its chat": {then: func(*engine.Engine) { time.Sleep(time.Hour) }},
-		"the runner is unreachable: it did not take on the last turns":                                    {workers: 1, before: 10, then: func(*engine.Engine) { time.Sleep(time.Second) }},
+		"the runner is unreachable: it did not take on the last turns":                             {workers: 1, before: 10, then: func(*engine.Engine) { time.Sleep(time.Second) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)

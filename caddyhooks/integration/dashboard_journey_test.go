@@ -73,9 +73,9 @@ func TestDashboardLeadsFromNothingToARetriedDelivery(t *testing.T) {
 		return resp.Status == http.StatusAccepted // that of the payload before is not
 	})
 
-	// The session.
-	tab.Click("link", "Sessions")
-	tab.Wait("heading", "Sessions")
+	// The chat.
+	tab.Click("link", "Chats")
+	tab.Wait("heading", "Chats")
 	tab.Click("link", "shop:berlin.*")
 	tab.Within("log", "Conversation in shop:berlin").Wait("article", "Told by orders")
 	tab.WaitText("Noted: Order 12345678901234567890: Ring twice (<missing>)")
@@ -143,7 +143,7 @@ func addOrdersHook(tab *browsertest.Tab) (secret string) {
 	return secret
 }
 
-// With nothing but a runner, the door on this machine is enough.
+// With nothing but a runner, the page on this machine is enough.
 func TestDashboardOnThisMachineNeedsARunnerAlone(t *testing.T) {
 	t.Parallel()
 	tab := browsertest.NewTab(t)

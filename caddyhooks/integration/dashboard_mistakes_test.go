@@ -112,7 +112,7 @@ func TestDashboardShowsTheChatThatWasSearchedFor(t *testing.T) {
 	for _, chat := range []string{"first", "second"} {
 		d.Ended(d.Accept(`{"message":"in ` + chat + `","chatId":"` + chat + `"}`))
 	}
-	d.look(tab, "#/sessions")
+	d.look(tab, "#/chats")
 	tab.Wait("log", "Conversation in second")
 	tab.Fill("Search for a chat", "fir")
 	tab.Wait("log", "Conversation in first")
@@ -139,7 +139,7 @@ func TestDashboardSaysThatARunWasRunAgain(t *testing.T) {
 	tab.Click("button", "Cancel")
 	again, _ := d.AdminRequest("POST", "/hooks/runs/"+id+"/again", "").Field(t, "runId").(string)
 	d.Ended(again)
-	for _, page := range []string{"#/runs/" + id, "#/sessions?chatId=greetings"} {
+	for _, page := range []string{"#/runs/" + id, "#/chats?chatId=greetings"} {
 		d.look(tab, page)
 		tab.Click("button", "Run again")
 		tab.WaitText("It was run again already, as " + again)

@@ -81,7 +81,7 @@ func TestPagesAreReachedByKeys(t *testing.T) {
 	d.look(tab, "")
 	tab.Wait("heading", "Overview")
 	for _, step := range []struct{ key, heading string }{
-		{"r", "Runs"}, {"s", "Sessions"}, {"d", "Deliveries"}, {"w", "Webhooks.*"}, {"o", "Overview"},
+		{"r", "Runs"}, {"h", "Chats"}, {"d", "Deliveries"}, {"w", "Webhooks.*"}, {"o", "Overview"},
 	} {
 		tab.Press("g" + step.key) // in one go: the second key must come soon
 		tab.Wait("heading", step.heading)

@@ -72,7 +72,7 @@ func receiverOf(t *testing.T, answer string) *httptest.Server {
 	return s
 }
 
-// chatOfManyRuns is the chat that the session page is tried with.
+// chatOfManyRuns is the chat that the page of a chat is tried with.
 const chatOfManyRuns = "repo:acme/api"
 
 // startBusyDashboard starts a dashboard where runs of all kinds are and were.
@@ -132,8 +132,8 @@ func (d *busyDashboard) pages() []dashboardPage {
 		{"refused", "#/runs/refused", "401"},
 		{"run", "#/runs/" + d.completed, "Summarize the night."},
 		{"failed-run", "#/runs/" + d.failed, "fail"},
-		{"sessions", "#/sessions", chatOfManyRuns},
-		{"session", "#/sessions?chatId=" + url.QueryEscape(chatOfManyRuns), "Summarize the night."},
+		{"chats", "#/chats", chatOfManyRuns},
+		{"chat", "#/chats?chatId=" + url.QueryEscape(chatOfManyRuns), "Summarize the night."},
 		{"deliveries", "#/deliveries", "410"},
 		{"settings", "#/settings", "github-issues"},
 		{"hook", "#/settings/hooks/alerts", "<missing>"},

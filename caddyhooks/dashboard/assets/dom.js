@@ -256,7 +256,7 @@ function save(blob, name) {
 export const exportButton = (api, of, params, attributes) => button("Export", () => {
 	const kind = choice("Format", [["application/x-ndjson", "JSON lines"], ["text/csv", "CSV"]], "application/x-ndjson", () => {});
 	ask({
-		title: `Export ${of === "session" ? "this session" : of}`, text: "Everything that the filters select is saved as a file, not only what is shown.", body: field("Format", kind), yes: "Export",
+		title: `Export ${of === "chat" ? "this chat" : of}`, text: "Everything that the filters select is saved as a file, not only what is shown.", body: field("Format", kind), yes: "Export",
 		act: async () => save(await api.file("export", { of, ...params() }, kind.value), `${of}-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.${kind.value === "text/csv" ? "csv" : "jsonl"}`),
 	});
 }, { icon: "down", ...attributes });

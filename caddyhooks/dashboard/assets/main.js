@@ -6,7 +6,7 @@ import { capital, number, setClock, useUTC, usesUTC } from "./words.js";
 
 /** @type {Record<string, () => Promise<{show: (page: Page) => unknown}>>} */
 const pages = {
-	overview: () => import("./overview.js"), runs: () => import("./runs.js"), run: () => import("./run.js"), sessions: () => import("./sessions.js"),
+	overview: () => import("./overview.js"), runs: () => import("./runs.js"), run: () => import("./run.js"), chats: () => import("./chats.js"),
 	deliveries: () => import("./deliveries.js"), settings: () => import("./settings.js"), hook: () => import("./hook.js"), changes: () => import("./changes.js"),
 };
 
@@ -253,7 +253,7 @@ main.addEventListener("click", event => {
 
 let afterG = 0;
 /** @type {Record<string, string>} */
-const goTo = { o: "overview", r: "runs", s: "sessions", d: "deliveries", w: "settings", c: "changes" };
+const goTo = { o: "overview", r: "runs", h: "chats", d: "deliveries", w: "settings", c: "changes" };
 addEventListener("keydown", event => {
 	const target = event.target instanceof HTMLElement ? event.target : main;
 	const typing = target.matches("input:not([type=checkbox], [type=radio]), textarea, select");

@@ -165,13 +165,13 @@ export async function show(page) {
 	function drawFacts() {
 		const link = (/** @type {string | undefined} */ other) => other && el("a.mono", { href: page.link(`runs/${other}`) }, other);
 		return facts([
-			["Chat", el("a.mono", { href: page.link("sessions", { chatId: run.chatId }) }, run.chatId)],
+			["Chat", el("a.mono", { href: page.link("chats", { chatId: run.chatId }) }, run.chatId)],
 			["Action", run.action + (run.sync ? ", the caller waited" : "")], ["Accepted", [time(run.acceptedAt, { exact: true }), el("span.muted", " · ", since(run.acceptedAt))]],
 			["Started", time(run.startedAt, { exact: true })], ["Ended", time(run.finishedAt, { exact: true })], ["Took", run.finishedAt && duration(took(run))], ["Attempts", run.attempts], ["Repairs", run.repairAttempts],
 			["Waits for", run.waitingFor], ["Cancelled by", run.cancelledBy], ["Runner", run.runner], ["Tier", run.tier], ["Checked by", run.validationTier], ["Memory", run.memoryPreset],
 			["Time limit", run.timeoutSeconds && duration(run.timeoutSeconds)], ["In the queue", run.queueTimeSeconds && `at most ${duration(run.queueTimeSeconds)}`],
 			["Repeat key", run.keyHeader && ["from ", mono(run.keyHeader)]], ["Client", run.client && mono(run.client)], ["Trace", run.traceParent && mono(run.traceParent.split("-")[1] ?? run.traceParent)],
-			["Folded into", run.foldedInto !== run.runId && link(run.foldedInto)], ["Folded", (run.folded ?? 0) > 1 && el("a", { href: page.link("sessions", { chatId: run.chatId }) }, `one turn for ${count(run.folded ?? 0, "run")}`)],
+			["Folded into", run.foldedInto !== run.runId && link(run.foldedInto)], ["Folded", (run.folded ?? 0) > 1 && el("a", { href: page.link("chats", { chatId: run.chatId }) }, `one turn for ${count(run.folded ?? 0, "run")}`)],
 			["Again of", link(run.againOf)], ["Run again as", link(run.againAs)],
 		]);
 	}

@@ -82,7 +82,7 @@ async function showRuns(page) {
 			badge(run.status),
 			[el("a.name", { "data-open": true, href: page.link(`runs/${run.runId}`), title: run.runId }, run.hook), run.name && [" ", el("span.wide-only", tag(run.name))], run.test && [" ", tag("test")]],
 			[run.waitingFor && el("span.muted", waits(run), run.preview && " · "), run.preview ?? el("span.muted", run.reason ?? run.errorMessage ?? "")],
-			el("a.mono", { href: page.link("sessions", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
+			el("a.mono", { href: page.link("chats", { chatId: run.chatId }), title: run.chatId }, shortChat(run.chatId)),
 			out.dead ? badge("dead", `${out.dead} dead`) : out.pending ? badge("pending", `${out.pending} pending`) : out.delivered ? muted(icon("check", "delivered"), ` ${out.delivered}`) : null,
 			tookCell(run),
 			timeCell(run.acceptedAt),

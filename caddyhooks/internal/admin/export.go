@@ -52,7 +52,7 @@ const exportPatience = 30 * time.Second
 
 var exports = []exportOf{
 	{"runs", api.ExportFilters["runs"], columnsOf(reflect.TypeFor[api.RunSummary](), "reply"), exportRuns},
-	{"session", api.ExportFilters["session"], columnsOf(reflect.TypeFor[api.ChatTurn]()), exportSession},
+	{"chat", api.ExportFilters["chat"], columnsOf(reflect.TypeFor[api.ChatTurn]()), exportChat},
 	{"deliveries", api.ExportFilters["deliveries"], columnsOf(reflect.TypeFor[api.DeliveryDetails](), "body"), exportDeliveries},
 }
 
@@ -61,7 +61,7 @@ func serveExport(in *service.Instance, w http.ResponseWriter, r *http.Request) e
 	params := r.URL.Query()
 	i := slices.IndexFunc(exports, func(e exportOf) bool { return e.name == params.Get("of") })
 	if i < 0 {
-		return api.Errorf(http.StatusBadRequest, "of must be one of runs, session and deliveries")
+		return api.Errorf(http.StatusBadRequest, "of must be one of runs, chat and deliveries")
 	}
 	what := exports[i]
 	if err := checkParameters(r.URL.RawQuery, append([]string{"of"}, what.parameters...)); err != nil {
@@ -147,7 +147,7 @@ func exportRuns(in *service.Instance, r *http.Request) (exportPages, bool, error
 	}), searches(&query), nil
 }
 
-func exportSession(in *service.Instance, r *http.Request) (exportPages, bool, error) {
+func exportChat(in *service.Instance, r *http.Request) (exportPages, bool, error) {
 	chatID := r.URL.Query().Get("chatId")
 	if chatID == "" {
 		return nil, false, errNoChat

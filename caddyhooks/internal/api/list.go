@@ -26,7 +26,7 @@ var GlobalPaths = []string{"/health", "/health/ready", "/health/live", "/instanc
 var RunFilters = []string{"status", "hook", "chatId", "since", "until", "q"}
 
 // ExportFilters are the parameters that select what is exported, by what that is.
-var ExportFilters = map[string][]string{"runs": RunFilters, "session": {"chatId"}, "deliveries": {"status", "channel", "host"}}
+var ExportFilters = map[string][]string{"runs": RunFilters, "chat": {"chatId"}, "deliveries": {"status", "channel", "host"}}
 
 // NotCompleted are the statuses of runs that failed in one way or another.
 var NotCompleted = []engine.Status{engine.Failed, engine.TimedOut, engine.Expired}

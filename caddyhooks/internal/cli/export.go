@@ -21,20 +21,20 @@ import (
 
 func exportVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "export --of runs|session|deliveries [--format jsonl|csv] [-o FILE] [filters]",
+		Use:   "export --of runs|chat|deliveries [--format jsonl|csv] [-o FILE] [filters]",
 		Short: "Writes all runs, a chat or all deliveries to a file",
 		Long: `
 Writes all rows of a list, the newest first, as lines of JSON or as CSV: to a file, or to stdout without -o. The file appears when it is
 whole, and only its owner may read it. One that is there already is kept, unless --force is said.
 
-Runs are selected as in caddy hooks runs, deliveries as in caddy hooks deliveries, and a session by --chat. Messages and replies are in the
-export of a session.`,
+Runs are selected as in caddy hooks runs, deliveries as in caddy hooks deliveries, and a chat by --chat. Messages and replies are in the
+export of a chat.`,
 		Example: `  caddy hooks export --of runs --since 24h -o runs.jsonl
   caddy hooks export --of deliveries --status dead --format csv -o dead.csv
-  caddy hooks export --of session --chat repo:acme/api | jq -r .reply`,
+  caddy hooks export --of chat --chat repo:acme/api | jq -r .reply`,
 		RunE: withSession(runExport),
 	}
-	textFlag(cmd, "of", "", "what to write: runs, session or deliveries", completeWords("runs", "session", "deliveries"))
+	textFlag(cmd, "of", "", "what to write: runs, chat or deliveries", completeWords("runs", "chat", "deliveries"))
 	textFlag(cmd, "format", exportFormats[0], "jsonl or csv", completeWords(exportFormats...))
 	cmd.Flags().StringP("output", "o", "", "the file (default: stdout)")
 	cmd.Flags().Bool("force", false, "replace a file that is there already")
@@ -52,7 +52,7 @@ func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err e
 	of := flagText(cmd, "of")
 	filters, ok := api.ExportFilters[of]
 	if !ok {
-		return call, "", usagef("--of must be one of runs, session and deliveries")
+		return call, "", usagef("--of must be one of runs, chat and deliveries")
 	}
 	if format = flagText(cmd, "format"); !slices.Contains(exportFormats, format) || format == "csv" && wantsJSON(cmd) {
 		return call, "", usagef("--format must be jsonl, or csv without --json")
@@ -67,8 +67,8 @@ func exportCall(cmd *cobra.Command) (call adminclient.Call, format string, err e
 		return call, "", err
 	}
 	query.Set("of", of)
-	if of == "session" && !query.Has("chatId") {
-		return call, "", usagef("say which session by --chat; caddy hooks session lists them")
+	if of == "chat" && !query.Has("chatId") {
+		return call, "", usagef("say which chat by --chat; caddy hooks chat lists them")
 	}
 	call = adminclient.Call{Query: query, Header: http.Header{"Accept": {"application/x-ndjson"}}}
 	if format == "csv" {

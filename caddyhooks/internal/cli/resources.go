@@ -97,7 +97,7 @@ var (
 	}
 
 	chats = resource[api.Chat]{
-		name:    "sessions",
+		name:    "chats",
 		none:    "There are no chats yet that somebody named. A run without a chatId has a chat of its own: caddy hooks runs shows it.",
 		columns: []string{"LAST", "RUNS", "STATUS", "HOOK", "CHAT", "MESSAGE"},
 		cells: func(c terminal.Clock, chat *api.Chat) [][]terminal.Text {

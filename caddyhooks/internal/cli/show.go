@@ -418,15 +418,15 @@ func (s *session) showHook(hook *listedHook) error {
 
 func sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "session [CHAT] [--limit N]",
+		Use:   "chat [CHAT] [--limit N]",
 		Short: "Shows a chat as a conversation, or lists chats",
 		Long: `
 Shows the last runs of a chat as a conversation, the newest at the end: what came in after >, what the agent said after <, why a run failed
 after !, and where an answer was sent after ->. Without a chat it lists the chats that somebody named, the last active one first.
 
 Long texts are cut; caddy hooks show RUN-ID has them whole.`,
-		Example: `  caddy hooks session
-  caddy hooks session repo:acme/api --limit 5`,
+		Example: `  caddy hooks chat
+  caddy hooks chat repo:acme/api --limit 5`,
 		Args:              takesOneAtMost,
 		RunE:              withSession(runSession),
 		ValidArgsFunction: completeOne(chats.complete()),
@@ -446,7 +446,7 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 	if args[0] == "" {
 		return usagef("the id of the chat is empty")
 	}
-	chat := listing{path: "session", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
+	chat := listing{path: "chat", member: "runs", query: url.Values{"chatId": args[:1]}, limit: limit}
 	if s.json {
 		return s.printList(chat)
 	}
@@ -460,7 +460,7 @@ func runSession(s *session, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(turns) == 0 {
-		s.screen.Note("There are no runs of the chat %s. caddy hooks session lists chats.", args[0])
+		s.screen.Note("There are no runs of the chat %s. caddy hooks chat lists chats.", args[0])
 	}
 	if more {
 		s.screen.Note("There is more before this: use --limit %d, or --limit 0 for all.", limit*moreRows)

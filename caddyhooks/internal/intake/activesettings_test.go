@@ -34,7 +34,8 @@ func TestRefusedHooksAreCompiledOnce(t *testing.T) {
 	}
 	if checked != hooks || len(active.Problems) != hooks/2 || len(active.Hooks) != hooks/2+len(c.Pinned.Mappings) ||
 		len(active.Settings.Mappings) != len(active.Hooks) {
-		t.Errorf("%d hooks were checked, %d have problems, %d of %d are in force", checked, len(active.Problems), len(active.Hooks), len(active.Settings.Mappings))
+		t.Errorf("%d hooks were checked, %d have problems, %d of %d are in force", checked, len(active.Problems), len(active.Hooks),
+			len(active.Settings.Mappings))
 	}
 	if len(live.Mappings) != hooks || live.Mappings[0].Name != "h0" {
 		t.Error("the live settings have changed")

@@ -324,7 +324,7 @@ type ChallengeError struct{ Answer *settings.SchemeAnswer }
 
 func (*ChallengeError) Error() string { return "the sender tries the hook out" }
 
-// templateInputs are what the templates of each run of a request are rendered from. hole stands for the id of the run.
+// templateInputs are what the templates of each run of a request are rendered from. idPlaceholder stands for the id of the run.
 func templateInputs(h *settings.Hook, req *Request, body payload, idPlaceholder string) ([]template.Input, error) {
 	input := template.Input{Body: body.Doc, Source: sources(h, req, idPlaceholder, time.Now().UTC().Format(time.RFC3339)),
 		Reserve: req.Messages.reserve}

@@ -31,8 +31,10 @@ func fuzzCompiler() *settings.Compiler {
 		{Name: "raw"},
 		{Name: "paths", MessageTemplate: "{message} {b[0].c} {b[-1].c}"},
 		{Name: "form", Action: engine.Agent, Body: "form", MessageTemplate: "{a} {b[1]} {@body}"},
-		{Name: "each", Each: "$..d[*]", Only: []string{"$.a || $.d", "not header X-Test"}, Skip: []string{"$.skip == true"}, MessageTemplate: "{c} {@root.a} {@run}"},
-		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap", AgentFields: settings.AgentFields{ChatID: "c:{a}"}},
+		{Name: "each", Each: "$..d[*]", Only: []string{"$.a || $.d", "not header X-Test"}, Skip: []string{"$.skip == true"},
+			MessageTemplate: "{c} {@root.a} {@run}"},
+		{Name: "full", Action: engine.Agent, MessageTemplate: "{a} {b[0].c} {$..d}", Untrusted: "wrap",
+			AgentFields: settings.AgentFields{ChatID: "c:{a}"}},
 	}
 	return c
 }
@@ -123,7 +125,8 @@ func TestHostileBodiesTakeLittleMemory(t *testing.T) {
 			_, err := Runs(active, hook, active.Hooks[hook], &Request{Body: data, Log: zap.NewNop()})
 			runtime.ReadMemStats(&after)
 			if took := int(after.TotalAlloc - before.TotalAlloc); took > 4*len(body) {
-				t.Errorf("%s, %s (%v): %d bytes for a body of %d, %.1f times its size", hook, name, err, took, len(body), float64(took)/float64(len(body)))
+				t.Errorf("%s, %s (%v): %d bytes for a body of %d, %.1f times its size", hook, name, err, took, len(body),
+					float64(took)/float64(len(body)))
 			}
 		}
 	}
@@ -150,7 +153,8 @@ func TestTraceParentIsPassedOnOnlyIfItIsOne(t *testing.T) {
 	good := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	zero := func(digits string) string { return strings.Replace(good, digits, strings.Repeat("0", len(digits)), 1) }
 	for value, want := range map[string]string{
-		zero("0af7651916cd43dd8448eb211c80319c"): "", zero("b7ad6b7169203331"): "", "ff" + good[2:]: "", "00-" + strings.Repeat("-", 32) + good[35:]: "",
+		zero("0af7651916cd43dd8448eb211c80319c"): "", zero("b7ad6b7169203331"): "", "ff" + good[2:]: "", "00-" + strings.Repeat("-", 32) +
+			good[35:]: "",
 		strings.Repeat("-", 53) + "01": "", good[:53] + "03": good[:53] + "03", "01" + good[2:]: "01" + good[2:],
 		good: good, "": "", "00-x": "", strings.ToUpper(good): "", good + "x": "", strings.Replace(good, "-b", "b-", 1): "",
 	} {

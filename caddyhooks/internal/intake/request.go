@@ -48,7 +48,7 @@ func (req *Request) Query() url.Values {
 // url is what the caller used.
 func (req *Request) url() string { return calledURL(req.request) }
 
-// sources are what a template of the hook may read of a request beside the values of its body. hole stands for the id of the run,
+// sources are what a template of the hook may read of a request beside the values of its body. idPlaceholder stands for the id of the run,
 // which is not known yet; without one the id is missing. Templates ask again and again, so the body is made a text only once.
 func sources(h *settings.Hook, req *Request, idPlaceholder, now string) func(template.Source) (text string, ok bool) {
 	body := ""

@@ -69,7 +69,8 @@ func TestSamplesOfAHookAreBounded(t *testing.T) {
 	var s Samples
 	s.Follow(keepsAll("a"))
 	now := time.Now()
-	header := http.Header{"X-Large": {strings.Repeat("x", maxSampleFields)}, "X-Middle": {strings.Repeat("x", maxSampleFields/2)}, "X-Small": {"x"}}
+	header := http.Header{"X-Large": {strings.Repeat("x", maxSampleFields)}, "X-Middle": {strings.Repeat("x", maxSampleFields/2)},
+		"X-Small": {"x"}}
 	for range 12 {
 		s.noteAt(now, "a", header, nil, bytes.Repeat([]byte("x"), maxSample/2))
 		now = now.Add(time.Second)
@@ -95,7 +96,8 @@ func TestSamplesHaveNoSecrets(t *testing.T) {
 	var s Samples
 	s.Follow(active)
 	header := http.Header{"X-Github-Event": {"issues"}, "X-Many": {"1", "2"}}
-	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Proof", "X-Gitlab-Token", "X-Hub-Signature-256", "X-Api-Key", "Idempotency-Key", "X-Other", "X-Event-Token"} {
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Service-Token", "X-Proof", "X-Gitlab-Token",
+		"X-Hub-Signature-256", "X-Api-Key", "Idempotency-Key", "X-Other", "X-Event-Token"} {
 		header.Set(name, "s3cret")
 	}
 	query := url.Values{"team": {"a", "b"}, "access_token": {"s3cret"}, "sig": {"s3cret"}, "secret": {"s3cret"}, "apikey": {"s3cret"}}
@@ -166,7 +168,8 @@ func TestSamplesOfManyHooksAreBounded(t *testing.T) {
 	if n := len(*s.ByHook.Load()); n != sampledHooks {
 		t.Errorf("%d hooks have samples", n)
 	}
-	if got := samplePayloads(&s, names[199]) + samplePayloads(&s, names[200-sampledHooks]) + samplePayloads(&s, names[199-sampledHooks]); got != names[199]+names[200-sampledHooks] {
+	if got := samplePayloads(&s, names[199]) + samplePayloads(&s, names[200-sampledHooks]) +
+		samplePayloads(&s, names[199-sampledHooks]); got != names[199]+names[200-sampledHooks] {
 		t.Errorf("the last ones are not those that are kept: %s", got)
 	}
 	// However many hooks there are, no more than one a second takes the place of another one.

@@ -62,13 +62,16 @@ var senderTests = map[string]struct {
 	"bitbucket": {sign: func(secret, body string, _ time.Time) []string {
 		return []string{"X-Hub-Signature", "sha256=" + hex256(secret, body)}
 	}},
-	"gitlab":        {sign: func(secret, _ string, _ time.Time) []string { return []string{"X-Gitlab-Token", secret} }, token: true},
-	"gitlab signed": {sign: signStandard("Webhook-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==", second: "whsec_b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
+	"gitlab": {sign: func(secret, _ string, _ time.Time) []string { return []string{"X-Gitlab-Token", secret} }, token: true},
+	"gitlab signed": {sign: signStandard("Webhook-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==",
+		second: "whsec_b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
 	"stripe": {sign: func(secret, body string, at time.Time) []string {
-		return []string{"Stripe-Signature", fmt.Sprintf("t=%d,v1=%s,v0=%s", at.Unix(), hex256(secret, fmt.Sprintf("%d.%s", at.Unix(), body)), strings.Repeat("0", 64))}
+		return []string{"Stripe-Signature", fmt.Sprintf("t=%d,v1=%s,v0=%s", at.Unix(), hex256(secret, fmt.Sprintf("%d.%s", at.Unix(), body)),
+			strings.Repeat("0", 64))}
 	}, secret: "whsec_test_secret"},
 	"slack": {sign: func(secret, body string, at time.Time) []string {
-		return []string{"X-Slack-Signature", "v0=" + hex256(secret, fmt.Sprintf("v0:%d:%s", at.Unix(), body)), "X-Slack-Request-Timestamp", fmt.Sprint(at.Unix())}
+		return []string{"X-Slack-Signature", "v0=" + hex256(secret, fmt.Sprintf("v0:%d:%s", at.Unix(), body)), "X-Slack-Request-Timestamp",
+			fmt.Sprint(at.Unix())}
 	}},
 	"shopify": {sign: func(secret, body string, _ time.Time) []string {
 		return []string{"X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(sum256(secret, body))}
@@ -93,8 +96,10 @@ var senderTests = map[string]struct {
 		if secret != hex.EncodeToString(key.Public().(ed25519.PublicKey)) {
 			key = discordKey("second")
 		}
-		return []string{"X-Signature-Ed25519", hex.EncodeToString(ed25519.Sign(key, []byte(fmt.Sprint(at.Unix(), "")+body))), "X-Signature-Timestamp", fmt.Sprint(at.Unix())}
-	}, secret: hex.EncodeToString(discordKey("first").Public().(ed25519.PublicKey)), second: hex.EncodeToString(discordKey("second").Public().(ed25519.PublicKey))},
+		return []string{"X-Signature-Ed25519", hex.EncodeToString(ed25519.Sign(key, []byte(fmt.Sprint(at.Unix(), "")+body))),
+			"X-Signature-Timestamp", fmt.Sprint(at.Unix())}
+	}, secret: hex.EncodeToString(discordKey("first").Public().(ed25519.PublicKey)),
+		second: hex.EncodeToString(discordKey("second").Public().(ed25519.PublicKey))},
 	"telegram": {sign: func(secret, _ string, _ time.Time) []string {
 		return []string{"X-Telegram-Bot-Api-Secret-Token", secret}
 	}, token: true},
@@ -103,8 +108,10 @@ var senderTests = map[string]struct {
 		mac.Write([]byte(twilioURL + "BodyhelloFrom+1SidaSidb"))
 		return []string{"X-Twilio-Signature", base64.StdEncoding.EncodeToString(mac.Sum(nil))}
 	}, body: "From=%%2B1&Sid=b&Sid=a&Sid=b&Body=hello"},
-	"standard":      {sign: signStandard("Webhook-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==", second: "b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
-	"standard svix": {sign: signStandard("Svix-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==", second: "b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
+	"standard": {sign: signStandard("Webhook-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==",
+		second: "b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
+	"standard svix": {sign: signStandard("Svix-"), secret: "whsec_c2lnbmluZy1zZWNyZXQtMDEyMzQ1Njc4OQ==",
+		second: "b3RoZXItc2VjcmV0LTAxMjM0NTY3ODk="},
 	"hmac timed": {sign: func(secret, body string, at time.Time) []string {
 		return []string{"X-Sig", hex256(secret, fmt.Sprintf("%d.%s", at.Unix(), body)), "X-Time", fmt.Sprint(at.Unix())}
 	}, mapping: func(m *settings.Mapping) {
@@ -142,7 +149,8 @@ func TestSendersAreTakenAndForgersAreNot(t *testing.T) {
 				if c.mapping != nil {
 					c.mapping(m)
 				}
-				a, err := m.Authentication(settings.HookSecrets{Tokens: auth.NewTokens("shared-token"), Resolve: func(s string) (string, error) { return s, nil }})
+				a, err := m.Authentication(settings.HookSecrets{Tokens: auth.NewTokens("shared-token"),
+					Resolve: func(s string) (string, error) { return s, nil }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -176,7 +184,8 @@ func TestSendersAreTakenAndForgersAreNot(t *testing.T) {
 			want("eight secrets", compile(append(slices.Repeat([]string{second}, 7), first)...), request(body, good), true, false)
 			want("another secret", compile(second), request(body, good), false, false)
 			want("nothing", a, request(body, nil), false, true)
-			want("the shared token", a, request(body, []string{"Authorization", "Bearer shared-token", "X-Service-Token", "shared-token"}), false, scheme != "token")
+			want("the shared token", a, request(body, []string{"Authorization", "Bearer shared-token", "X-Service-Token", "shared-token"}), false,
+				scheme != "token")
 			if !c.token {
 				want("an altered body", a, request(strings.Replace(body, "a", "b", 1), good), false, false)
 				want("more after the body", a, request(body+" ", good), false, false)
@@ -184,7 +193,8 @@ func TestSendersAreTakenAndForgersAreNot(t *testing.T) {
 			for i := 0; i < len(good); i += 2 {
 				without := slices.Delete(slices.Clone(good), i, i+2)
 				want("without "+good[i], a, request(body, without), false, true)
-				for _, value := range []string{"x", ",", " ", "v1=", "t=,v1=", "0" + good[i+1] + "0", strings.Repeat("0", 64), "\x00", strings.Repeat("9", 400)} {
+				for _, value := range []string{"x", ",", " ", "v1=", "t=,v1=", "0" + good[i+1] + "0", strings.Repeat("0", 64), "\x00",
+					strings.Repeat("9", 400)} {
 					malformed := slices.Clone(good)
 					malformed[i+1] = value
 					if got := a.Verifier.Verify(request(body, malformed)); got.OK {
@@ -197,7 +207,8 @@ func TestSendersAreTakenAndForgersAreNot(t *testing.T) {
 			if isTimed := key != nil; isTimed != (timed && !bytesEqualAt(c.sign, first, bodyAt)) {
 				t.Errorf("has a key for replays: %v", isTimed)
 			} else if isTimed {
-				for off, ok := range map[time.Duration]bool{-a.Tolerance: true, a.Tolerance: true, -a.Tolerance - time.Second: false, a.Tolerance + time.Second: false, -time.Hour * 24 * 365: false} {
+				for off, ok := range map[time.Duration]bool{-a.Tolerance: true, a.Tolerance: true, -a.Tolerance - time.Second: false, a.Tolerance +
+					time.Second: false, -time.Hour * 24 * 365: false} {
 					body := bodyAt(now.Add(off))
 					want(fmt.Sprint("off by ", off), a, request(body, c.sign(first, body, now.Add(off))), ok, false)
 				}
@@ -249,9 +260,12 @@ func TestVectorsOfSenders(t *testing.T) {
 		{"github", "It's a Secret to Everybody", "Hello, World!", 0,
 			[]string{"X-Hub-Signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}},
 		{"standard", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", `{"test": 2432232314}`, 1614265330,
-			[]string{"Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp", "1614265330", "Webhook-Signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}},
-		{"slack", "8f742231b10e8888abcd99yyyzzz85a5", "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c", 1531420618,
-			[]string{"X-Slack-Request-Timestamp", "1531420618", "X-Slack-Signature", "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"}},
+			[]string{"Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp", "1614265330", "Webhook-Signature",
+				"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}},
+		{"slack", "8f742231b10e8888abcd99yyyzzz85a5",
+			"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c", 1531420618,
+			[]string{"X-Slack-Request-Timestamp", "1531420618", "X-Slack-Signature",
+				"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"}},
 	} {
 		m := &settings.Mapping{AuthMode: c.scheme, AuthSecret: settings.Secrets{c.secret}}
 		a, err := m.Authentication(settings.HookSecrets{Resolve: func(s string) (string, error) { return s, nil }})
@@ -280,7 +294,8 @@ func TestGitLabSignatureGoesBeforeToken(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	verify := func(secrets settings.Secrets, token string, signed []string) bool {
 		t.Helper()
-		a, err := (&settings.Mapping{AuthMode: "gitlab", AuthSecret: secrets}).Authentication(settings.HookSecrets{Resolve: func(s string) (string, error) { return s, nil }})
+		a, err := (&settings.Mapping{AuthMode: "gitlab",
+			AuthSecret: secrets}).Authentication(settings.HookSecrets{Resolve: func(s string) (string, error) { return s, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +386,8 @@ func TestChallengesAndIDs(t *testing.T) {
 
 func TestSecretsOfMappingsAreReadAsStringsAndLists(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]settings.Secrets{`"a"`: {"a"}, `["a"]`: {"a"}, `["a","b"]`: {"a", "b"}, `""`: nil, `null`: nil, `[]`: {}} {
+	for raw, want := range map[string]settings.Secrets{`"a"`: {"a"}, `["a"]`: {"a"}, `["a","b"]`: {"a", "b"}, `""`: nil, `null`: nil,
+		`[]`: {}} {
 		m, err := settings.ParseMapping([]byte(`{"name":"x","hmacSecret":` + raw + `,"authSecret":` + raw + `}`))
 		if err != nil || !slices.Equal(m.HMACSecret, want) || !slices.Equal(m.AuthSecret, want) {
 			t.Errorf("%s: got %v, %v", raw, m.HMACSecret, err)
@@ -439,9 +455,11 @@ func TestMappingsWithWrongSchemesAreRefused(t *testing.T) {
 			{AuthMode: "slack", AuthSecret: settings.Secrets{"a"}, AuthTolerance: 39601},
 			{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: settings.Secrets{"a"}, TimestampHeader: "X-Time", AuthTolerance: -1},
 		},
-		"algorithm":  {{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: settings.Secrets{"a"}, Algorithm: "md5"}},
-		"hmacHeader": {{AuthMode: "hmac", HMACHeader: "s3cret ", HMACSecret: settings.Secrets{"a"}}, {AuthMode: "hmac", HMACHeader: "s3cret_", HMACSecret: settings.Secrets{"a"}}},
-		"hmacSecret": {{AuthMode: "hmac", HMACHeader: "X-Sig"}, {AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: slices.Repeat(settings.Secrets{"s3cret"}, 9)}},
+		"algorithm": {{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: settings.Secrets{"a"}, Algorithm: "md5"}},
+		"hmacHeader": {{AuthMode: "hmac", HMACHeader: "s3cret ", HMACSecret: settings.Secrets{"a"}},
+			{AuthMode: "hmac", HMACHeader: "s3cret_", HMACSecret: settings.Secrets{"a"}}},
+		"hmacSecret": {{AuthMode: "hmac", HMACHeader: "X-Sig"},
+			{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: slices.Repeat(settings.Secrets{"s3cret"}, 9)}},
 		"timestampHeader": {
 			{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: settings.Secrets{"a"}, TimestampHeader: "X Time"},
 			{AuthMode: "hmac", HMACHeader: "X-Sig", HMACSecret: settings.Secrets{"a"}, TimestampHeader: "x-sig"},
@@ -476,7 +494,8 @@ func TestFromGoesByAddresses(t *testing.T) {
 	}{
 		{nil, map[string]bool{"192.0.2.1": true, "": true}},
 		{[]string{"192.0.2.0/24", "2001:db8::1"}, map[string]bool{
-			"192.0.2.1": true, "192.0.3.1": false, "::ffff:192.0.2.1": true, "2001:db8::1": true, "2001:db8::2": false, "": false, "x": false, "2001:db8::1%eth0": true,
+			"192.0.2.1": true, "192.0.3.1": false, "::ffff:192.0.2.1": true, "2001:db8::1": true, "2001:db8::2": false, "": false, "x": false,
+			"2001:db8::1%eth0": true,
 		}},
 		{[]string{"::ffff:192.0.2.0/120"}, map[string]bool{"192.0.2.9": true, "::ffff:192.0.2.9": true, "192.0.3.9": false}},
 		{[]string{"192.0.2.77/24"}, map[string]bool{"192.0.2.9": true}},

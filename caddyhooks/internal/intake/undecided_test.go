@@ -40,7 +40,8 @@ func TestUndecidedConditionIsLoggedOnceAMinute(t *testing.T) {
 				}
 			}
 			lines := logs.TakeAll()
-			if len(lines) != 1 || lines[0].ContextMap()["hook"] != m.Name || !strings.HasPrefix(lines[0].ContextMap()["condition"].(string), m.Name) {
+			if len(lines) != 1 || lines[0].ContextMap()["hook"] != m.Name ||
+				!strings.HasPrefix(lines[0].ContextMap()["condition"].(string), m.Name) {
 				t.Errorf("%s: logged are %v", m.Name, lines)
 			}
 			time.Sleep(time.Minute)

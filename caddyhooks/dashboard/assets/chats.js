@@ -13,7 +13,7 @@ export async function show(page) {
 	let chats = [];
 	let cursor = "", chat = given;
 	let part = page.part();
-	const items = el("ul.sessions"), older = el("div.foot"), trouble = el("div"), right = el("div");
+	const items = el("ul.chats"), older = el("div.foot"), trouble = el("div"), right = el("div");
 	const pane = el("div.two-pane");
 	let turn = 0;
 	const search = el("input", {
@@ -30,16 +30,16 @@ export async function show(page) {
 	async function load(more = false) {
 		const mine = ++turn;
 		await attempt(trouble, async () => {
-			const found = await api.get("sessions", { q: search.value.trim(), cursor: more ? cursor : "", limit: 30 }, page.signal);
+			const found = await api.get("chats", { q: search.value.trim(), cursor: more ? cursor : "", limit: 30 }, page.signal);
 			if (mine !== turn) return;
-			chats = more ? [...chats, ...list(found.sessions)] : list(found.sessions);
+			chats = more ? [...chats, ...list(found.chats)] : list(found.chats);
 			cursor = found.cursor ?? "";
 			drawList();
 		});
 	}
 	function drawList() {
 		redraw(items, chats.map(one => el("li", { "data-row": true }, el("a", {
-			"data-open": true, href: page.link("sessions", { chatId: one.chatId, q: params.get("q") }), "aria-current": one.chatId === chat ? "true" : null,
+			"data-open": true, href: page.link("chats", { chatId: one.chatId, q: params.get("q") }), "aria-current": one.chatId === chat ? "true" : null,
 			click: (/** @type {MouseEvent} */ event) => {
 				if (event.ctrlKey || event.metaKey || event.shiftKey) return;
 				event.preventDefault();
@@ -49,7 +49,7 @@ export async function show(page) {
 			},
 		}, el("span.t", el("b.mono", { title: one.chatId }, shortChat(one.chatId)), el("span.muted.small", since(one.lastAt))),
 			el("span.p", one.status && one.status !== "completed" && [el("span", { class: isOpen(one.status) ? "" : "bad-text" }, capital(statusWord(one.status))), " · "], one.preview ?? count(one.runs, "run"))))),
-		!chats.length && !trouble.firstChild && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no sessions yet.", "A run with a chat id that somebody chose begins one.")));
+		!chats.length && !trouble.firstChild && el("li", search.value ? empty("No chat has that in its id.") : empty("There are no chats yet.", "A run with a chat id that somebody chose begins one.")));
 		put(older, cursor && button("Older", () => load(true), { class: "small" }));
 		older.hidden = !cursor;
 	}
@@ -58,14 +58,14 @@ export async function show(page) {
 		chat = id;
 		drawList();
 		pane.classList.toggle("one", Boolean(id));
-		page.title(id ? shortChat(id) : "Sessions");
+		page.title(id ? shortChat(id) : "Chats");
 		if (id) conversation(part = page.part(), right, id);
-		else put(right, chats.length > 0 && el("section.panel", empty("Choose a session.")));
+		else put(right, chats.length > 0 && el("section.panel", empty("Choose a chat.")));
 	}
 	const openFirst = () => open(matchMedia("(min-width: 1081px)").matches ? chats[0]?.chatId : "");
 
 	put(pane, el("section.panel", { "aria-label": "Chats" }, el("header", search), items, older), right);
-	put(page.main, head("Sessions"), trouble, pane);
+	put(page.main, head("Chats"), trouble, pane);
 	await load();
 	given ? open(given) : openFirst();
 	const soon = page.later(() => { if (chats.length <= 30) load(); }, 1500);
@@ -82,12 +82,12 @@ function conversation(page, into, chat) {
 	const trouble = el("div"), told = muted(), box = el("div.chat", { tabindex: "0", role: "log", "aria-label": `Conversation in ${chat}` });
 	const older = button("Older", () => load(true), { class: "small", hidden: true });
 	put(into, el("section.panel", el("header", null,
-		el("a.back", { href: page.link("sessions") }, "All sessions"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "session", () => ({ chatId: chat }), { class: "small" })),
+		el("a.back", { href: page.link("chats") }, "All chats"), el("h2.mono", { tabindex: "-1" }, chat), told, spring(), older, exportButton(api, "chat", () => ({ chatId: chat }), { class: "small" })),
 	trouble, box, el("div.foot", "Shown as the agent got it. Text from outside is marked.")));
 
 	async function load(more = false) {
 		await attempt(trouble, async () => {
-			const found = await api.get("session", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, signal);
+			const found = await api.get("chat", { chatId: chat, limit: 20, cursor: more ? cursor : "" }, signal);
 			const runs = list(found.runs), apart = !more && !runs.some(run => shown.has(run.runId)); // more came than one page holds
 			if (apart) shown.clear();
 			if (apart || more) cursor = found.cursor ?? "";

@@ -10,12 +10,12 @@ import (
 )
 
 func init() {
-	InstanceEndpoints.Handle("GET /sessions", listSessions, "q", "limit", "cursor")
-	InstanceEndpoints.Handle("GET /session", serveSession, "chatId", "limit", "cursor")
+	InstanceEndpoints.Handle("GET /chats", listChats, "q", "limit", "cursor")
+	InstanceEndpoints.Handle("GET /chat", serveChat, "chatId", "limit", "cursor")
 }
 
-// listSessions lists chats, the one with the newest run first. Chats that were made for one run alone are not among them.
-func listSessions(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+// listChats lists chats, the one with the newest run first. Chats that were made for one run alone are not among them.
+func listChats(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	limit, err := parseLimit(params)
 	if err != nil {
@@ -39,8 +39,8 @@ func listSessions(in *service.Instance, w http.ResponseWriter, r *http.Request) 
 		return listError(err)
 	}
 	return writeJSON(w, http.StatusOK, struct {
-		Sessions []api.Chat `json:"sessions"`
-		Cursor   string     `json:"cursor,omitempty"`
+		Chats  []api.Chat `json:"chats"`
+		Cursor string     `json:"cursor,omitempty"`
 	}{api.ShowAll(chats, func(chat *engine.ChatSummary) api.Chat {
 		last := api.NewRunSummary(chat.Last, hideTexts)
 		return api.Chat{ChatID: chat.ChatID, Runs: chat.Runs, LastRunID: last.RunID, LastAt: last.AcceptedAt, Status: last.Status,
@@ -72,8 +72,8 @@ func newTurnJSON(r *engine.Record, most int, hideTexts bool) api.ChatTurn {
 	return turn
 }
 
-// serveSession lists the runs of a chat, the newest first.
-func serveSession(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
+// serveChat lists the runs of a chat, the newest first.
+func serveChat(in *service.Instance, w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	query := engine.Query{ChatID: params.Get("chatId"), Cursor: params.Get("cursor"), Deliveries: true}
 	if query.ChatID == "" {

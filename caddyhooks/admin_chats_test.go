@@ -9,8 +9,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-type sessionPage struct {
-	Sessions []struct {
+type chatPage struct {
+	Chats []struct {
 		ChatID    string    `json:"chatId"`
 		Runs      int       `json:"runs"`
 		LastRunID string    `json:"lastRunId"`
@@ -18,7 +18,7 @@ type sessionPage struct {
 		Status    string    `json:"status"`
 		Hook      string    `json:"hook"`
 		Preview   string    `json:"preview"`
-	} `json:"sessions"`
+	} `json:"chats"`
 	Cursor string `json:"cursor"`
 }
 
@@ -35,12 +35,12 @@ type turnPage struct {
 	Cursor string `json:"cursor"`
 }
 
-func TestSessionsAreTheChatsThatSomebodyNamed(t *testing.T) {
+func TestListedChatsAreThoseThatSomebodyNamed(t *testing.T) {
 	for _, store := range []string{"bolt", "memory"} {
 		t.Run(store, func(t *testing.T) {
 			rn, _, _ := hookstest.HeldRunner(t)
 			s := hookstest.StartSite(t, hookstest.Hooks(rn, "store "+store))
-			if page := s.AdminRequest("GET", "/hooks/sessions", ""); strings.TrimSpace(page.Body) != `{"sessions":[]}` {
+			if page := s.AdminRequest("GET", "/hooks/chats", ""); strings.TrimSpace(page.Body) != `{"chats":[]}` {
 				t.Errorf("before all: %s", page.Body)
 			}
 			s.Ended(s.Accept(`{"message":"one","chatId":"Team/A b&c"}`))
@@ -48,23 +48,23 @@ func TestSessionsAreTheChatsThatSomebodyNamed(t *testing.T) {
 			s.Ended(s.Accept(`{"message":"two","chatId":"other"}`))
 			last := s.Accept(`{"message":"fail","chatId":"Team/A b&c"}`)
 			s.Ended(last)
-			page := adminPage[sessionPage](s, "/hooks/sessions?limit=1")
-			if len(page.Sessions) != 1 || page.Cursor == "" {
+			page := adminPage[chatPage](s, "/hooks/chats?limit=1")
+			if len(page.Chats) != 1 || page.Cursor == "" {
 				t.Fatalf("got %+v", page)
 			}
-			got := page.Sessions[0]
+			got := page.Chats[0]
 			if got.ChatID != "Team/A b&c" || got.Runs != 2 || got.LastRunID != last || got.Status != "failed" || got.Hook != "agent" || got.Preview != "fail" || got.LastAt.IsZero() {
 				t.Errorf("got %+v", got)
 			}
-			page = adminPage[sessionPage](s, "/hooks/sessions?limit=1&cursor="+page.Cursor)
-			if len(page.Sessions) != 1 || page.Sessions[0].ChatID != "other" || page.Cursor != "" {
+			page = adminPage[chatPage](s, "/hooks/chats?limit=1&cursor="+page.Cursor)
+			if len(page.Chats) != 1 || page.Chats[0].ChatID != "other" || page.Cursor != "" {
 				t.Errorf("got %+v", page)
 			}
-			if page := adminPage[sessionPage](s, "/hooks/sessions?q=team/a"); len(page.Sessions) != 1 || page.Sessions[0].ChatID != "Team/A b&c" {
+			if page := adminPage[chatPage](s, "/hooks/chats?q=team/a"); len(page.Chats) != 1 || page.Chats[0].ChatID != "Team/A b&c" {
 				t.Errorf("got %+v", page)
 			}
 			for query, word := range map[string]string{"?limit=0": "limit", "?cursor=x": "cursor", "?q=" + strings.Repeat("x", 300): "q must", "?chatId=x": "chatId"} {
-				s.AdminRequest("GET", "/hooks/sessions"+query, "").WantAdminError(t, 400, word)
+				s.AdminRequest("GET", "/hooks/chats"+query, "").WantAdminError(t, 400, word)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestASessionIsAConversation(t *testing.T) {
 	s.Ended(s.Accept(`{"message":"with\nlines","chatId":"c/1","callbackUrl":"` + rc.URL + `/path?query"}`))
 	hookstest.Eventually(t, "it arrives", func() bool { return len(s.Deliveries("status=delivered")) == 1 })
 	s.Ended(s.Accept(`{"message":"x` + long + `","chatId":"c/1"}`))
-	page := adminPage[turnPage](s, "/hooks/session?chatId=c/1")
+	page := adminPage[turnPage](s, "/hooks/chat?chatId=c/1")
 	if len(page.Runs) != 2 || page.Cursor != "" {
 		t.Fatalf("got %d runs, %q", len(page.Runs), page.Cursor)
 	}
@@ -95,14 +95,14 @@ func TestASessionIsAConversation(t *testing.T) {
 	if *second.Message != ("x" + long)[:16<<10-1] || second.MessageBytes != len(long)+1 || second.MessageCut || second.Deliveries != nil {
 		t.Errorf("the message of the second has %d bytes of %d", len(*second.Message), second.MessageBytes)
 	}
-	page = adminPage[turnPage](s, "/hooks/session?chatId=c/1&limit=1")
+	page = adminPage[turnPage](s, "/hooks/chat?chatId=c/1&limit=1")
 	if len(page.Runs) != 1 || page.Cursor == "" {
 		t.Errorf("got %+v", page)
 	}
-	page = adminPage[turnPage](s, "/hooks/session?chatId=c/1&limit=1&cursor="+page.Cursor)
+	page = adminPage[turnPage](s, "/hooks/chat?chatId=c/1&limit=1&cursor="+page.Cursor)
 	if len(page.Runs) != 1 || *page.Runs[0].Message != "with\nlines" {
 		t.Errorf("got %+v", page)
 	}
-	s.AdminRequest("GET", "/hooks/session", "").WantAdminError(t, 400, "say which: chatId")
-	s.AdminRequest("GET", "/hooks/session?chatId=none", "").WantJSON(t, `{"runs":[]}`)
+	s.AdminRequest("GET", "/hooks/chat", "").WantAdminError(t, 400, "say which: chatId")
+	s.AdminRequest("GET", "/hooks/chat?chatId=none", "").WantJSON(t, `{"runs":[]}`)
 }
