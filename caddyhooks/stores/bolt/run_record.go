@@ -13,33 +13,46 @@ import (
 
 // Numbers of the engine's table that are looked for, and some that stand for no field of it.
 const (
-	runChat          protowire.Number = 1
-	runHook          protowire.Number = 2
-	runAction        protowire.Number = 3
-	runMessage       protowire.Number = 5
-	runMetadata      protowire.Number = 6
-	runSchema        protowire.Number = 10
-	runSync          protowire.Number = 11
-	runAcceptedAt    protowire.Number = 16
-	runKey           protowire.Number = 18
-	runKeyBody       protowire.Number = 19
-	endStatus        protowire.Number = 21
-	endFinishedAt    protowire.Number = 31
-	endToken         protowire.Number = 34
-	runInputApart    protowire.Number = 38 // the run's input has a record of its own; comes before the chat
-	runNewChat       protowire.Number = 45
-	runKeyAnyBody    protowire.Number = 50
-	runReplayBody    protowire.Number = 52
-	runReplayAnyBody protowire.Number = 53
-	runSibling       protowire.Number = 54
-	endFoldedInto    protowire.Number = 55 // of a run whose answer is that of another one; comes instead of its long fields
-	endFollower      protowire.Number = 56 // once for each run whose answer is this one's
+	runChat             protowire.Number = 1
+	runHook             protowire.Number = 2
+	runAction           protowire.Number = 3
+	runMessage          protowire.Number = 5
+	runMetadata         protowire.Number = 6
+	runSchema           protowire.Number = 10
+	runSync             protowire.Number = 11
+	runAcceptedAt       protowire.Number = 16
+	runKey              protowire.Number = 18
+	runKeyBody          protowire.Number = 19
+	endStatus           protowire.Number = 21
+	endText             protowire.Number = 22
+	endJSON             protowire.Number = 24
+	endFinishedAt       protowire.Number = 31
+	runRunner           protowire.Number = 33
+	endToken            protowire.Number = 34
+	runQueueTime        protowire.Number = 35
+	runAgainOf          protowire.Number = 37
+	runInputApart       protowire.Number = 38 // the run's input has a record of its own; comes before the chat
+	endLastAnswer       protowire.Number = 43
+	endValidationErrors protowire.Number = 44
+	runNewChat          protowire.Number = 45
+	endSteps            protowire.Number = 47
+	runFoldWindow       protowire.Number = 48
+	runFoldMax          protowire.Number = 49
+	runKeyAnyBody       protowire.Number = 50
+	runReplayBody       protowire.Number = 52
+	runReplayAnyBody    protowire.Number = 53
+	runSibling          protowire.Number = 54
+	endFoldedInto       protowire.Number = 55 // of a run whose answer is that of another one; comes instead of its long fields
+	endFollower         protowire.Number = 56 // once for each run whose answer is this one's
+	runFoldAlike        protowire.Number = 57
+	endPermissions      protowire.Number = 59
+	endMorePermissions  protowire.Number = 60
 )
 
 // Fields that may be long: a run's input, and what came of it. They are not written for every run.
 var (
 	inputNumbers = []protowire.Number{runMessage, runMetadata, runSchema}
-	longNumbers  = []protowire.Number{22, 24, 43, 44, 47, 59, 60}
+	longNumbers  = []protowire.Number{endText, endJSON, endLastAnswer, endValidationErrors, endSteps, endPermissions, endMorePermissions}
 
 	inputFields, runFields = splitFields(engine.RunFields, inputNumbers)
 	longFields, endFields  = splitFields(engine.EndFields, longNumbers)
@@ -222,9 +235,9 @@ func siblingOf(data []byte) (sibling engine.Sibling, ok bool) {
 	return engine.Sibling{ID: uuid.UUID(data[:size]).String(), ChatID: string(data[size:])}, true
 }
 
-// entryNumbers are those of the fields that tell a run's place in the queue: its chat, hook, time of acceptance, runner, queue time,
-// earlier run and fold, and whether somebody waits for it.
-var entryNumbers = []protowire.Number{runChat, runHook, runSync, runAcceptedAt, 33, 35, 37, 48, 49, 57}
+// entryNumbers are those of the fields that tell a run's place in the queue.
+var entryNumbers = []protowire.Number{runChat, runHook, runSync, runAcceptedAt, runRunner, runQueueTime, runAgainOf,
+	runFoldWindow, runFoldMax, runFoldAlike}
 
 // entryOf reads no more of a run than its place in the queue, after it has checked all of it, and whether its input
 // is apart.
