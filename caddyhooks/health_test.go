@@ -116,7 +116,7 @@ func TestNotReadyWhileAllRunnersAreUnreachable(t *testing.T) {
 		path /other
 		enabled
 		token `+hookstest.Token+`
-		runner unreachable http `+agent.URL+`
+		runner absent http `+agent.URL+`
 		runner good http `+good.URL+`
 		runner_for smart good
 		health /other-health
@@ -133,9 +133,9 @@ func TestNotReadyWhileAllRunnersAreUnreachable(t *testing.T) {
 		}
 	}
 	// From time to time the runner is tried again, and for a moment nobody knows.
-	const away, degraded = `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_unreachable"]}`, `{"live":true,"ready":true,"webhooks":"on","degraded":["runner_unreachable"]}`
+	const unready, degraded = `{"live":true,"ready":false,"webhooks":"on","reasons":["runner_unreachable"]}`, `{"live":true,"ready":true,"webhooks":"on","degraded":["runner_unreachable"]}`
 	for path, want := range map[string]string{
-		"/healthz": "503 " + away, "/healthz/ready": "503 " + away, "/healthz/live": "200 " + away, "/accepts-health": "200 " + degraded, "/other-health": "200 " + degraded,
+		"/healthz": "503 " + unready, "/healthz/ready": "503 " + unready, "/healthz/live": "200 " + unready, "/accepts-health": "200 " + degraded, "/other-health": "200 " + degraded,
 	} {
 		hookstest.Eventually(t, path+" answers "+want, func() bool {
 			resp := s.Request("GET", path, "")
@@ -144,7 +144,7 @@ func TestNotReadyWhileAllRunnersAreUnreachable(t *testing.T) {
 	}
 	hookstest.Eventually(t, "the admin endpoint names the runners", func() bool {
 		admin := s.AdminRequest("GET", "/hooks/health", "")
-		return admin.Status == 503 && strings.Contains(admin.Body, `the runner \"default\"`) && strings.Contains(admin.Body, `the runner \"away\"`) && strings.Contains(admin.Body, `"code":"runner_unreachable"`)
+		return admin.Status == 503 && strings.Contains(admin.Body, `the runner \"default\"`) && strings.Contains(admin.Body, `the runner \"absent\"`) && strings.Contains(admin.Body, `"code":"runner_unreachable"`)
 	})
 	if live := s.AdminRequest("GET", "/hooks/health/live", ""); live.Status != 200 {
 		t.Errorf("live: got %d %s", live.Status, live.Body)
