@@ -396,7 +396,10 @@ func TestDocumentedLogLinesAreWritten(t *testing.T) {
 	}
 }
 
-// sourceOfProgram is the source of the program, without its tests.
+// continuedText is where a text goes on in the next line of the source.
+var continuedText = regexp.MustCompile(`" ?\+\n\s*"`)
+
+// sourceOfProgram is the source of the program, without its tests, with each text on one line.
 func sourceOfProgram(t *testing.T) string {
 	t.Helper()
 	var program strings.Builder
@@ -411,7 +414,7 @@ func sourceOfProgram(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program.String()
+	return continuedText.ReplaceAllString(program.String(), "")
 }
 
 // tableRows are the cells of the first table in a section of the README, without its head.
