@@ -128,7 +128,7 @@ func writeLayoutFile(t *testing.T, name string) {
 		check(s.Deliveries().Settle(t.Context(), d, 0))
 	}
 	add("waiting", "waits")
-	_, err = s.Runs().End(t.Context(), claim(), engine.End{Requeue: true, WaitingFor: "The agent is unreachable.", Pause: time.Hour}, engine.Batch{})
+	_, err = s.Runs().End(t.Context(), claim(), engine.End{Requeue: true, WaitingFor: "The agent is away.", Pause: time.Hour}, engine.Batch{})
 	check(err)
 	add("busy", "interrupted")
 	claim()
@@ -159,7 +159,7 @@ func checkLayoutFile(t *testing.T, s engine.Store) {
 	if settings, revision, err := s.Settings().Load(t.Context()); err != nil || string(settings) != `{"enabled":true}` || revision != 1 {
 		t.Errorf("the settings are %s, revision %d, %v", settings, revision, err)
 	}
-	if waiting, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "waiting", Limit: 1}); err != nil || len(waiting) != 1 || waiting[0].WaitingFor != "The agent is unreachable." {
+	if waiting, _, err := s.Runs().List(t.Context(), engine.Query{ChatID: "waiting", Limit: 1}); err != nil || len(waiting) != 1 || waiting[0].WaitingFor != "The agent is away." {
 		t.Errorf("the run that waits is %+v, %v", waiting, err)
 	}
 	claims, _, err := s.Runs().Claim(t.Context(), engine.Batch{Max: 10, Lease: time.Minute})
