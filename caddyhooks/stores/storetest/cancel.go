@@ -10,6 +10,7 @@ import (
 
 var cancelChecks = []check{
 	{"Renew tells at every call which runs are to be cancelled", renewTellsCancelled},
+	{"a lost claim is lost, and not cancelled", lostIsNotCancelled},
 	{"Renew tells by whom a run is cancelled", renewTellsByWhom},
 }
 
@@ -36,6 +37,17 @@ func renewTellsCancelled(t *testing.T, s *store) {
 	s.cancel(claims[2].Run)
 	if _, cancelled := s.renew(longLease, claims...); len(cancelled) != 2 || slices.Contains(cancelled, claims[0]) {
 		t.Errorf("got %v cancelled, want two", cancelled)
+	}
+}
+
+func lostIsNotCancelled(t *testing.T, s *store) {
+	run := s.addTo("a")[0]
+	old := s.abandon(run)
+	claim := s.reclaim(run)
+	s.cancel(run)
+	lost, cancelled := s.renew(longLease, old, claim)
+	if !slices.Equal(lost, []*engine.Claim{old}) || !slices.Equal(cancelled, []*engine.Claim{claim}) {
+		t.Errorf("got %v lost and %v cancelled, want the first lost and the second cancelled", lost, cancelled)
 	}
 }
 

@@ -435,6 +435,15 @@ func droppedIsGone(t *testing.T, s *store) {
 			t.Errorf("the run still has %d deliveries", len(deliveries))
 		}
 	}
+	for _, id := range []string{"", "msg_", "\x00", all[2].RunID, all[2].ID + "0", engine.DeliveryID(all[2].RunID, 1)} { // that never were
+		_, getErr := s.Deliveries().Get(t.Context(), id)
+		_, retryErr := s.Deliveries().Retry(t.Context(), id)
+		for _, err := range []error{getErr, retryErr, s.Deliveries().Drop(t.Context(), id)} {
+			if !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("%q: got %v, want ErrNotFound", id, err)
+			}
+		}
+	}
 	s.counts(1, 0)
 	s.takes(all[2:])
 }

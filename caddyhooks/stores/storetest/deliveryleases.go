@@ -79,11 +79,13 @@ func deliveryLeaseEnds(t *testing.T, s *store) {
 	old := s.abandonDeliveries(deliveries...)
 	got := s.takesAgain(deliveries...)
 	s.lasted("the time between attempts", got[0].TriedAt.Sub(old[0].TriedAt), shortLease+slack)
-	for _, d := range old {
+	for i, d := range old {
 		s.isLostDelivery(d)
+		s.isLostDelivery(withToken(got[i], got[1-i].Token))
 	}
 	s.noneDue()
 	s.settle(got[0], engine.Delivered, 0, "")
+	s.isLostDelivery(withToken(got[0], got[1].Token))
 	s.settle(got[1], engine.Pending, time.Hour, "busy")
 	for i, d := range old {
 		s.isLostDelivery(d)
@@ -98,16 +100,20 @@ func deliveryLeaseEnds(t *testing.T, s *store) {
 	s.settle(got[0], engine.Delivered, 0, "")
 }
 
+func withToken(d *engine.Delivery, token string) *engine.Delivery {
+	other := *d
+	other.Token = token
+	return &other
+}
+
 func onlyLastDeliveryTokenHolds(_ *testing.T, s *store) {
 	_, deliveries := s.endWith(1)
 	first := s.abandonDeliveries(deliveries...)[0]
 	second := s.abandonDeliveries(deliveries...)[0]
 	s.claimDeliveries(engine.DeliveryBatch{Lease: shortLease}) // a store may look for leases that are over then
 	s.isLostDelivery(first)
-	for _, token := range []string{"", "forged", second.Token + "0"} {
-		forged := *second
-		forged.Token = token
-		s.isLostDelivery(&forged)
+	for _, claim := range append(forged(nil, second.Token), &engine.Claim{}) {
+		s.isLostDelivery(withToken(second, claim.Token))
 	}
 	s.staysWith(second)
 	s.takes(nil)

@@ -60,6 +60,7 @@ func deliveriesUnderWayAreThere(_ *testing.T, s *store) {
 	all := append(busy[:engine.PerHost:engine.PerHost], chats[0])
 	old, _ := s.claimDeliveries(engine.DeliveryBatch{Max: 100, Lease: shortLease})
 	s.areThese(old, all)
+	s.throttle(engine.Throttle{To: busy[0].Destination(), Pause: shortLease}) // which lasts no longer than before
 	s.reopen()
 	s.advance(2 * shortLease)
 	got := s.takesAgain(all...)

@@ -14,6 +14,8 @@ var historyChecks = []check{
 	{"the limit of time holds for all", limitOfTime},
 	{"the oldest are forgotten when there is too much", limitOfBytes},
 	{"forgotten runs count no more", forgottenRunsCountNoMore},
+	{"what is too long is cut, and marked so", cutIfTooLong},
+	{"a lot of it is forgotten in steps", historyInSteps},
 }
 
 // withHistory makes a run that keeps its input.
@@ -158,4 +160,52 @@ func forgottenRunsCountNoMore(_ *testing.T, s *store) {
 	runs := s.endMany(8, 100*time.Hour)
 	s.prune(limits)
 	s.tells(runs...)
+}
+
+// The message comes first, and may be cut. The rest is kept whole or not at all.
+func cutIfTooLong(t *testing.T, s *store) {
+	const most = engine.MaxInput
+	object := func(size int) []byte { return []byte(`{"a":"` + strings.Repeat("x", size-8) + `"}`) }
+	long := strings.Repeat("x", most-200)
+	for _, c := range []struct{ run, want engine.Input }{
+		{engine.Input{Message: long, Metadata: object(100), Schema: object(100)},
+			engine.Input{Message: long, Metadata: object(100), Schema: object(100)}},
+		{engine.Input{Message: long + long}, engine.Input{Message: strings.Repeat("x", most), Cut: true}},
+		{engine.Input{Message: "x" + strings.Repeat("𝄞", most), Metadata: []byte("{ }"), Schema: object(100)},
+			engine.Input{Message: "x" + strings.Repeat("𝄞", most/4-1), Metadata: []byte("{ }"), Cut: true}},
+		{engine.Input{Message: "x", Metadata: object(most), Schema: object(100)}, engine.Input{Message: "x", Schema: object(100), Cut: true}},
+		{engine.Input{Message: long, Metadata: object(100), Schema: object(101)}, engine.Input{Message: long, Metadata: object(100), Cut: true}},
+	} {
+		run := withHistory("a", time.Hour)
+		run.Message, run.Metadata, run.Schema = c.run.Message, c.run.Metadata, c.run.Schema
+		s.carryOut(run, ended())
+		record, got := s.get(run.ID), engine.Input{}
+		got.Message, got.Metadata, got.Schema, got.Cut = record.Run.Message, record.Run.Metadata, record.Run.Schema, record.Kept == engine.KeptCut
+		same(t, "what is kept", got, c.want)
+	}
+}
+
+func historyInSteps(t *testing.T, s *store) {
+	const many = 2_100
+	var runs []*engine.Run
+	for range many { // which end in one step
+		run := folding("a", "storm", many)
+		run.Message, run.History = "x", time.Hour
+		runs = append(runs, run)
+	}
+	s.addAll(runs...)
+	s.end(s.claimFirst(runs[0]), ended())
+	s.advance(90 * time.Minute)
+	young := withHistory("b", time.Hour)
+	s.carryOut(young, ended())
+	s.prune(engine.Limits{Retention: 10 * time.Hour, History: 2 * time.Hour})
+	kept := 0
+	for _, record := range s.list(engine.Query{Input: true}) {
+		if record.Kept != engine.KeptNothing {
+			kept++
+		}
+	}
+	if s.tells(young); kept != 1 {
+		t.Errorf("%d runs still have their input, want one", kept)
+	}
 }

@@ -92,7 +92,7 @@ func filtersWhileRunsEnd(t *testing.T, s *store) {
 	}
 	over := make(chan struct{})
 	var watchers sync.WaitGroup
-	watch := func(want int, query engine.Query) {
+	keepWatching := func(look func() error) {
 		watchers.Go(func() {
 			for isOver := false; !isOver; {
 				select {
@@ -100,29 +100,55 @@ func filtersWhileRunsEnd(t *testing.T, s *store) {
 					isOver = true
 				default:
 				}
-				found, listed := make(map[string]bool), 0
-				for next := query; listed == 0 || next.Cursor != ""; {
-					page, cursor, err := s.Runs().List(t.Context(), next)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, record := range page {
-						found[record.Run.ID] = true
-					}
-					listed += max(len(page), 1)
-					next.Cursor = cursor
-				}
-				if len(found) != want || listed != want {
-					t.Errorf("listing %+v: %d runs are listed %d times, want %d", query, len(found), listed, want)
+				if err := look(); err != nil {
+					t.Error(err)
 					return
 				}
 			}
 		})
 	}
+	watch := func(want int, query engine.Query) {
+		keepWatching(func() error {
+			found, listed := make(map[string]bool), 0
+			for next := query; listed == 0 || next.Cursor != ""; {
+				page, cursor, err := s.Runs().List(t.Context(), next)
+				if err != nil {
+					return err
+				}
+				for _, record := range page {
+					found[record.Run.ID] = true
+				}
+				listed += max(len(page), 1)
+				next.Cursor = cursor
+			}
+			if len(found) != want || listed != want {
+				return fmt.Errorf("listing %+v: %d runs are listed %d times, want %d", query, len(found), listed, want)
+			}
+			return nil
+		})
+	}
 	watch(each, engine.Query{ChatID: "chat 3", Hooks: []string{"hook 1"}, Limit: 4})
 	watch(chats*each/2, engine.Query{Hooks: []string{"hook 1"}, Limit: 7})
 	watch(chats*each, engine.Query{Hooks: []string{"hook 1", "hook 0"}, Limit: 7, OldestFirst: true})
+	keepWatching(func() error { // each chat is listed once
+		listed, found := s.chats(engine.ChatQuery{Limit: 3}), make(map[string]bool)
+		for _, chat := range listed {
+			found[chat.ChatID] = true
+		}
+		if len(listed) != chats || len(found) != chats {
+			return fmt.Errorf("%d chats are listed %d times", len(found), len(listed))
+		}
+		return nil
+	})
+	queued := chats * each
+	keepWatching(func() error { // none is seen queued again
+		now := len(s.list(engine.Query{Statuses: []engine.Status{engine.Queued}}))
+		if now > queued {
+			return fmt.Errorf("%d runs are queued, and were %d before", now, queued)
+		}
+		queued = now
+		return nil
+	})
 	for claims := s.claim(3); len(claims) > 0; claims = s.claim(3) {
 		for _, claim := range claims {
 			s.end(claim, endedAs(engine.Failed, engine.RunnerFailed))
@@ -337,6 +363,21 @@ func combinedFilters(_ *testing.T, s *store) {
 	h := newHistory(s)
 	h.add(80, func() { s.advance(time.Minute) })
 	h.check(150)
+	all := len(s.list(engine.Query{}))
+	far, first := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), s.list(engine.Query{})[0].Run.ID
+	for _, c := range []struct {
+		engine.Query
+		want int
+	}{
+		{engine.Query{Since: time.Unix(0, 0)}, all}, {engine.Query{Since: time.Time{}.Add(1)}, all}, {engine.Query{Since: far}, 0},
+		{engine.Query{Until: time.Unix(1, 0)}, 0}, {engine.Query{Until: far}, all}, {engine.Query{Prefix: first + "0"}, 0}, {engine.Query{Prefix: "x"}, 0},
+		{engine.Query{Prefix: first[:8] + "x"}, 0}, {engine.Query{Prefix: "-"}, 0}, {engine.Query{Prefix: strings.ReplaceAll(first, "-", "")}, 0},
+		{engine.Query{Prefix: first[:1]}, all},
+	} {
+		if got := len(s.list(c.Query)); got != c.want {
+			s.t.Errorf("listing %+v: got %d runs, want %d", c.Query, got, c.want)
+		}
+	}
 	s.advance(30 * time.Minute)
 	h.add(40, func() { s.advance(time.Minute) })
 	s.prune(engine.Limits{Retention: 30 * time.Minute})

@@ -13,7 +13,7 @@ import (
 var pruneChecks = []check{
 	{"runs with pending deliveries stay until those are over", pendingDeliveriesStay},
 	{"runs whose deliveries were given up lately stay", lateDeadStay},
-	{"many runs and keys are forgotten in steps", forgottenInSteps},
+	{"many runs, keys and sessions are forgotten in steps", forgottenInSteps},
 }
 
 func pendingDeliveriesStay(t *testing.T, s *store) {
@@ -78,7 +78,7 @@ func lateDeadStay(t *testing.T, s *store) {
 
 func forgottenInSteps(t *testing.T, s *store) {
 	const workers, each = 8, 60
-	keys := make(chan *engine.Key, workers*each)
+	keys, sessions := make(chan *engine.Key, workers*each), make(chan [2]string, workers*each)
 	var adders sync.WaitGroup
 	for i := range workers {
 		adders.Go(func() {
@@ -88,9 +88,12 @@ func forgottenInSteps(t *testing.T, s *store) {
 					t.Error(err)
 					return
 				}
-				if _, err := s.Runs().End(t.Context(), queued(run), ended(), engine.Batch{}); err != nil {
+				end := ended()
+				end.Session = engine.Session{Runner: run.ID, ID: "one"}
+				if _, err := s.Runs().End(t.Context(), queued(run), end, engine.Batch{}); err != nil {
 					t.Error(err)
 				}
+				sessions <- [2]string{run.ID, run.ChatID}
 				keys <- run.Key
 			}
 		})
@@ -103,6 +106,12 @@ func forgottenInSteps(t *testing.T, s *store) {
 	s.prune(engine.Limits{Retention: time.Hour})
 	s.lists(engine.Query{}, young, waiting)
 	s.duplicateOf(young, keyed("a", young.Key), engine.Limits{})
+	close(sessions)
+	for of := range sessions {
+		if id, err := s.Sessions().Get(t.Context(), of[0], of[1]); id != "" || err != nil {
+			t.Fatalf("a session is still there: %q, %v", id, err)
+		}
+	}
 
 	s.prune(engine.Limits{KeyAge: time.Hour})
 	close(keys)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -183,7 +184,7 @@ func pastForgotten(_ *testing.T, s *store) {
 	s.pastIs("chat 00", 10, 1<<20)
 }
 
-func notFound(_ *testing.T, s *store) {
+func notFound(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
 	for _, id := range []string{
 		"", "x", "\x00", uuid.Nil.String(), uuid.Must(uuid.NewV7()).String(), run.ID[:35], run.ID + "0", run.ID + "\x00", " " + run.ID,
@@ -192,6 +193,16 @@ func notFound(_ *testing.T, s *store) {
 		"{" + run.ID + "}", "urn:uuid:" + run.ID, strings.ReplaceAll(run.ID, "-", ""),
 	} {
 		s.gone(id)
+		if err := s.Runs().Cancel(t.Context(), id, "somebody"); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("cancelling %.80q: got %v, want ErrNotFound", id, err)
+		}
+		if again := againOf(&engine.Run{ID: id, ChatID: "a"}); id != "" && !errors.Is(s.tryAgain(again), engine.ErrNotFound) {
+			t.Errorf("running %.80q again: want ErrNotFound", id)
+		}
+		for _, token := range []string{"", "forged"} {
+			s.endsNothing(&engine.Claim{Run: &engine.Run{ID: id, ChatID: "a"}, Token: token}, ended())
+		}
 	}
 	s.status(run, engine.Queued, 0)
+	s.lists(engine.Query{}, run)
 }

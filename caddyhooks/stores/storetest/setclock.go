@@ -24,6 +24,7 @@ var setClockChecks = []check{
 
 var durableSetClockChecks = []check{
 	{"a clock that is set back between two processes gives a run its queue time again, and no more", setClockBetweenQueueTimes},
+	{"a clock that is set back between two processes gives a fold its window again, and no more", setClockBetweenFolds},
 	{"a clock that is set back between two processes puts off no wait for long", setClockBetweenWaits},
 	{"a clock that is set back between two processes puts off no delivery for long", setClockBetweenDeliveries},
 }
@@ -201,6 +202,16 @@ func setClockBetweenQueueTimes(_ *testing.T, s *store) {
 	s.overdue(time.Hour)
 	s.advance(time.Hour + slack)
 	s.overdue(0, run)
+}
+
+func setClockBetweenFolds(_ *testing.T, s *store) {
+	runs := s.addFolding("a", "storm", 10, 2)
+	s.advance(foldWindow / 2)
+	s.setClock(-30 * year)
+	s.reopen()
+	s.waitIs(foldWindow)
+	s.advance(foldWindow + slack)
+	s.isFold(s.claimBatch(upTo(1), runs[0])[0], runs...)
 }
 
 func setClockBetweenWaits(_ *testing.T, s *store) {

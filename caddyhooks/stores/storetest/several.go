@@ -75,6 +75,7 @@ func severalOrNone(t *testing.T, s *store) {
 	if err := s.tryAddAll(engine.Terms{Limits: engine.Limits{Queue: 4, Chat: 3}}, runs...); err != nil {
 		t.Fatal(err)
 	}
+	s.addAll() // none is none
 	s.lists(engine.Query{}, append([]*engine.Run{first}, runs...)...)
 }
 
@@ -136,6 +137,9 @@ func signatureOutlivesItsRun(_ *testing.T, s *store) {
 		s.advance(later)
 		s.prune(limits)
 		s.gone(first.ID)
+		if s.options.Reopen != nil {
+			s.reopen()
+		}
 		s.repeated(limits, first, signed(newKey(), first.Replay), true)
 		s.repeated(limits, first, signed(nil, first.Replay), true)
 	}
