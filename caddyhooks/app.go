@@ -23,8 +23,9 @@
 //
 // To add
 //
-//   - a setting, see allSettings in internal/settings/settings.go,
-//   - a signature scheme, write a file like internal/settings/scheme_hmac.go,
+//   - a setting, see AllSettings in internal/settings/settings.go,
+//   - a sender that signs its webhooks, see Senders in internal/settings/scheme_senders.go,
+//   - another scheme, write a file like internal/settings/scheme_token.go,
 //   - an endpoint of the admin API, write a file like internal/admin/runs.go,
 //   - a page of the dashboard, write a module like dashboard/assets/changes.js and name it in main.js,
 //   - a runner or a channel, see the comments of the packages runners and channels,

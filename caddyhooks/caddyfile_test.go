@@ -42,7 +42,7 @@ func readGoldens(t *testing.T) []*golden {
 		}
 		for section := range strings.SplitSeq(strings.TrimPrefix(string(text), "-- "), "\n-- ") {
 			name, content, named := strings.Cut(section, " --\n")
-			input, want, ok := strings.Cut(content, "\n----------\n")
+			input, want, ok := strings.Cut(content+"\n", "\n----------\n")
 			if !named || !ok {
 				t.Fatalf("%s: %q has no name or no line of ten dashes", file, name)
 			}

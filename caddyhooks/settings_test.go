@@ -2,6 +2,7 @@ package caddyhooks_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
 
 // Every setting can be set in a Caddyfile, where it is pinned, and through the admin API. A new setting needs a sample here.
@@ -113,4 +115,18 @@ func validateHandler(handler string) error {
 		return err
 	}
 	return caddy.Validate(&config)
+}
+
+func TestThePageHasAnInputForEverySetting(t *testing.T) {
+	script, err := os.ReadFile("dashboard/assets/settings.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, inputs, _ := strings.Cut(string(script), "const inputs = {\n")
+	inputs, _, _ = strings.Cut(inputs, "\n\t};")
+	for _, setting := range settings.AllSettings {
+		if kind := setting.Page().Input; !strings.Contains("\n"+inputs, "\n\t\t"+kind+": ") {
+			t.Errorf("inputs in dashboard/assets/settings.js has no %q, which %s needs", kind, setting.JSONName())
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Again is how a run is started again.
@@ -55,20 +56,20 @@ func (r *Record) checkAgain() error {
 	return nil
 }
 
-// again is a new run like this one.
+// again is a new run like this one, without what belongs to the request of the first one.
 func (r *Run) again(how Again) *Run {
-	run := &Run{
-		ChatID: r.ChatID, Hook: r.Hook, Action: r.Action, Name: r.Name, Message: r.Message, Metadata: r.Metadata,
-		Tier: r.Tier, ValidationTier: r.ValidationTier, MemoryPreset: r.MemoryPreset, Schema: r.Schema,
-		Timeout: r.Timeout, QueueTime: r.QueueTime, History: r.History, AgainOf: r.ID, Runner: r.Runner, Test: r.Test,
-	}
+	run := *r
+	run.ID, run.AgainOf = "", r.ID
+	run.AcceptedAt, run.TraceParent, run.Client, run.Together = time.Time{}, "", "", nil
+	run.Sync, run.Owner, run.NewChat, run.Fold = false, "", false, Fold{}
+	run.Key, run.KeyHeader, run.Replay = nil, "", nil
 	if how.ChatID != "" {
 		run.ChatID = how.ChatID
 	}
-	if how.Deliver {
-		run.CallbackURL, run.Channel, run.To = r.CallbackURL, r.Channel, r.To
+	if !how.Deliver {
+		run.CallbackURL, run.Channel, run.To = "", "", ""
 	}
-	return run
+	return &run
 }
 
 // runAgain starts a run again.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -269,4 +270,35 @@ func TestALotOfHistoryIsPrunedBeforeItsTime(t *testing.T) {
 			t.Errorf("pruned %d times", pruned)
 		}
 	})
+}
+
+// A field of a run is kept by a run that is started again, unless it is on this list.
+func TestAllFieldsButSomeAreRunAgain(t *testing.T) {
+	notKept := []string{"ID", "AgainOf", "AcceptedAt", "TraceParent", "Client", "Together", "Sync", "Owner", "NewChat", "Fold", "Key", "KeyHeader", "Replay", "CallbackURL", "Channel", "To"}
+	first := new(engine.Run)
+	fields := reflect.ValueOf(first).Elem()
+	for i := range fields.NumField() {
+		switch f := fields.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("a")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int64:
+			f.SetInt(1)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		default:
+			f.Set(reflect.ValueOf(map[string]any{"AcceptedAt": time.Unix(1, 0), "Fold": engine.Fold{Max: 2}}[fields.Type().Field(i).Name]))
+		}
+	}
+	first.ID = "id"
+	again := reflect.ValueOf(engine.AgainOf(first)).Elem()
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		if kept := reflect.DeepEqual(again.Field(i).Interface(), fields.Field(i).Interface()); kept == slices.Contains(notKept, name) {
+			t.Errorf("%s is kept: %v", name, kept)
+		}
+	}
 }

@@ -27,3 +27,6 @@ func (e *Engine) Bridges() int {
 	_, bridges := e.streams.Size()
 	return bridges
 }
+
+// AgainOf is a run that is started again.
+func AgainOf(run *Run) *Run { return run.again(Again{}) }

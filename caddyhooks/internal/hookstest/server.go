@@ -74,7 +74,7 @@ func StartProcess(t testing.TB, directives string, env ...string) *Server {
 	return s
 }
 
-// Load loads, or reloads, a configuration in which the site has the given directives.
+// Load loads, or reloads, a configuration in which the site has the given directives. To go on with requests to the same site, Reload.
 func (s *Server) Load(directives string) {
 	s.T.Helper()
 	if err := s.TryLoad(directives); err != nil {

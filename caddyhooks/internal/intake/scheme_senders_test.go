@@ -550,7 +550,7 @@ func TestEverySenderHasAnExample(t *testing.T) {
 	t.Parallel()
 	for _, s := range settings.Senders {
 		if senderExamples[s.Name].payload == "" {
-			t.Errorf("there is no example of what %s sends", s.Title)
+			t.Errorf("senderExamples in example.go has no payload of %s", s.Title)
 		}
 	}
 	for name := range senderExamples {

@@ -24,7 +24,8 @@ import (
 )
 
 // Scheme is a way for the callers of a custom hook to authenticate. To add one, write a file scheme_<name>.go that registers
-// it in init, and holds an auth.Verifier of its own if none of package auth fits. No other file knows the names of schemes.
+// it in init, and holds an auth.Verifier of its own if none of package auth fits. A sender that signs like others
+// is a row of Senders instead.
 type Scheme struct {
 	// The value of authMode, and the first argument of auth in a Caddyfile; and how people call it.
 	Name, Title string
@@ -42,7 +43,7 @@ type Scheme struct {
 	// other schemes, and a hook that has them is warned about.
 	Fields []string
 
-	// compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
+	// Compile makes the verifier of a mapping. Its errors are about fields, and are not wrapped. A verifier of signatures is an
 	// auth.Signer, so that operators can try a hook out.
 	Compile func(m *Mapping, secrets HookSecrets) (auth.Verifier, error)
 
@@ -55,7 +56,7 @@ type Scheme struct {
 	// Whether the verifier looks at headers alone. Then the body of a refused request is not read.
 	HeadersOnly bool
 
-	// secretHeaders returns the names of the headers that are kept out of access logs and templates.
+	// SecretHeaders returns the names of the headers that are kept out of access logs and templates.
 	SecretHeaders func(m *Mapping) []string
 
 	// What the sender calls a delivery: headers, of which the first that is there counts, or a path of members in the body. A
@@ -63,7 +64,7 @@ type Scheme struct {
 	idHeaders []string
 	idPath    []string
 
-	// answerTo returns the answer to a body with which the sender tries the hook out, and nil for all others. doc has the
+	// AnswerTo returns the answer to a body with which the sender tries the hook out, and nil for all others. doc has the
 	// members in challengeParts, as far as they are there. Nil: the sender does not do that.
 	AnswerTo       func(doc map[string]any) *SchemeAnswer
 	challengeParts []string

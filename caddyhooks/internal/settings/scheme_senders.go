@@ -15,7 +15,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 )
 
-// Sender describes how a sender of webhooks signs its requests. To add one, add a row to senders.
+// Sender describes how a sender of webhooks signs its requests. To add one, add a row to Senders, and to
+// senderExamples of package intake.
 type Sender struct {
 	Name, Title string
 

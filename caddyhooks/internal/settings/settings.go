@@ -1,6 +1,7 @@
 // Package settings has the webhook settings and the mappings: how they are written in a Caddyfile and in JSON, checked, merged, and
 // compiled into what a request needs: [Active] with its [Hook]s. Schemes of authentication, conditions, limits and warnings
-// belong to it. To add a setting, see allSettings; to add a scheme, write a file like scheme_hmac.go.
+// belong to it. To add a setting, see AllSettings; to add a sender, see Senders;
+// to add another scheme, write a file like scheme_token.go.
 //
 // It imports auth, template, caddyconf, contract and text, and nothing that runs.
 package settings
@@ -157,26 +158,26 @@ func checkPayloadSize(size Size, r *Rules) error {
 // MaxPayloadLimit is the largest max_payload and max_request, since bodies are read into memory.
 const MaxPayloadLimit = 64 << 20
 
-// Setting is an entry of allSettings.
+// Setting is an entry of AllSettings.
 type Setting interface {
-	// jsonName is the name of the setting in JSON.
+	// JSONName is the name of the setting in JSON.
 	JSONName() string
-	// caddyfileDirective reads the setting from a Caddyfile.
+	// CaddyfileDirective reads the setting from a Caddyfile.
 	CaddyfileDirective(s *Settings) caddyconf.Directive
 	IsSet(s *Settings) bool
 	Unset(s *Settings)
 	setDefault(s *Settings, r *Rules)
-	// copy takes over the value of another Settings.
+	// Copy takes over the value of another Settings.
 	Copy(to, from *Settings)
 	Same(a, b *Settings) bool
 	checkIn(s *Settings, r *Rules) error
-	// shownIn is the value for the admin API, with secrets masked.
+	// ShownIn is the value for the admin API, with secrets masked.
 	ShownIn(s *Settings) any
 	// Page says how a page shows the setting.
 	Page() PageField
-	// change is the value before and after a change, for the list of changes.
+	// Change is the value before and after a change, for the list of changes.
 	Change(before, after *Settings) (was, is any)
-	// parse reads the value from JSON, where null unsets it. A mask stands for the secret that is in force.
+	// Parse reads the value from JSON, where null unsets it. A mask stands for the secret that is in force.
 	Parse(s *Settings, raw []byte, inForce *Settings) error
 }
 
@@ -197,7 +198,8 @@ type SettingOf[T any] struct {
 	unmask   func(sent, inForce T) (T, error) // puts secrets in the places of masks
 }
 
-// PageField is a setting on a page: its label, a hint below, and the kind of input that the page has for it.
+// PageField is a setting on a page: its label, a hint below, and the kind of input, which is a member of inputs in
+// dashboard/assets/settings.js.
 type PageField struct{ Label, Hint, Input string }
 
 func (e SettingOf[T]) JSONName() string { return e.name }

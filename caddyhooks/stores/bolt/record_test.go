@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/stores/local"
@@ -98,5 +99,14 @@ func TestAStepIsShort(t *testing.T) {
 	step := engine.Step{Phase: engine.PhaseTurn, StartedAt: run.AcceptedAt.Add(12 * time.Millisecond), Took: 2500 * time.Millisecond, Bytes: 1800}
 	if size := len(encodeStep(&step, run.AcceptedAt)); size > 20 {
 		t.Errorf("it has %d bytes", size)
+	}
+}
+
+func TestNumbersOfFieldsAreNotThoseOfThisStore(t *testing.T) {
+	own := []protowire.Number{runKeyBody, endToken, runInputApart, runKeyAnyBody, runReplayBody, runReplayAnyBody, endFoldedInto, endFollower}
+	for _, n := range own {
+		if runFieldsByNumber[n] != nil || endFieldsByNumber[n] != nil {
+			t.Errorf("a field in engine/fields.go has the number %d, which this store uses for itself", n)
+		}
 	}
 }
