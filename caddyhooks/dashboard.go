@@ -32,7 +32,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("hooks_dashboard", httpcaddyfile.Before, "respond")
 }
 
-// Dashboard serves a page that shows runs, sessions and deliveries of the hooks of this Caddy, and changes their live
+// Dashboard serves a page that shows runs, chats and deliveries of the hooks of this Caddy, and changes their live
 // settings. It works on any site, also one without hooks.
 //
 // Somebody has to say who the operator is: basic_auth, forward_auth or client certificates, for example. A request without an

@@ -108,8 +108,8 @@ func (s *Schema) judge(answer string, b *budget) (verdict, error) {
 	case err != nil:
 		return verdict{}, err
 	case notJSON != nil:
-		return unreadable(answer, "the answer is not a JSON value: "+notJSON.Error()),
-			nil //nolint:nilerr // an error in the answer, not of judging it
+		//nolint:nilerr // an error in the answer, not of judging it
+		return unreadable(answer, "the answer is not a JSON value: "+notJSON.Error()), nil
 	case failures == nil:
 		return verdict{json: bytes.Clone(best.text)}, nil
 	default:

@@ -36,12 +36,12 @@ func (p *Process) begin(order wrapper.Order, files []*os.File) (watch, error) {
 	}
 	_ = syscall.SetNonblock(sockets[0], true)
 	control, theirs := os.NewFile(uintptr(sockets[0]), "control"), os.NewFile(uintptr(sockets[1]), "control")
-	process, err := os.StartProcess(self, []string{os.Args[0], wrapper.Verb[0], wrapper.Verb[1], order.Turn},
-		&os.ProcAttr{ //nolint:gosec // this program itself, without a shell
-			Dir:   "/",
-			Env:   wrapperEnvironment(),
-			Files: append(append([]*os.File{}, files...), theirs),
-			Sys:   &syscall.SysProcAttr{Setsid: true}, // what a terminal sends to Caddy is not for the wrapper
+	arguments := []string{os.Args[0], wrapper.Verb[0], wrapper.Verb[1], order.Turn}
+	process, err := os.StartProcess(self, arguments, &os.ProcAttr{ //nolint:gosec // this program itself, without a shell
+		Dir:   "/",
+		Env:   wrapperEnvironment(),
+		Files: append(append([]*os.File{}, files...), theirs),
+		Sys:   &syscall.SysProcAttr{Setsid: true}, // what a terminal sends to Caddy is not for the wrapper
 		})
 	_ = theirs.Close()
 	if err != nil {
