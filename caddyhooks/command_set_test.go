@@ -125,9 +125,9 @@ func TestTokenIsReplacedWhileCallersUseTheOldOne(t *testing.T) {
 	_, errs, err = command(t, "token", "retire", "--address", s.Admin)
 	wantExit(t, 2, errs, err, "Token 1 of 2 will be refused from now on. But there is no terminal")
 	_, seen, err := typed(t, "y\n", "token", "retire", "--address", s.Admin)
-	wantExit(t, 0, seen, err, "Token 1 of 2 will be refused from now on. Go on? [y/N] ", "Token 1 of 2 is taken out.")
+	wantExit(t, 0, seen, err, "Token 1 of 2 will be refused from now on. Go on? [y/N] ", "Token 1 of 2 is removed.")
 	if accepted(first) || !accepted(second) {
-		t.Error("the wrong token was taken out")
+		t.Error("the wrong token was removed")
 	}
 
 	_, errs, err = command(t, "token", "generate", "--address", s.Admin)

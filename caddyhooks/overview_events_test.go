@@ -270,7 +270,7 @@ type overviewView struct {
 	StepSeconds int
 	Now         time.Time
 	Figures     map[string]*float64
-	Attention   []needView `json:"needs"`
+	Attention   []needView `json:"attention"`
 	Series      []struct {
 		Name, Unit string
 		Points     [][2]*float64

@@ -213,7 +213,7 @@ interface Overview {
 	stepSeconds: number;
 	now: string;
 	figures: Record<string, number>;
-	needs: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
+	attention: { kind: string; text: string; detail?: string; link?: string; severity: string }[];
 	series: { name: string; points: Point[] }[];
 	hooks: { name: string; action?: string; accepted: number; ended?: number; failed: number; medianSeconds: number | null; p95Seconds: number | null; lastAt?: string; points: Point[] }[];
 }

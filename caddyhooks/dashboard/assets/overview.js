@@ -65,7 +65,7 @@ export async function show(page) {
 	}
 
 	function drawNeeds() {
-		const list = data.needs.filter(need => need.kind !== "off" || !first.firstChild); // told above already
+		const list = data.attention.filter(item => item.kind !== "off" || !first.firstChild); // told above already
 		redraw(needs, list.length > 0 && panel(["Needs you ", muted(number(list.length))], el("ul.todo", list.map(need => el("li", { class: need.severity }, icon(need.severity === "late" ? "warn" : "x", need.severity === "late" ? "warning" : "trouble"),
 			el("div", el("b", spoken(need.text)), need.detail && el("div.muted.small", spoken(need.detail))), need.link && el("a.button.small", { href: here(need.link), "aria-label": `Look: ${need.text}` }, "Look"))))));
 	}

@@ -21,7 +21,7 @@ export function runnersPanel(page) {
 			return tr(columns, [
 				[el("b", one.name), " ", all.length > 1 && one.default && tag("default"), one.tiers?.map(tier => [" ", tag(tier)])],
 				[one.module, one.preset && ` ${one.preset}`, one.address && one.address !== one.preset && [" ", muted(one.address)]],
-				badge(look, one.gone ? "taken out, ends its turns" : words), one.inFlight,
+				badge(look, one.gone ? "removed, ends its turns" : words), one.inFlight,
 				one.lastErrorAt && el("div", one.lastError, " ", el("span.muted.small", since(one.lastErrorAt))),
 				!one.gone && button("Try", () => tryOne(one.name), { class: "small", "aria-label": `Try ${one.name}`, "aria-disabled": tried ? "true" : null, ...page.acting }),
 			]);

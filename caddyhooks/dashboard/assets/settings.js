@@ -70,7 +70,7 @@ export async function show(page) {
 				input, el("button", off("token"), "Add"), button("Generate", () => addToken(), off("token"))),
 			fresh, el("ul.tokens", known.map((made, i) => el("li", mono(mask), muted(made ? "added just now" : known.length > 1 && !i ? "the oldest" : "in force"), spring(), !pinned("token") &&
 				button("Remove", () => dropToken(i), { class: "small danger", "aria-label": `Remove token ${i + 1}`, ...off("token") })))),
-			!pinned("token") && muted("A new token works beside the old one until the old one is taken out."));
+			!pinned("token") && muted("A new token works beside the old one until you remove the old one."));
 	}
 
 	/** Problems and warnings, at the thing they are about. */

@@ -15,7 +15,7 @@ func TestOnlyTheCommandIsItsDoor(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/hooks/settings", nil)
 		r.Header.Set("Hooks-Operator", c.operator)
-		r.Header.Set("Hooks-Door", c.door)
+		r.Header.Set("Hooks-Via", c.door)
 		if got := callerFrom(r); got.By != c.by || got.Via != c.via || got.String() != c.says {
 			t.Errorf("%+v: got %+v, %s", c, got, got)
 		}

@@ -8,7 +8,7 @@ const OperatorHeader = "Hooks-Operator"
 const MaxOperator = 128
 
 // ViaHeader says how the operator came. Only `caddy hooks` sends it. It proves nothing either.
-const ViaHeader = "Hooks-Door"
+const ViaHeader = "Hooks-Via"
 
 // InstanceHeader names the only instance that the operator wants to see. Only `caddy hooks dashboard` sends it.
 const InstanceHeader = "Hooks-Instance"

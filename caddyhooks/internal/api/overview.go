@@ -29,7 +29,7 @@ type Overview struct {
 	StepSeconds int             `json:"stepSeconds"`
 	Now         *time.Time      `json:"now"`
 	Figures     Figures         `json:"figures"`
-	Attention   []AttentionItem `json:"needs"`
+	Attention   []AttentionItem `json:"attention"`
 	Series      []Series        `json:"series"`
 	Hooks       []HookFigures   `json:"hooks"`
 }

@@ -57,7 +57,7 @@ Starts a run again, as a new run with the old one's input. The beginning of its 
 If the run was run again before, you see that, and are asked first.
 
 With --failed, --timed-out or --expired, all such runs that were not run again before are started again, or those of one hook. You see how
-many these are, and asked first.
+many these are, and are asked first.
 
   caddy hooks again 019a86f2-4c1e-7b02-9d55-1f0c6c0e7a31
   caddy hooks again --failed --hook github-issues --deliver`,
@@ -300,7 +300,7 @@ func retryVerb() *cobra.Command {
 Sends a delivery now that was given up, or that waits for its next attempt. Its schedule begins anew.
 
 With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
-are, and asked first. Then it waits a while, and tells what became of them.
+are, and are asked first. Then it waits a while, and tells what became of them.
 
   caddy hooks retry --dead --host callbacks.acme.dev
   caddy hooks retry msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,
@@ -321,7 +321,7 @@ func dropVerb() *cobra.Command {
 Forgets a delivery that was given up, or that waits for its next attempt. It is never sent.
 
 With --dead or --pending it does so for all that were given up or that wait, or for those to a host or a channel. You see how many these
-are, and asked first.
+are, and are asked first.
 
   caddy hooks drop --dead --channel team-chat
   caddy hooks drop msg_019a86f24c1e7b029d551f0c6c0e7a31_0`,

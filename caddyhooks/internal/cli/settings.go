@@ -211,7 +211,7 @@ func (p printer) printChange(name string, before, after json.RawMessage) {
 	line := terminal.Cells(terminal.Bold(name), "  "+was, " → ", terminal.Bold(is))
 	switch {
 	case name == "token" && is == "null":
-		line = terminal.Cells(terminal.Bold(name), "  taken out")
+		line = terminal.Cells(terminal.Bold(name), "  removed")
 	case name == "token" && was == "null":
 		line = terminal.Cells(terminal.Bold(name), "  set")
 	case name == "token":
@@ -258,7 +258,7 @@ func (s *session) noteWhyOff() {
 func tokenVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Makes the webhook token, and takes old ones out",
+		Short: "Makes the webhook token, and removes old ones",
 	}
 	generate := &cobra.Command{
 		Use:   "generate [--keep-old]",
@@ -266,7 +266,7 @@ func tokenVerb() *cobra.Command {
 		Long: `
 Makes a new random token, puts it in force, and prints it, and nothing else, on standard output. It is never shown again.
 
-With --keep-old the tokens that were there before work on, until they are taken out. Without, they are refused at once, and you are asked
+With --keep-old the tokens that were there before work on, until you remove them. Without, they are refused at once, and you are asked
 first.
 
   caddy hooks token generate --keep-old > token
@@ -332,7 +332,7 @@ func runTokenGenerate(s *session, cmd *cobra.Command, _ []string) error {
 	s.screen.Note("The new token is in force. It is shown this once: give it to the callers now.")
 	switch {
 	case kept > 0:
-		s.screen.Note("%s, until you take it out: %s", oldTokens(kept, "works on", "work on"), nextCommand(cmd, "token", "retire"))
+		s.screen.Note("%s, until you remove it: %s", oldTokens(kept, "works on", "work on"), nextCommand(cmd, "token", "retire"))
 	case len(before.Token) > 0:
 		s.screen.Note("%s.", oldTokens(len(before.Token), "is refused from now on", "are refused from now on"))
 	}
@@ -397,6 +397,6 @@ func runTokenRetire(s *session, cmd *cobra.Command, _ []string) error {
 	if s.json {
 		return printValue(s.screen.Out(), map[string]int{"tokens": len(after.Token)})
 	}
-	s.screen.Note("Token %d of %d is taken out.", number, n)
+	s.screen.Note("Token %d of %d is removed.", number, n)
 	return nil
 }

@@ -69,7 +69,7 @@ type instanceStatus struct {
 type overview struct {
 	Range     string              `json:"range"`
 	Figures   api.Figures         `json:"figures"`
-	Attention []api.AttentionItem `json:"needs"`
+	Attention []api.AttentionItem `json:"attention"`
 	Hooks     []struct {
 		api.HookFigures
 		Points json.RawMessage `json:"points,omitempty"` // which only pages draw

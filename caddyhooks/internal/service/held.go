@@ -43,7 +43,7 @@ func (s *Service) loadFirst(ctx context.Context) error {
 			}
 			// Nobody may be there to mend a live setting that does not go with the configuration, so it is left out.
 			if err := in.startOn(s, false); err != nil {
-				in.Log.Error("the hooks cannot be started; mend the configuration, and reload it", zap.Error(err))
+				in.Log.Error("the hooks cannot be started; correct the configuration and reload it", zap.Error(err))
 				continue
 			}
 			Waiting.remove(in)

@@ -42,7 +42,7 @@ func (p *Process) begin(order wrapper.Order, files []*os.File) (watch, error) {
 		Env:   wrapperEnvironment(),
 		Files: append(append([]*os.File{}, files...), theirs),
 		Sys:   &syscall.SysProcAttr{Setsid: true}, // what a terminal sends to Caddy is not for the wrapper
-		})
+	})
 	_ = theirs.Close()
 	if err != nil {
 		_ = control.Close()
