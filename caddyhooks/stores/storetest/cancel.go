@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -42,8 +43,12 @@ func renewTellsCancelled(t *testing.T, s *store) {
 
 func lostIsNotCancelled(t *testing.T, s *store) {
 	run := s.addTo("a")[0]
+	if err := s.Runs().Cancel(t.Context(), run.ID, "somebody"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("cancelling a queued run: got %v, want ErrNotFound", err)
+	}
 	old := s.abandon(run)
 	claim := s.reclaim(run)
+	s.holds(longLease, claim) // nor is that remembered
 	s.cancel(run)
 	lost, cancelled := s.renew(longLease, old, claim)
 	if !slices.Equal(lost, []*engine.Claim{old}) || !slices.Equal(cancelled, []*engine.Claim{claim}) {

@@ -22,6 +22,7 @@ var deliveryChecks = []check{
 	{"a delivery that is under way or has arrived is neither retried nor dropped", neitherRetriedNorDropped},
 	{"a delivery that is dropped is gone", droppedIsGone},
 	{"a delivery is handed out again when its lease is over", deliveryLeaseEnds},
+	{"a late renewal or Settle holds while nobody else has the delivery", lateDeliveriesHold},
 	{"only the last token of a delivery holds when the lease is over", onlyLastDeliveryTokenHolds},
 	{"a Settle that is repeated does nothing", repeatedSettle},
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,6 +99,19 @@ func deliveryLeaseEnds(t *testing.T, s *store) {
 	got = s.handsOut(10, got[1:], notATime)
 	s.isLostDelivery(old[1])
 	s.settle(got[0], engine.Delivered, 0, "")
+}
+
+func lateDeliveriesHold(t *testing.T, s *store) {
+	_, deliveries := s.endWith(3)
+	got := s.abandonDeliveries(deliveries...)
+	var again []*engine.Delivery
+	eventually(t, "a delivery is handed out again", func() bool { again, _ = s.due(1); return len(again) > 0 })
+	others := slices.DeleteFunc(got, func(d *engine.Delivery) bool { return d.ID == again[0].ID })
+	s.settle(others[0], engine.Delivered, 0, "")
+	s.staysWith(others[1])
+	s.takes(nil)
+	s.settle(others[1], engine.Delivered, 0, "")
+	s.settle(again[0], engine.Delivered, 0, "")
 }
 
 func withToken(d *engine.Delivery, token string) *engine.Delivery {

@@ -51,7 +51,13 @@ func takenBackStart(_ *testing.T, s *store) {
 	s.requeue(s.reclaim(run))
 	s.reopen()
 	s.status(run, engine.Queued, 1)
-	s.starts(run, 2)
+	s.end(s.starts(run, 2), ended())
+
+	folded := s.addFolding("a", "storm", 2, 2)
+	s.requeue(s.claimFold(folded...))
+	s.reopen()
+	s.status(folded[1], engine.Queued, 0)
+	s.claimFold(folded...)
 }
 
 func deliveriesUnderWayAreThere(_ *testing.T, s *store) {

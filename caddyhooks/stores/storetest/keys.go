@@ -14,6 +14,7 @@ var keyChecks = []check{
 	{"the first run with a key is told about in every state", firstInEveryState},
 	{"a full queue still knows its keys", fullQueueKnowsKeys},
 	{"a key is free again when it is old enough", oldKey},
+	{"a key is free again if its run gave no answer", freedKeys},
 	{"a key that has passed on is not freed by its first run", keyPassedOn},
 }
 
@@ -161,6 +162,24 @@ func oldKey(t *testing.T, s *store) {
 	s.lists(engine.Query{}, first, second)
 	same(t, "the first run", s.get(first.ID).Run, first)
 	s.claimAll(first, second)
+}
+
+func freedKeys(t *testing.T, s *store) {
+	for end, isFree := range map[[2]string]bool{
+		{string(engine.Completed)}: false, {string(engine.TimedOut)}: false, {string(engine.Failed), string(engine.RunnerFailed)}: false,
+		{string(engine.Failed), string(engine.SchemaUnmet)}: false, {string(engine.Cancelled)}: true,
+		{string(engine.Failed), string(engine.RunnerUnavailable)}: true, {string(engine.Failed), string(engine.ShuttingDown)}: true,
+		{string(engine.Failed), string(engine.Interrupted)}: true,
+	} {
+		first := keyed("a", newKey())
+		s.carryOut(first, endedAs(engine.Status(end[0]), engine.Failure(end[1])))
+		again := keyed("a", first.Key)
+		if err := s.tryAdd(again, engine.Limits{}); (err == nil) != isFree {
+			t.Errorf("a repeated request after %v: %v", end, err)
+		} else if isFree {
+			s.endQueued(again, ended())
+		}
+	}
 }
 
 func keyPassedOn(t *testing.T, s *store) {

@@ -10,6 +10,7 @@ import (
 var leaseChecks = []check{
 	{"a claim holds for its lease", claimHoldsForItsLease},
 	{"a lease is counted from the renewal", leaseCountsFromRenewal},
+	{"a late renewal holds while nobody else has the run", lateRenewalHolds},
 	{"only the last token holds when the lease is over", onlyLastTokenHolds},
 }
 
@@ -39,6 +40,25 @@ func leaseCountsFromRenewal(_ *testing.T, s *store) {
 	s.advance(2 * time.Minute)
 	s.reclaim(runs[0])
 	s.isLost(claims[0])
+}
+
+// Two leases are over, which the store has noticed, and one of the runs was handed out again.
+func lateRenewalHolds(t *testing.T, s *store) {
+	s.addTo("a", "b")
+	claims := s.claimFor(shortLease, 10)
+	s.advance(2 * shortLease)
+	var again []*engine.Claim
+	eventually(t, "a run is handed out again", func() bool { again = s.claim(1); return len(again) > 0 })
+	lost, _ := s.renew(longLease, claims...)
+	if len(lost) != 1 || lost[0].Run.ID != again[0].Run.ID {
+		t.Fatalf("%d claims are lost, want that of the run alone", len(lost))
+	}
+	s.claimAll()
+	for _, claim := range claims {
+		if claim != lost[0] {
+			s.end(claim, ended())
+		}
+	}
 }
 
 // Somebody claims another run after the lease, for a store that looks for leases that are over then.

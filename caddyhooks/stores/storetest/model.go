@@ -40,11 +40,18 @@ func RunAgainst(t *testing.T, model func() Model, open func(t *testing.T) engine
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // nothing here is secret
+			// Each sequence has some actions and some kinds of runs alone: a few that come often find more than all that come rarely.
+			some := slices.Clone(runActions[:basicActions])
+			for _, other := range actions[basicActions:] {
+				if random.IntN(2) == 0 {
+					some = append(some, other)
+				}
+			}
 			operations := make([]operation, 30+random.IntN(70))
 			for i := range operations {
-				operations[i] = operation{&actions[random.IntN(len(actions))], random.Uint64()}
+				operations[i] = operation{&some[random.IntN(len(some))], random.Uint64()}
 			}
-			comparison := &comparison{t, model, open, options}
+			comparison := &comparison{t, model, open, options, random.Uint64()}
 			difference := comparison.difference(operations)
 			if difference == "" {
 				return
@@ -95,6 +102,7 @@ type comparison struct {
 	model   func() Model
 	open    func(t *testing.T) engine.Store
 	options Options
+	often   uint64 // a bit for each kind of runs that there are many of
 }
 
 // difference says where the store and the model first differ, "" if they do not.

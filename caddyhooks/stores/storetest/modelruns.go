@@ -12,7 +12,7 @@ import (
 )
 
 // Those that are here twice are done more often.
-var runActions = []action{
+var runActions = []action{ // the first ones, which are basicActions, are part of every sequence
 	{"add", func(w *world, chance *rand.Rand) any { return w.add(chance, w.newRun(chance)) }},
 	{"add", func(w *world, chance *rand.Rand) any { return w.add(chance, w.newRun(chance)) }},
 	{"add", func(w *world, chance *rand.Rand) any { return w.add(chance, w.newRun(chance)) }},
@@ -59,6 +59,8 @@ var runActions = []action{
 	}},
 }
 
+const basicActions = 8
+
 // modelLease is longer than the clock goes on between two renewals.
 const modelLease = 3 * time.Hour
 
@@ -93,23 +95,31 @@ func (w *world) newRun(chance *rand.Rand) *engine.Run {
 	if chance.IntN(6) == 0 {
 		run.ChatID, run.NewChat, run.IDPlaceholder = "of <the id>", true, "<the id>"
 	}
-	if chance.IntN(4) == 0 {
+	if w.is(chance, 0) {
 		run.Fold = engine.Fold{Window: oneOf(chance, time.Minute, time.Hour), Max: 1 + chance.IntN(4), Alike: chance.Uint32N(2)}
 	}
 	if chance.IntN(4) == 0 {
 		run.Sync, run.Owner = true, oneOf(chance, "another node", w.nodes[0].Node(), w.s.Node())
 	}
-	if chance.IntN(3) == 0 {
+	if w.is(chance, 1) {
 		run.Key = &engine.Key{ID: [32]byte{0: byte(chance.IntN(2)), 31: byte(chance.IntN(2))}, Body: [32]byte{31: byte(chance.IntN(2))}}
 		run.Key.AnyBody = chance.IntN(8) == 0
 	}
-	if chance.IntN(6) == 0 {
+	if w.is(chance, 2) {
 		run.Replay = &engine.Key{ID: [32]byte{byte(chance.IntN(4)), 1}, AnyBody: true}
 	}
-	if len(w.runs) > 0 && chance.IntN(5) == 0 {
+	if len(w.runs) > 0 && w.is(chance, 3) {
 		run.AgainOf = oneOf(chance, append([]string{"no id"}, w.ids()...)...)
 	}
 	return run
+}
+
+// is reports whether a run is of a kind, by chance.
+func (w *world) is(chance *rand.Rand, kind int) bool {
+	if w.often>>kind&1 != 0 {
+		return chance.IntN(3) > 0
+	}
+	return chance.IntN(10) == 0
 }
 
 // ids are those of all runs, in their order.

@@ -31,6 +31,7 @@ type world struct {
 	steps   int
 	queued  int    // how many runs are queued …
 	waits   int    // … and wait for their runner
+	often   uint64 // as comparison has it
 	model   *world // of a store that need not do as the model at once
 
 	throttled bool
@@ -42,7 +43,7 @@ type watchedRun struct {
 }
 
 func newWorld(c *comparison, first engine.Store, advance func(time.Duration)) *world {
-	w := &world{t: c.t, advance: advance, exact: c.options.IDsAscend, ordered: c.options.IDsAscend}
+	w := &world{t: c.t, advance: advance, often: c.often, exact: c.options.IDsAscend, ordered: c.options.IDsAscend}
 	w.open(first)
 	return w
 }

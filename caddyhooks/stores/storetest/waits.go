@@ -190,6 +190,9 @@ func interruptedIsNotOverdue(_ *testing.T, s *store) {
 	// If nobody takes it on after that, it is.
 	s.end(s.starts(run, 2), waitFor(time.Hour))
 	s.overdue(0, run)
+	s.advance(time.Hour + slack)
+	s.end(s.claimFirst(run), interrupted(0))
+	s.starts(run, 3) // it has waited for no runner since
 }
 
 // bounded is a batch with one bound.
