@@ -66,6 +66,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		max_payload     <size>
 //		memory_preset   <id>
 //		history         <duration>|off
+//		wake_fold       <window> [<max>]
 //		path            <path>
 //		health          <path> { … }
 //		max_timeout     <duration>
@@ -83,7 +84,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		queue_time      <duration>
 //		drain_timeout   <duration>
 //		channel         <name> <module> [<args...>] { … }
-//		callbacks       { … }
+//		callbacks
 //		hook            <name> { … }
 //	}
 func (h *Handler) unmarshal(helper httpcaddyfile.Helper) (health *Health, err error) {

@@ -110,7 +110,20 @@ func pages(t *testing.T) []string {
 	if err != nil || len(senders) < 17 {
 		t.Fatalf("found the senders %v, %v", senders, err)
 	}
-	return append(append(found, senders...), filepath.Join(root, "README.md"))
+	return append(append(found, senders...), docs(t)...)
+}
+
+// docs are the README and the pages of the documentation.
+func docs(t *testing.T) (found []string) {
+	t.Helper()
+	for _, pattern := range []string{"README.md", "caddyhooks/docs/*.md", "caddyhooks/docs/*/*.md"} {
+		some, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(some) == 0 {
+			t.Fatalf("found no pages %s, %v", pattern, err)
+		}
+		found = append(found, some...)
+	}
+	return found
 }
 
 // unsafeToCopy returns what is wrong with a Caddyfile that people may copy: it is for one machine and listens on other

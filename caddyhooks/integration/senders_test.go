@@ -12,8 +12,8 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/hookstest"
 )
 
-// readmeSenders are those of the README's table, as sign.mjs calls them.
-var readmeSenders = map[string]string{
+// tableSenders are those of the table in authentication.md, as sign.mjs calls them.
+var tableSenders = map[string]string{
 	"GitHub": "github", "GitLab": "gitlab-signed", "Bitbucket": "bitbucket", "Linear": "linear", "Sentry": "sentry", "PagerDuty": "pagerduty",
 	"Grafana 11.6": "grafana", "Alertmanager": "token", "Slack": "slack", "Discord": "discord", "Telegram": "telegram", "Twilio": "twilio",
 	"Stripe": "stripe", "Shopify": "shopify", "Standard Webhooks, Svix": "standard", "cron, CI": "token", "Zapier, Make, n8n": "token",
@@ -22,17 +22,17 @@ var readmeSenders = map[string]string{
 
 var (
 	codeSpan   = regexp.MustCompile("`([^`]+)`")
-	recipeLink = regexp.MustCompile(`\]\(examples/senders/([^)/]+)\)`)
+	recipeLink = regexp.MustCompile(`\]\(\.\./\.\./\.\./examples/senders/([^)/]+)\)`)
 )
 
-// A hook with the lines of the README's table accepts what the sender sends, and nothing else. The table leads to every recipe.
+// A hook with the lines of the table in authentication.md accepts what the sender sends, and nothing else. The table leads to every recipe.
 func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 	t.Parallel()
 	signer := startSigner(t)
 	var linked []string
 	rows := make(map[string]string) // the lines of the hook, by sender
 	for _, row := range tableRows(t, "Senders") {
-		if _, known := readmeSenders[row[0]]; !known {
+		if _, known := tableSenders[row[0]]; !known {
 			t.Errorf("nothing is known about %s", row[0])
 			continue
 		}
@@ -60,7 +60,7 @@ func TestHooksOfTheSenderTableAcceptTheirSenders(t *testing.T) {
 	}
 	s.Load(site + "}")
 	signer.sign(t, question{Sender: "github", Secret: "any", Body: "{}", ID: "1"}) // so that it is at work before the time is taken
-	for sender, name := range readmeSenders {
+	for sender, name := range tableSenders {
 		if rows[sender] == "" {
 			t.Errorf("the table does not have %s", sender)
 			continue

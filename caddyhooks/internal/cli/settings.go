@@ -277,7 +277,7 @@ first.
 	addYesFlag(generate)
 	retire := &cobra.Command{
 		Use:   "retire [--number N]",
-		Short: "Takes the oldest of several tokens out",
+		Short: "Removes the oldest of several tokens",
 		Long: `
 Takes one of several tokens out: the oldest, or the one with a number. Callers that still use it are refused from now on.
 

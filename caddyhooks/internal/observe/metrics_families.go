@@ -27,31 +27,30 @@ var (
 
 func NewFamilies() *families {
 	return &families{
-		requests: counters("requests_total", `Requests by the status of their answer. The hook "" is that of paths at which there is none.`,
-			"hook", "code"),
-		authFailures: counters("auth_failures_total", "Requests whose token or signature was refused. Throttled ones came from an address "+
-			"with too many of them.",
+		requests: counters("requests_total", "Requests by the status of their answer; 499 is a caller that hung up.", "hook", "code"),
+		authFailures: counters("auth_failures_total", "Refused credentials: token, signature, or throttled for an address with too many of them.",
 			"hook", "reason"),
-		replays: counters("replays_total", "Requests that were answered like an earlier one, since they have the same idempotency key or "+
-			"signature.", "hook"),
-		ignored: counters("ignored_total", "Requests that a condition of their hook left out.", "hook"),
+		replays: counters("replays_total", "Requests answered like an earlier one, because they have the same idempotency key or signature.",
+			"hook"),
+		ignored: counters("ignored_total", "Requests that only or skip left out: answered 2xx, no run.", "hook"),
 
-		runs:        counters("runs_total", "Runs that ended, by their status.", "hook", "status"),
-		runFailures: counters("run_failures_total", "Runs with the status failed, by the reason.", "hook", "reason"),
-		repairs:     counters("repairs_total", "Calls of a runner to repair an answer that did not match its schema.", "hook"),
+		runs: counters("runs_total", "Runs that ended: completed, failed, timed_out, cancelled, expired.", "hook", "status"),
+		runFailures: counters("run_failures_total", "Why runs failed: runner_failed, runner_unavailable, schema_unmet, interrupted, "+
+			"shutting_down.", "hook", "reason"),
+		repairs: counters("repairs_total", "Calls of a runner to repair an answer that did not match its schema.", "hook"),
 
-		attempts: counters("delivery_attempts_total", "Attempts to send a callback, or an answer to a channel, by what came of them.",
-			"kind", "channel", "outcome"),
-		settingsChanges: counters("settings_changes_total", "Changes of the live settings that came into force on this node."),
+		attempts: counters("delivery_attempts_total", "Attempts at callbacks and channels, by what came of them.", "kind", "channel",
+			"outcome"),
+		settingsChanges: counters("settings_changes_total", "Changes of live settings that took effect on this node."),
 
-		acceptDuration: histograms("accept_duration_seconds", "The time from when a request was read until its runs were stored.", momentBuckets),
-		runDuration:    histograms("run_duration_seconds", "The time that runs took which were started.", turnBuckets, "hook"),
-		runWait:        histograms("run_wait_seconds", "The time from the acceptance of runs until a runner took them on.", waitBuckets),
+		acceptDuration: histograms("accept_duration_seconds", "From when a request was read until its runs were stored.", momentBuckets),
+		runDuration:    histograms("run_duration_seconds", "How long runs took that were started.", turnBuckets, "hook"),
+		runWait: histograms("run_wait_seconds", "From acceptance until a runner took the run on; counted when the runner has answered.",
+			waitBuckets),
 
-		deliveryDuration: histograms("delivery_duration_seconds", "The time that attempts at deliveries took.", deliveryBuckets, "kind",
-			"channel"),
-		commitDuration: histograms("store_commit_duration_seconds", "The time that transactions of the store took.", momentBuckets),
-		commitChanges:  histograms("store_commit_changes", "How many changes shared a transaction of the store.", changesBuckets),
+		deliveryDuration: histograms("delivery_duration_seconds", "How long attempts at deliveries took.", deliveryBuckets, "kind", "channel"),
+		commitDuration:   histograms("store_commit_duration_seconds", "How long transactions of the store took; none in memory.", momentBuckets),
+		commitChanges:    histograms("store_commit_changes", "How many changes shared a transaction; none in memory.", changesBuckets),
 	}
 }
 
@@ -79,19 +78,19 @@ func (f *families) All() []prometheus.Collector {
 
 // Figures that are read when somebody asks for them.
 var (
-	QueueDepth       = gauge("queue_depth", "Runs that wait to be carried out.")
-	QueueLimit       = gauge("queue_limit", "How many runs may wait. Requests beyond that are answered 503.")
-	QueueOldest      = gauge("queue_oldest_seconds", "The time since the oldest run that waits was accepted, 0 if none does.")
+	QueueDepth       = gauge("queue_depth", "Runs that wait.")
+	QueueLimit       = gauge("queue_limit", "The queue_limit: how many runs may wait.")
+	QueueOldest      = gauge("queue_oldest_seconds", "Age of the oldest run that waits, 0 if none does.")
 	RunsRunning      = gauge("running", "Runs that are being carried out.")
-	WorkersAtOnce    = gauge("workers", "How many runs this node carries out at once at most.")
+	WorkersAtOnce    = gauge("workers", "The workers of this node: how many runs it carries out at once at most.")
 	PendingOf        = gauge("deliveries_pending", "Deliveries that have not arrived yet.", "kind", "channel")
-	DeadOf           = gauge("deliveries_dead", "Deliveries that were given up, and are kept.", "kind", "channel")
-	StoreBytes       = gauge("store_bytes", "The size of the store.")
-	SettingsProblems = gauge("settings_problems", "Live settings and hooks that are left out, since they do not go with the configuration.")
-	EventStreams     = gauge("event_streams", "Open event streams, of the admin API and of runs.")
-	RunnerUp         = gauge("runner_up", "1, or 0 for a runner whose state is unreachable or busy: its runs wait.", "runner")
-	StoreUp          = gauge("store_up", "1, or 0 if the store cannot be reached or written to, is broken, or does not answer in time.")
-	BuildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1. The label tells the version of the module.",
+	DeadOf           = gauge("deliveries_dead", "Deliveries that were given up, until they are retried, dropped or pruned.", "kind", "channel")
+	StoreBytes       = gauge("store_bytes", "Size of the file, of the tables, or of the data in memory.")
+	SettingsProblems = gauge("settings_problems", "Live settings and hooks that are left out; GET /hooks/settings says why.")
+	EventStreams     = gauge("event_streams", "Open event streams, of the dashboard and of runs.")
+	RunnerUp         = gauge("runner_up", "0 while the state of a runner is unreachable or busy, and its runs wait.", "runner")
+	StoreUp          = gauge("store_up", "0 while the store cannot be reached or written to, is broken, or does not answer in time.")
+	BuildInfo        = prometheus.NewDesc(metricsPrefix+"build_info", "Always 1, without hooks_instance.",
 		[]string{"version"}, nil)
 )
 

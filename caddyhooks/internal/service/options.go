@@ -28,7 +28,7 @@ type Options struct {
 	// The webhook settings. A setting that is given here is pinned: the admin API shows it and refuses to change it.
 	Settings settings.Settings `json:"settings,omitzero"`
 
-	// The longest time that a request or a mapping may ask for. Default: 1h.
+	// The longest time that a request or a hook may ask for. Default: 1h.
 	MaxTimeout caddy.Duration `json:"max_timeout,omitempty"`
 
 	// The largest body that wake and agent take, in bytes or as in "1MB". Default: 1MB.
@@ -39,19 +39,19 @@ type Options struct {
 	// At least 1MB, and at least max_request and the largest body of custom hooks. Default: 256MB.
 	MaxMemory settings.Size `json:"max_memory,omitempty"`
 
-	// The runners, which carry out turns, by the names that mappings use. Webhooks can be enabled only if there is one.
+	// The runners, which carry out turns, by the names that hooks use. Webhooks can be enabled only if there is one.
 	RunnersRaw map[string]json.RawMessage `json:"runners,omitempty" caddy:"namespace=hooks.runners inline_key=runner"`
 
-	// The name of the runner for runs that no mapping and no tier sends to another one. Default: the only one, or "default".
+	// The name of the runner for runs that no hook and no tier sends to another one. Default: the only one, or "default".
 	DefaultRunner string `json:"default_runner,omitempty"`
 
-	// The names of the runners for some model tiers. A mapping that names a runner goes before.
+	// The names of the runners for some model tiers. A hook that names a runner goes before.
 	RunnerFor map[string]string `json:"runner_for,omitempty"`
 
 	// The store of runs and live settings. Default: bolt.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=hooks.stores inline_key=store"`
 
-	// The messaging channels that replies can be delivered to, by the name that requests and mappings use.
+	// The messaging channels that replies can be delivered to, by the name that requests and hooks use.
 	ChannelsRaw map[string]json.RawMessage `json:"channels,omitempty" caddy:"namespace=hooks.channels inline_key=channel"`
 
 	// How callbacks are sent.
@@ -74,7 +74,7 @@ type Options struct {
 	// How long finished runs are kept. Default: 168h.
 	Retention caddy.Duration `json:"retention,omitempty"`
 
-	// How long a run may wait until an agent takes it on, if neither its request nor its mapping sets a shorter time. A run
+	// How long a run may wait until an agent takes it on, if neither its request nor its hook sets a shorter time. A run
 	// that waited longer has expired. Default: 24h.
 	QueueTime caddy.Duration `json:"queue_time,omitempty"`
 

@@ -11,7 +11,7 @@ import (
 // AgentFields are the fields that mappings and agent requests share. A wake mapping uses the chat id, the metadata and the
 // queue time, and ignores the others.
 type AgentFields struct {
-	// The chat of the run. In a mapping it may have placeholders. Default: webhook:default for wake, a new hook:<uuid> for
+	// The chat of the run. In a hook it may have placeholders. Default: webhook:default for wake, a new hook:<uuid> for
 	// agent.
 	ChatID string `json:"chatId,omitempty"`
 

@@ -31,13 +31,13 @@ type Settings struct {
 	// The bearer token, or a list of tokens while one replaces another.
 	Token Secrets `json:"token,omitempty"`
 
-	// How long a run may take if neither its request nor its mapping sets a time. Default: 300.
+	// How long a run may take if neither its request nor its hook sets a time. Default: 300.
 	DefaultTimeoutSeconds *int `json:"defaultTimeoutSeconds,omitempty"`
 
 	// The largest body of a request to a custom hook, in bytes or as in "64KB". Default: 64KB.
 	MaxPayloadSize *Size `json:"maxPayloadSize,omitempty"`
 
-	// The memory preset of runs whose request or mapping names none. Default: "disabled".
+	// The memory preset of runs whose request or hook names none. Default: "disabled".
 	MemoryPreset *string `json:"memoryPreset,omitempty"`
 
 	// How long the message, the metadata and the schema of a finished run are kept; 0 keeps none. At most retention, which
