@@ -72,9 +72,9 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		max_timeout     <duration>
 //		max_request     <size>
 //		max_memory      <size>
-//		runner          [<name>] <module> [<args...>] { … }
+//		runner          [<name>] <module> [<arg>...] { … }
 //		runner_for      <tier>... <name>
-//		store           <module> [<args...>] { … }
+//		store           <module> [<arg>...] { … }
 //		workers         <n>
 //		queue_limit     <n>
 //		chat_limit      <n>
@@ -83,7 +83,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		history_limit   <size>
 //		queue_time      <duration>
 //		drain_timeout   <duration>
-//		channel         <name> <module> [<args...>] { … }
+//		channel         <name> <module> [<arg>...] { … }
 //		callbacks
 //		hook            <name> { … }
 //	}
@@ -209,7 +209,7 @@ func (h *Handler) checkBlock(d *caddyfile.Dispenser, places settings.SettingPlac
 
 // unmarshalChannel parses:
 //
-//	channel <name> <module> [<args...>] { … }
+//	channel <name> <module> [<arg>...] { … }
 func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
 		return d.Err("channel takes a name and a module, and there are none" + caddyconf.Unset)
@@ -236,8 +236,8 @@ func (h *Handler) unmarshalChannel(d *caddyfile.Dispenser) error {
 //
 //	callbacks {
 //		secret  <whsec>...
-//		allow   <cidr...>
-//		ports   <n...>|*
+//		allow   <cidr>...
+//		ports   <n>...|*
 //		timeout <duration>
 //	}
 func unmarshalCallbacks(c *service.Callbacks, d *caddyfile.Dispenser) error {

@@ -29,7 +29,7 @@ type tierLine struct {
 
 // unmarshalRunner parses:
 //
-//	runner [<name>] <module> [<args...>] { … }
+//	runner [<name>] <module> [<arg>...] { … }
 func (l *runnerLines) unmarshalRunner(d *caddyfile.Dispenser) error {
 	place := *d
 	name := settings.UnnamedRunner

@@ -252,9 +252,9 @@ func parseDashboard(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 //
 //	hooks_dashboard [<matcher>] {
 //		user       <placeholder>|<name>
-//		read_only  <user...>|*
-//		instance   <name...>
-//		hosts      <name...>
+//		read_only  <user>...|*
+//		instance   <name>...
+//		hosts      <name>...
 //		hide_texts
 //	}
 func (d *Dashboard) UnmarshalCaddyfile(dispenser *caddyfile.Dispenser) error {

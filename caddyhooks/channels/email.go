@@ -248,7 +248,7 @@ func greetingName() string {
 //		password <secret>
 //		tls      starttls|on|off
 //		subject  <text>
-//		root_ca  <file...>
+//		root_ca  <file>...
 //		helo     <name>
 //		timeout  <duration>
 //		allow_to <to>...

@@ -26,7 +26,7 @@ type HookBlock struct {
 //
 //	hook <name> {
 //		action               wake|agent
-//		auth                 <scheme> [<args...>]
+//		auth                 <scheme> [<arg>...]
 //		template             <text>
 //		template_file        <path>
 //		chat_id              <text>
@@ -45,7 +45,7 @@ type HookBlock struct {
 //		runner               <name>
 //		untrusted            pass|wrap
 //		history              <duration>|off
-//		from                 <cidr...>
+//		from                 <cidr>...
 //		body                 json|form|auto
 //		only                 <condition>
 //		skip                 <condition>

@@ -295,7 +295,7 @@ func (e *RefusedCredential) Error() string {
 
 // unmarshalAuth parses:
 //
-//	auth <scheme> [<args...>] {
+//	auth <scheme> [<arg>...] {
 //		<subdirectives of the scheme>
 //	}
 //

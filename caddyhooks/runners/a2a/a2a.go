@@ -163,7 +163,7 @@ func (a *A2A) Address() string { return originOf(a.card) }
 //	runner a2a <url of the agent or its card> {
 //		token                    <secret>
 //		header                   <name> <value>
-//		allow_to                 <origins...>
+//		allow_to                 <origin>...
 //		idle_timeout             <duration>
 //		tls_ca                   <file>
 //		tls_client_auth          <cert_file> <key_file>

@@ -13,18 +13,18 @@ import (
 
 // UnmarshalCaddyfile parses:
 //
-//	runner command [<preset>] [<program>] [<args...>] {
+//	runner command [<preset>] [<program>] [<arg>...] {
 //		stdin      message|json
 //		reply      text | json <jsonpath> | lines <condition> <jsonpath>
 //		model      <model>
 //		tier       <tier> <model>
 //		env        <NAME> <value>
-//		pass_env   <NAME...>
+//		pass_env   <NAME>...
 //		dir        <path>
 //		user       <name>
 //		home       <path>
-//		fail_on    <exit codes...>
-//		busy_on    <exit codes...>
+//		fail_on    <exit code>...
+//		busy_on    <exit code>...
 //		max_output <size>
 //	}
 //

@@ -37,7 +37,7 @@ type OpenAI struct {
 	// A key to send as `Authorization: Bearer`. Placeholders such as {env.X} and {file.X} are replaced. Default: none is sent.
 	Key string `json:"key,omitempty"`
 
-	// The model for turns whose tier is not among Tiers. Placeholders are replaced.
+	// The model for turns whose tier has no model of its own. Placeholders are replaced.
 	Model string `json:"model,omitempty"`
 
 	// Models by tier.
@@ -66,10 +66,10 @@ type OpenAI struct {
 	SessionPrefix string `json:"session_prefix,omitempty"`
 
 	// The name of a response header in which the server names the session. It is kept for the chat, and sent back in
-	// SessionHeader, or in a header of the same name. No history is sent.
+	// session_header, or in a header of the same name. No history is sent.
 	SessionFrom string `json:"session_from,omitempty"`
 
-	// The name of a header for the model of a tier or memory preset. The body then always has Model.
+	// The name of a header for the model of a tier or memory preset. The body then always has the model of model.
 	ModelHeader string `json:"model_header,omitempty"`
 
 	// How a schema is passed on to the server: json_schema, json_object or off. It is a hint only: answers are checked here in any
@@ -107,7 +107,7 @@ type Memory struct {
 	// The number of turns of the chat that are sent along. Default: as many as are usual for the preset.
 	History *int `json:"history,omitempty"`
 
-	// The model for turns whose tier is not among Tiers. Default: the runner's.
+	// The model for turns whose tier has no model of its own. Default: the runner's.
 	Model string `json:"model,omitempty"`
 
 	// More headers. They go before the runner's. Placeholders such as {env.X} and {file.X} are replaced.

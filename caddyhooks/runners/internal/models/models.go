@@ -18,7 +18,7 @@ import (
 
 // ByTier are the models that a program is told to use.
 type ByTier struct {
-	// The model for turns whose tier is not among Tiers. Placeholders are replaced. Default: the program's own.
+	// The model for turns whose tier has no model of its own. Placeholders are replaced. Default: the program's own.
 	Model string `json:"model,omitempty"`
 
 	// Models by tier.
