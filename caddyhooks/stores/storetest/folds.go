@@ -173,14 +173,14 @@ func foldIsLeft(_ *testing.T, s *store) {
 	s.claimFold(late...)
 }
 
-// waitIs expects Claim to have nothing, and to tell a time.
-func (s *store) waitIs(want time.Duration) {
+// waitsAnHour expects Claim to have nothing, and to tell an hour: a window that was just opened, or a pause.
+func (s *store) waitsAnHour() {
 	s.t.Helper()
 	claims, wait, err := s.Runs().Claim(s.t.Context(), upTo(1))
 	if err != nil || len(claims) > 0 {
 		s.t.Fatalf("claimed %d runs, %v, want none", len(claims), err)
 	}
-	s.isWait("until a run is due", wait, want)
+	s.isWait("until a run is due", wait, time.Hour)
 }
 
 func wordOfFolds(t *testing.T, s *store) {
@@ -201,7 +201,7 @@ func wordOfNextWindow(t *testing.T, s *store) {
 	claim := s.claimFirst(first)
 	s.addFolding("a", "storm", 10, 1)
 	hears(t, s.Watch().Claimable(), "a window is open", func() { s.end(claim, ended()) })
-	s.waitIs(foldWindow)
+	s.waitsAnHour()
 }
 
 func foldUnderWay(t *testing.T, s *store) {
@@ -338,7 +338,7 @@ func foldWaits(t *testing.T, s *store) {
 	if record := s.get(runs[0].ID); record.WaitingFor == "" {
 		t.Error("nobody is told why the fold waits")
 	}
-	s.waitIs(time.Hour)
+	s.waitsAnHour()
 	runs = append(runs, s.addFolding("a", "storm", 10, 2)...)
 	s.claimAll()
 	s.advance(time.Hour + slack)
@@ -464,7 +464,7 @@ func setClockAndFolds(_ *testing.T, s *store) {
 	for _, set := range someSets {
 		run := s.addFolding("a", "storm", 10, 1)[0]
 		s.setClock(set)
-		s.waitIs(foldWindow)
+		s.waitsAnHour()
 		s.advance(foldWindow + slack)
 		s.end(s.claimedAfter(foldWindow, run), ended())
 	}

@@ -209,7 +209,7 @@ func setClockBetweenFolds(_ *testing.T, s *store) {
 	s.advance(foldWindow / 2)
 	s.setClock(-30 * year)
 	s.reopen()
-	s.waitIs(foldWindow)
+	s.waitsAnHour()
 	s.advance(foldWindow + slack)
 	s.isFold(s.claimBatch(upTo(1), runs[0])[0], runs...)
 }
