@@ -206,6 +206,8 @@ func TestDocumentedConfigurationsAreValid(t *testing.T) {
 	for _, name := range []string{"HOOKS_TOKEN", "GITHUB_SECRET", "TELEGRAM_TOKEN", "SLACK_TOKEN", "DISCORD_TOKEN", "MATRIX_TOKEN", "SMTP_PASSWORD", "ANSWERS_TOKEN", "MODELS_KEY", "SECRET", "NEXT_SECRET", "TWILIO_TOKEN", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "AGENT_TOKEN"} {
 		t.Setenv(name, "x")
 	}
+	t.Setenv("ALERTS_TOKEN", "alerts") // of a hook, other than that of all
+	t.Setenv("CRON_TOKEN", "cron")
 	t.Setenv("HOOKS_DSN", "postgres://hooks:secret@localhost/hooks")
 	t.Setenv("OPS_HASH", "$2a$14$vCOBxyd1nfAZJYjPgoQL6OnzlUYdxJDIMOmFQ6BRxpNvWfRgjVjAK") // of any password
 	t.Setenv("CALLBACK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
