@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
 )
 
 // wantGenerated compares the part of a page between two comments with what it should be. With -update it writes it.
@@ -84,14 +86,7 @@ var defaultInComment = regexp.MustCompile(`(?s)\s*Default: (.+?)\.(?:\s|$)`)
 // TestReferenceOfTheCaddyfile compares the table of all directives with the source: the blocks in the comments of the functions that
 // read them, in which caddyfileBlocks knows every word, and the comments of the fields that they set.
 func TestReferenceOfTheCaddyfile(t *testing.T) {
-	docs := make(map[string]map[string]string)
-	data, err := os.ReadFile("internal/configschema/docs.json")
-	if err == nil {
-		err = json.Unmarshal(data, &docs)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := commentsOfFields(t)
 	blocks := blocksInComments(t)
 	var names []string
 	for _, b := range caddyfileBlocks {
@@ -126,13 +121,26 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 	wantGenerated(t, "reference/caddyfile.md", "directives", table.String())
 }
 
+// commentsOfFields are the comments on types and their fields, by the name of a type, and then by that of a field.
+func commentsOfFields(t *testing.T) (docs configschema.Docs) {
+	t.Helper()
+	data, err := os.ReadFile("internal/configschema/docs.json")
+	if err == nil {
+		err = json.Unmarshal(data, &docs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docs
+}
+
 // cell makes a text fit for a cell of a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
 
 // explained is the comment of the field that a directive sets.
-func explained(docs map[string]map[string]string, block, word string) string {
+func explained(docs configschema.Docs, block, word string) string {
 	if block == "hooks" && word == "health" {
 		return "Tells load balancers whether this instance is live and ready on this node."
 	}

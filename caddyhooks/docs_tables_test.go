@@ -9,19 +9,58 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/cli"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/configschema"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/observe"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
 )
+
+func TestReferenceOfModules(t *testing.T) {
+	docs := commentsOfFields(t)
+	var table strings.Builder
+	table.WriteString("| directive | module | what it is |\n|---|---|---|\n")
+	for _, directive := range []string{"runner", "channel", "store"} {
+		for _, info := range caddy.GetModules("hooks." + directive + "s") {
+			kind := reflect.TypeOf(info.New()).Elem()
+			if !configschema.IsOurs(kind) || strings.HasPrefix(kind.Name(), "test") {
+				continue // of a test
+			}
+			text, _, _ := strings.Cut(docs[configschema.TypeName(kind)][""], "\n")
+			_, text, _ = strings.Cut(text, " is a ")
+			text, _, _ = strings.Cut(text, ". ")
+			if text == "" {
+				text, _, _ = strings.Cut(strings.TrimPrefix(docs[configschema.TypeName(kind)][""], kind.Name()+" "), ". ")
+			}
+			fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", directive, info.ID.Name(), cell(strings.TrimSuffix(text, ".")))
+		}
+	}
+	wantGenerated(t, "reference/caddyfile.md", "modules", table.String())
+}
+
+func TestReferenceOfSchemes(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| scheme | sender | a signature is valid for |\n|---|---|---|\n")
+	for _, scheme := range settings.Schemes {
+		age := ""
+		if scheme.Tolerance > 0 {
+			age = scheme.Tolerance.String()
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", scheme.Name, cell(scheme.Title), age)
+	}
+	wantGenerated(t, "reference/caddyfile.md", "schemes", table.String())
+}
 
 func TestReferenceOfTheCommandLine(t *testing.T) {
 	root := &cobra.Command{Use: "hooks"}
