@@ -12,9 +12,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/caddy-hooks/caddy-hooks/caddyhooks"
-	_ "github.com/caddyserver/caddy/v2/modules/standard"
 )
 
 func main() {

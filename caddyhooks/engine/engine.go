@@ -1,17 +1,17 @@
 // Package engine carries out runs. It knows nothing of HTTP or Caddy.
 //
-// Submit and Do accept a Run, and a Store keeps it. A worker claims the run, and a Runner carries out its turn. The Outcome
-// answers the caller if one waits, and is sent out as deliveries: a callback, or an answer on a Channel.
+// Submit and Do accept a Run, and a Store keeps it. A worker claims the run, and a Runner carries out its turn. The Outcome answers the
+// caller if one waits, and is sent out as deliveries: a callback, or an answer on a Channel.
 //
-// Runs of one chat are carried out one at a time, in the order of acceptance. Runs of different chats go side by side, up to
-// the number of workers.
+// Runs of one chat are carried out one at a time, in the order of acceptance. Runs of different chats go side by side, up to the number of
+// workers.
 //
-// An accepted run is carried out at least once. After a restart, queued runs are carried out and interrupted runs start
-// again; so do runs whose agent went down. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting
-// caller, who is gone.
+// An accepted run is carried out at least once. After a restart, queued runs are carried out and interrupted runs start again; so do runs
+// whose agent went down. A run fails instead if it was started MaxAttempts times, or if its only receiver was a waiting caller, who is
+// gone.
 //
-// Several engines may share the data of a store, each as a node of its own. Any node accepts runs, carries them out and sends
-// deliveries. The node that holds a caller answers it. A node claims runs and deliveries for a lease, and renews its leases.
+// Several engines may share the data of a store, each as a node of its own. Any node accepts runs, carries them out and sends deliveries.
+// The node that holds a caller answers it. A node claims runs and deliveries for a lease, and renews its leases.
 package engine
 
 import (

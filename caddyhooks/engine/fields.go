@@ -8,8 +8,8 @@ type Field[T any] struct {
 	At     func(*T) any // points to the value
 }
 
-// RunFields are the fields of a run. A number or a name must never be used for something else. The next free number is 61, the last
-// one 63. The bolt store uses the others that are missing here and in EndFields.
+// RunFields are the fields of a run. A number or a name must never be used for something else. The next free number is 61, the last is 63:
+// the bolt store uses the others that are missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},

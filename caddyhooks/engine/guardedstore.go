@@ -43,8 +43,7 @@ func (s *guardedStore) noteBroken(err error) bool {
 	s.brokenOnce.Do(func() {
 		close(s.broken)
 		s.configs.log().Error("the store is broken: nothing more is accepted or carried out. Restart the service; it checks the store, and "+
-			"says what to do if it is damaged",
-			zap.String("reason", broken.Reason), zap.ByteString("stack", broken.Stack))
+			"says what to do if it is damaged", zap.String("reason", broken.Reason), zap.ByteString("stack", broken.Stack))
 	})
 	return true
 }

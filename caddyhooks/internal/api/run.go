@@ -10,10 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
-
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/untrusted"
 )
 
 // Run is a run as the run API and the admin API show it.

@@ -9,14 +9,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/adminclient"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/terminal"
 )
 
 func dashboardVerb() *cobra.Command {
@@ -107,25 +106,7 @@ func (c *client) welcome(cmd *cobra.Command, port int, link string) {
 	}
 	// Other users of this machine can see the arguments of the browser, and could use the code first. They may do everything
 	// at an admin endpoint with a port anyway, but not at one that is a socket.
-	if open := browserCommand(); open != nil && c.Origin != "" {
-		opener := exec.CommandContext(context.WithoutCancel(cmd.Context()), open[0], append(open[1:], link)...) //nolint:gosec // the link is ours
-		if opener.Start() == nil {
-			go func() { _ = opener.Wait() }() // a browser that does not open: there is the link
-		}
+	if c.Origin != "" {
+		terminal.OpenBrowser(cmd.Context(), link)
 	}
-}
-
-// browserCommand opens a browser, nil if there is no display.
-func browserCommand() []string {
-	switch {
-	case runtime.GOOS == "windows":
-		return []string{"rundll32", "url.dll,FileProtocolHandler"}
-	case os.Getenv("SSH_CONNECTION") != "":
-		return nil
-	case runtime.GOOS == "darwin":
-		return []string{"open"}
-	case os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "":
-		return []string{"xdg-open"}
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -112,22 +111,11 @@ func nextCommand(cmd *cobra.Command, words ...string) string {
 	line := "caddy hooks"
 	for _, flag := range []string{"address", "instance"} {
 		if cmd.Flags().Changed(flag) {
-			line += " --" + flag + " " + shellWord(flagText(cmd, flag))
+			line += " --" + flag + " " + terminal.ShellWord(flagText(cmd, flag))
 		}
 	}
 	for _, word := range words {
-		line += " " + shellWord(word)
+		line += " " + terminal.ShellWord(word)
 	}
 	return line
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellWord is a text as a shell reads it.
-func shellWord(text string) string {
-	text = terminal.Escaped(text)
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

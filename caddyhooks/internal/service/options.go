@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
-
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Options are the configuration of an instance.

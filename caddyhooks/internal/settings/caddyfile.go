@@ -7,12 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
-
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/caddyconf"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/shorthand"
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/template"
 )
 
 // HookBlock is a mapping with the places of its settings.

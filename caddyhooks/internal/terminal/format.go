@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -154,3 +155,14 @@ func Cells(values ...any) []Text {
 
 // Line is Cells for a row of one line.
 func Line(values ...any) [][]Text { return [][]Text{Cells(values...)} }
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// ShellWord is a text as a shell reads it.
+func ShellWord(text string) string {
+	text = Escaped(text)
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
