@@ -1,15 +1,13 @@
 package engine
 
-// Field is a field of a run that stores write down. The tables below name all of them: a store writes and reads what At points to, by
-// the type of the pointer.
+// Field is a field of a run that stores write down, all of which the tables below name. A store knows its type by what At points to.
 type Field[T any] struct {
 	Number int          // of the field in numbered records
 	Name   string       // of the field in JSON, "" if stores with columns have one for it
 	At     func(*T) any // points to the value
 }
 
-// RunFields are the fields of a run. A number or a name must never be used for something else. The next free number is 61, the last is 63:
-// the bolt store uses the others that are missing.
+// RunFields are the fields of a run. Never reuse a number or a name. The next free number is 61, the last 63; bolt uses what is missing.
 var RunFields = []Field[Run]{
 	{1, "", func(r *Run) any { return &r.ChatID }},
 	{2, "", func(r *Run) any { return &r.Hook }},
