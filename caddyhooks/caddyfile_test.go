@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
-var updateGoldens = flag.Bool("update", false, "rewrite the JSON in testdata/caddyfile")
+var updateGoldens = flag.Bool("update", false, "write what tests compare: the JSON in testdata/caddyfile, comments for schemas, tables of the reference")
 
 // A golden is a case in one of the files of testdata/caddyfile. There, each case begins with a line "-- name --". A Caddyfile follows,
 // a line of ten dashes, and the result: the JSON, or the end of the error, which names the file and the line. In an error, … stands for

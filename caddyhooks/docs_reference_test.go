@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,6 +131,13 @@ func commentsOfFields(t *testing.T) (docs configschema.Docs) {
 	return docs
 }
 
+// whatItIs is the first sentence of the comment on a type, without the name of the type.
+func whatItIs(docs configschema.Docs, kind string) string {
+	sentence, _, _ := strings.Cut(strings.ReplaceAll(docs[kind][""], "\n", " "), ". ")
+	_, text, _ := strings.Cut(strings.TrimSuffix(sentence, "."), " ")
+	return strings.TrimPrefix(text, "is ")
+}
+
 // cell makes a text fit for a cell of a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
@@ -141,8 +145,8 @@ func cell(text string) string {
 
 // explained is the comment of the field that a directive sets.
 func explained(docs configschema.Docs, block, word string) string {
-	if block == "hooks" && word == "health" {
-		return "Tells load balancers whether this instance is live and ready on this node."
+	if block == "hooks" && word == "health" { // which is a handler of its own
+		return whatItIs(docs, "Health")
 	}
 	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 	for _, kind := range blockTypes[block] {
@@ -190,26 +194,13 @@ func blockName(line string) string {
 func blocksInComments(t *testing.T) map[string][]directiveRow {
 	t.Helper()
 	blocks := make(map[string][]directiveRow)
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		for _, declared := range file.Decls {
-			if function, ok := declared.(*ast.FuncDecl); ok {
-				if _, text, ok := strings.Cut(function.Doc.Text(), "parses:\n\n"); ok {
-					readBlock(blocks, text)
-				}
+	inspectSource(t, func(_ string, node ast.Node) {
+		if function, ok := node.(*ast.FuncDecl); ok {
+			if _, text, ok := strings.Cut(function.Doc.Text(), "parses:\n\n"); ok {
+				readBlock(blocks, text)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return blocks
 }
 
