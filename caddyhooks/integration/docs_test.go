@@ -331,6 +331,18 @@ func TestEveryExampleIsOnTheMap(t *testing.T) {
 	}
 }
 
+func TestEveryPageIsOnTheMap(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(root, "caddyhooks", "docs")
+	links := outsideOfFences(t, filepath.Join(folder, "README.md"))
+	for _, page := range docs(t) {
+		name, err := filepath.Rel(folder, page)
+		if err == nil && !strings.HasPrefix(name, "..") && name != "README.md" && !strings.Contains(links, "]("+filepath.ToSlash(name)) {
+			t.Errorf("the map of the documentation does not lead to %s", name)
+		}
+	}
+}
+
 // anchors are the names that GitHub gives to the headings of a page.
 func anchors(t *testing.T, page string) (names []string) {
 	t.Helper()
