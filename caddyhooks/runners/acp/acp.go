@@ -56,13 +56,14 @@ type ACP struct {
 	// Requests for others are rejected. Default: none.
 	Permit []string `json:"permit,omitempty"`
 
-	preset   agentPreset
-	command  []string
-	once     *command.Command // for turns without memory, nil if the agent carries them out itself
-	key      string           // of the pool
-	pool     *agentPool
-	maxBytes int // of all that an agent says in a turn
-	log      *zap.Logger
+	preset      agentPreset
+	command     []string
+	once        *command.Command // for turns without memory, nil if the agent carries them out itself
+	key         string           // of the pool
+	pool        *agentPool
+	maxBytes    int           // of all that an agent says in a turn
+	replayQuiet time.Duration // without an update, after which a loaded conversation counts as repeated
+	log         *zap.Logger
 }
 
 const (
@@ -102,7 +103,7 @@ func (a *ACP) provision() (err error) {
 	if err := a.check(); err != nil {
 		return err
 	}
-	a.preset, a.maxBytes = agentPresets[a.Preset], maxTurnBytes
+	a.preset, a.maxBytes, a.replayQuiet = agentPresets[a.Preset], maxTurnBytes, replayQuiet
 	if err := a.Program.Resolve(); err != nil {
 		return err
 	}

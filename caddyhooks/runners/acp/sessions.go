@@ -179,7 +179,7 @@ func (a *ACP) openSession(ctx context.Context, agent *agentProcess, id string, k
 		case agent.can.Resume:
 			session, err = open(agent.client.ResumeSession(ctx, id, agent.dir, meta))
 		case agent.can.Load:
-			session, err = open(agent.load(ctx, id, meta))
+			session, err = open(agent.load(ctx, id, meta, a.replayQuiet))
 			a.tidy(agent, id)
 		default:
 			err = &acpclient.Rejected{}
@@ -194,13 +194,15 @@ func (a *ACP) openSession(ctx context.Context, agent *agentProcess, id string, k
 }
 
 const (
-	replayQuiet    = 500 * time.Millisecond // without an update: the conversation has been repeated
+	replayQuiet    = 500 * time.Millisecond
 	replayPatience = 20 * time.Second
 )
 
 // load opens a session of which the agent repeats the conversation. Some agents do that while they answer already: an agent that says
 // nothing for a while is through with it.
-func (agent *agentProcess) load(ctx context.Context, id string, meta map[string]any) (acpclient.Session, error) {
+func (agent *agentProcess) load(
+	ctx context.Context, id string, meta map[string]any, quietTime time.Duration,
+) (acpclient.Session, error) {
 	replay := &replayListener{heard: make(chan struct{}, 1)}
 	defer agent.client.Listen(id, replay)()
 	session, err := agent.client.LoadSession(ctx, id, agent.dir, meta)
@@ -209,12 +211,12 @@ func (agent *agentProcess) load(ctx context.Context, id string, meta map[string]
 	}
 	longest := time.NewTimer(replayPatience)
 	defer longest.Stop()
-	quiet := time.NewTimer(replayQuiet)
+	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
 	for {
 		select {
 		case <-replay.heard:
-			quiet.Reset(replayQuiet)
+			quiet.Reset(quietTime)
 		case <-quiet.C:
 			return session, nil
 		case <-longest.C:
