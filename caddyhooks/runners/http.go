@@ -31,6 +31,9 @@ func init() {
 	caddy.RegisterModule(HTTP{})
 }
 
+// TurnRequest is the JSON that is posted for a turn.
+type TurnRequest = turns.Request
+
 // HTTP is a runner that posts every turn as JSON to a URL, or to a path of its own that Caddy's HTTP handlers answer. The response
 // is the answer: plain text, JSON as {"text": …}, or a stream of events. A page in HTML is none: it comes from a login or from a
 // proxy. A script of a few lines can serve it.

@@ -11,51 +11,53 @@ import (
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 )
 
-// request is a turn as JSON. All fields but folded are always present, which keeps scripts simple.
-type request struct {
-	Version        int             `json:"version"`
-	RunID          string          `json:"runId"`
-	ChatID         string          `json:"chatId"`
-	Phase          string          `json:"phase"`
-	Action         engine.Action   `json:"action"`
-	Hook           string          `json:"hook"`
-	Name           string          `json:"name"`
-	Message        string          `json:"message"`
-	System         string          `json:"system"`
-	Tier           *string         `json:"tier"`
-	Memory         memory          `json:"memory"`
-	ResponseSchema json.RawMessage `json:"responseSchema"`
-	Metadata       json.RawMessage `json:"metadata"`
-	TimeoutSeconds int             `json:"timeoutSeconds"`
-	Isolated       bool            `json:"isolated"`
-	Folded         []foldedRun     `json:"folded,omitempty"` // of a turn for several runs
+// Request is a turn as JSON. All fields but folded are always present, which keeps scripts simple.
+type Request struct {
+	Version        int             `json:"version"`          // 1
+	RunID          string          `json:"runId"`            // the run
+	ChatID         string          `json:"chatId"`           // the chat, whose conversation the turn continues
+	Phase          string          `json:"phase"`            // "turn", or "repair" to correct an answer that does not fit the schema
+	Action         engine.Action   `json:"action"`           // "wake" or "agent"
+	Hook           string          `json:"hook"`             // "wake", "agent", or the name of the custom hook
+	Name           string          `json:"name"`             // the name that the caller gave the run, or ""
+	Message        string          `json:"message"`          // the message for the agent
+	System         string          `json:"system"`           // instructions for the system prompt, or ""
+	Tier           *string         `json:"tier"`             // the model tier, or null if the run names none
+	Memory         Memory          `json:"memory"`           // what the agent may remember
+	ResponseSchema json.RawMessage `json:"responseSchema"`   // the JSON Schema of the answer, or null
+	Metadata       json.RawMessage `json:"metadata"`         // the object that came with the request
+	TimeoutSeconds int             `json:"timeoutSeconds"`   // how long the run may take
+	Isolated       bool            `json:"isolated"`         // use no history, no tools and no memory
+	Folded         []FoldedRun     `json:"folded,omitempty"` // all runs of a turn that carries out several
 }
 
-type foldedRun struct {
+// FoldedRun is a run of a turn that carries out several.
+type FoldedRun struct {
 	RunID      string    `json:"runId"`
 	AcceptedAt time.Time `json:"acceptedAt"`
 }
 
-type memory struct {
-	Preset  string `json:"preset"`
-	Recall  bool   `json:"recall"`
-	Persist bool   `json:"persist"`
+// Memory is what an agent may remember in a turn.
+type Memory struct {
+	Preset  string `json:"preset"`  // the name of the memory preset
+	Recall  bool   `json:"recall"`  // it may use what it remembers
+	Persist bool   `json:"persist"` // it may remember this turn
 }
 
 // Encode is the body of a request, and what a program may read from its standard input.
 func Encode(turn *engine.Turn) ([]byte, error) {
-	body := request{
+	body := Request{
 		Version: 1, RunID: turn.RunID, ChatID: turn.ChatID, Phase: Phase(turn), Action: turn.Action, Hook: turn.Hook,
 		Name: turn.Name, Message: turn.Message, System: turn.System, ResponseSchema: turn.ResponseSchema,
 		Metadata: turn.Metadata, Isolated: turn.Isolated(),
-		Memory:         memory{Preset: turn.MemoryPreset, Recall: turn.Memory(), Persist: turn.Memory()},
+		Memory:         Memory{Preset: turn.MemoryPreset, Recall: turn.Memory(), Persist: turn.Memory()},
 		TimeoutSeconds: int(turn.Timeout / time.Second),
 	}
 	if turn.Tier != "" {
 		body.Tier = &turn.Tier
 	}
 	for _, run := range turn.Folded {
-		body.Folded = append(body.Folded, foldedRun{RunID: run.RunID, AcceptedAt: run.AcceptedAt.UTC()})
+		body.Folded = append(body.Folded, FoldedRun{RunID: run.RunID, AcceptedAt: run.AcceptedAt.UTC()})
 	}
 	if body.Metadata == nil {
 		body.Metadata = json.RawMessage(`{}`)
