@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -97,9 +98,12 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 			}
 		}
 	}
-	var table strings.Builder
-	table.WriteString("| directive | in | default | what it does |\n|---|---|---|---|\n")
+	var list []string
+	var tables strings.Builder
+	firstBlock := map[string]string{} // of a row: the block that explains it
 	for _, name := range names {
+		var rows []string
+		as := map[string][]string{} // by block, the directives that are explained there
 		for _, row := range blocks[name] {
 			text := explained(docs, name, row.word)
 			if text == "" {
@@ -112,10 +116,23 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 			if known, ok := defaultOf[name+" "+row.word]; ok {
 				otherwise = known
 			}
-			fmt.Fprintf(&table, "| `%s` | `%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), name, cell(otherwise), cell(text))
+			line := fmt.Sprintf("| `%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), cell(otherwise), cell(text))
+			if first, ok := firstBlock[line]; ok {
+				as[first] = append(as[first], "`"+row.word+"`")
+				continue
+			}
+			firstBlock[line] = name
+			rows = append(rows, line)
+		}
+		for _, first := range slices.Sorted(maps.Keys(as)) {
+			rows = append(rows, fmt.Sprintf("| %s | | as in `%s` |\n", strings.Join(as[first], ", "), first))
+		}
+		if len(rows) > 0 {
+			list = append(list, fmt.Sprintf("[`%s`](#%s)", name, strings.NewReplacer(" ", "-", "<", "", ">", "").Replace(name)))
+			fmt.Fprintf(&tables, "\n### `%s`\n\n| directive | default | what it does |\n|---|---|---|\n%s", name, strings.Join(rows, ""))
 		}
 	}
-	wantGenerated(t, "reference/caddyfile.md", "directives", table.String())
+	wantGenerated(t, "reference/caddyfile.md", "directives", "By block: "+strings.Join(list, ", ")+".\n"+tables.String())
 }
 
 // commentsOfFields are the comments on types and their fields, by the name of a type, and then by that of a field.
