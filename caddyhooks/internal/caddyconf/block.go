@@ -10,9 +10,11 @@
 package caddyconf
 
 import (
-	"strings"
+	"cmp"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/text"
 )
 
 // Directive is a line of a block, which begins with its word.
@@ -37,7 +39,7 @@ func ReadBlock(d *caddyfile.Dispenser, owner string, directives ...Directive) er
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		directive, ok := find(directives, d.Val())
 		if !ok {
-			return d.Errf("unrecognized subdirective '%s'; %s takes %s", d.Val(), owner, listWords(directives))
+			return unrecognized(d, owner, directives)
 		}
 		name := directive.Word
 		if directive.InsteadOf != "" {
@@ -63,19 +65,16 @@ func find(directives []Directive, word string) (Directive, bool) {
 	return Directive{}, false
 }
 
-func listWords(directives []Directive) string {
-	if len(directives) == 0 {
-		return "none"
-	}
+// unrecognized is the error about an unknown word: it names the word that was probably meant, or all of them if none is near.
+func unrecognized(d *caddyfile.Dispenser, owner string, directives []Directive) error {
 	words := make([]string, len(directives))
 	for i, directive := range directives {
 		words[i] = directive.Word
 	}
-	last := len(words) - 1
-	if last == 0 {
-		return words[0]
+	if meant := text.Nearest(d.Val(), words); meant != "" {
+		return d.Errf("unrecognized subdirective '%s'; did you mean %s?", d.Val(), meant)
 	}
-	return strings.Join(words[:last], ", ") + " and " + words[last]
+	return d.Errf("unrecognized subdirective '%s'; %s takes %s", d.Val(), owner, cmp.Or(text.List(words), "none"))
 }
 
 // Set returns a directive that stores its value.
