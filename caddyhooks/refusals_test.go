@@ -201,10 +201,10 @@ func TestCallersAreToldWhetherACredentialIsMissingOrWrong(t *testing.T) {
 	const howTo = " Send the webhook token as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."
 	for _, c := range []struct{ hook, header, value, want string }{
 		{"wake", "X-None", "", "No token was sent." + howTo},
-		{"wake", "Authorization", loudToken, "No token was sent." + howTo},
+		{"wake", "Authorization", loudToken, "The header Authorization has no Bearer token." + howTo},
 		{"wake", "Authorization", "Bearer wrong", "The token is wrong." + howTo},
 		{"wake", "X-Service-Token", "wrong", "The token is wrong." + howTo},
-		{"signed", "Authorization", "Bearer " + loudToken, "No signature was sent. This hook takes a signature of the body, in a header of its own, and no token."},
+		{"signed", "Authorization", "Bearer " + loudToken, "The header X-Loud-Signature is missing or empty. This hook accepts requests with a signature, not a bearer token."},
 		{"signed", "X-Loud-Signature", good, "The signature is wrong."},
 		{"signed", "X-Loud-Signature", "sha256=" + good[1:], "The signature is wrong."},
 		{"signed", "X-Loud-Signature", "sha256=" + signature("another", "{}"), "The signature is wrong."},

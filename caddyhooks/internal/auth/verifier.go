@@ -31,7 +31,7 @@ type Verdict struct {
 }
 
 // Reason says why a request is refused, in words for an operator. It may name what is configured. It holds nothing that the
-// caller sent, and callers are not told.
+// caller sent. Callers are told what is missing, and not why a credential is wrong.
 type Reason string
 
 // calledURL is "" if nobody knows.

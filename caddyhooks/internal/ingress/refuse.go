@@ -185,14 +185,10 @@ func reasonOfRefusal(e *settings.RefusedCredential, throttled bool) observe.Auth
 
 // answerToRefused is the answer to the caller.
 func answerToRefused(e *settings.RefusedCredential) *api.Error {
-	message := e.Wrong
-	if e.Verdict.Missing {
-		message = e.Missing
-	}
 	scheme := e.WwwAuthenticate
 	if named, ok := e.Verifier.(interface{ Name() string }); ok {
 		scheme = named.Name()
 	}
-	return &api.Error{Status: http.StatusUnauthorized, Header: [2]string{"WWW-Authenticate", scheme}, Message: message,
+	return &api.Error{Status: http.StatusUnauthorized, Header: [2]string{"WWW-Authenticate", scheme}, Message: e.Message(),
 		Reason: string(e.Verdict.Reason)}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -73,8 +74,8 @@ type Scheme struct {
 	// from 200 to 299.
 	success func(doc map[string]any) int
 
-	// The answer to a refused caller: the WWW-Authenticate header, and a sentence for one that sent no credential and for one
-	// that sent a wrong one. A caller is told no more.
+	// The answer to a refused caller: the WWW-Authenticate header, a sentence after the name of what is missing, and one about a wrong
+	// credential. A caller is told no more.
 	WwwAuthenticate, Missing, Wrong string
 }
 
@@ -141,6 +142,7 @@ type Authentication struct {
 	*Scheme
 	Verifier auth.Verifier
 	hidden   auth.HeaderNames // of headers that carry a secret of the scheme
+	unnamed  bool             // callers do not learn the header: it may be a secret in a wrong place
 }
 
 // SchemeAnswer is the answer to a request with which a sender tries a hook out. No run comes of it.
@@ -267,7 +269,7 @@ func (m *Mapping) Authentication(secrets HookSecrets) (Authentication, error) {
 	if err != nil {
 		return Authentication{}, err
 	}
-	a := Authentication{s, verifier, make(auth.HeaderNames)}
+	a := Authentication{s, verifier, make(auth.HeaderNames), m.HMACHeader != "" && !likeHeader.MatchString(m.HMACHeader)}
 	a.hidden.Add(s.SecretHeaders(m)...)
 	return a, nil
 }
@@ -282,10 +284,25 @@ func (a Authentication) Authenticate(req *auth.Request) error {
 	return &RefusedCredential{a, verdict}
 }
 
-// RefusedCredential says that a credential is missing or wrong. The reason in the verdict is not for callers.
+// likeHeader matches names that are not a secret in a wrong place.
+var likeHeader = regexp.MustCompile(`(?i)^x-|signature`)
+
+// RefusedCredential says that a credential is missing or wrong. The reason why it is wrong is not for callers.
 type RefusedCredential struct {
 	Authentication
 	Verdict auth.Verdict
+}
+
+// Message is for the caller. It says what is missing.
+func (e *RefusedCredential) Message() string {
+	missing := string(e.Verdict.Reason)
+	switch {
+	case !e.Verdict.Missing:
+		return e.Wrong
+	case e.unnamed:
+		missing = "the signature is missing"
+	}
+	return strings.ToUpper(missing[:1]) + missing[1:] + ". " + e.Missing
 }
 
 func (e *RefusedCredential) Error() string {

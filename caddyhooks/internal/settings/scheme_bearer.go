@@ -19,7 +19,7 @@ var BearerScheme = &Scheme{
 	HeadersOnly:     true,
 	SecretHeaders:   func(*Mapping) []string { return []string{"X-Service-Token"} }, // Caddy hides Authorization itself
 	WwwAuthenticate: "Bearer",
-	Missing:         "No token was sent. " + howToSendTokens,
+	Missing:         howToSendTokens,
 	Wrong:           "The token is wrong. " + howToSendTokens,
 }
 

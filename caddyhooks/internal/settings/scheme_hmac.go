@@ -28,7 +28,7 @@ func init() {
 		Tolerance:       usualTolerance,
 		SecretHeaders:   func(m *Mapping) []string { return []string{m.HMACHeader} },
 		WwwAuthenticate: "HMAC-SHA256",
-		Missing:         "No signature was sent. This hook takes a signature of the body, in a header of its own, and no token.",
+		Missing:         "This hook accepts requests with a signature, not a bearer token.",
 		Wrong:           "The signature is wrong.",
 	})
 }

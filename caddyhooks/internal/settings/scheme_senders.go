@@ -45,9 +45,6 @@ type Sender struct {
 	// The status that the sender takes for success; see scheme.
 	success func(doc map[string]any) int
 
-	// The sentence for a caller whose credential is missing. Default: the first of Headers is missing.
-	missing string
-
 	// Whether the sender makes the secret, rather than the operator.
 	secretTheirs bool
 
@@ -79,7 +76,6 @@ var Senders = []Sender{
 		Name: "gitlab", Title: "GitLab", Headers: []string{"X-Gitlab-Token", "Webhook-Signature"},
 		verifier: gitlabVerifier, tolerance: usualTolerance,
 		IDHeaders:       []string{"Webhook-Id", "Idempotency-Key"},
-		missing:         "The header X-Gitlab-Token, or Webhook-Signature with Webhook-Id and Webhook-Timestamp, is missing.",
 		wwwAuthenticate: "Token",
 	},
 	{
@@ -88,8 +84,7 @@ var Senders = []Sender{
 			Header: "Stripe-Signature", Prefix: "v1=", Encoding: auth.Hex,
 			Signed: []auth.Part{auth.Time, auth.Literal("."), auth.Body}, Time: auth.Timestamp{Entry: "t="},
 		}),
-		idPath:  []string{"id"},
-		missing: "The header Stripe-Signature is missing or has no timestamp.",
+		idPath: []string{"id"},
 	},
 	{
 		Name: "slack", Title: "Slack", Headers: []string{"X-Slack-Signature"}, secretTheirs: true, tolerance: usualTolerance,
@@ -99,7 +94,6 @@ var Senders = []Sender{
 			Time:   auth.Timestamp{Header: "X-Slack-Request-Timestamp"},
 		}),
 		idPath:   []string{"event_id"},
-		missing:  "The header X-Slack-Signature or X-Slack-Request-Timestamp is missing.",
 		answerTo: answerSlack, challengeParts: []string{"type", "challenge"},
 		success: alwaysOK, // events may be answered with others, commands and interactions may not
 	},
@@ -127,7 +121,6 @@ var Senders = []Sender{
 	{
 		Name: "grafana", Title: "Grafana", Headers: []string{"X-Grafana-Alerting-Signature"},
 		verifier: grafanaVerifier, tolerance: usualTolerance, ownTimestamp: true,
-		missing: "The header X-Grafana-Alerting-Signature or the header with the timestamp is missing.",
 	},
 	{
 		Name: "discord", Title: "Discord", Headers: []string{"X-Signature-Ed25519"}, secretTheirs: true, tolerance: usualTolerance,
@@ -135,7 +128,6 @@ var Senders = []Sender{
 			return auth.NewEd25519("X-Signature-Ed25519", auth.Timestamp{Header: "X-Signature-Timestamp", Tolerance: tolerance}, keys...)
 		},
 		idPath:   []string{"id"},
-		missing:  "The header X-Signature-Ed25519 or X-Signature-Timestamp is missing.",
 		answerTo: answerDiscord, challengeParts: []string{"type", "event"},
 		success:         discordSuccess,
 		wwwAuthenticate: "Ed25519",
@@ -159,7 +151,6 @@ var Senders = []Sender{
 		Name: "standard", Title: "Standard Webhooks, Svix", Headers: []string{"Webhook-Signature", "Svix-Signature"}, secretTheirs: true,
 		verifier: standardVerifier, tolerance: usualTolerance,
 		IDHeaders: []string{"Webhook-Id", "Svix-Id"},
-		missing:   "The header Webhook-Signature, Webhook-Id or Webhook-Timestamp is missing (or Svix-Signature, Svix-Id or Svix-Timestamp).",
 	},
 }
 
@@ -183,7 +174,6 @@ func (s *Sender) scheme() *Scheme {
 	if s.token {
 		credential = "secret"
 	}
-	missing := cmp.Or(s.missing, fmt.Sprintf("The header %s is missing.", s.Headers[0]))
 	made := &Scheme{
 		Name: s.Name, Title: s.Title, arguments: "<secret>...", minArgs: 1, maxArgs: maxAuthSecrets,
 		unmarshal: s.unmarshal, Fields: []string{"authSecret"},
@@ -191,7 +181,7 @@ func (s *Sender) scheme() *Scheme {
 		SecretHeaders: func(*Mapping) []string { return s.Headers },
 		idHeaders:     s.IDHeaders, idPath: s.idPath, AnswerTo: s.answerTo, challengeParts: s.challengeParts, success: s.success,
 		WwwAuthenticate: cmp.Or(s.wwwAuthenticate, "HMAC-SHA256"),
-		Missing:         fmt.Sprintf("%s This hook takes requests of %s, and no token.", missing, s.Title),
+		Missing:         fmt.Sprintf("This hook accepts requests from %s, not a bearer token.", s.Title),
 		Wrong:           fmt.Sprintf("The %s is wrong.", credential),
 	}
 	if s.tolerance > 0 {

@@ -129,3 +129,31 @@ func TestSecretFieldsOfMappingsAreMarked(t *testing.T) {
 		}
 	}
 }
+
+// Callers learn which header is missing, unless its name may be a secret: whoever swaps the arguments of auth hmac puts one there.
+func TestCallersLearnWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ auth, header, want string }{
+		{"github s3cret", "", "The header X-Hub-Signature-256 is missing or empty. This hook accepts requests from GitHub, not a bearer token."},
+		{"slack s3cret", "X-Slack-Signature", "The header X-Slack-Request-Timestamp, which is signed, is missing or repeated. This hook accepts requests from Slack, not a bearer token."},
+		{"gitlab s3cret", "", "The header X-Gitlab-Token is missing or empty. This hook accepts requests from GitLab, not a bearer token."},
+		{"hmac Acme-Signature s3cret", "", "The header Acme-Signature is missing or empty. This hook accepts requests with a signature, not a bearer token."},
+		{"hmac s3cret X-Signature", "", "The signature is missing. This hook accepts requests with a signature, not a bearer token."},
+		{"token s3cret", "", "No token was sent. Send the token of this hook as 'Authorization: Bearer <token>' or 'X-Service-Token: <token>'."},
+	} {
+		d := caddyfile.NewTestDispenser("auth " + c.auth)
+		d.Next()
+		m := Mapping{Name: "a"}
+		if err := m.unmarshalAuth(d, make(SettingPlaces)); err != nil {
+			t.Fatal(err)
+		}
+		a, err := m.Authentication(HookSecrets{Resolve: func(secret string) (string, error) { return secret, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused, ok := a.Authenticate(&auth.Request{Header: http.Header{c.header: {"v0=" + strings.Repeat("0", 64)}}}).(*RefusedCredential)
+		if !ok || refused.Message() != c.want {
+			t.Errorf("%s: a caller is told %q", c.auth, refused.Message())
+		}
+	}
+}

@@ -21,7 +21,7 @@ func init() {
 		HeadersOnly:     true,
 		SecretHeaders:   BearerScheme.SecretHeaders,
 		WwwAuthenticate: "Bearer",
-		Missing:         "No token was sent. " + howToSendOwnTokens,
+		Missing:         howToSendOwnTokens,
 		Wrong:           "The token is wrong. " + howToSendOwnTokens,
 	})
 }
