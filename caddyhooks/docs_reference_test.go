@@ -102,6 +102,7 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 	var tables strings.Builder
 	firstBlock := map[string]string{} // of a row: the block that explains it
 	for _, name := range names {
+		anchor := strings.NewReplacer(" ", "-", "<", "", ">", "").Replace(name) // of the block; its rows add their words
 		var rows []string
 		as := map[string][]string{} // by block, the directives that are explained there
 		for _, row := range blocks[name] {
@@ -116,19 +117,19 @@ func TestReferenceOfTheCaddyfile(t *testing.T) {
 			if known, ok := defaultOf[name+" "+row.word]; ok {
 				otherwise = known
 			}
-			line := fmt.Sprintf("| `%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), cell(otherwise), cell(text))
+			line := fmt.Sprintf("`%s` | %s | %s |\n", cell(strings.TrimSpace(row.word+" "+row.arguments)), cell(otherwise), cell(text))
 			if first, ok := firstBlock[line]; ok {
 				as[first] = append(as[first], "`"+row.word+"`")
 				continue
 			}
 			firstBlock[line] = name
-			rows = append(rows, line)
+			rows = append(rows, fmt.Sprintf("| <a id=\"%s-%s\"></a>%s", anchor, row.word, line))
 		}
 		for _, first := range slices.Sorted(maps.Keys(as)) {
 			rows = append(rows, fmt.Sprintf("| %s | | as in `%s` |\n", strings.Join(as[first], ", "), first))
 		}
 		if len(rows) > 0 {
-			list = append(list, fmt.Sprintf("[`%s`](#%s)", name, strings.NewReplacer(" ", "-", "<", "", ">", "").Replace(name)))
+			list = append(list, fmt.Sprintf("[`%s`](#%s)", name, anchor))
 			fmt.Fprintf(&tables, "\n### `%s`\n\n| directive | default | what it does |\n|---|---|---|\n%s", name, strings.Join(rows, ""))
 		}
 	}

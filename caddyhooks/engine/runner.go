@@ -21,6 +21,14 @@ type Redactor interface {
 	Redact(text string) string
 }
 
+// A Selective is a Runner to which some model tiers or memory presets make no difference. Pages offer those that a runner uses; any
+// other Runner is taken to use all of them.
+type Selective interface {
+	// Uses returns the model tiers and the memory presets that change a turn. A runner that only knows turns with and without a
+	// memory names MemoryPlain alone.
+	Uses() (tiers, memoryPresets []string)
+}
+
 // Turn is one call of the runner.
 type Turn struct {
 	RunID  string
@@ -88,6 +96,9 @@ type PastTurn struct {
 
 // MemoryDisabled is the preset of a turn without memory.
 const MemoryDisabled = "disabled"
+
+// MemoryPlain is the memory preset to offer where all but MemoryDisabled mean the same.
+const MemoryPlain = "general_chat"
 
 // Reply is what the agent answered.
 type Reply struct {

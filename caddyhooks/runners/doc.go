@@ -11,6 +11,7 @@
 //   - UnmarshalCaddyfile, which describes the block to caddyconf.ReadBlock,
 //   - Usage, whose texts follow "runner <name>" where somebody has to choose one,
 //   - Run, which returns when the turn is over or its context is done,
+//   - Uses, as in engine.Selective, unless every model tier and memory preset makes a difference,
 //
 // and a test beside it. `runner <name>` in a Caddyfile and "runner": "<name>" in JSON then find it. A *engine.UnavailableError
 // tells the engine that a turn has not begun and can be tried again; every other error ends the run. Errors reach logs, so

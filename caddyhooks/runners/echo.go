@@ -49,6 +49,9 @@ func (Echo) Usage() (arguments, agent string) {
 	return "", "a pretend agent, which answers with the message"
 }
 
+// Uses says that all turns are alike.
+func (Echo) Uses() (tiers, memoryPresets []string) { return nil, nil }
+
 // Validate checks the configuration.
 func (e *Echo) Validate() error {
 	if e.Delay < 0 {

@@ -2,6 +2,7 @@
 // The fields of the editor of a hook. What is not touched stays as it was, to the last digit.
 import { button, codeLine, el, field, icon, mono, muted, put, spring } from "./dom.js";
 import { indented, isObject, list } from "./rawjson.js";
+import { reference } from "./reference.js";
 import { duration, exactSize } from "./words.js";
 
 /** @typedef {ReturnType<typeof makeField>} Field */
@@ -27,18 +28,18 @@ const kinds = {
 
 /**
  * What all kinds of fields have in common.
- * @param {HTMLElement} control that gets the focus @param {HTMLElement} box @param {string} label
+ * @param {string} name in JSON @param {HTMLElement} control that gets the focus @param {HTMLElement} box @param {string} label
  * @param {{value: () => string, show: (json: string | undefined) => void, read: () => string | undefined, fault?: () => string}} how
  */
-function make(control, box, label, { value, show, read, fault = () => "" }) {
-	const said = el("span.wrong", { id: `${control.id}-wrong`, hidden: true });
-	box.append(said);
+function make(name, control, box, label, { value, show, read, fault = () => "" }) {
+	const said = el("span.wrong", { id: `field-${name}-wrong`, hidden: true }), short = label.replace(/[,(].*/, "").trim();
+	box.append(said, reference("hook", name, short));
 	control.setAttribute("aria-describedby", `${control.getAttribute("aria-describedby") ?? ""} ${said.id}`.trim());
 	/** @type {string | undefined} */
 	let raw;
 	let first = "", refused = ["", ""]; // a value, and what the server said of it
 	const one = {
-		control, box, label: label.replace(/[,(].*/, "").trim(), value,
+		control, box, label: short, value,
 		set: (/** @type {string | undefined} */ json) => {
 			show(json);
 			raw = json;
@@ -76,7 +77,7 @@ function makeField(name, label, control, hint) {
 	const check = control instanceof HTMLInputElement && control.type === "checkbox" ? control : null;
 	const { kind = check ? "flag" : "", usual = "" } = control.dataset, { show, read, fault } = kinds[kind] ?? {};
 	const value = () => check ? check.checked ? "true" : "" : control.value;
-	const one = make(control, check ? el("div.field", el("label.check", check, label), hint && el("span.hint", hint)) : field(label, control, hint), label, {
+	const one = make(name, control, check ? el("div.field", el("label.check", check, label), hint && el("span.hint", hint)) : field(label, control, hint), label, {
 		value,
 		show: json => {
 			const text = json === undefined ? usual : show ? show(json) : String(JSON.parse(json));
@@ -113,7 +114,7 @@ function makeLines(name, label, sample, hint) {
 	const fill = (lines = [""]) => { put(rows); for (const line of lines) add(line); if (!lines.length || !rows.classList.contains("locked")) add(); };
 	const value = () => filled().map(input => input.value.trim()).join("\n");
 	const box = el("div.field", el("label", { for: `${id}-0` }, label), rows, el("span.hint", { id: `${id}-hint` }, hint));
-	const one = make(rows, box, label, {
+	const one = make(name, rows, box, label, {
 		value, show: json => fill(list(json && JSON.parse(json))), read: () => JSON.stringify(value().split("\n")),
 	});
 	return Object.assign(one, {
@@ -148,7 +149,7 @@ function makeSecrets(name, locked) {
 		put(old, kept.map((stays, i) => el("li", mono(mask), muted(!stays ? "goes when you save" : kept.length > 1 ? `secret ${i + 1}` : "in force"), spring(),
 			!locked && button(stays ? "Remove" : "Keep", () => { kept[i] = !stays; changed(); }, { class: stays ? "small danger" : "small", "aria-label": `${stays ? "Remove" : "Keep"} secret ${i + 1}` }))));
 	}
-	const one = make(input, box, "Secret", {
+	const one = make(name, input, box, "Secret", {
 		value: () => `${kept.join()} ${input.value}`,
 		show: json => {
 			kept = json === undefined ? [] : [JSON.parse(json)].flat().map(() => true);
@@ -227,8 +228,8 @@ export function makeFields(about, locked) {
 	add("historySeconds", "Keep a run's input, in seconds", seconds(), "0: not at all. Blank: as in the settings, which is the most.");
 	add("metadata", "Metadata, a JSON object", area(4, "json"), "The runner gets it with every message.");
 	add("syncResponse", "Wait for the run, and send its answer", box());
-	add("responseJsonSchema", "JSON Schema of the answer (Draft 2020-12)", area(8, "json"), "Blank: the answer is text.");
-	add("responseValidationModelTier", "Model tier with a schema", pick("", "the model tier", tiers));
+	add("responseJsonSchema", "Answer schema (JSON Schema, Draft 2020-12)", area(8, "json"), "For the action agent: the caller waits, and gets JSON that matches. Blank: the answer is text.");
+	add("responseValidationModelTier", "Model tier of runs with a schema", pick("", "the model tier", tiers));
 	add("callbackUrl", "Callback URL", text({ inputmode: "url" }), "The answer is posted there. Blank: nowhere.");
 	add("deliver", "Send the answer to a channel", box(), !channels.length && "No channel is configured here.");
 	add("channel", "Channel", pick("", "choose", channels));

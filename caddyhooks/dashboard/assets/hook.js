@@ -97,15 +97,19 @@ export async function show(page) {
 	const isShown = (key = "") => scheme().fields.includes(key), usualTolerance = el("span.hint");
 	of("authTolerance").box.append(usualTolerance);
 	const conditions = () => ["only", "skip"].flatMap(key => value(key) ? value(key).split("\n") : []).length;
+	const out = fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]);
 	const folds = [
 		fold("Which requests count", ["only", "skip", "each", "body", "maxPayloadSize"], () => [conditions() ? count(conditions(), "condition") : !value("each") && "all", value("each") && "a run for each match", value("body") && `${value("body")} bodies`, value("maxPayloadSize") && `up to ${value("maxPayloadSize")}`]),
 		fold("Who may call", ["from", "algorithm", "signed", "timestampHeader", "authTolerance"], () => [value("from") ? `from ${value("from")}` : "any address", isShown("algorithm") && value("algorithm"), isShown("signed") && value("signed") && "signed parts", isShown("authTolerance") && span("authTolerance", "within")]),
 		fold("Batching and rate limits", ["foldSeconds", "foldMax", "rate", "workers"], () => [span("foldSeconds", "folded for"), value("rate") && `at most ${value("rate")}`, value("workers") && `${value("workers")} at once`, !["foldSeconds", "rate", "workers"].some(value) && "a turn for each run"]),
-		fold("Answer to the caller", ["syncResponse", "responseJsonSchema", "responseValidationModelTier", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
+		fold("Answer to the caller", ["syncResponse", "respondStatus", "respondBody"], () => [value("syncResponse") ? value("responseJsonSchema") ? "JSON by a schema" : "the answer" : value("respondStatus") || (value("action") === "wake" ? "200" : `${scheme().successStatus || 202} and a run id`), value("respondBody") && "a text of its own"]),
+		fold("Answer schema", ["responseJsonSchema", "responseValidationModelTier"], () => [value("responseJsonSchema") ? "JSON" : "none"]),
 		fold("Model and memory", ["model", "runner", "memoryPreset", "timeoutSeconds", "queueTimeSeconds"], () => [value("model") || "default model", value("runner") && `runner ${value("runner")}`, value("memoryPreset"), span("timeoutSeconds", "at most"), span("queueTimeSeconds", "waits")]),
-		fold("Send the answer out", ["callbackUrl", "deliver", "channel", "to"], () => [value("deliver") && `channel ${value("channel")}, to ${value("to")}`, value("callbackUrl") && "callback", !value("deliver") && !value("callbackUrl") && "nowhere"]),
+		out,
 		fold("Repeats, outside text, history", ["idempotencyHeader", "untrusted", "historySeconds", "metadata"], () => [value("idempotencyHeader"), value("action") === "wake" ? "message marked" : value("untrusted") ? "values marked" : "values as they are", value("historySeconds") === "0" ? "no history" : span("historySeconds", "history"), value("metadata") && "metadata"]),
 	];
+	const sync = /** @type {HTMLInputElement} */ (of("syncResponse").control);
+	of("responseJsonSchema").control.addEventListener("input", () => { sync.checked ||= Boolean(value("responseJsonSchema").trim()); }); // a schema is for a caller that waits
 	const saveButton = el("button", { type: "submit", class: "primary", disabled: locked, title: why || null }, name ? "Save" : "Add the hook");
 	const undo = button("Undo", () => { put(trouble); for (const one of secrets) one.show(); reset(); }), state = muted();
 	const form = el("form.panel", { novalidate: true, input: () => react(), submit: (/** @type {Event} */ event) => { event.preventDefault(); save(); } },
@@ -122,12 +126,12 @@ export async function show(page) {
 		proof.hidden = !["hmacHeader", "hmacSecret", "authSecret"].some(isShown);
 		put(usualTolerance, `Blank: ${duration(scheme().toleranceSeconds)}.`);
 		for (const key of ["channel", "to"]) of(key).box.hidden = !value("deliver");
-		for (const key of ["responseJsonSchema", "responseValidationModelTier"]) of(key).box.hidden = !value("syncResponse") && !value(key);
-		for (const key of ["syncResponse", "responseJsonSchema", "responseValidationModelTier"]) if (value("action") === "wake" && !value(key)) of(key).box.hidden = true; // wake ignores them
+		of("syncResponse").box.hidden = value("action") === "wake" && !value("syncResponse"); // wake ignores it
+		for (const key of ["model", "responseValidationModelTier"]) of(key).box.hidden = !list(about.tiers).length && !value(key);
 		of("foldMax").box.hidden = !value("foldSeconds") && !value("foldMax");
 		of("runner").box.hidden = list(about.runners).length < 2 && !value("runner");
 		for (const one of folds) one.draw();
-		folds[5].node.hidden = value("action") === "wake" && !folds[5].used();
+		out.node.hidden = value("action") === "wake" && !out.used();
 		put(url, called ? codeLine(hookURL(about, called), "Copy the URL") : muted("It ends with the name."));
 		undo.disabled = !dirty;
 		test.disabled = readOnly || !name || dirty;

@@ -4,6 +4,7 @@ import { ask, badge, button, choice, codeLine, el, empty, errorNote, head, icon,
 import { randomSecret } from "./fields.js";
 import { askDelete, clash, curl, isClash, pinnedWhy } from "./hook.js";
 import { list } from "./rawjson.js";
+import { reference } from "./reference.js";
 import { runnersPanel } from "./runners.js";
 import { clock, count, duration, exactSize, number } from "./words.js";
 
@@ -80,7 +81,7 @@ export async function show(page) {
 	/** @param {string} name @param {string} label @param {string} hint @param {HTMLElement} control */
 	function row(name, label, hint, control) {
 		const source = pinned(name) ? [icon("lock"), "set in the Caddyfile"] : !list(data.saved).includes(name) ? name !== "token" && "default" : ["saved", control.matches("input, select") && button("Back to the default", () => patch({ [name]: null }), { class: "plain", ...off(name) })];
-		return el("div.setting", el("div", el("div.label", { id: `label-${name}` }, label), muted(hint)),
+		return el("div.setting", el("div.field", el("div.label", { id: `label-${name}` }, label), muted(hint), reference("settings", name, label)),
 			el("div.stack", el("div.value", control, el("span.lock", source)), says(name)));
 	}
 	/** A field that is saved with the others. @param {string} name @param {string} label @param {string} hint @param {HTMLInputElement | HTMLSelectElement} control */

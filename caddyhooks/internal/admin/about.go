@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddy-hooks/caddy-hooks/caddyhooks/engine"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/api"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/service"
 	"github.com/caddy-hooks/caddy-hooks/caddyhooks/internal/settings"
@@ -42,10 +43,10 @@ func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) er
 		Instance: in.Name, Path: in.Path, URLs: in.Urls, On: active.On, OffBecause: active.OffBecause, Runners: []api.Guest{},
 		Channels: []api.Guest{},
 		Runner:   kindOf(in.EngineConfig.Runners[in.EngineConfig.DefaultRunner]), Store: kindOf(in.Opener),
-		Tiers: settings.Tiers, MemoryPresets: settings.MemoryPresets,
 		MaxTimeoutSeconds: in.Rules.MaxSeconds(), QueueTimeSeconds: in.Rules.MaxQueueSeconds(), RetentionSeconds: in.Rules.RetentionSeconds(),
 		Workers: in.EngineConfig.Workers, Schemes: showSchemes(), Settings: showSettings(), Now: text.JSONTime(time.Now()),
 	}
+	about.Tiers, about.MemoryPresets = usedByRunners(in)
 	if figures, err := in.Service.Figures.Ask(in.Service.Engine); err == nil {
 		about.StoreBytes = max(figures.Bytes, 0)
 	}
@@ -56,6 +57,22 @@ func serveAbout(in *service.Instance, w http.ResponseWriter, _ *http.Request) er
 		about.Channels = append(about.Channels, api.Guest{Name: name, Kind: kindOf(in.Rules.Channels[name])})
 	}
 	return writeJSON(w, http.StatusOK, about)
+}
+
+// usedByRunners are the model tiers and the memory presets that make a difference to a runner of the configuration.
+func usedByRunners(in *service.Instance) (tiers, memoryPresets []string) {
+	tiers, memoryPresets = slices.Collect(maps.Keys(in.Rules.Runners.ByTier)), []string{engine.MemoryDisabled}
+	for _, runner := range in.EngineConfig.Runners {
+		moreTiers, morePresets := settings.Tiers, settings.MemoryPresets
+		if selective, ok := runner.(engine.Selective); ok {
+			moreTiers, morePresets = selective.Uses()
+		}
+		tiers, memoryPresets = append(tiers, moreTiers...), append(memoryPresets, morePresets...)
+	}
+	inOrder := func(all, used []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return !slices.Contains(used, one) })
+	}
+	return inOrder(settings.Tiers, tiers), inOrder(settings.MemoryPresets, memoryPresets)
 }
 
 // kindOf is the name of a module in its namespace, as the configuration has it.

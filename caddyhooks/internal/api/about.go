@@ -16,8 +16,8 @@ type About struct {
 	Runners           []Guest    `json:"runners"`
 	Store             string     `json:"store"`
 	StoreBytes        int64      `json:"storeBytes,omitempty"` // if it is known
-	Tiers             []string   `json:"tiers"`
-	MemoryPresets     []string   `json:"memoryPresets"`
+	Tiers             []string   `json:"tiers"`                // that a runner uses
+	MemoryPresets     []string   `json:"memoryPresets"`        // that a runner uses
 	MaxTimeoutSeconds int        `json:"maxTimeoutSeconds"`
 	QueueTimeSeconds  int        `json:"queueTimeSeconds"`
 	RetentionSeconds  int        `json:"retentionSeconds"`

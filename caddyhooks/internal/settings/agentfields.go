@@ -54,8 +54,7 @@ type AgentFields struct {
 
 var (
 	Tiers         = engine.Tiers
-	MemoryPresets = []string{engine.MemoryDisabled,
-		"coding_balanced", "coding_fast", "coding_deep", "general_chat", "research_analyst", "ops_support"}
+	MemoryPresets = engine.MemoryPresets
 )
 
 // Check returns a fieldError for the first field of a request that is refused.

@@ -73,6 +73,9 @@ func (A2A) Usage() (arguments, agent string) {
 	return "<url>", "an agent that speaks A2A"
 }
 
+// Uses says that the agent is told the tier, and that a chat goes on or not.
+func (*A2A) Uses() (tiers, memoryPresets []string) { return engine.Tiers, []string{engine.MemoryPlain} }
+
 // Provision sets up the runner. The card is read when the first turn needs it.
 func (a *A2A) Provision(ctx caddy.Context) (err error) {
 	a.log, a.firstPoll = ctx.Logger(), firstPoll

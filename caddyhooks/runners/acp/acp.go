@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,6 +89,11 @@ func (ACP) CaddyModule() caddy.ModuleInfo {
 // Usage describes the runner in a list of choices.
 func (ACP) Usage() (arguments, agent string) {
 	return "<preset or program>", "an agent on this machine; presets: " + strings.Join(presetNames(), ", ")
+}
+
+// Uses says that tiers choose models, and that a chat goes on or not.
+func (a *ACP) Uses() (tiers, memoryPresets []string) {
+	return slices.Collect(maps.Keys(a.Tiers)), []string{engine.MemoryPlain}
 }
 
 // Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.

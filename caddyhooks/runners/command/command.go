@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -75,6 +76,14 @@ func (Command) CaddyModule() caddy.ModuleInfo {
 // Usage describes the runner in a list of choices.
 func (Command) Usage() (arguments, agent string) {
 	return "<preset or program>", "a program for each turn; presets: " + strings.Join(presetNames(), ", ")
+}
+
+// Uses says that a program of the operator is told everything. With a preset, tiers choose models, and a chat goes on or not.
+func (c *Command) Uses() (tiers, memoryPresets []string) {
+	if c.Preset == "" {
+		return engine.Tiers, engine.MemoryPresets
+	}
+	return slices.Collect(maps.Keys(c.Tiers)), []string{engine.MemoryPlain}
 }
 
 // Provision sets up the runner. What is wrong on this machine only is logged, since a configuration may be checked on another one.

@@ -131,6 +131,15 @@ const (
 	defaultHistoryBytes = 64 << 10
 )
 
+// Uses says that tiers choose models, and that memory presets choose how much of the chat is sent, unless the server keeps the chat.
+func (o *OpenAI) Uses() (tiers, memoryPresets []string) {
+	tiers = slices.Collect(maps.Keys(o.Tiers))
+	if o.serverKeepsChat() {
+		return tiers, append(slices.Collect(maps.Keys(o.Memory)), engine.MemoryPlain)
+	}
+	return tiers, engine.MemoryPresets
+}
+
 // Provision sets up the runner.
 func (o *OpenAI) Provision(ctx caddy.Context) (err error) {
 	o.formats = &refusedFormats{until: make(map[string]time.Time)}
