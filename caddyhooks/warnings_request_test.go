@@ -34,6 +34,8 @@ func TestIgnoredFieldsAreNamedInAHeader(t *testing.T) {
 		{agent, `{"message":"a","syncResponse":true,"Model":"smart","foo":1}`, 200, "ignored fields: Model (did you mean model?), foo"},
 		{wake, `{"text":"a","chat_id":"c","message":"b","model":"smart"}`, 200, "ignored fields: chat_id (did you mean chatId?), model"},
 		{agent, `{"mesage":"a"}`, 400, "ignored fields: mesage (did you mean message?)"},
+		{agent, `{"message":"a","channel":"team","to":"1"}`, 202, "ignored without deliver: channel, to"},
+		{agent, `{"message":"a","deliver":false,"channel":"team","to":"1"}`, 202, ""},
 		{agent, `{"message":"a","a":1,"b":2,"c":3,"d":4,"e":5}`, 202, "ignored fields: a, b, c and others"},
 		{agent, `{"message":"a","x\r\nSet-Cookie: y=\u00e9":1}`, 202, "ignored fields: x%0D%0ASet-Cookie:%20y=%C3%A9"},
 		{agent, `{"message":"a","` + long + `":1}`, 202, "ignored fields: " + long[:40] + "..."},
@@ -50,6 +52,8 @@ func TestIgnoredFieldsAreNamedInAHeader(t *testing.T) {
 	if got := streamed.Header.Get("X-Service-Warning"); got != "ignored fields: sync (did you mean syncResponse?)" {
 		t.Errorf("a stream has the warning %q", got)
 	}
+	s.Post(agent, `{"mesage":"a"}`).WantError(t, 400,
+		"The field message is missing or blank: it must hold the prompt; ignored fields: mesage (did you mean message?).")
 	stranger := s.Request("POST", agent, `{"message":"a","sync":true}`, "Authorization", "Bearer wrong")
 	if stranger.Status != 401 || stranger.Header["X-Service-Warning"] != nil {
 		t.Errorf("a stranger got %d %v", stranger.Status, stranger.Header["X-Service-Warning"])

@@ -47,7 +47,7 @@ func Runs(active *settings.Active, name string, custom *settings.Hook, req *Requ
 		runs = []*engine.Run{run}
 	}
 	if err != nil {
-		return nil, err
+		return nil, req.withWarning(err)
 	}
 	for _, run := range runs {
 		run.QueueTime = cmp.Or(run.QueueTime, active.Rules.QueueTime)
@@ -174,6 +174,9 @@ func intakeAgent(active *settings.Active, req *Request) (*engine.Run, error) {
 		return nil, err
 	}
 	req.noteMisspelt(agent.ResponseJSONSchema)
+	if _, ok := f.Given("deliver"); !ok {
+		req.noteUndelivered(&agent)
+	}
 	run := agentRun(&agent, active)
 	run.Hook, run.Name, run.Message = "agent", name, message
 	run.ChatID = agent.ChatID

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -27,6 +28,27 @@ func (req *Request) noteUnknown(fields, known []string) {
 // noteMisspelt notes the keywords of a schema that have no effect.
 func (req *Request) noteMisspelt(schema json.RawMessage) {
 	req.warn("schema keywords", settings.MisspeltKeywords(schema))
+}
+
+// noteUndelivered notes the fields that have no effect in a request without deliver.
+func (req *Request) noteUndelivered(agent *settings.AgentFields) {
+	var words []settings.IgnoredWord
+	if agent.Channel != "" {
+		words = append(words, settings.IgnoredWord{Written: "channel"})
+	}
+	if agent.To != "" {
+		words = append(words, settings.IgnoredWord{Written: "to"})
+	}
+	req.warn("without deliver", words)
+}
+
+// withWarning adds the warning to an error about a field: the field may be there, and misspelt.
+func (req *Request) withWarning(err error) error {
+	var field *settings.FieldError
+	if req.Warning == "" || !errors.As(err, &field) {
+		return err
+	}
+	return settings.FieldErrorf(field.Field, "%s; %s", field.Problem, req.Warning)
 }
 
 // warn adds to the warning about a request. Words come from the caller, so few are named, and of each the beginning.
